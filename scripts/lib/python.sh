@@ -1,0 +1,82 @@
+# The Python side of the set-up: uv in a private environment, .venv, locked requirements, the project itself.
+# Sourced after console.sh and apt.sh.
+
+venv="$root/.venv"
+uv_env="$root/.cache/uv-venv"
+uv="$uv_env/bin/uv"
+
+# The versions that the classifiers in pyproject.toml name.
+version_test='import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))'
+
+fits() { "$1" -c "$version_test" 2>/dev/null; }
+
+fingerprint() { { printf '%s\n' "$root" && cat "$@"; } | sha256sum | cut -d ' ' -f 1; }
+
+# uv reads neither pip's settings nor, unless told so, the certificates of the system.
+share_pip_settings_with_uv() {
+    local settings
+    settings=$("$uv_env/bin/python" "$root/scripts/lib/pip_settings.py") || die "cannot read pip's settings."
+    eval "$settings"
+    if [ -z "${SSL_CERT_FILE:-}" ] && [ -e /etc/ssl/certs/ca-certificates.crt ]; then
+        export UV_SYSTEM_CERTS="${UV_SYSTEM_CERTS:-1}"
+    fi
+    # One file of the development set is larger than 400 MB.
+    export UV_HTTP_TIMEOUT="${UV_HTTP_TIMEOUT:-300}" UV_NO_PROGRESS=1
+}
+
+provide_uv() {
+    local lock="$root/requirements/bootstrap.txt" stamp="$uv_env/.fingerprint" base=${PYTHON:-python3}
+    command -v "$base" >/dev/null || apt_install "there is no $base on this machine" python3 python3-venv
+    if [ ! -x "$uv" ] || [ "$(cat "$stamp" 2>/dev/null)" != "$(fingerprint "$lock")" ]; then
+        # Debian ships venv without ensurepip, in which case it can make no environment that has pip.
+        "$base" -c 'import ensurepip, venv' 2>/dev/null ||
+            apt_install "$base cannot make virtual environments (no venv and ensurepip modules)" python3-venv
+        rm -rf "$uv_env"
+        run "Making a private environment for uv" "'$base -m venv' failed: see its messages above." \
+            "$base" -m venv "$uv_env"
+        run "Downloading uv (20 MB)" \
+            "pip could not install uv: check the network, and PIP_INDEX_URL and PIP_CERT if a proxy or mirror is in use." \
+            "$uv_env/bin/python" -m pip install --disable-pip-version-check --require-hashes -r "$lock"
+        fingerprint "$lock" >"$stamp"
+    fi
+    share_pip_settings_with_uv
+}
+
+provide_venv() {
+    local base=${PYTHON:-python3}
+    ! fits "$venv/bin/python" || return 0
+    if ! fits "$base"; then
+        base=$("$uv" python find --system --no-python-downloads '>=3.11,<3.14' 2>/dev/null) || base=3.11
+    fi
+    if [ "$base" = 3.11 ]; then
+        say "This machine has no Python 3.11 to 3.13 (its python3 is $(python3 -V 2>&1)); trying to download 3.11"
+    fi
+    run "Making .venv with Python ${base}" \
+        "no usable Python: install Python 3.11, 3.12 or 3.13 and name it, as in PYTHON=/path/to/python3.11 $0" \
+        "$uv" venv --clear --python "$base" "$venv"
+}
+
+install_locked() {
+    "$uv" pip install --python "$venv/bin/python" --require-hashes \
+        --build-constraints "$root/requirements/build.txt" -r "$1" &&
+        "$uv" pip install --python "$venv/bin/python" --no-deps --no-build-isolation -e "$root"
+}
+
+# provide_python demo|dev: leaves .venv with at least the locked packages of that set. It never removes a package,
+# so the small set can be installed first and the large one later; the large one contains the small one.
+provide_python() {
+    local set=$1 size=$2 wanted lock="$root/requirements/$1.txt"
+    local stamp="$venv/.fingerprint-$set"
+    wanted=$(fingerprint "$root/pyproject.toml" "$root"/requirements/*.txt)
+    [ ! -x "$venv/bin/python" ] || [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ] || return 0
+    [ "$set" = dev ] || [ ! -x "$venv/bin/python" ] ||
+        [ "$(cat "$venv/.fingerprint-dev" 2>/dev/null)" != "$wanted" ] || return 0
+    lock_setup
+    provide_uv
+    provide_venv
+    run "Installing the locked Python packages ($size the first time)" \
+        "the locked packages could not be installed: check the network and the messages above." \
+        install_locked "$lock"
+    printf '%s\n' "$wanted" >"$stamp"
+    unlock_setup
+}

@@ -1,0 +1,148 @@
+"""Hooks: how telemetry and applications watch a producer.
+
+A hook overrides the methods it wants; an event nobody overrides costs nothing. Hooks are called on the thread on
+which the event happens (produce() or poll()/flush()), so they must be fast and must not block. A hook that raises
+an Exception is reported once through the `safeproducer` logger and switched off; it never breaks the application.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from safeproducer.kafka.native import KafkaError, Message
+from safeproducer.records import CallSite, Record
+
+logger = logging.getLogger("safeproducer")
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerInfo:
+    """Who speaks: the same for every event of one producer. Holds no secret."""
+
+    client_id: str
+    bootstrap_servers: str
+    principal: str
+    transactional_id: str | None
+    idempotent: bool
+    site: CallSite
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsLost:
+    """Accepted records went away without a delivery report; each is of unknown outcome.
+
+    `reason` is "garbage collection", "interpreter exit" or "close deadline". `records` holds them one by one when a
+    record hook was installed, else it is empty.
+    """
+
+    producer: ProducerInfo
+    reason: str
+    count: int
+    records: tuple[Record, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerChurn:
+    """More producers than `limit_per_hour` were made within an hour for one cluster and principal (KIP-936)."""
+
+    cluster: str
+    principal: str
+    site: CallSite
+    made_by_site: int
+    made_in_all: int
+    limit_per_hour: int
+    advice: str
+
+
+@dataclass(frozen=True, slots=True)
+class Throttled:
+    """A broker told this client to wait (KIP-13, KIP-124, KIP-219)."""
+
+    producer: ProducerInfo
+    broker_id: int
+    broker_name: str
+    seconds: float
+
+
+class Hook:
+    """Base class of hooks: every method is an event that does nothing here."""
+
+    def producer_created(self, producer: ProducerInfo) -> None:
+        """A producer was constructed."""
+
+    def record_accepted(self, record: Record) -> None:
+        """Inside produce(), after the call was made and before the record is handed to librdkafka.
+
+        Headers may still be added. Costs one Record object for each record.
+        """
+
+    def record_refused(self, record: Record, error: BaseException) -> None:
+        """produce() raises `error` for an accepted record: it is certainly not written."""
+
+    def record_resolved(self, record: Record, error: KafkaError | None, message: Message) -> None:
+        """The record's delivery report arrived, before the application's callback runs."""
+
+    def records_lost(self, event: RecordsLost) -> None:
+        """Records were lost without a delivery report."""
+
+    def client_error(self, producer: ProducerInfo, error: KafkaError, advice: str) -> None:
+        """librdkafka reported an error that is not one record's: broker unreachable, authentication, TLS ..."""
+
+    def fatal_error(self, producer: ProducerInfo, error: KafkaError) -> None:
+        """The producer met a fatal error and takes no more records. Called once."""
+
+    def throttled(self, event: Throttled) -> None:
+        """A broker announced a throttle time greater than zero."""
+
+    def producer_churn(self, event: ProducerChurn) -> None:
+        """A line of code makes producers too often. Called once for each such line."""
+
+    def producer_closed(self, producer: ProducerInfo, report: Any) -> None:
+        """close() finished; `report` is its CloseReport."""
+
+
+class Hooks:
+    """Calls the hooks of one producer; owned by that producer.
+
+    `wants(name)` is false when no live hook overrides the event, so the caller can skip making its arguments.
+    """
+
+    def __init__(self, hooks: Iterable[Hook]) -> None:
+        self._hooks = tuple(hooks)
+        for hook in self._hooks:
+            if not isinstance(hook, Hook):
+                raise TypeError(
+                    f"hooks: {hook!r} is not a safeproducer.Hook; derive its class from safeproducer.Hook"
+                )
+        self._listeners: dict[str, tuple[tuple[Hook, Callable[..., None]], ...]] = {}
+        self._rebuild()
+
+    def _rebuild(self) -> None:
+        self._listeners = {
+            name: tuple(
+                (hook, getattr(hook, name))
+                for hook in self._hooks
+                if getattr(type(hook), name) is not getattr(Hook, name)
+            )
+            for name in vars(Hook)
+            if not name.startswith("_")
+        }
+
+    def wants(self, *events: str) -> bool:
+        return any(self._listeners[event] for event in events)
+
+    def call(self, event: str, *args: Any) -> None:
+        for hook, method in self._listeners[event]:
+            try:
+                method(*args)
+            except Exception:
+                self._hooks = tuple(other for other in self._hooks if other is not hook)
+                self._rebuild()
+                logger.exception(
+                    "hook %s raised in %s and is switched off for this producer",
+                    type(hook).__qualname__,
+                    event,
+                )

@@ -1,0 +1,55 @@
+"""Value types that travel between the producer, its hooks and its policies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+HeaderValue = str | bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class CallSite:
+    """A line of the application's code."""
+
+    filename: str
+    line: int
+    function: str
+
+    def __str__(self) -> str:
+        return f"{self.filename}:{self.line} in {self.function}"
+
+
+@dataclass(slots=True, eq=False)
+class Record:
+    """One record as hooks see it, from produce() to its end. Made only when a hook asks for records.
+
+    `partition` is the one asked for, -1 when librdkafka chooses. `headers` is a copy: what a hook adds never
+    reaches the caller's own list. `state` is for hooks: a place to keep what belongs to this record, keyed by the
+    hook itself.
+    """
+
+    topic: str
+    value: Any
+    key: Any
+    partition: int
+    timestamp: int
+    headers: list[tuple[str, HeaderValue]]
+    state: dict[object, Any] = field(default_factory=dict)
+    headers_changed: bool = False
+
+    def add_header(self, name: str, value: HeaderValue) -> None:
+        """Append a header to what will be sent with this record."""
+        self.headers.append((name, value))
+        self.headers_changed = True
+
+    @staticmethod
+    def copied_headers(headers: Any) -> list[tuple[str, HeaderValue]]:
+        """A list of (name, value) pairs from stock's header forms: None, dict, or list of pairs."""
+        if headers is None:
+            return []
+        if isinstance(headers, dict):
+            return list(headers.items())
+        pairs: Iterable[tuple[str, HeaderValue]] = headers
+        return list(pairs)

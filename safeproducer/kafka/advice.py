@@ -1,0 +1,275 @@
+"""What a Kafka error means for a person, and what to do about it.
+
+This is the one place where error codes and librdkafka's reason texts become advice. It is pure: text in,
+text out, so both the producer (``explain()``, exceptions) and the commands can use it anywhere.
+"""
+
+import re
+from typing import NamedTuple
+
+_ADDRESS = re.compile(r"^(?:[a-z_]+://)?(?P<address>\[[^\]]+\]:\d+|[^/\s:]+:\d+)/\w+: ", re.IGNORECASE)
+_STATE_SUFFIX = re.compile(r"\s*\(after \d+ms in state \w+(?:, \d+ identical error\(s\) suppressed)?\)")
+_SETTING = re.compile(r"configuration property:? \"(?P<setting>[^\"]+)\"", re.IGNORECASE)
+
+
+class _Rule(NamedTuple):
+    """One row of the table: it applies if a code name and, if given, the reason match."""
+
+    codes: frozenset[str]
+    reason: re.Pattern[str] | None
+    sentence: str
+
+
+def _rule(codes: str, reason: str | None, sentence: str) -> _Rule:
+    pattern = re.compile(reason, re.IGNORECASE) if reason else None
+    return _Rule(frozenset(codes.split()), pattern, sentence)
+
+
+_CONNECTION = "_TRANSPORT _ALL_BROKERS_DOWN _TIMED_OUT _SSL NETWORK_EXCEPTION BROKER_NOT_AVAILABLE"
+_CREDENTIALS = "_AUTHENTICATION SASL_AUTHENTICATION_FAILED"
+
+# The first row that matches wins, so rows with a reason stand before the row without one.
+_RULES = (
+    _rule(
+        "_INVALID_ARG",
+        r"no such configuration property",
+        "There is no setting called {setting}: correct its name or remove it "
+        "(names are librdkafka's, or begin with safeproducer.).",
+    ),
+    _rule(
+        "_INVALID_ARG",
+        r"(ssl\.[a-z.]+) failed",
+        "A TLS setting cannot be used ({reason}): check that the file exists, is readable and is in PEM format.",
+    ),
+    _rule(
+        "_INVALID_ARG",
+        r"sasl\.username and sasl\.password must be set",
+        "The SASL mechanism needs a user: set both sasl.username and sasl.password, best in a --config-file.",
+    ),
+    _rule(
+        "_INVALID_ARG",
+        r"invalid value|outside allowed range",
+        "The setting {setting} has a value it cannot take ({reason}): correct the value.",
+    ),
+    _rule("_INVALID_ARG", None, "The configuration cannot be used ({reason}): correct the setting it names."),
+    _rule(
+        "_RESOLVE",
+        None,
+        "The host name of {address} is not known to this machine's name service: "
+        "check the spelling in bootstrap.servers, and the DNS or hosts file.",
+    ),
+    _rule(
+        _CONNECTION,
+        r"plaintext broker listener|wrong version number|ssl handshake failed: disconnected",
+        "{address} closed the TLS handshake, as a listener without TLS does: use its TLS port in "
+        "bootstrap.servers, or set security.protocol to PLAINTEXT or SASL_PLAINTEXT.",
+    ),
+    _rule(
+        _CONNECTION,
+        r"security\.protocol|ssl listener|sasl listener|while requesting apiversion",
+        "{address} hung up before it answered, as a TLS or SASL listener does with a client that does "
+        "not speak it: set security.protocol to what that listener expects (SSL, SASL_SSL or SASL_PLAINTEXT).",
+    ),
+    _rule(
+        _CONNECTION,
+        r"hostname mismatch|ip address mismatch|certificate is not valid for|doesn't match",
+        "The certificate of {address} was issued for another host name: use the name in the certificate in "
+        "bootstrap.servers, or have a certificate issued with this name in it.",
+    ),
+    _rule(
+        _CONNECTION,
+        r"certificate has expired|certificate is not yet valid",
+        "The certificate of {address} is out of date (or this machine's clock is): renew the certificate or "
+        "correct the clock.",
+    ),
+    _rule(
+        _CONNECTION,
+        r"certificate verify failed|certificate could not be verified|unable to get.*issuer|self.signed",
+        "The certificate of {address} is not signed by an authority that this client trusts: set "
+        "ssl.ca.location to the PEM file of the authority that issued it.",
+    ),
+    _rule(
+        _CONNECTION,
+        r"alert (bad |unknown |no )?(certificate|ca)|certificate required|peer did not return a certificate",
+        "{address} refused this client's certificate ({reason}): set ssl.certificate.location and "
+        "ssl.key.location to a certificate that the broker trusts.",
+    ),
+    _rule(
+        "_SSL",
+        None,
+        "The TLS connection to {address} failed ({reason}): check security.protocol and the ssl.* settings.",
+    ),
+    _rule(
+        _CONNECTION + " " + _CREDENTIALS + " UNSUPPORTED_SASL_MECHANISM",
+        r"unsupported (sasl )?mechanism|mechanism.{0,80}not (supported|enabled)",
+        "{address} does not offer this SASL mechanism ({reason}): set sasl.mechanism to one that it offers.",
+    ),
+    _rule(
+        _CREDENTIALS,
+        None,
+        "{address} refused the user name or the password ({reason}): check sasl.username, sasl.password and "
+        "sasl.mechanism.",
+    ),
+    _rule("ILLEGAL_SASL_STATE", None, "The broker did not expect SASL here: check security.protocol."),
+    _rule(
+        _CONNECTION,
+        r"connection refused",
+        "{address} refuses the connection, as if nothing listened there: check the host and port in "
+        "bootstrap.servers and that the broker runs.",
+    ),
+    _rule(
+        "_TIMED_OUT _TRANSPORT _ALL_BROKERS_DOWN REQUEST_TIMED_OUT NETWORK_EXCEPTION BROKER_NOT_AVAILABLE",
+        None,
+        "{address} cannot be reached or does not answer ({reason}): check bootstrap.servers, that the broker "
+        "runs, and that no firewall is in between.",
+    ),
+    _rule(
+        "TOPIC_AUTHORIZATION_FAILED",
+        None,
+        "This user may not write to the topic: have an administrator grant WRITE and DESCRIBE on it "
+        "(kafka-acls --add --producer).",
+    ),
+    _rule(
+        "CLUSTER_AUTHORIZATION_FAILED",
+        None,
+        "This user may write to no topic at all, so the broker refuses the idempotent producer: have an "
+        "administrator grant WRITE on the topic (or IDEMPOTENT_WRITE on the cluster).",
+    ),
+    _rule(
+        "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
+        None,
+        "This user may not use that transactional.id: have an administrator grant WRITE and DESCRIBE on it.",
+    ),
+    _rule(
+        "GROUP_AUTHORIZATION_FAILED",
+        None,
+        "This user may not use that consumer group: have an administrator grant READ on it.",
+    ),
+    _rule(
+        "UNKNOWN_TOPIC_OR_PART _UNKNOWN_TOPIC UNKNOWN_TOPIC_ID",
+        None,
+        "The topic does not exist, or this user may not see it: create it first, or correct its name.",
+    ),
+    _rule("TOPIC_EXCEPTION", None, "That is no valid name for a topic: correct it."),
+    _rule(
+        "_UNKNOWN_PARTITION",
+        None,
+        "The topic has no such partition: use a smaller number, or leave the choice to the partitioner.",
+    ),
+    _rule(
+        "LEADER_NOT_AVAILABLE NOT_LEADER_FOR_PARTITION",
+        None,
+        "The partition has no leader at present: see whether its brokers run, and try again.",
+    ),
+    _rule(
+        "MSG_SIZE_TOO_LARGE RECORD_LIST_TOO_LARGE INVALID_MSG_SIZE",
+        None,
+        "The record is larger than allowed: make it smaller, or raise message.max.bytes here and "
+        "max.message.bytes on the topic.",
+    ),
+    _rule(
+        "_MSG_TIMED_OUT",
+        None,
+        "No acknowledgement came within message.timeout.ms, so the record may or may not be in the log: "
+        "see whether the partition's leader runs and is reachable, and look before sending it again.",
+    ),
+    _rule(
+        "NOT_ENOUGH_REPLICAS NOT_ENOUGH_REPLICAS_AFTER_APPEND",
+        None,
+        "Fewer replicas are in sync than min.insync.replicas asks for: bring the missing brokers back.",
+    ),
+    _rule(
+        "INVALID_RECORD _INVALID_DIFFERENT_RECORD",
+        None,
+        "The broker refused the record or a neighbour in its batch ({reason}): a compacted topic needs "
+        "a key on every record.",
+    ),
+    _rule("POLICY_VIOLATION", None, "A policy of the cluster forbids it ({reason}): ask its administrator."),
+    _rule(
+        "KAFKA_STORAGE_ERROR",
+        None,
+        "The broker cannot write to its disk: its administrator must free or replace it.",
+    ),
+    _rule(
+        "_FENCED INVALID_PRODUCER_EPOCH",
+        None,
+        "Another producer with the same transactional.id took over: stop this one, or give it its own id.",
+    ),
+    _rule(
+        "OUT_OF_ORDER_SEQUENCE_NUMBER UNKNOWN_PRODUCER_ID DUPLICATE_SEQUENCE_NUMBER _FATAL",
+        None,
+        "The producer can no longer promise order without duplicates and takes no more records ({reason}): "
+        "create a new producer; records without a report may or may not be in the log.",
+    ),
+    _rule(
+        "_QUEUE_FULL",
+        None,
+        "The producer's buffer is full: call poll() and try again, or raise queue.buffering.max.kbytes.",
+    ),
+    _rule(
+        "_PURGE_QUEUE _PURGE_INFLIGHT",
+        None,
+        "The record was given up before an acknowledgement came, so it may or may not be in the log.",
+    ),
+)
+
+# Errors that the next record to the same topic by the same user will meet as well.
+_HOPELESS = frozenset(
+    {
+        "TOPIC_AUTHORIZATION_FAILED",
+        "CLUSTER_AUTHORIZATION_FAILED",
+        "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
+        "UNKNOWN_TOPIC_OR_PART",
+        "_UNKNOWN_TOPIC",
+        "_UNKNOWN_PARTITION",
+        "TOPIC_EXCEPTION",
+        "_AUTHENTICATION",
+        "SASL_AUTHENTICATION_FAILED",
+        "UNSUPPORTED_SASL_MECHANISM",
+        "_FATAL",
+        "_FENCED",
+    }
+)
+
+
+def advice(code_name: str, reason: str = "") -> str:
+    """Say in one sentence what an error means and what to do.
+
+    ``code_name`` is ``KafkaError.name()`` (``"_AUTHENTICATION"``), ``reason`` is ``KafkaError.str()``.
+    An unknown code gives the reason itself with the code's name, never an empty text. The reason is
+    quoted: a caller whose configuration holds secrets redacts the answer.
+    """
+    clean = _clean(reason)
+    for rule in _RULES:
+        if code_name in rule.codes and (rule.reason is None or rule.reason.search(reason)):
+            return _fill(rule.sentence, reason=clean or code_name, address=_address(reason), setting=_setting(reason))
+    if clean:
+        return f"{clean.rstrip('.')} ({code_name})."
+    return f"Kafka reported the error {code_name}."
+
+
+def hopeless(code_name: str) -> bool:
+    """Tell whether the error concerns the user or the topic, so that every further record fails like it."""
+    return code_name in _HOPELESS
+
+
+def _clean(reason: str) -> str:
+    """Return the reason as one line, without the broker's address and librdkafka's state remark."""
+    return " ".join(_STATE_SUFFIX.sub("", _ADDRESS.sub("", reason)).split()).rstrip(".")
+
+
+def _address(reason: str) -> str:
+    found = _ADDRESS.match(reason)
+    return f"The broker {found['address']}" if found else "The broker"
+
+
+def _setting(reason: str) -> str:
+    found = _SETTING.search(reason)
+    return found["setting"] if found else "that name"
+
+
+def _fill(sentence: str, **values: str) -> str:
+    """Put values into a sentence; an address inside the sentence begins with a small letter."""
+    if not sentence.startswith("{address}"):
+        values["address"] = values["address"].replace("The broker", "the broker", 1)
+    return sentence.format(**values)

@@ -1,0 +1,220 @@
+"""Kafka's messages as bytes and back: the one module that touches the wire library.
+
+The schemas come from kafka-python (extra ``safeproducer[testing]``); reading and writing is :mod:`codec`'s, because a
+tap and a fake broker need three things the library's own codec does not give: declared lengths checked against the
+bytes left, unknown tagged fields kept through a round trip, and one error, :class:`WireError`, for whatever is wrong
+with the bytes.
+
+A *frame* is what follows the four size bytes on the connection. Importing this module is cheap: schemas are loaded
+when an API is first used. All functions are pure and may be called from any thread.
+"""
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from importlib import import_module
+from typing import Any, Literal
+
+from safeproducer.testing.codec import (
+    Body,
+    Read,
+    WireError,
+    Write,
+    first_and_last,
+    holds,
+    read_tags,
+    struct_codec,
+    write_tags,
+)
+
+__all__ = [
+    "Body",
+    "RequestHeader",
+    "WireError",
+    "api_key",
+    "api_name",
+    "crc32c",
+    "decode_request",
+    "decode_response",
+    "encode_request",
+    "encode_response",
+    "read_request_header",
+    "versions",
+]
+
+Kind = Literal["Request", "Response"]
+
+_UNSUPPORTED_VERSION = 35
+_HEADER = struct.Struct(">hhih")
+_CORRELATION = struct.Struct(">i")
+
+
+@dataclass(frozen=True, slots=True)
+class RequestHeader:
+    """What every request starts with; ``body`` is where the body starts in the frame.
+
+    ``body`` is None for an API or version without a schema: then it cannot be known whether the header has tags.
+    """
+
+    api: str
+    api_key: int
+    version: int
+    correlation_id: int
+    client_id: str | None
+    body: int | None
+
+
+def _library(module: str) -> Any:
+    try:
+        return import_module(f"kafka.{module}")
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            "reading Kafka's wire format needs kafka-python: install safeproducer[testing]", name=error.name
+        ) from error
+
+
+@lru_cache(maxsize=256)
+def api_name(key: int) -> str:
+    """The name of an API key, ``Produce`` for 0; ``Api71`` for a key the library has no name for."""
+    try:
+        return str(_library("protocol.api_key").ApiKey(key).name)
+    except ValueError:
+        return f"Api{key}"
+
+
+def api_key(api: str) -> int:
+    """The key of an API name, 0 for ``Produce``. Raises WireError for a name Kafka does not have."""
+    keys = _library("protocol.api_key").ApiKey
+    if api not in keys.__members__:
+        raise WireError(f"{api!r} is not the name of a Kafka API")
+    return int(keys[api])
+
+
+@cache
+def _schema(api: str, kind: Kind) -> Mapping[str, Any] | None:
+    try:
+        schema: Mapping[str, Any] = _library("protocol.schemas").load_json(f"{api}{kind}")
+    except FileNotFoundError:
+        return None
+    return schema
+
+
+def versions(api: str) -> tuple[int, int]:
+    """The oldest and newest version of this API that can be read. Raises WireError if there is none."""
+    schema = _schema(api, "Request")
+    if schema is None:
+        raise WireError(f"there is no schema of {api}")
+    return first_and_last(schema["validVersions"])
+
+
+@cache
+def _message(api: str, kind: Kind, version: int) -> tuple[Read, Write, bool]:
+    """Reader, writer and whether it is flexible (compact lengths, tagged fields)."""
+    first, last = versions(api)
+    schema = _schema(api, kind)
+    if schema is None or not first <= version <= last:
+        raise WireError(f"{api} v{version} is outside the known versions {first} to {last}")
+    flexible = holds(schema["flexibleVersions"], version)
+    return (*struct_codec(schema["fields"], version, flexible), flexible)
+
+
+def read_request_header(frame: bytes) -> RequestHeader:
+    """The header of a request frame; unknown header tags are skipped. Raises WireError if it is cut short."""
+    data, end = memoryview(frame), len(frame)
+    if end < _HEADER.size:
+        raise WireError(f"a request of {end} bytes is shorter than its header")
+    key, version, correlation, length = _HEADER.unpack_from(frame)
+    pos = _HEADER.size
+    if length > end - pos or length < -1:
+        raise WireError(f"the client id declares {length} bytes, {end - pos} are left")
+    client = None
+    if length >= 0:
+        try:
+            client = str(data[pos : pos + length], "utf-8")
+        except UnicodeDecodeError as error:
+            raise WireError("the client id is not UTF-8") from error
+        pos += length
+    api = api_name(key)
+    try:
+        flexible = _message(api, "Request", version)[2]
+    except WireError:
+        return RequestHeader(api, key, version, correlation, client, None)
+    if flexible:
+        pos = read_tags(data, pos, end, {}, {})
+    return RequestHeader(api, key, version, correlation, client, pos)
+
+
+def _decode(read: Read, frame: bytes, pos: int, what: str) -> Body:
+    body, pos = read(memoryview(frame), pos, len(frame))
+    if pos != len(frame):
+        raise WireError(f"{what} leaves {len(frame) - pos} of {len(frame)} bytes unread")
+    return dict(body)
+
+
+def decode_request(header: RequestHeader, frame: bytes) -> Body:
+    """The body of the request frame that ``header`` was read from. Raises WireError."""
+    read = _message(header.api, "Request", header.version)[0]
+    if header.body is None:
+        raise WireError(f"the header of this {header.api} v{header.version} request was read without a schema")
+    return _decode(read, frame, header.body, f"{header.api} v{header.version} request")
+
+
+def _response_prefix(api: str, flexible: bool, frame: bytes) -> tuple[int, int, Body]:
+    if len(frame) < _CORRELATION.size:
+        raise WireError(f"a response of {len(frame)} bytes is shorter than its header")
+    tags: Body = {}
+    pos = _CORRELATION.size
+    # ApiVersions answers keep the old header for ever, so that a client can read them before it knows the broker.
+    if flexible and api != "ApiVersions":
+        pos = read_tags(memoryview(frame), pos, len(frame), tags, {})
+    return _CORRELATION.unpack_from(frame)[0], pos, tags
+
+
+def decode_response(api: str, version: int, frame: bytes) -> tuple[int, Body]:
+    """Correlation id and body of the answer to a request of this API and version. Raises WireError.
+
+    Header tags are kept as ``_header_tags`` so that :func:`encode_response` gives the same bytes again.
+    """
+    read, _, flexible = _message(api, "Response", version)
+    correlation, pos, tags = _response_prefix(api, flexible, frame)
+    if api == "ApiVersions" and version and frame[pos : pos + 2] == struct.pack(">h", _UNSUPPORTED_VERSION):
+        # A broker that does not know the version answers in the oldest one.
+        read, version = _message(api, "Response", 0)[0], 0
+    body = _decode(read, frame, pos, f"{api} v{version} response")
+    if tags:
+        body["_header_tags"] = tags["_tags"]
+    return correlation, body
+
+
+def _encode(write: Write, out: bytearray, body: Body, what: str) -> bytes:
+    try:
+        write(out, body)
+    except (struct.error, AttributeError, TypeError, UnicodeError) as error:
+        raise WireError(f"{what} cannot hold this value: {error}") from error
+    return bytes(out)
+
+
+def encode_request(api: str, version: int, correlation_id: int, client_id: str | None, body: Body) -> bytes:
+    """A request frame; missing fields take the schema's defaults. Raises WireError."""
+    _, write, flexible = _message(api, "Request", version)
+    client = b"" if client_id is None else client_id.encode()
+    out = bytearray(_HEADER.pack(api_key(api), version, correlation_id, -1 if client_id is None else len(client)))
+    out += client
+    if flexible:
+        write_tags(out, {"_tags": body.get("_header_tags", {})}, {})
+    return _encode(write, out, body, f"{api} v{version} request")
+
+
+def encode_response(api: str, version: int, correlation_id: int, body: Body) -> bytes:
+    """An answer frame; missing fields take the schema's defaults. Raises WireError."""
+    _, write, flexible = _message(api, "Response", version)
+    out = bytearray(_CORRELATION.pack(correlation_id))
+    if flexible and api != "ApiVersions":
+        write_tags(out, {"_tags": body.get("_header_tags", {})}, {})
+    return _encode(write, out, body, f"{api} v{version} response")
+
+
+def crc32c(data: bytes | memoryview) -> int:
+    """The CRC-32C of these bytes (about 0.1 us a byte, unless the ``crc32c`` package is installed)."""
+    return int(_library("record.util").calc_crc32c(data))

@@ -1,0 +1,185 @@
+"""OpenTelemetry traces: one producer span for each record, from produce() to its delivery report.
+
+Needs only opentelemetry-api. Without an SDK no span is made; a trace context that other code put into the current
+context still travels in the headers, as OpenTelemetry asks of libraries.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+
+from opentelemetry.context import _SUPPRESS_INSTRUMENTATION_KEY, Context, get_current
+from opentelemetry.propagate import get_global_textmap
+from opentelemetry.propagators.textmap import TextMapPropagator
+from opentelemetry.trace import (
+    INVALID_SPAN,
+    Link,
+    Span,
+    SpanContext,
+    SpanKind,
+    StatusCode,
+    TracerProvider,
+    get_current_span,
+    get_tracer,
+    set_span_in_context,
+)
+
+from safeproducer.hooks import Hook, ProducerInfo, RecordsLost
+from safeproducer.kafka.native import KafkaError, Message
+from safeproducer.records import HeaderValue, Record
+from safeproducer.telemetry.error_type import error_type
+
+# The messaging conventions are not stable, so the names are pinned here, with the version that defines them.
+SCHEMA_URL = "https://opentelemetry.io/schemas/1.44.0"
+SYSTEM = "messaging.system"
+OPERATION_NAME = "messaging.operation.name"
+OPERATION_TYPE = "messaging.operation.type"
+DESTINATION_NAME = "messaging.destination.name"
+PARTITION_ID = "messaging.destination.partition.id"
+OFFSET = "messaging.kafka.offset"
+TOMBSTONE = "messaging.kafka.message.tombstone"
+CLIENT_ID = "messaging.client.id"
+SERVER_ADDRESS = "server.address"
+SERVER_PORT = "server.port"
+ERROR_TYPE = "error.type"
+
+RECORD_LOST = "delivery_report_lost"
+"""`error.type` of a record that went away without a delivery report."""
+
+KAFKA_PORT = 9092
+
+
+class OpenTelemetryHook(Hook):
+    """Makes a span for each record and sends its context along in the record's headers.
+
+    `tracer_provider`: default the global one, also when it is installed after this hook.
+    `propagator`: default the global one (W3C trace context and baggage unless configured otherwise).
+
+    The span `send {topic}` follows the OpenTelemetry messaging conventions, version 1.44: kind PRODUCER, child of the
+    span that is current when produce() is called. It starts in produce() and ends when poll() or flush() serves the
+    delivery report, with the partition and the offset, or with status ERROR and librdkafka's error name in
+    `error.type`. A record that produce() refuses ends at once with the name of the exception; one that is lost ends
+    with `delivery_report_lost`. Keys, values and headers never enter a span.
+
+    A record whose headers already carry a trace context (a forwarded record, or one traced by the application) keeps
+    it: its headers stay as they are and the span links to that context, with kind CLIENT. So the conventions ask;
+    several instrumentations replace it instead. An unreadable one is replaced.
+
+    Thread-safe; one hook may serve many producers. `messaging.client.id`, `server.address` and `server.port` are
+    given while all producers of the hook agree on them, the server only if there is a single bootstrap server:
+    a record does not tell which broker took it. With instrumentation suppressed in the current context (as in an
+    exporter) the hook does nothing, so spans may be exported through the producer they describe.
+    """
+
+    def __init__(
+        self, tracer_provider: TracerProvider | None = None, propagator: TextMapPropagator | None = None
+    ) -> None:
+        self._tracer = get_tracer("safeproducer", version("safeproducer"), tracer_provider, SCHEMA_URL)
+        self._propagator = propagator
+        self._lock = threading.RLock()  # a signal handler may make a producer while this thread holds it
+        self._client: Mapping[str, str | int] | None = None
+
+    def producer_created(self, producer: ProducerInfo) -> None:
+        client = client_attributes(producer)
+        with self._lock:
+            self._client = client if self._client is None else dict(self._client.items() & client.items())
+
+    def record_accepted(self, record: Record) -> None:
+        context = get_current()
+        if context and context.get(_SUPPRESS_INSTRUMENTATION_KEY):
+            return
+        propagator = self._propagator or get_global_textmap()
+        created_in = creation_context(record.headers, propagator) if record.headers else None
+        attributes: dict[str, str | int | bool] = {
+            SYSTEM: "kafka",
+            OPERATION_NAME: "send",
+            OPERATION_TYPE: "send",
+            DESTINATION_NAME: record.topic,
+        }
+        if self._client:
+            attributes.update(self._client)
+        if record.partition >= 0:
+            attributes[PARTITION_ID] = str(record.partition)
+        if record.value is None:
+            attributes[TOMBSTONE] = True
+        span = self._tracer.start_span(
+            f"send {record.topic}",
+            context,
+            SpanKind.PRODUCER if created_in is None else SpanKind.CLIENT,
+            attributes,
+            () if created_in is None else (Link(created_in),),
+        )
+        if span.is_recording():
+            record.state[self] = span
+        if created_in is None and (context or span is not INVALID_SPAN):
+            inject(record, span, context, propagator)
+
+    def record_refused(self, record: Record, error: BaseException) -> None:
+        span: Span | None = record.state.pop(self, None)
+        if span is not None:
+            fail(span, error_type(error), "refused by produce()")
+
+    def record_resolved(self, record: Record, error: KafkaError | None, message: Message) -> None:
+        span: Span | None = record.state.pop(self, None)
+        if span is None:
+            return
+        partition, offset = message.partition(), message.offset()
+        if partition is not None and partition >= 0:
+            span.set_attribute(PARTITION_ID, str(partition))
+        if error is not None:
+            fail(span, error_type(error), error.str())
+            return
+        if offset is not None and offset >= 0:
+            span.set_attribute(OFFSET, offset)
+        span.end()
+
+    def records_lost(self, event: RecordsLost) -> None:
+        for record in event.records:
+            span: Span | None = record.state.pop(self, None)
+            if span is not None:
+                fail(span, RECORD_LOST, f"no delivery report, the outcome is unknown: {event.reason}")
+
+
+def fail(span: Span, kind: str, description: str) -> None:
+    span.set_attribute(ERROR_TYPE, kind)
+    span.set_status(StatusCode.ERROR, description)
+    span.end()
+
+
+def creation_context(headers: Sequence[tuple[str, HeaderValue]], propagator: TextMapPropagator) -> SpanContext | None:
+    """The trace context that the headers carry already, or None."""
+    fields = propagator.fields
+    carrier: dict[str, str] = {}
+    for name, value in headers:
+        if name in fields and value is not None and name not in carrier:
+            carrier[name] = value if isinstance(value, str) else value.decode("utf-8", "replace")
+    if not carrier:
+        return None
+    found = get_current_span(propagator.extract(carrier, Context())).get_span_context()
+    return found if found.is_valid else None
+
+
+def inject(record: Record, span: Span, context: Context, propagator: TextMapPropagator) -> None:
+    carrier: dict[str, str] = {}
+    propagator.inject(carrier, set_span_in_context(span, context))
+    if not carrier:
+        return
+    # A carrier holds one value for each name: readers take the first, so an unreadable one must not stay in front.
+    record.headers[:] = [header for header in record.headers if header[0] not in carrier]
+    for name, value in carrier.items():
+        record.add_header(name, value)
+
+
+def client_attributes(producer: ProducerInfo) -> dict[str, str | int]:
+    attributes: dict[str, str | int] = {CLIENT_ID: producer.client_id} if producer.client_id else {}
+    server = producer.bootstrap_servers.strip().rpartition("://")[2]
+    if not server or "," in server:
+        return attributes
+    host, colon, port = server.rpartition(":")
+    if not colon or not port.isdigit():
+        host, port = server, str(KAFKA_PORT)
+    attributes[SERVER_ADDRESS] = host.strip("[]")
+    attributes[SERVER_PORT] = int(port)
+    return attributes

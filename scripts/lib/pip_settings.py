@@ -16,12 +16,12 @@ UV_NAMES = {
 }
 
 
-def pip_settings():
+def pip_settings() -> dict:
     """Settings for `pip install` by name; environment variables win over files, as in pip."""
     listing = subprocess.run(
         [sys.executable, "-m", "pip", "config", "list"], check=True, capture_output=True, text=True
     ).stdout
-    found = {}
+    found: dict = {}
     for section in ("global", "install", ":env:"):
         for line in listing.splitlines():
             name, equals, value = line.partition("=")

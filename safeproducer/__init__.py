@@ -1,0 +1,44 @@
+"""safeproducer: a drop-in confluent_kafka.Producer that accounts for every record."""
+
+from safeproducer.errors import (
+    CallbackReentryError,
+    ConfigurationError,
+    ConfigurationTypeError,
+    ConfigurationValueError,
+    FatalError,
+    ForkedProducerError,
+    ProducerClosedError,
+    QueueFullError,
+    SafeProducerError,
+)
+from safeproducer.hooks import Hook, ProducerChurn, ProducerInfo, RecordsLost, Throttled
+from safeproducer.producer import SafeProducer
+from safeproducer.records import CallSite, Record
+from safeproducer.serializing import SafeSerializingProducer
+from safeproducer.snapshot import CloseReport, PartitionSnapshot, Snapshot
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "CallSite",
+    "CallbackReentryError",
+    "CloseReport",
+    "ConfigurationError",
+    "ConfigurationTypeError",
+    "ConfigurationValueError",
+    "FatalError",
+    "ForkedProducerError",
+    "Hook",
+    "PartitionSnapshot",
+    "ProducerChurn",
+    "ProducerClosedError",
+    "ProducerInfo",
+    "QueueFullError",
+    "Record",
+    "RecordsLost",
+    "SafeProducer",
+    "SafeProducerError",
+    "SafeSerializingProducer",
+    "Snapshot",
+    "Throttled",
+]

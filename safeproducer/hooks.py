@@ -114,9 +114,7 @@ class Hooks:
         self._hooks = tuple(hooks)
         for hook in self._hooks:
             if not isinstance(hook, Hook):
-                raise TypeError(
-                    f"hooks: {hook!r} is not a safeproducer.Hook; derive its class from safeproducer.Hook"
-                )
+                raise TypeError(f"hooks: {hook!r} is not a safeproducer.Hook; derive its class from safeproducer.Hook")
         self._listeners: dict[str, tuple[tuple[Hook, Callable[..., None]], ...]] = {}
         self._rebuild()
 

@@ -1,0 +1,1 @@
+"""Decisions, and nothing else: no confluent_kafka, no thread, no clock, no randomness, no I/O. `now` is an argument."""

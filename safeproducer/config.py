@@ -1,0 +1,224 @@
+"""From the configuration an application gives to what a lane gets, refusing early what cannot work."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from safeproducer.errors import ConfigurationError, ConfigurationTypeError, ConfigurationValueError
+from safeproducer.kafka.native import KafkaError, KafkaException
+from safeproducer.kafka.properties import REFUSED, canonical, is_sensitive, suggestions
+
+OWN_PREFIX = "safeproducer."
+PRODUCER_IDS_PER_HOUR = "safeproducer.producer.ids.per.hour"
+OWN_SETTINGS = (PRODUCER_IDS_PER_HOUR,)
+DEFAULT_PRODUCER_IDS_PER_HOUR = 100
+
+_NAMED_IN_ERROR = re.compile(r'configuration property:? "([^"]+)"|[`"]([a-z][a-z._]+)[`"]')
+_SHORTEST_SECRET = 4
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A checked configuration. Its repr never shows the settings themselves, which may hold secrets."""
+
+    lane: dict[str, Any] = field(repr=False)
+    on_delivery: Callable[..., Any] | None = field(repr=False)
+    only_errors: bool
+    error_cb: Callable[..., Any] | None = field(repr=False)
+    throttle_cb: Callable[..., Any] | None = field(repr=False)
+    producer_ids_per_hour: int
+    client_id: str
+    bootstrap_servers: str
+    principal: str
+    transactional_id: str | None
+    idempotent: bool
+
+    @property
+    def cluster(self) -> str:
+        """The same text for the same list of brokers, whatever their order."""
+        return ",".join(sorted(server.strip() for server in self.bootstrap_servers.split(",")))
+
+    def scrub(self, text: str) -> str:
+        """`text` without any value that may be a secret."""
+        for name, value in self.lane.items():
+            if is_sensitive(name) and isinstance(value, str) and len(value) >= _SHORTEST_SECRET:
+                text = text.replace(value, "***")
+        return text
+
+
+def parse(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Settings:
+    """Stock's forms: (dict), (**settings), (dict, **settings) with keywords winning, and default.topic.config.
+
+    Raises ConfigurationError (a KafkaException) or its TypeError and ValueError variants, naming the setting.
+    """
+    config = _merged(args, kwargs)
+    own = {name: config.pop(name) for name in list(config) if name.startswith(OWN_PREFIX)}
+    ids_per_hour = _own_settings(own)
+    _refuse(config)
+    only_errors = _boolean(config, "delivery.report.only.error")
+    on_delivery = _callback(config, "on_delivery", ConfigurationError)
+    error_cb = _callback(config, "error_cb", ConfigurationTypeError)
+    throttle_cb = _callback(config, "throttle_cb", ConfigurationValueError)
+    by_name = {canonical(name): value for name, value in config.items()}
+    if "enable.idempotence" not in config:
+        config["enable.idempotence"] = not _rules_out_idempotence(by_name)
+    mock = by_name.get("test.mock.num.brokers")
+    return Settings(
+        lane=config,
+        on_delivery=on_delivery,
+        only_errors=only_errors,
+        error_cb=error_cb,
+        throttle_cb=throttle_cb,
+        producer_ids_per_hour=ids_per_hour,
+        client_id=str(by_name.get("client.id", "rdkafka")),
+        bootstrap_servers="mock cluster" if mock else str(by_name.get("metadata.broker.list", "")),
+        principal=_principal(by_name),
+        transactional_id=by_name.get("transactional.id"),
+        idempotent=_is_true(config["enable.idempotence"]) or bool(by_name.get("transactional.id")),
+    )
+
+
+def explain_refusal(error: BaseException, settings: Settings) -> ConfigurationError | None:
+    """What a person should read when the native constructor raised `error`; None when it was not about settings."""
+    if isinstance(error, KafkaException):
+        cause = error.args[0]
+        text = settings.scrub(cause.str())
+        refusal = _refusal(ConfigurationError, text, settings)
+        refusal.args = (KafkaError(cause.code(), refusal.message),)
+        return refusal
+    if isinstance(error, TypeError):
+        return _refusal(ConfigurationTypeError, settings.scrub(str(error)), settings)
+    if isinstance(error, ValueError):
+        return _refusal(ConfigurationValueError, settings.scrub(str(error)), settings)
+    return None
+
+
+def _refusal(kind: type[ConfigurationError], text: str, settings: Settings) -> ConfigurationError:
+    named = [a or b for a, b in _NAMED_IN_ERROR.findall(text)]
+    given = {canonical(name): name for name in settings.lane}
+    setting = next((given[canonical(name)] for name in named if canonical(name) in given), named[0] if named else "")
+    if not setting:
+        setting = next((name for name in settings.lane if name in text), "")
+    if "No such configuration property" in text:
+        return _unknown(kind, setting, settings.lane.get(setting))
+    way_out = "Correct it; librdkafka's CONFIGURATION.md lists the values each setting takes"
+    if " when `" in text or "must be" in text:
+        way_out = "Change one of the settings named here"
+    return kind(setting, _shown(setting, settings.lane.get(setting)), text.rstrip("."), way_out)
+
+
+def _unknown(kind: type[ConfigurationError], setting: str, value: Any) -> ConfigurationError:
+    similar = suggestions(setting)
+    way_out = (
+        f"Did you mean {' or '.join(repr(name) for name in similar)}?"
+        if similar
+        else f"Remove it: librdkafka has no such setting, and this library's own begin with {OWN_PREFIX!r}"
+    )
+    return kind(setting, _shown(setting, value), "there is no such setting", way_out)
+
+
+def _shown(setting: str, value: Any) -> str:
+    return "***" if is_sensitive(setting) else repr(value)
+
+
+def _merged(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    if len(args) > 1 or (args and not isinstance(args[0], dict)) or not (args or kwargs):
+        raise ConfigurationTypeError(
+            "",
+            "",
+            f"SafeProducer() takes one configuration dict or keywords, not {_described(args)}",
+            "Call SafeProducer({'bootstrap.servers': 'host:9092'})",
+        )
+    config: dict[Any, Any] = {**(args[0] if args else {}), **kwargs}
+    topic_defaults = config.pop("default.topic.config", None)
+    if topic_defaults is not None:
+        if not isinstance(topic_defaults, dict):
+            raise ConfigurationTypeError(
+                "default.topic.config", repr(type(topic_defaults)), "it must be a dict", "Move its settings to the top"
+            )
+        config.update(topic_defaults)
+    return {str(name): value for name, value in config.items()}
+
+
+def _described(args: tuple[Any, ...]) -> str:
+    return f"{len(args)} arguments" if len(args) != 1 else type(args[0]).__name__
+
+
+def _own_settings(own: dict[str, Any]) -> int:
+    for name, value in own.items():
+        if name not in OWN_SETTINGS:
+            similar = suggestions(name, OWN_SETTINGS) or list(OWN_SETTINGS)
+            raise ConfigurationError(
+                name, _shown(name, value), "there is no such setting", f"Did you mean {' or '.join(similar)}?"
+            )
+    rate = own.get(PRODUCER_IDS_PER_HOUR, DEFAULT_PRODUCER_IDS_PER_HOUR)
+    try:
+        number = int(rate)
+    except (TypeError, ValueError):
+        number = 0
+    if number < 1 or isinstance(rate, bool):
+        raise ConfigurationError(
+            PRODUCER_IDS_PER_HOUR, repr(rate), "it must be a whole number of at least 1", "The default is 100"
+        )
+    return number
+
+
+def _refuse(config: dict[str, Any]) -> None:
+    for name, (why, way_out) in REFUSED.items():
+        if name in config and _is_true(config[name]):
+            raise ConfigurationError(name, repr(config[name]), f"refused, because {why}", way_out)
+
+
+def _callback(config: dict[str, Any], name: str, kind: type[ConfigurationError]) -> Callable[..., Any] | None:
+    if name not in config:
+        return None
+    callback: Any = config.pop(name)
+    if not callable(callback):
+        raise kind(name, repr(callback), "it must be callable", "Give a function, or leave the setting out")
+    return callback  # type: ignore[no-any-return]
+
+
+def _boolean(config: dict[str, Any], name: str) -> bool:
+    value = config.pop(name, False)
+    if not isinstance(value, (bool, int)) and str(value).lower() not in ("true", "false", "t", "f", "1", "0"):
+        raise ConfigurationError(name, repr(value), "it must be a boolean", "Give true or false")
+    return _is_true(value)
+
+
+def _is_true(value: Any) -> bool:
+    return str(value).lower() in ("true", "t", "1")
+
+
+def _rules_out_idempotence(by_name: Mapping[str, Any]) -> bool:
+    """Java's rule (KIP-679): a default gives way to what the user set explicitly, instead of failing."""
+    if by_name.get("transactional.id"):
+        return False
+    acks = str(by_name.get("request.required.acks", "all")).lower()
+    in_flight = str(by_name.get("max.in.flight.requests.per.connection", "5"))
+    retries = str(by_name.get("message.send.max.retries", "1"))
+    return (
+        acks not in ("all", "-1")
+        or (in_flight.isdigit() and int(in_flight) > 5)
+        or retries == "0"
+        or str(by_name.get("queuing.strategy", "fifo")).lower() == "lifo"
+    )
+
+
+def _principal(by_name: Mapping[str, Any]) -> str:
+    """The user the broker sees, as far as the configuration tells."""
+    protocol = str(by_name.get("security.protocol", "plaintext")).lower()
+    if "sasl" in protocol:
+        mechanism = str(by_name.get("sasl.mechanisms", "GSSAPI")).upper()
+        if mechanism == "GSSAPI":
+            return f"User:{by_name.get('sasl.kerberos.principal', 'kafkaclient')}"
+        if mechanism == "OAUTHBEARER":
+            return f"User:{by_name.get('sasl.oauthbearer.client.id', 'OAUTHBEARER token')}"
+        return f"User:{by_name.get('sasl.username', '')}"
+    if "ssl" in protocol:
+        for name in ("ssl.certificate.location", "ssl.keystore.location"):
+            if by_name.get(name):
+                return f"User:certificate {by_name[name]}"
+    return "User:ANONYMOUS"

@@ -1,0 +1,195 @@
+"""librdkafka's producer settings by name, as of 2.16.0, and what this library does with them.
+
+librdkafka decides what exists; this list serves suggestions and the table in the documentation. A name missing here
+is passed on like any other.
+"""
+
+from __future__ import annotations
+
+import re
+from difflib import get_close_matches
+
+HANDLED_HERE = {
+    "on_delivery": "called by this library after it has counted the report",
+    "delivery.report.only.error": "applied by this library: every report is counted, only failed ones reach callbacks",
+    "error_cb": "called after this library has noted the error",
+    "throttle_cb": "called after this library has noted the throttle time",
+    "enable.idempotence": "true unless set, or unless acks, retries, max.in.flight or queuing.strategy rule it out",
+}
+"""Settings that do not reach librdkafka as the application wrote them, and how they act instead."""
+
+REFUSED = {
+    "enable.gapless.guarantee": (
+        "it turns one expired record into a fatal error for the whole producer",
+        "Remove it; every record already ends with a delivery report that says what became of it",
+    ),
+}
+"""Setting -> (why, way out). Refused only when switched on."""
+
+PYTHON_ONLY = ("on_delivery", "error_cb", "throttle_cb", "stats_cb", "oauth_cb", "logger", "default.topic.config")
+"""Names that confluent_kafka understands in Python and librdkafka does not know."""
+
+ALIASES: dict[str, str] = {
+    "acks": "request.required.acks",
+    "bootstrap.servers": "metadata.broker.list",
+    "compression.type": "compression.codec",
+    "delivery.timeout.ms": "message.timeout.ms",
+    "linger.ms": "queue.buffering.max.ms",
+    "max.in.flight": "max.in.flight.requests.per.connection",
+    "retries": "message.send.max.retries",
+    "sasl.mechanism": "sasl.mechanisms",
+    "sasl.oauthbearer.client.credentials.client.id": "sasl.oauthbearer.client.id",
+    "sasl.oauthbearer.client.credentials.client.secret": "sasl.oauthbearer.client.secret",
+}
+
+PRODUCER_PROPERTIES = (
+    "acks",
+    "allow.auto.create.topics",
+    "api.version.fallback.ms",
+    "api.version.request",
+    "api.version.request.timeout.ms",
+    "batch.num.messages",
+    "batch.size",
+    "bootstrap.servers",
+    "broker.address.family",
+    "broker.address.ttl",
+    "broker.version.fallback",
+    "client.dns.lookup",
+    "client.id",
+    "client.rack",
+    "compression.codec",
+    "compression.level",
+    "compression.type",
+    "connections.max.idle.ms",
+    "debug",
+    "delivery.report.only.error",
+    "delivery.timeout.ms",
+    "enable.gapless.guarantee",
+    "enable.idempotence",
+    "enable.metrics.push",
+    "enable.random.seed",
+    "enable.sasl.oauthbearer.unsecure.jwt",
+    "enable.ssl.certificate.verification",
+    "https.ca.location",
+    "https.ca.pem",
+    "internal.termination.signal",
+    "linger.ms",
+    "log.connection.close",
+    "log.queue",
+    "log.thread.name",
+    "log_level",
+    "max.in.flight",
+    "max.in.flight.requests.per.connection",
+    "message.copy.max.bytes",
+    "message.max.bytes",
+    "message.send.max.retries",
+    "message.timeout.ms",
+    "metadata.broker.list",
+    "metadata.max.age.ms",
+    "metadata.recovery.rebootstrap.trigger.ms",
+    "metadata.recovery.strategy",
+    "partitioner",
+    "plugin.library.paths",
+    "produce.offset.report",
+    "queue.buffering.backpressure.threshold",
+    "queue.buffering.max.kbytes",
+    "queue.buffering.max.messages",
+    "queue.buffering.max.ms",
+    "queuing.strategy",
+    "receive.message.max.bytes",
+    "reconnect.backoff.jitter.ms",
+    "reconnect.backoff.max.ms",
+    "reconnect.backoff.ms",
+    "request.required.acks",
+    "request.timeout.ms",
+    "retries",
+    "retry.backoff.max.ms",
+    "retry.backoff.ms",
+    "sasl.kerberos.keytab",
+    "sasl.kerberos.kinit.cmd",
+    "sasl.kerberos.min.time.before.relogin",
+    "sasl.kerberos.principal",
+    "sasl.kerberos.service.name",
+    "sasl.mechanism",
+    "sasl.mechanisms",
+    "sasl.oauthbearer.assertion.algorithm",
+    "sasl.oauthbearer.assertion.claim.aud",
+    "sasl.oauthbearer.assertion.claim.exp.seconds",
+    "sasl.oauthbearer.assertion.claim.iss",
+    "sasl.oauthbearer.assertion.claim.jti.include",
+    "sasl.oauthbearer.assertion.claim.nbf.seconds",
+    "sasl.oauthbearer.assertion.claim.sub",
+    "sasl.oauthbearer.assertion.file",
+    "sasl.oauthbearer.assertion.jwt.template.file",
+    "sasl.oauthbearer.assertion.private.key.file",
+    "sasl.oauthbearer.assertion.private.key.passphrase",
+    "sasl.oauthbearer.assertion.private.key.pem",
+    "sasl.oauthbearer.client.credentials.client.id",
+    "sasl.oauthbearer.client.credentials.client.secret",
+    "sasl.oauthbearer.client.id",
+    "sasl.oauthbearer.client.secret",
+    "sasl.oauthbearer.config",
+    "sasl.oauthbearer.extensions",
+    "sasl.oauthbearer.grant.type",
+    "sasl.oauthbearer.metadata.authentication.type",
+    "sasl.oauthbearer.method",
+    "sasl.oauthbearer.scope",
+    "sasl.oauthbearer.sub.claim.name",
+    "sasl.oauthbearer.token.endpoint.url",
+    "sasl.password",
+    "sasl.username",
+    "security.protocol",
+    "socket.blocking.max.ms",
+    "socket.connection.setup.timeout.ms",
+    "socket.keepalive.enable",
+    "socket.max.fails",
+    "socket.nagle.disable",
+    "socket.receive.buffer.bytes",
+    "socket.send.buffer.bytes",
+    "socket.timeout.ms",
+    "ssl.ca.certificate.stores",
+    "ssl.ca.location",
+    "ssl.ca.pem",
+    "ssl.certificate.location",
+    "ssl.certificate.pem",
+    "ssl.cipher.suites",
+    "ssl.crl.location",
+    "ssl.curves.list",
+    "ssl.endpoint.identification.algorithm",
+    "ssl.engine.id",
+    "ssl.engine.location",
+    "ssl.key.location",
+    "ssl.key.password",
+    "ssl.key.pem",
+    "ssl.keystore.location",
+    "ssl.keystore.password",
+    "ssl.providers",
+    "ssl.sigalgs.list",
+    "statistics.interval.ms",
+    "sticky.partitioning.linger.ms",
+    "topic.blacklist",
+    "topic.metadata.propagation.max.ms",
+    "topic.metadata.refresh.fast.cnt",
+    "topic.metadata.refresh.fast.interval.ms",
+    "topic.metadata.refresh.interval.ms",
+    "topic.metadata.refresh.sparse",
+    "transaction.timeout.ms",
+    "transactional.id",
+)
+
+_SENSITIVE = re.compile(r"pass|secret|token|credential|\.pem$|private\.key|jaas|oauthbearer\.config", re.IGNORECASE)
+
+
+def canonical(name: str) -> str:
+    """The name librdkafka uses for `name` when that is an alias."""
+    return ALIASES.get(name, name)
+
+
+def suggestions(name: str, among: tuple[str, ...] = (*PRODUCER_PROPERTIES, *PYTHON_ONLY)) -> list[str]:
+    """Known settings that look like `name`, best first; Java's spelling and underscores are understood."""
+    return get_close_matches(name.lower().replace("_", "."), among, n=3, cutoff=0.75)
+
+
+def is_sensitive(name: str) -> bool:
+    """Whether the value of `name` must never be shown. A misspelt password setting counts as well."""
+    return any(_SENSITIVE.search(candidate) for candidate in (name, *suggestions(name)))

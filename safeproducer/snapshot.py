@@ -1,0 +1,71 @@
+"""What a producer tells about itself: frozen values, made on request."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionSnapshot:
+    """Records of one partition since the producer was made.
+
+    `partition` -1 holds records whose partition librdkafka has not chosen yet, or never did (they failed before).
+    accepted = delivered + failed + unresolved.
+    """
+
+    topic: str
+    partition: int
+    accepted: int
+    delivered: int
+    failed: int
+    unresolved: int
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A producer's account at one moment.
+
+    - `state`: "open", "fatal", "closed" or "forked".
+    - `accepted`: records for which produce() returned; `delivered` and `failed`: their delivery reports, so far;
+      `unresolved`: no report yet; `interrupted`: the report was served, but a signal (Ctrl-C) stopped it before it was
+      counted. accepted = delivered + failed + unresolved + interrupted.
+    - A failed or interrupted record is of unknown outcome: it may or may not be in the log. A record that produce()
+      refused by raising was never accepted and is certainly not written.
+    - `queued`: what `len(producer)` says: records and events inside librdkafka.
+    - `last_error`: the last client error with its advice, or None. `throttled_brokers`: broker ID -> the last announced
+      throttle time in seconds.
+    """
+
+    state: str
+    client_id: str
+    bootstrap_servers: str
+    principal: str
+    transactional_id: str | None
+    idempotent: bool
+    accepted: int
+    delivered: int
+    failed: int
+    unresolved: int
+    interrupted: int
+    queued: int
+    partitions: tuple[PartitionSnapshot, ...]
+    last_error: str | None
+    throttled_brokers: dict[int, float]
+
+
+@dataclass(frozen=True, slots=True)
+class CloseReport:
+    """How a close() ended. True when every accepted record had its delivery report before the deadline.
+
+    `left` records had none; they were purged, their callbacks ran with a _PURGE error, and they are of unknown outcome.
+    `failed` counts failed reports over the producer's whole life, `left` included. `seconds` is how long close() took.
+    """
+
+    accepted: int
+    delivered: int
+    failed: int
+    left: int
+    seconds: float
+
+    def __bool__(self) -> bool:
+        return self.left == 0

@@ -1,0 +1,53 @@
+"""Fixtures of the tests against real Kafka: shared clusters and fresh topics."""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from integration.kafka.cluster import KafkaCluster
+
+TopicFactory = Callable[..., str]
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[KafkaCluster]:
+    """One node, shared: tests use topics of their own and leave it running."""
+    with KafkaCluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def kafka3() -> Iterator[KafkaCluster]:
+    """Three nodes, shared; a test that stops or pauses one brings it back."""
+    with KafkaCluster(3) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def kafka_tapped() -> Iterator[KafkaCluster]:
+    """One node that advertises ports on which a tap is to listen."""
+    with KafkaCluster(tapped=True) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> TopicFactory:
+    """Makes a fresh topic: `topic(partitions=1, replication=1, configs=None, on=cluster)`, on `kafka` by default."""
+    numbers = itertools.count(1)
+
+    def make(
+        partitions: int = 1,
+        replication: int = 1,
+        configs: dict[str, str] | None = None,
+        on: KafkaCluster | None = None,
+    ) -> str:
+        cluster = on or request.getfixturevalue("kafka")
+        name = f"t-{uuid.uuid4().hex[:8]}-{next(numbers)}"
+        cluster.admin.create_topic(name, partitions, replication, configs)
+        return name
+
+    return make

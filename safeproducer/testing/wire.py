@@ -1,19 +1,22 @@
 """Kafka's messages as bytes and back: the one module that touches the wire library.
 
-The schemas come from kafka-python (extra ``safeproducer[testing]``); reading and writing is :mod:`codec`'s, because a
-tap and a fake broker need three things the library's own codec does not give: declared lengths checked against the
-bytes left, unknown tagged fields kept through a round trip, and one error, :class:`WireError`, for whatever is wrong
-with the bytes.
+The schemas are those that kafka-python ships (extra ``safeproducer[testing]``); reading and writing is :mod:`codec`'s,
+because a tap and a fake broker need three things the library's own codec does not give: declared lengths checked
+against the bytes left, unknown tagged fields kept through a round trip, and one error, :class:`WireError`, for
+whatever is wrong with the bytes.
 
-A *frame* is what follows the four size bytes on the connection. Importing this module is cheap: schemas are loaded
-when an API is first used. All functions are pure and may be called from any thread.
+A *frame* is what follows the four size bytes on the connection. Importing this module is cheap: a schema is loaded
+when its API is first used. All functions are pure and may be called from any thread.
 """
 
+import json
+import re
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, Literal
 
 from safeproducer.testing.codec import (
@@ -65,47 +68,65 @@ class RequestHeader:
     body: int | None
 
 
-def _library(module: str) -> Any:
-    try:
-        return import_module(f"kafka.{module}")
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            "reading Kafka's wire format needs kafka-python: install safeproducer[testing]", name=error.name
-        ) from error
+@lru_cache(maxsize=1)
+def _schemas() -> Path:
+    """The folder of the library's schemas. The library itself is not imported: that takes half a second."""
+    library = find_spec("kafka")
+    for place in (library.submodule_search_locations if library is not None else None) or ():
+        folder = Path(place, "protocol", "schemas", "resources")
+        if folder.is_dir():
+            return folder
+    raise ModuleNotFoundError(
+        "reading Kafka's wire format needs kafka-python 3: install safeproducer[testing]", name="kafka"
+    )
+
+
+@lru_cache(maxsize=1)
+def _api_keys() -> dict[str, int]:
+    found = {}
+    for path in _schemas().glob("*Request.json"):
+        key = re.search(r'"apiKey":\s*(\d+)', path.read_text(encoding="utf-8"))
+        if key is not None:
+            found[path.name.removesuffix("Request.json")] = int(key[1])
+    return found
 
 
 @lru_cache(maxsize=256)
 def api_name(key: int) -> str:
-    """The name of an API key, ``Produce`` for 0; ``Api71`` for a key the library has no name for."""
-    try:
-        return str(_library("protocol.api_key").ApiKey(key).name)
-    except ValueError:
-        return f"Api{key}"
+    """The name of an API key, ``Produce`` for 0; ``Api71`` for a key without a schema."""
+    return next((name for name, known in _api_keys().items() if known == key), f"Api{key}")
 
 
 def api_key(api: str) -> int:
-    """The key of an API name, 0 for ``Produce``. Raises WireError for a name Kafka does not have."""
-    keys = _library("protocol.api_key").ApiKey
-    if api not in keys.__members__:
-        raise WireError(f"{api!r} is not the name of a Kafka API")
-    return int(keys[api])
+    """The key of an API name, 0 for ``Produce``. Raises WireError for a name without a schema."""
+    if api not in _api_keys():
+        raise WireError(f"there is no schema of an API named {api!r}")
+    return _api_keys()[api]
 
 
 @cache
-def _schema(api: str, kind: Kind) -> Mapping[str, Any] | None:
-    try:
-        schema: Mapping[str, Any] = _library("protocol.schemas").load_json(f"{api}{kind}")
-    except FileNotFoundError:
-        return None
+def _schema(api: str, kind: Kind) -> Mapping[str, Any]:
+    path = _schemas() / f"{api}{kind}.json"
+    if not path.exists():
+        raise WireError(f"there is no schema of {api}")
+    schema: dict[str, Any] = json.loads(re.sub(r"(?m)^\s*//.*$", "", path.read_text(encoding="utf-8")))
+    shared = {struct["name"]: struct["fields"] for struct in schema.get("commonStructs", ())}
+    schema["fields"] = _with_shared(schema["fields"], shared)
     return schema
+
+
+def _with_shared(fields: list[Any], shared: Mapping[str, list[Any]]) -> list[Any]:
+    """The fields with structs that a schema defines once put in wherever they are named."""
+    whole = []
+    for field in fields:
+        inner = field.get("fields") or shared.get(field["type"].removeprefix("[]"))
+        whole.append({**field, "fields": _with_shared(inner, shared)} if inner else field)
+    return whole
 
 
 def versions(api: str) -> tuple[int, int]:
     """The oldest and newest version of this API that can be read. Raises WireError if there is none."""
-    schema = _schema(api, "Request")
-    if schema is None:
-        raise WireError(f"there is no schema of {api}")
-    return first_and_last(schema["validVersions"])
+    return first_and_last(_schema(api, "Request")["validVersions"])
 
 
 @cache
@@ -113,7 +134,7 @@ def _message(api: str, kind: Kind, version: int) -> tuple[Read, Write, bool]:
     """Reader, writer and whether it is flexible (compact lengths, tagged fields)."""
     first, last = versions(api)
     schema = _schema(api, kind)
-    if schema is None or not first <= version <= last:
+    if not first <= version <= last:
         raise WireError(f"{api} v{version} is outside the known versions {first} to {last}")
     flexible = holds(schema["flexibleVersions"], version)
     return (*struct_codec(schema["fields"], version, flexible), flexible)
@@ -215,6 +236,19 @@ def encode_response(api: str, version: int, correlation_id: int, body: Body) -> 
     return _encode(write, out, body, f"{api} v{version} response")
 
 
+@lru_cache(maxsize=1)
+def _crc_table() -> tuple[int, ...]:
+    table = []
+    for value in range(256):
+        for _ in range(8):
+            value = value >> 1 ^ (0x82F63B78 if value & 1 else 0)  # noqa: PLW2901
+        table.append(value)
+    return tuple(table)
+
+
 def crc32c(data: bytes | memoryview) -> int:
-    """The CRC-32C of these bytes (about 0.1 us a byte, unless the ``crc32c`` package is installed)."""
-    return int(_library("record.util").calc_crc32c(data))
+    """The CRC-32C (Castagnoli) of these bytes; pure Python, about 0.1 us a byte."""
+    table, crc = _crc_table(), 0xFFFFFFFF
+    for byte in data:
+        crc = table[(crc ^ byte) & 0xFF] ^ crc >> 8
+    return crc ^ 0xFFFFFFFF

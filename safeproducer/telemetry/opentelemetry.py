@@ -131,7 +131,7 @@ class OpenTelemetryHook(Hook):
         if error is not None:
             fail(span, error_type(error), error.str())
             return
-        if offset is not None and offset >= 0:
+        if offset is not None and offset >= 0:  # acks=0 knows no offset
             span.set_attribute(OFFSET, offset)
         span.end()
 
@@ -175,7 +175,7 @@ def inject(record: Record, span: Span, context: Context, propagator: TextMapProp
 def client_attributes(producer: ProducerInfo) -> dict[str, str | int]:
     attributes: dict[str, str | int] = {CLIENT_ID: producer.client_id} if producer.client_id else {}
     server = producer.bootstrap_servers.strip().rpartition("://")[2]
-    if not server or "," in server:
+    if not server or "," in server or " " in server:  # several, or a description instead of an address
         return attributes
     host, colon, port = server.rpartition(":")
     if not colon or not port.isdigit():

@@ -1,0 +1,419 @@
+"""The OpenTelemetry hook alone: what it makes of each event, without a producer."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any, cast
+
+import pytest
+from opentelemetry import baggage, context, trace
+from opentelemetry.context import _SUPPRESS_INSTRUMENTATION_KEY
+from opentelemetry.propagators.textmap import TextMapPropagator
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
+from opentelemetry.semconv._incubating.attributes import messaging_attributes as names
+from opentelemetry.semconv.attributes import error_attributes, server_attributes
+from opentelemetry.semconv.schemas import Schemas
+from opentelemetry.trace import SpanKind, StatusCode
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from safeproducer.errors import QueueFullError
+from safeproducer.hooks import ProducerInfo, RecordsLost
+from safeproducer.kafka.native import KafkaError, KafkaException, Message
+from safeproducer.records import CallSite, HeaderValue, Record
+from safeproducer.telemetry import opentelemetry as module
+from safeproducer.telemetry.opentelemetry import OpenTelemetryHook
+
+TRACE_ID, SPAN_ID = 0x0AF7651916CD43DD8448EB211C80319C, 0xB7AD6B7169203331
+TRACEPARENT = f"00-{TRACE_ID:032x}-{SPAN_ID:016x}-01"
+
+
+class Report:
+    """What the hook reads of a delivery report."""
+
+    def __init__(self, partition: int | None = 3, offset: int | None = 42) -> None:
+        self._partition, self._offset = partition, offset
+
+    def partition(self) -> int | None:
+        return self._partition
+
+    def offset(self) -> int | None:
+        return self._offset
+
+
+class Spans:
+    def __init__(self, **provider: Any) -> None:
+        self.exporter = InMemorySpanExporter()
+        self.provider = TracerProvider(**provider)
+        self.provider.add_span_processor(SimpleSpanProcessor(self.exporter))
+        self.hook = OpenTelemetryHook(self.provider)
+
+    @property
+    def ended(self) -> tuple[ReadableSpan, ...]:
+        return self.exporter.get_finished_spans()
+
+
+@pytest.fixture
+def spans() -> Spans:
+    return Spans()
+
+
+@pytest.fixture
+def remote_parent() -> Iterator[None]:
+    """A current span that some other process started, as a consumer or a web framework leaves it."""
+    remote = trace.SpanContext(TRACE_ID, SPAN_ID, True, trace.TraceFlags(1))
+    token = context.attach(trace.set_span_in_context(trace.NonRecordingSpan(remote)))
+    yield
+    context.detach(token)
+
+
+def record(
+    value: bytes | None = b"v", headers: list[tuple[str, HeaderValue]] | None = None, partition: int = -1
+) -> Record:
+    return Record("orders", value, b"k", partition, 0, headers or [])
+
+
+def report(partition: int | None = 3, offset: int | None = 42) -> Message:
+    return cast(Message, Report(partition, offset))
+
+
+def info(client_id: str = "billing", servers: str = "kafka-1.example:9093") -> ProducerInfo:
+    return ProducerInfo(client_id, servers, "alice", None, True, CallSite("app.py", 7, "main"))
+
+
+def traceparent_of(span: ReadableSpan) -> str:
+    found = span.get_span_context()
+    assert found is not None
+    return f"00-{found.trace_id:032x}-{found.span_id:016x}-{found.trace_flags:02x}"
+
+
+def test_names_are_those_of_the_installed_conventions():
+    """Every attribute name equals the one in the semantic conventions, whose version the schema URL names."""
+    assert (
+        module.SYSTEM,
+        module.OPERATION_NAME,
+        module.OPERATION_TYPE,
+        module.DESTINATION_NAME,
+        module.PARTITION_ID,
+        module.OFFSET,
+        module.TOMBSTONE,
+        module.CLIENT_ID,
+        module.SERVER_ADDRESS,
+        module.SERVER_PORT,
+        module.ERROR_TYPE,
+    ) == (
+        names.MESSAGING_SYSTEM,
+        names.MESSAGING_OPERATION_NAME,
+        names.MESSAGING_OPERATION_TYPE,
+        names.MESSAGING_DESTINATION_NAME,
+        names.MESSAGING_DESTINATION_PARTITION_ID,
+        names.MESSAGING_KAFKA_OFFSET,
+        names.MESSAGING_KAFKA_MESSAGE_TOMBSTONE,
+        names.MESSAGING_CLIENT_ID,
+        server_attributes.SERVER_ADDRESS,
+        server_attributes.SERVER_PORT,
+        error_attributes.ERROR_TYPE,
+    )
+    assert module.SCHEMA_URL in {schema.value for schema in Schemas}
+
+
+def test_a_delivered_record_is_one_span_with_partition_and_offset(spans: Spans):
+    """The span is open until the report, then carries the conventions' attributes and no error."""
+    spans.hook.producer_created(info())
+    sent = record()
+    spans.hook.record_accepted(sent)
+    assert spans.ended == ()
+    spans.hook.record_resolved(sent, None, report())
+    (span,) = spans.ended
+    assert span.name == "send orders"
+    assert span.kind is SpanKind.PRODUCER
+    assert span.parent is None
+    assert span.status.status_code is StatusCode.UNSET
+    assert dict(span.attributes or {}) == {
+        "messaging.system": "kafka",
+        "messaging.operation.name": "send",
+        "messaging.operation.type": "send",
+        "messaging.destination.name": "orders",
+        "messaging.client.id": "billing",
+        "server.address": "kafka-1.example",
+        "server.port": 9093,
+        "messaging.destination.partition.id": "3",
+        "messaging.kafka.offset": 42,
+    }
+    assert sent.headers == [("traceparent", traceparent_of(span))]
+    assert sent.headers_changed
+    scope = span.instrumentation_scope
+    assert scope is not None
+    assert (scope.name, scope.schema_url) == ("safeproducer", module.SCHEMA_URL)
+
+
+def test_what_samplers_decide_by_is_there_at_the_start():
+    """A sampler sees topic, partition, system, operation and server when the span is created, as conventions ask."""
+    seen: dict[str, Any] = {}
+
+    class Sampler(type(ALWAYS_OFF)):  # type: ignore[misc]
+        def should_sample(self, *args: Any, **kwargs: Any) -> Any:
+            seen.update(kwargs["attributes"] if "attributes" in kwargs else args[4])
+            return super().should_sample(*args, **kwargs)
+
+    spans = Spans(sampler=Sampler(ALWAYS_OFF._decision))
+    spans.hook.producer_created(info())
+    spans.hook.record_accepted(record(partition=5))
+    assert seen["messaging.destination.name"] == "orders"
+    assert seen["messaging.destination.partition.id"] == "5"
+    assert seen["messaging.system"] == "kafka"
+    assert seen["messaging.operation.type"] == seen["messaging.operation.name"] == "send"
+    assert (seen["server.address"], seen["server.port"]) == ("kafka-1.example", 9093)
+
+
+@pytest.mark.parametrize(("value", "tombstone"), [(None, True), (b"", None), (b"v", None)])
+def test_only_a_null_value_is_a_tombstone(spans: Spans, value: bytes | None, tombstone: bool | None):
+    """A null value sets messaging.kafka.message.tombstone; an empty one does not."""
+    sent = record(value)
+    spans.hook.record_accepted(sent)
+    spans.hook.record_resolved(sent, None, report())
+    assert (spans.ended[0].attributes or {}).get("messaging.kafka.message.tombstone") is tombstone
+
+
+def test_keys_values_and_headers_stay_out_of_spans(spans: Spans):
+    """Nothing of a record's content appears in its span, however the record ends."""
+    marker = "s3cr3t-content"
+    for ending in ("delivered", "failed", "refused", "lost"):
+        sent = Record("orders", marker, marker, -1, 0, [("h", marker), (marker, b"x")])
+        spans.hook.record_accepted(sent)
+        match ending:
+            case "delivered":
+                spans.hook.record_resolved(sent, None, report())
+            case "failed":
+                spans.hook.record_resolved(sent, KafkaError(KafkaError._MSG_TIMED_OUT), report())
+            case "refused":
+                spans.hook.record_refused(sent, ValueError(f"cannot encode {marker}"))
+            case _:
+                spans.hook.records_lost(RecordsLost(info(), "garbage collection", 1, (sent,)))
+    assert len(spans.ended) == 4
+    assert all(marker not in span.to_json() for span in spans.ended)
+
+
+def test_a_failed_delivery_ends_with_librdkafkas_error_name(spans: Spans):
+    """A report with an error sets status ERROR, error.type and the partition if known, and no offset."""
+    for partition in (-1, 2):
+        sent = record()
+        spans.hook.record_accepted(sent)
+        spans.hook.record_resolved(sent, KafkaError(KafkaError._MSG_TIMED_OUT), report(partition, -1001))
+    unassigned, assigned = spans.ended
+    assert unassigned.status.status_code is assigned.status.status_code is StatusCode.ERROR
+    assert "timed out" in (assigned.status.description or "")
+    assert (assigned.attributes or {})["error.type"] == "_MSG_TIMED_OUT"
+    assert (assigned.attributes or {})["messaging.destination.partition.id"] == "2"
+    assert "messaging.destination.partition.id" not in (unassigned.attributes or {})
+    assert "messaging.kafka.offset" not in (assigned.attributes or {})
+
+
+@pytest.mark.parametrize(
+    ("error", "name"),
+    [
+        (QueueFullError("full"), "safeproducer.QueueFullError"),
+        (TypeError("value must be str"), "TypeError"),
+        (KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION)), "_UNKNOWN_PARTITION"),
+    ],
+)
+def test_a_refused_record_ends_at_once_with_its_exception(spans: Spans, error: BaseException, name: str):
+    """What produce() raises becomes error.type: Kafka's name if there is one, else the exception's class."""
+    sent = record()
+    spans.hook.record_accepted(sent)
+    spans.hook.record_refused(sent, error)
+    (span,) = spans.ended
+    assert span.status.status_code is StatusCode.ERROR
+    assert (span.attributes or {})["error.type"] == name
+
+
+def test_lost_records_end_with_an_error_of_their_own(spans: Spans):
+    """Records without a report end with delivery_report_lost and the reason; a late report changes nothing."""
+    lost = [record(), record()]
+    for sent in lost:
+        spans.hook.record_accepted(sent)
+    spans.hook.records_lost(RecordsLost(info(), "close deadline", 2, tuple(lost)))
+    spans.hook.record_resolved(lost[0], None, report())
+    assert [(span.attributes or {})["error.type"] for span in spans.ended] == ["delivery_report_lost"] * 2
+    assert "close deadline" in (spans.ended[0].status.description or "")
+    assert "messaging.kafka.offset" not in (spans.ended[0].attributes or {})
+
+
+def test_the_parent_is_the_span_current_at_produce(spans: Spans):
+    """The span is a child of the application's span even when its report is served in another context."""
+    with spans.provider.get_tracer("app").start_as_current_span("checkout") as checkout:
+        sent = record()
+        spans.hook.record_accepted(sent)
+    spans.hook.record_resolved(sent, None, report())
+    span = next(span for span in spans.ended if span.name == "send orders")
+    assert span.parent is not None
+    assert span.parent.span_id == checkout.get_span_context().span_id
+    assert span.context is not None
+    assert span.context.trace_id == checkout.get_span_context().trace_id
+
+
+@pytest.mark.parametrize("carried", [TRACEPARENT, TRACEPARENT.encode()])
+def test_a_context_the_record_carries_is_kept_and_linked(spans: Spans, carried: HeaderValue):
+    """A record that already has a creation context keeps its headers; the span links to it, with kind CLIENT."""
+    headers: list[tuple[str, HeaderValue]] = [("traceparent", carried), ("a", b"1")]
+    sent = record(headers=list(headers))
+    spans.hook.record_accepted(sent)
+    spans.hook.record_resolved(sent, None, report())
+    (span,) = spans.ended
+    assert sent.headers == headers
+    assert not sent.headers_changed
+    assert span.kind is SpanKind.CLIENT
+    assert [(link.context.trace_id, link.context.span_id) for link in span.links] == [(TRACE_ID, SPAN_ID)]
+
+
+@pytest.mark.parametrize("garbage", ["", "not-a-context", b"\xff\xfe", None, "00-" + "0" * 32 + "-" + "0" * 16 + "-01"])
+def test_an_unreadable_context_is_replaced(spans: Spans, garbage: HeaderValue):
+    """A traceparent nobody can read does not stay in front of the real one; other headers keep their order."""
+    sent = record(headers=[("a", b"1"), ("traceparent", garbage), ("b", None)])
+    spans.hook.record_accepted(sent)
+    spans.hook.record_resolved(sent, None, report())
+    (span,) = spans.ended
+    assert span.kind is SpanKind.PRODUCER
+    assert sent.headers == [("a", b"1"), ("b", None), ("traceparent", traceparent_of(span))]
+
+
+def test_baggage_travels_along(spans: Spans):
+    """The default propagators carry baggage of the current context beside the trace context."""
+    token = context.attach(baggage.set_baggage("tenant", "blue"))
+    try:
+        sent = record()
+        spans.hook.record_accepted(sent)
+    finally:
+        context.detach(token)
+    assert [name for name, _ in sent.headers] == ["traceparent", "baggage"]
+    assert dict(sent.headers)["baggage"] == "tenant=blue"
+
+
+def test_a_propagator_of_ones_own_is_used():
+    """A propagator given to the hook replaces the global one."""
+
+    class Upper(TraceContextTextMapPropagator):
+        def inject(self, carrier: Any, context: Any = None, setter: Any = None) -> None:
+            carrier["X-TRACE"] = "1"
+
+    spans = Spans()
+    hook = OpenTelemetryHook(spans.provider, cast(TextMapPropagator, Upper()))
+    sent = record()
+    hook.record_accepted(sent)
+    assert sent.headers == [("X-TRACE", "1")]
+
+
+def test_an_unsampled_record_costs_no_state_but_tells_the_consumer():
+    """Sampled out: no span, but the header says so, or the consumer would start to sample a trace without a head."""
+    spans = Spans(sampler=ALWAYS_OFF)
+    sent = record()
+    spans.hook.record_accepted(sent)
+    assert sent.state == {}
+    ((name, value),) = sent.headers
+    assert name == "traceparent"
+    assert int(str(value)[-2:], 16) & trace.TraceFlags.SAMPLED == 0
+    spans.hook.record_resolved(sent, None, report())
+    assert spans.ended == ()
+
+
+def test_without_an_sdk_nothing_is_made():
+    """With only the API installed a record is left exactly as it was."""
+    hook = OpenTelemetryHook(trace.NoOpTracerProvider())
+    sent = record(headers=[("a", b"1")])
+    hook.record_accepted(sent)
+    assert (sent.headers, sent.headers_changed, sent.state) == ([("a", b"1")], False, {})
+    hook.record_resolved(sent, None, report())
+
+
+@pytest.mark.usefixtures("remote_parent")
+def test_without_an_sdk_a_remote_context_passes_through():
+    """A context that came in from another process goes out with the record even when no SDK makes spans here."""
+    hook = OpenTelemetryHook(trace.NoOpTracerProvider())
+    sent = record()
+    hook.record_accepted(sent)
+    assert sent.headers == [("traceparent", TRACEPARENT)]
+
+
+def test_suppressed_instrumentation_is_honoured(spans: Spans):
+    """Inside an exporter no span is made, so an exporter may write through the producer it observes."""
+    token = context.attach(context.set_value(_SUPPRESS_INSTRUMENTATION_KEY, True))
+    try:
+        sent = record()
+        spans.hook.record_accepted(sent)
+    finally:
+        context.detach(token)
+    spans.hook.record_resolved(sent, None, report())
+    assert spans.ended == ()
+    assert sent.headers == []
+
+
+@pytest.mark.parametrize(
+    ("servers", "address"),
+    [
+        ("kafka-1:9093", ("kafka-1", 9093)),
+        ("kafka-1", ("kafka-1", 9092)),
+        ("SASL_SSL://kafka-1.example:9094", ("kafka-1.example", 9094)),
+        ("[::1]:9092", ("::1", 9092)),
+        ("[::1]", ("::1", 9092)),
+        ("kafka-1:9092,kafka-2:9092", None),
+        ("mock cluster", None),
+        ("", None),
+    ],
+)
+def test_the_server_is_named_only_when_there_is_one(servers: str, address: tuple[str, int] | None):
+    """One bootstrap server is the server; of several, the report does not say which broker took the record."""
+    attributes = module.client_attributes(info(servers=servers))
+    found = (attributes["server.address"], attributes["server.port"]) if "server.address" in attributes else None
+    assert found == address
+
+
+def test_producers_that_share_a_hook_share_only_what_they_agree_on(spans: Spans):
+    """A span never names the client of another producer."""
+    for client in ("a", "b", "b"):
+        spans.hook.producer_created(info(client))
+    sent = record()
+    spans.hook.record_accepted(sent)
+    spans.hook.record_resolved(sent, None, report())
+    assert "messaging.client.id" not in (spans.ended[0].attributes or {})
+    assert (spans.ended[0].attributes or {})["server.address"] == "kafka-1.example"
+
+
+def test_two_hooks_keep_their_spans_apart(spans: Spans):
+    """Each hook finds its own span in the record; the second one links to what the first one injected."""
+    other = Spans()
+    sent = record()
+    for one in (spans, other):
+        one.hook.record_accepted(sent)
+    for one in (spans, other):
+        one.hook.record_resolved(sent, None, report())
+    assert len(spans.ended) == len(other.ended) == 1
+    assert sent.headers == [("traceparent", traceparent_of(spans.ended[0]))]
+    (link,) = other.ended[0].links
+    assert spans.ended[0].context is not None
+    assert link.context.span_id == spans.ended[0].context.span_id
+
+
+def test_many_threads_end_every_span_once(spans: Spans):
+    """Records accepted on many threads and resolved on others give exactly one span each."""
+    sent = [record() for _ in range(2000)]
+
+    def accept(part: list[Record]) -> None:
+        for one in part:
+            spans.hook.record_accepted(one)
+
+    def resolve(part: list[Record]) -> None:
+        for one in part:
+            spans.hook.record_resolved(one, None, report())
+
+    for work in (accept, resolve):
+        threads = [threading.Thread(target=work, args=(sent[start::4],)) for start in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+    assert len(spans.ended) == 2000
+    assert len({traceparent_of(span) for span in spans.ended}) == 2000
+    assert {dict(one.headers)["traceparent"] for one in sent} == {traceparent_of(span) for span in spans.ended}

@@ -1,0 +1,257 @@
+"""The structlog hook alone: stable events, no content of records, no recursion."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+import structlog
+
+from safeproducer.errors import QueueFullError
+from safeproducer.hooks import Hooks, ProducerChurn, ProducerInfo, RecordsLost, Throttled
+from safeproducer.kafka.native import KafkaError, Message
+from safeproducer.records import CallSite, Record
+from safeproducer.snapshot import CloseReport
+from safeproducer.telemetry.structlog import StructlogHook
+
+SITE = CallSite("app.py", 7, "main")
+INFO = ProducerInfo("billing", "kafka-1:9092", "alice", None, True, SITE)
+TIMED_OUT = KafkaError(KafkaError._MSG_TIMED_OUT)
+
+
+class Report:
+    def __init__(self, partition: int | None = 3) -> None:
+        self._partition = partition
+
+    def partition(self) -> int | None:
+        return self._partition
+
+
+class Log:
+    """A hook whose events are collected; `then` runs inside each logging call, as a handler would."""
+
+    def __init__(self, then: Callable[[], object] = lambda: None) -> None:
+        self.events: list[dict[str, Any]] = []
+        self.then = then
+        self.hook = StructlogHook(structlog.wrap_logger(None, processors=[self.keep]))
+
+    def keep(self, logger: object, level: str, event: dict[str, Any]) -> dict[str, Any]:
+        self.events.append({"level": level, **event})
+        self.then()
+        raise structlog.DropEvent
+
+    @property
+    def names(self) -> list[str]:
+        return [event["event"] for event in self.events]
+
+
+def record() -> Record:
+    return Record("orders", b"s3cr3t-value", b"s3cr3t-key", -1, 0, [("s3cr3t", b"s3cr3t-header")])
+
+
+def report(partition: int | None = 3) -> Message:
+    return cast(Message, Report(partition))
+
+
+def test_every_event_has_a_stable_name_level_and_fields():
+    """Names and fields are an interface for log queries: changing one is a breaking change."""
+    log = Log()
+    hook = log.hook
+    hook.producer_created(INFO)
+    hook.client_error(INFO, KafkaError(KafkaError._ALL_BROKERS_DOWN, "2/2 brokers are down"), "check the address")
+    hook.throttled(Throttled(INFO, 1, "kafka-1:9092/1", 0.25))
+    hook.producer_churn(ProducerChurn("kafka-1:9092", "alice", SITE, 101, 130, 100, "make one producer"))
+    hook.record_refused(record(), QueueFullError("full"))
+    hook.record_resolved(record(), TIMED_OUT, report())
+    hook.record_resolved(record(), TIMED_OUT, report(None))
+    hook.fatal_error(INFO, KafkaError(KafkaError._FENCED, "fenced"))
+    hook.records_lost(RecordsLost(INFO, "garbage collection", 2))
+    hook.producer_closed(INFO, CloseReport(5, 3, 2, 0, 0.5))
+    hook.producer_closed(INFO, CloseReport(5, 3, 2, 1, 0.5))
+    closed = {
+        "event": "producer_closed",
+        "client_id": "billing",
+        "accepted": 5,
+        "delivered": 3,
+        "failed": 2,
+        "seconds": 0.5,
+        "suppressed": 0,
+    }
+    assert log.events == [
+        {
+            "level": "info",
+            "event": "producer_created",
+            "client_id": "billing",
+            "bootstrap_servers": "kafka-1:9092",
+            "principal": "alice",
+            "transactional_id": None,
+            "idempotent": True,
+            "site": "app.py:7 in main",
+        },
+        {
+            "level": "warning",
+            "event": "client_error",
+            "client_id": "billing",
+            "error_code": "_ALL_BROKERS_DOWN",
+            "error": "2/2 brokers are down",
+            "advice": "check the address",
+        },
+        {
+            "level": "warning",
+            "event": "throttled",
+            "client_id": "billing",
+            "broker_id": 1,
+            "broker_name": "kafka-1:9092/1",
+            "seconds": 0.25,
+        },
+        {
+            "level": "warning",
+            "event": "producer_churn",
+            "cluster": "kafka-1:9092",
+            "principal": "alice",
+            "site": "app.py:7 in main",
+            "made_by_site": 101,
+            "made_in_all": 130,
+            "limit_per_hour": 100,
+            "advice": "make one producer",
+        },
+        {
+            "level": "error",
+            "event": "record_failed",
+            "topic": "orders",
+            "partition": -1,
+            "error_code": "safeproducer.QueueFullError",
+            "refused": True,
+        },
+        {
+            "level": "error",
+            "event": "record_failed",
+            "topic": "orders",
+            "partition": 3,
+            "error_code": "_MSG_TIMED_OUT",
+            "refused": False,
+        },
+        {
+            "level": "error",
+            "event": "record_failed",
+            "topic": "orders",
+            "partition": -1,
+            "error_code": "_MSG_TIMED_OUT",
+            "refused": False,
+        },
+        {"level": "error", "event": "fatal_error", "client_id": "billing", "error_code": "_FENCED", "error": "fenced"},
+        {"level": "error", "event": "records_lost", "client_id": "billing", "reason": "garbage collection", "count": 2},
+        {"level": "info", "left": 0, **closed},
+        {"level": "warning", "left": 1, **closed},
+    ]
+
+
+def test_success_is_not_logged():
+    """A delivered record says nothing: at a million records an hour that would be the log."""
+    log = Log()
+    sent = record()
+    log.hook.record_accepted(sent)
+    log.hook.record_resolved(sent, None, report())
+    assert log.events == []
+
+
+def test_content_of_records_is_never_logged():
+    """Neither key, value, headers nor an exception's text, which may quote them, reach an event."""
+    log = Log()
+    log.hook.record_resolved(record(), TIMED_OUT, report())
+    log.hook.record_refused(record(), UnicodeEncodeError("utf-8", "s3cr3t", 0, 1, "surrogates not allowed"))
+    assert len(log.events) == 2
+    assert "s3cr3t" not in repr(log.events)
+
+
+def test_the_default_logger_follows_the_applications_configuration():
+    """Without a logger of its own the hook uses structlog as the application configured it, also later."""
+    hook = StructlogHook()
+    with structlog.testing.capture_logs() as events:
+        hook.records_lost(RecordsLost(INFO, "interpreter exit", 1))
+    assert [event["event"] for event in events] == ["records_lost"]
+
+
+def test_an_event_caused_by_logging_is_not_logged_again():
+    """A handler whose own produce() fails cannot start a recursion; the event is counted, and told at close."""
+    log = Log()
+    log.then = lambda: log.hook.record_refused(record(), QueueFullError("full"))
+    log.hook.record_resolved(record(), TIMED_OUT, report())
+    assert log.names == ["record_failed"]
+    assert log.hook.suppressed == 1
+    log.then = lambda: None
+    log.hook.producer_closed(INFO, CloseReport(1, 0, 1, 0, 0.1))
+    assert log.events[-1]["suppressed"] == 1
+
+
+def test_the_failure_of_a_produced_log_line_is_not_logged():
+    """A log line that was accepted and fails later would make the next line, for ever: it is only counted."""
+    lines: list[Record] = []
+    log = Log()
+
+    def handler() -> None:
+        line = record()
+        log.hook.record_accepted(line)
+        lines.append(line)
+
+    log.then = handler
+    log.hook.record_resolved(record(), TIMED_OUT, report())
+    assert len(lines) == 1
+    log.hook.record_resolved(lines[0], TIMED_OUT, report())
+    assert log.names == ["record_failed"]
+    assert log.hook.suppressed == 1
+
+
+def test_lost_records_and_fatal_errors_are_logged_even_inside_a_logging_call():
+    """Garbage collection may strike inside a logging call: what happens only once is never suppressed."""
+    log = Log()
+    pending = [
+        lambda: log.hook.records_lost(RecordsLost(INFO, "garbage collection", 7)),
+        lambda: log.hook.fatal_error(INFO, KafkaError(KafkaError._FENCED)),
+    ]
+    log.then = lambda: pending.pop()() if pending else None
+    log.hook.producer_created(INFO)
+    assert log.names == ["producer_created", "fatal_error", "records_lost"]
+    log.then = lambda: log.hook.record_resolved(record(), TIMED_OUT, report())
+    log.hook.producer_created(INFO)
+    assert log.hook.suppressed == 1
+
+
+def test_the_guard_is_per_thread():
+    """While one thread is inside a slow logging call, events of other threads are logged."""
+    log = Log()
+    inside, go_on = threading.Event(), threading.Event()
+
+    def slow() -> None:
+        inside.set()
+        assert go_on.wait(10)
+
+    log.then = slow
+    thread = threading.Thread(target=log.hook.producer_created, args=(INFO,))
+    thread.start()
+    assert inside.wait(10)
+    log.then = lambda: None
+    log.hook.record_resolved(record(), TIMED_OUT, report())
+    go_on.set()
+    thread.join(10)
+    assert log.names == ["producer_created", "record_failed"]
+    assert log.hook.suppressed == 0
+
+
+def test_a_logger_that_raises_is_switched_off_and_leaves_the_guard_open(caplog: pytest.LogCaptureFixture):
+    """A broken logging configuration costs this producer its log, nothing else; another producer can still log."""
+    log = Log()
+
+    def broken() -> None:
+        raise OSError("disk full")
+
+    log.then = broken
+    hooks = Hooks([log.hook])
+    hooks.call("producer_created", INFO)
+    assert not hooks.wants("record_resolved")
+    assert len(caplog.records) == 1
+    log.then = lambda: None
+    Hooks([log.hook]).call("producer_created", INFO)
+    assert log.names == ["producer_created", "producer_created"]

@@ -1,0 +1,167 @@
+"""The dispatcher of hooks: silent when nobody listens, unharmed by a hook that raises."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+import pytest
+
+from safeproducer.hooks import Hook, Hooks
+from safeproducer.records import Record
+
+
+def a_record() -> Record:
+    return Record("orders", b"v", b"k", -1, 0, [])
+
+
+class Counting(Hook):
+    def __init__(self) -> None:
+        self.accepted = 0
+
+    def record_accepted(self, record: Record) -> None:
+        self.accepted += 1
+
+
+class Raising(Hook):
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+        self.calls = 0
+
+    def record_accepted(self, record: Record) -> None:
+        self.calls += 1
+        raise self.error
+
+    def records_lost(self, event: object) -> None:
+        self.calls += 1
+
+
+def events() -> list[str]:
+    return [name for name in vars(Hook) if not name.startswith("_")]
+
+
+def test_no_hook_wants_nothing():
+    """Without hooks no event is wanted, and calling one does nothing."""
+    hooks = Hooks([])
+    assert not hooks.wants(*events())
+    hooks.call("record_accepted", a_record())
+
+
+def test_a_hook_that_overrides_nothing_wants_nothing():
+    """A hook without methods of its own costs as much as no hook."""
+    assert not Hooks([Hook()]).wants(*events())
+
+
+def test_only_overridden_events_are_wanted():
+    """The producer is asked to prepare exactly the events that some hook overrides."""
+    hooks = Hooks([Counting()])
+    assert [event for event in events() if hooks.wants(event)] == ["record_accepted"]
+    assert hooks.wants("record_resolved", "record_accepted")
+
+
+def test_an_override_inherited_from_a_base_class_is_wanted():
+    """A hook derived from another hook hears what its base class overrides."""
+
+    class Derived(Counting):
+        pass
+
+    hook = Derived()
+    Hooks([hook]).call("record_accepted", a_record())
+    assert hook.accepted == 1
+
+
+def test_hooks_are_called_in_the_order_given():
+    """Several hooks hear the same event, first come first served."""
+    heard: list[str] = []
+
+    class Named(Hook):
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def record_accepted(self, record: Record) -> None:
+            heard.append(self.name)
+
+    Hooks([Named("a"), Named("b"), Named("c")]).call("record_accepted", a_record())
+    assert heard == ["a", "b", "c"]
+
+
+def test_a_raising_hook_is_reported_once_and_switched_off(caplog: pytest.LogCaptureFixture):
+    """A hook that raises loses all its events, is reported once with its traceback, and the others go on."""
+    before, bad, after = Counting(), Raising(ValueError("broken hook")), Counting()
+    hooks = Hooks([before, bad, after])
+    with caplog.at_level(logging.ERROR, logger="safeproducer"):
+        for _ in range(3):
+            hooks.call("record_accepted", a_record())
+    assert (before.accepted, bad.calls, after.accepted) == (3, 1, 3)
+    assert not hooks.wants("records_lost")
+    (report,) = caplog.records
+    assert "Raising" in report.getMessage()
+    assert "record_accepted" in report.getMessage()
+    assert report.exc_info is not None
+    assert report.exc_info[1] is bad.error
+
+
+def test_the_last_raising_hook_leaves_nothing_wanted(caplog: pytest.LogCaptureFixture):
+    """When the only hook is switched off, its producer stops preparing events."""
+    hooks = Hooks([Raising(RuntimeError())])
+    hooks.call("record_accepted", a_record())
+    assert not hooks.wants(*events())
+    assert len(caplog.records) == 1
+
+
+def test_switching_off_is_for_one_producer_only(caplog: pytest.LogCaptureFixture):
+    """A hook shared by two producers keeps working for the one where it did not raise."""
+    shared = Raising(RuntimeError())
+    first, second = Hooks([shared]), Hooks([shared])
+    first.call("record_accepted", a_record())
+    assert not first.wants("record_accepted")
+    assert second.wants("record_accepted")
+    assert len(caplog.records) == 1
+
+
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
+def test_an_interrupt_passes_through(interrupt: type[BaseException], caplog: pytest.LogCaptureFixture):
+    """Ctrl-C and exit inside a hook reach the application and do not switch the hook off."""
+    hook = Raising(interrupt())
+    hooks = Hooks([hook])
+    with pytest.raises(interrupt):
+        hooks.call("record_accepted", a_record())
+    assert hooks.wants("record_accepted")
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize("wrong", [object(), Counting, print, None])
+def test_an_object_that_is_no_hook_is_refused(wrong: object):
+    """Passing something else (the class instead of an instance, say) fails at construction and says what to do."""
+    with pytest.raises(TypeError, match=r"derive its class from safeproducer\.Hook"):
+        Hooks([wrong])  # type: ignore[list-item]
+
+
+def test_a_hook_raising_on_two_threads_at_once_does_not_disturb_another(caplog: pytest.LogCaptureFixture):
+    """Two hooks that raise at the same time on two threads are both switched off; a third keeps hearing."""
+    together = threading.Barrier(2, timeout=10)
+
+    class RaisesTogether(Hook):
+        def producer_created(self, producer: object) -> None:
+            together.wait()
+            raise ValueError
+
+    class AlsoRaisesTogether(Hook):
+        def producer_closed(self, producer: object, report: object) -> None:
+            together.wait()
+            raise ValueError
+
+    good = Counting()
+    hooks = Hooks([RaisesTogether(), AlsoRaisesTogether(), good])
+    threads = [
+        threading.Thread(target=hooks.call, args=("producer_created", None)),
+        threading.Thread(target=hooks.call, args=("producer_closed", None, None)),
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+    assert not hooks.wants("producer_created", "producer_closed")
+    hooks.call("record_accepted", a_record())
+    assert good.accepted == 1
+    assert len(caplog.records) == 2

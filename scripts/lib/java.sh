@@ -39,7 +39,7 @@ provide_kafka() {
     if [ -n "$missing" ]; then
         apt_allowed ||
             die "$missing missing: the tests run a real Kafka broker and Spark. As root, 'apt-get install default-jre-headless maven' (Debian 12 or newer) installs both; or set JAVA_HOME and put mvn on PATH. Then run this again."
-        run "Installing Java and Maven through apt-get ($missing missing; 90 MB, may take some minutes)" \
+        run "Installing Java and Maven through apt-get ($missing missing; 60 MB, may take some minutes)" \
             "apt-get could not install Java and Maven: see its messages above." \
             install_java_and_maven
     fi
@@ -49,7 +49,7 @@ provide_kafka() {
         export JAVA_HOME PATH="$JAVA_HOME/bin:$PATH"
     fi
     if ! jars_present; then
-        (cd "$root" && run "Fetching Kafka's jars through Maven (120 MB, may take some minutes)" \
+        (cd "$root" && run "Fetching Kafka's jars through Maven (80 MB, may take some minutes)" \
             "Kafka's jars could not be fetched: see the message above." \
             "$venv/bin/python" -m integration.kafka.jars)
     fi

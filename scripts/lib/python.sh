@@ -56,8 +56,9 @@ provide_venv() {
         "$uv" venv --clear --python "$base" "$venv"
 }
 
+# A lock is complete, so nothing is resolved: resolving would download pyspark's source (450 MB) a second time.
 install_locked() {
-    "$uv" pip install --python "$venv/bin/python" --require-hashes \
+    "$uv" pip install --python "$venv/bin/python" --require-hashes --no-deps \
         --build-constraints "$root/requirements/build.txt" -r "$1" &&
         "$uv" pip install --python "$venv/bin/python" --no-deps --no-build-isolation -e "$root"
 }

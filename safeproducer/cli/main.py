@@ -1,0 +1,72 @@
+"""The command ``safeproducer``: chooses a subcommand and turns expected errors into one sentence."""
+
+import argparse
+import sys
+import traceback
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import NoReturn
+
+from safeproducer.cli import demo, produce
+from safeproducer.cli.failure import NOTHING_SENT, Failure
+from safeproducer.cli.screen import Screen
+
+_EPILOG = """\
+examples:
+  safeproducer demo
+  safeproducer produce --bootstrap-servers localhost:9092 --topic events events.txt
+"""
+
+
+class _Parser(argparse.ArgumentParser):
+    """Prints one sentence for a usage error, without repeating arguments that may hold a password."""
+
+    def error(self, message: str) -> NoReturn:
+        name, found, unknown = message.partition("unrecognized arguments: ")
+        if found:
+            names = [word.partition("=")[0] for word in unknown.split(" ") if word.startswith("-")]
+            message = f"unknown argument {', '.join(names)}" if names else "too many arguments"
+        elif name.startswith("argument ") and ": invalid" in name:
+            message = f"{name.partition(': invalid')[0]}: the value cannot be used"
+        self.exit(NOTHING_SENT, f"safeproducer: error: {message}; see {self.prog} --help\n")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return the exit status."""
+    parser = _parser()
+    args = parser.parse_args(arguments)
+    screen = Screen(json_output=args.json, quiet=args.quiet)
+    try:
+        status: int = args.run(args, screen)
+        return status
+    except Failure as failure:
+        if args.debug:
+            screen.debug(traceback.format_exc())
+        screen.error(str(failure))
+        if args.json:
+            error = {"code": failure.code, "message": str(failure)}
+            screen.result_json({"command": args.command, "error": error, "exit_code": failure.exit_code})
+        return failure.exit_code
+    except KeyboardInterrupt:
+        # Before the command could set up its own handling there is nothing to finish.
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="safeproducer",
+        description="Write to Kafka and account for every record.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"safeproducer {version('safeproducer')}")
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for command in (produce, demo):
+        subparser = command.add_parser(subparsers)
+        subparser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

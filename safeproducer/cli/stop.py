@@ -1,0 +1,42 @@
+"""Ctrl-C and SIGTERM: the first asks a command to finish, the second ends it at once."""
+
+import signal
+from types import FrameType, TracebackType
+from typing import Self
+
+
+class StopRequest:
+    """Handles SIGINT and SIGTERM while it is entered; truthy from the first signal on.
+
+    The first signal is only noted, so nothing is interrupted half done and the command finishes in its own
+    time. The second raises KeyboardInterrupt wherever the main thread is.
+    """
+
+    _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+    def __init__(self) -> None:
+        self.signal: signal.Signals | None = None
+        self._previous: list[tuple[signal.Signals, object]] = []
+
+    def __enter__(self) -> Self:
+        self._previous = [(number, signal.signal(number, self._handle)) for number in self._SIGNALS]
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._previous:
+            signal.signal(number, handler)  # type: ignore[arg-type]
+
+    def __bool__(self) -> bool:
+        return self.signal is not None
+
+    @property
+    def exit_code(self) -> int:
+        """128 plus the signal's number, as shells report it: 130 after Ctrl-C; 0 if there was none."""
+        return 0 if self.signal is None else 128 + self.signal
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self.signal is not None:
+            raise KeyboardInterrupt
+        self.signal = signal.Signals(number)

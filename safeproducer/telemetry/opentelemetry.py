@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
+from typing import Any
 
 from opentelemetry.context import _SUPPRESS_INSTRUMENTATION_KEY, Context, get_current
 from opentelemetry.propagate import get_global_textmap
@@ -28,7 +29,7 @@ from opentelemetry.trace import (
 
 from safeproducer.hooks import Hook, ProducerInfo, RecordsLost
 from safeproducer.kafka.native import KafkaError, Message
-from safeproducer.records import HeaderValue, Record
+from safeproducer.records import Record
 from safeproducer.telemetry.error_type import error_type
 
 # The messaging conventions are not stable, so the names are pinned here, with the version that defines them.
@@ -100,7 +101,7 @@ class OpenTelemetryHook(Hook):
         }
         if self._client:
             attributes.update(self._client)
-        if record.partition >= 0:
+        if isinstance(record.partition, int) and record.partition >= 0:
             attributes[PARTITION_ID] = str(record.partition)
         if record.value is None:
             attributes[TOMBSTONE] = True
@@ -148,13 +149,14 @@ def fail(span: Span, kind: str, description: str) -> None:
     span.end()
 
 
-def creation_context(headers: Sequence[tuple[str, HeaderValue]], propagator: TextMapPropagator) -> SpanContext | None:
+def creation_context(headers: Sequence[Any], propagator: TextMapPropagator) -> SpanContext | None:
     """The trace context that the headers carry already, or None."""
     fields = propagator.fields
     carrier: dict[str, str] = {}
-    for name, value in headers:
-        if name in fields and value is not None and name not in carrier:
-            carrier[name] = value if isinstance(value, str) else value.decode("utf-8", "replace")
+    for header in headers:
+        name = name_of(header)
+        if name in fields and name not in carrier and header[1] is not None:
+            carrier[name] = as_text(header[1])
     if not carrier:
         return None
     found = get_current_span(propagator.extract(carrier, Context())).get_span_context()
@@ -166,10 +168,22 @@ def inject(record: Record, span: Span, context: Context, propagator: TextMapProp
     propagator.inject(carrier, set_span_in_context(span, context))
     if not carrier:
         return
-    # A carrier holds one value for each name: readers take the first, so an unreadable one must not stay in front.
-    record.headers[:] = [header for header in record.headers if header[0] not in carrier]
+    # Readers take the first of several headers of one name: an unreadable context must not stay in front.
+    record.headers[:] = [header for header in record.headers if name_of(header) not in carrier]
     for name, value in carrier.items():
         record.add_header(name, value)
+
+
+def name_of(header: Any) -> str:
+    """A header's name; "" for what is no header, which produce() is about to refuse."""
+    match header:
+        case (str() | bytes() as name, str() | bytes() | None) if isinstance(header, tuple):
+            return as_text(name)
+    return ""
+
+
+def as_text(text: str | bytes) -> str:
+    return text if isinstance(text, str) else text.decode("utf-8", "replace")
 
 
 def client_attributes(producer: ProducerInfo) -> dict[str, str | int]:

@@ -256,9 +256,10 @@ def test_the_parent_is_the_span_current_at_produce(spans: Spans):
 
 
 @pytest.mark.parametrize("carried", [TRACEPARENT, TRACEPARENT.encode()])
-def test_a_context_the_record_carries_is_kept_and_linked(spans: Spans, carried: HeaderValue):
+@pytest.mark.parametrize("name", ["traceparent", b"traceparent"])
+def test_a_context_the_record_carries_is_kept_and_linked(spans: Spans, name: Any, carried: HeaderValue):
     """A record that already has a creation context keeps its headers; the span links to it, with kind CLIENT."""
-    headers: list[tuple[str, HeaderValue]] = [("traceparent", carried), ("a", b"1")]
+    headers: list[tuple[str, HeaderValue]] = [(name, carried), ("a", b"1")]
     sent = record(headers=list(headers))
     spans.hook.record_accepted(sent)
     spans.hook.record_resolved(sent, None, report())
@@ -278,6 +279,16 @@ def test_an_unreadable_context_is_replaced(spans: Spans, garbage: HeaderValue):
     (span,) = spans.ended
     assert span.kind is SpanKind.PRODUCER
     assert sent.headers == [("a", b"1"), ("b", None), ("traceparent", traceparent_of(span))]
+
+
+@pytest.mark.parametrize("headers", [[("a",)], [("a", b"1", 2)], [1], [(["a"], b"1")], [("traceparent", 7)], ["ab"]])
+def test_malformed_headers_are_left_to_produce(spans: Spans, headers: list[Any]):
+    """Headers that produce() is about to refuse do not break the hook, and reach produce() as they are."""
+    sent = record(headers=list(headers))
+    spans.hook.record_accepted(sent)
+    spans.hook.record_refused(sent, TypeError("headers"))
+    assert (spans.ended[0].attributes or {})["error.type"] == "TypeError"
+    assert sent.headers[: len(headers)] == headers
 
 
 def test_baggage_travels_along(spans: Spans):

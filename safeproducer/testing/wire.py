@@ -37,11 +37,13 @@ __all__ = [
     "WireError",
     "api_key",
     "api_name",
+    "api_names",
     "crc32c",
     "decode_request",
     "decode_response",
     "encode_request",
     "encode_response",
+    "find_schemas",
     "read_request_header",
     "versions",
 ]
@@ -69,7 +71,7 @@ class RequestHeader:
 
 
 @lru_cache(maxsize=1)
-def _schemas() -> Path:
+def find_schemas() -> Path:
     """The folder of the library's schemas. The library itself is not imported: that takes half a second."""
     library = find_spec("kafka")
     for place in (library.submodule_search_locations if library is not None else None) or ():
@@ -84,7 +86,7 @@ def _schemas() -> Path:
 @lru_cache(maxsize=1)
 def _api_keys() -> dict[str, int]:
     found = {}
-    for path in _schemas().glob("*Request.json"):
+    for path in find_schemas().glob("*Request.json"):
         key = re.search(r'"apiKey":\s*(\d+)', path.read_text(encoding="utf-8"))
         if key is not None:
             found[path.name.removesuffix("Request.json")] = int(key[1])
@@ -97,6 +99,11 @@ def api_name(key: int) -> str:
     return next((name for name, known in _api_keys().items() if known == key), f"Api{key}")
 
 
+def api_names() -> list[str]:
+    """All APIs that can be read, by name."""
+    return sorted(_api_keys())
+
+
 def api_key(api: str) -> int:
     """The key of an API name, 0 for ``Produce``. Raises WireError for a name without a schema."""
     if api not in _api_keys():
@@ -106,7 +113,7 @@ def api_key(api: str) -> int:
 
 @cache
 def _schema(api: str, kind: Kind) -> Mapping[str, Any]:
-    path = _schemas() / f"{api}{kind}.json"
+    path = find_schemas() / f"{api}{kind}.json"
     if not path.exists():
         raise WireError(f"there is no schema of {api}")
     schema: dict[str, Any] = json.loads(re.sub(r"(?m)^\s*//.*$", "", path.read_text(encoding="utf-8")))

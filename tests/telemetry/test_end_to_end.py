@@ -1,0 +1,403 @@
+"""Both hooks in a real SafeProducer on librdkafka's mock cluster: spans, headers, log lines, and who counts what."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import logging
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import structlog
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
+from opentelemetry import trace
+from opentelemetry.propagate import extract
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind, StatusCode
+
+from safeproducer import Hook, QueueFullError, Record, SafeProducer
+from safeproducer.telemetry.opentelemetry import OpenTelemetryHook
+from safeproducer.telemetry.structlog import StructlogHook
+
+MOCK = {"bootstrap.servers": "mock", "test.mock.num.brokers": 1, "linger.ms": 0, "log_level": 0}
+DEADLINE = 20
+
+MakeProducer = Callable[..., SafeProducer]
+
+
+class Tracing:
+    def __init__(self) -> None:
+        self.exporter = InMemorySpanExporter()
+        self.provider = TracerProvider()
+        self.provider.add_span_processor(SimpleSpanProcessor(self.exporter))
+        self.hook = OpenTelemetryHook(self.provider)
+
+    @property
+    def ended(self) -> list[ReadableSpan]:
+        return list(self.exporter.get_finished_spans())
+
+
+@pytest.fixture
+def tracing() -> Tracing:
+    return Tracing()
+
+
+@pytest.fixture
+def make_producer() -> Iterator[MakeProducer]:
+    """Producers on a mock cluster of their own, closed at the end."""
+    made: list[SafeProducer] = []
+
+    def make(*hooks: Hook, **settings: Any) -> SafeProducer:
+        config = {**MOCK, **{name.replace("_", "."): value for name, value in settings.items()}}
+        made.append(SafeProducer(config, hooks=hooks))
+        return made[-1]
+
+    yield make
+    for producer in made:
+        producer.close(5)
+
+
+def read_back(producer: SafeProducer, topic: str, count: int) -> list[Any]:
+    cluster = producer.list_topics(topic, timeout=DEADLINE)
+    (broker,) = cluster.brokers.values()
+    consumer = Consumer({"bootstrap.servers": f"{broker.host}:{broker.port}", "group.id": "reader"})
+    consumer.assign(
+        [TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in cluster.topics[topic].partitions]
+    )
+    found: list[Any] = []
+    deadline = time.monotonic() + DEADLINE
+    try:
+        while len(found) < count and time.monotonic() < deadline:
+            message = consumer.poll(0.2)
+            if message is not None and message.error() is None:
+                found.append(message)
+    finally:
+        consumer.close()
+    assert len(found) == count
+    return found
+
+
+def attributes(span: ReadableSpan) -> dict[str, Any]:
+    return dict(span.attributes or {})
+
+
+def test_each_delivered_record_ends_one_span_with_its_place_in_the_log(tracing: Tracing, make_producer: MakeProducer):
+    """The spans' partitions and offsets are exactly those that the delivery callbacks saw."""
+    producer = make_producer(tracing.hook, client_id="billing")
+    reported: list[tuple[str, int]] = []
+    for number in range(50):
+        producer.produce(
+            "orders",
+            str(number).encode(),
+            key=str(number).encode(),
+            on_delivery=lambda error, message: reported.append((str(message.partition()), message.offset())),
+        )
+    assert producer.flush(DEADLINE) == 0
+    spans = tracing.ended
+    assert len(reported) == 50
+    assert sorted(reported) == sorted(
+        (attributes(span)["messaging.destination.partition.id"], attributes(span)["messaging.kafka.offset"])
+        for span in spans
+    )
+    assert {span.name for span in spans} == {"send orders"}
+    assert {span.kind for span in spans} == {SpanKind.PRODUCER}
+    assert {attributes(span)["messaging.client.id"] for span in spans} == {"billing"}
+    assert {span.status.status_code for span in spans} == {StatusCode.UNSET}
+
+
+def test_a_span_lasts_until_the_report(tracing: Tracing, make_producer: MakeProducer):
+    """With 300 ms to the broker a span lasts at least that long, and none has ended when produce() returns."""
+    producer = make_producer(tracing.hook, test_mock_broker_rtt=300)
+    producer.list_topics("orders", timeout=DEADLINE)  # not part of what is measured
+    producer.produce("orders", b"v")
+    assert tracing.ended == []
+    served_from = time.time_ns()
+    assert producer.flush(DEADLINE) == 0
+    (span,) = tracing.ended
+    assert span.start_time is not None
+    assert span.end_time is not None
+    assert span.start_time < served_from
+    assert span.end_time - span.start_time >= 300e6
+    assert span.end_time <= time.time_ns()
+
+
+def test_a_consumer_finds_the_spans_context_in_the_headers(tracing: Tracing, make_producer: MakeProducer):
+    """What is read back carries the caller's headers, then the traceparent of this very record's span."""
+    producer = make_producer(tracing.hook)
+    given = [("a", b"1"), ("a", b"2"), ("none", None)]
+    with tracing.provider.get_tracer("app").start_as_current_span("checkout") as checkout:
+        producer.produce("orders", b"v", headers=given)
+    assert producer.flush(DEADLINE) == 0
+    span = next(span for span in tracing.ended if span.name == "send orders")
+    (message,) = read_back(producer, "orders", 1)
+    headers = message.headers()
+    assert headers[:-1] == given
+    continued = trace.get_current_span(extract({headers[-1][0]: headers[-1][1].decode()})).get_span_context()
+    assert span.context is not None
+    assert (continued.trace_id, continued.span_id) == (span.context.trace_id, span.context.span_id)
+    assert continued.trace_id == checkout.get_span_context().trace_id
+
+
+@pytest.mark.parametrize("given", [[("a", b"1"), ("b", "2")], {"a": b"1", "b": "2"}, [], {}, None])
+def test_the_callers_headers_are_never_touched(tracing: Tracing, make_producer: MakeProducer, given: Any):
+    """A list or dict that the caller uses again for the next record stays as it was."""
+    producer = make_producer(tracing.hook)
+    before = copy.deepcopy(given)
+    for _ in range(3):
+        producer.produce("orders", b"v", headers=given)
+    assert producer.flush(DEADLINE) == 0
+    assert given == before
+    for message in read_back(producer, "orders", 3):
+        names = [name for name, _ in message.headers()]
+        assert names == [*dict(given or {}), "traceparent"]
+
+
+def test_the_hook_reaches_records_of_a_batch(tracing: Tracing, make_producer: MakeProducer):
+    """produce_batch() makes a span for each of its messages and leaves the caller's dicts alone."""
+    producer = make_producer(tracing.hook)
+    messages: list[dict[str, Any]] = [{"value": b"1"}, {"value": b"2", "headers": [("a", b"1")]}]
+    before = copy.deepcopy(messages)
+    assert producer.produce_batch("orders", messages) == 2
+    assert producer.flush(DEADLINE) == 0
+    assert messages == before
+    assert len(tracing.ended) == 2
+    carried = {dict(message.headers())["traceparent"].decode()[36:52] for message in read_back(producer, "orders", 2)}
+    assert carried == {f"{span.context.span_id:016x}" for span in tracing.ended if span.context is not None}
+
+
+def test_a_purged_record_ends_with_the_purges_error(tracing: Tracing, make_producer: MakeProducer):
+    """A record that is purged on its way ends its span when that report is served, with librdkafka's name."""
+    producer = make_producer(tracing.hook, test_mock_broker_rtt=5000)
+    reported: list[KafkaError] = []
+    producer.produce("orders", b"v", on_delivery=lambda error, message: reported.append(error))
+    producer.purge()
+    assert producer.flush(DEADLINE) == 0
+    (span,) = tracing.ended
+    assert [error.name() for error in reported] == [attributes(span)["error.type"]]
+    assert attributes(span)["error.type"] in ("_PURGE_QUEUE", "_PURGE_INFLIGHT")
+    assert span.status.status_code is StatusCode.ERROR
+    assert "messaging.kafka.offset" not in attributes(span)
+
+
+def test_a_record_for_a_partition_that_does_not_exist_ends_with_an_error(tracing: Tracing, make_producer: MakeProducer):
+    """Whether produce() or a report says so, an unknown partition is an error of that span and of no other."""
+    producer = make_producer(tracing.hook)
+    producer.produce("orders", b"v", partition=99)
+    producer.produce("orders", b"v", partition=0)
+    assert producer.flush(DEADLINE) == 0
+    failed = [span for span in tracing.ended if span.status.status_code is StatusCode.ERROR]
+    assert len(tracing.ended) == 2
+    assert [attributes(span)["error.type"] for span in failed] == ["_UNKNOWN_PARTITION"]
+
+
+def test_a_refused_record_ends_when_produce_raises(tracing: Tracing, make_producer: MakeProducer):
+    """A full queue ends the refused record's span at once, while the accepted one stays open."""
+    producer = make_producer(tracing.hook, queue_buffering_max_messages=1)
+    producer.produce("orders", b"1")
+    with pytest.raises(BufferError):
+        producer.produce("orders", b"2")
+    (span,) = tracing.ended
+    assert span.status.status_code is StatusCode.ERROR
+    assert attributes(span)["error.type"] in ("BufferError", "safeproducer.QueueFullError")
+    assert producer.flush(DEADLINE) == 0
+    assert len(tracing.ended) == 2
+
+
+def test_records_lost_at_close_end_their_spans(tracing: Tracing, make_producer: MakeProducer):
+    """No span stays open after close() gave up waiting: every record's span ended, with an error."""
+    producer = make_producer(tracing.hook, test_mock_broker_rtt=5000)
+    for _ in range(3):
+        producer.produce("orders", b"v")
+    report = producer.close(0)
+    assert report.left == 3
+    assert [span.status.status_code for span in tracing.ended] == [StatusCode.ERROR] * 3
+
+
+def test_records_lost_to_garbage_collection_end_their_spans(tracing: Tracing):
+    """Dropping a producer with records on their way ends their spans as lost, with the reason."""
+    producer = SafeProducer({**MOCK, "test.mock.broker.rtt": 5000}, hooks=[tracing.hook])
+    producer.produce("orders", b"v")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        del producer
+        gc.collect()
+    (span,) = tracing.ended
+    assert attributes(span)["error.type"] == "delivery_report_lost"
+    assert "garbage collection" in (span.status.description or "")
+
+
+def test_two_hooks_work_side_by_side(tracing: Tracing, make_producer: MakeProducer):
+    """Traces and log lines of one producer: a failure appears in both, a success in the trace only."""
+    with structlog.testing.capture_logs() as events:
+        producer = make_producer(StructlogHook(), tracing.hook)
+        producer.produce("orders", b"v")
+        producer.produce("orders", b"v", partition=99)
+        assert producer.flush(DEADLINE) == 0
+    assert len(tracing.ended) == 2
+    failures = [event for event in events if event["event"] == "record_failed"]
+    assert [(event["topic"], event["error_code"]) for event in failures] == [("orders", "_UNKNOWN_PARTITION")]
+    assert [event["event"] for event in events if event["event"] == "producer_created"] == ["producer_created"]
+
+
+def test_a_raising_hook_costs_nobody_a_record_or_a_span(
+    tracing: Tracing, make_producer: MakeProducer, caplog: pytest.LogCaptureFixture
+):
+    """A third hook that raises on every report is reported once; deliveries, callbacks and spans are complete."""
+
+    class Broken(Hook):
+        def record_accepted(self, record: Record) -> None:
+            raise RuntimeError("broken hook")
+
+    producer = make_producer(Broken(), tracing.hook)
+    reported: list[object] = []
+    with caplog.at_level(logging.ERROR, logger="safeproducer"):
+        for _ in range(10):
+            producer.produce("orders", b"v", on_delivery=lambda error, message: reported.append(error))
+        assert producer.flush(DEADLINE) == 0
+    assert reported == [None] * 10
+    assert len(tracing.ended) == 10
+    assert sum("Broken" in entry.getMessage() for entry in caplog.records) == 1
+
+
+def test_spans_may_be_exported_through_the_producer_they_describe(make_producer: MakeProducer):
+    """An exporter that writes to Kafka through the same producer does not trace its own records, and so ends."""
+    provider = TracerProvider()
+    exported: list[str] = []
+
+    class KafkaExporter(SpanExporter):
+        def export(self, spans: Any) -> SpanExportResult:
+            for span in spans:
+                exported.append(span.name)
+                assert len(exported) < 100
+                producer.produce("traces", span.name.encode())
+            return SpanExportResult.SUCCESS
+
+    provider.add_span_processor(SimpleSpanProcessor(KafkaExporter()))
+    producer = make_producer(OpenTelemetryHook(provider))
+    producer.produce("orders", b"v")
+    assert producer.flush(DEADLINE) == 0
+    assert exported == ["send orders"]
+
+
+def test_logging_through_the_producer_it_reports_on_ends(make_producer: MakeProducer):
+    """A handler that produces each line to a topic where it fails again makes one line for each failed record."""
+    lines: list[dict[str, Any]] = []
+
+    def handler(logger: object, level: str, event: dict[str, Any]) -> dict[str, Any]:
+        if event["event"] == "record_failed":
+            lines.append(event)
+            assert len(lines) < 100
+            producer.produce("logs", b"line", partition=99)
+        raise structlog.DropEvent
+
+    hook = StructlogHook(structlog.wrap_logger(None, processors=[handler]))
+    producer = make_producer(hook)
+    for _ in range(5):
+        producer.produce("orders", b"v", partition=99)
+    deadline = time.monotonic() + DEADLINE
+    while producer.flush(1) and time.monotonic() < deadline:
+        pass
+    assert len(producer) == 0
+    assert [line["topic"] for line in lines] == ["orders"] * 5
+    assert hook.suppressed == 5
+
+
+def test_a_full_queue_while_logging_does_not_recurse(make_producer: MakeProducer):
+    """A handler whose own produce() raises inside the logging call of a refused record stops there."""
+    calls: list[str] = []
+
+    def handler(logger: object, level: str, event: dict[str, Any]) -> dict[str, Any]:
+        if event["event"] == "record_failed":
+            calls.append(event["error_code"])
+            assert len(calls) < 100
+            with pytest.raises(QueueFullError):
+                producer.produce("logs", b"line")
+        raise structlog.DropEvent
+
+    hook = StructlogHook(structlog.wrap_logger(None, processors=[handler]))
+    producer = make_producer(hook, queue_buffering_max_messages=1)
+    producer.produce("orders", b"1")
+    with pytest.raises(QueueFullError):
+        producer.produce("orders", b"2")
+    assert len(calls) == 1
+    assert hook.suppressed == 1
+    assert producer.flush(DEADLINE) == 0
+
+
+def test_records_from_many_threads_each_get_their_own_trace(tracing: Tracing, make_producer: MakeProducer):
+    """Four threads produce under spans of their own; each record's span is a child of its thread's span."""
+    producer = make_producer(tracing.hook)
+    tracer = tracing.provider.get_tracer("app")
+
+    def work(number: int) -> None:
+        with tracer.start_as_current_span(f"worker {number}"):
+            for _ in range(100):
+                producer.produce(f"orders-{number}", b"v")
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(DEADLINE)
+    assert producer.flush(DEADLINE) == 0
+    workers = {span.context.span_id: span.name for span in tracing.ended if span.context and span.parent is None}
+    sends = [span for span in tracing.ended if span.parent is not None]
+    assert len(sends) == 400
+    for span in sends:
+        assert span.parent is not None
+        assert workers[span.parent.span_id][-1] == span.name[-1]
+
+
+def test_instrumentation_of_the_package_does_not_count_records_twice():
+    """Instrumentation that replaced confluent_kafka.Producer at start-up never sees the records of a SafeProducer."""
+    program = textwrap.dedent(
+        """
+        import confluent_kafka
+
+        seen = []
+
+        class Instrumented(confluent_kafka.Producer):
+            def __init__(self, *args, **kwargs):
+                seen.append("made")
+                super().__init__(*args, **kwargs)
+
+            def produce(self, *args, **kwargs):
+                seen.append("produced")
+                return super().produce(*args, **kwargs)
+
+        confluent_kafka.Producer = Instrumented
+        config = {"bootstrap.servers": "mock", "test.mock.num.brokers": 1}
+
+        stock = confluent_kafka.Producer(config)
+        stock.produce("orders", b"v")
+        assert stock.flush(20) == 0
+        assert seen == ["made", "produced"], seen
+
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+        from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+        from safeproducer import SafeProducer
+        from safeproducer.telemetry.opentelemetry import OpenTelemetryHook
+
+        exporter = InMemorySpanExporter()
+        provider = TracerProvider()
+        provider.add_span_processor(SimpleSpanProcessor(exporter))
+        with SafeProducer(config, hooks=[OpenTelemetryHook(provider)]) as producer:
+            for _ in range(3):
+                producer.produce("orders", b"v")
+            producer.produce_batch("orders", [{"value": b"v"}])
+        assert len(exporter.get_finished_spans()) == 4
+        assert seen == ["made", "produced"], seen
+        """
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)  # noqa: S603
+    assert done.returncode == 0, done.stderr

@@ -34,6 +34,13 @@ def kafka_tapped() -> Iterator[KafkaCluster]:
         yield cluster
 
 
+@pytest.fixture(scope="session")
+def kafka_secure() -> Iterator[KafkaCluster]:
+    """One node that also has SASL_SSL listeners and an authorizer."""
+    with KafkaCluster(secure=True) as cluster:
+        yield cluster
+
+
 @pytest.fixture
 def topic(request: pytest.FixtureRequest) -> TopicFactory:
     """Makes a fresh topic: `topic(partitions=1, replication=1, configs=None, on=cluster)`, on `kafka` by default."""

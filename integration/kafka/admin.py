@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AclBinding,
     AclOperation,
@@ -16,7 +16,6 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ConfigResource,
     NewPartitions,
     NewTopic,
-    OffsetSpec,
     ResourcePatternType,
     ResourceType,
     ScramCredentialInfo,
@@ -154,15 +153,19 @@ class Admin:
         until(leads, f"{topic}[{partition}] is led by node {node_id}", timeout)
 
     def end_offsets(self, topic: str) -> list[int]:
-        """The high watermark of each partition, by partition."""
-        latest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-        places = {TopicPartition(topic, partition): latest for partition in self.partitions(topic)}
-        found = {place.partition: future.result().offset for place, future in self._offsets(places).items()}
-        return [found[partition] for partition in sorted(found)]
+        """The high watermark of each partition, by partition; waits for a leader that can tell."""
 
-    def _offsets(self, places: Mapping[TopicPartition, OffsetSpec]) -> dict[TopicPartition, Any]:
-        futures: dict[TopicPartition, Any] = self.client.list_offsets(dict(places), request_timeout=30)
-        return futures
+        def told() -> list[int] | None:
+            found = []
+            for number, partition in sorted(self.partitions(topic).items()):
+                known = partition.leader >= 0
+                offset = self.requests.end_offset(topic, number, partition.leader) if known else None
+                if offset is None:
+                    return None
+                found.append(offset)
+            return found
+
+        return until(told, f"every partition of {topic} tells its end offset") or []
 
     def _alter(self, kind: ResourceType, name: str, configs: Mapping[str, str | None]) -> None:
         entries = [

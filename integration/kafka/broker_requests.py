@@ -21,9 +21,11 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)
     import kafka.protocol.admin as protocol  # type: ignore[import-untyped]
     from kafka import errors as kafka_errors
+    from kafka.protocol.consumer import ListOffsetsRequest, ListOffsetsResponse  # type: ignore[import-untyped]
     from kafka.protocol.metadata import MetadataRequest, MetadataResponse  # type: ignore[import-untyped]
 
 TIMEOUT = 5.0
+LATEST = -1
 EXACT_MATCH = 0
 DEFAULT_MATCH = 1
 DYNAMIC_SOURCES = {1, 2, 3}  # of the topic, of the broker, default of all brokers
@@ -126,6 +128,19 @@ class BrokerRequests:
             for state in answer.active_producers
         ]
         return sorted(found, key=lambda state: state.producer_id)
+
+    def end_offset(self, topic: str, partition: int, leader: int) -> int | None:
+        """The partition's high watermark as its leader tells it; None while the node cannot tell."""
+        one = ListOffsetsRequest.ListOffsetsTopic
+        place = one.ListOffsetsPartition(partition_index=partition, current_leader_epoch=-1, timestamp=LATEST)
+        request = ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=[one(name=topic, partitions=[place])])
+        answer = self._ask(request, ListOffsetsResponse, 7, leader).topics[0].partitions[0]
+        if answer.error_code:
+            error = kafka_errors.for_code(answer.error_code)
+            if error.retriable:
+                return None
+            raise error(f"{topic}[{partition}]")
+        return int(answer.offset)
 
     def reassign(self, topic: str, partition: int, replicas: Sequence[int]) -> None:
         """Give the partition these replicas, the preferred leader first; returns when it was accepted."""

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import atexit
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 
 from integration.kafka.admin import Admin
+from integration.kafka.archive import archive_options
 from integration.kafka.folders import ClusterFolder
 from integration.kafka.jars import classpath
+from integration.kafka.log import Batch, read_segments
 from integration.kafka.node import Node, PortTakenError
 from integration.kafka.ports import free_ports
+from integration.kafka.security import LISTENERS, SECURE, Certificates, make_certificates, secure_properties
 from integration.kafka.settings import Ports, bootstrap, server_properties, write_properties
 from integration.kafka.storage import checkpoint, format_folder, random_uuid
 
@@ -23,8 +26,9 @@ class KafkaCluster:
     """`nodes` combined brokers and controllers on the loopback address, all started at once.
 
     `tapped` advertises ports of the CLIENT listener on which nobody listens: a proxy is to listen on
-    `node.advertised_port` and forward to `node.client_port`. `configs` overrides broker settings; `heap` is the JVM's
-    -Xmx, 256m unless `throughput` (full compiler, 1g) is asked for.
+    `node.advertised_port` and forward to `node.client_port`. `secure` adds SASL_SSL listeners (see `security`) and an
+    authorizer for which the plaintext listeners are the super user. `configs` overrides broker settings. `heap` is the
+    JVM's -Xmx, 256m unless `throughput` (full compiler, 1g) is asked for.
 
     The nodes are killed and their data is deleted on exit, and when the process ends in whatever way.
     """
@@ -34,12 +38,15 @@ class KafkaCluster:
         nodes: int = 1,
         *,
         tapped: bool = False,
+        secure: bool = False,
         configs: Mapping[str, str] | None = None,
         heap: str | None = None,
         throughput: bool = False,
     ) -> None:
         self.size = nodes
         self.tapped = tapped
+        self.secure = secure
+        self.certificates: Certificates | None = None
         self.cluster_id = random_uuid()
         self.nodes: dict[int, Node] = {}
         self._configs = dict(configs or {})
@@ -80,6 +87,29 @@ class KafkaCluster:
         return bootstrap([node.direct_port for node in self.nodes.values()])
 
     @property
+    def secure_bootstrap(self) -> str:
+        """`bootstrap.servers` of the SASL_SSL listener with a good certificate."""
+        return self.tls_bootstrap(SECURE)
+
+    def tls_bootstrap(self, listener: str) -> str:
+        """`bootstrap.servers` of a TLS listener: SECURE, EXPIRED or MISNAMED of `security`."""
+        if not self.secure:
+            raise ValueError(f"listener {listener} needs KafkaCluster(secure=True)")
+        return bootstrap([node.ports.secure[listener] for node in self.nodes.values()])
+
+    @property
+    def ca_pem(self) -> Path:
+        """The CA certificate that clients of the TLS listeners are to trust."""
+        if self.certificates is None:
+            raise ValueError("ca_pem needs KafkaCluster(secure=True), started")
+        return self.certificates.ca
+
+    def read_batches(self, topic: str, partition: int) -> Iterator[Batch]:
+        """The record batches in the segment files of the partition's leader; see `log.read_segments`."""
+        leader = self.nodes[self.admin.leader(topic, partition)]
+        return read_segments(leader.log_dir / f"{topic}-{partition}")
+
+    @property
     def admin(self) -> Admin:
         """The cluster's admin helper, over the DIRECT listener; made on first use."""
         if self._admin is None:
@@ -90,8 +120,12 @@ class KafkaCluster:
         """Format storage, start all nodes and wait until every one of them serves."""
         jars = classpath()
         features = checkpoint(jars)
+        self._java_options += archive_options(jars, features, self._java_options)
         self._folder = ClusterFolder()
         atexit.register(self.close)
+        if self.secure:
+            self.certificates = make_certificates(self._folder.path / "tls")
+            self._configs = {**secure_properties(self.certificates), **self._configs}
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 self._start_nodes(jars, features)
@@ -102,7 +136,7 @@ class KafkaCluster:
                     self.close()
                     raise
             except BaseException:
-                self._kill_nodes()
+                self.close()
                 raise
 
     def close(self) -> None:
@@ -125,11 +159,12 @@ class KafkaCluster:
             node.wait_ready()
 
     def _pick_ports(self) -> dict[int, Ports]:
-        free = iter(free_ports(self.size * 4))
+        free = iter(free_ports(self.size * (4 + len(LISTENERS))))
         picked = {}
         for number in range(1, self.size + 1):
             client, tap, direct, controller = (next(free) for _ in range(4))
-            picked[number] = Ports(client, tap if self.tapped else client, direct, controller, secure={})
+            tls = {name: next(free) for name in LISTENERS} if self.secure else {}
+            picked[number] = Ports(client, tap if self.tapped else client, direct, controller, tls)
         return picked
 
     def _make_node(self, number: int, ports: Mapping[int, Ports], jars: list[Path], features: Path) -> Node:

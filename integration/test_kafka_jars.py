@@ -1,0 +1,130 @@
+"""The jars that run are the jars that were reviewed, and whoever lacks something is told what."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from integration.kafka import jars
+from integration.kafka.jars import JarsError, classpath, fetch, read_lock
+
+FAKE_MAVEN = """#!/bin/sh
+for argument in "$@"; do
+  case "$argument" in -DoutputDirectory=*) target="${argument#-DoutputDirectory=}" ;; esac
+done
+"""
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    """A cache of its own with all jars in it, sharing their bytes with the real one."""
+    own = tmp_path / "cache"
+    (own / "lib").mkdir(parents=True)
+    for jar in classpath():
+        os.link(jar, own / "lib" / jar.name) if _same_device(jar, own) else shutil.copy(jar, own / "lib")
+    return own
+
+
+@pytest.fixture
+def maven(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Stands in for `mvn` on PATH; a test appends what it does with `$target`."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    script = folder / "mvn"
+    script.write_text(FAKE_MAVEN)
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+    return script
+
+
+def append(script: Path, text: str) -> None:
+    """Add lines to a script."""
+    script.write_text(script.read_text() + text)
+
+
+def test_cached_jars_are_used_without_maven(cache: Path, maven: Path) -> None:
+    """A complete cache is verified and used; Maven is not asked."""
+    append(maven, "exit 9\n")
+    fetched = fetch(cache)
+    assert not fetched.downloaded
+    assert [jar.name for jar in fetched.jars] == list(read_lock())
+
+
+def test_changed_jar_is_refused(cache: Path) -> None:
+    """One changed byte in a cached jar stops everything, and the message names jar, hashes and way out."""
+    jar = cache / "lib" / "kafka-clients-4.3.1.jar"
+    content = bytearray(jar.read_bytes())
+    content[1000] ^= 1
+    jar.unlink()
+    jar.write_bytes(content)
+    with pytest.raises(JarsError) as caught:
+        classpath(cache)
+    message = str(caught.value)
+    assert str(jar) in message
+    assert read_lock()["kafka-clients-4.3.1.jar"] in message
+    assert jars._sha256(jar) in message
+    assert "Delete" in message
+
+
+def test_downloaded_jar_with_wrong_hash_is_not_installed(cache: Path, maven: Path, tmp_path: Path) -> None:
+    """A repository that serves other bytes cannot get them into the class path."""
+    served = tmp_path / "served"
+    (cache / "lib").rename(served)
+    victim = served / "kafka-raft-4.3.1.jar"
+    victim.unlink()
+    victim.write_bytes(b"something else")
+    append(maven, f'cp -r "{served}" "$target"\n')
+    with pytest.raises(JarsError, match=r"kafka-raft-4\.3\.1\.jar is not the jar it should be"):
+        classpath(cache)
+    assert not (cache / "lib").exists()
+
+
+def test_unlocked_jar_is_refused(cache: Path, maven: Path, tmp_path: Path) -> None:
+    """A jar that nobody reviewed is refused by name."""
+    served = tmp_path / "served"
+    (cache / "lib").rename(served)
+    (served / "surprise-1.0.jar").write_bytes(b"x")
+    append(maven, f'cp -r "{served}" "$target"\n')
+    with pytest.raises(JarsError, match=r"does not name: surprise-1\.0\.jar"):
+        classpath(cache)
+
+
+def test_failed_download_says_why(tmp_path: Path, maven: Path) -> None:
+    """When Maven fails, its own reason is shown and what to check."""
+    append(maven, 'echo "[ERROR] Could not transfer artifact org.apache.kafka:kafka_2.13"; exit 1\n')
+    with pytest.raises(JarsError, match=r"(?s)Could not transfer artifact.*reaches a Maven repository"):
+        classpath(tmp_path / "empty")
+
+
+@pytest.mark.parametrize(("missing", "advice"), [("java", "openjdk-17-jre-headless"), ("mvn", "apt-get install maven")])
+def test_missing_command_says_what_to_install(
+    missing: str, advice: str, tmp_path: Path, maven: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without Java or Maven the message names the package to install."""
+    folder = maven.parent
+    (folder / "java").write_text("#!/bin/sh\n")
+    (folder / "java").chmod(0o755)
+    (folder / missing).unlink()
+    monkeypatch.setenv("PATH", str(folder))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    with pytest.raises(JarsError, match=advice):
+        classpath(tmp_path / "empty")
+
+
+def test_command_line_reports_failure(
+    tmp_path: Path, maven: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The command prints the sentence to standard error, without a traceback, and its exit code is 1."""
+    append(maven, "exit 3\n")
+    monkeypatch.setenv("SAFEPRODUCER_CACHE", str(tmp_path / "other"))
+    assert jars.main([]) == 1
+    captured = capsys.readouterr()
+    assert "exit code 3" in captured.err
+    assert "Traceback" not in captured.err
+
+
+def _same_device(one: Path, other: Path) -> bool:
+    return one.stat().st_dev == other.stat().st_dev

@@ -71,10 +71,9 @@ class Link:
         for task in directions:
             task.cancel()
         await asyncio.gather(*directions, return_exceptions=True)
-        broken = any(isinstance(error, (OSError, Cut)) for error in failed)
         self._ledger.closed(self.number)
         for _, writer in (self._client, self._server):
-            close(writer, reset=broken)
+            close(writer, reset=any(failed))
         for error in failed:
             if error is not None and not isinstance(error, (OSError, Cut)):
                 raise error
@@ -102,8 +101,10 @@ class Link:
             await asyncio.gather(delivery, source, return_exceptions=True)
 
     async def _read(self, reader: asyncio.StreamReader, outbox: Outbox, to_broker: bool) -> None:
+        prefix = b""
         try:
             while True:
+                prefix = b""
                 prefix = await reader.readexactly(4)
                 size = int.from_bytes(prefix, "big")
                 if size > MAX_FRAME:
@@ -116,9 +117,10 @@ class Link:
                     data = len(passage.data).to_bytes(4, "big") + passage.data
                     await self._put(outbox, data, to_broker, passage.release)
         except asyncio.IncompleteReadError as ended:
-            if ended.partial:
-                self._not_decoded(to_broker, len(ended.partial), "the connection ended inside a frame")
-                await self._put(outbox, ended.partial, to_broker, None)
+            rest = prefix + ended.partial
+            if rest:
+                self._not_decoded(to_broker, len(rest), "the connection ended inside a frame")
+                await self._put(outbox, rest, to_broker, None)
 
     async def _put(self, outbox: Outbox, data: bytes, to_broker: bool, release: Release | None) -> None:
         delay = self._faults.delay(self.broker, to_broker)

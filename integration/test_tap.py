@@ -1,0 +1,580 @@
+"""The wire tap tells the truth and breaks only what it is told to."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import itertools
+import socket
+import statistics
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any, Literal
+
+import pytest
+from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]
+
+from integration.kafka.cluster import KafkaCluster
+from integration.tap import ConfigEntry, PartitionKey, Route, Tap
+from safeproducer.testing import wire
+
+with warnings.catch_warnings():
+    # kafka-python loads its schemas in a way that Python deprecates.
+    warnings.simplefilter("ignore", DeprecationWarning)
+    kafka_python = importlib.import_module("kafka")
+    oracle_produce = importlib.import_module("kafka.protocol.producer.produce")
+    oracle_records = importlib.import_module("kafka.record.default_records")
+
+NewTopic = Callable[..., str]
+
+
+class Client:
+    """A stock producer that keeps what its reports said."""
+
+    def __init__(self, bootstrap: str, **config: object) -> None:
+        self.errors: list[KafkaError] = []
+        self.offsets: list[int] = []
+        base = {"bootstrap.servers": bootstrap, "log_level": 0, "enable.idempotence": True, "linger.ms": 5}
+        self.producer = Producer({**base, **config})
+
+    def send(self, topic: str, count: int = 1, partition: int = 0) -> None:
+        """Hand over `count` records."""
+        for number in range(count):
+            self.producer.produce(topic, b"%d" % number, partition=partition, on_delivery=self._reported)
+            self.producer.poll(0)
+
+    def deliver(self, topic: str, count: int = 1, partition: int = 0) -> float:
+        """Send and wait until all are delivered; gives the seconds it took."""
+        before = time.monotonic()
+        self.send(topic, count, partition)
+        assert self.producer.flush(30) == 0
+        took = time.monotonic() - before
+        assert self.errors == []
+        return took
+
+    def _reported(self, error: KafkaError | None, message: Message) -> None:
+        if error is None:
+            self.offsets.append(message.offset() or 0)
+        else:
+            self.errors.append(error)
+
+
+@pytest.fixture
+def tap(tap: Tap, request: pytest.FixtureRequest) -> Iterator[Tap]:
+    """Whatever a test does, the tap must have understood its clients, unless the test is about what is unreadable."""
+    yield tap
+    if "unreadable" not in request.node.name:
+        assert [one for one in tap.undecoded if "inside a frame" not in one.reason] == []
+
+
+@pytest.fixture
+def warm(tap: Tap, kafka_tapped: KafkaCluster, topic: NewTopic) -> tuple[Client, str]:
+    """A producer that has already delivered one record to partition 0 of a fresh topic; the tap is reset."""
+    name = topic(partitions=2, on=kafka_tapped)
+    client = Client(kafka_tapped.bootstrap)
+    client.deliver(name)
+    tap.reset()
+    return client, name
+
+
+# ---- decoding, per client
+
+
+def test_librdkafka_is_read(tap: Tap, kafka_tapped: KafkaCluster, topic: NewTopic) -> None:
+    """Of a stock producer the tap sees every API by name and each batch with ID, sequence, count and place."""
+    name = topic(on=kafka_tapped)
+    client = Client(kafka_tapped.bootstrap, **{"client.id": "stock", "linger.ms": 50})
+    client.deliver(name, 100)
+    client.deliver(name, 10)
+    apis = [seen.api for seen in tap.requests()]
+    assert {"ApiVersions", "Metadata", "InitProducerId", "Produce"} <= set(apis)
+    first, second = tap.batches
+    assert (first.topic, first.partition, first.client_id, first.broker) == (name, 0, "stock", 1)
+    assert (first.epoch, first.base_sequence, first.count) == (0, 0, 100)
+    assert (second.epoch, second.base_sequence, second.count) == (0, 100, 10)
+    (state,) = kafka_tapped.admin.describe_producers(name, 0)
+    assert {first.producer_id, second.producer_id} == {state.producer_id}
+    assert first.version == tap.requests("Produce")[0].version == 10
+    assert [answer.base_offset for answer in tap.answers] == [0, 100]
+    assert tap.undecoded == []
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:kafka", "ignore::ResourceWarning")
+def test_kafka_python_is_read(tap: Tap, kafka_tapped: KafkaCluster, topic: NewTopic) -> None:
+    """kafka-python's own version of Produce is read too."""
+    name = topic(on=kafka_tapped)
+    producer = kafka_python.KafkaProducer(
+        bootstrap_servers=kafka_tapped.bootstrap, client_id="kp", enable_idempotence=True, linger_ms=50
+    )
+    for number in range(20):
+        producer.send(name, b"%d" % number, partition=0)
+    producer.flush(20)
+    producer.close()
+    assert sum(batch.count for batch in tap.batches) == 20
+    assert {batch.client_id for batch in tap.batches} == {"kp"}
+    (state,) = kafka_tapped.admin.describe_producers(name, 0)
+    assert tap.batches[-1].producer_id == state.producer_id
+    assert tap.batches[-1].base_sequence + tap.batches[-1].count - 1 == state.last_sequence
+    assert {batch.version for batch in tap.batches} == {9}
+    assert tap.undecoded == []
+
+
+def exchange(port: int, frame: bytes) -> bytes:
+    """Send one frame, return one."""
+    with socket.create_connection(("127.0.0.1", port), 10) as peer:
+        return answer_to(peer, frame)
+
+
+def answer_to(peer: socket.socket, frame: bytes) -> bytes:
+    peer.sendall(len(frame).to_bytes(4, "big") + frame)
+    reader = peer.makefile("rb")
+    return reader.read(int.from_bytes(reader.read(4), "big"))
+
+
+def test_topic_ids_are_read(tap: Tap, kafka_tapped: KafkaCluster, topic: NewTopic) -> None:
+    """Produce v13, as Java sends it, names topics by id; the tap tells the name once a Metadata answer told it."""
+    name = topic(on=kafka_tapped)
+    port = kafka_tapped.nodes[1].advertised_port
+    asked = {"topics": [{"name": name}]}
+    frame = exchange(port, wire.encode_request("Metadata", 13, 1, "java", asked))
+    topic_id = wire.decode_response("Metadata", 13, frame)[1]["topics"][0]["topic_id"]
+
+    builder = oracle_records.DefaultRecordBatchBuilder(2, 0, False, -1, -1, -1, 1 << 20)
+    for offset in range(7):
+        builder.append(offset, 1_700_000_000_000, None, b"value", [])
+    request = oracle_produce.ProduceRequest
+    partition = request.TopicProduceData.PartitionProduceData(version=13, index=0, records=bytes(builder.build()))
+    data = request.TopicProduceData(version=13, topic_id=topic_id, partition_data=[partition])
+    message = request(version=13, transactional_id=None, acks=-1, timeout_ms=1000, topic_data=[data])
+    message.with_header(correlation_id=2, client_id="java")
+    exchange(port, bytes(message.encode(header=True)))
+
+    (batch,) = tap.batches
+    assert (batch.topic, batch.partition, batch.count, batch.version) == (name, 0, 7, 13)
+    assert [(answer.topic, answer.error_code, answer.base_offset) for answer in tap.answers] == [(name, 0, 0)]
+    assert kafka_tapped.admin.end_offsets(name) == [7]
+
+
+def test_unreadable_frame_goes_through(tap: Tap, kafka_tapped: KafkaCluster) -> None:
+    """A frame the tap cannot read reaches the broker all the same, and is listed, not lost."""
+    port = kafka_tapped.nodes[1].advertised_port
+    bad = wire.encode_request("Produce", 9, 1, "odd", {"acks": -1}) + b"too long"
+    with socket.create_connection(("127.0.0.1", port), 10) as peer:
+        peer.sendall(len(bad).to_bytes(4, "big") + bad)
+        peer.recv(1 << 16)  # the broker answers or hangs up; either shows that it got the frame
+    (undecoded,) = [one for one in tap.undecoded if one.to_broker]
+    assert undecoded.size == len(bad)
+    assert "Produce v9" in undecoded.reason
+
+
+def echo_server() -> tuple[socket.socket, int]:
+    listener = socket.create_server(("127.0.0.1", 0))
+    return listener, listener.getsockname()[1]
+
+
+def test_bytes_are_forwarded_unchanged() -> None:
+    """Frames, noise, an impossible size prefix and a last half frame arrive byte for byte, and are counted."""
+    listener, port = echo_server()
+    with socket.create_server(("127.0.0.1", 0)) as placeholder:
+        front = placeholder.getsockname()[1]
+    sent = b"".join(
+        [
+            (40).to_bytes(4, "big") + b"\0\3\0\x0c\0\0\0\1\xff\xff\0" + b"\xff" * 29,
+            (2).to_bytes(4, "big") + b"no",
+            (1 << 31).to_bytes(4, "big") + b"this is not Kafka" * 1000,
+        ]
+    )
+    with listener, Tap([Route(1, port, front)]) as tap:
+        with socket.create_connection(("127.0.0.1", front), 10) as client:
+            server, _ = listener.accept()
+            client.sendall(sent)
+            client.shutdown(socket.SHUT_WR)
+            with server:
+                server.settimeout(10)
+                received = b"".join(iter(lambda: server.recv(1 << 16), b""))
+        assert received == sent
+        assert [one.to_broker for one in tap.undecoded] == [True, True]
+        with socket.create_connection(("127.0.0.1", front), 10) as client:
+            server, _ = listener.accept()
+            client.sendall(b"\0\0\0\x09half")
+            client.shutdown(socket.SHUT_WR)
+            with server:
+                server.settimeout(10)
+                assert b"".join(iter(lambda: server.recv(1 << 16), b"")) == b"\0\0\0\x09half"
+        assert "inside a frame" in tap.undecoded[-1].reason
+
+
+# ---- counting
+
+
+def test_pipelined_producer_has_five_in_flight(tap: Tap, kafka_tapped: KafkaCluster, topic: NewTopic) -> None:
+    """Without idempotence stock librdkafka keeps the five requests in flight it is allowed, and no more."""
+    name = topic(on=kafka_tapped)
+    client = Client(
+        kafka_tapped.bootstrap,
+        **{"enable.idempotence": False, "max.in.flight": 5, "batch.num.messages": 10, "linger.ms": 0},
+    )
+    client.deliver(name)
+    tap.reset()
+    tap.delay(0.05)
+    client.deliver(name, 200)
+    stream = tap.streams[PartitionKey(-1, name, 0)]
+    assert (stream.max_requests, stream.max_batches) == (5, 5)
+    assert (stream.max_records, stream.max_span) == (50, 0)
+    (connection,) = {batch.connection for batch in tap.batches}
+    assert tap.in_flight_by_connection[connection].max_requests == 5
+    assert tap.in_flight.max_requests == 5
+    assert (stream.requests, stream.batches, stream.records) == (0, 0, 0)
+
+
+def test_idempotent_producer_has_one_in_flight(tap: Tap, warm: tuple[Client, str]) -> None:
+    """With idempotence it keeps one batch of ten in flight, so the span is one too; two partitions make two."""
+    client, name = warm
+    client = Client(tap.bootstrap, **{"batch.num.messages": 10, "linger.ms": 5})
+    client.deliver(name)
+    tap.reset()
+    tap.delay(0.02)
+    client.send(name, 50, partition=0)
+    client.send(name, 50, partition=1)
+    assert client.producer.flush(30) == 0
+    for partition in range(2):
+        (stream,) = [s for key, s in tap.streams.items() if key.partition == partition]
+        assert (stream.max_requests, stream.max_batches, stream.max_span) == (1, 1, 1)
+        assert (stream.span, stream.records) == (0, 0)
+        assert stream.max_records <= 10
+    assert tap.in_flight.max_requests == 2
+
+
+def test_small_idempotent_batches_make_a_span_of_five(tap: Tap, warm: tuple[Client, str]) -> None:
+    """librdkafka's own window lets five one-record batches go, and the span says so."""
+    _, name = warm
+    client = Client(tap.bootstrap, **{"batch.num.messages": 1, "linger.ms": 0})
+    client.deliver(name)
+    tap.reset()
+    tap.delay(0.05)
+    client.deliver(name, 20)
+    (stream,) = tap.streams.values()
+    assert (stream.max_batches, stream.max_span) == (5, 5)
+
+
+def test_now_in_flight(tap: Tap, warm: tuple[Client, str]) -> None:
+    """While an answer is on its way the batch counts as in flight, on its connection and its stream."""
+    client, name = warm
+    tap.delay(0.5)
+    client.send(name, 3)
+    tap.wait(lambda tap: bool(tap.batches))
+    (batch,) = tap.batches
+    now = tap.in_flight_by_connection[batch.connection]
+    assert (now.requests, now.batches, now.records) == (1, 1, 3)
+    assert (tap.streams[batch.key].span, tap.streams[batch.key].records) == (1, 3)
+    assert client.producer.flush(30) == 0
+    assert tap.in_flight.requests == 0
+    assert tap.streams[batch.key].span == 0
+
+
+def test_no_answer_is_awaited_without_acks(tap: Tap, kafka_tapped: KafkaCluster, topic: NewTopic) -> None:
+    """A request with acks=0 is listed but never in flight."""
+    name = topic(on=kafka_tapped)
+    client = Client(kafka_tapped.bootstrap, **{"enable.idempotence": False, "acks": 0})
+    client.deliver(name, 10)
+    tap.wait(lambda tap: sum(batch.count for batch in tap.batches) == 10)
+    assert tap.in_flight.max_requests == 0
+    assert tap.answers == []
+
+
+def test_errors_of_the_broker_are_seen(tap: Tap, kafka_tapped: KafkaCluster, topic: NewTopic) -> None:
+    """A refused batch is an answer with the broker's error code."""
+    name = topic(on=kafka_tapped, configs={"max.message.bytes": "1000"})
+    client = Client(kafka_tapped.bootstrap)
+    client.producer.produce(name, b"x" * 5000, partition=0)
+    client.producer.flush(30)
+    assert tap.answers[-1].error_code == KafkaError.MSG_SIZE_TOO_LARGE
+    assert tap.streams[tap.batches[-1].key].span == 0
+
+
+# ---- faults
+
+
+@pytest.mark.parametrize("seconds", [0.005, 0.05])
+def test_delay_is_accurate(tap: Tap, kafka_tapped: KafkaCluster, seconds: float) -> None:
+    """A delay each way lengthens the round trip by twice as much, to a few milliseconds."""
+    frame = wire.encode_request("ApiVersions", 0, 1, "me", {})
+
+    def round_trips(count: int) -> list[float]:
+        times = []
+        with socket.create_connection(("127.0.0.1", kafka_tapped.nodes[1].advertised_port), 10) as peer:
+            for _ in range(count):
+                before = time.perf_counter()
+                answer_to(peer, frame)
+                times.append(time.perf_counter() - before)
+        return times
+
+    base = statistics.median(round_trips(20))
+    tap.delay(seconds)
+    times = round_trips(10)
+    assert min(times) >= 2 * seconds
+    assert statistics.median(times) - base - 2 * seconds < 0.01
+
+
+def test_delay_is_latency_not_a_brake(tap: Tap, warm: tuple[Client, str]) -> None:
+    """Frames on their way share the delay: a hundred requests one way take about one delay, in order."""
+    _, name = warm
+    client = Client(
+        tap.bootstrap,
+        **{"enable.idempotence": False, "max.in.flight": 100, "batch.num.messages": 1, "linger.ms": 0},
+    )
+    client.deliver(name)
+    tap.delay(0.1)
+    took = client.deliver(name, 100)
+    assert 0.2 <= took < 1.0
+    assert client.offsets == sorted(client.offsets)
+
+
+def test_bandwidth_is_a_brake(tap: Tap, warm: tuple[Client, str]) -> None:
+    """A limited line needs bytes divided by rate."""
+    client, name = warm
+    tap.bandwidth(200_000)
+    before = time.monotonic()
+    client.producer.produce(name, b"x" * 100_000, partition=0)
+    assert client.producer.flush(30) == 0
+    assert 0.5 <= time.monotonic() - before < 1.5
+    tap.bandwidth(None)
+    assert client.deliver(name) < 0.4
+
+
+def test_dropped_answer_makes_the_same_batch_again(
+    tap: Tap, warm: tuple[Client, str], kafka_tapped: KafkaCluster
+) -> None:
+    """An acknowledgement lost after the append: same ID, epoch and sequence come again, the log has one copy."""
+    client, name = warm
+    tap.drop_answers()
+    client.deliver(name, 10)
+    lost, again = tap.batches
+    assert (lost.attempt, again.attempt) == (1, 2)
+    assert lost.identity == again.identity
+    assert (lost.base_sequence, lost.count) == (again.base_sequence, again.count) == (1, 10)
+    assert lost.connection != again.connection
+    assert [answer.delivered for answer in tap.answers] == [False, True]
+    assert kafka_tapped.admin.end_offsets(name)[0] == 11
+    assert tap.drops_left == 0
+
+
+def test_dropped_request_never_reaches_the_log(tap: Tap, warm: tuple[Client, str], kafka_tapped: KafkaCluster) -> None:
+    """A request lost before the append is sent again on a new connection."""
+    client, name = warm
+    tap.drop_requests()
+    client.deliver(name, 10)
+    assert [batch.attempt for batch in tap.batches] == [1, 2]
+    assert [answer.delivered for answer in tap.answers] == [True]
+    assert kafka_tapped.admin.end_offsets(name)[0] == 11
+
+
+def test_drop_can_keep_the_connection(tap: Tap, warm: tuple[Client, str]) -> None:
+    """Half open: the answer never comes, the connection stays, and the client waits for its own timeout."""
+    _, name = warm
+    client = Client(tap.bootstrap, **{"socket.timeout.ms": 1500})
+    client.deliver(name)
+    tap.reset()
+    tap.drop_answers(keep_open=True)
+    assert client.deliver(name) >= 1.0
+    assert [batch.attempt for batch in tap.batches] == [1, 2]
+    assert [answer.delivered for answer in tap.answers] == [False, True]
+
+
+def test_drop_can_be_limited_to_a_partition(tap: Tap, warm: tuple[Client, str]) -> None:
+    """Only batches of the partition named are hit."""
+    client, name = warm
+    tap.drop_answers(topic=name, partition=1)
+    client.deliver(name, partition=0)
+    assert tap.drops_left == 1
+    client.deliver(name, partition=1)
+    assert tap.drops_left == 0
+    assert [batch.attempt for batch in tap.batches if batch.partition == 0] == [1]
+
+
+@pytest.mark.parametrize("how", ["reset", "fin"])
+def test_cut_ends_connections(tap: Tap, kafka_tapped: KafkaCluster, how: Literal["reset", "fin"]) -> None:
+    """A cut is a reset or an end of file for the client, as asked."""
+    with socket.create_connection(("127.0.0.1", kafka_tapped.nodes[1].advertised_port), 10) as peer:
+        answer_to(peer, wire.encode_request("ApiVersions", 0, 1, "me", {}))
+        assert tap.cut(how=how) == 1
+        if how == "reset":
+            with pytest.raises(ConnectionResetError):
+                peer.recv(1)
+        else:
+            assert peer.recv(1) == b""
+    tap.wait(lambda tap: all(one.closed_at for one in tap.connections))
+
+
+def test_cut_producer_goes_on(tap: Tap, warm: tuple[Client, str], kafka_tapped: KafkaCluster) -> None:
+    """Cut in the middle, a producer reconnects and everything arrives once."""
+    client, name = warm
+    tap.delay(0.02)
+    client.send(name, 500)
+    tap.wait(lambda tap: bool(tap.batches))
+    assert tap.cut(broker=1) >= 1
+    assert client.producer.flush(30) == 0
+    assert client.errors == []
+    assert kafka_tapped.admin.end_offsets(name)[0] == 501
+    assert tap.in_flight.requests == 0
+
+
+def test_refuse_and_accept(tap: Tap, kafka_tapped: KafkaCluster) -> None:
+    """Refused connections fail at once; open ones go on; accept brings the port back."""
+    frame = wire.encode_request("ApiVersions", 0, 1, "me", {})
+    port = kafka_tapped.nodes[1].advertised_port
+    with socket.create_connection(("127.0.0.1", port), 10) as peer:
+        answer_to(peer, frame)
+        tap.refuse(broker=1)
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", port), 10)
+        assert answer_to(peer, frame)
+    tap.accept()
+    assert exchange(port, frame)
+
+
+def test_pause_is_a_black_hole(tap: Tap, kafka_tapped: KafkaCluster) -> None:
+    """Paused, nothing comes back and nothing is closed; resumed, it comes after all."""
+    frame = wire.encode_request("ApiVersions", 0, 1, "me", {})
+    with socket.create_connection(("127.0.0.1", kafka_tapped.nodes[1].advertised_port), 10) as peer:
+        answer_to(peer, frame)
+        tap.pause()
+        peer.sendall(len(frame).to_bytes(4, "big") + frame)
+        peer.settimeout(0.3)
+        with pytest.raises(TimeoutError):
+            peer.recv(1)
+        tap.resume()
+        peer.settimeout(10)
+        assert peer.recv(1)
+
+
+def test_throttle_reaches_the_client(tap: Tap, kafka_tapped: KafkaCluster, topic: NewTopic) -> None:
+    """A stock producer's throttle callback hears of the throttle time that the tap wrote."""
+    name = topic(on=kafka_tapped)
+    heard: list[float] = []
+    client = Client(kafka_tapped.bootstrap, throttle_cb=lambda event: heard.append(event.throttle_time))
+    client.deliver(name)
+    assert heard == []
+    tap.rewrite_throttle(120, broker=1)
+    client.deliver(name)
+    client.producer.poll(0.1)
+    assert heard == [pytest.approx(0.12)]
+    assert tap.answers[-1].throttle_time_ms == 120
+    tap.rewrite_throttle(None, broker=1)
+    tap.reset()
+    client.deliver(name)
+    assert tap.answers[-1].throttle_time_ms == 0
+
+
+def described(bootstrap: str, kind: ResourceType, name: str) -> dict[str, Any]:
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    resource = ConfigResource(kind, name)
+    found: dict[str, Any] = admin.describe_configs([resource])[resource].result(30)
+    return found
+
+
+def test_configs_reach_the_client(tap: Tap, kafka_tapped: KafkaCluster, topic: NewTopic) -> None:
+    """Entries that the tap changes, adds and hides are what a stock AdminClient describes, per resource."""
+    name = topic(on=kafka_tapped)
+    before = described(kafka_tapped.bootstrap, ResourceType.TOPIC, name)
+    assert "producer.state.batches.to.retain" not in before
+
+    def changes(kind: int, resource: str) -> dict[str, str | ConfigEntry | None]:
+        if (kind, resource) == (4, "1"):
+            return {"log.producer.state.batches.to.retain": "20"}
+        return {
+            "producer.state.batches.to.retain": ConfigEntry("12", source=1),
+            "max.message.bytes": "777",
+            "retention.ms": None,
+        }
+
+    tap.rewrite_configs(changes)
+    after = described(kafka_tapped.bootstrap, ResourceType.TOPIC, name)
+    entry = after["producer.state.batches.to.retain"]
+    assert (entry.value, entry.source, entry.is_sensitive) == ("12", 1, False)
+    assert after["max.message.bytes"].value == "777"
+    assert "retention.ms" not in after
+    untouched = before.keys() - {"max.message.bytes", "retention.ms"}
+    assert {key: after[key].value for key in untouched} == {key: before[key].value for key in untouched}
+    broker = described(kafka_tapped.bootstrap, ResourceType.BROKER, "1")
+    assert broker["log.producer.state.batches.to.retain"].value == "20"
+    tap.rewrite_configs(None)
+    assert described(kafka_tapped.bootstrap, ResourceType.TOPIC, name).keys() == before.keys()
+
+
+def test_answers_can_be_edited(tap: Tap, warm: tuple[Client, str], kafka_tapped: KafkaCluster) -> None:
+    """A broker's success told as NOT_LEADER is retried; the retry is answered as the duplicate it is."""
+    client, name = warm
+    left = itertools.count()
+
+    def lie(body: dict[str, Any]) -> dict[str, Any] | None:
+        if next(left):
+            return None
+        for topic in body["responses"]:
+            for partition in topic["partition_responses"]:
+                partition["error_code"] = KafkaError.NOT_LEADER_FOR_PARTITION
+        return body
+
+    tap.edit_answers("Produce", lie)
+    client.deliver(name, 5)
+    assert [answer.error_code for answer in tap.answers] == [KafkaError.NOT_LEADER_FOR_PARTITION, 0]
+    assert [batch.attempt for batch in tap.batches] == [1, 2]
+    assert kafka_tapped.admin.end_offsets(name)[0] == 6
+
+
+def test_heal_ends_all_faults(tap: Tap, warm: tuple[Client, str]) -> None:
+    """After heal the link only forwards."""
+    client, name = warm
+    tap.delay(1)
+    tap.bandwidth(10)
+    tap.drop_answers(n=9)
+    tap.rewrite_throttle(5_000)
+    tap.pause()
+    tap.refuse()
+    tap.heal()
+    assert client.deliver(name) < 0.5
+    assert tap.drops_left == 0
+
+
+@pytest.mark.parametrize(
+    ("order", "words"),
+    [
+        (lambda tap: tap.delay(-1), "delay"),
+        (lambda tap: tap.bandwidth(0), "bandwidth"),
+        (lambda tap: tap.drop_answers(n=0), "n:"),
+        (lambda tap: tap.cut(broker=9), "broker: 9"),
+    ],
+)
+def test_orders_that_make_no_sense_are_refused(tap: Tap, order: Callable[[Tap], object], words: str) -> None:
+    """A negative delay, a rate of nothing, no drop or an unknown broker is a ValueError that names the argument."""
+    with pytest.raises(ValueError, match=words):
+        order(tap)
+
+
+def test_bug_in_an_edit_is_not_hidden() -> None:
+    """What goes wrong inside the tap is raised when the tap is left, not swallowed."""
+    listener, port = echo_server()
+    with socket.create_server(("127.0.0.1", 0)) as placeholder:
+        front = placeholder.getsockname()[1]
+
+    def broken(body: object) -> None:
+        raise KeyError("oops")
+
+    tap = Tap([Route(1, port, front)])
+    with listener, contextlib.ExitStack() as stack:
+        stack.enter_context(tap)
+        tap.edit_answers("ApiVersions", broken)
+        with socket.create_connection(("127.0.0.1", front), 10) as client:
+            server, _ = listener.accept()
+            with server:
+                frame = wire.encode_request("ApiVersions", 0, 1, "me", {})
+                client.sendall(len(frame).to_bytes(4, "big") + frame)
+                assert server.recv(1 << 16)
+                answer = wire.encode_response("ApiVersions", 0, 1, {})
+                server.sendall(len(answer).to_bytes(4, "big") + answer)
+                with pytest.raises(ConnectionResetError):
+                    client.recv(1)
+        with pytest.raises(ExceptionGroup, match="tap failed"):
+            stack.close()

@@ -1,6 +1,7 @@
 """The command ``safeproducer``: chooses a subcommand and turns expected errors into one sentence."""
 
 import argparse
+import logging
 import sys
 import traceback
 from collections.abc import Sequence
@@ -36,6 +37,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser()
     args = parser.parse_args(arguments)
     screen = Screen(json_output=args.json, quiet=args.quiet)
+    if not args.debug:
+        # The command says the same in its own words, once.
+        logging.getLogger("safeproducer").addHandler(logging.NullHandler())
     try:
         status: int = args.run(args, screen)
         return status
@@ -64,7 +68,7 @@ def _parser() -> argparse.ArgumentParser:
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for command in (produce, demo):
         subparser = command.add_parser(subparsers)
-        subparser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+        subparser.add_argument("--debug", action="store_true", help="show log messages and tracebacks")
     return parser
 
 

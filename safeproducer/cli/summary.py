@@ -47,16 +47,18 @@ class Summary:
         if self.stop.signal is not None:
             screen.warn(f"Stopped by {self.stop.signal.name} after line {self.tally.last_line}.")
         if self.exit_code:
-            through = self.tally.delivered_through()
-            screen.warn(
-                f"Every line up to line {through} is delivered: resume at line {through + 1}."
-                if through
-                else "Resume at line 1."
-            )
+            screen.warn(self._resume())
         if screen.json_output:
             screen.result_json(self.document())
         elif not screen.quiet:
             screen.result(self._table(screen))
+
+    def _resume(self) -> str:
+        through = self.tally.delivered_through()
+        later = self.tally.delivered - through
+        start = f"Every line up to line {through} is delivered" if through else "Line 1 is not delivered"
+        repeats = f", and would repeat {later:,} delivered after it" if later else ""
+        return f"{start}: a run that begins at line {through + 1} misses nothing{repeats}."
 
     def document(self) -> dict[str, Any]:
         """Return the JSON form."""

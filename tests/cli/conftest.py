@@ -1,0 +1,123 @@
+"""A mock cluster in a process of its own, and the command as a person runs it."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from safeproducer.kafka.readback import LogRecord, read_topic
+
+CLUSTER = """
+import sys
+from safeproducer.kafka.embedded import EmbeddedCluster
+with EmbeddedCluster() as cluster:
+    print(cluster.bootstrap, flush=True)
+    sys.stdin.read()
+"""
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True)
+class MockCluster:
+    """Mock brokers in another process, which can be frozen as a hung broker is."""
+
+    bootstrap: str
+    process: "subprocess.Popen[str]"
+
+    def freeze(self) -> None:
+        self.process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
+
+    def log(self, topic: str) -> list[LogRecord]:
+        """All records of a topic in partition and offset order."""
+        return sorted(read_topic({"bootstrap.servers": self.bootstrap}, topic, 4), key=lambda r: r[:2])
+
+
+@pytest.fixture
+def freezable() -> Iterator[MockCluster]:
+    """A cluster for one test."""
+    yield from start_cluster()
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[MockCluster]:
+    """A cluster for the tests of one module; each uses topics of its own."""
+    yield from start_cluster()
+
+
+def start_cluster() -> Iterator[MockCluster]:
+    with subprocess.Popen(  # noqa: S603
+        [sys.executable, "-c", CLUSTER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
+    ) as process:
+        assert process.stdout is not None
+        try:
+            bootstrap = process.stdout.readline().strip()
+            assert bootstrap, "the mock cluster did not start"
+            yield MockCluster(bootstrap, process)
+        finally:
+            process.kill()
+
+
+class Command:
+    """Starts ``python -m safeproducer`` with an environment of its own."""
+
+    def __init__(self, scratch: Path) -> None:
+        self.environment = {
+            name: value
+            for name, value in os.environ.items()
+            if name not in {"SAFEPRODUCER_CONFIG_FILE", "NO_COLOR", "FORCE_COLOR", "COLUMNS"}
+        } | {"HOME": str(scratch), "PYTHONIOENCODING": "utf-8"}
+
+    def line(self, *arguments: str) -> list[str]:
+        return [sys.executable, "-W", "error", "-m", "safeproducer", *arguments]
+
+    def run(
+        self, *arguments: str, stdin: bytes = b"", timeout: float = 60, **environment: str
+    ) -> "subprocess.CompletedProcess[bytes]":
+        return subprocess.run(  # noqa: S603
+            self.line(*arguments),
+            input=stdin,
+            capture_output=True,
+            timeout=timeout,
+            check=False,
+            cwd=ROOT,
+            env=self.environment | environment,
+        )
+
+    def start(self, *arguments: str) -> "subprocess.Popen[bytes]":
+        return subprocess.Popen(  # noqa: S603
+            self.line(*arguments),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=ROOT,
+            env=self.environment,
+        )
+
+
+@pytest.fixture
+def command(tmp_path: Path) -> Command:
+    """The command line program."""
+    return Command(tmp_path)
+
+
+def wait_until(condition: Callable[[], bool], what: str, timeout: float = 20.0) -> None:
+    """Poll until the condition holds."""
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {timeout:g} s: {what}"
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def until() -> Callable[..., None]:
+    """``wait_until`` for tests, which cannot import this file."""
+    return wait_until

@@ -1,0 +1,184 @@
+"""Fixtures of the contract: the two classes, the two clusters, and a way to read a topic back.
+
+Every expectation in these tests holds for confluent_kafka.Producer; that it is run against the stock class too is
+what makes it a contract and not an opinion.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Message, TopicPartition, cimpl
+
+from tests.contract.support import PARTITIONS, wait_until
+
+BASE = {"enable.idempotence": False, "log_level": 0}
+"""Settings of the producers that tests make: an idempotent one needs half a second to get its producer ID, so
+idempotence is left to the shared producer, which most tests use."""
+
+
+class Cluster:
+    """Where records go: its address, topics to be had, and what is in them."""
+
+    def __init__(self, kind: str, bootstrap: str, create: Callable[[str], None]) -> None:
+        self.kind = kind
+        self.bootstrap = bootstrap
+        self._create = create
+        self._consumers: dict[str, Consumer] = {}
+
+    def topic(self) -> str:
+        """A new topic of PARTITIONS partitions."""
+        name = f"contract-{uuid.uuid4().hex[:12]}"
+        self._create(name)
+        return name
+
+    def end_offsets(self, topic: str, isolation: str = "read_committed") -> list[int]:
+        """The end of each partition as a consumer of this isolation level sees it."""
+        consumer = self._consumer(isolation)
+        places = [TopicPartition(topic, partition) for partition in range(PARTITIONS)]
+        return [consumer.get_watermark_offsets(place, timeout=10)[1] for place in places]
+
+    def read(self, topic: str, isolation: str = "read_committed") -> list[Message]:
+        """Everything in the topic, by partition and offset."""
+        ends = self.end_offsets(topic, isolation)
+        filled = {partition: end for partition, end in enumerate(ends) if end}
+        if not filled:
+            return []
+        consumer = self._consumer(isolation)
+        consumer.assign([TopicPartition(topic, partition, 0) for partition in filled])
+        messages: list[Message] = []
+        deadline = time.monotonic() + 15
+        while filled:
+            assert time.monotonic() < deadline, f"cannot read {topic} to its end"
+            message = consumer.poll(0.1)
+            if message is None:
+                continue
+            if message.error() is not None:
+                filled.pop(message.partition(), None)
+            else:
+                messages.append(message)
+        consumer.unassign()
+        return sorted(messages, key=lambda message: (message.partition(), message.offset()))
+
+    def values(self, topic: str) -> list[bytes | None]:
+        """The values in the topic, by partition and offset."""
+        return [message.value() for message in self.read(topic)]
+
+    def close(self) -> None:
+        """Close the consumers."""
+        for consumer in self._consumers.values():
+            consumer.close()
+
+    def _consumer(self, isolation: str) -> Consumer:
+        if isolation not in self._consumers:
+            self._consumers[isolation] = Consumer(
+                {
+                    "bootstrap.servers": self.bootstrap,
+                    "group.id": f"contract-{uuid.uuid4().hex[:8]}",
+                    "enable.partition.eof": True,
+                    "enable.auto.commit": False,
+                    "auto.offset.reset": "earliest",
+                    "isolation.level": isolation,
+                    "fetch.wait.max.ms": 10,
+                    "log_level": 0,
+                }
+            )
+        return self._consumers[isolation]
+
+
+def safe_producer() -> type:
+    """SafeProducer, imported late: the stock half of the contract needs nothing of this project."""
+    from safeproducer import SafeProducer  # noqa: PLC0415
+
+    return SafeProducer
+
+
+@pytest.fixture(scope="session")
+def mock_cluster() -> Iterator[Cluster]:
+    """librdkafka's mock cluster of three brokers; topics appear in it when first asked for."""
+    keeper = cimpl.Producer({"bootstrap.servers": "mock", "test.mock.num.brokers": 3, "log_level": 0})
+    brokers = keeper.list_topics(timeout=10).brokers.values()
+
+    def create(name: str) -> None:
+        # The mock makes a topic when metadata of it is asked for, and answers with it from the next time on.
+        wait_until(lambda: len(keeper.list_topics(name, 10).topics[name].partitions) == PARTITIONS)
+
+    cluster = Cluster("mock", ",".join(f"{broker.host}:{broker.port}" for broker in brokers), create)
+    yield cluster
+    cluster.close()
+    keeper.close()
+
+
+@pytest.fixture(scope="session")
+def cluster(mock_cluster: Cluster) -> Cluster:
+    """The cluster under test; the integration run of this suite puts real Kafka in its place."""
+    return mock_cluster
+
+
+@pytest.fixture(scope="session", params=["stock", "safe"])
+def producer_class(request: pytest.FixtureRequest) -> type:
+    """The class under test."""
+    return cimpl.Producer if request.param == "stock" else safe_producer()
+
+
+@pytest.fixture
+def is_stock(producer_class: type) -> bool:
+    """Whether the class under test is the stock one."""
+    return producer_class is cimpl.Producer
+
+
+@pytest.fixture
+def topic(cluster: Cluster) -> str:
+    """A topic of PARTITIONS partitions that no other test uses."""
+    return cluster.topic()
+
+
+@pytest.fixture
+def make(producer_class: type, cluster: Cluster) -> Iterator[Callable[..., Any]]:
+    """Make a producer on the cluster: `make({setting: value}, cls=subclass, **keywords)`; closed after the test."""
+    made: list[Any] = []
+
+    def build(config: dict[str, Any] | None = None, /, cls: type | None = None, **keywords: Any) -> Any:
+        settings = {**BASE, "bootstrap.servers": cluster.bootstrap, **(config or {})}
+        producer = (cls or producer_class)(settings, **keywords)
+        made.append(producer)
+        return producer
+
+    yield build
+    while made:
+        discard(made.pop())
+
+
+def discard(producer: Any) -> None:
+    """Close a producer at once, whatever is left in it; one that is closed already stays closed."""
+    try:
+        producer.purge()
+        producer.flush(5)
+    except RuntimeError:
+        pass  # closed by the test
+    producer.close()
+
+
+@pytest.fixture(scope="session")
+def shared_producer(producer_class: type, cluster: Cluster) -> Iterator[Any]:
+    """One idempotent producer per class for every test that needs no setting of its own."""
+    shared = producer_class(
+        {"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True, "log_level": 0, "linger.ms": 1}
+    )
+    warm = cluster.topic()
+    shared.produce(warm, b"warm")
+    assert shared.flush(30) == 0
+    yield shared
+    shared.close()
+
+
+@pytest.fixture
+def producer(shared_producer: Any) -> Iterator[Any]:
+    """The shared producer, empty before and after the test."""
+    yield shared_producer
+    assert shared_producer.flush(10) == 0
+    assert len(shared_producer) == 0

@@ -1,0 +1,90 @@
+"""What contract tests are written with: collected reports, waiting with a deadline, scripts in their own process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Message
+
+PROJECT = Path(__file__).parents[2]
+
+NOWHERE = "127.0.0.1:1"
+"""A bootstrap address where nobody listens: records stay in the queue."""
+
+PARTITIONS = 4
+"""Partitions of every topic; the mock cluster offers no other number."""
+
+
+class Reports(list[tuple[KafkaError | None, Message]]):
+    """A delivery callback that keeps what it was called with."""
+
+    def __call__(self, error: KafkaError | None, message: Message) -> None:
+        self.append((error, message))
+
+    @property
+    def codes(self) -> list[int | None]:
+        """The error code of each report, None for a delivered record."""
+        return [None if error is None else error.code() for error, _ in self]
+
+    @property
+    def only(self) -> tuple[KafkaError | None, Message]:
+        """The single report."""
+        assert len(self) == 1, f"expected one report, got {len(self)}"
+        return self[0]
+
+    @property
+    def message(self) -> Message:
+        """The message of the single report, which must be one of success."""
+        error, message = self.only
+        assert error is None, f"delivery failed: {error}"
+        return message
+
+
+def wait_until(condition: Callable[[], Any], timeout: float = 10, pause: float = 0.005) -> Any:
+    """The first true value of `condition`; fails the test after `timeout` seconds."""
+    deadline = time.monotonic() + timeout
+    while not (value := condition()):
+        assert time.monotonic() < deadline, f"not true within {timeout} s"
+        time.sleep(pause)
+    return value
+
+
+def poll_until(producer: Any, condition: Callable[[], Any], timeout: float = 10) -> None:
+    """Poll `producer` until `condition` is true; fails the test after `timeout` seconds."""
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, f"not true within {timeout} s of polling"
+        producer.poll(0.05)
+
+
+def error_of(exception: BaseException) -> KafkaError:
+    """The KafkaError that a KafkaException carries."""
+    assert isinstance(exception, KafkaException)
+    error: KafkaError = exception.args[0]
+    assert isinstance(error, KafkaError)
+    assert error.str(), "an error says something"
+    return error
+
+
+def run_script(cls: type, bootstrap: str, body: str, timeout: float = 30) -> subprocess.CompletedProcess[str]:
+    """Run `body` in its own Python process with `Producer` (the class under test) and `bootstrap` at hand."""
+    module = "confluent_kafka" if cls.__module__ == "cimpl" else cls.__module__
+    script = (
+        "import gc, os, signal, sys, threading, time, warnings\n"
+        f"from {module} import {cls.__name__} as Producer\n"
+        f"bootstrap = {bootstrap!r}\n"
+        f"{body}\n"
+    )
+    return subprocess.run(
+        [sys.executable, "-u", "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        cwd=PROJECT,
+        check=False,
+    )

@@ -144,6 +144,7 @@ class Ledger:
             header.correlation_id,
             header.version,
             of.size,
+            of.crc,
             attempt,
             of.transactional,
         )

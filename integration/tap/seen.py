@@ -34,6 +34,7 @@ class BatchSeen:
 
     `attempt` is 1 for the first time this (producer id, epoch, base sequence, topic, partition) was seen, 2 for its
     first retry; always 1 without idempotence. `size` is in bytes, `connection` numbers the tap's connections from 1.
+    `crc` is the checksum the client wrote, which the broker keeps: the same batch in the log has the same.
     """
 
     time: float
@@ -49,6 +50,7 @@ class BatchSeen:
     correlation_id: int
     version: int
     size: int
+    crc: int
     attempt: int
     transactional: bool
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import socket
+from collections.abc import Callable, Iterator
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Producer
+from confluent_kafka.admin import AdminClient, ResourceType  # type: ignore[attr-defined]
 
 from integration.kafka.cluster import KafkaCluster
+from integration.kafka.node import NodeError
 from integration.kafka.poll import until
+from integration.kafka.ports import free_ports, is_listening
 
 
 def produce(bootstrap: str, topic: str, count: int, **config: object) -> list[object]:
@@ -21,6 +25,13 @@ def produce(bootstrap: str, topic: str, count: int, **config: object) -> list[ob
         )
     assert producer.flush(30) == 0
     return [error for error in errors if error is not None]
+
+
+@pytest.fixture(scope="module")
+def own() -> Iterator[KafkaCluster]:
+    """One node that the tests of this file may stop and kill."""
+    with KafkaCluster() as cluster:
+        yield cluster
 
 
 def test_topic_is_usable_at_once(kafka: KafkaCluster, topic: Callable[..., str]) -> None:
@@ -39,21 +50,20 @@ def test_describe_producers_names_the_producer(kafka: KafkaCluster, topic: Calla
     assert (state.epoch, state.last_sequence, state.transaction_start_offset) == (0, 4, -1)
 
 
-def test_restart_keeps_data(topic: Callable[..., str]) -> None:
+def test_restart_keeps_data(own: KafkaCluster, topic: Callable[..., str]) -> None:
     """After a clean restart, and after a kill, the node serves what was acknowledged before."""
-    with KafkaCluster() as cluster:
-        name = topic(on=cluster)
-        produce(cluster.bootstrap, name, 10)
-        node = cluster.nodes[1]
-        before = node.pid
-        node.restart()
-        assert node.pid != before
-        assert cluster.admin.end_offsets(name) == [10]
-        produce(cluster.bootstrap, name, 10)
-        node.kill()
-        assert node.state == "stopped"
-        node.start()
-        assert cluster.admin.end_offsets(name) == [20]
+    name = topic(on=own)
+    produce(own.bootstrap, name, 10)
+    node = own.nodes[1]
+    before = node.pid
+    node.restart()
+    assert node.pid != before
+    assert own.admin.end_offsets(name) == [10]
+    produce(own.bootstrap, name, 10)
+    node.kill()
+    assert node.state == "stopped"
+    node.start()
+    assert own.admin.end_offsets(name) == [20]
 
 
 @pytest.mark.timeout(120)
@@ -74,3 +84,121 @@ def test_leader_kill_elects_another(kafka3: KafkaCluster, topic: Callable[..., s
     until(lambda: len(admin.partitions(name)[0].in_sync) == 3, "three nodes in sync")
     admin.move_leader(name, 0, old)
     assert admin.leader(name, 0) == old
+
+
+def test_paused_node_hangs_and_resumes(own: KafkaCluster, topic: Callable[..., str]) -> None:
+    """A paused node answers nothing but keeps its connections; after resume what waited is delivered."""
+    name = topic(on=own)
+    node = own.nodes[1]
+    reports: list[object] = []
+    producer = Producer({"bootstrap.servers": own.bootstrap, "log_level": 0})
+    producer.produce(name, "before", on_delivery=lambda error, _: reports.append(error))
+    assert producer.flush(30) == 0
+    node.pause()
+    assert node.state == "paused"
+    producer.produce(name, "while paused", on_delivery=lambda error, _: reports.append(error))
+    assert producer.flush(1) == 1
+    node.resume()
+    assert producer.flush(30) == 0
+    assert reports == [None, None]
+
+
+def test_paused_node_can_be_killed() -> None:
+    """SIGKILL reaches a node that stands still."""
+    with KafkaCluster() as cluster:
+        node = cluster.nodes[1]
+        node.pause()
+        node.kill()
+        assert node.state == "stopped"
+        with pytest.raises(NodeError, match="does not run"):
+            node.pause()
+
+
+def test_quota_throttles(kafka: KafkaCluster, topic: Callable[..., str]) -> None:
+    """A byte quota of a client id makes the broker answer with a throttle time; without it there is none."""
+    name = topic()
+    kafka.admin.set_quota(client_id="slow", producer_byte_rate=20_000)
+    assert max(throttle_times(kafka, name, "slow")) > 0
+    kafka.admin.set_quota(client_id="slow", producer_byte_rate=None)
+    assert max(throttle_times(kafka, name, "free"), default=0) == 0
+
+
+def throttle_times(cluster: KafkaCluster, topic: str, client_id: str) -> list[float]:
+    """Send 200 KB as `client_id` and return the throttle times, in seconds, that librdkafka was told."""
+    seen: list[float] = []
+    producer = Producer(
+        {
+            "bootstrap.servers": cluster.bootstrap,
+            "client.id": client_id,
+            "throttle_cb": lambda event: seen.append(event.throttle_time),
+        }
+    )
+    for _ in range(20):
+        producer.produce(topic, b"x" * 10_000)
+        producer.poll(0)
+    assert producer.flush(60) == 0
+    return seen
+
+
+def test_topic_and_broker_configs(kafka: KafkaCluster, topic: Callable[..., str]) -> None:
+    """Configs of topics and brokers can be set and removed, and hold when the call returns."""
+    name = topic()
+    admin = kafka.admin
+    admin.set_topic_config(name, {"max.message.bytes": "1000"})
+    reports: list[KafkaError | None] = []
+    producer = Producer({"bootstrap.servers": kafka.bootstrap})
+    producer.produce(name, b"x" * 5_000, on_delivery=lambda error, _: reports.append(error))
+    assert producer.flush(30) == 0
+    assert reports[0] is not None
+    assert reports[0].code() == KafkaError.MSG_SIZE_TOO_LARGE
+    admin.set_topic_config(name, {"max.message.bytes": None})
+    admin.set_broker_config({"message.max.bytes": "900000"})
+    assert admin.configs(ResourceType.TOPIC, name)["max.message.bytes"].value == "900000"
+    admin.set_broker_config({"message.max.bytes": "800000"}, node_id=1)
+    assert admin.configs(ResourceType.TOPIC, name)["max.message.bytes"].value == "800000"
+    admin.set_broker_config({"message.max.bytes": None}, node_id=1)
+    admin.set_broker_config({"message.max.bytes": None})
+    assert admin.configs(ResourceType.BROKER, "1")["message.max.bytes"].value == "1048588"
+
+
+def test_topic_can_grow_and_go(kafka: KafkaCluster, topic: Callable[..., str]) -> None:
+    """A topic takes more partitions, and is gone when deleted."""
+    name = topic()
+    kafka.admin.create_partitions(name, 3)
+    assert kafka.admin.end_offsets(name) == [0, 0, 0]
+    kafka.admin.delete_topic(name)
+    assert kafka.admin.partitions(name) == {}
+
+
+def test_tapped_cluster_advertises_another_port(kafka_tapped: KafkaCluster) -> None:
+    """Metadata of the CLIENT listener names the tap's port, on which nobody listens yet; the broker has its own."""
+    node = kafka_tapped.nodes[1]
+    assert node.advertised_port != node.client_port
+    assert not is_listening(node.advertised_port)
+    through_client = AdminClient({"bootstrap.servers": f"127.0.0.1:{node.client_port}", "log_level": 0})
+    assert through_client.list_topics(timeout=10).brokers[1].port == node.advertised_port
+    assert kafka_tapped.bootstrap == f"127.0.0.1:{node.advertised_port}"
+    assert kafka_tapped.admin.requests.running() == [1]
+
+
+def test_failed_start_shows_the_console() -> None:
+    """A broker that refuses its settings ends the start at once, and the error shows what it said."""
+    with (
+        pytest.raises(NodeError, match=r"(?s)exit code 1.*num\.io\.threads"),
+        KafkaCluster(configs={"num.io.threads": "none"}),
+    ):
+        pass
+
+
+def test_taken_port_is_retried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When another process takes a port between the choice and the start, other ports are tried."""
+    with socket.create_server(("127.0.0.1", 0)) as squatter:
+        taken = [squatter.getsockname()[1]]
+
+        def choose(count: int) -> list[int]:
+            return [taken.pop() if taken else free_ports(1)[0] for _ in range(count)]
+
+        monkeypatch.setattr("integration.kafka.cluster.free_ports", choose)
+        with KafkaCluster() as cluster:
+            assert taken == []
+            assert cluster.nodes[1].client_port != squatter.getsockname()[1]

@@ -11,7 +11,6 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AclOperation,
     AclPermissionType,
     AdminClient,
-    AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
     NewPartitions,
@@ -63,7 +62,7 @@ class Admin:
 
     def set_broker_config(self, configs: Mapping[str, str | None], node_id: int | None = None) -> None:
         """Set dynamic configs of one broker, or of all when no node is named; None removes one."""
-        self._alter(ResourceType.BROKER, "" if node_id is None else str(node_id), configs)
+        self._alter(ResourceType.BROKER, "" if node_id is None else str(node_id), configs, node_id)
 
     def configs(self, kind: ResourceType, name: str) -> dict[str, ConfigEntry]:
         """The described configs of a topic or broker."""
@@ -167,20 +166,13 @@ class Admin:
 
         return until(told, f"every partition of {topic} tells its end offset") or []
 
-    def _alter(self, kind: ResourceType, name: str, configs: Mapping[str, str | None]) -> None:
-        entries = [
-            ConfigEntry(
-                key,
-                value,
-                incremental_operation=AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET,
-            )
-            for key, value in configs.items()
-        ]
-        resource = ConfigResource(kind, name, incremental_configs=entries)
-        self.client.incremental_alter_configs([resource])[resource].result()
+    def _alter(
+        self, kind: ResourceType, name: str, configs: Mapping[str, str | None], node_id: int | None = None
+    ) -> None:
+        self.requests.alter_configs(kind.value, name, configs, node_id)
 
         def known(broker: int) -> bool:
-            if kind is ResourceType.BROKER and name and broker != int(name):
+            if node_id not in {None, broker}:
                 return True
             dynamic = self.requests.dynamic_configs(kind.value, name, broker)
             return all(dynamic.get(key) == value for key, value in configs.items())

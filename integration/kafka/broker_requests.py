@@ -26,9 +26,11 @@ with warnings.catch_warnings():
 
 TIMEOUT = 5.0
 LATEST = -1
+SET, DELETE = 0, 1
 EXACT_MATCH = 0
 DEFAULT_MATCH = 1
-DYNAMIC_SOURCES = {1, 2, 3}  # of the topic, of the broker, default of all brokers
+TOPIC = 2
+OF_TOPIC, OF_BROKER, OF_ALL_BROKERS = 1, 2, 3  # where a described value comes from
 
 Entity = Mapping[str, str | None]
 """Entity type (`user`, `client-id`) to name; None is the default entity."""
@@ -101,14 +103,27 @@ class BrokerRequests:
         return {value.key: value.value for entry in answer.entries for value in entry.values}
 
     def dynamic_configs(self, kind: int, name: str, broker: int) -> dict[str, str | None]:
-        """The configs that were set on a topic or broker at run time, as `broker` knows them."""
+        """The configs set at run time on just this topic, broker or (name "") all brokers, as `broker` knows them."""
         resource = protocol.DescribeConfigsRequest.DescribeConfigsResource
         request = protocol.DescribeConfigsRequest(
             resources=[resource(resource_type=kind, resource_name=name, configuration_keys=None)]
         )
         found = self._ask(request, protocol.DescribeConfigsResponse, 4, broker).results[0]
         _raise_for(found)
-        return {one.name: one.value for one in found.configs if one.config_source in DYNAMIC_SOURCES}
+        source = OF_TOPIC if kind == TOPIC else OF_BROKER if name else OF_ALL_BROKERS
+        return {one.name: one.value for one in found.configs if one.config_source == source}
+
+    def alter_configs(self, kind: int, name: str, configs: Mapping[str, str | None], broker: int | None) -> None:
+        """Set configs of a topic or broker at run time; None removes one. A broker's own go to that broker."""
+        resource = protocol.IncrementalAlterConfigsRequest.AlterConfigsResource
+        changes = [
+            resource.AlterableConfig(name=key, config_operation=DELETE if value is None else SET, value=value)
+            for key, value in configs.items()
+        ]
+        one = resource(resource_type=kind, resource_name=name, configs=changes)
+        request = protocol.IncrementalAlterConfigsRequest(resources=[one], validate_only=False)
+        answer = self._ask(request, protocol.IncrementalAlterConfigsResponse, 1, broker)
+        _raise_for(answer.responses[0])
 
     def describe_producers(self, topic: str, partition: int) -> list[ProducerState]:
         """The producers that the partition's leader remembers, by producer ID."""

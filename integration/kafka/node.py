@@ -55,6 +55,7 @@ class Node:
         self._java_options = java_options
         self._process: subprocess.Popen[bytes] | None = None
         self._paused = False
+        self._earlier_output = 0
 
     def __repr__(self) -> str:
         return f"Node({self.id}, client_port={self.client_port}, {self.state})"
@@ -90,6 +91,7 @@ class Node:
         """Start the JVM and return at once; `wait_ready` tells when it serves."""
         if self.pid is not None:
             raise NodeError(f"node {self.id} already runs (pid {self.pid})")
+        self._earlier_output = self.output.stat().st_size if self.output.exists() else 0
         command = [java(), *self._java_options, "kafka.Kafka", str(self._properties)]
         self._process = _spawner(os.getpid()).submit(self._spawn, command).result()
         self._paused = False
@@ -177,12 +179,15 @@ class Node:
             return False
 
     def _check_alive(self, deadline: float) -> None:
-        if self.pid is None:
-            console = self._tail()
-            taken = "BindException" in console or "Address already in use" in console
-            kind = PortTakenError if taken else NodeError
-            code = self._process.returncode if self._process is not None else None
-            raise kind(f"node {self.id} ended while it started (exit code {code}){console}")
+        said = self.output.read_bytes()[self._earlier_output :]
+        if b"BindException" in said or b"Address already in use" in said:
+            # The JVM would need many seconds to give up by itself.
+            if self.pid is not None:
+                self.kill()
+            raise PortTakenError(f"node {self.id} found a port taken{self._tail()}")
+        if self._process is None or self.pid is None:
+            code = None if self._process is None else self._process.returncode
+            raise NodeError(f"node {self.id} ended while it started (exit code {code}){self._tail()}")
         if time.monotonic() > deadline:
             raise NodeError(f"node {self.id} was not ready in time{self._tail()}")
 

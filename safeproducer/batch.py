@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from safeproducer.kafka.native import KafkaError, KafkaException
+from safeproducer.pipeline.frames import raised_by_native_call
 
 if TYPE_CHECKING:
     from safeproducer.producer import SafeProducer
@@ -56,7 +57,7 @@ def _native(
     try:
         good: int = producer._native.produce_batch(topic, messages, partition, bound[1])
     except Exception as error:
-        if producer._was_refused(error):
+        if raised_by_native_call(error):
             account.accepted -= offered
             producer._refuse(error)
         raise

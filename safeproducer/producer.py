@@ -24,7 +24,7 @@ from safeproducer.errors import (
 from safeproducer.explanation import explanation
 from safeproducer.hooks import Hook, Hooks, ProducerInfo
 from safeproducer.kafka.native import KafkaError, KafkaException, NativeProducer
-from safeproducer.pipeline import churn, lifetime
+from safeproducer.pipeline import churn, frames, lifetime
 from safeproducer.pipeline.events import ClientEvents
 from safeproducer.pipeline.ledger import Ledger
 from safeproducer.pipeline.observed import ObservedSend
@@ -32,8 +32,10 @@ from safeproducer.snapshot import CloseReport, Snapshot
 
 RECORD_EVENTS = ("record_accepted", "record_refused", "record_resolved")
 _PURGE_PATIENCE = 5.0
+_FLUSH_ROUND = 0.15  # below the 0.2 s from which the native call splits the wait itself
 _NO_TIMEOUT = -1.0
 _NOW = 0
+_LOST_EXCEPTION = "returned NULL without setting an exception"
 
 
 class Unusable:
@@ -55,14 +57,14 @@ class Unusable:
 class SafeProducer(NativeProducer):
     """A drop-in for confluent_kafka.Producer that accounts for every record.
 
-    `SafeProducer(config)` takes configuration in all of stock's forms; settings beginning with `safeproducer.` are its
-    own. `hooks` are safeproducer.Hook objects. `enable.idempotence` defaults to true, unless acks, retries, max.in.flight
-    or queuing.strategy were set to values that rule it out.
+    `SafeProducer(config)` takes configuration in all of stock's forms; settings beginning with `safeproducer.` are
+    its own. `hooks` are safeproducer.Hook objects. `enable.idempotence` defaults to true, unless acks, retries,
+    max.in.flight or queuing.strategy were set to values that rule it out.
 
     Raises ConfigurationError, naming the setting, its value and the way out.
 
-    Thread-safety: produce(), produce_batch(), poll(), flush() and snapshot() may be called from any thread; close() when
-    no other thread is inside a call. Callbacks run inside poll() and flush(), on the thread that called them.
+    Thread-safety: produce(), produce_batch(), poll(), flush() and snapshot() may be called from any thread; close()
+    when no other thread is inside a call. Callbacks run inside poll() and flush(), on the thread that called them.
     A producer does not survive fork(): in the child every call raises ForkedProducerError.
     """
 
@@ -73,7 +75,7 @@ class SafeProducer(NativeProducer):
         if "_native" in self.__dict__:
             raise RuntimeError("SafeProducer already initialised: make a new one instead of calling __init__() again")
         settings = parse(args, config)
-        site = lifetime.caller()
+        site = frames.caller()
         self._settings = settings
         self._hooks = Hooks(hooks)
         self._info = ProducerInfo(
@@ -87,7 +89,7 @@ class SafeProducer(NativeProducer):
         self._ledger = Ledger(settings.only_errors)
         self._topics = self._ledger.topics
         self._on_delivery = settings.on_delivery
-        self._events = ClientEvents(self._info, self._hooks, settings.scrub, settings.error_cb, settings.throttle_cb)
+        self._events = ClientEvents(self._info, self._hooks, settings, self._ledger.errors)
         self._serving: set[int] = set()
         self._in_transaction = False
         self._warned_reentry = False
@@ -153,7 +155,7 @@ class SafeProducer(NativeProducer):
             else:
                 self._send(topic, value, key, partition, bound[1], None, timestamp, headers)
         except Exception as error:
-            if not self._was_refused(error):
+            if not frames.raised_by_native_call(error):
                 raise
             account.accepted -= 1
             self._refuse(error)
@@ -189,13 +191,12 @@ class SafeProducer(NativeProducer):
         try:
             return self._native.poll(timeout)  # type: ignore[no-any-return]
         except:  # noqa: E722 - a pending fatal error can be a KafkaError, which is no BaseException
-            self._ledger.interrupts += 1
-            fatal = self._fatal_in(sys.exc_info()[1])
-            if fatal is None:
+            instead = self._failure(sys.exc_info()[1])
+            if instead is None:
                 raise
         finally:
             self._serving.discard(thread)
-        raise fatal
+        raise instead
 
     def flush(self, timeout: float = _NO_TIMEOUT) -> int:
         """Wait up to `timeout` seconds until every record has its report; returns how many are left.
@@ -204,27 +205,52 @@ class SafeProducer(NativeProducer):
         """
         if get_ident() in self._serving:
             return self._inside_callback("flush", len(self))
-        return self._serve(self._native.flush, timeout)  # type: ignore[no-any-return]
+        left, raised = self._drain(timeout)
+        if raised is not None:
+            raise raised
+        return left
+
+    def _drain(self, timeout: float) -> tuple[int, Exception | None]:
+        """(records left, the last exception a callback raised), after a flush of up to `timeout` seconds.
+
+        Stock serves on when a callback raises, and raises at the end. So does this, but in short native calls: inside a
+        long one the C client keeps an exception to itself until the end, Ctrl-C included when it lands in a callback.
+        """
+        deadline = time.monotonic() + timeout if timeout >= 0 else None
+        raised = None
+        while True:
+            remaining = _FLUSH_ROUND if deadline is None else max(0.0, deadline - time.monotonic())
+            try:
+                left: int = self._serve(self._native.flush, min(remaining, _FLUSH_ROUND))
+            except Exception as error:
+                if not (isinstance(error, FatalError) or frames.raised_in_callback(error)):
+                    raise
+                raised = error
+                left = len(self._native)
+            if not left or remaining == 0.0:
+                return left, raised
 
     def _serve(self, call: Callable[..., Any], *args: Any) -> Any:
         """Run a native call that may run callbacks on this thread."""
+        self._refuse_inside_callback(getattr(call, "__name__", "this method"))
         thread = get_ident()
-        if thread in self._serving:
-            raise CallbackReentryError(
-                f"{getattr(call, '__name__', 'this method')}() was called inside a callback, where it could never finish. "
-                f"Return from the callback and call it outside"
-            )
         self._serving.add(thread)
         try:
             return call(*args)
         except:  # noqa: E722 - as in poll()
-            self._ledger.interrupts += 1
-            fatal = self._fatal_in(sys.exc_info()[1])
-            if fatal is None:
+            instead = self._failure(sys.exc_info()[1])
+            if instead is None:
                 raise
         finally:
             self._serving.discard(thread)
-        raise fatal
+        raise instead
+
+    def _refuse_inside_callback(self, method: str) -> None:
+        if get_ident() in self._serving:
+            raise CallbackReentryError(
+                f"{method}() was called inside a callback, where it could never finish. Return from the callback and "
+                f"call it outside"
+            )
 
     def _inside_callback(self, method: str, answer: int) -> int:
         if not self._warned_reentry:
@@ -239,13 +265,6 @@ class SafeProducer(NativeProducer):
 
     # --- errors ----------------------------------------------------------------------------------------------------
 
-    def _was_refused(self, error: Exception) -> bool:
-        """Whether the native call itself raised, rather than a signal handler that ran just after it succeeded."""
-        traceback = error.__traceback__
-        while traceback is not None and traceback.tb_next is not None:
-            traceback = traceback.tb_next
-        return traceback is None or traceback.tb_frame.f_code.co_filename.startswith(lifetime.PACKAGE)
-
     def _refuse(self, error: Exception) -> NoReturn:
         if isinstance(error, SafeProducerError):
             raise error
@@ -259,6 +278,17 @@ class SafeProducer(NativeProducer):
         if fatal is not None:
             raise fatal from None
         raise error
+
+    def _failure(self, error: Any) -> BaseException | None:
+        """Note that a serving native call raised `error`; what to raise instead, or None to raise it as it is."""
+        self._ledger.interrupts += 1
+        if isinstance(error, BaseException):
+            self._ledger.errors.claim(error)
+        if type(error) is SystemError and _LOST_EXCEPTION in str(error):
+            # Before Python 3.12 Ctrl-C raises an exception without an instance, and the C client, which keeps only the
+            # instance of what a callback raised, forgets it. What other callbacks raise has one by then.
+            return KeyboardInterrupt()
+        return self._fatal_in(error)
 
     def _fatal_in(self, error: Any) -> FatalError | None:
         """The FatalError to raise for what a native call raised; notes it. None when it is not fatal."""
@@ -282,7 +312,7 @@ class SafeProducer(NativeProducer):
     # --- transactions ----------------------------------------------------------------------------------------------
 
     def init_transactions(self, timeout: float = _NO_TIMEOUT) -> None:
-        """As stock: register the transactional.id with its coordinator, fencing older producers. `timeout` in seconds."""
+        """As stock: register the transactional.id with its coordinator, which fences older producers."""
         self._serve(self._native.init_transactions, timeout)
 
     def begin_transaction(self) -> None:
@@ -348,16 +378,16 @@ class SafeProducer(NativeProducer):
         """
         if self._closed is not None:
             return self._closed
+        self._refuse_inside_callback("close")
         started = time.monotonic()
         deadline = None if timeout is None or timeout < 0 else started + timeout
         if self._in_transaction:
             self._abort_for_close(deadline)
-        raised = self._flush_until(deadline)
-        queued = len(self._native)
+        queued, raised = self._drain(_NO_TIMEOUT if deadline is None else max(0.0, deadline - time.monotonic()))
         left = self._ledger.outstanding(queued)[0] if queued else 0
         if queued:
             self._native.purge()
-            raised = self._flush_until(time.monotonic() + _PURGE_PATIENCE) or raised
+            raised = self._drain(_PURGE_PATIENCE)[1] or raised
         self._report_loss("close deadline")
         if not len(self._native):  # else the native close() would wait for ever; letting go of it does not
             self._serve(self._native.close)
@@ -376,21 +406,6 @@ class SafeProducer(NativeProducer):
             # The coordinator aborts it after transaction.timeout.ms; the records are purged below.
             self._in_transaction = False
 
-    def _flush_until(self, deadline: float | None) -> Exception | None:
-        """Flush until empty or `deadline`; the last exception that callbacks raised meanwhile."""
-        raised = None
-        while True:
-            remaining = _NO_TIMEOUT if deadline is None else max(0.0, deadline - time.monotonic())
-            try:
-                left = self._serve(self._native.flush, remaining)
-            except (CallbackReentryError, ForkedProducerError):
-                raise
-            except Exception as error:
-                raised = error
-                left = len(self._native)
-            if not left or remaining == 0.0:
-                return raised
-
     def _retire(self, state: str, refusal: Callable[[], SafeProducerError]) -> None:
         self._state = state
         self._native = self._send = Unusable(refusal)
@@ -404,8 +419,8 @@ class SafeProducer(NativeProducer):
         self._retire(
             "forked",
             lambda: ForkedProducerError(
-                f"this SafeProducer was made at {self._info.site} before a fork and does not work in the child process: "
-                f"its threads stayed in the parent. Make producers after the fork, one in each process"
+                f"this SafeProducer was made at {self._info.site} before a fork and does not work in the child "
+                f"process: its threads stayed in the parent. Make producers after the fork, one in each process"
             ),
         )
 

@@ -38,7 +38,7 @@ class SafeSerializingProducer(SafeProducer):
         timestamp: int = 0,
         headers: Any = None,
     ) -> None:
-        """Serialize and accept one record. Raises KeySerializationError or ValueSerializationError, else as SafeProducer."""
+        """Serialize and accept one record. Raises KeySerializationError, ValueSerializationError, or as its base."""
         context = SerializationContext(topic, MessageField.KEY, headers)
         if self._key_serializer is not None:
             try:

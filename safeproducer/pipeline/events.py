@@ -6,9 +6,11 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from safeproducer.config import Settings
 from safeproducer.hooks import Hooks, ProducerInfo, Throttled
 from safeproducer.kafka.advice import advice
 from safeproducer.kafka.native import KafkaError, ThrottleEvent
+from safeproducer.pipeline.callbacks import CallbackErrors
 
 logger = logging.getLogger("safeproducer")
 
@@ -20,22 +22,16 @@ class ClientEvents:
     in memory after the application has let go of the producer.
     """
 
-    def __init__(
-        self,
-        info: ProducerInfo,
-        hooks: Hooks,
-        scrub: Callable[[str], str],
-        error_cb: Callable[..., Any] | None,
-        throttle_cb: Callable[..., Any] | None,
-    ) -> None:
+    def __init__(self, info: ProducerInfo, hooks: Hooks, settings: Settings, errors: CallbackErrors) -> None:
         self.last_error: str | None = None
         self.throttled: dict[int, float] = {}
         self.fatal: KafkaError | None = None
         self._info = info
         self._hooks = hooks
-        self._scrub = scrub
-        self._error_cb = error_cb
-        self._throttle_cb = throttle_cb
+        self._scrub = settings.scrub
+        self._error_cb = settings.error_cb
+        self._throttle_cb = settings.throttle_cb
+        self._errors = errors
         self._told: set[int] = set()
 
     def on_error(self, error: KafkaError) -> None:
@@ -45,8 +41,7 @@ class ClientEvents:
             self._told.add(error.code())
             logger.warning("%s: %s", self._info.client_id, sentence)
         self._hooks.call("client_error", self._info, error, sentence)
-        if self._error_cb is not None:
-            self._error_cb(error)
+        self._call(self._error_cb, error)
 
     def on_throttle(self, event: ThrottleEvent) -> None:
         # A zero tells only that some connection of this client is no longer throttled, not which (KIP-219 notes).
@@ -55,8 +50,15 @@ class ClientEvents:
             self._hooks.call(
                 "throttled", Throttled(self._info, event.broker_id, event.broker_name, event.throttle_time)
             )
-        if self._throttle_cb is not None:
-            self._throttle_cb(event)
+        self._call(self._throttle_cb, event)
+
+    def _call(self, callback: Callable[..., Any] | None, event: Any) -> None:
+        if callback is not None:
+            try:
+                callback(event)
+            except BaseException as raised:
+                self._errors.note(raised)
+                raise
 
     def on_fatal(self, error: KafkaError) -> None:
         if self.fatal is None:

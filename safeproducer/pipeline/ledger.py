@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from safeproducer.kafka.native import KafkaError, Message
+from safeproducer.pipeline.callbacks import CallbackErrors
 from safeproducer.snapshot import PartitionSnapshot
 
 DeliveryCallback = Callable[[KafkaError | None, Message], Any]
@@ -28,9 +29,10 @@ class PartitionAccount:
     """Records sent to one partition: `accepted`, `delivered`, `failed` where the caller named it, `placed` and
     `placed_failed` where librdkafka chose it."""
 
-    __slots__ = ("accepted", "bound", "delivered", "failed", "only_errors", "placed", "placed_failed")
+    __slots__ = ("accepted", "bound", "delivered", "errors", "failed", "only_errors", "placed", "placed_failed")
 
-    def __init__(self, only_errors: bool) -> None:
+    def __init__(self, only_errors: bool, errors: CallbackErrors) -> None:
+        self.errors = errors
         self.accepted = 0
         self.delivered = 0
         self.failed = 0
@@ -42,6 +44,7 @@ class PartitionAccount:
     def bind(self, callback: DeliveryCallback | None) -> Bound:
         """Compose the report callback for `callback` once; callers reuse it while the callback stays the same."""
         only_errors = self.only_errors
+        errors = self.errors
 
         def report(error: KafkaError | None, message: Message) -> None:
             try:
@@ -55,7 +58,11 @@ class PartitionAccount:
             else:
                 self.failed += 1
             if callback is not None:
-                callback(error, message)
+                try:
+                    callback(error, message)
+                except BaseException as raised:
+                    errors.note(raised)
+                    raise
 
         self.bound = bound = (callback, report)
         return bound
@@ -64,36 +71,39 @@ class PartitionAccount:
 class Partitions(dict[int, PartitionAccount]):
     """Partition accounts of a topic, opened on first use."""
 
-    def __init__(self, only_errors: bool) -> None:
+    def __init__(self, only_errors: bool, errors: CallbackErrors) -> None:
         super().__init__()
         self._only_errors = only_errors
+        self._errors = errors
 
     def __missing__(self, partition: int) -> PartitionAccount:
         # setdefault: two threads may find the same partition missing at once, and both must count on one account.
-        return self.setdefault(partition, PartitionAccount(self._only_errors))
+        return self.setdefault(partition, PartitionAccount(self._only_errors, self._errors))
 
 
 class TopicAccount:
     """Records of one topic whose partition librdkafka chooses, and the accounts of its partitions."""
 
-    __slots__ = ("accepted", "bound", "only_errors", "partitions")
+    __slots__ = ("accepted", "bound", "errors", "only_errors", "partitions")
 
-    def __init__(self, only_errors: bool) -> None:
+    def __init__(self, only_errors: bool, errors: CallbackErrors) -> None:
+        self.errors = errors
         self.accepted = 0
         self.only_errors = only_errors
-        self.partitions = Partitions(only_errors)
+        self.partitions = Partitions(only_errors, errors)
         self.bound = NOT_BOUND
 
     def explicit(self, partition: int) -> PartitionAccount:
         try:
             return self.partitions[partition]
         except TypeError:  # unhashable: the native call refuses it with stock's own error
-            return PartitionAccount(self.only_errors)
+            return PartitionAccount(self.only_errors, self.errors)
 
     def bind(self, callback: DeliveryCallback | None) -> Bound:
         """As PartitionAccount.bind(), counting on the partition the report names."""
         partitions = self.partitions
         only_errors = self.only_errors
+        errors = self.errors
 
         def report(error: KafkaError | None, message: Message) -> None:
             try:
@@ -106,9 +116,13 @@ class TopicAccount:
                 if only_errors:
                     return
             else:
-                partitions[partition].placed_failed += 1
+                partitions[UNASSIGNED if partition is None else partition].placed_failed += 1
             if callback is not None:
-                callback(error, message)
+                try:
+                    callback(error, message)
+                except BaseException as raised:
+                    errors.note(raised)
+                    raise
 
         self.bound = bound = (callback, report)
         return bound
@@ -133,13 +147,14 @@ class Ledger:
     def __init__(self, only_errors: bool) -> None:
         self.topics: dict[str, TopicAccount] = {}
         self.interrupts = 0
+        self.errors = CallbackErrors()
         self._only_errors = only_errors
 
     def open(self, topic: Any) -> TopicAccount:
         """The account of a topic seen for the first time."""
         if not isinstance(topic, str):  # refused by the native call with stock's own error; nothing to remember
-            return TopicAccount(self._only_errors)
-        return self.topics.setdefault(topic, TopicAccount(self._only_errors))
+            return TopicAccount(self._only_errors, self.errors)
+        return self.topics.setdefault(topic, TopicAccount(self._only_errors, self.errors))
 
     def totals(self) -> tuple[int, int, int]:
         """(accepted, delivered, failed). Reports are read first, so that accepted is never the smaller one."""

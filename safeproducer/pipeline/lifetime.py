@@ -6,21 +6,15 @@ import atexit
 import ctypes
 import logging
 import os
-import sys
 import warnings
 import weakref
-from pathlib import Path
 from typing import Any, Protocol
 
-import safeproducer
 from safeproducer.hooks import Hooks, ProducerInfo, RecordsLost
 from safeproducer.pipeline.ledger import Ledger
 from safeproducer.pipeline.observed import ObservedSend
-from safeproducer.records import CallSite
 
 logger = logging.getLogger("safeproducer")
-
-PACKAGE = str(Path(safeproducer.__file__).parent) + os.sep
 
 
 class Survivor(Protocol):
@@ -35,15 +29,6 @@ _alive: weakref.WeakSet[Any] = weakref.WeakSet()
 
 def enrol(producer: Survivor) -> None:
     _alive.add(producer)
-
-
-def caller() -> CallSite:
-    """The line of code outside this library that is running it."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGE):
-        frame = frame.f_back
-    code = frame.f_code
-    return CallSite(code.co_filename, frame.f_lineno, code.co_qualname)
 
 
 def make_immortal(native: object) -> None:

@@ -55,5 +55,5 @@ class ChurnPolicy:
         return ChurnFinding(site, by_site[site], len(made), limit_per_hour)
 
     def made_last_hour(self, identity: Identity, now: float) -> int:
-        """How many producers of `identity` were made within the hour before `now` (a lower bound beyond twice a limit)."""
+        """Producers of `identity` made within the hour before `now`; a lower bound once twice the limit is passed."""
         return sum(1 for at, _ in self._made.get(identity, ()) if now - at < HOUR)

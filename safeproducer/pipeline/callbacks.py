@@ -1,0 +1,30 @@
+"""Exceptions out of application callbacks, which the C client carries to the caller without their traceback."""
+
+from __future__ import annotations
+
+from collections import deque
+from types import TracebackType
+
+
+class CallbackErrors:
+    """Remembers what callbacks raised until the native call they ran in has raised it. Shared by all threads.
+
+    It tells an exception of a callback, which flush() holds back until it is done (as stock does), from one that a
+    signal handler raised, which must come through at once.
+    """
+
+    def __init__(self) -> None:
+        # Bounded, because the C client drops all but the last of them.
+        self._raised: deque[tuple[BaseException, TracebackType | None]] = deque(maxlen=16)
+
+    def note(self, error: BaseException) -> None:
+        self._raised.append((error, error.__traceback__))
+
+    def claim(self, error: BaseException) -> bool:
+        """Whether `error` came out of a callback; if so it gets its traceback back."""
+        for noted, traceback in tuple(self._raised):
+            if noted is error:
+                self._raised.clear()
+                error.__traceback__ = traceback
+                return True
+        return False

@@ -1,0 +1,52 @@
+"""Fixtures of the unit tests: librdkafka's mock cluster, and ways to hurt a producer."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import confluent_kafka
+import pytest
+from confluent_kafka.cimpl import Producer
+
+from safeproducer import SafeProducer
+
+
+@pytest.fixture(scope="session")
+def mock_bootstrap() -> Iterator[str]:
+    """The bootstrap list of a mock cluster with three brokers, which lives as long as the session."""
+    owner = Producer({"test.mock.num.brokers": 3, "log_level": 0})
+    brokers = owner.list_topics(timeout=10).brokers.values()
+    yield ",".join(f"{broker.host}:{broker.port}" for broker in brokers)
+    owner.close()
+
+
+@pytest.fixture
+def producer(mock_bootstrap: str) -> Iterator[SafeProducer]:
+    """A SafeProducer on the mock cluster, closed at the end of the test."""
+    made = SafeProducer({"bootstrap.servers": mock_bootstrap, "log_level": 0})
+    yield made
+    made.close(5)
+
+
+@pytest.fixture
+def unreachable() -> dict[str, object]:
+    """A configuration whose broker does not answer: records stay unresolved."""
+    return {"bootstrap.servers": "127.0.0.1:1", "log_level": 0, "message.timeout.ms": 60_000}
+
+
+@pytest.fixture(scope="session")
+def plant_fatal() -> Callable[[SafeProducer], None]:
+    """Makes a producer's librdkafka raise a fatal error, through the test function that librdkafka exports."""
+    libraries = Path(confluent_kafka.__file__).parent.with_name("confluent_kafka.libs").glob("librdkafka*")
+    library = ctypes.CDLL(str(next(libraries)))
+    library.rd_kafka_test_fatal_error.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p]
+    out_of_order_sequence_number = 45
+
+    def plant(producer: SafeProducer) -> None:
+        after_object_header = id(producer._native) + 16
+        handle = ctypes.c_void_p.from_address(after_object_header).value
+        assert library.rd_kafka_test_fatal_error(handle, out_of_order_sequence_number, b"planted") == 0
+
+    return plant

@@ -1,0 +1,175 @@
+"""Configuration: stock's forms, our own settings, early refusal, no secret in any text."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from confluent_kafka.cimpl import KafkaError, KafkaException, Producer
+
+from safeproducer import ConfigurationError, SafeProducer
+from safeproducer.config import parse
+from safeproducer.kafka.properties import ALIASES, HANDLED_HERE, PRODUCER_PROPERTIES, REFUSED, is_sensitive
+
+MARKER = "marker-Xy7-secret"
+BROKER = {"bootstrap.servers": "b:9092,a:9092"}
+
+
+@pytest.mark.parametrize("name", [*PRODUCER_PROPERTIES, *ALIASES, *ALIASES.values(), *REFUSED])
+def test_every_listed_property_exists_in_librdkafka(name: str) -> None:
+    """The table of settings names nothing that librdkafka does not know."""
+    refusal = ""
+    try:
+        Producer({name: None, "log_level": 0}).close()
+    except (KafkaException, TypeError) as error:
+        refusal = str(error)
+    assert "No such configuration property" not in refusal
+
+
+@pytest.mark.parametrize("name", ["error_cb", "throttle_cb", "on_delivery"])
+def test_callbacks_are_kept_here(name: str) -> None:
+    """Callbacks never reach the lane as the application gave them."""
+    settings = parse(({**BROKER, name: print},), {})
+    assert name in HANDLED_HERE
+    assert name not in settings.lane
+    assert getattr(settings, name) is print
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs"),
+    [
+        (({"client.id": "x"},), {}),
+        ((), {"client.id": "x"}),
+        (({"client.id": "y"},), {"client.id": "x"}),
+        (({"default.topic.config": {"client.id": "x"}},), {}),
+    ],
+)
+def test_stock_forms(args: tuple[dict[str, object], ...], kwargs: dict[str, object]) -> None:
+    """dict, keywords, both with keywords winning, and default.topic.config give the same settings."""
+    assert parse(args, kwargs).client_id == "x"
+
+
+def test_the_callers_dict_is_not_changed() -> None:
+    """The configuration belongs to the application."""
+    config = {**BROKER, "on_delivery": print, "default.topic.config": {"acks": "all"}}
+    before = {**config, "default.topic.config": {"acks": "all"}}
+    SafeProducer(config).close()
+    assert config == before
+
+
+@pytest.mark.parametrize(
+    ("setting", "way_out"),
+    [
+        ({"lingr.ms": 5}, "'linger.ms'"),
+        ({"bootstrap_servers": "a:1"}, "'bootstrap.servers'"),
+        ({"no.such.thing.at.all": 1}, "safeproducer."),
+        ({"safeproducer.producer.id.per.hour": 1}, "safeproducer.producer.ids.per.hour"),
+        ({"safeproducer.producer.ids.per.hour": 0}, "100"),
+        ({"safeproducer.producer.ids.per.hour": "many"}, "100"),
+        ({"acks": "some"}, "CONFIGURATION.md"),
+        ({"enable.gapless.guarantee": True}, "Remove it"),
+        ({"on_delivery": 5}, "function"),
+        ({"delivery.report.only.error": "perhaps"}, "true or false"),
+    ],
+)
+def test_a_refused_setting_is_named_with_its_value_and_the_way_out(setting: dict[str, object], way_out: str) -> None:
+    """The error names the setting, shows the value and says what to do, and stock's handlers catch it."""
+    ((name, value),) = setting.items()
+    with pytest.raises(ConfigurationError) as caught:
+        SafeProducer({"log_level": 0, **setting})
+    assert isinstance(caught.value, KafkaException)
+    assert caught.value.args[0].code() == KafkaError._INVALID_ARG
+    assert caught.value.setting == name
+    assert repr(value) in str(caught.value)
+    assert way_out in str(caught.value)
+
+
+def test_two_settings_that_contradict_each_other_are_both_named() -> None:
+    """A contradiction names the setting the user wrote and the other one."""
+    with pytest.raises(ConfigurationError, match=r"'acks' = 1.*enable\.idempotence.*Change one") as caught:
+        SafeProducer({"acks": 1, "enable.idempotence": True, "log_level": 0})
+    assert caught.value.setting == "acks"
+
+
+@pytest.mark.parametrize("kind", [TypeError, ConfigurationError])
+@pytest.mark.parametrize("args", [(), (5,), ({}, {}), ([("a", "b")],)])
+def test_wrong_constructor_arguments(args: tuple[object, ...], kind: type[Exception]) -> None:
+    """No dict, no single dict: TypeError as stock, and ours as well."""
+    with pytest.raises(kind, match="SafeProducer"):
+        SafeProducer(*args)
+
+
+@pytest.mark.parametrize(("name", "kind"), [("error_cb", TypeError), ("throttle_cb", ValueError)])
+def test_a_callback_that_is_not_callable(name: str, kind: type[Exception]) -> None:
+    """Stock's exception type for each callback."""
+    with pytest.raises(kind) as caught:
+        SafeProducer({name: 5})
+    assert isinstance(caught.value, ConfigurationError)
+
+
+@pytest.mark.parametrize(
+    ("config", "idempotent"),
+    [
+        ({}, True),
+        ({"acks": "all"}, True),
+        ({"acks": -1}, True),
+        ({"acks": 1}, False),
+        ({"request.required.acks": "0"}, False),
+        ({"retries": 0}, False),
+        ({"max.in.flight": 6}, False),
+        ({"max.in.flight": 5}, True),
+        ({"queuing.strategy": "lifo"}, False),
+        ({"enable.idempotence": False}, False),
+        ({"acks": 1, "default.topic.config": {"acks": "all"}}, True),
+        ({"transactional.id": "t"}, True),
+    ],
+)
+def test_idempotence_is_the_default_that_gives_way(config: dict[str, object], idempotent: bool) -> None:
+    """Java's rule (KIP-679): on by default, off where the user's own settings rule it out."""
+    producer = SafeProducer({"log_level": 0, **config})
+    assert producer.snapshot().idempotent is idempotent
+    producer.close()
+
+
+@pytest.mark.parametrize(
+    "name", ["sasl.password", "sasl.pasword", "sasl_password", "ssl.key.pem", "my.api.token", "sasl.jaas.config"]
+)
+def test_values_that_may_be_secret_are_never_shown(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    """A marker value given to a secret, or to a misspelt one, appears in no text this library makes."""
+    assert is_sensitive(name)
+    caplog.set_level(logging.DEBUG)
+    texts = []
+    try:
+        producer = SafeProducer({name: MARKER, "log_level": 0, "bootstrap.servers": "127.0.0.1:1"})
+        texts += [repr(producer), repr(producer.snapshot()), producer.explain(), repr(producer._settings)]
+        producer.close(0)
+    except ConfigurationError as error:
+        texts += [str(error), repr(error), repr(error.args), error.value]
+    assert texts
+    assert MARKER not in "".join(texts) + caplog.text
+
+
+def test_a_secret_inside_librdkafkas_own_text_is_scrubbed() -> None:
+    """Whatever text comes from outside, the values of secret settings are cut out of it."""
+    settings = parse(({"sasl.password": MARKER},), {})
+    assert settings.scrub(f"cannot use {MARKER} here") == "cannot use *** here"
+
+
+@pytest.mark.parametrize(
+    ("config", "principal"),
+    [
+        ({}, "User:ANONYMOUS"),
+        ({"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512", "sasl.username": "ann"}, "User:ann"),
+        ({"security.protocol": "sasl_plaintext", "sasl.mechanisms": "PLAIN", "sasl.username": "bob"}, "User:bob"),
+        ({"security.protocol": "ssl", "ssl.certificate.location": "/c.pem"}, "User:certificate /c.pem"),
+        ({"sasl.username": "unused without sasl"}, "User:ANONYMOUS"),
+    ],
+)
+def test_principal(config: dict[str, object], principal: str) -> None:
+    """The user that the broker will see, as far as the configuration tells."""
+    assert parse(({**BROKER, **config},), {}).principal == principal
+
+
+def test_a_cluster_is_the_same_in_any_order_of_brokers() -> None:
+    """Churn is counted per cluster, and the order of the bootstrap list does not make another one."""
+    assert parse((BROKER,), {}).cluster == parse(({"metadata.broker.list": "a:9092, b:9092"},), {}).cluster

@@ -1,0 +1,122 @@
+"""A fatal error: no new records, every report still delivered, and a message that says what to do."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator
+
+import pytest
+from confluent_kafka.cimpl import KafkaError, KafkaException
+
+from safeproducer import FatalError, Hook, ProducerInfo, SafeProducer
+
+Plant = Callable[[SafeProducer], None]
+RECORDS = 5
+
+
+class Fatals(Hook):
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def fatal_error(self, producer: ProducerInfo, error: KafkaError) -> None:
+        self.seen.append(error.name())
+
+
+@pytest.fixture
+def fatals() -> Fatals:
+    return Fatals()
+
+
+@pytest.fixture
+def slow(fatals: Fatals) -> Iterator[SafeProducer]:
+    """A producer whose acknowledgements take 300 ms, so that records are outstanding when the error strikes."""
+    producer = SafeProducer(
+        {"test.mock.num.brokers": 1, "test.mock.broker.rtt": 300, "log_level": 0, "enable.idempotence": True},
+        hooks=[fatals],
+    )
+    producer.produce("t", b"warm")
+    assert producer.flush(10) == 0
+    yield producer
+    with contextlib.suppress(FatalError):
+        producer.close(5)
+
+
+def outstanding(producer: SafeProducer, partition: int = -1) -> list[object]:
+    reports: list[object] = []
+    for number in range(RECORDS):
+        producer.produce("t", b"%d" % number, partition=partition, on_delivery=lambda _, m: reports.append(m.topic()))
+    return reports
+
+
+@pytest.mark.parametrize("partition", [-1, 0])
+@pytest.mark.parametrize("method", ["poll", "flush"])
+def test_a_fatal_error_is_raised_once_and_every_report_still_comes(
+    method: str,
+    partition: int,
+    slow: SafeProducer,
+    fatals: Fatals,
+    plant_fatal: Plant,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """From poll() and from flush() alike: FatalError with librdkafka's error, then the reports, none missing.
+
+    Stock raises a KafkaError that is no exception out of flush(), and drops the first report.
+    """
+    reports = outstanding(slow, partition)
+    plant_fatal(slow)
+    raised: list[FatalError] = []
+    for _ in range(50):
+        try:
+            getattr(slow, method)(0.2)
+        except FatalError as error:
+            raised.append(error)
+        if len(reports) == RECORDS and raised:
+            break
+    assert [error.args[0].code() for error in raised] == [KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER]
+    assert raised[0].args[0].fatal()
+    assert isinstance(raised[0], KafkaException)
+    assert "create one new producer" in str(raised[0])
+    assert len(reports) == RECORDS
+    account = slow.snapshot()
+    assert (account.state, account.unresolved, account.interrupted) == ("fatal", 0, 0)
+    assert account.delivered + account.failed == account.accepted == RECORDS + 1
+    assert fatals.seen == ["OUT_OF_ORDER_SEQUENCE_NUMBER"]
+    assert [record.levelno for record in caplog.records].count(logging.CRITICAL) == 1
+
+
+def test_after_a_fatal_error_new_records_are_refused(slow: SafeProducer, plant_fatal: Plant) -> None:
+    """produce() and produce_batch() raise FatalError, before and after the error was seen in poll()."""
+    plant_fatal(slow)
+    accepted = slow.snapshot().accepted
+    for _ in range(2):
+        with pytest.raises(FatalError, match=r"takes no more records"):
+            slow.produce("t", b"x")
+        with pytest.raises(FatalError):
+            slow.produce_batch("t", [{"value": b"x"}])
+        with pytest.raises(FatalError):
+            slow.produce_batch("t", [{"value": b"x", "headers": {"a": b"b"}}])
+        with contextlib.suppress(FatalError):
+            slow.poll(0.2)
+    assert slow.snapshot().accepted == accepted
+    assert "new one" in slow.explain()
+
+
+def test_the_message_counts_what_is_outstanding(slow: SafeProducer, plant_fatal: Plant) -> None:
+    """The number of records without a report is in the message and on the exception."""
+    outstanding(slow)
+    plant_fatal(slow)
+    with pytest.raises(FatalError) as caught:
+        slow.produce("t", b"x")
+    assert caught.value.unresolved == RECORDS
+    assert f"{RECORDS} accepted record(s)" in str(caught.value)
+
+
+def test_a_fatal_producer_closes(slow: SafeProducer, plant_fatal: Plant) -> None:
+    """close() after a fatal error serves what is left and ends."""
+    outstanding(slow)
+    plant_fatal(slow)
+    with pytest.raises(FatalError):
+        slow.close(10)
+    assert slow.snapshot().state == "closed"
+    assert slow.snapshot().unresolved == 0

@@ -1,0 +1,124 @@
+"""The account of records: nothing is counted twice, nothing goes missing, whatever the order of events."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from typing import Any
+
+from confluent_kafka.cimpl import KafkaError, Message
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from safeproducer.pipeline.ledger import UNASSIGNED, DeliveryCallback, Ledger
+
+TOPICS = ("a", "b")
+PARTITIONS = (0, 1, 2)
+TIMED_OUT = KafkaError(KafkaError._MSG_TIMED_OUT)
+
+
+class AccountOfRecords(RuleBasedStateMachine):
+    """Accepts, refuses, resolves and interrupts records against a model that keeps every record by itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ledger = Ledger(only_errors=False)
+        self.waiting: list[tuple[str, int, DeliveryCallback]] = []
+        self.called: list[Any] = []
+        self.expected_calls = 0
+        self.delivered: list[tuple[str, int]] = []
+        self.failed: list[tuple[str, int]] = []
+        self.interrupted: list[tuple[str, int]] = []
+
+    def _account(self, topic: str, partition: int) -> Any:
+        account: Any = self.ledger.topics.get(topic) or self.ledger.open(topic)
+        return account if partition == UNASSIGNED else account.explicit(partition)
+
+    @rule(topic=st.sampled_from(TOPICS), partition=st.sampled_from((UNASSIGNED, *PARTITIONS)))
+    def accept(self, topic: str, partition: int) -> None:
+        account = self._account(topic, partition)
+        account.accepted += 1
+        report = account.bind(lambda error, message: self.called.append(message))[1]
+        self.waiting.append((topic, partition, report))
+
+    @rule(topic=st.sampled_from(TOPICS), partition=st.sampled_from((UNASSIGNED, *PARTITIONS)))
+    def refuse(self, topic: str, partition: int) -> None:
+        account = self._account(topic, partition)
+        account.accepted += 1
+        account.accepted -= 1
+
+    @rule(index=st.integers(0, 50), placed=st.sampled_from(PARTITIONS), fails=st.booleans())
+    def resolve(self, index: int, placed: int, fails: bool) -> None:
+        if not self.waiting:
+            return
+        topic, partition, report = self.waiting.pop(index % len(self.waiting))
+        # A record that fails before it was given a partition is reported on none.
+        where = partition if partition != UNASSIGNED else (UNASSIGNED if fails and placed == 0 else placed)
+        report(TIMED_OUT if fails else None, Message(topic, where))
+        (self.failed if fails else self.delivered).append((topic, where))
+        self.expected_calls += 1
+
+    @rule(index=st.integers(0, 50))
+    def interrupt(self, index: int) -> None:
+        """Ctrl-C lands on the first instruction of the report: librdkafka has let go of it, nobody counted it."""
+        if self.waiting:
+            topic, partition, _ = self.waiting.pop(index % len(self.waiting))
+            self.interrupted.append((topic, partition))
+            self.ledger.interrupts += 1
+
+    @invariant()
+    def every_record_is_counted_once(self) -> None:
+        accepted, delivered, failed = self.ledger.totals()
+        unresolved, interrupted = self.ledger.outstanding(queued=len(self.waiting))
+        assert (delivered, failed) == (len(self.delivered), len(self.failed))
+        assert (unresolved, interrupted) == (len(self.waiting), len(self.interrupted))
+        assert accepted == delivered + failed + unresolved + interrupted
+        assert len(self.called) == self.expected_calls
+
+    @invariant()
+    def rows_add_up(self) -> None:
+        rows = self.ledger.partitions()
+        assert len({(row.topic, row.partition) for row in rows}) == len(rows)
+        for row in rows:
+            assert row.accepted == row.delivered + row.failed + row.unresolved
+            assert row.delivered == self.delivered.count((row.topic, row.partition))
+            assert row.failed == self.failed.count((row.topic, row.partition))
+        assert sum(row.accepted for row in rows) == self.ledger.totals()[0]
+
+
+TestAccountOfRecords = AccountOfRecords.TestCase
+TestAccountOfRecords.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+def test_counters_survive_threads_that_switch_at_every_chance() -> None:
+    """Eight threads count on one account while the interpreter switches threads as often as it can."""
+    ledger = Ledger(only_errors=False)
+    account = ledger.open("t")
+    each = 20_000
+
+    def count() -> None:
+        for _ in range(each):
+            row = account.explicit(3)
+            row.accepted += 1
+            account.accepted += 1
+            account.partitions[3].placed += 1
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=count) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert account.explicit(3).accepted == account.accepted == account.partitions[3].placed == 8 * each
+
+
+def test_two_threads_that_open_the_same_topic_share_its_account() -> None:
+    """Opening is idempotent: the first account wins."""
+    ledger = Ledger(only_errors=False)
+    assert ledger.open("t") is ledger.open("t")
+    assert ledger.open("t").explicit(1) is ledger.open("t").explicit(1)

@@ -1,0 +1,292 @@
+"""Nothing is lost silently: fork, garbage collection, interpreter exit, and close() with a deadline."""
+
+from __future__ import annotations
+
+import gc
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+import warnings
+from typing import Any
+
+import pytest
+from confluent_kafka.cimpl import KafkaError
+
+from safeproducer import (
+    CallbackReentryError,
+    ForkedProducerError,
+    Hook,
+    ProducerClosedError,
+    RecordsLost,
+    SafeProducer,
+)
+
+CALLS: list[tuple[str, tuple[Any, ...]]] = [
+    ("produce", ("t", b"x")),
+    ("produce_batch", ("t", [{"value": b"x"}])),
+    ("poll", (0,)),
+    ("flush", (0,)),
+    ("purge", ()),
+    ("list_topics", ()),
+    ("cluster_id", ()),
+    ("set_sasl_credentials", ("u", "p")),
+    ("init_transactions", (0,)),
+    ("begin_transaction", ()),
+    ("commit_transaction", (0,)),
+    ("abort_transaction", (0,)),
+    ("send_offsets_to_transaction", ([], None, 0)),
+]
+
+
+class Losses(Hook):
+    def __init__(self) -> None:
+        self.seen: list[RecordsLost] = []
+
+    def records_lost(self, event: RecordsLost) -> None:
+        self.seen.append(event)
+
+
+def run(script: str, *, timeout: float = 30) -> subprocess.CompletedProcess[str]:
+    """Run a script of its own in a fresh interpreter."""
+    return subprocess.run(
+        [sys.executable, "-W", "always", "-c", textwrap.dedent(script)],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
+def test_every_call_in_a_forked_child_raises_at_once_and_the_parent_goes_on(mock_bootstrap: str) -> None:
+    """The child gets ForkedProducerError from each method within 10 ms and exits; the parent delivers."""
+    delivered: list[object] = []
+    producer = SafeProducer({"bootstrap.servers": mock_bootstrap, "log_level": 0})
+    producer.produce("fork", b"before", on_delivery=lambda error, _: delivered.append(error))
+    child = os.fork()
+    if child == 0:
+        problems = 0
+        for name, args in [*CALLS, ("close", ())]:
+            started = time.monotonic()
+            try:
+                getattr(producer, name)(*args)
+                problems += 1
+            except ForkedProducerError as error:
+                problems += not isinstance(error, RuntimeError) or "fork" not in str(error)
+            problems += time.monotonic() - started > 0.01
+        problems += producer.snapshot().state != "forked" or "fork" not in producer.explain()
+        os._exit(problems)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    producer.produce("fork", b"after", on_delivery=lambda error, _: delivered.append(error))
+    assert producer.flush(10) == 0
+    assert delivered == [None, None]
+    producer.close()
+
+
+def test_a_forked_child_ends_normally_although_it_holds_the_producer() -> None:
+    """A child that leaves through the interpreter's own exit neither hangs nor claims the parent's records as lost."""
+    result = run(
+        """
+        import os, sys
+        from safeproducer import SafeProducer
+        producer = SafeProducer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
+        producer.produce("t", b"x")
+        if os.fork() == 0:
+            del producer
+            sys.exit(7)
+        _, status = os.wait()
+        print("child", os.waitstatus_to_exitcode(status))
+        producer.close(0)
+        """
+    )
+    assert result.stdout == "child 7\n"
+    assert "lost" not in result.stderr
+
+
+def test_a_child_makes_its_own_producer(mock_bootstrap: str) -> None:
+    """After a fork a new producer works in the child while the parent keeps its own (a pre-fork server's pattern)."""
+    result = run(
+        f"""
+        import os
+        from safeproducer import SafeProducer
+        config = {{"bootstrap.servers": "{mock_bootstrap}", "log_level": 0}}
+        parent = SafeProducer(config)
+        if os.fork() == 0:
+            own = SafeProducer(config)
+            own.produce("t", b"child")
+            os._exit(own.flush(10))
+        _, status = os.wait()
+        parent.produce("t", b"parent")
+        print(os.waitstatus_to_exitcode(status), parent.flush(10))
+        parent.close()
+        """
+    )
+    assert result.stdout == "0 0\n", result.stderr
+
+
+@pytest.mark.parametrize("records", [1, 3])
+def test_garbage_collection_with_unresolved_records_is_loud(
+    records: int, unreachable: dict[str, object], caplog: pytest.LogCaptureFixture
+) -> None:
+    """ResourceWarning, log and hook say how many records are gone and which line made the producer."""
+    losses = Losses()
+    producer = SafeProducer(unreachable, hooks=[losses])
+    for _ in range(records):
+        producer.produce("t", b"x")
+    with pytest.warns(ResourceWarning, match=rf"{records} record\(s\).*test_lifetime\.py.*garbage collection"):
+        del producer
+        gc.collect()
+    assert [(event.count, event.reason) for event in losses.seen] == [(records, "garbage collection")]
+    assert "garbage collection" in caplog.text
+
+
+def test_garbage_collection_is_immediate() -> None:
+    """No reference cycle keeps a dropped producer alive until the collector runs, nor keeps its threads."""
+    gc.disable()
+    try:
+        losses = Losses()
+        producer = SafeProducer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0}, hooks=[losses])
+        producer.produce("t", b"x", on_delivery=lambda error, message: None)
+        with pytest.warns(ResourceWarning):
+            del producer
+        assert len(losses.seen) == 1
+    finally:
+        gc.enable()
+
+
+def test_no_warning_when_every_record_has_its_report(mock_bootstrap: str) -> None:
+    """A producer that was flushed goes quietly."""
+    producer = SafeProducer({"bootstrap.servers": mock_bootstrap, "log_level": 0})
+    producer.produce("t", b"x")
+    assert producer.flush(10) == 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        del producer
+        gc.collect()
+
+
+def test_interpreter_exit_with_unresolved_records_is_loud() -> None:
+    """A script that forgets to flush says what it lost on standard error, and ends."""
+    result = run(
+        """
+        from safeproducer import SafeProducer
+        producer = SafeProducer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
+        producer.produce("t", b"x")
+        """
+    )
+    assert result.returncode == 0
+    assert "ResourceWarning" in result.stderr
+    assert "1 record(s) accepted by a SafeProducer made at <string>:3" in result.stderr
+    assert "interpreter exit" in result.stderr
+
+
+def test_a_refused_constructor_leaves_nothing_behind() -> None:
+    """An object whose constructor raised is collected without a second error."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(Exception, match="no such setting"):
+            SafeProducer({"no.such": 1})
+        gc.collect()
+
+
+def test_close_with_a_deadline_reports_what_was_left(unreachable: dict[str, object]) -> None:
+    """Nothing answers: close(0.3) returns in time, fails the records with a purge error, and says how many."""
+    errors: list[KafkaError] = []
+    producer = SafeProducer(unreachable)
+    for _ in range(5):
+        producer.produce("t", b"x", on_delivery=lambda error, _: errors.append(error))
+    started = time.monotonic()
+    report = producer.close(0.3)
+    assert time.monotonic() - started < 3
+    assert not report
+    assert (report.accepted, report.delivered, report.failed, report.left) == (5, 0, 5, 5)
+    assert {error.code() for error in errors} == {KafkaError._PURGE_QUEUE}
+    assert len(errors) == 5
+    assert producer.close() is report
+
+
+def test_close_delivers_what_it_can(mock_bootstrap: str) -> None:
+    """Without a deadline everything is delivered, and the report is true."""
+    producer = SafeProducer({"bootstrap.servers": mock_bootstrap, "log_level": 0})
+    for number in range(100):
+        producer.produce("close", b"%d" % number)
+    report = producer.close()
+    assert report
+    assert (report.accepted, report.delivered, report.failed, report.left) == (100, 100, 0, 0)
+    assert producer.snapshot().state == "closed"
+    assert len(producer) == 0
+    assert bool(producer)
+
+
+@pytest.mark.parametrize(("name", "args"), CALLS)
+def test_every_call_after_close_says_so(name: str, args: tuple[Any, ...]) -> None:
+    """RuntimeError as stock, and ours as well."""
+    producer = SafeProducer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
+    producer.close()
+    with pytest.raises(ProducerClosedError, match="closed") as caught:
+        getattr(producer, name)(*args)
+    assert isinstance(caught.value, RuntimeError)
+
+
+def test_an_exception_from_a_callback_reaches_the_caller_of_close(mock_bootstrap: str) -> None:
+    """The producer is closed all the same, and the other records are accounted for."""
+    producer = SafeProducer({"bootstrap.servers": mock_bootstrap, "log_level": 0})
+
+    def fail(error: object, message: object) -> None:
+        raise ZeroDivisionError
+
+    for _ in range(3):
+        producer.produce("close", b"x", on_delivery=fail)
+    with pytest.raises(ZeroDivisionError):
+        producer.close(10)
+    assert producer.snapshot().state == "closed"
+    assert producer.close().delivered == 3
+
+
+def test_close_inside_a_callback_is_refused(producer: SafeProducer) -> None:
+    """It could never finish there; the error names the method."""
+    refused: list[BaseException] = []
+
+    def close(error: object, message: object) -> None:
+        try:
+            producer.close()
+        except CallbackReentryError as problem:
+            refused.append(problem)
+
+    producer.produce("close", b"x", on_delivery=close)
+    assert producer.flush(10) == 0
+    assert "close()" in str(refused[0])
+
+
+def test_ctrl_c_during_close_leaves_the_producer_open(unreachable: dict[str, object]) -> None:
+    """The person who interrupts decides what comes next; nothing was thrown away."""
+    producer = SafeProducer(unreachable)
+    producer.produce("t", b"x")
+    previous = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            producer.close()
+    finally:
+        signal.signal(signal.SIGALRM, previous)
+    account = producer.snapshot()
+    assert (account.state, account.unresolved) == ("open", 1)
+    assert producer.close(0).left == 1
+
+
+def test_a_context_manager_closes(mock_bootstrap: str) -> None:
+    """Leaving the block delivers what was produced in it."""
+    with SafeProducer({"bootstrap.servers": mock_bootstrap, "log_level": 0}) as producer:
+        producer.produce("context", b"x")
+    assert producer.close().delivered == 1
+
+
+def test_a_producer_cannot_be_pickled(producer: SafeProducer) -> None:
+    """The error says what to send instead."""
+    with pytest.raises(TypeError, match="configuration"):
+        pickle.dumps(producer)

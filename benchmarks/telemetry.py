@@ -1,0 +1,140 @@
+"""What hooks cost: SafeProducer with each of them against SafeProducer without any, keyword form, 10 partitions."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+
+import structlog
+from confluent_kafka.cimpl import Producer
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, Sampler, TraceIdRatioBased
+
+from benchmarks import load as forms
+from benchmarks.brokers import broker
+from benchmarks.interleaved import Block, Spread, cpu_ratio, measure, rate, throughput_ratio
+from benchmarks.load import Load, VoidError, block
+from benchmarks.table import disturbed, ratio, table
+from safeproducer import Hook, SafeProducer
+from safeproducer.kafka.native import KafkaError, Message
+from safeproducer.records import Record
+from safeproducer.telemetry.opentelemetry import OpenTelemetryHook
+from safeproducer.telemetry.structlog import StructlogHook
+
+PARTITIONS = 10
+RECORDS = 4_000
+WARM_UP = 3
+NO_HOOK = "no hook"
+
+
+class RecordHook(Hook):
+    """Asks for every record and does nothing with it."""
+
+    def record_accepted(self, record: Record) -> None:
+        """Nothing."""
+
+    def record_resolved(self, record: Record, error: KafkaError | None, message: Message) -> None:
+        """Nothing."""
+
+
+class ClientHook(Hook):
+    """Asks only for what is not one record's."""
+
+    def client_error(self, *event: object) -> None:
+        """Nothing."""
+
+
+@dataclass(frozen=True)
+class Row:
+    title: str
+    throughput: Spread
+    cpu: Spread
+    microseconds_per_record: Spread
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.telemetry", description=__doc__)
+    parser.add_argument("--mock", action="store_true", help="librdkafka's mock cluster instead of real Kafka")
+    parser.add_argument("--quick", action="store_true", help="9 rounds")
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
+    parser.add_argument("--rounds", type=int, help="rounds to measure (default: 25)")
+    parser.add_argument("--value", type=int, default=100, help="bytes of a value (default: 100)")
+    options = parser.parse_args()
+    rounds = options.rounds or (9 if options.quick else 25)
+    with broker(mock=options.mock) as where:
+        load = Load.make("bench-telemetry", PARTITIONS, options.value, RECORDS)
+        where.create_topic(load.topic, PARTITIONS)
+        with ExitStack() as stack:
+            variants = blocks({"bootstrap.servers": where.bootstrap, "enable.idempotence": True}, load, stack)
+            measured = measure(variants, rounds, WARM_UP, seed=1, label="hooks")
+        kind = where.kind
+    rows = [
+        Row(
+            title,
+            throughput_ratio(measured, title, NO_HOOK),
+            cpu_ratio(measured, title, NO_HOOK),
+            Spread.of([round_[title].cpu / load.records * 1e6 for round_ in measured.timings]),
+        )
+        for title in variants
+    ]
+    if options.json:
+        result = {"broker": kind, "rounds": rounds, "disturbance": measured.disturbance}
+        print(json.dumps({**result, "rows": [asdict(row) for row in rows]}, indent=2))
+        return
+    cells = [
+        (row.title, ratio(row.throughput), ratio(row.cpu), f"{row.microseconds_per_record.median:.1f}") for row in rows
+    ]
+    print(f"Against {kind}, {rounds} rounds, blocks of {RECORDS} records of {options.value} B")
+    print(f"{disturbed(measured.disturbance)}; no hook: {rate(measured, NO_HOOK, RECORDS).median:,.0f} records/s")
+    print(table(("hook / no hook", "throughput", "CPU", "CPU us a record"), cells))
+
+
+def blocks(config: dict[str, object], load: Load, stack: ExitStack) -> dict[str, Block]:
+    """The variants; their producers are closed with `stack`."""
+
+    def with_hooks(hooks: Iterable[Hook]) -> Block:
+        return block(forms.keyword, stack.enter_context(SafeProducer(config, hooks=hooks)), load)
+
+    logger = structlog.wrap_logger(structlog.PrintLogger(sys.stderr))
+    return {
+        "stock producer": block(forms.keyword, stack.enter_context(Producer(config)), load),
+        NO_HOOK: with_hooks([]),
+        "hook without record events": with_hooks([ClientHook()]),
+        "no-op hook with record events": with_hooks([RecordHook()]),
+        "structlog": with_hooks([StructlogHook(logger)]),
+        "OpenTelemetry, no SDK": with_hooks([OpenTelemetryHook()]),
+        "OpenTelemetry, sampler off": traced(with_hooks, ALWAYS_OFF, (0, 0), load.records),
+        "OpenTelemetry, 1 % sampled": traced(
+            with_hooks, TraceIdRatioBased(0.01), (1, load.records // 10), load.records
+        ),
+        "OpenTelemetry, all sampled": traced(with_hooks, ALWAYS_ON, (load.records, load.records), load.records),
+    }
+
+
+def traced(
+    with_hooks: Callable[[Iterable[Hook]], Block], sampler: Sampler, expected: tuple[int, int], records: int
+) -> Block:
+    """A block that is void when the number of exported spans is not within `expected`."""
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider(sampler=sampler, shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    produce = with_hooks([OpenTelemetryHook(tracer_provider=provider)])
+
+    def run() -> None:
+        exporter.clear()
+        produce()
+        spans = len(exporter.get_finished_spans())
+        if not expected[0] <= spans <= expected[1]:
+            raise VoidError(f"{spans} spans for {records} records; expected between {expected[0]} and {expected[1]}")
+
+    return run
+
+
+if __name__ == "__main__":
+    main()

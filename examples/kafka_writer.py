@@ -39,6 +39,9 @@ METRICS = (
 away and came back.
 """
 
+EXPIRY_CHECK = 2.0
+"""Seconds a task waits beyond its deadline: librdkafka looks for expired records once a second, and they say why."""
+
 _ARROW_TYPES = {"string": pa.string(), "long": pa.int64(), "double": pa.float64()}
 _METRICS_IN_ARROW = pa.schema([(name, _ARROW_TYPES[kind]) for name, kind in map(str.split, METRICS.split(", "))])
 
@@ -151,7 +154,7 @@ def _write_all(batches: Iterator[pa.RecordBatch], topic: str, key: tuple[Any, ..
     worker.client_errors = 0
     before = worker.kafka.snapshot()
     size, waits = _produce_all(worker, batches, topic)
-    worker.attempt(worker.kafka.flush, deadline)
+    worker.attempt(worker.kafka.flush, deadline + EXPIRY_CHECK)
     after = worker.kafka.snapshot()
     accepted, delivered = after.accepted - before.accepted, after.delivered - before.delivered
     if worker.errors or after.unresolved or delivered != accepted:

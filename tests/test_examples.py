@@ -1,0 +1,191 @@
+"""The examples run as they stand, on librdkafka's mock cluster, and their exit codes tell the truth."""
+
+from __future__ import annotations
+
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from examples import kafka_writer
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+NOBODY = "127.0.0.1:1"
+NEED_A_CLUSTER = {"spark_job.py", "kafka_writer.py"}
+"""Run on real Spark and real Kafka, in integration/test_spark_kafka.py."""
+
+
+def run(name: str, *args: str) -> subprocess.CompletedProcess[str]:
+    """The example as a person starts it, with every Python warning an error."""
+    command = [sys.executable, "-W", "error", str(EXAMPLES / name), *args]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def standalone() -> list[str]:
+    return sorted(path.name for path in EXAMPLES.glob("*.py") if path.name not in NEED_A_CLUSTER)
+
+
+def test_every_example_is_known() -> None:
+    """The list of examples that run alone is not empty by mistake."""
+    assert {"application.py", "migrate.py", "service_loop.py"} <= set(standalone())
+
+
+@pytest.mark.parametrize("name", standalone())
+def test_example_succeeds_without_a_cluster(name: str) -> None:
+    """Each example starts with a docstring that says how to run it, and by default succeeds on the mock cluster."""
+    assert f"python examples/{name}" in (EXAMPLES / name).read_text().split('"""')[1]
+    done = run(name, *(["--seconds", "1"] if name == "service_loop.py" else []))
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_application_counts_each_order() -> None:
+    """The application says how many orders were delivered and on which partitions."""
+    done = run("application.py", "--orders", "200")
+    assert "200 of 200 orders delivered" in done.stdout
+    assert sum(int(part.split()[0]) for part in done.stdout.split(": ")[1].split(", ")) == 200
+
+
+def test_application_fails_when_nobody_answers() -> None:
+    """With unreachable brokers the application ends within its deadline, exits with 1 and counts what is left."""
+    done = run("application.py", "--bootstrap-servers", NOBODY, "--orders", "5", "--deadline", "0.5")
+    assert done.returncode == 1
+    assert "0 of 5 orders delivered" in done.stdout
+    assert "5 orders had no answer" in done.stderr
+
+
+def test_migration_runs_the_same_code_on_both() -> None:
+    """The same function delivers everything on stock and on SafeProducer."""
+    done = run("migrate.py", "--events", "300")
+    assert "confluent_kafka.Producer: 300 of 300 delivered" in done.stdout
+    assert "safeproducer.SafeProducer: 300 of 300 delivered" in done.stdout
+    assert "it counted 300 accepted, 300 delivered, 0 unresolved" in done.stdout
+
+
+def test_migration_fails_when_nobody_answers() -> None:
+    """With unreachable brokers the migration example exits with 1 and counts what is unresolved."""
+    done = run("migrate.py", "--bootstrap-servers", NOBODY, "--events", "5", "--deadline", "0.5")
+    assert done.returncode == 1
+    assert "0 delivered, 5 unresolved" in done.stdout
+
+
+def test_service_stops_after_its_records() -> None:
+    """The service produces exactly as many records as it was told."""
+    done = run("service_loop.py", "--records", "50", "--rate", "500")
+    assert "50 accepted, 50 delivered, 0 failed" in done.stdout
+
+
+def written(bootstrap: str, topic: str) -> int:
+    """How many records the mock cluster has of the topic."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "count", "log_level": 0})
+    try:
+        partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
+        ends = [consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=10) for number in partitions]
+        return sum(high for _, high in ends)
+    finally:
+        consumer.close()
+
+
+def test_service_drains_on_sigterm(mock_bootstrap: str) -> None:
+    """SIGTERM makes a busy service deliver all that it accepted, say so and exit with 0."""
+    args = ["--bootstrap-servers", mock_bootstrap, "--topic", "sigterm", "--rate", "200"]
+    command = [sys.executable, "-W", "error", str(EXAMPLES / "service_loop.py"), *args]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as service:
+        try:
+            deadline = time.monotonic() + 30
+            while written(mock_bootstrap, "sigterm") < 20:
+                assert time.monotonic() < deadline, "the service writes nothing"
+            service.send_signal(signal.SIGTERM)
+            output, errors = service.communicate(timeout=30)
+        finally:
+            service.kill()
+    assert service.returncode == 0, errors
+    accepted, delivered, failed = (int(part.split()[0]) for part in output.splitlines()[-1].split(", "))
+    assert (delivered, failed) == (accepted, 0)
+    assert written(mock_bootstrap, "sigterm") == accepted
+
+
+def test_service_says_what_is_left() -> None:
+    """A service that cannot deliver drains no longer than its deadline, says what is left and exits with 1."""
+    args = ["--records", "20", "--rate", "1000", "--drain-seconds", "0.5"]
+    done = run("service_loop.py", "--bootstrap-servers", NOBODY, *args)
+    assert done.returncode == 1
+    assert "20 were left after 0.5 s" in done.stderr
+
+
+# --- the Spark job's writer, without Spark -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def write() -> Iterator[Callable[..., dict[str, Any]]]:
+    """Runs a task on a batch of these values and returns its metrics; forgets the producers at the end."""
+
+    def task(
+        values: list[bytes], bootstrap: str, *, deadline: float = 20, password: str | None = None
+    ) -> dict[str, Any]:
+        rows = {"key": pa.array([b"k"] * len(values), pa.binary()), "value": pa.array(values, pa.binary())}
+        config = {"bootstrap.servers": bootstrap, "log_level": 0}
+        secrets = {"sasl.password": password} if password else {}
+        batches = iter([pa.record_batch(rows)])
+        (metrics,) = kafka_writer.write(batches, topic="writer", config=config, secrets=secrets, deadline=deadline)
+        (row,) = metrics.to_pylist()
+        return row
+
+    yield task
+    while kafka_writer._producers:
+        kafka_writer._producers.popitem()[1].kafka.close(0)
+
+
+def test_writer_keeps_its_producer(write: Callable[..., dict[str, Any]], mock_bootstrap: str) -> None:
+    """The first task makes a producer and the next ones use it; each counts its own rows and bytes."""
+    before = written(mock_bootstrap, "writer")
+    rows = [write([b"x" * 10] * count, mock_bootstrap) for count in (3, 5)]
+    assert [(row["producer"], row["rows"], row["bytes"]) for row in rows] == [("new", 3, 33), ("reused", 5, 55)]
+    assert written(mock_bootstrap, "writer") == before + 8
+
+
+def test_writer_makes_no_producer_for_nothing(write: Callable[..., dict[str, Any]]) -> None:
+    """A task without rows takes no producer ID and reports zero rows."""
+    row = write([], NOBODY)
+    assert (row["producer"], row["rows"], row["producer_id"]) == ("none", 0, None)
+    assert kafka_writer._producers == {}
+
+
+def test_writer_fails_the_task_with_counts(write: Callable[..., dict[str, Any]]) -> None:
+    """Rows that are not acknowledged raise an error that can be pickled, counts by code and shows no payload."""
+    with pytest.raises(kafka_writer.KafkaWriteError) as raised:
+        write([b"payload"] * 3, NOBODY, deadline=0.3)
+    copy = pickle.loads(pickle.dumps(raised.value))  # noqa: S301 - our own bytes
+    assert str(copy) == str(raised.value)
+    assert (copy.accepted, copy.delivered) == (3, 0)
+    assert copy.unresolved + sum(copy.errors.values()) == 3
+    assert "payload" not in str(copy)
+
+
+def test_writer_drops_the_producer_of_a_failed_task(write: Callable[..., dict[str, Any]], mock_bootstrap: str) -> None:
+    """After a record that is refused, the next attempt starts with a new producer and nothing of the failed one."""
+    write([b"ok"], mock_bootstrap)
+    with pytest.raises(kafka_writer.KafkaWriteError, match=r"1 x MSG_SIZE_TOO_LARGE"):
+        write([b"ok", b"x" * 2_000_000, b"ok"], mock_bootstrap)
+    assert write([b"ok"], mock_bootstrap)["producer"] == "new"
+
+
+def test_writer_reads_secrets_itself(
+    write: Callable[..., dict[str, Any]], mock_bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A secret comes from the environment or a file of the worker; a missing one is an error that names the place."""
+    monkeypatch.setenv("MARKER", "hunter2")
+    (tmp_path / "password").write_text("hunter3\n")
+    assert kafka_writer.resolve(f"file:{tmp_path / 'password'}") == "hunter3"
+    assert write([b"ok"], mock_bootstrap, password="env:MARKER")["producer"] == "new"
+    assert "hunter2" not in repr(kafka_writer._producers)
+    with pytest.raises(LookupError, match="env:NOTHING"):
+        write([b"ok"], mock_bootstrap, password="env:NOTHING")

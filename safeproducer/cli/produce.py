@@ -122,6 +122,7 @@ def _transfer(
             why_left = producer.explain(args.topic) if tally.left else None
         except KeyboardInterrupt:
             abandoned = True
+        transfer.show(progress, last=True)
     summary = Summary(args.topic, tally, time.monotonic() - started, stop, transfer.problem, why_left)
     if abandoned:
         summary.show(screen)

@@ -39,10 +39,10 @@ class Progress:
         if self._bar is not None:
             self._bar.stop()
 
-    def update(self, done: int, delivered: int, *, title: str | None = None) -> None:
+    def update(self, done: int, delivered: int, *, title: str | None = None, last: bool = False) -> None:
         """Show ``done`` steps and the number of delivered records with their mean rate."""
         now = time.monotonic()
-        if self._bar is None or self._task is None or (now < self._next and title is None):
+        if self._bar is None or self._task is None or (now < self._next and title is None and not last):
             return
         self._next = now + _REDRAW_EVERY
         rate = delivered / max(now - self._started, 1e-9)

@@ -65,8 +65,12 @@ class Screen:
 
     def result(self, renderable: "RenderableType") -> None:
         """Write a table or a text to stdout."""
-        with _reader_may_leave(sys.stdout):
+        # rich itself would end the process if the reader of stdout has left.
+        with self.out.capture() as drawn:
             self.out.print(renderable)
+        with _reader_may_leave(sys.stdout):
+            sys.stdout.write(self.redact(drawn.get()))
+            sys.stdout.flush()
 
     def result_json(self, document: Mapping[str, object]) -> None:
         """Write one JSON document to stdout."""

@@ -39,9 +39,9 @@ class Transfer:
                 f"The input cannot be read any further ({error.strerror}), after line {self._tally.last_line}."
             )
 
-    def show(self, progress: Progress) -> None:
+    def show(self, progress: Progress, *, last: bool = False) -> None:
         """Draw how far the run is."""
-        progress.update(self.bytes_read, self._tally.delivered)
+        progress.update(self.bytes_read, self._tally.delivered, last=last)
 
     def _send(self, number: int, data: bytes | None, size: int) -> bool:
         """Send one line; False if it cannot be and the run is over."""

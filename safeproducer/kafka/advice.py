@@ -60,13 +60,13 @@ _RULES = (
     ),
     _rule(
         _CONNECTION,
-        r"plaintext broker listener|wrong version number|ssl handshake failed: disconnected",
+        r"plaintext broker listener|wrong version number|disconnected.*state SSL_HANDSHAKE",
         "{address} closed the TLS handshake, as a listener without TLS does: use its TLS port in "
         "bootstrap.servers, or set security.protocol to PLAINTEXT or SASL_PLAINTEXT.",
     ),
     _rule(
         _CONNECTION,
-        r"security\.protocol|ssl listener|sasl listener|while requesting apiversion",
+        r"security\.protocol|ssl listener|sasl listener|requesting apiversion|disconnected.*state APIVERSION",
         "{address} hung up before it answered, as a TLS or SASL listener does with a client that does "
         "not speak it: set security.protocol to what that listener expects (SSL, SASL_SSL or SASL_PLAINTEXT).",
     ),

@@ -1,5 +1,6 @@
 """A mock cluster in a process of its own, and the command as a person runs it."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from safeproducer.kafka.native import KafkaException
 from safeproducer.kafka.readback import LogRecord, read_topic
 
 CLUSTER = """
@@ -37,8 +39,13 @@ class MockCluster:
         self.process.send_signal(signal.SIGCONT)
 
     def log(self, topic: str) -> list[LogRecord]:
-        """All records of a topic in partition and offset order."""
-        return sorted(read_topic({"bootstrap.servers": self.bootstrap}, topic, 4), key=lambda r: r[:2])
+        """All records of a topic in partition and offset order; none while it does not exist."""
+        try:
+            return sorted(read_topic({"bootstrap.servers": self.bootstrap}, topic, 4), key=lambda r: r[:2])
+        except KafkaException as error:
+            if error.args[0].name() in {"_UNKNOWN_PARTITION", "_UNKNOWN_TOPIC", "UNKNOWN_TOPIC_OR_PART"}:
+                return []
+            raise
 
 
 @pytest.fixture
@@ -54,7 +61,7 @@ def cluster() -> Iterator[MockCluster]:
 
 
 def start_cluster() -> Iterator[MockCluster]:
-    with subprocess.Popen(  # noqa: S603
+    with subprocess.Popen(
         [sys.executable, "-c", CLUSTER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
     ) as process:
         assert process.stdout is not None
@@ -75,6 +82,7 @@ class Command:
             for name, value in os.environ.items()
             if name not in {"SAFEPRODUCER_CONFIG_FILE", "NO_COLOR", "FORCE_COLOR", "COLUMNS"}
         } | {"HOME": str(scratch), "PYTHONIOENCODING": "utf-8"}
+        self._started: list[subprocess.Popen[bytes]] = []
 
     def line(self, *arguments: str) -> list[str]:
         return [sys.executable, "-W", "error", "-m", "safeproducer", *arguments]
@@ -82,7 +90,7 @@ class Command:
     def run(
         self, *arguments: str, stdin: bytes = b"", timeout: float = 60, **environment: str
     ) -> "subprocess.CompletedProcess[bytes]":
-        return subprocess.run(  # noqa: S603
+        return subprocess.run(
             self.line(*arguments),
             input=stdin,
             capture_output=True,
@@ -93,7 +101,7 @@ class Command:
         )
 
     def start(self, *arguments: str) -> "subprocess.Popen[bytes]":
-        return subprocess.Popen(  # noqa: S603
+        process = subprocess.Popen(
             self.line(*arguments),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -101,12 +109,26 @@ class Command:
             cwd=ROOT,
             env=self.environment,
         )
+        self._started.append(process)
+        return process
+
+    def stop(self) -> None:
+        """Leave no process behind, even of a test that failed."""
+        for process in self._started:
+            process.kill()
+            process.wait(10)
+            for stream in (process.stdin, process.stdout, process.stderr):
+                if stream is not None:
+                    with contextlib.suppress(BrokenPipeError):
+                        stream.close()
 
 
 @pytest.fixture
-def command(tmp_path: Path) -> Command:
+def command(tmp_path: Path) -> Iterator[Command]:
     """The command line program."""
-    return Command(tmp_path)
+    command = Command(tmp_path)
+    yield command
+    command.stop()
 
 
 def wait_until(condition: Callable[[], bool], what: str, timeout: float = 20.0) -> None:

@@ -36,15 +36,35 @@ def test_interrupt_ends_a_waiting_call(
     make: Any, interrupt_soon: Callable[[], None], call: str, arguments: tuple[float, ...]
 ) -> None:
     """poll() and flush() that wait for long raise KeyboardInterrupt within a second of the signal."""
-    producer = make({"bootstrap.servers": NOWHERE})
-    producer.poll(0.1)  # connection refused is an event too, and would end poll()
+    producer = make({"bootstrap.servers": NOWHERE, "message.timeout.ms": 4000})  # which ends a wait that goes on
     producer.produce("t", b"v")
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 3
     interrupt_soon()
     started = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         while time.monotonic() < deadline:
             getattr(producer, call)(*arguments)
+    assert time.monotonic() - started < 1.5
+
+
+@pytest.mark.parametrize("attempt", range(4))
+def test_interrupt_is_not_lost_between_connection_errors(
+    make: Any, interrupt_soon: Callable[[], None], attempt: int
+) -> None:
+    """The interrupt comes out although connection errors keep arriving that nobody asked to hear of."""
+    producer = make(
+        {
+            "bootstrap.servers": ",".join(f"127.0.0.1:{port}" for port in range(1, 8)),
+            "reconnect.backoff.ms": 10,
+            "reconnect.backoff.max.ms": 20,
+            "message.timeout.ms": 4000,
+        }
+    )
+    producer.produce("t", b"v")
+    interrupt_soon()
+    started = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        producer.flush()
     assert time.monotonic() - started < 1.5
 
 

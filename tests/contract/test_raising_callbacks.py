@@ -53,8 +53,7 @@ def test_flush_runs_every_callback_and_raises_the_last_exception(
     called = five(bad)
     with pytest.raises(Odd) as caught:
         producer.flush(10)
-    assert caught.value.args == (max(bad),)
-    assert called == [0, 1, 2, 3, 4]
+    assert (called, caught.value.args) == ([0, 1, 2, 3, 4], (max(bad),))
     assert len(producer) == 0
     assert producer.flush(10) == 0
     assert called == [0, 1, 2, 3, 4]

@@ -1,0 +1,147 @@
+"""poll(), flush(), len() and bool(): what they return, how long they take, what they count."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.contract.support import NOWHERE, Reports, poll_until, wait_until
+
+
+@pytest.mark.parametrize("call", ["poll", "flush"])
+@pytest.mark.parametrize(
+    ("args", "kwargs"),
+    [((None,), {}), (("1",), {}), ((), {"timeout": None}), ((), {"seconds": 1}), ((0, 0), {})],
+    ids=["none", "str", "keyword-none", "unknown-keyword", "two"],
+)
+def test_bad_timeout_raises(
+    producer: Any, call: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    """The timeout is one number; anything else raises TypeError."""
+    with pytest.raises(TypeError):
+        getattr(producer, call)(*args, **kwargs)
+
+
+@pytest.mark.parametrize("call", ["poll", "flush"])
+@pytest.mark.parametrize("timeout", [0, 0.0, False, 0.01, np.float64(0.01)], ids=repr)
+def test_timeout_may_be_any_real_number(producer: Any, call: str, timeout: Any) -> None:
+    """int, float, bool and numpy numbers are timeouts, by position and by name."""
+    assert isinstance(getattr(producer, call)(timeout), int)
+    assert isinstance(getattr(producer, call)(timeout=timeout), int)
+
+
+def test_poll_returns_zero_when_there_was_nothing(producer: Any) -> None:
+    """An idle poll() waits out its timeout and returns 0."""
+    poll_until(producer, lambda: producer.poll(0.05) == 0)
+    started = time.monotonic()
+    assert producer.poll(0.3) == 0
+    assert time.monotonic() - started >= 0.28
+
+
+def test_poll_returns_as_soon_as_it_served_something(producer: Any, topic: str) -> None:
+    """poll() with a long timeout returns at the first report, and says so by a number that is not zero."""
+    reports = Reports()
+    producer.produce(topic, b"v", on_delivery=reports)
+    started = time.monotonic()
+    served = 0
+    while not reports:
+        served = producer.poll(20)
+    assert served > 0
+    assert time.monotonic() - started < 5
+
+
+def test_poll_without_timeout_waits_for_an_event(producer: Any, topic: str) -> None:
+    """poll() without arguments waits until there is something to serve."""
+    reports = Reports()
+    producer.produce(topic, b"v", on_delivery=reports)
+    while not reports:
+        assert producer.poll() > 0
+
+
+def test_flush_returns_zero_when_everything_has_its_report(producer: Any, topic: str) -> None:
+    """flush() without arguments waits for everything, runs the callbacks and returns 0."""
+    reports = Reports()
+    for _ in range(100):
+        producer.produce(topic, b"v", on_delivery=reports)
+    assert producer.flush() == 0
+    assert len(reports) == 100
+
+
+def test_flush_of_an_empty_producer_returns_at_once(producer: Any) -> None:
+    """With nothing to wait for, flush() returns 0 without waiting."""
+    started = time.monotonic()
+    assert producer.flush(20) == 0
+    assert time.monotonic() - started < 1
+
+
+@pytest.mark.parametrize("timeout", [0, 0.1, 0.5])
+def test_flush_that_cannot_finish_returns_what_is_left(make: Any, timeout: float) -> None:
+    """flush() gives up after its timeout and returns the number of records left."""
+    producer = make({"bootstrap.servers": NOWHERE})
+    poll_until(producer, lambda: producer.poll(0.5) == 0)  # connection errors are counted too until served
+    for _ in range(3):
+        producer.produce("t", b"v")
+    started = time.monotonic()
+    assert producer.flush(timeout) >= 3
+    assert timeout - 0.02 <= time.monotonic() - started < timeout + 1
+
+
+def test_flush_sends_before_linger_is_over(make: Any, topic: str) -> None:
+    """flush() does not wait for linger.ms."""
+    producer = make({"linger.ms": 20_000})
+    producer.produce(topic, b"v")
+    started = time.monotonic()
+    assert producer.flush(15) == 0
+    assert time.monotonic() - started < 5
+
+
+def test_len_counts_records_until_their_report_was_served(producer: Any, cluster: Any, topic: str) -> None:
+    """len() counts each accepted record from produce() until poll() served its report."""
+    for number in range(10):
+        producer.produce(topic, b"v", partition=0)
+        assert len(producer) >= number + 1
+    wait_until(lambda: sum(cluster.end_offsets(topic)) == 10)
+    assert len(producer) >= 10, "delivered, but nobody was told"
+    poll_until(producer, lambda: len(producer) == 0)
+
+
+def test_records_without_callback_are_counted_too(producer: Any, cluster: Any, topic: str) -> None:
+    """Without a callback a record still counts until poll() or flush() was called."""
+    producer.produce(topic, b"v")
+    wait_until(lambda: sum(cluster.end_offsets(topic)) == 1)
+    assert len(producer) >= 1
+    assert producer.flush(5) == 0
+    assert len(producer) == 0
+
+
+def test_producer_is_true_when_empty(producer: Any) -> None:
+    """bool() is True although len() is 0: `if producer:` asks whether there is one."""
+    assert len(producer) == 0
+    assert bool(producer) is True
+
+
+def test_unreachable_cluster_keeps_the_records(make: Any) -> None:
+    """Records for a cluster that does not answer stay, counted, without report."""
+    producer = make({"bootstrap.servers": NOWHERE})
+    reports = Reports()
+    for _ in range(3):
+        producer.produce("t", b"v", on_delivery=reports)
+    producer.poll(0.3)
+    assert len(producer) >= 3
+    assert reports == []
+
+
+def test_records_expire_after_message_timeout(make: Any) -> None:
+    """A record not delivered within message.timeout.ms is reported with _MSG_TIMED_OUT."""
+    producer = make({"bootstrap.servers": NOWHERE, "message.timeout.ms": 300})
+    reports = Reports()
+    producer.produce("t", b"v", b"k", on_delivery=reports)
+    assert producer.flush(10) == 0
+    error, message = reports.only
+    assert error is not None
+    assert error.name() == "_MSG_TIMED_OUT"
+    assert message.error() is not None
+    assert (message.value(), message.key()) == (b"v", b"k")

@@ -1,0 +1,88 @@
+"""purge(): its arguments and what becomes of the records."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError
+
+from tests.contract.support import NOWHERE, Reports, poll_until
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs"),
+    [
+        ((), {}),
+        ((True,), {}),
+        ((True, False), {}),
+        ((True, False, False), {}),
+        ((1, 0, 1), {}),
+        ((), {"in_queue": True}),
+        ((), {"in_queue": True, "in_flight": False, "blocking": True}),
+        ((), {"blocking": False}),
+    ],
+    ids=str,
+)
+def test_queued_records_are_reported_purged(
+    make: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    """Records that were never sent are reported with _PURGE_QUEUE by the next poll() or flush(), not by purge()."""
+    producer = make({"bootstrap.servers": NOWHERE})
+    reports = Reports()
+    for number in range(3):
+        producer.produce("t", str(number), b"k", partition=0, on_delivery=reports)
+    assert producer.purge(*args, **kwargs) is None
+    assert reports == []
+    assert len(producer) >= 3
+    poll_until(producer, lambda: len(reports) == 3)
+    assert reports.codes == [KafkaError._PURGE_QUEUE] * 3
+    assert sorted(message.value() for _, message in reports) == [b"0", b"1", b"2"]
+    poll_until(producer, lambda: len(producer) == 0)
+
+
+@pytest.mark.parametrize("kwargs", [{"in_queue": False}, {"in_queue": False, "in_flight": False}], ids=str)
+def test_purge_that_spares_the_queue_leaves_queued_records(make: Any, kwargs: dict[str, Any]) -> None:
+    """in_queue=False leaves what waits in the queue alone."""
+    producer = make({"bootstrap.servers": NOWHERE})
+    reports = Reports()
+    producer.produce("t", b"v", on_delivery=reports)
+    producer.purge(**kwargs)
+    producer.poll(0.2)
+    assert reports == []
+    assert len(producer) >= 1
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs"),
+    [((1, 1, 1, 1), {}), ((), {"queue": True}), ((True,), {"in_queue": True})],
+    ids=["four", "unknown-keyword", "twice"],
+)
+def test_bad_arguments_raise(make: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Too many, unknown and doubled arguments raise TypeError and purge nothing."""
+    producer = make({"bootstrap.servers": NOWHERE})
+    reports = Reports()
+    producer.produce("t", b"v", on_delivery=reports)
+    with pytest.raises(TypeError):
+        producer.purge(*args, **kwargs)
+    producer.poll(0.1)
+    assert reports == []
+
+
+def test_purge_of_an_empty_producer_does_nothing(producer: Any) -> None:
+    """With nothing to purge, purge() returns None."""
+    assert producer.purge() is None
+    assert len(producer) == 0
+
+
+def test_producer_goes_on_after_purge(make: Any, cluster: Any, topic: str) -> None:
+    """A purged producer takes and delivers new records."""
+    producer = make({"linger.ms": 5000})
+    reports = Reports()
+    producer.produce(topic, b"purged", on_delivery=reports)
+    producer.purge()
+    producer.poll(0)
+    producer.produce(topic, b"kept", on_delivery=reports)
+    assert producer.flush(10) == 0
+    assert reports.codes == [KafkaError._PURGE_QUEUE, None]
+    assert cluster.values(topic) == [b"kept"]

@@ -23,11 +23,15 @@ stop_ticker() {
 trap stop_ticker EXIT
 
 # A step without output looks hung, and continuous integration kills silent jobs.
+# It waits by reading from a pipe nobody writes to: a `sleep` would outlive its killed loop and keep stderr open.
 start_ticker() {
     local what=$1 begun=$SECONDS
-    while sleep 30; do
-        say "still at it after $((SECONDS - begun)) s: $what"
-    done 9>&- &
+    {
+        exec {silence}<> <(:)
+        while ! read -r -t 30 -u "$silence"; do
+            say "still at it after $((SECONDS - begun)) s: $what"
+        done
+    } 9>&- &
     ticker=$!
 }
 

@@ -51,7 +51,7 @@ provide_venv() {
     if [ "$base" = 3.11 ]; then
         say "This machine has no Python 3.11 to 3.13 (its python3 is $(python3 -V 2>&1)); trying to download 3.11"
     fi
-    run "Making .venv with Python ${base}" \
+    run "Making .venv with $("$base" -V 2>/dev/null || echo "Python $base")" \
         "no usable Python: install Python 3.11, 3.12 or 3.13 and name it, as in PYTHON=/path/to/python3.11 $0" \
         "$uv" venv --clear --python "$base" "$venv"
 }
@@ -63,21 +63,31 @@ install_locked() {
         "$uv" pip install --python "$venv/bin/python" --no-deps --no-build-isolation -e "$root"
 }
 
-# provide_python demo|dev: leaves .venv with at least the locked packages of that set. It never removes a package,
-# so the small set can be installed first and the large one later; the large one contains the small one.
+# Does .venv hold the set, installed from the locks as they are now? The large set contains the small one.
+is_installed() {
+    local set
+    [ -x "$venv/bin/python" ] || return 1
+    for set in "$1" dev; do
+        [ "$(cat "$venv/.fingerprint-$set" 2>/dev/null)" != "$2" ] || return 0
+    done
+    return 1
+}
+
+# provide_python demo|dev SIZE: leaves .venv with at least the locked packages of that set. It never removes a
+# package, so the small set can come first and the large one later.
 provide_python() {
-    local set=$1 size=$2 wanted lock="$root/requirements/$1.txt"
-    local stamp="$venv/.fingerprint-$set"
+    local set=$1 size=$2 wanted
     wanted=$(fingerprint "$root/pyproject.toml" "$root"/requirements/*.txt)
-    [ ! -x "$venv/bin/python" ] || [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ] || return 0
-    [ "$set" = dev ] || [ ! -x "$venv/bin/python" ] ||
-        [ "$(cat "$venv/.fingerprint-dev" 2>/dev/null)" != "$wanted" ] || return 0
+    ! is_installed "$set" "$wanted" || return 0
     lock_setup
-    provide_uv
-    provide_venv
-    run "Installing the locked Python packages ($size the first time)" \
-        "the locked packages could not be installed: check the network and the messages above." \
-        install_locked "$lock"
-    printf '%s\n' "$wanted" >"$stamp"
+    # Another set-up may have done it while this one waited.
+    if ! is_installed "$set" "$wanted"; then
+        provide_uv
+        provide_venv
+        run "Installing the locked Python packages ($size the first time)" \
+            "the locked packages could not be installed: check the network and the messages above." \
+            install_locked "$root/requirements/$set.txt"
+        printf '%s\n' "$wanted" >"$venv/.fingerprint-$set"
+    fi
     unlock_setup
 }

@@ -7,10 +7,9 @@ import sys
 from pathlib import Path
 from types import FrameType
 
-import safeproducer
 from safeproducer.records import CallSite
 
-_PACKAGE = str(Path(safeproducer.__file__).parent) + os.sep
+_PACKAGE = str(Path(__file__).parents[1]) + os.sep
 _CALLBACKS = str(Path(__file__).parent) + os.sep
 
 

@@ -1,0 +1,71 @@
+"""What a producer tells about itself: snapshot(), explain(), repr()."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+
+import pytest
+
+from safeproducer import PartitionSnapshot, SafeProducer
+
+
+def test_snapshot_counts_by_partition(producer: SafeProducer) -> None:
+    """Records with a partition and records without one end up on the partition that took them."""
+    producer.produce("snap", b"x", partition=2)
+    producer.produce("snap", b"x", partition=2)
+    producer.produce("snap", b"x", key=b"k")
+    before = producer.snapshot()
+    assert (before.accepted, before.unresolved, before.delivered) == (3, 3, 0)
+    assert PartitionSnapshot("snap", 2, 2, 0, 0, 2) in before.partitions
+    assert PartitionSnapshot("snap", -1, 1, 0, 0, 1) in before.partitions
+    assert producer.flush(10) == 0
+    after = producer.snapshot()
+    assert (after.accepted, after.unresolved, after.delivered) == (3, 0, 3)
+    assert sum(row.delivered for row in after.partitions) == 3
+    assert all(row.partition >= 0 and row.unresolved == 0 for row in after.partitions)
+
+
+def test_snapshot_is_a_frozen_value(producer: SafeProducer) -> None:
+    """What was returned does not change when the producer goes on."""
+    taken = producer.snapshot()
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        taken.accepted = 5  # type: ignore[misc]
+    producer.produce("snap", b"x")
+    assert taken.accepted == 0
+    assert producer.flush(10) == 0
+
+
+def test_repr_says_who_where_and_how_much(producer: SafeProducer) -> None:
+    """The designed summary, before and after."""
+    servers = producer.snapshot().bootstrap_servers
+    producer.produce("snap", b"x")
+    assert producer.flush(10) == 0
+    summary = "1 accepted, 1 delivered, 0 failed, 0 unresolved"
+    assert repr(producer) == f"<SafeProducer 'rdkafka' to {servers} open: {summary}>"
+    producer.close()
+    assert repr(producer) == f"<SafeProducer 'rdkafka' to {servers} closed: {summary}>"
+
+
+def test_explain_says_why_records_wait_and_what_to_do(unreachable: dict[str, object]) -> None:
+    """A broker that does not answer is named, with the setting to check."""
+    producer = SafeProducer(unreachable)
+    assert producer.explain() == "Nothing waits: 0 record(s) delivered, 0 failed."
+    producer.produce("snap", b"x")
+    deadline = time.monotonic() + 10
+    while "127.0.0.1:1" not in producer.explain() and time.monotonic() < deadline:
+        producer.poll(0.1)
+    sentence = producer.explain("snap")
+    assert sentence.startswith("1 record(s) wait for snap: the last client error was")
+    assert "bootstrap.servers" in sentence
+    assert producer.explain("other") == "Nothing waits for other: 0 record(s) delivered, 0 failed."
+    producer.close(0)
+    assert "closed" in producer.explain()
+
+
+def test_an_unknown_partition_fails_on_no_partition(producer: SafeProducer) -> None:
+    """A record that never got a partition is counted as failed all the same."""
+    producer.produce("snap", b"x", partition=999)
+    assert producer.flush(20) == 0
+    account = producer.snapshot()
+    assert (account.delivered, account.failed, account.unresolved) == (0, 1, 0)

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 import structlog
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 from opentelemetry import trace
 from opentelemetry.propagate import extract
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
@@ -29,6 +29,7 @@ from safeproducer.telemetry.opentelemetry import OpenTelemetryHook
 from safeproducer.telemetry.structlog import StructlogHook
 
 MOCK = {"bootstrap.servers": "mock", "test.mock.num.brokers": 1, "linger.ms": 0, "log_level": 0}
+TIMES_OUT = {"test_mock_broker_rtt": 5000, "message_timeout_ms": 200, "enable_idempotence": False}
 DEADLINE = 20
 
 MakeProducer = Callable[..., SafeProducer]
@@ -189,14 +190,27 @@ def test_a_purged_record_ends_with_the_purges_error(tracing: Tracing, make_produ
 
 
 def test_a_record_for_a_partition_that_does_not_exist_ends_with_an_error(tracing: Tracing, make_producer: MakeProducer):
-    """Whether produce() or a report says so, an unknown partition is an error of that span and of no other."""
+    """A partition known not to exist is an error of that record's span and of no other."""
     producer = make_producer(tracing.hook)
-    producer.produce("orders", b"v", partition=99)
-    producer.produce("orders", b"v", partition=0)
+    producer.produce("orders", b"v")
+    assert producer.flush(DEADLINE) == 0  # from here on the topic's partitions are known
+    with pytest.raises(KafkaException):
+        producer.produce("orders", b"v", partition=99)
+    delivered, refused = tracing.ended
+    assert delivered.status.status_code is StatusCode.UNSET
+    assert refused.status.status_code is StatusCode.ERROR
+    assert attributes(refused)["error.type"] == "_UNKNOWN_PARTITION"
+    assert attributes(refused)["messaging.destination.partition.id"] == "99"
+
+
+def test_a_record_that_times_out_ends_with_that_error(tracing: Tracing, make_producer: MakeProducer):
+    """A record that the broker does not acknowledge in time ends with _MSG_TIMED_OUT when its report is served."""
+    producer = make_producer(tracing.hook, **TIMES_OUT)
+    producer.produce("orders", b"v")
     assert producer.flush(DEADLINE) == 0
-    failed = [span for span in tracing.ended if span.status.status_code is StatusCode.ERROR]
-    assert len(tracing.ended) == 2
-    assert [attributes(span)["error.type"] for span in failed] == ["_UNKNOWN_PARTITION"]
+    (span,) = tracing.ended
+    assert span.status.status_code is StatusCode.ERROR
+    assert attributes(span)["error.type"] == "_MSG_TIMED_OUT"
 
 
 def test_a_refused_record_ends_when_produce_raises(tracing: Tracing, make_producer: MakeProducer):
@@ -240,8 +254,9 @@ def test_two_hooks_work_side_by_side(tracing: Tracing, make_producer: MakeProduc
     with structlog.testing.capture_logs() as events:
         producer = make_producer(StructlogHook(), tracing.hook)
         producer.produce("orders", b"v")
-        producer.produce("orders", b"v", partition=99)
         assert producer.flush(DEADLINE) == 0
+        with pytest.raises(KafkaException):
+            producer.produce("orders", b"v", partition=99)
     assert len(tracing.ended) == 2
     failures = [event for event in events if event["event"] == "record_failed"]
     assert [(event["topic"], event["error_code"]) for event in failures] == [("orders", "_UNKNOWN_PARTITION")]
@@ -289,24 +304,21 @@ def test_spans_may_be_exported_through_the_producer_they_describe(make_producer:
 
 
 def test_logging_through_the_producer_it_reports_on_ends(make_producer: MakeProducer):
-    """A handler that produces each line to a topic where it fails again makes one line for each failed record."""
+    """A handler whose own records fail as well makes one line for each failed record, and flush() comes to its end."""
     lines: list[dict[str, Any]] = []
 
     def handler(logger: object, level: str, event: dict[str, Any]) -> dict[str, Any]:
         if event["event"] == "record_failed":
             lines.append(event)
             assert len(lines) < 100
-            producer.produce("logs", b"line", partition=99)
+            producer.produce("logs", b"line")
         raise structlog.DropEvent
 
     hook = StructlogHook(structlog.wrap_logger(None, processors=[handler]))
-    producer = make_producer(hook)
+    producer = make_producer(hook, **TIMES_OUT)
     for _ in range(5):
-        producer.produce("orders", b"v", partition=99)
-    deadline = time.monotonic() + DEADLINE
-    while producer.flush(1) and time.monotonic() < deadline:
-        pass
-    assert len(producer) == 0
+        producer.produce("orders", b"v")
+    assert producer.flush(DEADLINE) == 0
     assert [line["topic"] for line in lines] == ["orders"] * 5
     assert hook.suppressed == 5
 
@@ -399,5 +411,5 @@ def test_instrumentation_of_the_package_does_not_count_records_twice():
         assert seen == ["made", "produced"], seen
         """
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)  # noqa: S603
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr

@@ -214,8 +214,21 @@ def test_lost_records_and_fatal_errors_are_logged_even_inside_a_logging_call():
     log.then = lambda: pending.pop()() if pending else None
     log.hook.producer_created(INFO)
     assert log.names == ["producer_created", "fatal_error", "records_lost"]
-    log.then = lambda: log.hook.record_resolved(record(), TIMED_OUT, report())
+    assert log.hook.suppressed == 0
+
+
+def test_a_nested_event_leaves_the_guard_of_the_outer_call_in_place():
+    """After an event that is logged inside a logging call, the outer call is still guarded."""
+    log = Log()
+
+    def handler() -> None:
+        log.then = lambda: None
+        log.hook.records_lost(RecordsLost(INFO, "garbage collection", 7))
+        log.hook.record_resolved(record(), TIMED_OUT, report())
+
+    log.then = handler
     log.hook.producer_created(INFO)
+    assert log.names == ["producer_created", "records_lost"]
     assert log.hook.suppressed == 1
 
 

@@ -1,0 +1,190 @@
+"""The forms of configuration, and what is refused with which exception."""
+
+from __future__ import annotations
+
+import collections
+import logging
+import types
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from tests.contract.support import NOWHERE, error_of
+
+QUIET = {"bootstrap.servers": NOWHERE, "log_level": 0}
+
+
+class Mine(dict[str, Any]):
+    """A dict of the user's own."""
+
+
+FORMS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
+    "dict": ((QUIET,), {}),
+    "empty-dict": (({},), {}),
+    "keywords": ((), QUIET),
+    "dict-and-keywords": (({"bootstrap.servers": "x"},), QUIET),
+    "dict-and-logger": ((QUIET,), {"logger": logging.getLogger("contract")}),
+    "dict-subclass": ((Mine(QUIET),), {}),
+    "ordered-dict": ((collections.OrderedDict(QUIET),), {}),
+    "logger-inside": (({**QUIET, "logger": logging.getLogger("contract")},), {}),
+    "logger-none": ((QUIET,), {"logger": None}),
+    "int": (({**QUIET, "linger.ms": 5},), {}),
+    "float": (({**QUIET, "linger.ms": 0.5},), {}),
+    "str": (({**QUIET, "linger.ms": "5"},), {}),
+    "bool": (({**QUIET, "enable.idempotence": True},), {}),
+    "bool-false": (({**QUIET, "enable.idempotence": False},), {}),
+    "bool-text": (({**QUIET, "enable.idempotence": "TRUE"},), {}),
+    "none": (({**QUIET, "client.id": None},), {}),
+    "topic-settings": (({**QUIET, "default.topic.config": {"acks": 1, "partitioner": "murmur2"}},), {}),
+    "topic-settings-empty": (({**QUIET, "default.topic.config": {}},), {}),
+    "aliases": (
+        (
+            {
+                "metadata.broker.list": NOWHERE,
+                "log_level": 0,
+                "delivery.timeout.ms": 1000,
+                "compression.codec": "none",
+                "request.required.acks": -1,
+                "max.in.flight": 5,
+            },
+        ),
+        {},
+    ),
+    "only-errors": (({**QUIET, "delivery.report.only.error": True},), {}),
+    "consumer-setting": (({**QUIET, "auto.offset.reset": "earliest", "group.id": "g"},), {}),
+    "dotted-topic-settings": (({**QUIET, "request.timeout.ms": 1000, "compression.level": 1},), {}),
+}
+
+
+@pytest.mark.parametrize(("args", "kwargs"), FORMS.values(), ids=FORMS.keys())
+def test_accepted_form(producer_class: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Each form of configuration makes a producer that answers."""
+    producer = producer_class(*args, **kwargs)
+    producer.poll(0)
+    producer.close()
+
+
+INVALID = KafkaError._INVALID_ARG
+
+REFUSED: dict[str, tuple[tuple[Any, ...], dict[str, Any], type[Exception]]] = {
+    "two": (({}, {}), {}, TypeError),
+    "none": ((None,), {}, TypeError),
+    "list": (([],), {}, TypeError),
+    "pairs": (([("linger.ms", 5)],), {}, TypeError),
+    "str": (("x",), {}, TypeError),
+    "mapping-proxy": ((types.MappingProxyType({}),), {}, TypeError),
+    "chain-map": ((collections.ChainMap({}),), {}, TypeError),
+    "conf-keyword": ((), {"conf": {}}, KafkaException),
+    "unknown": (({"no.such.setting": 1},), {}, KafkaException),
+    "serializer-of-another-class": (({"key.serializer": str},), {}, KafkaException),
+    "int-name": (({5: 1},), {}, KafkaException),
+    "none-name": (({None: 1},), {}, KafkaException),
+    "empty-name": (({"": 1},), {}, KafkaException),
+    "unknown-value": (({"acks": "many"},), {}, KafkaException),
+    "unknown-partitioner": (({"partitioner": "best"},), {}, KafkaException),
+    "unknown-codec": (({"compression.type": "best"},), {}, KafkaException),
+    "callable-partitioner": (({"partitioner": print},), {}, KafkaException),
+    "c-callback": (({"dr_cb": print},), {}, KafkaException),
+    "out-of-range": (({"linger.ms": -1},), {}, KafkaException),
+    "zero-kbytes": (({"queue.buffering.max.kbytes": 0},), {}, KafkaException),
+    "not-a-number": (({"linger.ms": "soon"},), {}, KafkaException),
+    "none-for-a-number": (({"linger.ms": None},), {}, KafkaException),
+    "topic-setting-unknown": (({"default.topic.config": {"no.such": 1}},), {}, KafkaException),
+    "topic-settings-none": (({"default.topic.config": None},), {}, AttributeError),
+    "idempotence-and-acks": (({"enable.idempotence": True, "acks": 1},), {}, KafkaException),
+    "idempotence-and-in-flight": (({"enable.idempotence": True, "max.in.flight": 6},), {}, KafkaException),
+    "idempotence-and-retries": (({"enable.idempotence": True, "retries": 0},), {}, KafkaException),
+    "transactions-without-idempotence": (
+        ({"transactional.id": "t", "enable.idempotence": False},),
+        {},
+        KafkaException,
+    ),
+    "message-timeout-over-transaction-timeout": (
+        ({"transactional.id": "t", "message.timeout.ms": 9000, "transaction.timeout.ms": 5000},),
+        {},
+        KafkaException,
+    ),
+    "missing-ca-file": (
+        ({"security.protocol": "ssl", "ssl.ca.location": "/no/such/file"},),
+        {},
+        KafkaException,
+    ),
+    "missing-plugin": (({"plugin.library.paths": "no-such-plugin"},), {}, KafkaException),
+    "on_delivery-int": (({"on_delivery": 5},), {}, KafkaException),
+    "on_delivery-none": (({"on_delivery": None},), {}, KafkaException),
+    "error_cb-int": (({"error_cb": 5},), {}, TypeError),
+    "error_cb-none": (({"error_cb": None},), {}, TypeError),
+    "stats_cb-int": (({"stats_cb": 5},), {}, TypeError),
+    "throttle_cb-int": (({"throttle_cb": 5},), {}, ValueError),
+    "throttle_cb-none": (({"throttle_cb": None},), {}, ValueError),
+    "oauth_cb-int": (({"oauth_cb": 5},), {}, TypeError),
+    "only-errors-text": (({"delivery.report.only.error": "yes"},), {}, TypeError),
+    "only-errors-int": (({"delivery.report.only.error": 2},), {}, TypeError),
+}
+
+
+@pytest.mark.parametrize(("args", "kwargs", "raised"), REFUSED.values(), ids=REFUSED.keys())
+def test_refused_configuration(
+    producer_class: type, args: tuple[Any, ...], kwargs: dict[str, Any], raised: type[Exception]
+) -> None:
+    """A refused configuration raises stock's exception at construction, with code _INVALID_ARG where it has one."""
+    if len(args) == 1 and isinstance(args[0], dict):
+        args = ({**args[0], "log_level": 0},)
+    with pytest.raises(raised) as caught:
+        producer_class(*args, **kwargs)
+    assert str(caught.value)
+    if raised is KafkaException:
+        assert error_of(caught.value).code() == INVALID
+
+
+def test_no_configuration_at_all_is_refused(producer_class: type) -> None:
+    """A call without any argument raises TypeError."""
+    with pytest.raises(TypeError):
+        producer_class()
+
+
+def test_value_that_is_not_text_of_any_encoding_is_refused(producer_class: type) -> None:
+    """A lone surrogate in a value is refused; stock breaks a rule of Python on the way and raises SystemError."""
+    with pytest.raises((SystemError, ValueError, KafkaException)):
+        producer_class({"bootstrap.servers": "\ud800", "log_level": 0})
+
+
+def test_configuration_is_not_changed(producer_class: type) -> None:
+    """The caller's dict, and the dict in it, are left as they are."""
+    config = {**QUIET, "default.topic.config": {"acks": 1}, "on_delivery": print, "debug": "msg", "log_level": 0}
+    before = {**config, "default.topic.config": {"acks": 1}}
+    producer_class(config, logger=logging.getLogger("contract")).close()
+    assert config == before
+
+
+def test_keyword_wins_over_dict(producer_class: type, cluster: Any, topic: str) -> None:
+    """A setting given both ways has the keyword's value."""
+    producer = producer_class(
+        {"bootstrap.servers": NOWHERE, "log_level": 0}, **{"bootstrap.servers": cluster.bootstrap}
+    )
+    producer.produce(topic, b"v")
+    assert producer.flush(10) == 0
+    producer.close()
+
+
+def test_topic_settings_take_effect(make: Any, cluster: Any, topic: str) -> None:
+    """A setting under default.topic.config holds as if it stood beside the others."""
+    producer = make({"bootstrap.servers": NOWHERE, "default.topic.config": {"message.timeout.ms": 200}})
+    errors: list[Any] = []
+    producer.produce("t", b"v", on_delivery=lambda error, _message: errors.append(error.name()))
+    assert producer.flush(10) == 0
+    assert errors == ["_MSG_TIMED_OUT"]
+
+
+@pytest.mark.parametrize("acks", [0, 1, "all", -1, "1"])
+def test_acks_setting(make: Any, cluster: Any, topic: str, acks: Any) -> None:
+    """Whatever acks says, a record is reported once and is in the log; with acks=0 without an offset."""
+    producer = make({"acks": acks})
+    reports: list[Any] = []
+    producer.produce(topic, b"v", on_delivery=lambda error, message: reports.append((error, message)))
+    assert producer.flush(10) == 0
+    [(error, message)] = reports
+    assert error is None
+    assert message.offset() == (None if acks == 0 else 0)
+    assert cluster.values(topic) == [b"v"]

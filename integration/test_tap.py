@@ -6,7 +6,6 @@ import contextlib
 import importlib
 import itertools
 import socket
-import statistics
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -17,7 +16,8 @@ from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]
 
 from integration.kafka.cluster import KafkaCluster
-from integration.tap import ConfigEntry, PartitionKey, Route, Tap
+from integration.tap import BatchSeen, ConfigEntry, PartitionKey, Route, Tap
+from integration.tap.gauges import Window
 from safeproducer.testing import wire
 
 with warnings.catch_warnings():
@@ -259,6 +259,32 @@ def test_small_idempotent_batches_make_a_span_of_five(tap: Tap, warm: tuple[Clie
     assert (stream.max_batches, stream.max_span) == (5, 5)
 
 
+def test_span_reaches_back_to_the_oldest_unresolved_batch() -> None:
+    """With the first of five unresolved and the others done the span is five, not one; a raised epoch starts anew."""
+
+    def batch(sequence: int, epoch: int = 0, attempt: int = 1) -> BatchSeen:
+        return BatchSeen(0.0, 1, 1, "me", 7, epoch, sequence, 1, "t", 0, sequence, 10, 69, 0, attempt, False)
+
+    window = Window()
+    assert window.span == 0
+    for sequence in range(5):
+        window.sent(batch(sequence))
+    for sequence in range(1, 5):
+        window.resolved(batch(sequence))
+    assert (window.span, window.max_span) == (5, 5)
+    window.sent(batch(0, attempt=2))
+    assert window.span == 5
+    window.sent(batch(5))
+    assert (window.span, window.max_span) == (6, 6)
+    window.resolved(batch(0, attempt=2))
+    assert window.span == 1
+    window.sent(batch(0, epoch=1))
+    window.resolved(batch(5))
+    assert window.span == 1
+    window.resolved(batch(0, epoch=1))
+    assert (window.span, window.max_span) == (0, 6)
+
+
 def test_now_in_flight(tap: Tap, warm: tuple[Client, str]) -> None:
     """While an answer is on its way the batch counts as in flight, on its connection and its stream."""
     client, name = warm
@@ -311,11 +337,12 @@ def test_delay_is_accurate(tap: Tap, kafka_tapped: KafkaCluster, seconds: float)
                 times.append(time.perf_counter() - before)
         return times
 
-    base = statistics.median(round_trips(20))
+    base = min(round_trips(20))
     tap.delay(seconds)
     times = round_trips(10)
     assert min(times) >= 2 * seconds
-    assert statistics.median(times) - base - 2 * seconds < 0.01
+    # The best of ten: what a loaded machine adds to the others is not the tap's.
+    assert min(times) - base - 2 * seconds < 0.006
 
 
 def test_delay_is_latency_not_a_brake(tap: Tap, warm: tuple[Client, str]) -> None:
@@ -328,20 +355,24 @@ def test_delay_is_latency_not_a_brake(tap: Tap, warm: tuple[Client, str]) -> Non
     client.deliver(name)
     tap.delay(0.1)
     took = client.deliver(name, 100)
-    assert 0.2 <= took < 1.0
+    assert 0.2 <= took < 5.0  # one after the other they would take 20 s
     assert client.offsets == sorted(client.offsets)
 
 
 def test_bandwidth_is_a_brake(tap: Tap, warm: tuple[Client, str]) -> None:
-    """A limited line needs bytes divided by rate."""
+    """A limited line needs bytes divided by rate; without a limit it is as fast as before."""
     client, name = warm
+
+    def seconds_for_100_kb() -> float:
+        before = time.monotonic()
+        client.producer.produce(name, b"x" * 100_000, partition=0)
+        assert client.producer.flush(30) == 0
+        return time.monotonic() - before
+
     tap.bandwidth(200_000)
-    before = time.monotonic()
-    client.producer.produce(name, b"x" * 100_000, partition=0)
-    assert client.producer.flush(30) == 0
-    assert 0.5 <= time.monotonic() - before < 1.5
+    assert 0.5 <= seconds_for_100_kb() < 5
     tap.bandwidth(None)
-    assert client.deliver(name) < 0.4
+    assert min(seconds_for_100_kb() for _ in range(5)) < 0.4
 
 
 def test_dropped_answer_makes_the_same_batch_again(
@@ -534,8 +565,9 @@ def test_heal_ends_all_faults(tap: Tap, warm: tuple[Client, str]) -> None:
     tap.pause()
     tap.refuse()
     tap.heal()
-    assert client.deliver(name) < 0.5
+    assert client.deliver(name) < 1.9
     assert tap.drops_left == 0
+    assert tap.answers[-1].throttle_time_ms == 0
 
 
 @pytest.mark.parametrize(

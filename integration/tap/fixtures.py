@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
-from integration.kafka.cluster import KafkaCluster
 from integration.tap.tap import Tap
+
+if TYPE_CHECKING:
+    # This file is loaded for every test run, also for those that need no cluster.
+    from integration.kafka.cluster import KafkaCluster
 
 
 @pytest.fixture

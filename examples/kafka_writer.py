@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from confluent_kafka import KafkaError, KafkaException, Message
 
-from safeproducer import SafeProducer
+from safeproducer import SafeProducer, SafeProducerError
 
 METRICS = (
     "host string, os_pid long, producer string, producer_id long, producer_epoch long, rows long, bytes long, "
@@ -68,14 +68,18 @@ class WorkerProducer:
         self.identity: tuple[int | None, int | None] = (None, None)
         self.errors: Counter[str] = Counter()
         self.client_errors = 0
-        # Resolved in the call, so that no local variable holds a secret: Spark can be told to print locals.
-        self.kafka = SafeProducer(
-            {**config, **{setting: resolve(place) for setting, place in secrets.items()}},
-            on_delivery=self._on_failure,
-            error_cb=self._on_client_error,
-            stats_cb=self._on_statistics,
-            **{"delivery.report.only.error": True, "statistics.interval.ms": 500},
-        )
+        # Newer versions of Spark can be told to print the locals of a failed task. So no local here holds a secret, and
+        # of a refused configuration only the message goes on, not the frames that know it.
+        try:
+            self.kafka = SafeProducer(
+                {**config, **{setting: resolve(place) for setting, place in secrets.items()}},
+                on_delivery=self._on_failure,
+                error_cb=self._on_client_error,
+                stats_cb=self._on_statistics,
+                **{"delivery.report.only.error": True, "statistics.interval.ms": 500},
+            )
+        except SafeProducerError as error:
+            raise RuntimeError(f"cannot make a producer: {error}") from None
 
     def _on_failure(self, error: KafkaError, message: Message) -> None:
         self.errors[error.name()] += 1
@@ -126,16 +130,17 @@ def write(
 
     The batches have binary columns `key` and `value`. `secrets` maps a setting to the place of its value, see
     resolve(); a changed secret counts from the next worker process on. `deadline` is how many seconds a record may
-    take, and how long the wait at the end may take.
+    take from produce() on.
     """
     started = time.monotonic()
     row = {"host": socket.gethostname(), "os_pid": os.getpid(), "producer": "none", "rows": 0, "bytes": 0}
     filled = _filled(batches)
     if filled is not None:
-        key = (os.getpid(), topic, deadline, *sorted(config.items()), *sorted(secrets.items()))
+        config = {"delivery.timeout.ms": int(deadline * 1000), **config}
+        key = (os.getpid(), *sorted(config.items()), *sorted(secrets.items()))
         row["producer"] = "reused" if key in _producers else "new"
         if key not in _producers:
-            _producers[key] = WorkerProducer({"delivery.timeout.ms": int(deadline * 1000), **config}, secrets)
+            _producers[key] = WorkerProducer(config, secrets)
         row.update(_write_all(filled, topic, key, deadline))
     row["seconds"] = time.monotonic() - started
     yield pa.RecordBatch.from_pylist([row], schema=_METRICS_IN_ARROW)
@@ -157,7 +162,7 @@ def _write_all(batches: Iterator[pa.RecordBatch], topic: str, key: tuple[Any, ..
     worker.attempt(worker.kafka.flush, deadline + EXPIRY_CHECK)
     after = worker.kafka.snapshot()
     accepted, delivered = after.accepted - before.accepted, after.delivered - before.delivered
-    if worker.errors or after.unresolved or delivered != accepted:
+    if worker.errors or after.unresolved or after.interrupted:
         failure = KafkaWriteError(topic, accepted, delivered, after.unresolved, dict(worker.errors))
         # The retry starts with a new producer: nothing of this attempt may be sent in the middle of it.
         _producers.pop(key).kafka.close(0)
@@ -174,7 +179,7 @@ def _write_all(batches: Iterator[pa.RecordBatch], topic: str, key: tuple[Any, ..
 
 
 def _produce_all(worker: WorkerProducer, batches: Iterator[pa.RecordBatch], topic: str) -> tuple[int, int]:
-    """Produce until the end or the first error; returns bytes and waits. Raises nothing: its locals are payloads."""
+    """Produce until the end or the first error; returns bytes and waits. Its locals are payloads: it raises nothing."""
     size = waits = 0
     produce, poll, errors = worker.kafka.produce, worker.kafka.poll, worker.errors
     for batch in batches:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -129,10 +130,10 @@ def write() -> Iterator[Callable[..., dict[str, Any]]]:
     """Runs a task on a batch of these values and returns its metrics; forgets the producers at the end."""
 
     def task(
-        values: list[bytes], bootstrap: str, *, deadline: float = 20, password: str | None = None
+        values: list[bytes], bootstrap: str, *, deadline: float = 20, password: str | None = None, **settings: object
     ) -> dict[str, Any]:
         rows = {"key": pa.array([b"k"] * len(values), pa.binary()), "value": pa.array(values, pa.binary())}
-        config = {"bootstrap.servers": bootstrap, "log_level": 0}
+        config = {"bootstrap.servers": bootstrap, "log_level": 0, **settings}
         secrets = {"sasl.password": password} if password else {}
         batches = iter([pa.record_batch(rows)])
         (metrics,) = kafka_writer.write(batches, topic="writer", config=config, secrets=secrets, deadline=deadline)
@@ -189,3 +190,29 @@ def test_writer_reads_secrets_itself(
     assert "hunter2" not in repr(kafka_writer._producers)
     with pytest.raises(LookupError, match="env:NOTHING"):
         write([b"ok"], mock_bootstrap, password="env:NOTHING")
+
+
+def frames_of_writer(error: BaseException) -> str:
+    """The traceback with the locals of each frame below the test's own, as newer versions of Spark print it."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+        trace = trace.tb_next
+    assert trace is not None
+    shown = traceback.TracebackException(type(error), error, trace, capture_locals=True)
+    return "".join(shown.format())
+
+
+def test_writer_shows_no_secret_and_no_payload_in_locals(
+    write: Callable[..., dict[str, Any]], mock_bootstrap: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither a failed task nor a refused configuration holds a secret or a payload in a frame it raises through."""
+    monkeypatch.setenv("MARKER", "hunter2")
+    with pytest.raises(kafka_writer.KafkaWriteError) as failed:
+        write([b"a row" * 300_000], mock_bootstrap, password="env:MARKER")
+    with pytest.raises(RuntimeError, match="cannot make a producer: setting 'acks'") as refused:
+        write([b"a row"], mock_bootstrap, password="env:MARKER", acks="seven")
+    for text in (frames_of_writer(failed.value), frames_of_writer(refused.value)):
+        assert "env:MARKER" in text
+        assert "hunter2" not in text
+        assert "a row" not in text
+        assert b"a row".hex() not in text.lower()  # as pyarrow shows a batch

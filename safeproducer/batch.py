@@ -6,32 +6,30 @@ The native call drops headers and per-message partitions silently and refuses ti
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from safeproducer.kafka.native import KafkaError, KafkaException
 from safeproducer.pipeline.frames import raised_by_native_call
-
-if TYPE_CHECKING:
-    from safeproducer.producer import SafeProducer
+from safeproducer.pipeline.lane import Lane
+from safeproducer.pipeline.ledger import Ledger
 
 BEYOND_NATIVE = frozenset({"headers", "timestamp", "partition", "callback", "on_delivery"})
 
 
 def produce_batch(
-    producer: SafeProducer,
+    lane: Lane,
+    ledger: Ledger,
     produce: Callable[..., None],
     topic: str,
     messages: list[dict[str, Any]],
     partition: int,
     callback: Callable[..., Any] | None,
 ) -> int:
-    if callback is None:
-        callback = producer._on_delivery
-    plain = producer._observed is None and producer._state == "open" and _is_plain(messages)
+    plain = lane.observed is None and lane.state == "open" and _is_plain(messages)
     if plain or not isinstance(messages, list) or not messages:
-        return _native(producer, topic, messages, partition, callback)
+        return _native(lane, ledger, topic, messages, partition, callback)
     checked = [_checked(index, message, partition) for index, message in enumerate(messages)]
-    return sum(_one(producer, produce, topic, message, arguments, callback) for message, arguments in checked)
+    return sum(_one(lane, produce, topic, message, arguments, callback) for message, arguments in checked)
 
 
 def _is_plain(messages: Any) -> bool:
@@ -42,11 +40,11 @@ def _is_plain(messages: Any) -> bool:
 
 
 def _native(
-    producer: SafeProducer, topic: str, messages: Any, partition: int, callback: Callable[..., Any] | None
+    lane: Lane, ledger: Ledger, topic: str, messages: Any, partition: int, callback: Callable[..., Any] | None
 ) -> int:
-    account: Any = producer._topics.get(topic) if isinstance(topic, str) else None
+    account: Any = ledger.topics.get(topic) if isinstance(topic, str) else None
     if account is None:
-        account = producer._ledger.open(topic)
+        account = ledger.open(topic)
     if partition != -1:
         account = account.explicit(partition)
     bound = account.bound
@@ -55,14 +53,17 @@ def _native(
     offered = len(messages) if isinstance(messages, list) else 0
     account.accepted += offered
     try:
-        good: int = producer._native.produce_batch(topic, messages, partition, bound[1])
+        good: int = lane.native.produce_batch(topic, messages, partition, bound[1])
     except Exception as error:
         if raised_by_native_call(error):
             account.accepted -= offered
-            producer._refuse(error)
+            lane.refuse(error)
         raise
     if good != offered:
         account.accepted -= offered - good
+        refusal = messages[-1].get("_error")
+        if isinstance(refusal, KafkaError) and refusal.code() == KafkaError._FATAL:
+            lane.refuse(KafkaException(refusal))
     return good
 
 
@@ -109,7 +110,7 @@ def _check_headers(index: int, headers: Any) -> None:
 
 
 def _one(
-    producer: SafeProducer,
+    lane: Lane,
     produce: Callable[..., None],
     topic: str,
     message: dict[str, Any],
@@ -124,7 +125,7 @@ def _one(
         message["_error"] = KafkaError(KafkaError._QUEUE_FULL, "Message failed: Local: Queue full")
         return 0
     except KafkaException as error:
-        if producer._events.fatal is not None:
+        if lane.events.fatal is not None:
             raise
         message["_error"] = error.args[0]
         return 0

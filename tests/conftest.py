@@ -45,7 +45,7 @@ def plant_fatal() -> Callable[[SafeProducer], None]:
     out_of_order_sequence_number = 45
 
     def plant(producer: SafeProducer) -> None:
-        after_object_header = id(producer._native) + 16
+        after_object_header = id(producer._lane.native) + 16
         handle = ctypes.c_void_p.from_address(after_object_header).value
         assert library.rd_kafka_test_fatal_error(handle, out_of_order_sequence_number, b"planted") == 0
 

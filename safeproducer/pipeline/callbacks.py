@@ -20,11 +20,11 @@ class CallbackErrors:
     def note(self, error: BaseException) -> None:
         self._raised.append((error, error.__traceback__))
 
-    def claim(self, error: BaseException) -> bool:
+    def claim(self, error: object) -> bool:
         """Whether `error` came out of a callback; if so it gets its traceback back."""
         for noted, traceback in tuple(self._raised):
             if noted is error:
                 self._raised.clear()
-                error.__traceback__ = traceback
+                noted.__traceback__ = traceback
                 return True
         return False

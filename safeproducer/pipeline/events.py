@@ -61,7 +61,10 @@ class ClientEvents:
                 raise
 
     def on_fatal(self, error: KafkaError) -> None:
-        if self.fatal is None:
+        """Note a fatal error. produce() only learns that there was one; poll() brings the error itself."""
+        first = self.fatal is None
+        if self.fatal is None or not self.fatal.fatal():
             self.fatal = error
+        if first:
             logger.critical("%s: fatal error %s: %s", self._info.client_id, error.name(), error.str())
             self._hooks.call("fatal_error", self._info, error)

@@ -5,12 +5,10 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from types import FrameType
 
 from safeproducer.records import CallSite
 
 _PACKAGE = str(Path(__file__).parents[1]) + os.sep
-_CALLBACKS = str(Path(__file__).parent) + os.sep
 
 
 def caller() -> CallSite:
@@ -24,19 +22,7 @@ def caller() -> CallSite:
 
 def raised_by_native_call(error: BaseException) -> bool:
     """Whether `error` left a native call made by this library, rather than a signal handler that ran after it."""
-    frames = _frames(error)
-    return not frames or frames[-1].f_code.co_filename.startswith(_PACKAGE)
-
-
-def raised_in_callback(error: BaseException) -> bool:
-    """Whether `error` came out of a callback: those run through a function of this folder, signal handlers do not."""
-    return any(frame.f_code.co_filename.startswith(_CALLBACKS) for frame in _frames(error))
-
-
-def _frames(error: BaseException) -> list[FrameType]:
-    frames = []
     traceback = error.__traceback__
-    while traceback is not None:
-        frames.append(traceback.tb_frame)
+    while traceback is not None and traceback.tb_next is not None:
         traceback = traceback.tb_next
-    return frames
+    return traceback is None or traceback.tb_frame.f_code.co_filename.startswith(_PACKAGE)

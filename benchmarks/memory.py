@@ -44,7 +44,7 @@ class Row:
 
 def main() -> None:
     options = arguments()
-    records, runs = (50_000, 3) if options.quick else (200_000, 5)
+    records, runs = (50_000, 3) if options.quick else (200_000, 3)
     rows = [
         compare(size, callbacks, options.records or records, options.runs or runs)
         for size in VALUE_SIZES
@@ -80,11 +80,11 @@ def main() -> None:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.memory", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="50 000 records, 3 runs of each side")
+    parser.add_argument("--quick", action="store_true", help="50 000 records instead of 200 000")
     parser.add_argument("--check", action="store_true", help="exit with 1 when a bar is missed")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
-    parser.add_argument("--records", type=int, help="records to buffer (default: 200 000)")
-    parser.add_argument("--runs", type=int, help="processes of each side (default: 5)")
+    parser.add_argument("--records", type=int, help="records to buffer")
+    parser.add_argument("--runs", type=int, help="processes of each side (default: 3)")
     return parser.parse_args()
 
 

@@ -1,10 +1,13 @@
 """Opens a producer and makes sure, within seconds, that it can reach its topic."""
 
 import logging
+import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from safeproducer import SafeProducer
+from safeproducer.cli.certificate import why_refused
 from safeproducer.cli.config_file import Setting
 from safeproducer.cli.failure import Failure
 from safeproducer.cli.screen import Screen
@@ -19,8 +22,17 @@ _NOT_KNOWN_YET = frozenset({"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "LEADER_N
 _CERTAIN = frozenset({"_AUTHENTICATION", "_SSL"})
 # From the most telling to the least: a person needs the cause, not its consequences.
 _TELLING = ("_AUTHENTICATION", "_SSL", "_RESOLVE", "_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT")
+_CONSEQUENCES = frozenset({"_ALL_BROKERS_DOWN", "_TIMED_OUT"})
+_HANG_UP = re.compile(r"FAIL \[[^\]]*\] \[[^\]]*\]: (.*Disconnected.*)", re.DOTALL)
 _SLICE = 0.25
 _REPEAT_AFTER = 30.0
+
+
+class Cause(NamedTuple):
+    """Why no connection came about: the name of the error's code, and librdkafka's words."""
+
+    code: str
+    reason: str
 
 
 class BrokerErrors:
@@ -33,6 +45,7 @@ class BrokerErrors:
         self._screen = screen
         self._newest: dict[str, KafkaError] = {}
         self._told: dict[str, float] = {}
+        self._hang_up: str | None = None
         self.fatal: KafkaError | None = None
         self.talkative = False
 
@@ -43,17 +56,25 @@ class BrokerErrors:
         elif self.talkative and error.name() != "_ALL_BROKERS_DOWN":
             self._tell(advice(error.name(), error.str()))
 
-    def certain(self) -> KafkaError | None:
-        """Return an error that no waiting will cure."""
-        if self.fatal is not None:
-            return self.fatal
-        return next((error for name, error in self._newest.items() if name in _CERTAIN), None)
+    def log(self, message: str) -> None:
+        """Take a line of librdkafka's log: a hang-up during the first exchange is reported nowhere else."""
+        found = _HANG_UP.match(message)
+        if found:
+            self._hang_up = found[1]
 
-    def cause(self) -> KafkaError | None:
+    def certain(self) -> Cause | None:
+        """Return an error that no waiting will cure."""
+        cause = self.cause()
+        return cause if self.fatal is not None or (cause is not None and cause.code in _CERTAIN) else None
+
+    def cause(self) -> Cause | None:
         """Return the error that tells a person most, or None if there was none."""
         if self.fatal is not None:
-            return self.fatal
-        return next((self._newest[name] for name in _TELLING if name in self._newest), None)
+            return Cause(self.fatal.name(), self.fatal.str())
+        told = next((self._newest[name] for name in _TELLING if name in self._newest), None)
+        if self._hang_up is not None and (told is None or told.name() in _CONSEQUENCES):
+            return Cause("_TRANSPORT", self._hang_up)
+        return None if told is None else Cause(told.name(), told.str())
 
     def _tell(self, sentence: str) -> None:
         """Warn once in a while, not at each of the many attempts to connect."""
@@ -67,7 +88,7 @@ def open_producer(settings: Mapping[str, Setting], errors: BrokerErrors) -> Safe
     """Create the producer; a setting that it refuses is a Failure with the way out."""
     config = {**settings, "error_cb": errors}
     try:
-        return SafeProducer(config, logger=_silent_logger())
+        return SafeProducer(config, logger=_logger(errors))
     except KafkaException as error:
         # An error made by this library carries its own advice; one of librdkafka's has only a reason.
         own = getattr(error, "message", None)
@@ -83,6 +104,7 @@ def await_topic(
     producer: SafeProducer,
     topic: str | None,
     *,
+    settings: Mapping[str, Setting],
     errors: BrokerErrors,
     timeout: float,
     stop: StopRequest,
@@ -100,7 +122,7 @@ def await_topic(
         if topic is not None and refusal is not None and waited >= min(timeout, _TOPIC_APPEARS_WITHIN):
             raise _topic_failure(topic, refusal)
         if waited >= timeout:
-            raise _connection_failure(errors.cause(), timeout)
+            raise _connection_failure(errors.cause(), timeout, settings)
         patience = max(0.01, min(_SLICE, timeout - waited))
         try:
             metadata = producer.list_topics(timeout=patience, **({} if topic is None else {"topic": topic}))
@@ -108,9 +130,9 @@ def await_topic(
             # The two generic ones say only that no answer came; why, the error callback tells.
             if error.args[0].name() not in {"_TRANSPORT", "_TIMED_OUT"}:
                 errors(error.args[0])
-            producer.poll(0)
+            serve(producer.poll, errors, 0)
             if (certain := errors.certain()) is not None:
-                raise _connection_failure(certain, timeout) from error
+                raise _connection_failure(certain, timeout, settings) from error
             continue
         if topic is None:
             return 0
@@ -120,25 +142,41 @@ def await_topic(
             return len(described.partitions)
         if refusal is not None and refusal.name() not in _NOT_KNOWN_YET:
             raise _topic_failure(topic, refusal)
-        producer.poll(0.1)
+        serve(producer.poll, errors, 0.1)
     return 0
+
+
+def serve(call: Callable[[float], int], errors: BrokerErrors, timeout: float) -> None:
+    """Call ``poll`` or ``flush`` for reports; a fatal error, which they raise, is noted like any other error."""
+    try:
+        call(timeout)
+    except KafkaException as error:
+        errors(error.args[0])
 
 
 def _topic_failure(topic: str, error: KafkaError) -> Failure:
     return Failure(f"Topic {topic}: {advice(error.name(), error.str())}", code=error.name())
 
 
-def _connection_failure(error: KafkaError | None, timeout: float) -> Failure:
-    if error is None:
-        sentence = advice("_TIMED_OUT", f"no answer within {timeout:g} s")
-        return Failure(sentence, code="_TIMED_OUT")
-    return Failure(advice(error.name(), error.str()), code=error.name())
+def _connection_failure(cause: Cause | None, timeout: float, settings: Mapping[str, Setting]) -> Failure:
+    code, reason = cause or Cause("_TIMED_OUT", f"no answer within {timeout:g} s")
+    if "certificate verify failed" in reason and (fault := why_refused(reason, settings)) is not None:
+        reason = f"{reason}: {fault}"
+    return Failure(advice(code, reason), code=code)
 
 
-def _silent_logger() -> logging.Logger:
-    """librdkafka would write each failed connection attempt to stderr; the same arrives through ``error_cb``."""
-    logger = logging.getLogger("safeproducer.cli.client")
-    logger.propagate = False
-    if not logger.handlers:
-        logger.addHandler(logging.NullHandler())
+class _LogReader(logging.Handler):
+    """Keeps librdkafka's log off stderr, where it would repeat each failed attempt, and shows it to BrokerErrors."""
+
+    def __init__(self, errors: BrokerErrors) -> None:
+        super().__init__()
+        self._errors = errors
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._errors.log(record.getMessage())
+
+
+def _logger(errors: BrokerErrors) -> logging.Logger:
+    logger = logging.Logger("safeproducer.cli.client")
+    logger.addHandler(_LogReader(errors))
     return logger

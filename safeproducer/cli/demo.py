@@ -1,11 +1,13 @@
 """``safeproducer demo``: sends real text, reads everything back and compares."""
 
 import argparse
+import contextlib
 import secrets
 import time
 from contextlib import ExitStack
 from typing import NamedTuple
 
+from safeproducer import SafeProducer
 from safeproducer.cli.comparison import compare
 from safeproducer.cli.config_file import Setting
 from safeproducer.cli.connection import BrokerErrors, await_topic, open_producer
@@ -106,11 +108,11 @@ def run(args: argparse.Namespace, screen: Screen) -> int:
         settings.setdefault("client.id", "safeproducer-demo")
         errors = BrokerErrors(screen)
         producer = open_producer(settings, errors)
-        stack.callback(producer.close, 0)
-        await_topic(producer, None, errors=errors, timeout=args.connect_timeout, stop=stop)
+        stack.callback(_close, producer)
+        await_topic(producer, None, settings=settings, errors=errors, timeout=args.connect_timeout, stop=stop)
         if not embedded and not stop:
             _create_topic(args, settings, place.topic, stack)
-        await_topic(producer, place.topic, errors=errors, timeout=args.connect_timeout, stop=stop)
+        await_topic(producer, place.topic, settings=settings, errors=errors, timeout=args.connect_timeout, stop=stop)
         errors.talkative = True
         experiment = Experiment(producer, errors, stop, place.topic)
         with Progress(screen, "sending", records) as progress:
@@ -125,6 +127,12 @@ def run(args: argparse.Namespace, screen: Screen) -> int:
             verdict = _verdict(args, settings, place, experiment, stop)
         verdict.show(screen)
         return verdict.exit_code
+
+
+def _close(producer: SafeProducer) -> None:
+    # A fatal error was told when it came.
+    with contextlib.suppress(KafkaException):
+        producer.close(0)
 
 
 def _check(args: argparse.Namespace, embedded: bool) -> None:

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from safeproducer import SafeProducer
-from safeproducer.cli.connection import BrokerErrors
+from safeproducer.cli.connection import BrokerErrors, serve
 from safeproducer.cli.stop import StopRequest
 from safeproducer.cli.tally import Tally
 from safeproducer.kafka.advice import advice
@@ -16,6 +16,8 @@ Report = Callable[[int, str | None, int | None], None]
 
 _POLL_EVERY = 256
 _SLICE = 0.1
+# After a fatal error librdkafka sends nothing any more: only reports that are under way can still come.
+_FATAL_PATIENCE = 2.0
 
 
 class Feed:
@@ -55,7 +57,7 @@ class Feed:
                 self._producer.produce(topic, value, key, on_delivery=partial(self._report, line), **options)
                 break
             except BufferError:
-                self._producer.poll(_SLICE)
+                serve(self._producer.poll, self._errors, _SLICE)
                 self._tick()
                 if self.ended():
                     tally.withdraw(line)
@@ -78,7 +80,7 @@ class Feed:
     def serve(self) -> None:
         """Take the delivery reports that are there."""
         self._until_poll = _POLL_EVERY
-        self._producer.poll(0)
+        serve(self._producer.poll, self._errors, 0)
         self._tick()
 
     def ended(self) -> bool:
@@ -89,19 +91,22 @@ class Feed:
         """Wait for the reports that are missing.
 
         At the end of the input, gives up when no report came for ``timeout`` seconds: a slow link may take its
-        time. After a signal, gives up ``timeout`` seconds after that in any case: somebody is waiting.
+        time. After a signal, gives up ``timeout`` seconds after that in any case: somebody is waiting. After a fatal
+        error, waits a moment only.
         """
-        last_settled = self._tally.settled
         deadline = time.monotonic() + timeout
-        stopping = bool(self._stop)
+        settled, stopping, fatal = self._tally.settled, bool(self._stop), False
         while self._tally.left and (remaining := deadline - time.monotonic()) > 0:
-            self._producer.flush(min(_SLICE, remaining))
+            serve(self._producer.flush, self._errors, min(_SLICE, remaining))
             self._tick()
-            if self._stop and not stopping:
+            if self._errors.fatal is not None and not fatal:
+                fatal = True
+                deadline = time.monotonic() + min(timeout, _FATAL_PATIENCE)
+            elif self._stop and not stopping:
                 stopping = True
                 deadline = time.monotonic() + timeout
-            elif not stopping and self._tally.settled != last_settled:
-                last_settled = self._tally.settled
+            elif self._tally.settled != settled and not (stopping or fatal):
+                settled = self._tally.settled
                 deadline = time.monotonic() + timeout
 
     def _report(self, line: int, error: KafkaError | None, message: Message) -> None:

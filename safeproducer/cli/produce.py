@@ -1,6 +1,7 @@
 """``safeproducer produce``: lines of a file or of stdin become records."""
 
 import argparse
+import contextlib
 import os
 import time
 
@@ -18,6 +19,8 @@ from safeproducer.cli.stop import StopRequest
 from safeproducer.cli.summary import Summary
 from safeproducer.cli.tally import Tally
 from safeproducer.cli.transfer import Transfer
+from safeproducer.kafka.advice import advice
+from safeproducer.kafka.native import KafkaException
 
 _EPILOG = """\
 Each line is one record, as bytes. Only the newline ends a line and it is not part of the record; a carriage
@@ -86,7 +89,9 @@ def run(args: argparse.Namespace, screen: Screen) -> int:
         errors = BrokerErrors(screen)
         producer = open_producer(settings, errors)
         try:
-            partitions = await_topic(producer, args.topic, errors=errors, timeout=args.connect_timeout, stop=stop)
+            partitions = await_topic(
+                producer, args.topic, settings=settings, errors=errors, timeout=args.connect_timeout, stop=stop
+            )
             _check_partition(args, partitions, stop)
             errors.talkative = True
             if os.isatty(descriptor):
@@ -94,7 +99,8 @@ def run(args: argparse.Namespace, screen: Screen) -> int:
             summary = _transfer(args, screen, descriptor, producer, form, settings, errors, stop)
         finally:
             # Quick when all is delivered; what is left has had its time.
-            producer.close(0)
+            with contextlib.suppress(KafkaException):
+                producer.close(0)
         summary.show(screen)
         return summary.exit_code
 
@@ -123,7 +129,10 @@ def _transfer(
         except KeyboardInterrupt:
             abandoned = True
         transfer.show(progress, last=True)
-    summary = Summary(args.topic, tally, time.monotonic() - started, stop, transfer.problem, why_left)
+    problem = transfer.problem
+    if errors.fatal is not None:
+        problem = advice(errors.fatal.name(), errors.fatal.str())
+    summary = Summary(args.topic, tally, time.monotonic() - started, stop, problem, why_left)
     if abandoned:
         summary.show(screen)
         # The second Ctrl-C means now; closing would wait for librdkafka's threads.

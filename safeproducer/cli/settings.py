@@ -11,6 +11,7 @@ from safeproducer.cli.secrets import is_secret
 
 CONFIG_FILE_VARIABLE = "SAFEPRODUCER_CONFIG_FILE"
 
+_FILES = frozenset({"ssl.ca.location", "ssl.certificate.location", "ssl.key.location", "ssl.keystore.location"})
 _PORT = re.compile(r":\d+$")
 
 
@@ -67,6 +68,7 @@ def read_settings(args: argparse.Namespace, screen: Screen) -> dict[str, Setting
     if args.bootstrap_servers is not None:
         settings["bootstrap.servers"] = args.bootstrap_servers
     _check_servers(settings)
+    _check_files(settings)
     return settings
 
 
@@ -89,3 +91,20 @@ def _check_servers(settings: dict[str, Setting]) -> None:
             raise Failure(
                 f"bootstrap.servers = {servers!r} names no broker: give host:port, or several with commas in between."
             )
+
+
+def _check_files(settings: dict[str, Setting]) -> None:
+    """librdkafka says only that OpenSSL failed; which file is missing is what a person needs."""
+    for name in _FILES.intersection(settings):
+        path = str(settings[name])
+        try:
+            with open(path, "rb"):
+                pass
+        except IsADirectoryError:
+            continue
+        except OSError as error:
+            if (name, path) != ("ssl.ca.location", "probe"):
+                raise Failure(
+                    f"{name} = {path}: the file cannot be read ({error.strerror}); correct the path or its rights.",
+                    code="configuration",
+                ) from None

@@ -66,13 +66,14 @@ _RULES = (
     ),
     _rule(
         _CONNECTION,
-        r"security\.protocol|ssl listener|sasl listener|requesting apiversion|disconnected.*state APIVERSION",
+        r"security\.protocol|ssl listener|sasl listener|requesting apiversion|"
+        r"disconnected.*in state APIVERSION|closed by peer.*after \d{1,3}ms in state UP",
         "{address} hung up before it answered, as a TLS or SASL listener does with a client that does "
         "not speak it: set security.protocol to what that listener expects (SSL, SASL_SSL or SASL_PLAINTEXT).",
     ),
     _rule(
         _CONNECTION,
-        r"hostname mismatch|ip address mismatch|certificate is not valid for|doesn't match",
+        r"host ?name mismatch|ip address mismatch|certificate is not valid for|doesn't match",
         "The certificate of {address} was issued for another host name: use the name in the certificate in "
         "bootstrap.servers, or have a certificate issued with this name in it.",
     ),
@@ -84,9 +85,16 @@ _RULES = (
     ),
     _rule(
         _CONNECTION,
-        r"certificate verify failed|certificate could not be verified|unable to get.*issuer|self.signed",
+        r"unable to get.*issuer|self.signed|unable to verify the first",
         "The certificate of {address} is not signed by an authority that this client trusts: set "
         "ssl.ca.location to the PEM file of the authority that issued it.",
+    ),
+    # librdkafka gives this one text for all three faults.
+    _rule(
+        _CONNECTION,
+        r"certificate verify failed|certificate could not be verified",
+        "The certificate of {address} was refused: set ssl.ca.location to the PEM file of the authority that issued "
+        "it; if that is right, the certificate is out of date or was issued for another host name.",
     ),
     _rule(
         _CONNECTION,

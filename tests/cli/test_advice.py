@@ -37,7 +37,23 @@ CODES = sorted({KafkaError(getattr(KafkaError, name)).name() for name in dir(Kaf
             "ssl://127.0.0.1:9/bootstrap: SSL handshake failed: error:0A000086:SSL routines::certificate verify "
             "failed: broker certificate could not be verified, verify that ssl.ca.location is correctly configured "
             "(after 4ms in state SSL_HANDSHAKE)",
+            ["127.0.0.1:9 was refused", "ssl.ca.location", "out of date", "another host name"],
+        ),
+        (
+            "_SSL",
+            "ssl://x.example:9/1: certificate verify failed: unable to get local issuer certificate",
             ["not signed by an authority", "ssl.ca.location"],
+        ),
+        (
+            "_TRANSPORT",
+            "ssl://127.0.0.1:9/bootstrap: Disconnected: SSL connection closed by peer (after 2ms in state UP)",
+            ["hung up", "security.protocol"],
+        ),
+        (
+            "_TRANSPORT",
+            "127.0.0.1:9/bootstrap: Disconnected: connection closed by peer: receive 0 after POLLIN (after 2ms in "
+            "state APIVERSION_QUERY)",
+            ["hung up", "security.protocol"],
         ),
         (
             "_SSL",

@@ -99,6 +99,15 @@ def test_a_small_buffer_slows_reading_and_loses_nothing(cluster: Any, command: A
     assert sorted(record.value for record in cluster.log("pressure")) == sorted(lines)
 
 
+def test_a_long_linger_does_not_delay_the_end(cluster: Any, command: Any) -> None:
+    """At the end of the input nothing waits for linger.ms any more."""
+    started = time.monotonic()
+    done = command.run(*produce(cluster, "linger", "--json", "--config", "linger.ms=60000"), stdin=b"a\nb\n")
+    assert done.returncode == 0, done.stderr
+    assert summary(done)["delivered"] == 2
+    assert time.monotonic() - started < 20
+
+
 def test_no_input_is_no_error(cluster: Any, command: Any) -> None:
     """Empty and closed standard input both mean zero records."""
     assert summary(command.run(*produce(cluster, "empty", "--json")))["sent"] == 0

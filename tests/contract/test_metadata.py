@@ -83,6 +83,14 @@ def test_cluster_id_of_an_unreachable_cluster_raises(make: Any) -> None:
 
 def test_credentials_can_be_set_at_any_time(make: Any) -> None:
     """set_sasl_credentials() takes two texts, by position and by name, and returns None."""
-    producer = make({"bootstrap.servers": NOWHERE, "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"})
+    producer = make(
+        {
+            "bootstrap.servers": NOWHERE,
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": "user",
+            "sasl.password": "first",
+        }
+    )
     assert producer.set_sasl_credentials("user", "password") is None
     assert producer.set_sasl_credentials(username="user", password="other") is None

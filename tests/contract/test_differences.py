@@ -1,0 +1,437 @@
+"""Where SafeProducer differs from confluent_kafka.Producer on purpose: what stock does, and what SafeProducer does.
+
+Each test asserts both halves, so a stock release that changes its half is noticed too.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import signal
+import uuid
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, cimpl
+
+from tests.contract.fixtures import safe_producer
+from tests.contract.support import NOWHERE, Reports, error_of, poll_until, run_script, wait_until
+
+
+@pytest.fixture
+def default(producer_class: type, cluster: Any) -> Any:
+    """Make a producer with nothing but an address: the defaults are what is tested."""
+    made: list[Any] = []
+
+    def build(config: dict[str, Any] | None = None) -> Any:
+        made.append(producer_class({"bootstrap.servers": cluster.bootstrap, "log_level": 0, **(config or {})}))
+        return made[-1]
+
+    yield build
+    for producer in made:
+        producer.close()
+
+
+@pytest.mark.parametrize(
+    ("settings", "safe"),
+    [
+        ({}, True),
+        ({"acks": "all"}, True),
+        ({"acks": 1}, False),
+        ({"acks": 0}, False),
+        ({"retries": 0}, False),
+        ({"max.in.flight": 6}, False),
+        ({"max.in.flight.requests.per.connection": 5}, True),
+        ({"enable.idempotence": False}, False),
+        ({"enable.idempotence": "false"}, False),
+    ],
+    ids=str,
+)
+def test_idempotence_is_on_by_default(default: Any, is_stock: bool, settings: dict[str, Any], safe: bool) -> None:
+    """Stock: off unless asked for. SafeProducer: on, unless a setting says otherwise or rules it out."""
+    texts: list[str] = []
+    producer = default({"stats_cb": texts.append, "statistics.interval.ms": 20, **settings})
+    poll_until(producer, lambda: texts)
+    assert ("eos" in json.loads(texts[-1])) is (safe and not is_stock)
+
+
+@pytest.mark.parametrize("call", ["poll(0)", "flush(1)"])
+@pytest.mark.parametrize("served_by", ["poll", "flush"])
+def test_poll_inside_a_callback(
+    producer_class: type, mock_cluster: Any, is_stock: bool, call: str, served_by: str
+) -> None:
+    """Stock aborts the process when reports are left. SafeProducer serves nothing there, warns once and goes on."""
+    serve = "p.flush(10)" if served_by == "flush" else "\nwhile len(p): p.poll(0.1)"
+    done = run_script(
+        producer_class,
+        mock_cluster.bootstrap,
+        "warnings.simplefilter('always')\n"
+        "p = Producer({'bootstrap.servers': bootstrap, 'log_level': 0, 'linger.ms': 100})\n"
+        "served = []\n"
+        "for number in range(3):\n"
+        f"    p.produce('inside', b'v', partition=0, on_delivery=lambda *_: served.append(p.{call}))\n"
+        f"{serve}\n"
+        "print(served, len(p))\n"
+        "p.close()\n",
+    )
+    if is_stock:
+        assert done.returncode == -signal.SIGABRT
+        return
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == ("[0, 0, 0] 0" if call == "poll(0)" else "[3, 2, 1] 0")
+    assert done.stderr.count("RuntimeWarning") == 1
+
+
+def test_close_inside_a_callback(producer_class: type, mock_cluster: Any, is_stock: bool) -> None:
+    """Stock waits for ever. SafeProducer raises at once, a RuntimeError, and the records are reported."""
+    if is_stock:
+        script = (
+            "p = Producer({'bootstrap.servers': bootstrap, 'log_level': 0})\n"
+            "threading.Timer(2, os._exit, (42,)).start()\n"
+            "p.produce('inside', b'v', on_delivery=lambda *_: p.close())\n"
+            "p.flush(10)\n"
+            "os._exit(0)\n"
+        )
+        assert run_script(producer_class, mock_cluster.bootstrap, script).returncode == 42
+        return
+    producer = producer_class({"bootstrap.servers": mock_cluster.bootstrap, "log_level": 0})
+    producer.produce("inside", b"v", on_delivery=lambda *_: producer.close())
+    with pytest.raises(RuntimeError):
+        producer.flush(10)
+    assert producer.close()
+
+
+def test_batch_honours_every_field_of_its_messages(
+    make: Any, cluster: Any, topic: str, is_stock: bool
+) -> None:
+    """Stock drops headers and partition of a message in silence. SafeProducer sends them."""
+    producer = make()
+    messages = [
+        {"value": b"%d" % number, "partition": number % 4, "headers": [("n", b"%d" % number)]} for number in range(40)
+    ]
+    assert producer.produce_batch(topic, messages) == 40
+    assert producer.flush(10) == 0
+    found = cluster.read(topic)
+    wrong = [message for message in found if int(message.value()) % 4 != message.partition()]
+    if is_stock:
+        assert all(message.headers() is None for message in found)
+        assert wrong
+    else:
+        assert all(message.headers() == [("n", message.value())] for message in found)
+        assert wrong == []
+
+
+def test_batch_takes_timestamps(make: Any, cluster: Any, topic: str, is_stock: bool) -> None:
+    """Stock raises NotImplementedError for a message with a timestamp. SafeProducer writes it."""
+    producer = make()
+    messages = [{"value": b"v", "timestamp": 1_600_000_000_000}]
+    if is_stock:
+        with pytest.raises(NotImplementedError):
+            producer.produce_batch(topic, messages)
+        return
+    assert producer.produce_batch(topic, messages) == 1
+    assert producer.flush(10) == 0
+    assert [message.timestamp()[1] for message in cluster.read(topic)] == [1_600_000_000_000]
+
+
+def test_batch_message_may_say_on_delivery(producer: Any, topic: str, is_stock: bool) -> None:
+    """Stock knows "callback" only in a message. SafeProducer takes "on_delivery" as well."""
+    own, common = Reports(), Reports()
+    producer.produce_batch(topic, [{"value": b"v", "on_delivery": own}], on_delivery=common)
+    assert producer.flush(10) == 0
+    assert (len(own), len(common)) == ((0, 1) if is_stock else (1, 0))
+
+
+@pytest.mark.parametrize(
+    ("bad", "raised"),
+    [
+        ({"value": "\ud800"}, UnicodeEncodeError),
+        ({"key": "\ud800", "value": b"v"}, UnicodeEncodeError),
+        ({"value": b"v", "partition": 2**64}, OverflowError),
+    ],
+    ids=["value", "key", "partition"],
+)
+def test_batch_that_raises_accepts_nothing(
+    make: Any, cluster: Any, topic: str, is_stock: bool, bad: dict[str, Any], raised: type[Exception]
+) -> None:
+    """Stock raises for such a message and sends the list all the same. SafeProducer raises and sends nothing."""
+    producer = make()
+    with pytest.raises(raised):
+        producer.produce_batch(topic, [{"value": b"good"}, bad])
+    assert producer.flush(10) == 0
+    assert len(cluster.read(topic)) == (2 if is_stock else 0)
+
+
+def test_batch_partition_out_of_range_is_refused(make: Any, topic: str, is_stock: bool) -> None:
+    """Stock ignores a message's partition, 2**31 as well. SafeProducer refuses what is no partition number."""
+    producer = make()
+    messages = [{"value": b"v", "partition": 2**31}]
+    if is_stock:
+        assert producer.produce_batch(topic, messages) == 1
+        return
+    with pytest.raises(OverflowError):
+        producer.produce_batch(topic, messages)
+    assert len(producer) == 0
+
+
+def test_close_takes_a_deadline_and_reports(make: Any, is_stock: bool) -> None:
+    """Stock's close() returns True after waiting for as long as it takes. SafeProducer's has a deadline and a report."""
+    producer = make({"bootstrap.servers": NOWHERE, "message.timeout.ms": 1500})
+    reports = Reports()
+    for _ in range(3):
+        producer.produce("t", b"v", on_delivery=reports)
+    if is_stock:
+        assert producer.close(timeout=0.1) is True  # the argument is accepted and means nothing
+        assert [error.name() for error, _ in reports] == ["_MSG_TIMED_OUT"] * 3
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        report = producer.close(timeout=0.1)
+    assert not report
+    assert report.left == 3
+    assert report.seconds < 1.4
+    assert [error.name() for error, _ in reports] == ["_PURGE_QUEUE"] * 3
+
+
+def test_close_runs_every_callback(make: Any, cluster: Any, topic: str, is_stock: bool) -> None:
+    """Stock's close() drops the reports behind a raising callback. SafeProducer's runs them, then raises."""
+    producer = make()
+    called: list[int] = []
+
+    def callback(number: int) -> Callable[..., None]:
+        def report(_error: Any, _message: Any) -> None:
+            called.append(number)
+            if number == 1:
+                raise LookupError
+
+        return report
+
+    for number in range(5):
+        producer.produce(topic, b"v", partition=0, on_delivery=callback(number))
+    wait_until(lambda: sum(cluster.end_offsets(topic)) == 5)
+    with pytest.raises(LookupError):
+        producer.close()
+    assert called == ([0, 1] if is_stock else [0, 1, 2, 3, 4])
+
+
+def test_close_after_an_unfinished_init_transactions(producer_class: type, is_stock: bool) -> None:
+    """Stock raises SystemError out of close(). SafeProducer closes."""
+    producer: Any = producer_class({"bootstrap.servers": NOWHERE, "transactional.id": "t", "log_level": 0})
+    with pytest.raises(KafkaException):
+        producer.init_transactions(0.2)
+    if is_stock:
+        with pytest.raises(SystemError):
+            producer.close()
+    else:
+        assert producer.close(5)
+
+
+def test_garbage_collection_with_records_warns(producer_class: type, is_stock: bool) -> None:
+    """Stock forgets accepted records in silence. SafeProducer gives a ResourceWarning that counts them."""
+
+    def forget() -> None:
+        producer: Any = producer_class({"bootstrap.servers": NOWHERE, "log_level": 0})
+        producer.produce("t", b"v")
+        producer.produce("t", b"v")
+        del producer
+        gc.collect()
+
+    if is_stock:
+        forget()
+        return
+    with pytest.warns(ResourceWarning, match="2"):
+        forget()
+
+
+def test_use_after_fork(producer_class: type, mock_cluster: Any, is_stock: bool) -> None:
+    """Stock accepts records in a forked child and never delivers them. SafeProducer raises there; the parent goes on."""
+    done = run_script(
+        producer_class,
+        mock_cluster.bootstrap,
+        "p = Producer({'bootstrap.servers': bootstrap, 'log_level': 0})\n"
+        "p.produce('forked', b'parent')\n"
+        "child = os.fork()\n"
+        "if not child:\n"
+        "    try:\n"
+        "        p.produce('forked', b'child')\n"
+        "        os._exit(10 + p.flush(1))\n"
+        "    except RuntimeError as error:\n"
+        "        os._exit(1 if type(error).__name__ == 'ForkedProducerError' else 2)\n"
+        "    os._exit(3)\n"
+        "code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])\n"
+        "print(code, p.flush(10), bool(p.close()))\n",
+    )
+    assert done.returncode == 0, done.stderr
+    code, left, closed = done.stdout.split()
+    assert (left, closed) == ("0", "True")
+    assert (int(code) > 10) if is_stock else (int(code) == 1)
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"no.such.setting": 1}, ["no.such.setting"]),
+        ({"acks": "many"}, ["acks", "many"]),
+        ({"linger.ms": -1}, ["linger.ms", "-1"]),
+        ({"enable.idempotence": True, "acks": 1}, ["enable.idempotence", "acks"]),
+    ],
+    ids=str,
+)
+def test_refused_settings_are_named(
+    producer_class: type, is_stock: bool, config: dict[str, Any], words: list[str]
+) -> None:
+    """Stock says what librdkafka says, by its own names. SafeProducer names setting and value, in stock's exception."""
+    with pytest.raises(KafkaException) as caught:
+        producer_class({"log_level": 0, **config})
+    assert error_of(caught.value).code() == KafkaError._INVALID_ARG
+    if not is_stock:
+        for word in words:
+            assert word in str(caught.value)
+
+
+def test_gapless_guarantee_is_refused(producer_class: type, is_stock: bool) -> None:
+    """Stock takes enable.gapless.guarantee with idempotence. SafeProducer refuses it: it makes lost acks fatal."""
+    config = {"bootstrap.servers": NOWHERE, "enable.gapless.guarantee": True, "enable.idempotence": True}
+    if is_stock:
+        producer_class({**config, "log_level": 0}).close()
+        return
+    with pytest.raises(KafkaException, match=r"enable\.gapless\.guarantee"):
+        producer_class({**config, "log_level": 0})
+
+
+FATAL = """
+import ctypes, pathlib, confluent_kafka
+p = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "log_level": 0})
+p.produce("t", b"v", on_delivery=lambda *_: None)
+library = ctypes.CDLL(str(next(pathlib.Path(confluent_kafka.__file__).parent.with_name("confluent_kafka.libs").glob(
+    "librdkafka*"))))
+library.rd_kafka_test_fatal_error.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p]
+native = getattr(p, "_native", p)
+handle = ctypes.c_void_p.from_address(id(native) + 16).value  # the first field behind the object header
+assert library.rd_kafka_test_fatal_error(handle, confluent_kafka.KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, b"x") == 0
+for call in (lambda: [p.poll(0.2) for _ in range(9)], lambda: p.produce("t", b"w")):
+    try:
+        call()
+        print("nothing")
+    except:
+        raised = sys.exc_info()[1]
+        error = raised.args[0] if isinstance(raised, confluent_kafka.KafkaException) else raised
+        known = isinstance(error, confluent_kafka.KafkaError)
+        print(type(raised).__name__, *((error.name(), error.fatal()) if known else ()))
+os._exit(0)
+"""
+
+
+def test_fatal_error(producer_class: type, mock_cluster: Any, is_stock: bool) -> None:
+    """Stock raises a fatal error once, not always as an exception, then _FATAL. SafeProducer: FatalError each time."""
+    done = run_script(producer_class, NOWHERE, FATAL)
+    assert done.returncode == 0, done.stderr
+    first, second = done.stdout.splitlines()
+    if is_stock:
+        assert first != "FatalError OUT_OF_ORDER_SEQUENCE_NUMBER True"
+        assert second == "KafkaException _FATAL False"
+    else:
+        assert [first, second] == ["FatalError OUT_OF_ORDER_SEQUENCE_NUMBER True"] * 2
+
+
+def test_repr_tells_something(make: Any, is_stock: bool) -> None:
+    """Stock's repr is an address. SafeProducer's names the cluster and counts the records, and no secret."""
+    producer = make({"bootstrap.servers": NOWHERE, "sasl.password": "marker-5f1c"})
+    producer.produce("t", b"v")
+    text = repr(producer)
+    if is_stock:
+        assert text.startswith("<cimpl.Producer object at 0x")
+        return
+    assert NOWHERE in text
+    assert "1 accepted" in text
+    assert "marker-5f1c" not in text
+
+
+def test_header_name_with_a_lone_surrogate(producer_class: type, mock_cluster: Any, is_stock: bool) -> None:
+    """Stock dies of a segmentation fault. SafeProducer raises UnicodeEncodeError."""
+    done = run_script(
+        producer_class,
+        mock_cluster.bootstrap,
+        "p = Producer({'bootstrap.servers': bootstrap, 'log_level': 0})\n"
+        "try:\n"
+        "    p.produce('t', b'v', headers=[('\\ud800', b'1')])\n"
+        "except UnicodeEncodeError:\n"
+        "    print('refused', len(p))\n",
+    )
+    if is_stock:
+        assert done.returncode == -signal.SIGSEGV
+    else:
+        assert (done.returncode, done.stdout.strip()) == (0, "refused 0")
+
+
+def test_own_settings_are_known_to_safe_producer_only(is_stock: bool, producer_class: type) -> None:
+    """Stock refuses settings that begin with `safeproducer.`; SafeProducer refuses unknown ones of them."""
+    with pytest.raises(KafkaException):
+        producer_class({"safeproducer.no.such.setting": 1, "log_level": 0})
+    if is_stock:
+        with pytest.raises(KafkaException):
+            producer_class({"safeproducer.mode": "auto", "log_level": 0})
+
+
+def test_second_init_after_close(producer_class: type, is_stock: bool) -> None:
+    """Stock takes a closed producer's __init__() and then hangs in close(). SafeProducer is closed for good."""
+    done = run_script(
+        producer_class,
+        NOWHERE,
+        "p = Producer({'bootstrap.servers': bootstrap, 'log_level': 0})\n"
+        "p.close()\n"
+        "try:\n"
+        "    p.__init__({'bootstrap.servers': bootstrap, 'log_level': 0})\n"
+        "except RuntimeError:\n"
+        "    os._exit(1)\n"
+        "threading.Timer(2, os._exit, (42,)).start()\n"
+        "p.close()\n"
+        "os._exit(0)\n",
+    )
+    assert done.returncode == (42 if is_stock else 1)
+
+
+def test_raising_callbacks_eat_the_timeout_of_flush(make: Any, is_stock: bool) -> None:
+    """Stock's flush() counts 200 ms for each raising callback, and stops early. SafeProducer's runs them all."""
+    producer = make({"bootstrap.servers": NOWHERE})
+    called: list[int] = []
+
+    def report(_error: Any, _message: Any) -> None:
+        called.append(1)
+        raise LookupError
+
+    for _ in range(20):
+        producer.produce("t", b"v", on_delivery=report)
+    producer.purge()
+    with pytest.raises(LookupError):
+        producer.flush(1.0)
+    assert len(called) == (5 if is_stock else 20)
+    while len(producer):
+        with pytest.raises(LookupError):
+            producer.flush(1.0)
+
+
+def test_safe_producer_has_more_methods(producer: Any, is_stock: bool) -> None:
+    """snapshot() and explain() exist in SafeProducer only."""
+    assert hasattr(producer, "snapshot") is not is_stock
+    assert hasattr(producer, "explain") is not is_stock
+
+
+def test_attributes_and_weak_references(producer: Any, is_stock: bool) -> None:
+    """A stock producer takes no attribute; a SafeProducer, a Python class, does."""
+    name = f"attribute_{uuid.uuid4().hex}"
+    if is_stock:
+        with pytest.raises(AttributeError):
+            setattr(producer, name, 1)
+        return
+    setattr(producer, name, 1)
+    delattr(producer, name)
+
+
+def test_this_file_is_run_for_both_classes() -> None:
+    """The two halves are halves of different classes."""
+    assert safe_producer() is not cimpl.Producer
+    assert os.path.basename(__file__) == "test_differences.py"  # noqa: PTH119

@@ -1,0 +1,190 @@
+"""Transactions: order of the calls, states, timeouts, and what each misuse raises."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from tests.contract.support import NOWHERE, Reports, error_of, poll_until
+
+STATE = KafkaError._STATE
+
+
+@pytest.fixture
+def transactional(make: Any) -> Any:
+    """A transactional producer that is ready to begin."""
+    producer = make({"transactional.id": uuid.uuid4().hex, "enable.idempotence": True})
+    assert producer.init_transactions(30) is None
+    return producer
+
+
+def refused(code: int, call: Callable[..., Any], *arguments: Any) -> KafkaError:
+    """The KafkaError that the call raises, which must have this code."""
+    with pytest.raises(KafkaException) as caught:
+        call(*arguments)
+    error = error_of(caught.value)
+    assert error.code() == code, error
+    return error
+
+
+def test_committed_records_are_in_the_log(transactional: Any, cluster: Any, topic: str) -> None:
+    """begin, produce, commit: the commit flushes, runs the callbacks and makes the records visible."""
+    reports = Reports()
+    assert transactional.begin_transaction() is None
+    for number in range(10):
+        transactional.produce(topic, b"%d" % number, partition=0, on_delivery=reports)
+    assert transactional.commit_transaction(30) is None
+    assert len(transactional) == 0
+    transactional.flush(10)
+    assert reports.codes == [None] * 10
+    assert cluster.values(topic) == [b"%d" % number for number in range(10)]
+
+
+def test_transactions_one_after_the_other(transactional: Any, cluster: Any, topic: str) -> None:
+    """A producer runs any number of transactions, empty ones included; all calls work without a timeout."""
+    for number in range(3):
+        transactional.begin_transaction()
+        transactional.produce(topic, b"%d" % number, partition=0)
+        transactional.commit_transaction()
+    transactional.begin_transaction()
+    transactional.commit_transaction()
+    transactional.begin_transaction()
+    transactional.abort_transaction()
+    assert cluster.values(topic) == [b"0", b"1", b"2"]
+
+
+def test_batch_in_a_transaction(transactional: Any, cluster: Any, topic: str) -> None:
+    """produce_batch() takes part in the transaction."""
+    transactional.begin_transaction()
+    assert transactional.produce_batch(topic, [{"value": b"v"}, {"value": b"w"}], 0) == 2
+    transactional.commit_transaction(30)
+    assert cluster.values(topic) == [b"v", b"w"]
+
+
+def test_abort_purges_what_was_not_sent(transactional: Any, topic: str) -> None:
+    """abort_transaction() reports records that were still in the queue as purged and goes on to the next one."""
+    reports = Reports()
+    transactional.begin_transaction()
+    transactional.produce(topic, b"v", partition=0, on_delivery=reports)
+    assert transactional.abort_transaction(30) is None
+    poll_until(transactional, lambda: reports)
+    assert reports.codes in ([KafkaError._PURGE_QUEUE], [KafkaError._PURGE_INFLIGHT], [None])
+    transactional.begin_transaction()
+    transactional.produce(topic, b"w", partition=0, on_delivery=reports)
+    transactional.commit_transaction(30)
+    transactional.flush(10)
+    assert reports.codes[1:] == [None]
+
+
+def test_calls_in_the_wrong_state_are_refused(transactional: Any, topic: str) -> None:
+    """Between transactions, commit, abort, a second init and produce() raise _STATE; so does a second begin."""
+    refused(STATE, transactional.init_transactions, 1)
+    refused(STATE, transactional.commit_transaction, 1)
+    refused(STATE, transactional.abort_transaction, 1)
+    error = refused(STATE, transactional.produce, topic, b"v")
+    assert not error.txn_requires_abort()
+    assert not error.fatal()
+    messages: list[dict[str, Any]] = [{"value": b"v"}]
+    assert transactional.produce_batch(topic, messages) == 0
+    assert messages[0]["_error"].code() == STATE
+    assert len(transactional) == 0
+    transactional.begin_transaction()
+    refused(STATE, transactional.begin_transaction)
+    transactional.abort_transaction(30)
+
+
+def test_calls_before_init_are_refused(make: Any) -> None:
+    """Before init_transactions(), begin, commit, abort and produce() raise _STATE."""
+    producer = make({"transactional.id": uuid.uuid4().hex, "enable.idempotence": True})
+    refused(STATE, producer.begin_transaction)
+    refused(STATE, producer.commit_transaction, 1)
+    refused(STATE, producer.abort_transaction, 1)
+    refused(STATE, producer.produce, "t", b"v")
+
+
+def test_without_transactional_id_nothing_is_configured(producer: Any) -> None:
+    """On a producer without transactional.id every transaction call raises _NOT_CONFIGURED."""
+    for call, arguments in (
+        (producer.init_transactions, (1,)),
+        (producer.begin_transaction, ()),
+        (producer.commit_transaction, (1,)),
+        (producer.abort_transaction, (1,)),
+    ):
+        refused(KafkaError._NOT_CONFIGURED, call, *arguments)
+
+
+BAD: dict[str, tuple[str, tuple[Any, ...], dict[str, Any]]] = {
+    "init-none": ("init_transactions", (None,), {}),
+    "init-two": ("init_transactions", (1, 1), {}),
+    "begin-argument": ("begin_transaction", (1,), {}),
+    "commit-str": ("commit_transaction", ("1",), {}),
+    "abort-none": ("abort_transaction", (None,), {}),
+    "offsets-nothing": ("send_offsets_to_transaction", (), {}),
+    "offsets-one": ("send_offsets_to_transaction", ([],), {}),
+    "offsets-no-list": ("send_offsets_to_transaction", (5, None), {}),
+    "offsets-no-positions": ("send_offsets_to_transaction", ([5], None), {}),
+    "offsets-no-group": ("send_offsets_to_transaction", ([TopicPartition("t", 0, 1)], None), {}),
+}
+
+
+@pytest.mark.parametrize(("method", "args", "kwargs"), BAD.values(), ids=BAD.keys())
+def test_bad_arguments_raise(producer: Any, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Arguments of the wrong type or number raise TypeError, whatever the state."""
+    with pytest.raises(TypeError):
+        getattr(producer, method)(*args, **kwargs)
+
+
+def test_init_against_an_unreachable_cluster_times_out(producer_class: type) -> None:
+    """init_transactions() raises _TIMED_OUT, retriable, after its timeout, and can be called again."""
+    # Not closed: what close() does in this state is in test_differences.py.
+    producer = producer_class({"bootstrap.servers": NOWHERE, "transactional.id": "t", "log_level": 0})
+    for _ in range(2):
+        error = refused(KafkaError._TIMED_OUT, producer.init_transactions, 0.2)
+        assert error.retriable()
+        assert not error.fatal()
+    assert refused(KafkaError._CONFLICT, producer.begin_transaction).retriable()
+
+
+def test_offsets_are_sent_with_a_transaction(transactional: Any, cluster: Any, topic: str) -> None:
+    """send_offsets_to_transaction() commits positions of a consumer group together with the records."""
+    group = uuid.uuid4().hex
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": group, "log_level": 0})
+    try:
+        metadata = consumer.consumer_group_metadata()
+        position = [TopicPartition(topic, 0, 7)]
+        refused(STATE, transactional.send_offsets_to_transaction, position, metadata, 10)
+        transactional.begin_transaction()
+        transactional.produce(topic, b"v", partition=0)
+        assert transactional.send_offsets_to_transaction(position, metadata, 30) is None
+        transactional.commit_transaction(30)
+        if cluster.kind == "kafka":  # the mock answers, but keeps no offsets of transactions
+            assert [place.offset for place in consumer.committed([TopicPartition(topic, 0)], 10)] == [7]
+    finally:
+        consumer.close()
+
+
+def test_raising_callback_comes_out_of_commit(transactional: Any, cluster: Any, topic: str) -> None:
+    """commit_transaction() runs the callbacks and raises what one of them raised; the transaction can be ended."""
+
+    def report(_error: Any, _message: Any) -> None:
+        raise LookupError("in the callback")
+
+    transactional.begin_transaction()
+    transactional.produce(topic, b"v", partition=0, on_delivery=report)
+    with pytest.raises(LookupError):
+        transactional.commit_transaction(30)
+        transactional.flush(10)
+
+
+def test_close_ends_an_open_transaction(transactional: Any, topic: str) -> None:
+    """close() with a transaction open returns and leaves nothing behind."""
+    reports = Reports()
+    transactional.begin_transaction()
+    transactional.produce(topic, b"v", partition=0, on_delivery=reports)
+    transactional.close()
+    assert len(transactional) == 0
+    assert len(reports) == 1

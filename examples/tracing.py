@@ -34,8 +34,11 @@ def consume(bootstrap: str, partitions: list[TopicPartition], tracer: Tracer, wa
     left = set(wanted)
     while left and time.monotonic() < deadline:
         message = consumer.poll(0.1)
-        if message is not None and message.error() is None and message.key().decode() in left:
-            left.discard(message.key().decode())
+        if message is None or message.error() is not None:
+            continue
+        key = (message.key() or b"").decode(errors="replace")
+        if key in left:
+            left.discard(key)
             with tracer.start_as_current_span(
                 f"process {message.topic()}", context=extract(text_headers(message)), kind=SpanKind.CONSUMER
             ):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -90,6 +91,18 @@ def test_unlocked_jar_is_refused(cache: Path, maven: Path, tmp_path: Path) -> No
     append(maven, f'cp -r "{served}" "$target"\n')
     with pytest.raises(JarsError, match=r"does not name: surprise-1\.0\.jar"):
         classpath(cache)
+
+
+def test_concurrent_users_download_once(cache: Path, maven: Path, tmp_path: Path) -> None:
+    """Users of one empty cache that start together download once, and all get the same jars."""
+    served, calls = tmp_path / "served", tmp_path / "calls"
+    (cache / "lib").rename(served)
+    append(maven, f'echo call >> "{calls}"\ncp -r "{served}" "$target"\n')
+    with ThreadPoolExecutor(4) as users:
+        found = [future.result() for future in [users.submit(fetch, cache) for _ in range(4)]]
+    assert calls.read_text() == "call\n"
+    assert sum(one.downloaded for one in found) == 1
+    assert len({tuple(one.jars) for one in found}) == 1
 
 
 def test_failed_download_says_why(tmp_path: Path, maven: Path) -> None:

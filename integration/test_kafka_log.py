@@ -15,14 +15,14 @@ from integration.kafka.log import crc32c, read_records, read_segments
 def test_segments_agree_with_consumer(kafka: KafkaCluster, topic: Callable[..., str]) -> None:
     """Batch headers account for exactly the offsets a consumer reads, with good checksums and gapless sequences."""
     name = topic(partitions=2)
-    producer = Producer({"bootstrap.servers": kafka.bootstrap, "enable.idempotence": True, "batch.num.messages": 7})
-    for number in range(100):
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "enable.idempotence": True, "batch.num.messages": 70})
+    for number in range(5_000):
         producer.produce(name, f"value {number}", f"key {number}", partition=number % 2, headers={"n": str(number)})
     assert producer.flush(30) == 0
 
     records = read_records(kafka.direct_bootstrap, name)
     for partition in (0, 1):
-        expected = range(partition, 100, 2)
+        expected = range(partition, 5_000, 2)
         assert [record.value for record in records[partition]] == [f"value {n}".encode() for n in expected]
         assert records[partition][3].headers == [("n", str(expected[3]).encode())]
         batches = list(kafka.read_batches(name, partition))

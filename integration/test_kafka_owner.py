@@ -18,7 +18,7 @@ from integration.kafka.poll import until
 
 ROOT = Path(__file__).resolve().parents[1]
 PREAMBLE = """
-import json, os, sys, threading
+import json, os, sys, threading, time
 from integration.kafka.cluster import KafkaCluster
 cluster = KafkaCluster()
 def report():
@@ -31,7 +31,9 @@ def report():
 def owner() -> Iterator[subprocess.Popen[str]]:
     """A Python process that owns a cluster, started by a thread that has ended, and waits for its standard input."""
     script = PREAMBLE + (
-        "starter = threading.Thread(target=cluster.start); starter.start(); starter.join(); report()\n"
+        "starter = threading.Thread(target=cluster.start); starter.start(); starter.join()\n"
+        "while os.path.exists(f'/proc/self/task/{starter.native_id}'): time.sleep(0.01)\n"
+        "cluster.admin.create_topic('served-after-the-starter-ended'); report()\n"
         "sys.stdin.readline()\n"
     )
     with _python(script) as process:

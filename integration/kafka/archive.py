@@ -43,11 +43,14 @@ def _record(kept: Path, jars: Sequence[Path], features: Path, options: Sequence[
             format_folder(log_dir, 1, random_uuid(), features)
             properties = log_dir.with_suffix(".properties")
             write_properties(properties, server_properties(1, {1: ports}, log_dir, {}))
-            recording = [*options, f"-XX:ArchiveClassesAtExit={kept}"]
+            partial = kept.with_suffix(".new")
+            recording = [*options, f"-XX:ArchiveClassesAtExit={partial}"]
             node = Node(1, ports, log_dir, properties=properties, jars=jars, java_options=recording)
             try:
                 node.start()
                 node.stop()
+                if partial.is_file():
+                    partial.rename(kept)
                 return
             except PortTakenError:
                 if attempt == ATTEMPTS:

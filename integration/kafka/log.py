@@ -142,7 +142,7 @@ def _drain(consumer: Consumer, topic: str, timeout: float) -> list[list[Record]]
     while missing:
         if time.monotonic() > deadline:
             raise TimeoutError(f"{topic}: partitions {sorted(missing)} not read to {ends} in {timeout:g} s")
-        for message in consumer.consume(10_000, timeout=0.2):
+        for message in consumer.consume(1_000, timeout=0.2):
             error = message.error()
             if error is not None and error.code() != KafkaError._PARTITION_EOF:
                 raise KafkaException(error)

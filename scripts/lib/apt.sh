@@ -23,7 +23,7 @@ apt_refresh_and_install() { apt_get update && apt_get install --no-install-recom
 apt_install() {
     local why=$1
     shift
-    apt_allowed || die "$why. Install it with 'apt-get install $*' as root (or what your system calls it) and run this again."
+    apt_allowed || die "$why. As root, run 'apt-get install $*' (or what your system calls it); then run this again."
     run "Installing $* through apt-get (may take some minutes)" \
         "$why, and apt-get could not install $*: see its messages above." \
         apt_refresh_and_install "$@"

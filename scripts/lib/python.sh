@@ -26,11 +26,11 @@ share_pip_settings_with_uv() {
 
 provide_uv() {
     local lock="$root/requirements/bootstrap.txt" stamp="$uv_env/.fingerprint" base=${PYTHON:-python3}
-    command -v "$base" >/dev/null || apt_install "there is no $base on this machine" python3 python3-venv
+    command -v "$base" >/dev/null || apt_install "There is no $base on this machine" python3 python3-venv
     if [ ! -x "$uv" ] || [ "$(cat "$stamp" 2>/dev/null)" != "$(fingerprint "$lock")" ]; then
         # Debian ships venv without ensurepip, in which case it can make no environment that has pip.
         "$base" -c 'import ensurepip, venv' 2>/dev/null ||
-            apt_install "$base cannot make virtual environments (no venv and ensurepip modules)" python3-venv
+            apt_install "$base cannot make virtual environments: its modules venv and ensurepip are missing" python3-venv
         rm -rf "$uv_env"
         run "Making a private environment for uv" "'$base -m venv' failed: see its messages above." \
             "$base" -m venv "$uv_env"
@@ -52,7 +52,7 @@ provide_venv() {
         say "This machine has no Python 3.11 to 3.13 (its python3 is $(python3 -V 2>&1)); trying to download 3.11"
     fi
     run "Making .venv with $("$base" -V 2>/dev/null || echo "Python $base")" \
-        "no usable Python: install Python 3.11, 3.12 or 3.13 and name it, as in PYTHON=/path/to/python3.11 $0" \
+        "could not make .venv: install Python 3.11, 3.12 or 3.13 and name it, as in PYTHON=/path/to/python3.11 $0" \
         "$uv" venv --clear --python "$base" "$venv"
 }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import ssl
 from collections.abc import Callable
 
 import pytest
@@ -94,20 +96,36 @@ def test_wrong_password_is_refused(kafka_secure: KafkaCluster, alice: str) -> No
 
 @pytest.mark.parametrize(
     ("listener", "trusted", "reason"),
-    [(SECURE, "other_ca", "self.signed|unable to get"), (EXPIRED, "ca", "expired"), (MISNAMED, "ca", "mismatch")],
+    [
+        (SECURE, "other_ca", "unable to get local issuer|self-signed"),
+        (EXPIRED, "ca", "expired"),
+        (MISNAMED, "ca", "IP address mismatch"),
+    ],
 )
 def test_bad_certificate_is_refused(
     kafka_secure: KafkaCluster, alice: str, listener: str, trusted: str, reason: str
 ) -> None:
-    """An unknown CA, an expired certificate and one for another host each fail verification for that reason."""
+    """An unknown CA, an expired certificate and one for another host are refused.
+
+    librdkafka words all three alike, so Python's own handshake tells that each fails for its own reason.
+    """
     certificates = kafka_secure.certificates
     assert certificates is not None
+    authority = str(getattr(certificates, trusted))
+    address = kafka_secure.tls_bootstrap(listener)
+    host, port = address.split(":")
+    context = ssl.create_default_context(cafile=authority)
+    with (
+        socket.create_connection((host, int(port)), 10) as plain,
+        pytest.raises(ssl.SSLCertVerificationError, match=reason),
+    ):
+        context.wrap_socket(plain, server_hostname=host)
     config = client(
         kafka_secure,
         alice,
         "alice-password",
-        bootstrap_servers=kafka_secure.tls_bootstrap(listener),
-        ssl_ca_location=str(getattr(certificates, trusted)),
+        bootstrap_servers=address,
+        ssl_ca_location=authority,
     )
     error = connection_error(config)
     assert error.code() == KafkaError._SSL

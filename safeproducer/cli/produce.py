@@ -38,6 +38,7 @@ examples:
   tail -f app.log | safeproducer produce --config-file kafka.properties --topic logs --header host=web1
   safeproducer produce --bootstrap-servers localhost:9092 --topic t --key-separator '\\t' --json table.tsv
 """
+_BUFFER_KBYTES = 64 * 1024
 _DEFAULT_LIMIT = 1_000_000  # librdkafka's message.max.bytes
 
 
@@ -84,6 +85,8 @@ def run(args: argparse.Namespace, screen: Screen) -> int:
     if "bootstrap.servers" not in settings:
         raise Failure("No broker is named: give --bootstrap-servers HOST:PORT, or bootstrap.servers in --config-file.")
     settings.setdefault("client.id", "safeproducer-produce")
+    # librdkafka's own bound of 1 GiB would let a slow broker turn a large file into memory.
+    settings.setdefault("queue.buffering.max.kbytes", max(_BUFFER_KBYTES, 2 * _line_limit(settings) // 1024))
     form = RecordFormat(args.key_separator, args.header, args.partition)
     with open_source(args.file) as descriptor, StopRequest() as stop:
         errors = BrokerErrors(screen)

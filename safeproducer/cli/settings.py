@@ -67,6 +67,8 @@ def read_settings(args: argparse.Namespace, screen: Screen) -> dict[str, Setting
         )
     if args.bootstrap_servers is not None:
         settings["bootstrap.servers"] = args.bootstrap_servers
+    if settings.get("transactional.id"):
+        raise Failure("The commands write without transactions: remove transactional.id.", code="configuration")
     _check_servers(settings)
     _check_files(settings)
     return settings

@@ -269,6 +269,8 @@ def _unused_port() -> int:
         (["--bootstrap-servers", ""], 2, ["names no broker"]),
         (["--bootstrap-servers", "{mock}", "--config", "lingerms=5"], 2, ["lingerms", "setting"]),
         (["--bootstrap-servers", "{mock}", "--config", "linger.ms=five"], 2, ["linger.ms"]),
+        (["--bootstrap-servers", "{mock}", "--config", "transactional.id=t"], 2, ["transactional.id", "remove"]),
+        (["--bootstrap-servers", "{mock}", "--config", "ssl.ca.location=/no/ca"], 2, ["/no/ca", "No such file"]),
         (["--bootstrap-servers", "{mock}", "--config", "oops"], 2, ["NAME=VALUE"]),
         (["--bootstrap-servers", "{mock}", "--config", "security.protocol=SSL"], 2, ["without TLS", "PLAINTEXT"]),
         (["--bootstrap-servers", "{mock}", "--partition", "9"], 2, ["partitions 0 to 3", "9"]),

@@ -11,9 +11,9 @@ from safeproducer.errors import (
     QueueFullError,
     SafeProducerError,
 )
-from safeproducer.hooks import Hook, ProducerChurn, ProducerInfo, RecordsLost, Throttled
+from safeproducer.hooks import Hook, ProducerChurn, RecordsLost, Throttled
 from safeproducer.producer import SafeProducer
-from safeproducer.records import CallSite, Record
+from safeproducer.records import CallSite, ProducerInfo, Record
 from safeproducer.serializing import SafeSerializingProducer
 from safeproducer.snapshot import CloseReport, PartitionSnapshot, Snapshot
 

@@ -57,13 +57,13 @@ def _native(
     except Exception as error:
         if raised_by_native_call(error):
             account.accepted -= offered
-            lane.refuse(error)
+            raise lane.refusal_of(error) from None
         raise
     if good != offered:
         account.accepted -= offered - good
         refusal = messages[-1].get("_error")
         if isinstance(refusal, KafkaError) and refusal.code() == KafkaError._FATAL:
-            lane.refuse(KafkaException(refusal))
+            raise lane.refusal_of(KafkaException(refusal))
     return good
 
 

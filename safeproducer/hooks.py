@@ -8,26 +8,15 @@ an Exception is reported once through the `safeproducer` logger and switched off
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from safeproducer.kafka.native import KafkaError, Message
-from safeproducer.records import CallSite, Record
+from safeproducer.records import CallSite, ProducerInfo, Record
 
 logger = logging.getLogger("safeproducer")
-
-
-@dataclass(frozen=True, slots=True)
-class ProducerInfo:
-    """Who speaks: the same for every event of one producer. Holds no secret."""
-
-    client_id: str
-    bootstrap_servers: str
-    principal: str
-    transactional_id: str | None
-    idempotent: bool
-    site: CallSite
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +104,7 @@ class Hooks:
         for hook in self._hooks:
             if not isinstance(hook, Hook):
                 raise TypeError(f"hooks: {hook!r} is not a safeproducer.Hook; derive its class from safeproducer.Hook")
+        self._lock = threading.RLock()  # re-entrant: a signal handler may produce while this thread holds it
         self._listeners: dict[str, tuple[tuple[Hook, Callable[..., None]], ...]] = {}
         self._rebuild()
 
@@ -137,10 +127,12 @@ class Hooks:
             try:
                 method(*args)
             except Exception:
-                self._hooks = tuple(other for other in self._hooks if other is not hook)
-                self._rebuild()
-                logger.exception(
-                    "hook %s raised in %s and is switched off for this producer",
-                    type(hook).__qualname__,
-                    event,
-                )
+                self._switch_off(hook, event)
+
+    def _switch_off(self, hook: Hook, event: str) -> None:
+        with self._lock:
+            if hook not in self._hooks:  # it raised on two threads at once
+                return
+            self._hooks = tuple(other for other in self._hooks if other is not hook)
+            self._rebuild()
+        logger.exception("hook %s raised in %s and is switched off for this producer", type(hook).__qualname__, event)

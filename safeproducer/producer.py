@@ -12,11 +12,12 @@ from safeproducer.batch import produce_batch
 from safeproducer.config import parse
 from safeproducer.errors import ForkedProducerError, ProducerClosedError
 from safeproducer.explanation import explanation
-from safeproducer.hooks import Hook, Hooks, ProducerInfo
+from safeproducer.hooks import Hook, Hooks
 from safeproducer.kafka.native import KafkaException, NativeProducer
 from safeproducer.pipeline import churn, frames, lifetime
 from safeproducer.pipeline.lane import NO_TIMEOUT, Lane
 from safeproducer.pipeline.ledger import Ledger
+from safeproducer.records import ProducerInfo
 from safeproducer.snapshot import CloseReport, Snapshot
 
 _NOW = 0
@@ -111,7 +112,7 @@ class SafeProducer(NativeProducer):
             if not frames.raised_by_native_call(error):
                 raise
             account.accepted -= 1
-            self._lane.refuse(error)
+            raise self._lane.refusal_of(error) from None
 
     def produce_batch(
         self,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +20,18 @@ class CallSite:
         return f"{self.filename}:{self.line} in {self.function}"
 
 
+@dataclass(frozen=True, slots=True)
+class ProducerInfo:
+    """Who speaks: the same for every event of one producer. Holds no secret."""
+
+    client_id: str
+    bootstrap_servers: str
+    principal: str
+    transactional_id: str | None
+    idempotent: bool
+    site: CallSite
+
+
 @dataclass(slots=True, eq=False)
 class Record:
     """One record as hooks see it, from produce() to its end. Made only when a hook asks for records.
@@ -30,6 +41,7 @@ class Record:
     hook itself.
     """
 
+    producer: ProducerInfo
     topic: str
     value: Any
     key: Any
@@ -45,11 +57,6 @@ class Record:
         self.headers_changed = True
 
     @staticmethod
-    def copied_headers(headers: Any) -> list[tuple[str, HeaderValue]]:
-        """A list of (name, value) pairs from stock's header forms: None, dict, or list of pairs."""
-        if headers is None:
-            return []
-        if isinstance(headers, dict):
-            return list(headers.items())
-        pairs: Iterable[tuple[str, HeaderValue]] = headers
-        return list(pairs)
+    def copied_headers(headers: dict[str, HeaderValue] | list[tuple[str, HeaderValue]] | None) -> list[Any]:
+        """A new list of (name, value) pairs."""
+        return list(headers.items()) if isinstance(headers, dict) else list(headers or ())

@@ -8,11 +8,12 @@ import threading
 import pytest
 
 from safeproducer.hooks import Hook, Hooks
-from safeproducer.records import Record
+from safeproducer.records import CallSite, ProducerInfo, Record
 
 
 def a_record() -> Record:
-    return Record("orders", b"v", b"k", -1, 0, [])
+    producer = ProducerInfo("billing", "kafka-1:9092", "alice", None, True, CallSite("app.py", 7, "main"))
+    return Record(producer, "orders", b"v", b"k", -1, 0, [])
 
 
 class Counting(Hook):
@@ -165,3 +166,22 @@ def test_a_hook_raising_on_two_threads_at_once_does_not_disturb_another(caplog: 
     hooks.call("record_accepted", a_record())
     assert good.accepted == 1
     assert len(caplog.records) == 2
+
+
+def test_one_hook_that_raises_on_two_threads_is_reported_once(caplog: pytest.LogCaptureFixture):
+    """Both calls were under way before either raised; the second one finds the hook switched off already."""
+    together = threading.Barrier(2, timeout=10)
+
+    class RaisesTogether(Hook):
+        def producer_created(self, producer: object) -> None:
+            together.wait()
+            raise ValueError
+
+    hooks = Hooks([RaisesTogether()])
+    threads = [threading.Thread(target=hooks.call, args=("producer_created", None)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+    assert not hooks.wants("producer_created")
+    assert len(caplog.records) == 1

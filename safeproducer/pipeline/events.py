@@ -7,10 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 from safeproducer.config import Settings
-from safeproducer.hooks import Hooks, ProducerInfo, Throttled
+from safeproducer.hooks import Hooks, Throttled
 from safeproducer.kafka.advice import advice
 from safeproducer.kafka.native import KafkaError, ThrottleEvent
 from safeproducer.pipeline.callbacks import CallbackErrors
+from safeproducer.records import ProducerInfo
 
 logger = logging.getLogger("safeproducer")
 

@@ -15,11 +15,12 @@ from typing import Any, NoReturn
 
 from safeproducer.config import Settings, explain_refusal
 from safeproducer.errors import CallbackReentryError, FatalError, QueueFullError, SafeProducerError
-from safeproducer.hooks import Hooks, ProducerInfo
+from safeproducer.hooks import Hooks
 from safeproducer.kafka.native import KafkaError, KafkaException, NativeProducer
 from safeproducer.pipeline.events import ClientEvents
 from safeproducer.pipeline.ledger import Ledger
 from safeproducer.pipeline.observed import ObservedSend
+from safeproducer.records import ProducerInfo
 
 RECORD_EVENTS = ("record_accepted", "record_refused", "record_resolved")
 NO_TIMEOUT = -1.0
@@ -58,9 +59,12 @@ class Lane:
         self.events = ClientEvents(info, hooks, settings, ledger.errors)
         self.state = "open"
         native = self._make_native(settings)
-        self.observed = ObservedSend(native.produce, hooks) if hooks.wants(*RECORD_EVENTS) else None
+        self.observed = self._observe(native, hooks, info)
         self.send: Callable[..., Any] = self.observed or native.produce
         self.native: Any = native
+
+    def _observe(self, native: NativeProducer, hooks: Hooks, info: ProducerInfo) -> ObservedSend | None:
+        return ObservedSend(native.produce, hooks, info, self.refusal_of) if hooks.wants(*RECORD_EVENTS) else None
 
     def _make_native(self, settings: Settings) -> NativeProducer:
         config = {**settings.lane, "error_cb": self.events.on_error, "throttle_cb": self.events.on_throttle}
@@ -151,18 +155,15 @@ class Lane:
 
     # --- errors ----------------------------------------------------------------------------------------------------
 
-    def refuse(self, error: Exception) -> NoReturn:
-        """Raise what the application should see when the native hand-over raised `error`."""
+    def refusal_of(self, error: Exception) -> Exception:
+        """What the application should see when the native hand-over raised `error`."""
         if isinstance(error, BufferError) and not isinstance(error, SafeProducerError):
-            raise QueueFullError(
+            return QueueFullError(
                 f"Local: Queue full: {len(self.native)} records and events are waiting in this producer "
                 f"(queue.buffering.max.messages, queue.buffering.max.kbytes). Call poll() to serve delivery reports, "
                 f"then produce the record again"
-            ) from None
-        fatal = self._fatal_in(error)
-        if fatal is not None:
-            raise fatal from None
-        raise error
+            )
+        return self._fatal_in(error) or error
 
     def _instead_of(self, error: Any) -> BaseException | None:
         """What to raise instead of what a serving native call raised; None to raise it as it is."""

@@ -10,9 +10,10 @@ import warnings
 import weakref
 from typing import Any, Protocol
 
-from safeproducer.hooks import Hooks, ProducerInfo, RecordsLost
+from safeproducer.hooks import Hooks, RecordsLost
 from safeproducer.pipeline.ledger import Ledger
 from safeproducer.pipeline.observed import ObservedSend
+from safeproducer.records import ProducerInfo
 
 logger = logging.getLogger("safeproducer")
 

@@ -7,8 +7,9 @@ from typing import Any
 
 from safeproducer.hooks import Hooks
 from safeproducer.kafka.native import KafkaError, Message
+from safeproducer.pipeline.frames import raised_by_native_call
 from safeproducer.pipeline.ledger import DeliveryCallback
-from safeproducer.records import Record
+from safeproducer.records import ProducerInfo, Record
 
 
 class ObservedSend:
@@ -17,9 +18,17 @@ class ObservedSend:
     `open` holds the records without a report, so that a hook can be told which ones were lost.
     """
 
-    def __init__(self, send: Callable[..., None], hooks: Hooks) -> None:
+    def __init__(
+        self,
+        send: Callable[..., None],
+        hooks: Hooks,
+        producer: ProducerInfo,
+        refusal_of: Callable[[Exception], Exception],
+    ) -> None:
         self._send = send
         self._hooks = hooks
+        self._producer = producer
+        self._refusal_of = refusal_of
         self.open: set[Record] = set()
 
     def __call__(
@@ -34,23 +43,27 @@ class ObservedSend:
         headers: Any = None,
     ) -> None:
         hooks, open_records = self._hooks, self.open
-        try:
-            copied = Record.copied_headers(headers)
-        except TypeError:  # not a form of headers: the native call says so as stock does
-            copied = []
-        record = Record(topic, value, key, partition, timestamp, copied)
+        well_formed = headers is None or isinstance(headers, (dict, list))
+        copied = Record.copied_headers(headers) if well_formed else []
+        record = Record(self._producer, topic, value, key, partition, timestamp, copied)
         hooks.call("record_accepted", record)
 
         def resolve(error: KafkaError | None, message: Message) -> None:
             open_records.discard(record)
-            hooks.call("record_resolved", record, error, message)
-            report(error, message)
+            try:
+                hooks.call("record_resolved", record, error, message)
+            finally:  # Ctrl-C inside a hook must not hide the report
+                report(error, message)
 
         open_records.add(record)
-        sent_headers = record.headers if record.headers_changed else headers
+        # Headers in no form of stock's go on as they are, for the native call to refuse.
+        sent_headers = record.headers if record.headers_changed and well_formed else headers
         try:
             self._send(topic, value, key, partition, resolve, None, timestamp, sent_headers)
-        except Exception as refusal:
+        except Exception as error:
+            if not raised_by_native_call(error):
+                raise
             open_records.discard(record)
+            refusal = self._refusal_of(error)
             hooks.call("record_refused", record, refusal)
-            raise
+            raise refusal from None

@@ -6,8 +6,8 @@ context still travels in the headers, as OpenTelemetry asks of libraries.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from importlib.metadata import version
 from typing import Any
 
@@ -27,9 +27,9 @@ from opentelemetry.trace import (
     set_span_in_context,
 )
 
-from safeproducer.hooks import Hook, ProducerInfo, RecordsLost
+from safeproducer.hooks import Hook, RecordsLost
 from safeproducer.kafka.native import KafkaError, Message
-from safeproducer.records import Record
+from safeproducer.records import ProducerInfo, Record
 from safeproducer.telemetry.error_type import error_type
 
 # The messaging conventions are not stable, so the names are pinned here, with the version that defines them.
@@ -68,10 +68,10 @@ class OpenTelemetryHook(Hook):
     it: its headers stay as they are and the span links to that context, with kind CLIENT. So the conventions ask;
     several instrumentations replace it instead. An unreadable one is replaced.
 
-    Thread-safe; one hook may serve many producers. `messaging.client.id`, `server.address` and `server.port` are
-    given while all producers of the hook agree on them, the server only if there is a single bootstrap server:
-    a record does not tell which broker took it. With instrumentation suppressed in the current context (as in an
-    exporter) the hook does nothing, so spans may be exported through the producer they describe.
+    Thread-safe; one hook may serve many producers. `server.address` and `server.port` are given only if there is a
+    single bootstrap server: a record does not tell which broker took it. With instrumentation suppressed in the
+    current context (as in an exporter) the hook does nothing, so spans may be exported through the producer they
+    describe.
     """
 
     def __init__(
@@ -79,13 +79,6 @@ class OpenTelemetryHook(Hook):
     ) -> None:
         self._tracer = get_tracer("safeproducer", version("safeproducer"), tracer_provider, SCHEMA_URL)
         self._propagator = propagator
-        self._lock = threading.RLock()  # a signal handler may make a producer while this thread holds it
-        self._client: Mapping[str, str | int] | None = None
-
-    def producer_created(self, producer: ProducerInfo) -> None:
-        client = client_attributes(producer)
-        with self._lock:
-            self._client = client if self._client is None else dict(self._client.items() & client.items())
 
     def record_accepted(self, record: Record) -> None:
         context = get_current()
@@ -98,9 +91,8 @@ class OpenTelemetryHook(Hook):
             OPERATION_NAME: "send",
             OPERATION_TYPE: "send",
             DESTINATION_NAME: record.topic,
+            **client_attributes(record.producer),
         }
-        if self._client:
-            attributes.update(self._client)
         if isinstance(record.partition, int) and record.partition >= 0:
             attributes[PARTITION_ID] = str(record.partition)
         if record.value is None:
@@ -186,7 +178,8 @@ def as_text(text: str | bytes) -> str:
     return text if isinstance(text, str) else text.decode("utf-8", "replace")
 
 
-def client_attributes(producer: ProducerInfo) -> dict[str, str | int]:
+@lru_cache(maxsize=64)
+def client_attributes(producer: ProducerInfo) -> Mapping[str, str | int]:
     attributes: dict[str, str | int] = {CLIENT_ID: producer.client_id} if producer.client_id else {}
     server = producer.bootstrap_servers.strip().rpartition("://")[2]
     if not server or "," in server or " " in server:  # several, or a description instead of an address

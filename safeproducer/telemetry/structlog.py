@@ -7,9 +7,9 @@ from typing import Any
 
 import structlog
 
-from safeproducer.hooks import Hook, ProducerChurn, ProducerInfo, RecordsLost, Throttled
+from safeproducer.hooks import Hook, ProducerChurn, RecordsLost, Throttled
 from safeproducer.kafka.native import KafkaError, Message
-from safeproducer.records import Record
+from safeproducer.records import ProducerInfo, Record
 from safeproducer.snapshot import CloseReport
 from safeproducer.telemetry.error_type import error_type
 

@@ -10,9 +10,9 @@ import pytest
 import structlog
 
 from safeproducer.errors import QueueFullError
-from safeproducer.hooks import Hooks, ProducerChurn, ProducerInfo, RecordsLost, Throttled
+from safeproducer.hooks import Hooks, ProducerChurn, RecordsLost, Throttled
 from safeproducer.kafka.native import KafkaError, Message
-from safeproducer.records import CallSite, Record
+from safeproducer.records import CallSite, ProducerInfo, Record
 from safeproducer.snapshot import CloseReport
 from safeproducer.telemetry.structlog import StructlogHook
 
@@ -48,7 +48,7 @@ class Log:
 
 
 def record() -> Record:
-    return Record("orders", b"s3cr3t-value", b"s3cr3t-key", -1, 0, [("s3cr3t", b"s3cr3t-header")])
+    return Record(INFO, "orders", b"s3cr3t-value", b"s3cr3t-key", -1, 0, [("s3cr3t", b"s3cr3t-header")])
 
 
 def report(partition: int | None = 3) -> Message:

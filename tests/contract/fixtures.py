@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Message, TopicPartition, cimpl
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition, cimpl
 
 from tests.contract.support import PARTITIONS, wait_until
 
@@ -38,9 +38,16 @@ class Cluster:
 
     def end_offsets(self, topic: str, isolation: str = "read_committed") -> list[int]:
         """The end of each partition as a consumer of this isolation level sees it."""
-        consumer = self._consumer(isolation)
-        places = [TopicPartition(topic, partition) for partition in range(PARTITIONS)]
-        return [consumer.get_watermark_offsets(place, timeout=10)[1] for place in places]
+        return [self._end_offset(TopicPartition(topic, number), isolation) for number in range(PARTITIONS)]
+
+    def _end_offset(self, place: TopicPartition, isolation: str) -> int:
+        deadline = time.monotonic() + 10
+        while True:
+            try:
+                end: int = self._consumer(isolation).get_watermark_offsets(place, timeout=10)[1]
+                return end
+            except KafkaException:  # this consumer has not heard of a topic made a moment ago
+                assert time.monotonic() < deadline, f"no offsets of {place}"
 
     def read(self, topic: str, isolation: str = "read_committed") -> list[Message]:
         """Everything in the topic, by partition and offset."""

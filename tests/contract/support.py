@@ -54,12 +54,12 @@ def wait_until(condition: Callable[[], Any], timeout: float = 10, pause: float =
     return value
 
 
-def poll_until(producer: Any, condition: Callable[[], Any], timeout: float = 10) -> None:
-    """Poll `producer` until `condition` is true; fails the test after `timeout` seconds."""
+def poll_until(producer: Any, condition: Callable[[], Any], timeout: float = 10, pause: float = 0.05) -> None:
+    """Poll `producer`, for `pause` seconds each time, until `condition` is true; fails after `timeout` seconds."""
     deadline = time.monotonic() + timeout
     while not condition():
         assert time.monotonic() < deadline, f"not true within {timeout} s of polling"
-        producer.poll(0.05)
+        producer.poll(pause)
 
 
 def error_of(exception: BaseException) -> KafkaError:

@@ -21,7 +21,7 @@ class Calls(list[tuple[Any, int]]):
         self.append((argument, threading.get_ident()))
 
 
-class Odd(Exception):
+class OddError(Exception):
     """An exception that only these tests raise."""
 
 
@@ -55,7 +55,7 @@ def test_exception_of_error_cb_comes_out_of_poll(make: Any) -> None:
     """poll() raises what error_cb raised, and goes on the next time."""
 
     def raising(error: KafkaError) -> None:
-        raise Odd(error.code())
+        raise OddError(error.code())
 
     producer = make({"bootstrap.servers": NOWHERE, "error_cb": raising})
     codes: list[int] = []
@@ -63,7 +63,7 @@ def test_exception_of_error_cb_comes_out_of_poll(make: Any) -> None:
     def two_raised() -> bool:
         try:
             producer.poll(0.1)
-        except Odd as error:
+        except OddError as error:
             codes.append(error.args[0])
         return len(codes) == 2
 
@@ -115,10 +115,10 @@ def test_exception_of_stats_cb_comes_out_of_poll(make: Any) -> None:
     """poll() raises what stats_cb raised."""
 
     def raising(_text: str) -> None:
-        raise Odd("statistics")
+        raise OddError("statistics")
 
     producer = make({"stats_cb": raising, "statistics.interval.ms": 200})
-    with pytest.raises(Odd):
+    with pytest.raises(OddError):
         poll_until(producer, lambda: False, timeout=5)
     producer.poll(0)
 

@@ -97,9 +97,14 @@ def test_with_block_gives_the_producer_and_closes_it(make: Any, cluster: Any, to
 def test_with_block_that_raises_closes_and_raises(make: Any, cluster: Any, topic: str) -> None:
     """An exception in the block comes out unchanged after what was produced is delivered."""
     producer = make()
-    with pytest.raises(LookupError), producer:
-        producer.produce(topic, b"v")
-        raise LookupError("in the block")
+
+    def fail_inside() -> None:
+        with producer:
+            producer.produce(topic, b"v")
+            raise LookupError("in the block")
+
+    with pytest.raises(LookupError):
+        fail_inside()
     assert cluster.values(topic) == [b"v"]
     with pytest.raises(RuntimeError):
         producer.flush()
@@ -155,9 +160,7 @@ def test_init_can_be_repeated_after_it_failed(producer_class: type, cluster: Any
     producer.close()
 
 
-def test_subclass_may_override_and_call_super(
-    make: Any, producer_class: type, cluster: Any, topic: str
-) -> None:
+def test_subclass_may_override_and_call_super(make: Any, producer_class: type, cluster: Any, topic: str) -> None:
     """Overridden methods, own attributes and an own constructor work, and super() reaches the real thing."""
 
     class Counting(producer_class):  # type: ignore[misc]

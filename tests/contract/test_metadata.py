@@ -14,10 +14,8 @@ from tests.contract.support import NOWHERE, PARTITIONS, error_of
 @pytest.mark.parametrize("form", ["positional", "keyword"])
 def test_one_topic(producer: Any, topic: str, form: str) -> None:
     """list_topics() of one topic tells its partitions, their leaders and the brokers."""
-    if form == "positional":
-        found = producer.list_topics(topic, 10)
-    else:
-        found = producer.list_topics(topic=topic, timeout=10)
+    args, kwargs = ((topic, 10), {}) if form == "positional" else ((), {"topic": topic, "timeout": 10})
+    found = producer.list_topics(*args, **kwargs)
     assert isinstance(found, ClusterMetadata)
     assert set(found.topics) == {topic}
     partitions = found.topics[topic].partitions

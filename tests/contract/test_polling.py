@@ -17,9 +17,7 @@ from tests.contract.support import NOWHERE, Reports, poll_until, wait_until
     [((None,), {}), (("1",), {}), ((), {"timeout": None}), ((), {"seconds": 1}), ((0, 0), {})],
     ids=["none", "str", "keyword-none", "unknown-keyword", "two"],
 )
-def test_bad_timeout_raises(
-    producer: Any, call: str, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> None:
+def test_bad_timeout_raises(producer: Any, call: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """The timeout is one number; anything else raises TypeError."""
     with pytest.raises(TypeError):
         getattr(producer, call)(*args, **kwargs)

@@ -94,9 +94,7 @@ def test_bad_argument_raises_at_the_call(
 
 
 @pytest.mark.parametrize("partition", [4, 2**31 - 1, -2, -1001, -(2**31)])
-def test_partition_outside_the_topic_raises_once_it_is_known(
-    producer: Any, topic: str, partition: int
-) -> None:
+def test_partition_outside_the_topic_raises_once_it_is_known(producer: Any, topic: str, partition: int) -> None:
     """Once the topic's metadata is known, a partition it does not have raises _UNKNOWN_PARTITION."""
     producer.produce(topic, b"first")
     assert producer.flush(10) == 0

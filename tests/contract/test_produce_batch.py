@@ -111,7 +111,7 @@ def test_partition_of_the_call(producer: Any, topic: str, form: str) -> None:
 
 
 def test_callback_forms(make: Any, topic: str) -> None:
-    """A message's own callback beats the call's, the call's `callback` beats `on_delivery`, both beat the configured."""
+    """A message's own callback beats the call's, its `callback` beats `on_delivery`, both the configured."""
     own, call, alias, configured = Reports(), Reports(), Reports(), Reports()
     producer = make({"on_delivery": configured})
     producer.produce_batch(

@@ -24,9 +24,7 @@ from tests.contract.support import NOWHERE, Reports, poll_until
     ],
     ids=str,
 )
-def test_queued_records_are_reported_purged(
-    make: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> None:
+def test_queued_records_are_reported_purged(make: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Records that were never sent are reported with _PURGE_QUEUE by the next poll() or flush(), not by purge()."""
     producer = make({"bootstrap.servers": NOWHERE})
     reports = Reports()

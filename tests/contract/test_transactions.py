@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from tests.contract.support import NOWHERE, Reports, error_of, poll_until
+# A commit returns before its markers are in every partition, so what is visible is waited for.
+from tests.contract.support import NOWHERE, Reports, error_of, poll_until, wait_until
 
 STATE = KafkaError._STATE
 
@@ -41,7 +42,7 @@ def test_committed_records_are_in_the_log(transactional: Any, cluster: Any, topi
     assert len(transactional) == 0
     transactional.flush(10)
     assert reports.codes == [None] * 10
-    assert cluster.values(topic) == [b"%d" % number for number in range(10)]
+    wait_until(lambda: cluster.values(topic) == [b"%d" % number for number in range(10)])
 
 
 def test_transactions_one_after_the_other(transactional: Any, cluster: Any, topic: str) -> None:
@@ -54,7 +55,7 @@ def test_transactions_one_after_the_other(transactional: Any, cluster: Any, topi
     transactional.commit_transaction()
     transactional.begin_transaction()
     transactional.abort_transaction()
-    assert cluster.values(topic) == [b"0", b"1", b"2"]
+    wait_until(lambda: cluster.values(topic) == [b"0", b"1", b"2"])
 
 
 def test_batch_in_a_transaction(transactional: Any, cluster: Any, topic: str) -> None:
@@ -62,7 +63,7 @@ def test_batch_in_a_transaction(transactional: Any, cluster: Any, topic: str) ->
     transactional.begin_transaction()
     assert transactional.produce_batch(topic, [{"value": b"v"}, {"value": b"w"}], 0) == 2
     transactional.commit_transaction(30)
-    assert cluster.values(topic) == [b"v", b"w"]
+    wait_until(lambda: cluster.values(topic) == [b"v", b"w"])
 
 
 def test_abort_purges_what_was_not_sent(transactional: Any, topic: str) -> None:
@@ -168,7 +169,7 @@ def test_offsets_are_sent_with_a_transaction(transactional: Any, cluster: Any, t
 
 
 def test_raising_callback_comes_out_of_commit(transactional: Any, cluster: Any, topic: str) -> None:
-    """commit_transaction() runs the callbacks and raises what one of them raised; the transaction can be ended."""
+    """commit_transaction() runs the callbacks and raises what one of them raised, after it has committed."""
 
     def report(_error: Any, _message: Any) -> None:
         raise LookupError("in the callback")
@@ -177,7 +178,8 @@ def test_raising_callback_comes_out_of_commit(transactional: Any, cluster: Any, 
     transactional.produce(topic, b"v", partition=0, on_delivery=report)
     with pytest.raises(LookupError):
         transactional.commit_transaction(30)
-        transactional.flush(10)
+    refused(STATE, transactional.commit_transaction, 30)
+    wait_until(lambda: cluster.values(topic) == [b"v"])
 
 
 def test_close_ends_an_open_transaction(transactional: Any, topic: str) -> None:

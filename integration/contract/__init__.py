@@ -1,0 +1,1 @@
+"""The contract of tests/contract, run against real Kafka."""

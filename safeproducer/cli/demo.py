@@ -28,6 +28,10 @@ from safeproducer.kafka.scratch_topic import ScratchTopic
 _DEFAULT_RECORDS = 20_000
 # All records may fall on one partition, and each takes some bytes beside its value and key.
 _EMBEDDED_BYTES = RETAINED_BYTES // 2
+_CUT = (
+    "The input was cut: the embedded brokers keep little in memory, so only its first part was sent. "
+    "Name real brokers with --bootstrap-servers to send all of it."
+)
 _MOCK_LIMITS = (
     "The embedded brokers are librdkafka's mock: they keep one copy in memory, never detect a duplicate, and know "
     "no users, rights or quotas. This run shows what the producer does; only --bootstrap-servers shows what brokers do."
@@ -181,6 +185,12 @@ def _verdict(
         total,
         experiment,
         seconds_to_read=time.monotonic() - started,
-        limits=(_MOCK_LIMITS,) if place.embedded else (),
+        limits=_limits(place, experiment),
         stop=stop,
     )
+
+
+def _limits(place: _Place, experiment: Experiment) -> tuple[str, ...]:
+    """What this run cannot show, in sentences."""
+    cut = (_CUT,) if experiment.was_cut else ()
+    return (_MOCK_LIMITS, *cut) if place.embedded else cut

@@ -33,6 +33,7 @@ class Experiment:
         self.names: set[bytes] = set()
         self.seconds = 0.0
         self.why_left: str | None = None
+        self.was_cut = False
 
     def send(
         self,
@@ -53,7 +54,7 @@ class Experiment:
             tick=lambda: show(self.tally.sent, self.tally.delivered),
         )
         started = time.monotonic()
-        for number, entry in enumerate(read_corpus(files, records=records, max_bytes=max_bytes)):
+        for number, entry in enumerate(read_corpus(files, records=records, max_bytes=max_bytes, on_cut=self._note_cut)):
             if feed.ended():
                 break
             self._values.append(entry.value)
@@ -71,6 +72,9 @@ class Experiment:
     def sent(self) -> dict[bytes, Sent]:
         """Return the fate of each record by its value."""
         return dict(zip(self._values, self._fates, strict=False))
+
+    def _note_cut(self) -> None:
+        self.was_cut = True
 
     def _note(self, number: int, code: str | None, partition: int | None) -> None:
         known = partition if partition is not None and partition >= 0 else None

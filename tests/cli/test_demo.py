@@ -103,7 +103,10 @@ def test_corpus_values_are_unique_and_identify_their_line(tmp_path: Path) -> Non
     assert [identify(entry.value) for entry in entries] == [(b"a b", 1), (b"a b", 2), (b"a b", 3)]
     assert identify(b"nothing like it") is None
     assert len(list(read_corpus([("a", path)], records=2, max_bytes=None))) == 2
-    assert len(list(read_corpus([("a", path)], records=None, max_bytes=len(b"a\t1\tsame")))) == 1
+    cut: list[bool] = []
+    entries = read_corpus([("a", path)], records=None, max_bytes=len(b"a\t1\tsame"), on_cut=lambda: cut.append(True))
+    assert len(list(entries)) == 1
+    assert cut == [True]
 
 
 def test_the_default_corpus_is_large_enough() -> None:

@@ -19,7 +19,7 @@ from benchmarks.load import POLL_EVERY, Form, Load, block
 from benchmarks.table import Bar, disturbed, ratio, table
 from safeproducer import SafeProducer
 
-RECORDS = {100: 20_000, 1_000: 6_000}
+RECORDS = {100: 20_000, 1_000: 12_000}
 """Records in a block, by the size of their values in bytes: some 50 ms each."""
 WARM_UP = 4
 NOISE = "stock, a second one"

@@ -28,7 +28,8 @@ jars_present() {
 install_java_and_maven() {
     local java_package=default-jre-headless
     apt_get update
-    ! apt-cache show openjdk-17-jre-headless >/dev/null 2>&1 || java_package=openjdk-17-jre-headless
+    # `apt-cache show` also succeeds for a name that is merely mentioned; madison lists what can be installed.
+    [ -z "$(apt-cache madison openjdk-17-jre-headless)" ] || java_package=openjdk-17-jre-headless
     apt_get install --no-install-recommends "$java_package" maven
 }
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 
 from integration.kafka.cluster import KafkaCluster
+
+TOPICS_AT_ONCE = 50
+"""Topics are made in advance: one at a time they would take longer than the tests that use them."""
 
 pytest.register_assert_rewrite("tests.contract")
 fixtures: Any = import_module("tests.contract.fixtures")
@@ -27,9 +32,18 @@ topic = fixtures.topic
 def cluster(kafka: KafkaCluster) -> Iterator[Any]:
     """A real broker, with the topics of the contract's number of partitions."""
 
-    def create(name: str) -> None:
-        kafka.admin.create_topic(name, partitions=support.PARTITIONS)
+    stock: list[str] = []
 
-    real = fixtures.Cluster("kafka", kafka.bootstrap, create)
+    def topic() -> str:
+        if not stock:
+            stock.extend(f"contract-{uuid.uuid4().hex[:12]}" for _ in range(TOPICS_AT_ONCE))
+            new = [NewTopic(name, support.PARTITIONS, 1) for name in stock]
+            for created in kafka.admin.client.create_topics(new).values():
+                created.result()
+            # Brokers learn of topics in the order of their creation: when the last one is known, all are.
+            kafka.admin.create_topic(f"contract-{uuid.uuid4().hex[:12]}", support.PARTITIONS)
+        return stock.pop()
+
+    real = fixtures.Cluster("kafka", kafka.bootstrap, topic)
     yield real
     real.close()

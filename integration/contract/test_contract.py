@@ -8,8 +8,8 @@ from pathlib import Path
 
 FOLDER = Path(__file__).parents[2] / "tests" / "contract"
 MODULES = sorted(path.stem for path in FOLDER.glob("test_*.py"))
-REACHING = {"cluster", "make", "producer", "topic"}
-"""Fixtures that lead to the cluster, besides those that the modules define themselves."""
+REACHING = {"cluster", "producer", "topic"}
+"""Fixtures that lead to the cluster, besides those that modules define themselves; with `make` alone it is nowhere."""
 
 
 def is_fixture(member: object) -> bool:

@@ -24,17 +24,12 @@ idempotence is left to the shared producer, which most tests use."""
 class Cluster:
     """Where records go: its address, topics to be had, and what is in them."""
 
-    def __init__(self, kind: str, bootstrap: str, create: Callable[[str], None]) -> None:
+    def __init__(self, kind: str, bootstrap: str, topic: Callable[[], str]) -> None:
         self.kind = kind
         self.bootstrap = bootstrap
-        self._create = create
+        self.topic = topic
+        """Makes a new topic of PARTITIONS partitions and returns its name."""
         self._consumers: dict[str, Consumer] = {}
-
-    def topic(self) -> str:
-        """A new topic of PARTITIONS partitions."""
-        name = f"contract-{uuid.uuid4().hex[:12]}"
-        self._create(name)
-        return name
 
     def end_offsets(self, topic: str, isolation: str = "read_committed") -> list[int]:
         """The end of each partition as a consumer of this isolation level sees it."""
@@ -110,11 +105,13 @@ def mock_cluster() -> Iterator[Cluster]:
     keeper = cimpl.Producer({"bootstrap.servers": "mock", "test.mock.num.brokers": 3, "log_level": 0})
     brokers = keeper.list_topics(timeout=10).brokers.values()
 
-    def create(name: str) -> None:
+    def topic() -> str:
         # The mock makes a topic when metadata of it is asked for, and answers with it from the next time on.
+        name = f"contract-{uuid.uuid4().hex[:12]}"
         wait_until(lambda: len(keeper.list_topics(name, 10).topics[name].partitions) == PARTITIONS)
+        return name
 
-    cluster = Cluster("mock", ",".join(f"{broker.host}:{broker.port}" for broker in brokers), create)
+    cluster = Cluster("mock", ",".join(f"{broker.host}:{broker.port}" for broker in brokers), topic)
     yield cluster
     cluster.close()
     keeper.close()

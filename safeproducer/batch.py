@@ -14,6 +14,7 @@ from safeproducer.pipeline.lane import Lane
 from safeproducer.pipeline.ledger import Ledger
 
 BEYOND_NATIVE = frozenset({"headers", "timestamp", "partition", "callback", "on_delivery"})
+BYTES_OR_NONE = frozenset({bytes, type(None)})
 
 
 def produce_batch(
@@ -25,18 +26,33 @@ def produce_batch(
     partition: int,
     callback: Callable[..., Any] | None,
 ) -> int:
-    plain = lane.observed is None and lane.state == "open" and _is_plain(messages)
-    if plain or not isinstance(messages, list) or not messages:
+    """Accept `messages`; how many were accepted. `produce` accepts one record."""
+    simple = not isinstance(messages, list) or not messages  # nothing to lose: the native call answers as stock does
+    if simple or (lane.observed is None and lane.state == "open" and _is_plain(messages)):
         return _native(lane, ledger, topic, messages, partition, callback)
     checked = [_checked(index, message, partition) for index, message in enumerate(messages)]
     return sum(_one(lane, produce, topic, message, arguments, callback) for message, arguments in checked)
 
 
-def _is_plain(messages: Any) -> bool:
+def _is_plain(messages: list[dict[str, Any]]) -> bool:
+    """Whether the native call sends these messages exactly.
+
+    Raises UnicodeEncodeError for text that is no UTF-8: the native call raises too, but sends all the messages first,
+    with null in place of that text.
+    """
     try:
-        return all(map(BEYOND_NATIVE.isdisjoint, messages))
-    except TypeError:  # not a list of dicts: the native call says so as stock does
-        return True
+        values = [message.get("value") for message in messages]
+        keys = [message.get("key") for message in messages]
+    except AttributeError:  # not all of them dicts
+        return False
+    kinds = {*map(type, values), *map(type, keys)}
+    if not kinds <= BYTES_OR_NONE:
+        for text in (*values, *keys):
+            if type(text) is str and not text.isascii():
+                text.encode()
+        if not kinds <= BYTES_OR_NONE | {str}:
+            return False
+    return all(map(BEYOND_NATIVE.isdisjoint, messages))
 
 
 def _native(
@@ -72,15 +88,15 @@ def _checked(index: int, message: Any, partition: int) -> tuple[dict[str, Any], 
     if not isinstance(message, dict):
         raise TypeError(f"Message at index {index} must be a dict, not {type(message).__name__}")
     for field in ("value", "key"):
-        if not isinstance(message.get(field), str | bytes | None):
+        content = message.get(field)
+        if not isinstance(content, str | bytes | None):
             raise TypeError(
-                f"Message at index {index}: {field} must be bytes, str or None, not {type(message[field]).__name__}"
+                f"Message at index {index}: {field} must be bytes, str or None, not {type(content).__name__}"
             )
-    own_partition = message.get("partition")
-    timestamp = message.get("timestamp")
-    for field, number in (("partition", own_partition), ("timestamp", timestamp)):
-        if not isinstance(number, int | None):
-            raise TypeError(f"Message at index {index}: {field} must be an int, not {type(number).__name__}")
+        if isinstance(content, str):
+            content.encode()
+    own_partition = _integer(index, message, "partition", bits=32)
+    timestamp = _integer(index, message, "timestamp", bits=64)
     headers = message.get("headers")
     if headers is not None:
         _check_headers(index, headers)
@@ -93,20 +109,32 @@ def _checked(index: int, message: Any, partition: int) -> tuple[dict[str, Any], 
     )
 
 
+def _integer(index: int, message: dict[str, Any], field: str, bits: int) -> int | None:
+    number: Any = message.get(field)
+    if not isinstance(number, int | None):
+        raise TypeError(f"Message at index {index}: {field} must be an int, not {type(number).__name__}")
+    if number is not None and not -(2 ** (bits - 1)) <= number < 2 ** (bits - 1):
+        raise OverflowError(f"Message at index {index}: {field} {number} does not fit into {bits} bits")
+    return number
+
+
 def _check_headers(index: int, headers: Any) -> None:
-    pairs = headers.items() if isinstance(headers, dict) else headers
+    """Raise ValueError, as the native batch call does, for what is no dict or list of (name, value) pairs."""
     if not isinstance(headers, dict | list):
-        raise TypeError(f"Message at index {index}: headers must be a dict or a list, not {type(headers).__name__}")
-    for pair in pairs:
+        raise ValueError(f"Message at index {index}: headers must be a dict or a list, not {type(headers).__name__}")
+    for pair in headers.items() if isinstance(headers, dict) else headers:
         if not (
             isinstance(pair, tuple)
             and len(pair) == 2
             and isinstance(pair[0], str | bytes)
             and isinstance(pair[1], str | bytes | None)
         ):
-            raise TypeError(
+            raise ValueError(
                 f"Message at index {index}: each header must be a pair of a name (str) and a value (bytes, str or None)"
             )
+        for text in pair:
+            if isinstance(text, str):
+                text.encode()
 
 
 def _one(
@@ -118,7 +146,11 @@ def _one(
     callback: Callable[..., Any] | None,
 ) -> int:
     value, key, partition, timestamp, headers = arguments
-    own_callback = message.get("callback") or message.get("on_delivery") or callback
+    own_callback = message.get("callback")
+    if own_callback is None:
+        own_callback = message.get("on_delivery")
+    if own_callback is None:
+        own_callback = callback
     try:
         produce(topic, value, key, partition, own_callback, None, timestamp, headers)
     except BufferError:

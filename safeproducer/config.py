@@ -183,9 +183,9 @@ def _callback(config: dict[str, Any], name: str, kind: type[ConfigurationError])
 
 def _boolean(config: dict[str, Any], name: str) -> bool:
     value = config.pop(name, False)
-    if not isinstance(value, (bool, int)) and str(value).lower() not in ("true", "false", "t", "f", "1", "0"):
-        raise ConfigurationError(name, repr(value), "it must be a boolean", "Give true or false")
-    return _is_true(value)
+    if not isinstance(value, bool):  # strings too, as stock
+        raise ConfigurationTypeError(name, repr(value), "it must be a bool, not text or a number", "Give True or False")
+    return value
 
 
 def _is_true(value: Any) -> bool:

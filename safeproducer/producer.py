@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Iterable
 from functools import partial
 from types import TracebackType
@@ -15,9 +16,9 @@ from safeproducer.explanation import explanation
 from safeproducer.hooks import Hook, Hooks
 from safeproducer.kafka.native import KafkaException, NativeProducer
 from safeproducer.pipeline import churn, frames, lifetime
-from safeproducer.pipeline.lane import NO_TIMEOUT, Lane
-from safeproducer.pipeline.ledger import Ledger
-from safeproducer.records import ProducerInfo
+from safeproducer.pipeline.lane import NO_TIMEOUT, UNINITIALISED, Lane
+from safeproducer.pipeline.ledger import Ledger, TopicAccount
+from safeproducer.records import ProducerInfo, refuse_surrogate_names
 from safeproducer.snapshot import CloseReport, Snapshot
 
 _NOW = 0
@@ -42,6 +43,13 @@ class SafeProducer(NativeProducer):
     # The base class stays uninitialised: it makes isinstance() true, and its methods are all replaced below. A method a
     # newer confluent_kafka adds would find no handle and raise "Producer has been closed"; see forward_the_rest().
 
+    # What a subclass that forgets super().__init__() finds.
+    _lane: Lane = UNINITIALISED  # type: ignore[assignment]
+    _ledger: Ledger = UNINITIALISED  # type: ignore[assignment]
+    _topics: dict[str, TopicAccount] = UNINITIALISED  # type: ignore[assignment]
+    _on_delivery: Callable[..., Any] | None = None
+    _close_report: CloseReport | None = None
+
     def __init__(self, *args: Any, hooks: Iterable[Hook] = (), **config: Any) -> None:
         if "_lane" in self.__dict__:
             raise RuntimeError("SafeProducer already initialised: make a new one instead of calling __init__() again")
@@ -61,7 +69,7 @@ class SafeProducer(NativeProducer):
         self._topics = self._ledger.topics
         self._on_delivery = settings.on_delivery
         self._in_transaction = False
-        self._closed: CloseReport | None = None
+        self._close_report = None
         self._lane = Lane(settings, self._info, self._hooks, self._ledger)
         lifetime.enrol(self)
         churned = churn.registry.record((settings.cluster, settings.principal), site, settings.producer_ids_per_hour)
@@ -107,6 +115,7 @@ class SafeProducer(NativeProducer):
             if headers is None and timestamp is _NOW:  # other kinds of zero go to the native call's own check
                 self._lane.send(topic, value, key, partition, bound[1])
             else:
+                refuse_surrogate_names(headers)
                 self._lane.send(topic, value, key, partition, bound[1], None, timestamp, headers)
         except Exception as error:
             if not frames.raised_by_native_call(error):
@@ -216,8 +225,10 @@ class SafeProducer(NativeProducer):
 
         Raises CallbackReentryError inside a callback.
         """
-        if self._closed is not None:
-            return self._closed
+        if "_lane" not in self.__dict__:
+            return CloseReport(0, 0, 0, 0, 0.0)
+        if self._close_report is not None:
+            return self._close_report
         self._lane.refuse_in_callback("close")
         started = time.monotonic()
         deadline = None if timeout is None or timeout < 0 else started + timeout
@@ -230,14 +241,17 @@ class SafeProducer(NativeProducer):
             raised = self._lane.drain(_PURGE_PATIENCE)[1] or raised
         self._report_loss("close deadline")
         if not len(self._lane.native):  # else the native close() would wait for ever; letting go of it does not
-            self._lane.serve(self._lane.native.close)
+            with warnings.catch_warnings():
+                # It warns that it cannot abort a transaction that was never begun.
+                warnings.simplefilter("ignore", RuntimeWarning)
+                self._lane.serve(self._lane.native.close)
         accepted, delivered, failed = self._ledger.totals()
-        self._closed = CloseReport(accepted, delivered, failed, left, time.monotonic() - started)
+        self._close_report = CloseReport(accepted, delivered, failed, left, time.monotonic() - started)
         self._lane.retire("closed", lambda: ProducerClosedError(_CLOSED))
-        self._hooks.call("producer_closed", self._info, self._closed)
+        self._hooks.call("producer_closed", self._info, self._close_report)
         if raised is not None:
             raise raised
-        return self._closed
+        return self._close_report
 
     def _abort_for_close(self, deadline: float | None) -> None:
         try:

@@ -60,3 +60,14 @@ class Record:
     def copied_headers(headers: dict[str, HeaderValue] | list[tuple[str, HeaderValue]] | None) -> list[Any]:
         """A new list of (name, value) pairs."""
         return list(headers.items()) if isinstance(headers, dict) else list(headers or ())
+
+
+def refuse_surrogate_names(headers: Any) -> None:
+    """Raise UnicodeEncodeError for a header name that cannot be UTF-8; the C client would crash on it (2.16.1).
+
+    Says nothing about headers of a wrong form: the native call refuses those.
+    """
+    for header in headers if isinstance(headers, (dict, list)) else ():
+        name = header[0] if type(header) is tuple and header else header
+        if type(name) is str and not name.isascii():
+            name.encode()

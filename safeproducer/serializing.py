@@ -2,53 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
 from typing import Any
 
-from safeproducer.kafka.native import (
-    KeySerializationError,
-    MessageField,
-    SerializationContext,
-    ValueSerializationError,
-)
+from safeproducer.hooks import Hook
+from safeproducer.kafka.native import SerializingProducer
 from safeproducer.producer import SafeProducer
+from safeproducer.snapshot import CloseReport
 
 
-class SafeSerializingProducer(SafeProducer):
+class _Hooked(SafeProducer):
+    """Takes from attributes what stock's SerializingProducer, above it, does not pass on."""
+
+    _given_hooks: tuple[Hook, ...] = ()
+    _close_timeout: float | None = None
+
+    def __init__(self, conf: dict[str, Any]) -> None:
+        super().__init__(conf, hooks=self._given_hooks)
+
+    def close(self, timeout: float | None = None) -> CloseReport:  # type: ignore[override]
+        return super().close(self._close_timeout if timeout is None else timeout)
+
+
+class SafeSerializingProducer(SerializingProducer, _Hooked):  # type: ignore[misc]
     """A SafeProducer whose produce() serializes keys and values first.
 
-    Takes stock's two extra settings, `key.serializer` and `value.serializer`: callables (object, SerializationContext)
-    -> bytes, such as those of confluent_kafka.serialization and confluent_kafka.schema_registry. Note that produce()
-    takes `key` before `value`, as stock's does.
+    It is stock's SerializingProducer with a SafeProducer in place of its base class: the same extra settings
+    (`key.serializer`, `value.serializer` and their builders), the same produce(topic, key, value, ...), which takes the
+    key first, and the same KeySerializationError and ValueSerializationError. `hooks` as for SafeProducer.
     """
 
-    def __init__(self, conf: dict[str, Any], **kwargs: Any) -> None:
-        config = dict(conf)
-        self._key_serializer = config.pop("key.serializer", None)
-        self._value_serializer = config.pop("value.serializer", None)
-        super().__init__(config, **kwargs)
+    def __init__(self, conf: dict[str, Any], hooks: Iterable[Hook] = ()) -> None:
+        self._given_hooks = tuple(hooks)
+        super().__init__(conf)
 
-    def produce(  # type: ignore[override]
-        self,
-        topic: str,
-        key: Any = None,
-        value: Any = None,
-        partition: int = -1,
-        on_delivery: Callable[..., Any] | None = None,
-        timestamp: int = 0,
-        headers: Any = None,
-    ) -> None:
-        """Serialize and accept one record. Raises KeySerializationError, ValueSerializationError, or as its base."""
-        context = SerializationContext(topic, MessageField.KEY, headers)
-        if self._key_serializer is not None:
-            try:
-                key = self._key_serializer(key, context)
-            except Exception as error:
-                raise KeySerializationError(error) from error
-        context.field = MessageField.VALUE
-        if self._value_serializer is not None:
-            try:
-                value = self._value_serializer(value, context)
-            except Exception as error:
-                raise ValueSerializationError(error) from error
-        super().produce(topic, value, key, partition, None, on_delivery, timestamp, headers)
+    def close(self, timeout: float | None = None) -> CloseReport:  # type: ignore[override]
+        """As SafeProducer.close(); then closes the serializers that this producer built."""
+        self._close_timeout = timeout
+        return super().close()  # type: ignore[return-value]

@@ -69,7 +69,7 @@ def test_the_callers_dict_is_not_changed() -> None:
         ({"acks": "some"}, "CONFIGURATION.md"),
         ({"enable.gapless.guarantee": True}, "Remove it"),
         ({"on_delivery": 5}, "function"),
-        ({"delivery.report.only.error": "perhaps"}, "true or false"),
+        ({"delivery.report.only.error": "perhaps"}, "True or False"),
     ],
 )
 def test_a_refused_setting_is_named_with_its_value_and_the_way_out(setting: dict[str, object], way_out: str) -> None:

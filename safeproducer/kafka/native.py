@@ -14,18 +14,14 @@ from confluent_kafka.cimpl import (
     libversion,
 )
 from confluent_kafka.cimpl import Producer as NativeProducer
-from confluent_kafka.error import KeySerializationError, ValueSerializationError
-from confluent_kafka.serialization import MessageField, SerializationContext
+from confluent_kafka.serializing_producer import SerializingProducer
 
 __all__ = [
     "KafkaError",
     "KafkaException",
-    "KeySerializationError",
     "Message",
-    "MessageField",
     "NativeProducer",
-    "SerializationContext",
+    "SerializingProducer",
     "ThrottleEvent",
-    "ValueSerializationError",
     "libversion",
 ]

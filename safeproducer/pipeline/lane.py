@@ -14,7 +14,7 @@ from threading import get_ident
 from typing import Any, NoReturn
 
 from safeproducer.config import Settings, explain_refusal
-from safeproducer.errors import CallbackReentryError, FatalError, QueueFullError, SafeProducerError
+from safeproducer.errors import CallbackReentryError, FatalError, ProducerClosedError, QueueFullError, SafeProducerError
 from safeproducer.hooks import Hooks
 from safeproducer.kafka.native import KafkaError, KafkaException, NativeProducer
 from safeproducer.pipeline.events import ClientEvents
@@ -40,8 +40,16 @@ class Unusable:
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise self._refusal()
 
+    def __getitem__(self, key: object) -> NoReturn:
+        raise self._refusal()
+
     def __len__(self) -> int:
         return 0
+
+
+UNINITIALISED = Unusable(
+    lambda: ProducerClosedError("this SafeProducer is not initialised: call super().__init__(config) in its subclass")
+)
 
 
 class Lane:

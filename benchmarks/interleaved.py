@@ -11,7 +11,7 @@ import random
 import statistics
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import psutil
@@ -47,6 +47,12 @@ class Rounds:
 
     timings: list[dict[str, Timing]]
     disturbance: float
+
+
+def joined(sittings: Sequence[Rounds]) -> Rounds:
+    """The rounds of several measurements of the same variants as one."""
+    timings = [timing for sitting in sittings for timing in sitting.timings]
+    return Rounds(timings, statistics.fmean(sitting.disturbance for sitting in sittings))
 
 
 class Bystanders:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from benchmarks.interleaved import Spread
 
-BUSY = 0.1
+BUSY = 0.2
 """Above this share of the machine used by others, throughput tells more about them than about the producers."""
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 from dataclasses import asdict, dataclass
 
@@ -14,14 +15,16 @@ from confluent_kafka.cimpl import Producer
 
 from benchmarks import load as forms
 from benchmarks.brokers import Broker, broker, written
-from benchmarks.interleaved import Block, Rounds, Spread, cpu_ratio, measure, rate, throughput_ratio
+from benchmarks.interleaved import Block, Rounds, Spread, cpu_ratio, joined, measure, rate, throughput_ratio
 from benchmarks.load import POLL_EVERY, Form, Load, block
 from benchmarks.table import Bar, disturbed, ratio, table
 from safeproducer import SafeProducer
 
 RECORDS = {100: 20_000, 1_000: 12_000}
 """Records in a block, by the size of their values in bytes: some 50 ms each."""
-WARM_UP = 4
+WARM_UP = 3
+SITTINGS = 3
+"""Times the producers are made anew: a connection may be quicker than another for as long as it lasts."""
 NOISE = "stock, a second one"
 
 
@@ -59,6 +62,12 @@ FURTHER = (
     Comparison("two topics in turn", forms.two_topics, forms.two_topics, NO_BAR),
 )
 
+STOCK_BATCHES = {
+    "stock: produce_batch, partition / produce": forms.batch_to_partition,
+    "stock: produce_batch / produce": forms.batch,
+}
+"""What a batch call gains without SafeProducer: no wrapper around it can gain more."""
+
 
 @dataclass(frozen=True)
 class Row:
@@ -80,7 +89,7 @@ class Case:
 
 def main() -> None:
     options = arguments()
-    rounds = options.rounds or (9 if options.quick else 25)
+    rounds = math.ceil((options.rounds or (9 if options.quick else 27)) / SITTINGS) * SITTINGS
     comparisons: tuple[Comparison, ...] = GATED if options.quick else GATED + FURTHER
     if options.only:
         comparisons = tuple(one for one in GATED + FURTHER if options.only in one.title)
@@ -114,10 +123,10 @@ def main() -> None:
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.throughput", description=__doc__)
     parser.add_argument("--mock", action="store_true", help="librdkafka's mock cluster instead of real Kafka")
-    parser.add_argument("--quick", action="store_true", help="9 rounds, only what has a bar")
+    parser.add_argument("--quick", action="store_true", help="9 rounds, only what has a bar: no gate")
     parser.add_argument("--check", action="store_true", help="exit with 1 when a bar is missed")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
-    parser.add_argument("--rounds", type=int, help="rounds to measure (default: 25)")
+    parser.add_argument("--rounds", type=int, help="rounds to measure (default: 27)")
     parser.add_argument("--partitions", type=int, nargs="+", default=[1, 10])
     parser.add_argument("--values", type=int, nargs="+", choices=sorted(RECORDS), default=sorted(RECORDS), help="bytes")
     parser.add_argument("--only", metavar="TEXT", help="only comparisons whose title contains TEXT")
@@ -129,6 +138,18 @@ def run_case(where: Broker, partitions: int, value_size: int, comparisons: tuple
     load = Load.make(topic, partitions, value_size, RECORDS[value_size])
     for name in (load.topic, load.second_topic):
         where.create_topic(name, partitions)
+    sittings: list[Rounds] = []
+    for number in range(1, SITTINGS + 1):
+        label = f"{partitions} partitions, {value_size} B, sitting {number} of {SITTINGS}"
+        sittings.append(run_sitting(where, load, comparisons, rounds // SITTINGS, number, label))
+    for name in (load.topic, load.second_topic):
+        where.delete_topic(name)
+    return evaluated(load, comparisons, joined(sittings))
+
+
+def run_sitting(
+    where: Broker, load: Load, comparisons: tuple[Comparison, ...], rounds: int, number: int, label: str
+) -> Rounds:
     config = {"bootstrap.servers": where.bootstrap, "enable.idempotence": True}
     with Producer(config) as stock, Producer(config) as second, SafeProducer(config) as safe:
         variants: dict[str, Block] = {NOISE: block(forms.keyword, second, load)}
@@ -136,17 +157,17 @@ def run_case(where: Broker, partitions: int, value_size: int, comparisons: tuple
             variants[f"safe {comparison.form.__name__}"] = block(comparison.form, safe, load)
         for form in {forms.keyword} | {comparison.against for comparison in comparisons}:
             variants[f"stock {form.__name__}"] = block(form, stock, load)
-        label = f"{partitions} partitions, {value_size} B"
-        measured = measure(variants, rounds, WARM_UP, seed=partitions + value_size, label=label)
-        check_log(where, load, produced=len(variants) * (WARM_UP + rounds) * load.records, safe=safe)
-    for name in (load.topic, load.second_topic):
-        where.delete_topic(name)
-    return evaluated(load, comparisons, measured)
+        measured = measure(variants, rounds, WARM_UP, seed=number, label=label)
+        check(safe, produced=number * len(variants) * (WARM_UP + rounds) * load.records, found=in_log(where, load))
+    return measured
 
 
-def check_log(where: Broker, load: Load, produced: int, safe: SafeProducer) -> None:
+def in_log(where: Broker, load: Load) -> int:
+    return sum(written(where.bootstrap, name, load.partitions) for name in (load.topic, load.second_topic))
+
+
+def check(safe: SafeProducer, produced: int, found: int) -> None:
     """The log holds exactly what both producers reported as delivered, and SafeProducer's account agrees."""
-    found = sum(written(where.bootstrap, name, load.partitions) for name in (load.topic, load.second_topic))
     account = safe.snapshot()
     if found != produced or account.unresolved or account.failed or account.accepted != account.delivered:
         raise forms.VoidError(f"produced {produced} records, the log holds {found}, SafeProducer's account: {account}")
@@ -155,6 +176,10 @@ def check_log(where: Broker, load: Load, produced: int, safe: SafeProducer) -> N
 def evaluated(load: Load, comparisons: tuple[Comparison, ...], rounds: Rounds) -> Case:
     stock = f"stock {forms.keyword.__name__}"
     rows = [Row(NOISE, throughput_ratio(rounds, NOISE, stock), cpu_ratio(rounds, NOISE, stock))]
+    for title, form in STOCK_BATCHES.items():
+        if f"stock {form.__name__}" in rounds.timings[0]:
+            pair = f"stock {form.__name__}", stock
+            rows.append(Row(title, throughput_ratio(rounds, *pair), cpu_ratio(rounds, *pair)))
     bars = []
     for comparison in comparisons:
         pair = f"safe {comparison.form.__name__}", f"stock {comparison.against.__name__}"

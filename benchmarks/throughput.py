@@ -20,9 +20,9 @@ from benchmarks.load import POLL_EVERY, Form, Load, block
 from benchmarks.table import Bar, disturbed, ratio, table
 from safeproducer import SafeProducer
 
-RECORDS = {100: 20_000, 1_000: 12_000}
+RECORDS = {100: 20_000, 1_000: 10_000}
 """Records in a block, by the size of their values in bytes: some 50 ms each."""
-WARM_UP = 3
+WARM_UP = 2
 SITTINGS = 3
 """Times the producers are made anew: a connection may be quicker than another for as long as it lasts."""
 NOISE = "stock, a second one"

@@ -6,6 +6,7 @@ The native call drops headers and per-message partitions silently and refuses ti
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import itemgetter
 from typing import Any
 
 from safeproducer.kafka.native import KafkaError, KafkaException
@@ -15,6 +16,8 @@ from safeproducer.pipeline.ledger import Ledger
 
 BEYOND_NATIVE = frozenset({"headers", "timestamp", "partition", "callback", "on_delivery"})
 BYTES_OR_NONE = frozenset({bytes, type(None)})
+VALUE = itemgetter("value")
+KEY = itemgetter("key")
 
 
 def produce_batch(
@@ -41,18 +44,20 @@ def _is_plain(messages: list[dict[str, Any]]) -> bool:
     with null in place of that text.
     """
     try:
-        values = [message.get("value") for message in messages]
-        keys = [message.get("key") for message in messages]
-    except AttributeError:  # not all of them dicts
-        return False
-    kinds = {*map(type, values), *map(type, keys)}
-    if not kinds <= BYTES_OR_NONE:
-        for text in (*values, *keys):
+        if not BEYOND_NATIVE.isdisjoint(set().union(*messages)):
+            return False
+        kinds = {*map(type, map(VALUE, messages)), *map(type, map(KEY, messages))}
+    except (KeyError, TypeError):  # a field left out, or not all of them dicts
+        return all(isinstance(message, dict) for message in messages) and _is_plain(
+            [{"value": message.get("value"), "key": message.get("key"), **message} for message in messages]
+        )
+    if kinds <= BYTES_OR_NONE:
+        return True
+    for message in messages:
+        for text in (message["value"], message["key"]):
             if type(text) is str and not text.isascii():
                 text.encode()
-        if not kinds <= BYTES_OR_NONE | {str}:
-            return False
-    return all(map(BEYOND_NATIVE.isdisjoint, messages))
+    return kinds <= BYTES_OR_NONE | {str}
 
 
 def _native(

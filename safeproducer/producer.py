@@ -6,7 +6,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable
 from functools import partial
-from types import TracebackType
+from types import MethodType, TracebackType
 from typing import Any, NoReturn
 
 from safeproducer.batch import produce_batch
@@ -107,7 +107,8 @@ class SafeProducer(NativeProducer):
         if partition != -1:
             account = account.explicit(partition)
         bound = account.bound
-        if bound[0] is not callback:
+        # A bound method is a new object at each mention, though it is the same callback.
+        if bound[0] is not callback and (type(callback) is not MethodType or bound[0] != callback):
             bound = account.bind(callback)
         # Counted before the hand-over: the report may arrive on another thread before this one goes on.
         account.accepted += 1

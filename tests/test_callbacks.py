@@ -256,6 +256,31 @@ def test_default_callback_is_used_when_none_is_given(mock_bootstrap: str) -> Non
     producer.close(5)
 
 
+def test_methods_of_two_objects_are_told_apart(producer: SafeProducer) -> None:
+    """A bound method is compared by what it is bound to; each object gets its own reports and no other's."""
+
+    class Sender:
+        def __init__(self, name: bytes) -> None:
+            self.name = name
+            self.seen: list[bytes] = []
+
+        def __eq__(self, other: object) -> bool:
+            return True  # as value objects may be; it must not matter
+
+        def __hash__(self) -> int:
+            return 0
+
+        def delivered(self, error: object, message: Any) -> None:
+            self.seen.append(message.value())
+
+    senders = [Sender(b"a"), Sender(b"b")]
+    for number in range(10):
+        sender = senders[number % 2]
+        producer.produce("callbacks", sender.name, on_delivery=sender.delivered)
+    assert producer.flush(10) == 0
+    assert [sender.seen for sender in senders] == [[b"a"] * 5, [b"b"] * 5]
+
+
 def test_hooks_see_each_record_before_the_callback(producer: SafeProducer, mock_bootstrap: str) -> None:
     """Accepted, resolved, then the application's callback; refused records never resolve."""
     events: list[str] = []

@@ -92,7 +92,19 @@ class Lane:
         return get_ident() in self._serving
 
     def poll(self, timeout: float) -> int:
-        return self._inside_callback("poll", 0) if self.in_callback else self.serve(self.native.poll, timeout)
+        # What serve() does, inline: many applications poll after each record.
+        thread = get_ident()
+        serving = self._serving
+        if thread in serving:
+            return self._inside_callback("poll", 0)
+        serving.add(thread)
+        try:
+            return self.native.poll(timeout)  # type: ignore[no-any-return]
+        except:  # noqa: E722 - as in _attempt()
+            error = self._noted(sys.exc_info()[1])[0]
+        finally:
+            serving.discard(thread)
+        raise error
 
     def flush(self, timeout: float) -> int:
         if self.in_callback:
@@ -136,9 +148,7 @@ class Lane:
         try:
             return call(*args), None, False
         except:  # noqa: E722 - a pending fatal error can be a KafkaError, which is no BaseException
-            error: Any = sys.exc_info()[1]
-            self._ledger.interrupts += 1
-            return None, self._instead_of(error) or error, self._ledger.errors.claim(error)
+            return None, *self._noted(sys.exc_info()[1])
         finally:
             self._serving.discard(thread)
 
@@ -172,6 +182,11 @@ class Lane:
                 f"then produce the record again"
             )
         return self._fatal_in(error) or error
+
+    def _noted(self, error: Any) -> tuple[BaseException, bool]:
+        """(what to raise, whether a callback raised it) for what a serving native call raised."""
+        self._ledger.interrupts += 1
+        return self._instead_of(error) or error, self._ledger.errors.claim(error)
 
     def _instead_of(self, error: Any) -> BaseException | None:
         """What to raise instead of what a serving native call raised; None to raise it as it is."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from safeproducer.kafka.native import KafkaError, Message
@@ -25,38 +26,43 @@ NOT_BOUND: Bound = (object(), None)
 UNASSIGNED = -1
 
 
-class PartitionAccount:
-    """Records sent to one partition: `accepted`, `delivered`, `failed` where the caller named it, `placed` and
-    `placed_failed` where librdkafka chose it."""
+class Resolved:
+    """Reports that arrived: without an error, and with one."""
 
-    __slots__ = ("accepted", "bound", "delivered", "errors", "failed", "only_errors", "placed", "placed_failed")
+    __slots__ = ("delivered", "failed")
 
-    def __init__(self, only_errors: bool, errors: CallbackErrors) -> None:
-        self.errors = errors
-        self.accepted = 0
+    def __init__(self) -> None:
         self.delivered = 0
         self.failed = 0
-        self.placed = 0
-        self.placed_failed = 0
-        self.only_errors = only_errors
+
+
+class PartitionAccount:
+    """Records of one partition.
+
+    `accepted` and `named`: those for which the caller named it; `placed`: reports of those for which librdkafka chose
+    it. `bound` is the callback used last and the report callback composed for it.
+    """
+
+    __slots__ = ("_report", "accepted", "bound", "named", "placed")
+
+    def __init__(self, only_errors: bool, errors: CallbackErrors) -> None:
+        self.accepted = 0
+        self.named = named = Resolved()
+        self.placed = Resolved()
         self.bound = NOT_BOUND
 
-    def bind(self, callback: DeliveryCallback | None) -> Bound:
-        """Compose the report callback for `callback` once; callers reuse it while the callback stays the same."""
-        only_errors = self.only_errors
-        errors = self.errors
-
-        def report(error: KafkaError | None, message: Message) -> None:
+        # A closure over the counts, not over the account: no cycle, and quicker than a method.
+        def report(callback: DeliveryCallback | None, error: KafkaError | None, message: Message) -> None:
             try:
                 message.partition()
             except:  # noqa: E722 - see discard_pending
                 discard_pending(sys.exc_info())
             if error is None:
-                self.delivered += 1
+                named.delivered += 1
                 if only_errors:
                     return
             else:
-                self.failed += 1
+                named.failed += 1
             if callback is not None:
                 try:
                     callback(error, message)
@@ -64,59 +70,45 @@ class PartitionAccount:
                     errors.note(raised)
                     raise
 
-        self.bound = bound = (callback, report)
+        self._report = report
+
+    def bind(self, callback: DeliveryCallback | None) -> Bound:
+        """The report callback for `callback`; callers reuse it while the callback stays the same."""
+        self.bound = bound = (callback, partial(self._report, callback))
         return bound
-
-
-class Partitions(dict[int, PartitionAccount]):
-    """Partition accounts of a topic, opened on first use."""
-
-    def __init__(self, only_errors: bool, errors: CallbackErrors) -> None:
-        super().__init__()
-        self._only_errors = only_errors
-        self._errors = errors
-
-    def __missing__(self, partition: int) -> PartitionAccount:
-        # setdefault: two threads may find the same partition missing at once, and both must count on one account.
-        return self.setdefault(partition, PartitionAccount(self._only_errors, self._errors))
 
 
 class TopicAccount:
     """Records of one topic whose partition librdkafka chooses, and the accounts of its partitions."""
 
-    __slots__ = ("accepted", "bound", "errors", "only_errors", "partitions")
+    __slots__ = ("_errors", "_only_errors", "_report", "accepted", "bound", "partitions")
 
     def __init__(self, only_errors: bool, errors: CallbackErrors) -> None:
-        self.errors = errors
         self.accepted = 0
-        self.only_errors = only_errors
-        self.partitions = Partitions(only_errors, errors)
+        self.partitions: dict[int, PartitionAccount] = {}
         self.bound = NOT_BOUND
-
-    def explicit(self, partition: int) -> PartitionAccount:
-        try:
-            return self.partitions[partition]
-        except TypeError:  # unhashable: the native call refuses it with stock's own error
-            return PartitionAccount(self.only_errors, self.errors)
-
-    def bind(self, callback: DeliveryCallback | None) -> Bound:
-        """As PartitionAccount.bind(), counting on the partition the report names."""
+        self._only_errors = only_errors
+        self._errors = errors
         partitions = self.partitions
-        only_errors = self.only_errors
-        errors = self.errors
 
-        def report(error: KafkaError | None, message: Message) -> None:
+        def report(callback: DeliveryCallback | None, error: KafkaError | None, message: Message) -> None:
             try:
-                partition: Any = message.partition()
+                number: Any = message.partition()
             except:  # noqa: E722 - see discard_pending
                 discard_pending(sys.exc_info())
-                partition = message.partition()
+                number = message.partition()
+            if number is None:  # it failed before it was given one
+                number = UNASSIGNED
+            try:
+                placed = partitions[number].placed
+            except KeyError:
+                placed = _opened(partitions, number, only_errors, errors).placed
             if error is None:
-                partitions[partition].placed += 1
+                placed.delivered += 1
                 if only_errors:
                     return
             else:
-                partitions[UNASSIGNED if partition is None else partition].placed_failed += 1
+                placed.failed += 1
             if callback is not None:
                 try:
                     callback(error, message)
@@ -124,8 +116,27 @@ class TopicAccount:
                     errors.note(raised)
                     raise
 
-        self.bound = bound = (callback, report)
+        self._report = report
+
+    def explicit(self, partition: int) -> PartitionAccount:
+        try:
+            return self.partitions[partition]
+        except KeyError:
+            return _opened(self.partitions, partition, self._only_errors, self._errors)
+        except TypeError:  # unhashable: the native call refuses it with stock's own error
+            return PartitionAccount(self._only_errors, self._errors)
+
+    def bind(self, callback: DeliveryCallback | None) -> Bound:
+        """As PartitionAccount.bind(), counting on the partition the report names."""
+        self.bound = bound = (callback, partial(self._report, callback))
         return bound
+
+
+def _opened(
+    partitions: dict[int, PartitionAccount], number: int, only_errors: bool, errors: CallbackErrors
+) -> PartitionAccount:
+    # setdefault: two threads may find the same partition missing at once, and both must count on one account.
+    return partitions.setdefault(number, PartitionAccount(only_errors, errors))
 
 
 def discard_pending(raised: tuple[Any, Any, Any]) -> None:
@@ -161,8 +172,8 @@ class Ledger:
         delivered = failed = accepted = 0
         for topic in list(self.topics.values()):
             for row in list(topic.partitions.values()):
-                delivered += row.delivered + row.placed
-                failed += row.failed + row.placed_failed
+                delivered += row.named.delivered + row.placed.delivered
+                failed += row.named.failed + row.placed.failed
         for topic in list(self.topics.values()):
             accepted += topic.accepted + sum(row.accepted for row in list(topic.partitions.values()))
         return accepted, delivered, failed
@@ -185,12 +196,13 @@ class Ledger:
             waiting = topic.accepted
             never_placed = 0
             for number, row in sorted(topic.partitions.items()):
-                waiting -= row.placed + row.placed_failed
+                waiting -= row.placed.delivered + row.placed.failed
                 if number == UNASSIGNED:
-                    never_placed = row.placed_failed
+                    never_placed = row.placed.failed
                     continue
-                delivered, failed = row.delivered + row.placed, row.failed + row.placed_failed
-                accepted = row.accepted + row.placed + row.placed_failed
+                delivered = row.named.delivered + row.placed.delivered
+                failed = row.named.failed + row.placed.failed
+                accepted = row.accepted + row.placed.delivered + row.placed.failed
                 if accepted:
                     rows.append(
                         PartitionSnapshot(

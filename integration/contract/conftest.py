@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import uuid
 from collections.abc import Iterator
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +17,8 @@ from integration.kafka.cluster import KafkaCluster
 TOPICS_AT_ONCE = 50
 """Topics are made in advance: one at a time they would take longer than the tests that use them."""
 
-pytest.register_assert_rewrite("tests.contract")
+CONTRACT = sorted(f"tests.contract.{path.stem}" for path in (Path(__file__).parents[2] / "tests/contract").glob("*.py"))
+pytest.register_assert_rewrite(*(module for module in CONTRACT if module not in sys.modules))
 fixtures: Any = import_module("tests.contract.fixtures")
 support: Any = import_module("tests.contract.support")
 

@@ -1,6 +1,10 @@
 """The contract against librdkafka's mock cluster; `integration/contract` runs the same tests against real Kafka."""
 
-from tests.contract.fixtures import (
+import pytest
+
+pytest.register_assert_rewrite("tests.contract.fixtures", "tests.contract.support")
+
+from tests.contract.fixtures import (  # noqa: E402 - after its asserts are known to pytest
     cluster,
     is_stock,
     make,

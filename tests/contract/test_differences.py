@@ -253,6 +253,7 @@ def test_use_after_fork(producer_class: type, mock_cluster: Any, is_stock: bool)
         "p.produce('forked', b'parent')\n"
         "child = os.fork()\n"
         "if not child:\n"
+        "    signal.alarm(5)\n"
         "    try:\n"
         "        p.produce('forked', b'child')\n"
         "        os._exit(10 + p.flush(1))\n"
@@ -265,7 +266,10 @@ def test_use_after_fork(producer_class: type, mock_cluster: Any, is_stock: bool)
     assert done.returncode == 0, done.stderr
     code, left, closed = done.stdout.split()
     assert (left, closed) == ("0", "True")
-    assert (int(code) > 10) if is_stock else (int(code) == 1)
+    if is_stock:
+        assert int(code) > 10 or int(code) == -signal.SIGALRM, "left over, or hanging on a lock of a lost thread"
+    else:
+        assert int(code) == 1
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import gc
 import json
-import os
 import signal
 import uuid
 import warnings
@@ -15,9 +14,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, cimpl
+from confluent_kafka import KafkaError, KafkaException
 
-from tests.contract.fixtures import safe_producer
 from tests.contract.support import NOWHERE, Reports, error_of, poll_until, run_script, wait_until
 
 
@@ -307,7 +305,9 @@ def test_gapless_guarantee_is_refused(producer_class: type, is_stock: bool) -> N
 FATAL = """
 import ctypes, pathlib, confluent_kafka
 p = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "log_level": 0})
-p.produce("t", b"v", on_delivery=lambda *_: None)
+reports = []
+for _ in range(3):
+    p.produce("t", b"v", on_delivery=lambda error, message: reports.append(error.name()))
 library = ctypes.CDLL(str(next(pathlib.Path(confluent_kafka.__file__).parent.with_name("confluent_kafka.libs").glob(
     "librdkafka*"))))
 library.rd_kafka_test_fatal_error.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p]
@@ -315,7 +315,8 @@ native = p._lane.native if hasattr(p, "_lane") else p
 handle = ctypes.c_void_p.from_address(id(native) + 16).value  # the first field behind the object header
 assert handle, "no librdkafka handle there"
 assert library.rd_kafka_test_fatal_error(handle, confluent_kafka.KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, b"x") == 0
-for call in (lambda: [p.poll(0.2) for _ in range(9)], lambda: p.produce("t", b"w")):
+p.purge()
+for call in (lambda: SERVE, lambda: p.produce("t", b"w")):
     try:
         call()
         print("nothing")
@@ -324,20 +325,29 @@ for call in (lambda: [p.poll(0.2) for _ in range(9)], lambda: p.produce("t", b"w
         error = raised.args[0] if isinstance(raised, confluent_kafka.KafkaException) else raised
         known = isinstance(error, confluent_kafka.KafkaError)
         print(type(raised).__name__, *((error.name(), error.fatal()) if known else ()))
+        del raised, error
+for _ in range(5):
+    try:
+        p.flush(0.1)
+    except:
+        pass
+print(len(reports))
 os._exit(0)
 """
 
 
-def test_fatal_error(producer_class: type, mock_cluster: Any, is_stock: bool) -> None:
-    """Stock raises a fatal error once, not always as an exception, then _FATAL. SafeProducer: FatalError each time."""
-    done = run_script(producer_class, NOWHERE, FATAL)
+@pytest.mark.parametrize("serve", ["[p.poll(0.2) for _ in range(9)]", "p.flush(2)"], ids=["poll", "flush"])
+def test_fatal_error(producer_class: type, is_stock: bool, serve: str) -> None:
+    """Stock's flush() raises SystemError and loses a report, then _FATAL. SafeProducer: FatalError and all reports."""
+    done = run_script(producer_class, NOWHERE, FATAL.replace("SERVE", serve))
     assert done.returncode == 0, done.stderr
-    first, second = done.stdout.splitlines()
-    if is_stock:
-        assert first != "FatalError OUT_OF_ORDER_SEQUENCE_NUMBER True"
-        assert second == "KafkaException _FATAL False"
+    fatal = "OUT_OF_ORDER_SEQUENCE_NUMBER True"
+    if not is_stock:
+        assert done.stdout.splitlines() == [f"FatalError {fatal}", f"FatalError {fatal}", "3"]
+    elif serve.startswith("p.flush"):
+        assert done.stdout.splitlines() == ["SystemError", "KafkaException _FATAL False", "2"]
     else:
-        assert [first, second] == ["FatalError OUT_OF_ORDER_SEQUENCE_NUMBER True"] * 2
+        assert done.stdout.splitlines() == [f"KafkaException {fatal}", "KafkaException _FATAL False", "3"]
 
 
 def test_repr_tells_something(make: Any, is_stock: bool) -> None:
@@ -432,9 +442,3 @@ def test_attributes_and_weak_references(producer: Any, is_stock: bool) -> None:
         return
     setattr(producer, name, 1)
     delattr(producer, name)
-
-
-def test_this_file_is_run_for_both_classes() -> None:
-    """The two halves are halves of different classes."""
-    assert safe_producer() is not cimpl.Producer
-    assert os.path.basename(__file__) == "test_differences.py"

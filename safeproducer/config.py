@@ -133,13 +133,13 @@ def _merged(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
             "Call SafeProducer({'bootstrap.servers': 'host:9092'})",
         )
     config: dict[Any, Any] = {**(args[0] if args else {}), **kwargs}
-    topic_defaults = config.pop("default.topic.config", None)
-    if topic_defaults is not None:
-        if not isinstance(topic_defaults, dict):
-            raise ConfigurationTypeError(
-                "default.topic.config", repr(type(topic_defaults)), "it must be a dict", "Move its settings to the top"
-            )
-        config.update(topic_defaults)
+    topic_defaults = config.pop("default.topic.config", {})
+    if not isinstance(topic_defaults, dict):
+        kind = type(topic_defaults).__name__
+        raise ConfigurationTypeError(
+            "default.topic.config", kind, "it must be a dict", "Give its settings beside the others instead"
+        )
+    config.update(topic_defaults)
     return {str(name): value for name, value in config.items()}
 
 

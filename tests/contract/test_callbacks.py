@@ -55,17 +55,7 @@ def test_callback_wins_over_on_delivery(producer: Any, topic: str) -> None:
     assert (len(first), len(second)) == (1, 0)
 
 
-def test_callback_none_hides_on_delivery(producer: Any, topic: str) -> None:
-    """An explicit callback=None wins over on_delivery too: nobody is called."""
-    reports = Reports()
-    producer.produce(topic, b"v", callback=None, on_delivery=reports)
-    assert producer.flush(10) == 0
-    assert reports == []
-
-
-@pytest.mark.parametrize(
-    "arguments", [{}, {"callback": None}, {"on_delivery": None}, {"callback": None, "on_delivery": print}]
-)
+@pytest.mark.parametrize("arguments", [{}, {"callback": None}, {"on_delivery": None}])
 def test_configured_callback_serves_records_without_one(make: Any, topic: str, arguments: dict[str, Any]) -> None:
     """`on_delivery` of the configuration is called for every record whose own callback is absent or None."""
     configured = Reports()

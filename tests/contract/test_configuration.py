@@ -91,7 +91,6 @@ REFUSED: dict[str, tuple[tuple[Any, ...], dict[str, Any], type[Exception]]] = {
     "not-a-number": (({"linger.ms": "soon"},), {}, KafkaException),
     "none-for-a-number": (({"linger.ms": None},), {}, KafkaException),
     "topic-setting-unknown": (({"default.topic.config": {"no.such": 1}},), {}, KafkaException),
-    "topic-settings-none": (({"default.topic.config": None},), {}, AttributeError),
     "idempotence-and-acks": (({"enable.idempotence": True, "acks": 1},), {}, KafkaException),
     "idempotence-and-in-flight": (({"enable.idempotence": True, "max.in.flight": 6},), {}, KafkaException),
     "idempotence-and-retries": (({"enable.idempotence": True, "retries": 0},), {}, KafkaException),

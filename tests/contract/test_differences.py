@@ -427,6 +427,23 @@ def test_raising_callbacks_eat_the_timeout_of_flush(make: Any, is_stock: bool) -
             producer.flush(1.0)
 
 
+def test_on_delivery_beside_an_explicit_callback_none(make: Any, topic: str, is_stock: bool) -> None:
+    """Stock lets an explicit callback=None win and calls nobody. SafeProducer calls the callback that was given."""
+    producer, reports = make(), Reports()
+    producer.produce(topic, b"v", callback=None, on_delivery=reports)
+    producer.produce_batch(topic, [{"value": b"v"}], callback=None, on_delivery=reports)
+    assert producer.flush(10) == 0
+    assert len(reports) == (0 if is_stock else 2)
+
+
+def test_topic_settings_that_are_none(producer_class: type, is_stock: bool) -> None:
+    """Stock fails with an AttributeError of its insides. SafeProducer refuses default.topic.config by name."""
+    raised = AttributeError if is_stock else TypeError
+    with pytest.raises(raised) as caught:
+        producer_class({"default.topic.config": None, "log_level": 0})
+    assert is_stock or "default.topic.config" in str(caught.value)
+
+
 def test_safe_producer_has_more_methods(producer: Any, is_stock: bool) -> None:
     """snapshot() and explain() exist in SafeProducer only."""
     assert hasattr(producer, "snapshot") is not is_stock

@@ -140,7 +140,22 @@ def _merged(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
             "default.topic.config", kind, "it must be a dict", "Give its settings beside the others instead"
         )
     config.update(topic_defaults)
-    return {str(name): value for name, value in config.items()}
+    named = {str(name): value for name, value in config.items()}
+    for name, value in named.items():
+        _refuse_surrogates(name, value)
+    return named
+
+
+def _refuse_surrogates(name: str, value: Any) -> None:
+    """The C client crashes on a name that is no UTF-8, and fails without a reason on such a value (2.16.1)."""
+    for part, text in (("name", name), ("value", value)):
+        try:
+            if isinstance(text, str):
+                text.encode()
+        except UnicodeEncodeError:
+            raise ConfigurationError(
+                ascii(name), "***", f"its {part} holds a character that is no UTF-8", "Correct the text it came from"
+            ) from None
 
 
 def _described(args: tuple[Any, ...]) -> str:

@@ -84,6 +84,14 @@ def test_a_refused_setting_is_named_with_its_value_and_the_way_out(setting: dict
     assert way_out in str(caught.value)
 
 
+@pytest.mark.parametrize("setting", [{"client.id\ud800": "x"}, {"client.id": "x\ud800"}])
+def test_text_that_is_no_utf8_is_refused(setting: dict[str, object]) -> None:
+    """The C client crashes on such a name, and fails without a reason on such a value."""
+    with pytest.raises(ConfigurationError, match="UTF-8") as caught:
+        SafeProducer({"log_level": 0, **setting})
+    assert str(caught.value).isascii()
+
+
 def test_two_settings_that_contradict_each_other_are_both_named() -> None:
     """A contradiction names the setting the user wrote and the other one."""
     with pytest.raises(ConfigurationError, match=r"'acks' = 1.*enable\.idempotence.*Change one") as caught:

@@ -70,6 +70,7 @@ class SafeProducer(NativeProducer):
         self._on_delivery = settings.on_delivery
         self._in_transaction = False
         self._close_report = None
+        self._loss_reported = False
         self._lane = Lane(settings, self._info, self._hooks, self._ledger)
         lifetime.enrol(self)
         churned = churn.registry.record((settings.cluster, settings.principal), site, settings.producer_ids_per_hour)
@@ -275,7 +276,8 @@ class SafeProducer(NativeProducer):
         )
 
     def _report_loss(self, reason: str) -> None:
-        if self._lane.state in ("open", "fatal"):
+        if self._lane.state in ("open", "fatal") and not self._loss_reported:
+            self._loss_reported = True
             lifetime.report_loss(
                 reason, self._ledger, self._info, self._hooks, self._lane.observed, len(self._lane.native)
             )

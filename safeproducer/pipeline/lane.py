@@ -217,3 +217,4 @@ class Lane:
         """Let go of the native producer; from now on every call raises what `refusal` makes."""
         self.state = state
         self.native = self.send = Unusable(refusal)
+        self._serving = set()  # a fork inside a callback leaves none in the child

@@ -74,6 +74,8 @@ class Link:
         self._ledger.closed(self.number)
         for _, writer in (self._client, self._server):
             close(writer, reset=any(failed))
+        for _, writer in (self._client, self._server):
+            await closed(writer)
         for error in failed:
             if error is not None and not isinstance(error, (OSError, Cut)):
                 raise error
@@ -82,8 +84,9 @@ class Link:
         """End the connection now; what is on its way through the tap is lost."""
         if not reset:
             close(self._client[1], reset=False)
-        if self._task is not None:
-            self._task.cancel()
+        task, self._task = self._task, None
+        if task is not None:  # once: a second cancellation would interrupt the closing
+            task.cancel()
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, to_broker: bool) -> None:
         outbox = Outbox(writer, self._gate)
@@ -200,6 +203,14 @@ class Link:
         if not drop.keep_open:
             raise Cut
         return Passage(None)
+
+
+async def closed(writer: asyncio.StreamWriter) -> None:
+    """Wait until the socket is closed; one whose peer reads nothing more is aborted."""
+    try:
+        await asyncio.wait_for(writer.wait_closed(), 1)
+    except (OSError, TimeoutError, asyncio.CancelledError):
+        writer.transport.abort()
 
 
 def close(writer: asyncio.StreamWriter, reset: bool) -> None:

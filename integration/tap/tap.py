@@ -100,11 +100,16 @@ class Tap:
     async def _close(self) -> None:
         for proxy in self._proxies.values():
             await proxy.refuse()
-        await self._cut(None, None, reset=True)
         own = asyncio.current_task()
-        running = [task for task in asyncio.all_tasks() if task is not own]
-        if running:
-            await asyncio.wait(running, timeout=5)
+        deadline = self._loop.time() + 5
+        while True:
+            # Again and again: a connection that was being accepted becomes a link only after the first cut.
+            await self._cut(None, None, reset=True)
+            running = [task for task in asyncio.all_tasks() if task is not own]
+            if not running or self._loop.time() > deadline:
+                break
+            await asyncio.wait(running, timeout=0.05)
+        await asyncio.sleep(0)  # an aborted transport closes its socket in the loop's next round
 
     def _chosen(self, broker: int | None) -> list[Proxy]:
         if broker is None:

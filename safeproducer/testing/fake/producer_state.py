@@ -1,0 +1,120 @@
+"""Idempotence as a broker does it: what one replica of one partition remembers of its producers. Pure.
+
+Followed: KIP-98 (sequence numbers), KIP-360 (an unknown producer may start anywhere) as Kafka 2.5 to 4.4 do it, and
+the broker half of KIP-1269. The rules, in the order in which they are asked:
+
+1. A producer the replica does not know is appended, whatever its sequence: the batch becomes the base.
+2. A lower epoch than the known one is fenced.
+3. A higher epoch must begin at sequence 0.
+4. At the same epoch a batch whose first *and* last sequence equal those of one of the last N batches is a duplicate:
+   it is answered with the offset of the copy in the log. Batches older than those N are not recognised any more.
+5. Otherwise the first sequence must follow the last one in the log; numbers go on at 0 after 2^31 - 1.
+
+N is 5 in released brokers. With KIP-1269 it is configured, and so is an argument of each call here: it may differ
+between the replicas of a partition and change at any time.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+
+__all__ = ["RETAINED_BEFORE_KIP_1269", "AppendedBatch", "Decision", "ProducerEntry", "ProducerStates", "Sequence"]
+
+RETAINED_BEFORE_KIP_1269 = 5
+"""How many batches every released broker remembers; the minimum of KIP-1269's configs."""
+
+_SEQUENCES = 1 << 31
+
+
+class Decision(Enum):
+    """What to do with a batch; the value is the error code of the answer."""
+
+    APPEND = 0
+    DUPLICATE = -1
+    """Answered as a success, with the stored offset. No error code: the client must not see a difference."""
+    OUT_OF_ORDER = 45
+    FENCED = 47
+    """INVALID_PRODUCER_EPOCH."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sequence:
+    """Who sent a batch, and its range of sequence numbers, both ends included."""
+
+    producer_id: int
+    epoch: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class AppendedBatch:
+    """One remembered batch: its sequence numbers, the offset of its first record, its newest timestamp in ms."""
+
+    first: int
+    last: int
+    offset: int
+    timestamp: int
+
+
+@dataclass(slots=True)
+class ProducerEntry:
+    """What is known of one producer ID; ``batches`` oldest first, never empty."""
+
+    epoch: int
+    batches: deque[AppendedBatch] = field(default_factory=deque)
+
+    @property
+    def last_sequence(self) -> int:
+        return self.batches[-1].last
+
+    def window(self, retain: int) -> Iterator[AppendedBatch]:
+        """The last ``retain`` batches, newest first, even if more are still stored from before N was lowered."""
+        for number, batch in enumerate(reversed(self.batches)):
+            if number == retain:
+                return
+            yield batch
+
+
+class ProducerStates:
+    """The producers that one replica of one partition knows. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._entries: dict[int, ProducerEntry] = {}
+
+    def decide(self, batch: Sequence, retain: int) -> tuple[Decision, AppendedBatch | None]:
+        """What a leader does with this batch, with the copy in the log if it is a duplicate. Changes nothing."""
+        known = self._entries.get(batch.producer_id)
+        if known is None:
+            return Decision.APPEND, None
+        if batch.epoch < known.epoch:
+            return Decision.FENCED, None
+        if batch.epoch > known.epoch:
+            return (Decision.APPEND if batch.first == 0 else Decision.OUT_OF_ORDER), None
+        for copy in known.window(retain):
+            if (copy.first, copy.last) == (batch.first, batch.last):
+                return Decision.DUPLICATE, copy
+        follows = batch.first == (known.last_sequence + 1) % _SEQUENCES
+        return (Decision.APPEND if follows else Decision.OUT_OF_ORDER), None
+
+    def append(self, batch: Sequence, offset: int, timestamp: int, retain: int) -> None:
+        """Remember a batch that is in the log; a follower does so unasked, the leader has decided."""
+        known = self._entries.get(batch.producer_id)
+        if known is None or batch.epoch != known.epoch:
+            known = self._entries[batch.producer_id] = ProducerEntry(batch.epoch)
+        known.batches.append(AppendedBatch(batch.first, batch.last, offset, timestamp))
+        while len(known.batches) > retain:
+            known.batches.popleft()
+
+    def reload(self) -> None:
+        """What a restart leaves: a snapshot holds the last batch of each producer, so the window is 1 at first."""
+        for entry in self._entries.values():
+            entry.batches = deque([entry.batches[-1]])
+
+    def entries(self) -> dict[int, ProducerEntry]:
+        """By producer ID; copies, which nobody changes any more."""
+        return {
+            producer_id: ProducerEntry(entry.epoch, deque(entry.batches))
+            for producer_id, entry in self._entries.items()
+        }

@@ -1,0 +1,187 @@
+"""The idempotence rules of FakeCluster: the tables of Kafka and KIP-1269, then a state machine against a model."""
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+
+from safeproducer.testing.fake.producer_state import Decision, ProducerStates, Sequence
+
+LAST = 2**31 - 1
+
+
+def filled(retain: int, written: int, *, epoch: int = 0) -> ProducerStates:
+    """Batches of one record with the sequences 1 to `written`, the way KIP-1269's examples number them."""
+    states = ProducerStates()
+    for number in range(1, written + 1):
+        states.append(Sequence(7, epoch, number, number), 100 + number, 1000 + number, retain)
+    return states
+
+
+@pytest.mark.parametrize(
+    ("retain", "written", "retried", "decision"),
+    [
+        (5, 20, 16, Decision.DUPLICATE),
+        (5, 20, 15, Decision.OUT_OF_ORDER),
+        (20, 40, 21, Decision.DUPLICATE),
+        (20, 40, 20, Decision.OUT_OF_ORDER),
+    ],
+)
+def test_a_retry_is_recognised_within_the_last_batches_only(
+    retain: int, written: int, retried: int, decision: Decision
+) -> None:
+    """KIP-1269's table: the last N batches are duplicates, the one before is out of order."""
+    found, copy = filled(retain, written).decide(Sequence(7, 0, retried, retried), retain)
+    assert found is decision
+    assert (copy.offset if copy else None) == (100 + retried if decision is Decision.DUPLICATE else None)
+
+
+@pytest.mark.parametrize(("retried", "decision"), [(20, Decision.DUPLICATE), (19, Decision.OUT_OF_ORDER)])
+def test_a_reload_leaves_a_window_of_one(retried: int, decision: Decision) -> None:
+    """KIP-1269's table: after a restart only the last batch is recognised, whatever N is."""
+    states = filled(20, 20)
+    states.reload()
+    assert states.decide(Sequence(7, 0, retried, retried), 20)[0] is decision
+
+
+def test_the_window_grows_again_after_a_reload() -> None:
+    """Batches after the snapshot are remembered beside the one from it."""
+    states = filled(5, 20)
+    states.reload()
+    states.append(Sequence(7, 0, 21, 21), 121, 0, 5)
+    assert [states.decide(Sequence(7, 0, n, n), 5)[0] for n in (19, 20, 21)] == [
+        Decision.OUT_OF_ORDER,
+        Decision.DUPLICATE,
+        Decision.DUPLICATE,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("epoch", "first", "last", "decision"),
+    [
+        (3, 10, 12, Decision.APPEND),
+        (3, 11, 12, Decision.OUT_OF_ORDER),
+        (3, 0, 0, Decision.OUT_OF_ORDER),
+        (3, 5, 9, Decision.DUPLICATE),
+        (3, 5, 8, Decision.OUT_OF_ORDER),
+        (3, 6, 9, Decision.OUT_OF_ORDER),
+        (3, 0, 9, Decision.OUT_OF_ORDER),
+        (4, 0, 9, Decision.APPEND),
+        (4, 10, 12, Decision.OUT_OF_ORDER),
+        (4, 5, 9, Decision.OUT_OF_ORDER),
+        (2, 5, 9, Decision.FENCED),
+        (2, 10, 12, Decision.FENCED),
+        (2, 0, 0, Decision.FENCED),
+    ],
+)
+def test_a_known_producer(epoch: int, first: int, last: int, decision: Decision) -> None:
+    """Kafka's table for a known producer: the next range, exact duplicates, and the three ways of an epoch."""
+    states = ProducerStates()
+    states.append(Sequence(7, 3, 0, 4), 0, 0, 5)
+    states.append(Sequence(7, 3, 5, 9), 5, 0, 5)
+    assert states.decide(Sequence(7, epoch, first, last), 5)[0] is decision
+
+
+@pytest.mark.parametrize("first", [0, 1, 4711, LAST])
+def test_an_unknown_producer_may_start_anywhere(first: int) -> None:
+    """Since Kafka 2.5 a batch of a producer that was forgotten is appended and becomes the base."""
+    states = ProducerStates()
+    assert states.decide(Sequence(7, 0, first, first), 5)[0] is Decision.APPEND
+    states.append(Sequence(7, 0, first, first), 0, 0, 5)
+    assert states.decide(Sequence(7, 0, 17, 17), 5)[0] is Decision.OUT_OF_ORDER
+    assert states.decide(Sequence(8, 0, 17, 17), 5)[0] is Decision.APPEND
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "following"),
+    [(LAST, LAST, 0), (LAST - 1, 2, 3), (LAST - 4, LAST - 1, LAST)],
+)
+def test_sequences_go_on_at_zero(first: int, last: int, following: int) -> None:
+    """After 2^31 - 1 comes 0, at the end of a batch and inside one; the batch itself stays a duplicate."""
+    states = ProducerStates()
+    states.append(Sequence(7, 0, first, last), 0, 0, 5)
+    assert states.decide(Sequence(7, 0, following, following), 5)[0] is Decision.APPEND
+    assert states.decide(Sequence(7, 0, following + 1, following + 1), 5)[0] is Decision.OUT_OF_ORDER
+    assert states.decide(Sequence(7, 0, first, last), 5)[0] is Decision.DUPLICATE
+
+
+def test_a_lower_n_counts_at_once_and_a_higher_one_remembers_nothing_back() -> None:
+    """Lowering N hides what is still stored; raising it later cannot bring back what an append dropped."""
+    states = filled(20, 20)
+    assert states.decide(Sequence(7, 0, 15, 15), 5)[0] is Decision.OUT_OF_ORDER
+    assert states.decide(Sequence(7, 0, 15, 15), 20)[0] is Decision.DUPLICATE
+    states.append(Sequence(7, 0, 21, 21), 121, 0, 5)
+    assert states.decide(Sequence(7, 0, 15, 15), 20)[0] is Decision.OUT_OF_ORDER
+
+
+class AgainstModel(RuleBasedStateMachine):
+    """Two producers on one replica. The model keeps every batch ever appended and re-derives the window."""
+
+    @initialize(retain=st.integers(5, 8))
+    def begin(self, retain: int) -> None:
+        self.states, self.retain, self.next_offset = ProducerStates(), retain, 0
+        self.history: dict[int, list[tuple[int, list[int], int]]] = {}
+        self.remembered: dict[int, int] = {}
+
+    def expected(self, producer: int, epoch: int, numbers: list[int]) -> tuple[Decision, int | None]:
+        past = self.history.get(producer, [])
+        if not past:
+            return Decision.APPEND, None
+        newest_epoch, newest, _ = past[-1]
+        if epoch < newest_epoch:
+            return Decision.FENCED, None
+        if epoch > newest_epoch:
+            return (Decision.OUT_OF_ORDER if numbers[0] else Decision.APPEND), None
+        visible = past[-min(self.remembered[producer], self.retain) :]
+        for _, known, offset in reversed(visible):
+            if known == numbers:
+                return Decision.DUPLICATE, offset
+        after = 0 if newest[-1] == LAST else newest[-1] + 1
+        return (Decision.APPEND if numbers[0] == after else Decision.OUT_OF_ORDER), None
+
+    def send(self, producer: int, epoch: int, first: int, count: int) -> None:
+        numbers = [(first + n) % (LAST + 1) for n in range(count)]
+        sequence = Sequence(producer, epoch, numbers[0], numbers[-1])
+        decision, copy = self.states.decide(sequence, self.retain)
+        assert (decision, copy.offset if copy else None) == self.expected(producer, epoch, numbers)
+        if decision is not Decision.APPEND:
+            return
+        self.states.append(sequence, self.next_offset, 0, self.retain)
+        past = self.history.setdefault(producer, [])
+        same_epoch = bool(past) and past[-1][0] == epoch
+        past.append((epoch, numbers, self.next_offset))
+        self.remembered[producer] = min(self.retain, self.remembered[producer] + 1) if same_epoch else 1
+        self.next_offset += count
+
+    @rule(producer=st.integers(1, 2), first=st.sampled_from([0, 1, 5, LAST - 3, LAST]), count=st.integers(1, 4))
+    def somewhere(self, producer: int, first: int, count: int) -> None:
+        self.send(producer, 1, first, count)
+
+    @rule(producer=st.integers(1, 2), count=st.integers(1, 4))
+    def next_in_line(self, producer: int, count: int) -> None:
+        past = self.history.get(producer, [(0, [LAST], 0)])
+        self.send(producer, past[-1][0], (past[-1][1][-1] + 1) % (LAST + 1), count)
+
+    @rule(producer=st.integers(1, 2), back=st.integers(1, 9), cut=st.integers(0, 1), age=st.integers(0, 1))
+    def again(self, producer: int, back: int, cut: int, age: int) -> None:
+        past = self.history.get(producer, [])
+        if len(past) >= back:
+            epoch, numbers, _ = past[-back]
+            self.send(producer, epoch - age, numbers[0], max(1, len(numbers) - cut))
+
+    @rule(producer=st.integers(1, 2), epoch=st.integers(0, 4), first=st.sampled_from([0, 3]))
+    def other_epoch(self, producer: int, epoch: int, first: int) -> None:
+        self.send(producer, epoch, first, 2)
+
+    @rule()
+    def restart(self) -> None:
+        self.states.reload()
+        self.remembered = dict.fromkeys(self.remembered, 1)
+
+    @rule(retain=st.integers(5, 8))
+    def configure(self, retain: int) -> None:
+        self.retain = retain
+
+
+TestAgainstModel = AgainstModel.TestCase
+TestAgainstModel.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)

@@ -30,6 +30,7 @@ from safeproducer.testing.codec import (
     struct_codec,
     write_tags,
 )
+from safeproducer.testing.crc32c import crc32c
 
 __all__ = [
     "Body",
@@ -241,21 +242,3 @@ def encode_response(api: str, version: int, correlation_id: int, body: Body) -> 
     if flexible and api != "ApiVersions":
         write_tags(out, {"_tags": body.get("_header_tags", {})}, {})
     return _encode(write, out, body, f"{api} v{version} response")
-
-
-@lru_cache(maxsize=1)
-def _crc_table() -> tuple[int, ...]:
-    table = []
-    for value in range(256):
-        for _ in range(8):
-            value = value >> 1 ^ (0x82F63B78 if value & 1 else 0)  # noqa: PLW2901
-        table.append(value)
-    return tuple(table)
-
-
-def crc32c(data: bytes | memoryview) -> int:
-    """The CRC-32C (Castagnoli) of these bytes; pure Python, about 0.1 us a byte."""
-    table, crc = _crc_table(), 0xFFFFFFFF
-    for byte in data:
-        crc = table[(crc ^ byte) & 0xFF] ^ crc >> 8
-    return crc ^ 0xFFFFFFFF

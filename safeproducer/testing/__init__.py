@@ -1,0 +1,17 @@
+"""Test tools: an in-process Kafka cluster for any test suite. Needs the extra ``safeproducer[testing]``."""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from safeproducer.testing.fake.cluster import FakeCluster
+
+__all__ = ["FakeCluster"]
+
+
+def __getattr__(name: str) -> Any:
+    # The wire format alone (used by a tap, say) should not cost the loading of a cluster.
+    if name == "FakeCluster":
+        from safeproducer.testing.fake.cluster import FakeCluster  # noqa: PLC0415
+
+        return FakeCluster
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -174,19 +174,22 @@ def read_request_header(frame: bytes) -> RequestHeader:
     return RequestHeader(api, key, version, correlation, client, pos)
 
 
-def _decode(read: Read, frame: bytes, pos: int, what: str) -> Body:
+def _decode(read: Read, frame: bytes, pos: int, what: str, *, trailing: bool = False) -> Body:
     body, pos = read(memoryview(frame), pos, len(frame))
-    if pos != len(frame):
+    if pos != len(frame) and not trailing:
         raise WireError(f"{what} leaves {len(frame) - pos} of {len(frame)} bytes unread")
     return dict(body)
 
 
-def decode_request(header: RequestHeader, frame: bytes) -> Body:
-    """The body of the request frame that ``header`` was read from. Raises WireError."""
+def decode_request(header: RequestHeader, frame: bytes, *, trailing: bool = False) -> Body:
+    """The body of the request frame that ``header`` was read from. Raises WireError.
+
+    ``trailing`` lets bytes behind the body pass, as brokers do: librdkafka 2.16 asks for all topics with three too many.
+    """
     read = _message(header.api, "Request", header.version)[0]
     if header.body is None:
         raise WireError(f"the header of this {header.api} v{header.version} request was read without a schema")
-    return _decode(read, frame, header.body, f"{header.api} v{header.version} request")
+    return _decode(read, frame, header.body, f"{header.api} v{header.version} request", trailing=trailing)
 
 
 def _response_prefix(api: str, flexible: bool, frame: bytes) -> tuple[int, int, Body]:

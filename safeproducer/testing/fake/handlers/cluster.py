@@ -1,0 +1,60 @@
+"""ApiVersions, Metadata and DescribeCluster: what there is and where."""
+
+import uuid
+
+from safeproducer.testing.fake.handlers.request import LEADER_NOT_AVAILABLE, LOOPBACK, Request
+from safeproducer.testing.fake.topics import NO_LEADER, Partition, Topic
+from safeproducer.testing.wire import Body
+
+__all__ = ["describe_cluster", "metadata"]
+
+UNSUPPORTED_ENDPOINT_TYPE = 115
+_BROKERS = 1
+
+
+def metadata(request: Request) -> Body:
+    """Topics are never made on demand, as with ``auto.create.topics.enable=false``."""
+    cluster, wanted = request.cluster, request.body["topics"]
+    # In version 0 an empty list means all topics; from version 1 on it means none.
+    if wanted is None or (request.header.version == 0 and not wanted):
+        topics = [_topic(request, topic.name, topic.id, topic) for topic in cluster.topics.values()]
+    else:
+        topics = []
+        for entry in wanted:
+            name, topic_id = entry.get("name"), entry.get("topic_id")
+            topic, error = request.find_topic(name, topic_id)
+            topics.append(_topic(request, name, topic_id, topic, error))
+    return {
+        "brokers": [{"node_id": b.id, "host": LOOPBACK, "port": b.port, "rack": None} for b in cluster.alive],
+        "cluster_id": cluster.id,
+        "controller_id": cluster.controller,
+        "topics": topics,
+    }
+
+
+def _topic(request: Request, name: str | None, topic_id: uuid.UUID | None, topic: Topic | None, error: int = 0) -> Body:
+    if topic is None or request.error:
+        return {"error_code": request.error or error, "name": name, "topic_id": topic_id or uuid.UUID(int=0)}
+    partitions = [_partition(request, partition) for partition in topic.partitions]
+    return {"error_code": 0, "name": topic.name, "topic_id": topic.id, "partitions": partitions}
+
+
+def _partition(request: Request, partition: Partition) -> Body:
+    brokers = request.cluster.brokers
+    return {
+        "error_code": LEADER_NOT_AVAILABLE if partition.leader == NO_LEADER else 0,
+        "partition_index": partition.index,
+        "leader_id": partition.leader,
+        "leader_epoch": partition.leader_epoch,
+        "replica_nodes": list(partition.replicas),
+        "isr_nodes": [replica for replica in partition.replicas if brokers[replica].alive],
+        "offline_replicas": [replica for replica in partition.replicas if not brokers[replica].alive],
+    }
+
+
+def describe_cluster(request: Request) -> Body:
+    """All brokers are living ones: a stopped broker is not registered, hence never fenced."""
+    if request.error or request.body.get("endpoint_type", _BROKERS) != _BROKERS:
+        return {"error_code": request.error or UNSUPPORTED_ENDPOINT_TYPE, "error_message": None, "brokers": []}
+    brokers = [{"broker_id": b.id, "host": LOOPBACK, "port": b.port, "rack": None} for b in request.cluster.alive]
+    return {"cluster_id": request.cluster.id, "controller_id": request.cluster.controller, "brokers": brokers}

@@ -1,0 +1,132 @@
+"""Produce: check, decide, append. Batches are known by their headers alone; records are never unpacked."""
+
+import uuid
+
+from safeproducer.testing.fake.handlers.request import Request
+from safeproducer.testing.fake.journal import JournalBatch
+from safeproducer.testing.fake.producer_state import Decision, Sequence
+from safeproducer.testing.fake.topics import Partition, Topic
+from safeproducer.testing.produce import BatchHeader, ProducedBatch, read_batch_headers
+from safeproducer.testing.wire import Body, WireError
+
+__all__ = ["produce"]
+
+CORRUPT_MESSAGE = 2
+MESSAGE_TOO_LARGE = 10
+NOT_ENOUGH_REPLICAS = 19
+INVALID_REQUIRED_ACKS = 21
+INVALID_RECORD = 87
+_ALL_REPLICAS = -1
+
+
+class UnansweredError(WireError):
+    """An error that cannot be told, because the client wants no answer: Kafka closes the connection instead."""
+
+
+def produce(request: Request) -> Body | None:
+    """Acknowledged when appended: followers never lag, so no acknowledgement waits for them."""
+    acks, hints, responses = request.body["acks"], [], []
+    for topic in request.body["topic_data"]:
+        answers = []
+        for data in topic["partition_data"]:
+            answer = _partition(request, topic.get("name"), topic.get("topic_id"), data, acks)
+            hints.append(answer)
+            answers.append(answer)
+        responses.append({"name": topic.get("name"), "topic_id": topic.get("topic_id"), "partition_responses": answers})
+    request.cluster.changed()
+    if acks == 0:
+        failed = [answer["error_code"] for answer in hints if answer["error_code"]]
+        if failed:
+            raise UnansweredError(f"acks=0 and error {failed[0]}")
+        return None
+    return {"responses": responses, **request.endpoints(hints)}
+
+
+def _partition(request: Request, name: str | None, topic_id: uuid.UUID | None, data: Body, acks: int) -> Body:
+    topic, partition, error = request.find_led(name, topic_id, data["index"])
+    error = request.error or error or (0 if acks in (-1, 0, 1) else INVALID_REQUIRED_ACKS)
+    try:
+        batches = list(read_batch_headers(data["records"] or memoryview(b"")))
+    except WireError as problem:
+        return {"index": data["index"], "error_code": error or INVALID_RECORD, "error_message": str(problem)}
+    if len(batches) != 1:
+        text = f"{len(batches)} batches; exactly one is allowed"
+        return {"index": data["index"], "error_code": error or INVALID_RECORD, "error_message": text}
+    label = topic.name if topic else name or str(topic_id)
+    batch = ProducedBatch(label, None, data["index"], *batches[0])
+    offset, duplicate = -1, False
+    reason: str | None = None
+    if not error and topic is not None and partition is not None:
+        error, reason = _check(request, topic, partition, batch, acks)
+        if not error:
+            error, offset, duplicate = _append(request, topic, partition, batch)
+    request.produced.append(_seen(batch, error, offset, duplicate))
+    return {
+        "index": data["index"],
+        "error_code": error,
+        "base_offset": offset,
+        "log_append_time_ms": -1,
+        "log_start_offset": -1 if error else 0,
+        "error_message": reason,
+        **request.leader_hint(partition, error),
+    }
+
+
+def _seen(batch: ProducedBatch, error: int, offset: int, duplicate: bool) -> JournalBatch:
+    header = batch.header
+    return JournalBatch(
+        batch.topic or "",
+        batch.partition,
+        header.producer_id,
+        header.epoch,
+        header.base_sequence,
+        header.last_sequence,
+        header.count,
+        error,
+        offset,
+        duplicate,
+    )
+
+
+def _check(
+    request: Request, topic: Topic, partition: Partition, batch: ProducedBatch, acks: int
+) -> tuple[int, str | None]:
+    """An error code and a text, for what is wrong with the replicas or with the batch itself."""
+    header, cluster = batch.header, request.cluster
+    in_sync = sum(cluster.brokers[replica].alive for replica in partition.replicas)
+    if acks == _ALL_REPLICAS and in_sync < cluster.value(request.broker, topic, "min.insync.replicas"):
+        return NOT_ENOUGH_REPLICAS, None
+    if not batch.crc_matches():
+        return CORRUPT_MESSAGE, "the checksum does not fit"
+    if header.size > cluster.value(request.broker, topic, "max.message.bytes"):
+        return MESSAGE_TOO_LARGE, None
+    wrong = _invalid(header)
+    return (INVALID_RECORD, wrong) if wrong else (0, None)
+
+
+def _invalid(header: BatchHeader) -> str | None:
+    if header.count < 1 or header.count != header.last_offset_delta + 1:
+        return f"{header.count} records with a last offset delta of {header.last_offset_delta}"
+    if header.control or header.transactional:
+        return "FakeCluster has no transactions, and clients write no control batches"
+    if header.producer_id >= 0 and (header.base_sequence < 0 or header.epoch < 0):
+        return f"producer {header.producer_id} with epoch {header.epoch} and sequence {header.base_sequence}"
+    return None
+
+
+def _append(request: Request, topic: Topic, partition: Partition, batch: ProducedBatch) -> tuple[int, int, bool]:
+    """Error code, offset, and whether the batch was in the log already."""
+    header, cluster = batch.header, request.cluster
+    if header.producer_id < 0:
+        return 0, partition.log.append(header, batch.data, partition.leader_epoch), False
+    sequence = Sequence(header.producer_id, header.epoch, header.base_sequence, header.last_sequence)
+    leader = partition.states[request.broker.id]
+    decision, copy = leader.decide(sequence, cluster.retain(request.broker, topic))
+    if copy is not None:
+        return 0, copy.offset, True
+    if decision is not Decision.APPEND:
+        return decision.value, -1, False
+    offset = partition.log.append(header, batch.data, partition.leader_epoch)
+    for replica, states in partition.states.items():
+        states.append(sequence, offset, header.max_timestamp, cluster.retain(cluster.brokers[replica], topic))
+    return 0, offset, False

@@ -1,0 +1,75 @@
+"""A request on its way to its handler."""
+
+import uuid
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from safeproducer.testing.fake.journal import JournalBatch
+from safeproducer.testing.fake.state import BrokerState, ClusterState
+from safeproducer.testing.fake.topics import NO_LEADER, Partition, Topic
+from safeproducer.testing.wire import Body, RequestHeader
+
+__all__ = ["LOOPBACK", "Handler", "Request"]
+
+LOOPBACK = "127.0.0.1"
+
+UNKNOWN_TOPIC_OR_PARTITION = 3
+LEADER_NOT_AVAILABLE = 5
+NOT_LEADER_OR_FOLLOWER = 6
+FENCED_LEADER_EPOCH = 74
+UNKNOWN_LEADER_EPOCH = 75
+UNKNOWN_TOPIC_ID = 100
+
+
+@dataclass(slots=True)
+class Request:
+    """One decoded request at one broker. ``error`` is what it has to fail with on purpose, 0 for nothing."""
+
+    cluster: ClusterState
+    broker: BrokerState
+    header: RequestHeader
+    body: Body
+    error: int = 0
+    produced: list[JournalBatch] = field(default_factory=list)
+
+    def find_topic(self, name: str | None, topic_id: uuid.UUID | None) -> tuple[Topic | None, int]:
+        """The topic, or an error code."""
+        topic = self.cluster.find_topic(name, topic_id)
+        return topic, 0 if topic else UNKNOWN_TOPIC_OR_PARTITION if name else UNKNOWN_TOPIC_ID
+
+    def find_led(
+        self, name: str | None, topic_id: uuid.UUID | None, index: int, leader_epoch: int = -1
+    ) -> tuple[Topic | None, Partition | None, int]:
+        """The partition this broker leads, or an error code; the partition comes with it if another broker leads it.
+
+        A client that says which leader epoch it knows (-1: does not say) is told if it is behind or ahead (KIP-320).
+        """
+        topic, error = self.find_topic(name, topic_id)
+        if topic is None:
+            return None, None, error
+        if not 0 <= index < len(topic.partitions):
+            return topic, None, UNKNOWN_TOPIC_OR_PARTITION
+        partition = topic.partitions[index]
+        if partition.leader != self.broker.id:
+            return topic, partition, NOT_LEADER_OR_FOLLOWER
+        if 0 <= leader_epoch != partition.leader_epoch:
+            behind = leader_epoch < partition.leader_epoch
+            return topic, partition, FENCED_LEADER_EPOCH if behind else UNKNOWN_LEADER_EPOCH
+        return topic, partition, 0
+
+    def leader_hint(self, partition: Partition | None, error: int) -> Body:
+        """Who leads instead (KIP-951)."""
+        if partition is None or error != NOT_LEADER_OR_FOLLOWER or partition.leader == NO_LEADER:
+            return {}
+        return {"current_leader": {"leader_id": partition.leader, "leader_epoch": partition.leader_epoch}}
+
+    def endpoints(self, hints: list[Body]) -> Body:
+        """Where the leaders named in these hints listen (KIP-951)."""
+        named = {hint["current_leader"]["leader_id"] for hint in hints if "current_leader" in hint}
+        brokers = [self.cluster.brokers[broker] for broker in sorted(named)]
+        nodes = [{"node_id": broker.id, "host": LOOPBACK, "port": broker.port, "rack": None} for broker in brokers]
+        return {"node_endpoints": nodes} if nodes else {}
+
+
+Handler = Callable[[Request], Body | Awaitable[Body | None] | None]
+"""Answers a request; None is no answer. Raises WireError for a request that no broker would answer."""

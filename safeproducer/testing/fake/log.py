@@ -1,0 +1,47 @@
+"""The log of one partition: batches as they came, with offset and leader epoch written in. Nothing is ever deleted."""
+
+import struct
+from bisect import bisect_left
+from dataclasses import replace
+
+from safeproducer.testing.produce import BatchHeader
+
+__all__ = ["PartitionLog"]
+
+_OFFSET = struct.Struct(">q")
+_LEADER_EPOCH = struct.Struct(">i")
+_LEADER_EPOCH_AT = 12  # in front of what the checksum covers, like the offset
+
+
+class PartitionLog:
+    """Batches in order of their offsets. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self.end_offset = 0
+        self._last_offsets: list[int] = []
+        self._batches: list[tuple[BatchHeader, bytes]] = []
+
+    def append(self, header: BatchHeader, data: memoryview, leader_epoch: int) -> int:
+        """Store a batch at the end; returns the offset of its first record."""
+        offset = self.end_offset
+        stored = bytearray(data)
+        _OFFSET.pack_into(stored, 0, offset)
+        _LEADER_EPOCH.pack_into(stored, _LEADER_EPOCH_AT, leader_epoch)
+        self._batches.append((replace(header, base_offset=offset, leader_epoch=leader_epoch), bytes(stored)))
+        self.end_offset = offset + header.last_offset_delta + 1
+        self._last_offsets.append(self.end_offset - 1)
+        return offset
+
+    def read(self, offset: int, max_bytes: int, *, at_least_one: bool) -> bytes:
+        """Whole batches from the one that holds ``offset``; the first may exceed ``max_bytes`` if asked for."""
+        chosen: list[bytes] = []
+        for _, data in self._batches[bisect_left(self._last_offsets, offset) :]:
+            max_bytes -= len(data)
+            if max_bytes < 0 and not (at_least_one and not chosen):
+                break
+            chosen.append(data)
+        return b"".join(chosen)
+
+    def batches(self) -> list[tuple[BatchHeader, bytes]]:
+        """All batches, oldest first."""
+        return list(self._batches)

@@ -184,7 +184,7 @@ def _decode(read: Read, frame: bytes, pos: int, what: str, *, trailing: bool = F
 def decode_request(header: RequestHeader, frame: bytes, *, trailing: bool = False) -> Body:
     """The body of the request frame that ``header`` was read from. Raises WireError.
 
-    ``trailing`` lets bytes behind the body pass, as brokers do: librdkafka 2.16 asks for all topics with three too many.
+    ``trailing`` lets bytes behind the body pass, as brokers do: librdkafka 2.16 asks for all topics with 3 too many.
     """
     read = _message(header.api, "Request", header.version)[0]
     if header.body is None:

@@ -1,0 +1,96 @@
+"""A raw Kafka client for tests: one connection, requests as dicts, batches made to measure."""
+
+import socket
+import struct
+from collections.abc import Sequence
+from contextlib import contextmanager
+from typing import Any, Self
+
+from safeproducer.testing.crc32c import crc32c
+from safeproducer.testing.wire import decode_response, encode_request
+
+__all__ = ["RawClient", "make_batch"]
+
+
+def _varint(value: int) -> bytes:
+    value = value << 1 ^ value >> 63
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def make_batch(
+    values: Sequence[bytes], *, producer_id: int = -1, epoch: int = -1, sequence: int = -1, timestamp: int = 1000
+) -> bytes:
+    """A batch of message format 2 with these values; record n has the timestamp `timestamp` + n."""
+    records = b""
+    for number, value in enumerate(values):
+        record = b"\0" + _varint(number) * 2 + _varint(-1) + _varint(len(value)) + value + _varint(0)
+        records += _varint(len(record)) + record
+    last = len(values) - 1
+    checked = struct.pack(">hiqqqhii", 0, last, timestamp, timestamp + last, producer_id, epoch, sequence, len(values))
+    checked += records
+    return struct.pack(">qiibI", 0, len(checked) + 9, -1, 2, crc32c(checked)) + checked
+
+
+class RawClient:
+    """One connection to one broker."""
+
+    def __init__(self, bootstrap: str, broker: int = 1) -> None:
+        host, port = bootstrap.split(",")[broker - 1].split(":")
+        self._socket = socket.create_connection((host, int(port)), timeout=5)
+        self._number = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._socket.close()
+
+    def send(self, frame: bytes) -> None:
+        self._socket.sendall(struct.pack(">i", len(frame)) + frame)
+
+    def send_raw(self, data: bytes) -> None:
+        self._socket.sendall(data)
+
+    def receive(self) -> bytes:
+        """The next answer. Raises ConnectionError if the broker hangs up."""
+        return self._exactly(struct.unpack(">i", self._exactly(4))[0])
+
+    def _exactly(self, size: int) -> bytes:
+        data = b""
+        while len(data) < size:
+            piece = self._socket.recv(size - len(data))
+            if not piece:
+                raise ConnectionError("the broker hung up")
+            data += piece
+        return data
+
+    def ask(self, api: str, version: int, **body: Any) -> dict[str, Any]:
+        self._number += 1
+        self.send(encode_request(api, version, self._number, "raw", body))
+        number, answer = decode_response(api, version, self.receive())
+        assert number == self._number
+        return answer
+
+    def produce(
+        self, topic: str, batch: bytes, *, partition: int = 0, version: int = 9, acks: int = -1
+    ) -> dict[str, Any]:
+        """The broker's answer for the one partition."""
+        data = [{"name": topic, "partition_data": [{"index": partition, "records": batch}]}]
+        answer = self.ask("Produce", version, transactional_id=None, acks=acks, timeout_ms=1000, topic_data=data)
+        found: dict[str, Any] = answer["responses"][0]["partition_responses"][0]
+        return found
+
+
+@contextmanager
+def hung_up() -> Any:
+    """The block ends with the broker closing the connection."""
+    try:
+        yield
+    except ConnectionError:
+        return
+    raise AssertionError("the broker kept the connection")

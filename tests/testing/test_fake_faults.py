@@ -1,0 +1,179 @@
+"""FakeCluster misbehaving on purpose, seen by SafeProducer and confluent_kafka."""
+
+import time
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import KafkaError, Message
+
+from safeproducer import SafeProducer
+from safeproducer.testing import FakeCluster
+from tests.testing.raw import RawClient, make_batch
+
+INVALID_RECORD, NOT_LEADER, NOT_ENOUGH_REPLICAS = 87, 6, 19
+
+
+@pytest.fixture
+def producer(cluster: FakeCluster) -> Iterator[SafeProducer]:
+    cluster.create_topic("t")
+    settings = {
+        "bootstrap.servers": cluster.bootstrap,
+        "linger.ms": 0,
+        "retry.backoff.ms": 10,
+        "reconnect.backoff.ms": 10,
+        "reconnect.backoff.max.ms": 50,
+        "topic.metadata.refresh.interval.ms": 100,
+        "log_level": 0,
+    }
+    with SafeProducer(settings) as made:
+        yield made
+
+
+def deliver(producer: SafeProducer, *values: bytes) -> list[KafkaError | None]:
+    """Each value in a batch of its own, in turn; what the reports say."""
+    found: list[KafkaError | None] = []
+
+    def report(error: KafkaError | None, message: Message) -> None:
+        found.append(error)
+
+    for value in values:
+        producer.produce("t", value, on_delivery=report)
+        assert producer.flush(10) == 0
+    return found
+
+
+def values(cluster: FakeCluster) -> list[bytes | None]:
+    return [record.value for record in cluster.log("t")]
+
+
+def test_a_lost_acknowledgement_leaves_one_copy(cluster: FakeCluster, producer: SafeProducer) -> None:
+    """The retry of a batch whose answer was lost is recognised: delivered, and once in the log."""
+    cluster.lose_acks()
+    assert deliver(producer, b"a", b"b") == [None, None]
+    assert values(cluster) == [b"a", b"b"]
+    assert cluster.faults_left == 0
+    journal = [(e.outcome, b.duplicate, b.first_sequence) for e in cluster.journal("Produce") for b in e.batches]
+    assert journal == [("lost", False, 0), ("answered", True, 0), ("answered", False, 1)]
+
+
+def test_without_idempotence_a_lost_acknowledgement_leaves_two_copies(cluster: FakeCluster) -> None:
+    """What the test above guards against does happen to a producer without sequences."""
+    cluster.create_topic("t")
+    cluster.lose_acks()
+    settings = {"bootstrap.servers": cluster.bootstrap, "enable.idempotence": False, "log_level": 0}
+    with SafeProducer({**settings, "retry.backoff.ms": 10, "reconnect.backoff.ms": 10}) as producer:
+        assert deliver(producer, b"a") == [None]
+    assert values(cluster) == [b"a", b"a"]
+    assert {record.producer_id for record in cluster.log("t")} == {-1}
+
+
+def test_a_moved_leader_is_found(cluster: FakeCluster, producer: SafeProducer) -> None:
+    """The old leader says who leads now; the epoch has grown and is in the batches."""
+    assert deliver(producer, b"a") == [None]
+    old, epoch = cluster.leader("t")
+    new = cluster.move_leader("t")
+    assert cluster.leader("t") == (new, epoch + 1)
+    assert deliver(producer, b"b") == [None]
+    assert values(cluster) == [b"a", b"b"]
+    assert [header.leader_epoch for header in cluster.batches("t")] == [epoch, epoch + 1]
+    refused = [b.error_code for e in cluster.journal("Produce", broker=old) for b in e.batches]
+    assert refused in ([0, NOT_LEADER], [0])  # librdkafka may have learnt of the move from metadata
+
+
+def test_a_stopped_leader_is_replaced_and_comes_back_on_its_port(cluster: FakeCluster, producer: SafeProducer) -> None:
+    """Records go on through another broker, and to the same address after the start."""
+    assert deliver(producer, b"a") == [None]
+    bootstrap, (old, _) = cluster.bootstrap, cluster.leader("t")
+    cluster.stop(old)
+    assert deliver(producer, b"b") == [None]
+    cluster.start(old)
+    assert cluster.bootstrap == bootstrap
+    cluster.move_leader("t", to=old)
+    assert deliver(producer, b"c") == [None]
+    assert values(cluster) == [b"a", b"b", b"c"]
+
+
+def test_all_brokers_may_stop_and_start(cluster: FakeCluster) -> None:
+    """Without a living replica there is no leader and nobody to ask; the first that comes back leads."""
+    cluster.create_topic("t")
+    for broker in cluster.brokers:
+        cluster.stop(broker)
+        with pytest.raises(ConnectionRefusedError):
+            RawClient(cluster.bootstrap, broker)
+    assert cluster.leader("t")[0] == -1
+    cluster.start(3)
+    assert cluster.leader("t")[0] == 3
+    with RawClient(cluster.bootstrap, 3) as client:
+        assert client.produce("t", make_batch([b"a"]))["error_code"] == 0
+
+
+def test_an_ordered_error_is_answered_n_times(cluster: FakeCluster, producer: SafeProducer) -> None:
+    """A permanent error fails the record and writes nothing; the next record goes through."""
+    cluster.fail_next("Produce", INVALID_RECORD)
+    (error, none) = deliver(producer, b"a", b"b")
+    assert error is not None
+    assert error.code() == INVALID_RECORD
+    assert none is None
+    assert values(cluster) == [b"b"]
+
+
+def test_a_retriable_error_is_survived(cluster: FakeCluster, producer: SafeProducer) -> None:
+    """Three refusals in a row cost three retries and no record."""
+    cluster.fail_next("Produce", NOT_ENOUGH_REPLICAS, 3)
+    assert deliver(producer, b"a") == [None]
+    assert [e.outcome for e in cluster.journal("Produce")] == ["failed"] * 3 + ["answered"]
+    assert values(cluster) == [b"a"]
+
+
+def test_a_throttle_time_is_announced(cluster: FakeCluster, producer: SafeProducer) -> None:
+    """SafeProducer sees the milliseconds, and which broker asked."""
+    leader, _ = cluster.leader("t")
+    cluster.set_throttle(1500, broker=leader)
+    assert deliver(producer, b"a") == [None]
+    deadline = time.monotonic() + 5
+    while not (seen := producer.snapshot().throttled_brokers) and time.monotonic() < deadline:
+        producer.poll(0.01)
+    assert seen == {leader: 1.5}
+
+
+def test_a_delay_makes_answers_late_and_keeps_them_in_flight(cluster: FakeCluster, producer: SafeProducer) -> None:
+    """The log has the record long before the acknowledgement arrives."""
+    assert deliver(producer, b"a") == [None]
+    cluster.delay(0.3)
+    began = time.monotonic()
+    producer.produce("t", b"b")
+    cluster.wait(lambda c: len(c.log("t")) == 2)
+    assert len(producer) == 1
+    assert producer.flush(10) == 0
+    assert time.monotonic() - began >= 0.3
+
+
+def test_too_few_in_sync_replicas_refuse_the_write(cluster: FakeCluster, producer: SafeProducer) -> None:
+    """`min.insync.replicas` counts living replicas, and a start brings them back."""
+    cluster.set_topic_config("t", "min.insync.replicas", "3")
+    cluster.stop(3)
+    producer.produce("t", b"a")
+    cluster.wait(lambda c: any(b.error_code == NOT_ENOUGH_REPLICAS for e in c.journal("Produce") for b in e.batches))
+    assert values(cluster) == []
+    cluster.start(3)
+    assert producer.flush(10) == 0
+    assert values(cluster) == [b"a"]
+
+
+def test_reset_leaves_a_cluster_as_new(cluster: FakeCluster, producer: SafeProducer) -> None:
+    """Topics, faults, journal, configs and stopped brokers do not reach the next test; producer IDs are not reused."""
+    assert deliver(producer, b"a") == [None]
+    first = cluster.log("t")[0].producer_id
+    producer.close(5)
+    cluster.lose_acks(9)
+    cluster.delay(9)
+    cluster.set_throttle(9)
+    cluster.set_kip_1269(1, False)
+    cluster.stop(1)
+    cluster.reset()
+    assert (cluster.journal(), cluster.faults_left) == ([], 0)
+    cluster.create_topic("t")
+    with SafeProducer({"bootstrap.servers": cluster.bootstrap}) as other:
+        assert deliver(other, b"b") == [None]
+    assert values(cluster) == [b"b"]
+    assert cluster.log("t")[0].producer_id > first

@@ -1,0 +1,124 @@
+"""What a broker of FakeCluster answers to a producer with a sequence, asked by raw requests."""
+
+import pytest
+
+from safeproducer.testing import FakeCluster
+from tests.testing.raw import RawClient, make_batch
+
+OUT_OF_ORDER, FENCED, NOT_LEADER = 45, 47, 6
+N = "producer.state.batches.to.retain"
+
+
+def one(sequence: int, epoch: int = 0) -> bytes:
+    return make_batch([b"v%d" % sequence], producer_id=7, epoch=epoch, sequence=sequence)
+
+
+def write(client: RawClient, *sequences: int) -> None:
+    for sequence in sequences:
+        assert client.produce("t", one(sequence))["error_code"] == 0
+
+
+def test_a_duplicate_gets_the_stored_offset_and_is_not_written_again(cluster: FakeCluster) -> None:
+    """A repeated batch is a success with the offset of its first copy."""
+    cluster.create_topic("t")
+    with RawClient(cluster.bootstrap) as client:
+        write(client, 0, 1, 2)
+        answer = client.produce("t", one(1))
+    assert (answer["error_code"], answer["base_offset"]) == (0, 1)
+    assert [record.sequence for record in cluster.log("t")] == [0, 1, 2]
+    assert [batch.duplicate for entry in cluster.journal("Produce") for batch in entry.batches] == [False] * 3 + [True]
+
+
+def test_a_gap_is_out_of_order_and_nothing_is_written(cluster: FakeCluster) -> None:
+    """A sequence that does not follow is answered with error 45."""
+    cluster.create_topic("t")
+    with RawClient(cluster.bootstrap) as client:
+        write(client, 0)
+        assert client.produce("t", one(2))["error_code"] == OUT_OF_ORDER
+    assert len(cluster.log("t")) == 1
+
+
+def test_epochs(cluster: FakeCluster) -> None:
+    """A higher epoch starts at 0, after which the lower one is fenced."""
+    cluster.create_topic("t")
+    with RawClient(cluster.bootstrap) as client:
+        write(client, 0)
+        assert client.produce("t", one(1, epoch=1))["error_code"] == OUT_OF_ORDER
+        assert client.produce("t", one(0, epoch=1))["error_code"] == 0
+        assert client.produce("t", one(1, epoch=0))["error_code"] == FENCED
+    assert [(record.epoch, record.sequence) for record in cluster.log("t")] == [(0, 0), (1, 0)]
+
+
+def test_the_topics_config_wins_over_the_brokers(cluster: FakeCluster) -> None:
+    """KIP-1269: N is the topic's value, else the broker's; the twentieth batch back is a duplicate, one more is not."""
+    cluster.create_topic("t", config={N: "20"})
+    cluster.set_broker_config(1, "log." + N, "7")
+    with RawClient(cluster.bootstrap) as client:
+        write(client, *range(1, 41))
+        assert client.produce("t", one(21))["error_code"] == 0
+        assert client.produce("t", one(20))["error_code"] == OUT_OF_ORDER
+        cluster.set_topic_config("t", N, None)
+        assert client.produce("t", one(34))["error_code"] == 0
+        assert client.produce("t", one(33))["error_code"] == OUT_OF_ORDER
+
+
+def test_an_old_broker_remembers_five_whatever_the_topic_says(cluster: FakeCluster) -> None:
+    """A broker without KIP-1269 ignores the topic's value; upgraded, it remembers from then on."""
+    cluster.create_topic("t", config={N: "20"})
+    cluster.set_kip_1269(1, False)
+    with RawClient(cluster.bootstrap) as client:
+        write(client, *range(1, 21))
+        assert client.produce("t", one(16))["error_code"] == 0
+        assert client.produce("t", one(15))["error_code"] == OUT_OF_ORDER
+        cluster.set_kip_1269(1, True)
+        write(client, 21)
+        assert client.produce("t", one(16))["error_code"] == 0
+
+
+def test_a_follower_remembers_by_its_own_n(cluster: FakeCluster) -> None:
+    """After a move from a new to an old broker only the last five are recognised, on the way back twenty are."""
+    cluster.create_topic("t", config={N: "20"})
+    cluster.set_kip_1269(2, False)
+    with RawClient(cluster.bootstrap) as first, RawClient(cluster.bootstrap, 2) as second:
+        write(first, *range(1, 21))
+        assert cluster.move_leader("t", to=2) == 2
+        assert first.produce("t", one(20))["error_code"] == NOT_LEADER
+        assert second.produce("t", one(16))["error_code"] == 0
+        assert second.produce("t", one(15))["error_code"] == OUT_OF_ORDER
+        cluster.move_leader("t", to=1)
+        assert first.produce("t", one(1))["error_code"] == 0
+    assert len(cluster.log("t")) == 20
+
+
+def test_a_restart_leaves_the_last_batch(cluster: FakeCluster) -> None:
+    """A restarted broker recognises the last batch only, and what came while it was down."""
+    cluster.create_topic("t")
+    with RawClient(cluster.bootstrap) as client:
+        write(client, 1, 2, 3)
+    cluster.stop(1)
+    leader, epoch = cluster.leader("t")
+    assert (leader, epoch) == (2, 1)
+    with RawClient(cluster.bootstrap, leader) as client:
+        write(client, 4)
+        assert client.produce("t", one(2))["error_code"] == 0
+    cluster.start(1)
+    cluster.move_leader("t", to=1)
+    with RawClient(cluster.bootstrap) as client:
+        assert [client.produce("t", one(n))["error_code"] for n in (2, 3, 4)] == [OUT_OF_ORDER, 0, 0]
+
+
+@pytest.mark.parametrize("version", [3, 7, 9, 10, 12])
+def test_describe_producers_lists_what_is_remembered(cluster: FakeCluster, version: int) -> None:
+    """DescribeProducers and `producer_state` agree on producer, epoch, last sequence and newest timestamp."""
+    cluster.create_topic("t")
+    batch = make_batch([b"a", b"b"], producer_id=7, epoch=3, sequence=2**31 - 1, timestamp=5000)
+    with RawClient(cluster.bootstrap) as client:
+        assert client.produce("t", batch, version=version)["error_code"] == 0
+        answer = client.ask("DescribeProducers", 0, topics=[{"name": "t", "partition_indexes": [0, 9]}])
+    (known, unknown) = answer["topics"][0]["partitions"]
+    (active,) = known["active_producers"]
+    assert (active["producer_id"], active["producer_epoch"]) == (7, 3)
+    assert (active["last_sequence"], active["last_timestamp"]) == (0, 5001)
+    assert unknown["error_code"] == 3
+    assert cluster.producer_state("t")[7].last_sequence == 0
+    assert set(cluster.producer_state("t", broker=3)) == {7}

@@ -21,7 +21,7 @@ def test_only_what_is_served_is_advertised(cluster: FakeCluster) -> None:
         for api in api_names()
         for key in [struct.unpack(">h", encode_request(api, versions(api)[1], 0, None, {})[:2])[0]]
     }
-    assert len(advertised) == 10
+    assert len(advertised) == 11
     for entry in advertised:
         first, last = versions(names[entry["api_key"]])
         assert first <= entry["min_version"] <= entry["max_version"] <= last
@@ -203,3 +203,11 @@ def test_a_wrong_control_call_is_refused(cluster: FakeCluster, call) -> None:
     with pytest.raises(ValueError, match=r"."):
         call(cluster)
     assert cluster.journal() == []
+
+
+@pytest.mark.parametrize("version", [0, 3, 4, 6])
+def test_there_is_no_coordinator(cluster: FakeCluster, version: int) -> None:
+    """Groups and transactions are told so, in the old and the new form of the answer."""
+    with RawClient(cluster.bootstrap) as client:
+        answer = client.ask("FindCoordinator", version, key="g", key_type=0, coordinator_keys=["g"])
+    assert (answer if version < 4 else answer["coordinators"][0])["error_code"] == 15

@@ -2,6 +2,7 @@
 
 from safeproducer.testing.fake.handlers.admin import create_topics, describe_configs
 from safeproducer.testing.fake.handlers.cluster import describe_cluster, metadata
+from safeproducer.testing.fake.handlers.coordinator import find_coordinator
 from safeproducer.testing.fake.handlers.produce import produce
 from safeproducer.testing.fake.handlers.producers import describe_producers, init_producer_id
 from safeproducer.testing.fake.handlers.read import fetch, list_offsets
@@ -24,6 +25,7 @@ SERVED: dict[str, tuple[int, int, Handler]] = {
     "DescribeConfigs": (1, 4, describe_configs),
     "DescribeProducers": (0, 0, describe_producers),
     "Fetch": (4, 18, fetch),
+    "FindCoordinator": (0, 6, find_coordinator),
     "InitProducerId": (0, 5, init_producer_id),
     "ListOffsets": (1, 11, list_offsets),
     "Metadata": (0, 13, metadata),

@@ -90,6 +90,18 @@ def test_a_follower_remembers_by_its_own_n(cluster: FakeCluster) -> None:
     assert len(cluster.log("t")) == 20
 
 
+def test_a_new_follower_of_an_old_leader_remembers_more(cluster: FakeCluster) -> None:
+    """What a follower keeps does not depend on the leader it copies from."""
+    cluster.create_topic("t", config={N: "20"})
+    cluster.set_kip_1269(1, False)
+    with RawClient(cluster.bootstrap) as first, RawClient(cluster.bootstrap, 2) as second:
+        write(first, *range(1, 21))
+        assert first.produce("t", one(15))["error_code"] == OUT_OF_ORDER
+        cluster.move_leader("t", to=2)
+        assert second.produce("t", one(1))["error_code"] == 0
+    assert len(cluster.log("t")) == 20
+
+
 def test_a_restart_leaves_the_last_batch(cluster: FakeCluster) -> None:
     """A restarted broker recognises the last batch only, and what came while it was down."""
     cluster.create_topic("t")

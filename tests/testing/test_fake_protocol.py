@@ -189,6 +189,7 @@ def test_an_old_broker_lists_an_unknown_override_without_its_value(cluster: Fake
     [
         lambda c: c.create_topic("t", config={RETAIN: "4"}),
         lambda c: c.create_topic("t", replication_factor=9),
+        lambda c: c.create_topic("t", 2**31 - 1),
         lambda c: c.create_topic("a/b"),
         lambda c: c.move_leader("nowhere"),
         lambda c: c.stop(9),

@@ -16,6 +16,8 @@ from safeproducer.testing.fake.topics import Partition, Topic
 __all__ = ["JOURNAL_SIZE", "BrokerState", "ClusterState", "TopicRefusedError"]
 
 JOURNAL_SIZE = 200_000
+MAX_PARTITIONS = 10_000
+"""Of one topic: a request must not be able to hold up the whole cluster."""
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _FIRST_PRODUCER_ID = 1000
 
@@ -128,8 +130,11 @@ class ClusterState:
             except configs.ConfigError as error:
                 raise TopicRefusedError(INVALID_CONFIG, str(error)) from error
         if assignment is None:
-            if partitions < 1:
-                raise TopicRefusedError(INVALID_PARTITIONS, f"partitions: {partitions} is below 1")
+            if not 1 <= partitions <= MAX_PARTITIONS:
+                text = (
+                    f"partitions: {partitions} is not between 1 and {MAX_PARTITIONS}, more than which are not made here"
+                )
+                raise TopicRefusedError(INVALID_PARTITIONS, text)
             if not 1 <= replication_factor <= len(living):
                 text = f"replication_factor: {replication_factor} is not between 1 and the {len(living)} living brokers"
                 raise TopicRefusedError(INVALID_REPLICATION_FACTOR, text)

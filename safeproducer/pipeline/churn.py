@@ -25,11 +25,11 @@ class ChurnRegistry:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may make a producer while this thread holds it
         self._policy = ChurnPolicy()
 
     def reset(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._policy = ChurnPolicy()
 
     def made_last_hour(self, identity: Identity) -> int:

@@ -41,7 +41,7 @@ class SafeProducer(NativeProducer):
     """
 
     # The base class stays uninitialised: it makes isinstance() true, and its methods are all replaced below. A method a
-    # newer confluent_kafka adds would find no handle and raise "Producer has been closed"; see forward_the_rest().
+    # newer confluent_kafka adds would find no handle and raise "Producer has been closed"; see _forward_the_rest().
 
     # What a subclass that forgets super().__init__() finds.
     _lane: Lane = UNINITIALISED  # type: ignore[assignment]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import importlib
 import itertools
@@ -610,3 +611,24 @@ def test_bug_in_an_edit_is_not_hidden() -> None:
                     client.recv(1)
         with pytest.raises(ExceptionGroup, match="tap failed"):
             stack.close()
+
+
+@pytest.mark.parametrize("rounds", range(12))
+def test_a_cut_while_a_connection_ends_leaves_no_socket_open(tap: Tap, kafka_tapped: KafkaCluster, rounds: int) -> None:
+    """The client hangs up and the tap cuts a few rounds of its loop later: both sockets are closed in any case."""
+    proxy = tap._proxies[1]
+
+    async def hang_up_then_cut() -> bool:
+        while not proxy.links:
+            await asyncio.sleep(0.001)
+        (link,) = proxy.links
+        link._client[0].feed_eof()
+        for _ in range(rounds):
+            await asyncio.sleep(0)
+        link.cut(reset=True)
+        while proxy.links:
+            await asyncio.sleep(0.001)
+        return link._server[1].is_closing() and link._client[1].is_closing()
+
+    with socket.create_connection(("127.0.0.1", kafka_tapped.nodes[1].advertised_port), 10):
+        assert tap._do(hang_up_then_cut())

@@ -68,6 +68,7 @@ class Link:
             failed = [task.exception() for task in done]
         except asyncio.CancelledError:
             failed = [Cut()]
+        self._task = None  # a cut from here on would interrupt the closing and leave a socket open
         for task in directions:
             task.cancel()
         await asyncio.gather(*directions, return_exceptions=True)

@@ -44,8 +44,27 @@ class BrokerState:
     id: int
     port: int
     kip_1269: bool
+    static: Mapping[str, str] = field(default_factory=dict)
     overrides: dict[str, tuple[str, int]] = field(default_factory=dict)
     alive: bool = True
+
+    def __post_init__(self) -> None:
+        for name in self.static:
+            self.set_config(name, None)
+
+    def set_config(self, name: str, value: str | None) -> None:
+        """Set a dynamic config; None leaves what the properties file says."""
+        self.overrides.pop(name, None)
+        if value is not None:
+            self.overrides[name] = (value, configs.DYNAMIC_BROKER_CONFIG)
+        elif name in self.static:
+            self.overrides[name] = (self.static[name], configs.STATIC_BROKER_CONFIG)
+
+    def restore(self, kip_1269: bool) -> None:
+        """As the cluster was constructed."""
+        self.kip_1269, self.alive = kip_1269, True
+        for name in tuple(self.overrides):
+            self.set_config(name, None)
 
 
 class ClusterState:

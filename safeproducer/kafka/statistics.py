@@ -1,0 +1,176 @@
+"""librdkafka's statistics (STATISTICS.md), read into values: what one lane knows of its brokers and partitions.
+
+Only what is decided upon is kept. Times are seconds; librdkafka writes microseconds, and milliseconds for throttling.
+Traps, found in librdkafka's rd_kafka_stats_emit_all(): `client.id` and the reason of a fatal error go into the text
+unescaped, so a quote in them spoils the document; bootstrap addresses and coordinators are listed as brokers of node
+id -1; `xmit_msgq_cnt` is always 0, so records moved there are seen nowhere but in the message count of the client.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Place = tuple[str, int]
+"""(topic, partition); partition -1 is where records wait whose partition is not chosen yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerStatistics:
+    """One broker as one client sees it. Counts are since the client was made, of this client alone.
+
+    - `state`: "UP", "INIT" (no connection was needed yet), "DOWN", "TRY_CONNECT", "AUTH_REQ" ...
+    - `outstanding`: requests that wait for their answer; `received`: answers; `sent`: requests, of all kinds.
+    - `produce_requests`: Produce requests, each attempt counted.
+    - `retries`: requests sent again as they were. Never Produce requests: their records go into new ones.
+    - `timeouts`: requests that were given up without an answer.
+    - `rtt_floor`, `rtt_p50`, `throttle` (the longest): since the previous statistics, None when there was no answer.
+    """
+
+    name: str
+    state: str
+    outstanding: int
+    received: int
+    sent: int
+    produce_requests: int
+    retries: int
+    timeouts: int
+    rtt_floor: float | None
+    rtt_p50: float | None
+    throttle: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStatistics:
+    """One partition as one client sees it.
+
+    `leader` is -1 and `leader_epoch` None when unknown. `in_flight` and `queued` are records now; `sent` counts records
+    put into a request since the client was made, again for each attempt.
+    """
+
+    leader: int
+    leader_epoch: int | None
+    in_flight: int
+    queued: int
+    sent: int
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """What one client said at one moment.
+
+    `at` is when it was measured, on librdkafka's clock (on Linux that of time.monotonic()); it is served later.
+    `producer_id` and `producer_epoch` are None when it has none. `messages` and `message_bytes` are what the client
+    holds, reports not yet served included. `brokers` are by node id, 0 and above.
+    """
+
+    at: float
+    producer_id: int | None
+    producer_epoch: int | None
+    messages: int
+    message_bytes: int
+    brokers: Mapping[int, BrokerStatistics]
+    partitions: Mapping[Place, PartitionStatistics]
+
+
+class _MalformedError(Exception):
+    """A field is missing or of another type."""
+
+
+def read(text: str) -> Statistics | None:
+    """The statistics in the text that `stats_cb` got; None when it is no such document.
+
+    Never raises: a broker or partition with a missing or malformed field is left out.
+    """
+    try:
+        document = json.loads(text)
+        at = _integer(document, "ts") / 1e6
+        messages = _integer(document, "msg_cnt")
+        message_bytes = _integer(document, "msg_size")
+    except (ValueError, RecursionError, OverflowError, _MalformedError):
+        return None
+    producer_id, producer_epoch = _identity(document.get("eos"))
+    return Statistics(
+        at, producer_id, producer_epoch, messages, message_bytes, _brokers(document), _partitions(document)
+    )
+
+
+def _integer(fields: Any, name: str) -> int:
+    try:
+        value = fields[name]
+    except (KeyError, TypeError, IndexError):
+        raise _MalformedError(name) from None
+    if type(value) is not int:
+        raise _MalformedError(name)
+    return value
+
+
+def _entries(fields: Any, name: str) -> Mapping[str, Any]:
+    found = fields.get(name) if type(fields) is dict else None
+    return found if type(found) is dict else {}
+
+
+def _identity(eos: Any) -> tuple[int | None, int | None]:
+    try:
+        producer_id, epoch = _integer(eos, "producer_id"), _integer(eos, "producer_epoch")
+    except _MalformedError:
+        return None, None
+    return (producer_id, epoch) if producer_id >= 0 and epoch >= 0 else (None, None)
+
+
+def _brokers(document: Any) -> dict[int, BrokerStatistics]:
+    found = {}
+    for entry in _entries(document, "brokers").values():
+        try:
+            node = _integer(entry, "nodeid")
+            if node >= 0:
+                found[node] = _broker(entry)
+        except (_MalformedError, OverflowError):
+            continue
+    return found
+
+
+def _broker(entry: dict[str, Any]) -> BrokerStatistics:
+    name, state = entry.get("name"), entry.get("state")
+    if type(name) is not str or type(state) is not str:
+        raise _MalformedError("name, state")
+    return BrokerStatistics(
+        name,
+        state,
+        _integer(entry, "waitresp_cnt"),
+        _integer(entry, "rx"),
+        _integer(entry, "tx"),
+        _integer(entry.get("req"), "Produce"),
+        _integer(entry, "txretries"),
+        _integer(entry, "req_timeouts"),
+        _sampled(entry, "rtt", "min", 1e6),
+        _sampled(entry, "rtt", "p50", 1e6),
+        _sampled(entry, "throttle", "max", 1e3),
+    )
+
+
+def _sampled(entry: dict[str, Any], window: str, field: str, units_per_second: float) -> float | None:
+    samples = entry.get(window)
+    if _integer(samples, "cnt") <= 0:
+        return None
+    return _integer(samples, field) / units_per_second
+
+
+def _partitions(document: Any) -> dict[Place, PartitionStatistics]:
+    found = {}
+    for topic, fields in _entries(document, "topics").items():
+        for entry in _entries(fields, "partitions").values():
+            try:
+                epoch = entry.get("leader_epoch", -1) if type(entry) is dict else -1
+                found[topic, _integer(entry, "partition")] = PartitionStatistics(
+                    _integer(entry, "leader"),
+                    epoch if type(epoch) is int and epoch >= 0 else None,
+                    _integer(entry, "msgs_inflight"),
+                    _integer(entry, "msgq_cnt"),
+                    _integer(entry, "txmsgs"),
+                )
+            except _MalformedError:
+                continue
+    return found

@@ -1,0 +1,252 @@
+"""Statistics: a real document of librdkafka reads into the right values, and no text makes the reader raise."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka.cimpl import Producer
+from hypothesis import given
+from hypothesis import strategies as st
+
+from safeproducer.kafka.statistics import Statistics, read
+from safeproducer.testing import FakeCluster
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[FakeCluster]:
+    """Two brokers and one topic of three partitions."""
+    with FakeCluster(brokers=2) as running:
+        running.create_topic("orders", partitions=3)
+        yield running
+
+
+class Client:
+    """A stock producer that keeps its statistics."""
+
+    def __init__(self, cluster: FakeCluster, **settings: object) -> None:
+        self.texts: list[str] = []
+        self.native = Producer(
+            {
+                "bootstrap.servers": cluster.bootstrap,
+                "enable.idempotence": True,
+                "statistics.interval.ms": 50,
+                "stats_cb": self.texts.append,
+                "linger.ms": 0,
+                "log_level": 0,
+                **settings,
+            }
+        )
+
+    def until(self, condition: Callable[[Statistics], Any]) -> Statistics:
+        """The first statistics from now on for which `condition` holds."""
+        deadline = time.monotonic() + 10
+        while True:
+            self.texts.clear()
+            while not self.texts:
+                self.native.poll(0.05)
+                assert time.monotonic() < deadline, "no such statistics"
+            found = read(self.texts[-1])
+            assert found is not None
+            if condition(found):
+                return found
+
+
+@pytest.fixture
+def client(cluster: FakeCluster) -> Iterator[Client]:
+    """A client of the cluster as new."""
+    cluster.reset()
+    cluster.create_topic("orders", partitions=3)
+    made = Client(cluster)
+    yield made
+    made.native.purge()
+    made.native.close()
+
+
+@pytest.fixture(scope="module")
+def document(cluster: FakeCluster) -> str:
+    """A real document, taken after ten records were acknowledged."""
+    made = Client(cluster)
+    for number in range(10):
+        made.native.produce("orders", b"v", str(number))
+    assert made.native.flush(10) == 0
+    made.until(lambda now: sum(partition.sent for partition in now.partitions.values()) == 10)
+    text = made.texts[-1]
+    made.native.close()
+    return text
+
+
+def test_what_happened_is_what_is_read(cluster: FakeCluster, client: Client) -> None:
+    """Identity, leaders, records and requests are those that the cluster saw."""
+    for partition, count in enumerate([1, 2, 3]):
+        for _ in range(count):
+            client.native.produce("orders", b"v" * 10, partition=partition)
+    assert client.native.flush(10) == 0
+    before = time.monotonic()
+    now = client.until(lambda s: s.at > before)
+    assert before < now.at < time.monotonic()
+    (entry,) = cluster.producer_state("orders", 0).items()
+    assert (now.producer_id, now.producer_epoch) == (entry[0], 0)
+    assert (now.messages, now.message_bytes) == (0, 0)
+    for partition in range(3):
+        seen = now.partitions["orders", partition]
+        assert (seen.leader, seen.leader_epoch) == cluster.leader("orders", partition)
+        assert (seen.sent, seen.in_flight, seen.queued) == (partition + 1, 0, 0)
+    assert now.partitions["orders", -1].leader == -1
+    assert now.partitions["orders", -1].leader_epoch is None
+    assert set(now.brokers) == set(cluster.brokers)
+    for number, broker in now.brokers.items():
+        journal = cluster.journal(broker=number)
+        assert broker.state == "UP"
+        assert broker.name.endswith(f"/{number}")
+        assert broker.produce_requests == sum(entry.api == "Produce" for entry in journal) > 0
+        assert broker.sent == broker.received > broker.produce_requests
+        assert (broker.outstanding, broker.retries, broker.timeouts) == (0, 0, 0)
+
+
+def test_a_slow_throttling_broker_shows(cluster: FakeCluster, client: Client) -> None:
+    """A request in flight, its round trip in seconds and the throttle time in seconds."""
+    client.native.produce("orders", b"v", partition=0)
+    assert client.native.flush(10) == 0
+    leader, _ = cluster.leader("orders", 0)
+    quiet = client.until(lambda s: s.brokers[leader].rtt_floor is None)
+    assert (quiet.brokers[leader].rtt_p50, quiet.brokers[leader].throttle) == (None, None)
+    cluster.set_throttle(250, broker=leader)
+    cluster.delay(0.5, broker=leader)
+    client.native.produce("orders", b"value", partition=0)
+    waiting = client.until(lambda s: s.brokers[leader].outstanding)
+    assert waiting.partitions["orders", 0].in_flight == waiting.messages == 1
+    assert waiting.message_bytes == 5
+    answered = client.until(lambda s: s.brokers[leader].rtt_floor is not None).brokers[leader]
+    assert answered.rtt_floor is not None
+    assert answered.rtt_p50 is not None
+    assert 0.45 < answered.rtt_floor <= answered.rtt_p50 * 1.01 < 2
+    assert answered.throttle == 0.25
+
+
+def test_late_answers_show_as_timeouts(cluster: FakeCluster, client: Client) -> None:
+    """A request is counted when it is given up, and once more when its records are sent again."""
+    impatient = Client(cluster, **{"socket.timeout.ms": 300})
+    impatient.native.produce("orders", b"v", partition=0)
+    assert impatient.native.flush(10) == 0
+    leader, _ = cluster.leader("orders", 0)
+    cluster.delay(1, broker=leader)
+    impatient.native.produce("orders", b"v", partition=0)
+    impatient.until(lambda s: s.brokers[leader].timeouts)
+    cluster.delay(0, broker=leader)
+    now = impatient.until(lambda s: not s.messages)
+    assert now.brokers[leader].produce_requests == now.partitions["orders", 0].sent >= 3
+    assert now.brokers[leader].retries == 0  # the records went into a new request
+    impatient.native.close()
+
+
+def test_without_idempotence_there_is_no_producer_id(cluster: FakeCluster) -> None:
+    """Statistics without `eos`, and those from before the ID came, have None."""
+    client = Client(cluster, **{"enable.idempotence": False})
+    now = client.until(lambda _: True)
+    assert (now.producer_id, now.producer_epoch) == (None, None)
+    client.native.close()
+
+
+NO_DOCUMENTS = {
+    "empty": "",
+    "cut": "{",
+    "null": "null",
+    "list": "[]",
+    "number": "7",
+    "no fields": "{}",
+    "boolean count": '{"ts": 1, "msg_cnt": true, "msg_size": 0}',
+    "deep": "[" * 100_000,
+    "many digits": "9" * 5000,
+    "infinite": '{"ts": 1e400, "msg_cnt": 0, "msg_size": 0}',
+    "no float": '{"ts": 1' + "0" * 400 + ', "msg_cnt": 0, "msg_size": 0}',
+}
+
+
+@pytest.mark.parametrize("text", NO_DOCUMENTS.values(), ids=NO_DOCUMENTS)
+def test_no_document_is_none(text: str) -> None:
+    """What is no statistics document reads as None."""
+    assert read(text) is None
+
+
+@pytest.mark.parametrize("field", ["rx", "req", "rtt", "state", "nodeid"])
+def test_a_malformed_broker_is_left_out(document: str, field: str) -> None:
+    """The other broker and all partitions stay."""
+    fields = json.loads(document)
+    broken = next(iter(fields["brokers"].values()))
+    broken_id = broken["nodeid"]
+    for value in (None, [], {}, 1.5, True):
+        broken[field] = value
+        found = read(json.dumps(fields))
+        assert found is not None
+        assert len(found.brokers) == 1
+        assert broken_id not in found.brokers
+        assert len(found.partitions) == 4
+
+
+def test_a_malformed_partition_is_left_out(document: str) -> None:
+    """The other partitions and both brokers stay."""
+    fields = json.loads(document)
+    fields["topics"]["orders"]["partitions"]["1"]["txmsgs"] = -0.5
+    del fields["topics"]["orders"]["partitions"]["0"]["leader_epoch"]
+    found = read(json.dumps(fields))
+    assert found is not None
+    assert sorted(found.partitions) == [("orders", -1), ("orders", 0), ("orders", 2)]
+    assert found.partitions["orders", 0].leader_epoch is None
+    assert len(found.brokers) == 2
+
+
+def mutated(text: str, dice: random.Random) -> str:
+    """`text` with some characters or some values replaced by others."""
+    if dice.random() < 0.3:
+        cut = dice.randrange(len(text))
+        return text[:cut] + dice.choice(["", '"', "}", "]", "9", "-", "\0", "NaN"]) + text[cut + dice.randrange(4) :]
+    document = json.loads(text)
+    for _ in range(dice.randrange(1, 5)):
+        node = document
+        while isinstance(node, dict) and node:
+            name = dice.choice(list(node))
+            if not isinstance(node[name], dict) or dice.random() < 0.2:
+                odd = [None, True, -1, 10**400, 1e308, float("inf"), "x", [], {}, [{}], {"cnt": 1}, {"": None}]
+                node[name] = dice.choice(odd)
+                break
+            node = node[name]
+    return json.dumps(document)
+
+
+def test_no_mutation_makes_the_reader_raise(document: str) -> None:
+    """2 000 damaged documents; what is read of them has the right types."""
+    dice = random.Random(19)
+    survivors = 0
+    for _ in range(2_000):
+        found = read(mutated(document, dice))
+        survivors += found is not None
+        if found is not None:
+            assert isinstance(found.messages, int)
+            assert all(node >= 0 and isinstance(broker.received, int) for node, broker in found.brokers.items())
+            assert all(isinstance(seen.leader, int) for seen in found.partitions.values())
+    assert 500 < survivors < 2_000
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(
+    brokers=json_values,
+    topics=json_values | st.dictionaries(st.text(max_size=3), st.fixed_dictionaries({"partitions": json_values})),
+    eos=json_values,
+)
+def test_any_json_in_the_places_of_brokers_and_topics(brokers: Any, topics: Any, eos: Any) -> None:
+    """Values of any form are left out."""
+    text = json.dumps({"ts": 1, "msg_cnt": 2, "msg_size": 3, "brokers": brokers, "topics": topics, "eos": eos})
+    found = read(text)
+    assert found is not None
+    assert (found.messages, found.message_bytes) == (2, 3)

@@ -1,3 +1,25 @@
 """What all tests share."""
 
-pytest_plugins = ["integration.tap.fixtures"]
+import pytest
+
+pytest_plugins = ["integration.faults.plugin", "integration.tap.fixtures"]
+
+FULL = "takes minutes: run with --full"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--full` runs what is too long for every day."""
+    parser.addoption("--full", action="store_true", help="also run the tests that take minutes each")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Say what the marker means."""
+    config.addinivalue_line("markers", f"full: {FULL}")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Skip what is marked, and say so."""
+    if not config.getoption("--full"):
+        for item in items:
+            if item.get_closest_marker("full"):
+                item.add_marker(pytest.mark.skip(reason=FULL))

@@ -1,0 +1,35 @@
+"""A deadline that passes while answers are lost must not write other records twice."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+from confluent_kafka import Producer
+
+from integration.faults.oracle import Verdict
+from integration.kafka.cluster import KafkaCluster
+from integration.lost_answers import RECORDS_A_BATCH, Maker, Plan, play
+from integration.tap import Tap
+
+MAKERS: dict[str, Maker] = {"stock": Producer}
+MEASURED = [Plan.measured(streams, in_one_call=call) for streams in range(1, 11) for call in (False, True)]
+
+Verdicts = dict[tuple[str, str], Verdict]
+
+
+@pytest.fixture(scope="module")
+def verdicts(kafka_tapped: KafkaCluster) -> Verdicts:
+    """By side and plan: all plans are played at the same time, because each is nearly only waiting."""
+    cast = [(side, plan) for side in MAKERS for plan in MEASURED]
+    with Tap(kafka_tapped) as tap:
+        played = play([(plan, MAKERS[side]) for side, plan in cast], kafka_tapped, tap, f"t-{uuid.uuid4().hex[:8]}")
+    return {(side, str(plan)): verdict for (side, plan), verdict in zip(cast, played, strict=True)}
+
+
+@pytest.mark.parametrize("plan", [plan for plan in MEASURED if plan.streams > 1], ids=str)
+def test_stock_writes_other_partitions_twice(verdicts: Verdicts, plan: Plan) -> None:
+    """The trap: the stock producer duplicates records of partitions whose deadline had not passed."""
+    verdict = verdicts["stock", str(plan)]
+    assert verdict.duplicated >= RECORDS_A_BATCH
+    assert (verdict.lost, verdict.foreign, verdict.unreported, verdict.reported_again) == (0, 0, 0, 0)

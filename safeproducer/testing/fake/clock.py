@@ -1,0 +1,24 @@
+"""The time of a cluster: real time, moved forward at will."""
+
+import math
+import time
+
+__all__ = ["ClusterClock"]
+
+
+class ClusterClock:
+    """Real time plus an offset. What expires or is measured per second goes by it; what is waited for does not."""
+
+    def __init__(self) -> None:
+        self._offset = 0.0
+
+    def now(self) -> float:
+        """Seconds since the Unix epoch."""
+        return time.time() + self._offset
+
+    def advance(self, seconds: float) -> float:
+        """Move on by this much; returns the new time. Raises ValueError: time never goes back."""
+        if not 0 <= seconds < math.inf:
+            raise ValueError(f"seconds: {seconds} is no step forward in time; give 0 or more")
+        self._offset += seconds
+        return self.now()

@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from safeproducer.testing import kip_1269
 from safeproducer.testing.codec import Body, WireError
 from safeproducer.testing.wire import RequestHeader, crc32c, decode_request, decode_response
 
@@ -95,7 +96,10 @@ class ProduceRequest:
 
 @dataclass(frozen=True, slots=True)
 class PartitionAnswer:
-    """What a broker said about one partition of a Produce request; ``error_code`` 0 is success."""
+    """What a broker said about one partition of a Produce request; ``error_code`` 0 is success.
+
+    ``batches_to_retain`` is KIP-1269's field; None if it is absent, which means 5.
+    """
 
     topic: str | None
     topic_id: uuid.UUID | None
@@ -103,6 +107,7 @@ class PartitionAnswer:
     error_code: int
     base_offset: int
     error_message: str | None
+    batches_to_retain: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +157,12 @@ def read_produce_answer(version: int, frame: bytes) -> ProduceAnswer:
     correlation, body = decode_response("Produce", version, frame)
     partitions = tuple(
         PartitionAnswer(
-            *_topic(topic), answer["index"], answer["error_code"], answer["base_offset"], answer.get("error_message")
+            *_topic(topic),
+            answer["index"],
+            answer["error_code"],
+            answer["base_offset"],
+            answer.get("error_message"),
+            answer.get(kip_1269.FIELD),
         )
         for topic in body["responses"]
         for answer in topic["partition_responses"]

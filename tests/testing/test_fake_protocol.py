@@ -6,25 +6,52 @@ import uuid
 import pytest
 
 from safeproducer.testing import FakeCluster
-from safeproducer.testing.wire import api_names, encode_request, versions
+from safeproducer.testing.wire import api_name, encode_request, versions
 from tests.testing.raw import RawClient, hung_up, make_batch
 
 RETAIN = "producer.state.batches.to.retain"
 
 
-def test_only_what_is_served_is_advertised(cluster: FakeCluster) -> None:
-    """Each advertised API is answered in its oldest and newest version; nothing is beyond the schemas of Kafka 4."""
+# What a Kafka 4.3.1 broker answers to ApiVersions, without what FakeCluster does not serve.
+KAFKA_4_3 = {
+    "ApiVersions": (0, 4),
+    "CreatePartitions": (0, 3),
+    "CreateTopics": (2, 7),
+    "DeleteTopics": (1, 6),
+    "DescribeCluster": (0, 2),
+    "DescribeConfigs": (1, 4),
+    "DescribeProducers": (0, 0),
+    "DescribeTopicPartitions": (0, 0),
+    "Fetch": (4, 18),
+    "FindCoordinator": (0, 6),
+    "IncrementalAlterConfigs": (0, 1),
+    "InitProducerId": (0, 5),
+    "ListOffsets": (1, 11),
+    "Metadata": (0, 13),
+    "OffsetForLeaderEpoch": (2, 4),
+    "Produce": (0, 13),
+}
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_the_versions_of_kafka_4_3_are_advertised(cluster: FakeCluster, known: bool) -> None:
+    """And one more of Produce by a broker that knows KIP-1269. Every API listed above is there."""
+    cluster.set_kip_1269(1, known)
     with RawClient(cluster.bootstrap) as client:
-        advertised = client.ask("ApiVersions", 4, client_software_name="raw", client_software_version="1")["api_keys"]
-    names = {
-        key: api
-        for api in api_names()
-        for key in [struct.unpack(">h", encode_request(api, versions(api)[1], 0, None, {})[:2])[0]]
-    }
-    assert len(advertised) == 11
-    for entry in advertised:
-        first, last = versions(names[entry["api_key"]])
-        assert first <= entry["min_version"] <= entry["max_version"] <= last
+        keys = client.ask("ApiVersions", 4, client_software_name="raw", client_software_version="1")["api_keys"]
+    found = {api_name(key["api_key"]): (key["min_version"], key["max_version"]) for key in keys}
+    expected = {**KAFKA_4_3, "Produce": (0, 14)} if known else KAFKA_4_3
+    assert {api: found[api] for api in expected} == expected
+
+
+@pytest.mark.parametrize("api", KAFKA_4_3)
+def test_every_version_is_answered(cluster: FakeCluster, api: str) -> None:
+    """An empty request of each advertised version gets an answer that can be read, and leaves no byte over."""
+    first, last = max(KAFKA_4_3[api][0], versions(api)[0]), KAFKA_4_3[api][1]
+    with RawClient(cluster.bootstrap) as client:
+        for version in range(first, last + 1):
+            client.ask(api, version, key_type=0, transactional_id=None, acks=1)
+    assert {entry.outcome for entry in cluster.journal()} == {"answered"}
 
 
 def test_a_too_new_apiversions_is_answered_in_version_0(cluster: FakeCluster) -> None:

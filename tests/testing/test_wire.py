@@ -341,8 +341,8 @@ def test_unknown_api_has_a_header_and_no_body() -> None:
     assert (header.api, header.client_id, header.body) == ("Api999", "me", None)
     with pytest.raises(WireError, match="Api999"):
         wire.decode_request(header, b"")
-    with pytest.raises(WireError, match="Produce v14"):
-        wire.encode_request("Produce", 14, 1, None, {})
+    with pytest.raises(WireError, match="Produce v15"):
+        wire.encode_request("Produce", 15, 1, None, {})
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from inspect import isawaitable
 from typing import cast
 
-from safeproducer.testing.fake.handlers import SERVED, Request, api_versions
+from safeproducer.testing.fake.handlers import SERVED, Request, api_versions, served
 from safeproducer.testing.fake.handlers.request import LOOPBACK
 from safeproducer.testing.fake.journal import JournalEntry, Outcome
 from safeproducer.testing.fake.state import BrokerState, ClusterState
@@ -116,7 +116,7 @@ class _Connection:
         except WireError as error:
             self.refuse(None, "malformed", str(error), arrived)
             return
-        first, last, handle = SERVED.get(header.api, (1, 0, api_versions))
+        first, last = served(header.api, self._broker)
         if not first <= header.version <= last:
             self._unsupported(header, arrived)
             return
@@ -124,7 +124,7 @@ class _Connection:
         try:
             body = decode_request(header, frame, trailing=True)
             request = Request(self._cluster, self._broker, header, body, faults.take_error(api, self._broker.id))
-            given = handle(request)
+            given = SERVED[header.api][2](request)
             answer: Body | None = await cast("Awaitable[Body]", given) if isawaitable(given) else cast("Body", given)
         except WireError as error:
             self.refuse(header, "malformed", str(error), arrived)

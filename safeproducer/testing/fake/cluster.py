@@ -53,7 +53,9 @@ class FakeCluster(BrokerControl, TopicControl, FaultControl, Reading):
         self._thread.start()
         for broker_id in range(1, self._size + 1):
             reserved = reserve()
-            state = BrokerState(broker_id, reserved.getsockname()[1], self._kip_1269, self._static)
+            state = BrokerState(
+                broker_id, reserved.getsockname()[1], self._kip_1269, self._static, self._state.broker_defaults
+            )
             self._state.brokers[broker_id] = state
             self._brokers[broker_id] = Broker(self._state, state, reserved, numbers)
         try:
@@ -97,7 +99,9 @@ class FakeCluster(BrokerControl, TopicControl, FaultControl, Reading):
         async def work() -> None:
             for broker_id, broker in self._brokers.items():
                 await broker.cut()
-                self._state.brokers[broker_id].restore(self._kip_1269)
+                state = self._state.brokers[broker_id]
+                state.kip_1269, state.alive = self._kip_1269, True
+                state.dynamic.clear()
             self._state.forget()
             await self._start_all()
 

@@ -1,20 +1,34 @@
-"""The configs brokers and topics know, where a value comes from, and the two of KIP-1269.
+"""The configs brokers and topics know, and where a value comes from.
 
 A config that is listed here acts, unless its definition says that it is only kept and described.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-__all__ = ["BROKER", "TOPIC", "ConfigError", "ConfigValue", "Definition", "check", "describe_broker", "describe_topic"]
+from safeproducer.testing import kip_1269 as kip
+
+__all__ = [
+    "BROKER",
+    "TOPIC",
+    "ConfigError",
+    "ConfigValue",
+    "Definition",
+    "Layers",
+    "check",
+    "describe_broker",
+    "describe_topic",
+    "knows",
+]
 
 UNKNOWN_SOURCE = 0
 DYNAMIC_TOPIC_CONFIG = 1
 DYNAMIC_BROKER_CONFIG = 2
+DYNAMIC_DEFAULT_BROKER_CONFIG = 3
 STATIC_BROKER_CONFIG = 4
 DEFAULT_CONFIG = 5
 
-BOOLEAN, INT, LONG, LIST = 1, 3, 5, 7
+UNKNOWN_TYPE, BOOLEAN, INT, LONG, LIST = 0, 1, 3, 5, 7
 
 
 class ConfigError(ValueError):
@@ -37,8 +51,9 @@ TOPIC: Mapping[str, Definition] = {
     "cleanup.policy": Definition(LIST, "delete", None, "log.cleanup.policy", acts=False),
     "max.message.bytes": Definition(INT, "1048588", 0, "message.max.bytes"),
     "min.insync.replicas": Definition(INT, "1", 1, "min.insync.replicas"),
-    "producer.state.batches.to.retain": Definition(INT, "5", 5, "log.producer.state.batches.to.retain", kip_1269=True),
-    "retention.ms": Definition(LONG, "604800000", -1, "log.retention.ms", acts=False),
+    kip.TOPIC_CONFIG: Definition(INT, str(kip.DEFAULT), kip.MINIMUM, kip.BROKER_CONFIG, kip_1269=True),
+    "retention.bytes": Definition(LONG, "-1", None, "log.retention.bytes"),
+    "retention.ms": Definition(LONG, "604800000", -1, "log.retention.ms"),
 }
 BROKER: Mapping[str, Definition] = {
     "auto.create.topics.enable": Definition(BOOLEAN, "false", acts=False),
@@ -83,36 +98,49 @@ def check(definitions: Mapping[str, Definition], name: str, value: str | None) -
         raise ConfigError(f"{name}: {value!r} is not supported by FakeCluster; it has {definition.default!r} only")
 
 
-Overrides = Mapping[str, tuple[str, int]]
-"""Of a broker: by name, the value and its source."""
+Layers = Sequence[tuple[Mapping[str, str], int]]
+"""Of a broker: what was set, strongest first, each with its source."""
 
 
-def _inherited(name: str, definition: Definition, broker: Overrides) -> tuple[tuple[str, str, int], ...]:
-    default = (name, definition.default, DEFAULT_CONFIG)
-    return ((name, *broker[name]), default) if name in broker else (default,)
+def knows(definitions: Mapping[str, Definition], name: str, *, kip_1269: bool) -> bool:
+    """Whether a broker with or without KIP-1269 has a definition of this config."""
+    definition = definitions.get(name)
+    return definition is not None and (kip_1269 or not definition.kip_1269)
 
 
-def describe_broker(broker: Overrides, *, kip_1269: bool) -> list[ConfigValue]:
-    """What this broker says about itself."""
+def _inherited(name: str, definition: Definition, broker: Layers) -> Iterator[tuple[str, str, int]]:
+    for layer, source in broker:
+        if name in layer:
+            yield name, layer[name], source
+    yield name, definition.default, DEFAULT_CONFIG
+
+
+def describe_broker(broker: Layers, *, kip_1269: bool) -> list[ConfigValue]:
+    """What this broker says about itself: what it has definitions of, and what was set without one.
+
+    The latter is listed as Kafka lists it: sensitive, without its value.
+    """
     described = []
     for name, definition in BROKER.items():
-        if kip_1269 or not definition.kip_1269:
-            found = _inherited(name, definition, broker)
+        if knows(BROKER, name, kip_1269=kip_1269):
+            found = tuple(_inherited(name, definition, broker))
             described.append(ConfigValue(name, found[0][1], found[0][2], definition.type, found))
-    return described
+    sources = {name: source for layer, source in reversed(broker) for name in layer}
+    unknown = [name for name in sources if not knows(BROKER, name, kip_1269=kip_1269)]
+    return described + [ConfigValue(name, None, sources[name], UNKNOWN_TYPE) for name in unknown]
 
 
-def describe_topic(topic: Mapping[str, str], broker: Overrides, *, kip_1269: bool) -> list[ConfigValue]:
+def describe_topic(topic: Mapping[str, str], broker: Layers, *, kip_1269: bool) -> list[ConfigValue]:
     """What a broker says about a topic: inherited values are those of the broker that answers.
 
     An override a broker has no definition of is listed as Kafka lists it: sensitive, without its value.
     """
     described = []
     for name, definition in TOPIC.items():
-        if kip_1269 or not definition.kip_1269:
+        if knows(TOPIC, name, kip_1269=kip_1269):
             own = ((name, topic[name], DYNAMIC_TOPIC_CONFIG),) if name in topic else ()
             found = (*own, *_inherited(definition.broker_name or name, definition, broker))
             described.append(ConfigValue(name, found[0][1], found[0][2], definition.type, found))
         elif name in topic:
-            described.append(ConfigValue(name, None, DYNAMIC_TOPIC_CONFIG, 0))
+            described.append(ConfigValue(name, None, DYNAMIC_TOPIC_CONFIG, UNKNOWN_TYPE))
     return described

@@ -1,4 +1,4 @@
-"""The log of one partition: batches as they came, with offset and leader epoch written in. Nothing is ever deleted."""
+"""The log of one partition: batches as they came, with offset and leader epoch written in."""
 
 import struct
 from bisect import bisect_left
@@ -17,6 +17,7 @@ class PartitionLog:
     """Batches in order of their offsets. Not thread-safe."""
 
     def __init__(self) -> None:
+        self.start_offset = 0
         self.end_offset = 0
         self._last_offsets: list[int] = []
         self._batches: list[tuple[BatchHeader, bytes]] = []
@@ -41,6 +42,24 @@ class PartitionLog:
                 break
             chosen.append(data)
         return b"".join(chosen)
+
+    def delete(self, oldest: int | None, max_bytes: int | None) -> int:
+        """Drop batches from the start while they are older than a time in ms, or the rest still has so many bytes.
+
+        None is no limit. Kafka drops whole segments and never the newest; here each batch is a segment.
+        """
+        excess = 0 if max_bytes is None else sum(len(data) for _, data in self._batches) - max_bytes
+        gone = 0
+        for header, data in self._batches:
+            excess -= len(data)
+            too_old = oldest is not None and header.max_timestamp < oldest
+            if not too_old and (max_bytes is None or excess < 0):
+                break
+            gone += 1
+        del self._batches[:gone], self._last_offsets[:gone]
+        if gone:
+            self.start_offset = self._batches[0][0].base_offset if self._batches else self.end_offset
+        return gone
 
     def batches(self) -> list[tuple[BatchHeader, bytes]]:
         """All batches, oldest first."""

@@ -52,4 +52,10 @@ class BrokerControl(Runtime):
         state = self._broker(broker)
         if value is not None or name not in configs.BROKER:
             configs.check(configs.BROKER, name, value)
-        self._call(lambda: state.set_config(name, value))
+
+        def work() -> None:
+            state.dynamic.pop(name, None)
+            if value is not None:
+                state.dynamic[name] = value
+
+        self._call(work)

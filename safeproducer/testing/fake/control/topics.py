@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from safeproducer.testing.fake import configs
+from safeproducer.testing.fake import configs, topic_changes
 from safeproducer.testing.fake.runtime import Runtime
 
 __all__ = ["TopicControl"]
@@ -23,7 +23,7 @@ class TopicControl(Runtime):
 
         def work() -> None:
             factor = min(3, len(self._state.alive)) if replication_factor is None else replication_factor
-            self._state.create_topic(name, partitions, factor, dict(config or {}))
+            topic_changes.create_topic(self._state, name, partitions, factor, dict(config or {}))
 
         self._call(work)
 

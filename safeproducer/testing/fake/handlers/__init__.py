@@ -1,33 +1,56 @@
-"""Which APIs a broker serves, in which versions (never more than Kafka 4.3.1), and who answers them."""
+"""Which APIs a broker serves, in which versions (those of Kafka 4.3.1, and KIP-1269's), and who answers them."""
 
-from safeproducer.testing.fake.handlers.admin import create_topics, describe_configs
-from safeproducer.testing.fake.handlers.cluster import describe_cluster, metadata
+from safeproducer.testing.fake.handlers.cluster import describe_cluster, describe_topic_partitions, metadata
+from safeproducer.testing.fake.handlers.configs import alter_configs, describe_configs
 from safeproducer.testing.fake.handlers.coordinator import find_coordinator
 from safeproducer.testing.fake.handlers.produce import produce
 from safeproducer.testing.fake.handlers.producers import describe_producers, init_producer_id
-from safeproducer.testing.fake.handlers.read import fetch, list_offsets
+from safeproducer.testing.fake.handlers.read import fetch, list_offsets, offset_for_leader_epoch
 from safeproducer.testing.fake.handlers.request import Handler, Request
+from safeproducer.testing.fake.handlers.topics import create_partitions, create_topics, delete_topics
+from safeproducer.testing.fake.state import BrokerState
+from safeproducer.testing.kip_1269 import PRODUCE_VERSION
 from safeproducer.testing.wire import Body, api_key
 
-__all__ = ["SERVED", "Handler", "Request", "api_versions"]
+__all__ = ["SERVED", "Handler", "Request", "api_versions", "served"]
+
+# Brokers say that they serve these although they do not: older librdkafka wants it (KAFKA-18659).
+_ADVERTISED_FROM = {"Produce": 0}
+
+
+def served(api: str, broker: BrokerState) -> tuple[int, int]:
+    """The first and last version this broker answers."""
+    first, last, _ = SERVED.get(api, (1, 0, None))
+    if api == "Produce" and not broker.kip_1269:
+        last = min(last, PRODUCE_VERSION - 1)
+    return first, last
 
 
 def api_versions(request: Request) -> Body:
-    """What is served, and nothing else."""
-    keys = [{"api_key": api_key(api), "min_version": a, "max_version": b} for api, (a, b, _) in SERVED.items()]
+    """What is served."""
+    keys = []
+    for api in SERVED:
+        first, last = served(api, request.broker)
+        first = _ADVERTISED_FROM.get(api, first)
+        keys.append({"api_key": api_key(api), "min_version": first, "max_version": last})
     return {"error_code": request.error, "api_keys": sorted(keys, key=lambda entry: entry["api_key"])}
 
 
 SERVED: dict[str, tuple[int, int, Handler]] = {
     "ApiVersions": (0, 4, api_versions),
+    "CreatePartitions": (0, 3, create_partitions),
     "CreateTopics": (2, 7, create_topics),
+    "DeleteTopics": (1, 6, delete_topics),
     "DescribeCluster": (0, 2, describe_cluster),
     "DescribeConfigs": (1, 4, describe_configs),
     "DescribeProducers": (0, 0, describe_producers),
+    "DescribeTopicPartitions": (0, 0, describe_topic_partitions),
     "Fetch": (4, 18, fetch),
     "FindCoordinator": (0, 6, find_coordinator),
+    "IncrementalAlterConfigs": (0, 1, alter_configs),
     "InitProducerId": (0, 5, init_producer_id),
     "ListOffsets": (1, 11, list_offsets),
     "Metadata": (0, 13, metadata),
-    "Produce": (3, 13, produce),
+    "OffsetForLeaderEpoch": (2, 4, offset_for_leader_epoch),
+    "Produce": (3, PRODUCE_VERSION, produce),
 }

@@ -1,15 +1,23 @@
-"""ApiVersions, Metadata and DescribeCluster: what there is and where."""
+"""Metadata, DescribeTopicPartitions and DescribeCluster: what there is and where."""
 
 import uuid
 
-from safeproducer.testing.fake.handlers.request import LEADER_NOT_AVAILABLE, LOOPBACK, Request
+from safeproducer.testing.fake.handlers.request import (
+    LEADER_NOT_AVAILABLE,
+    LOOPBACK,
+    UNKNOWN_TOPIC_OR_PARTITION,
+    Request,
+)
 from safeproducer.testing.fake.topics import NO_LEADER, Partition, Topic
 from safeproducer.testing.wire import Body
 
-__all__ = ["describe_cluster", "metadata"]
+__all__ = ["describe_cluster", "describe_topic_partitions", "metadata"]
 
 UNSUPPORTED_ENDPOINT_TYPE = 115
+INVALID_REQUEST = 42
 _BROKERS = 1
+_MOST_PARTITIONS = 2000
+_ALL_OPERATIONS = 0b1101_1111_1000  # what may be done with a topic where nobody is refused anything
 
 
 def metadata(request: Request) -> Body:
@@ -50,6 +58,41 @@ def _partition(request: Request, partition: Partition) -> Body:
         "isr_nodes": [replica for replica in partition.replicas if brokers[replica].alive],
         "offline_replicas": [replica for replica in partition.replicas if not brokers[replica].alive],
     }
+
+
+def describe_topic_partitions(request: Request) -> Body:
+    """Topics by name, page by page: the cursor of an answer says where the next one begins (KIP-966)."""
+    named = [entry["name"] for entry in request.body["topics"]]
+    cursor = request.body["cursor"] or {"topic_name": "", "partition_index": 0}
+    first, index = cursor["topic_name"], cursor["partition_index"]
+    if request.error or index < 0 or (named and first and first not in named):
+        return {"topics": [{"name": name, "error_code": request.error or INVALID_REQUEST} for name in named]}
+    left = max(1, min(_MOST_PARTITIONS, request.body["response_partition_limit"]))
+    described: list[Body] = []
+    for name in sorted(name for name in {*(named or request.cluster.topics)} if name >= first):
+        if left == 0:
+            return {"topics": described, "next_cursor": {"topic_name": name, "partition_index": 0}}
+        topic = request.cluster.topics.get(name)
+        if topic is None:
+            described.append({"name": name, "error_code": UNKNOWN_TOPIC_OR_PARTITION})
+            continue
+        start = index if name == first else 0
+        shown = topic.partitions[start : start + left]
+        left -= len(shown)
+        described.append(
+            {
+                "name": name,
+                "topic_id": topic.id,
+                "partitions": [
+                    {**_partition(request, partition), "eligible_leader_replicas": [], "last_known_elr": []}
+                    for partition in shown
+                ],
+                "topic_authorized_operations": _ALL_OPERATIONS,
+            }
+        )
+        if start + len(shown) < len(topic.partitions):
+            return {"topics": described, "next_cursor": {"topic_name": name, "partition_index": start + len(shown)}}
+    return {"topics": described}
 
 
 def describe_cluster(request: Request) -> Body:

@@ -2,6 +2,7 @@
 
 import uuid
 
+from safeproducer.testing import kip_1269
 from safeproducer.testing.fake.handlers.request import Request
 from safeproducer.testing.fake.journal import JournalBatch
 from safeproducer.testing.fake.producer_state import Decision, Sequence
@@ -66,10 +67,19 @@ def _partition(request: Request, name: str | None, topic_id: uuid.UUID | None, d
         "error_code": error,
         "base_offset": offset,
         "log_append_time_ms": -1,
-        "log_start_offset": -1 if error else 0,
+        "log_start_offset": -1 if error or partition is None else partition.log.start_offset,
         "error_message": reason,
+        **_retained(request, topic, partition),
         **request.leader_hint(partition, error),
     }
+
+
+def _retained(request: Request, topic: Topic | None, partition: Partition | None) -> Body:
+    """KIP-1269: the leader tells how many batches it remembers, in good answers and bad; not if they are 5."""
+    if topic is None or partition is None or partition.leader != request.broker.id:
+        return {}
+    retained = request.cluster.retain(request.broker, topic)
+    return {} if retained == kip_1269.DEFAULT else {kip_1269.FIELD: retained}
 
 
 def _seen(batch: ProducedBatch, error: int, offset: int, duplicate: bool) -> JournalBatch:

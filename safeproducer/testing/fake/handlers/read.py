@@ -7,7 +7,7 @@ from safeproducer.testing.fake.log import PartitionLog
 from safeproducer.testing.fake.records import read_records
 from safeproducer.testing.wire import Body, WireError
 
-__all__ = ["fetch", "list_offsets"]
+__all__ = ["fetch", "list_offsets", "offset_for_leader_epoch"]
 
 OFFSET_OUT_OF_RANGE = 1
 FETCH_SESSION_ID_NOT_FOUND = 70
@@ -52,7 +52,7 @@ def _read_one(request: Request, topic: Body, wanted: Body, left: int, *, at_leas
     end, records = -1, b""
     if partition is not None and not error:
         end, offset = partition.log.end_offset, wanted["fetch_offset"]
-        if not 0 <= offset <= end:
+        if not partition.log.start_offset <= offset <= end:
             error = OFFSET_OUT_OF_RANGE
         else:
             most = min(left, wanted["partition_max_bytes"])
@@ -62,12 +62,27 @@ def _read_one(request: Request, topic: Body, wanted: Body, left: int, *, at_leas
         "error_code": error,
         "high_watermark": end,
         "last_stable_offset": end,
-        "log_start_offset": -1 if error else 0,
+        "log_start_offset": -1 if error or partition is None else partition.log.start_offset,
         "aborted_transactions": None,
         "preferred_read_replica": -1,
         "records": records,
         **request.leader_hint(partition, error),
     }
+
+
+def offset_for_leader_epoch(request: Request) -> Body:
+    """Where a leader epoch ended, so that a consumer finds out whether its position was truncated (KIP-320)."""
+    topics = []
+    for topic in request.body["topics"]:
+        answers = []
+        for wanted in topic["partitions"]:
+            index = wanted["partition"]
+            _, partition, error = request.find_led(topic["topic"], None, index, wanted["current_leader_epoch"])
+            error = request.error or error
+            epoch, end = (-1, -1) if partition is None or error else partition.end_of_epoch(wanted["leader_epoch"])
+            answers.append({"partition": index, "error_code": error, "leader_epoch": epoch, "end_offset": end})
+        topics.append({"topic": topic["topic"], "partitions": answers})
+    return {"topics": topics}
 
 
 def list_offsets(request: Request) -> Body:
@@ -92,7 +107,7 @@ def _find(log: PartitionLog, timestamp: int) -> tuple[int, int]:
     if timestamp == _LATEST:
         return -1, log.end_offset
     if timestamp in (_EARLIEST, _EARLIEST_LOCAL):
-        return -1, 0
+        return -1, log.start_offset
     batches = log.batches()
     if timestamp == _MAX_TIMESTAMP:
         timestamp = max((header.max_timestamp for header, _ in batches), default=0)

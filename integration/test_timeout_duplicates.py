@@ -27,9 +27,10 @@ def verdicts(kafka_tapped: KafkaCluster) -> Verdicts:
     return {(side, str(plan)): verdict for (side, plan), verdict in zip(cast, played, strict=True)}
 
 
-@pytest.mark.parametrize("plan", [plan for plan in MEASURED if plan.streams > 1], ids=str)
-def test_stock_writes_other_partitions_twice(verdicts: Verdicts, plan: Plan) -> None:
+def test_stock_writes_other_partitions_twice(verdicts: Verdicts) -> None:
     """The trap: the stock producer duplicates records of partitions whose deadline had not passed."""
-    verdict = verdicts["stock", str(plan)]
-    assert verdict.duplicated >= RECORDS_A_BATCH
-    assert (verdict.lost, verdict.foreign, verdict.unreported, verdict.reported_again) == (0, 0, 0, 0)
+    told = {plan: verdict for (side, plan), verdict in verdicts.items() if side == "stock"}
+    twice = [plan for plan, verdict in told.items() if verdict.duplicated >= RECORDS_A_BATCH]
+    # Not all: librdkafka looks for expired records once a second, and may meet all of a producer's at once.
+    assert len(twice) >= len(told) / 2, told
+    assert [verdict for verdict in told.values() if set(verdict.broken) - {f"{verdict.duplicated} duplicated"}] == []

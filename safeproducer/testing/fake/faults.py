@@ -1,69 +1,129 @@
 """What the cluster does wrong on purpose, asked once for each request."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Literal
 
-__all__ = ["Faults"]
+__all__ = ["Faults", "Scope", "Side"]
+
+Side = Literal["request", "answer"]
+"""Where a delay lies: before the broker works on a request, or after."""
+
+Named = tuple[str, int]
+"""A partition that a request names: its topic and index."""
 
 
-@dataclass(slots=True)
-class _Counted:
-    """A fault with an end: for the next ``left`` requests of an API, at one broker or at any."""
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What a fault is for; None is any. With a topic it is for requests that name it, or one partition of it."""
 
-    api: str
-    broker: int | None
-    left: int
-    value: int
+    api: str | None = None
+    broker: int | None = None
+    topic: str | None = None
+    partition: int | None = None
 
     def covers(self, api: str, broker: int) -> bool:
-        return self.left > 0 and self.api == api and self.broker in (None, broker)
+        """Whether requests of this API at this broker are meant, as far as that alone can tell."""
+        return self.api in (None, api) and self.broker in (None, broker)
+
+    def names(self, topic: str, partition: int) -> bool:
+        """Whether this partition is meant."""
+        return self.topic in (None, topic) and self.partition in (None, partition)
+
+    def includes(self, other: "Scope") -> bool:
+        """Whether all that the other one is for is meant."""
+        pairs = ((self.api, other.api), (self.broker, other.broker))
+        return all(mine in (None, its) for mine, its in pairs)
+
+
+@dataclass(slots=True, eq=False)
+class _Counted:
+    """A fault with an end: for the next ``left`` requests it covers."""
+
+    scope: Scope
+    left: int
+    value: int = 0
+
+
+class _Standing:
+    """Values in force until they are changed: the newest one that covers a request counts."""
+
+    def __init__(self) -> None:
+        self._orders: list[tuple[Scope, float]] = []
+
+    def set(self, scope: Scope, value: float) -> None:
+        self._orders = [(scope, value), *(order for order in self._orders if not scope.includes(order[0]))]
+
+    def of(self, api: str, broker: int) -> float:
+        for scope, value in self._orders:
+            if scope.covers(api, broker):
+                return value
+        return 0
 
 
 class Faults:
     """All faults now in force. Not thread-safe."""
 
     def __init__(self) -> None:
-        self._delays: dict[int | None, float] = {}
-        self._throttles: dict[tuple[str, int | None], int] = {}
+        self._delays: dict[Side, _Standing] = {"request": _Standing(), "answer": _Standing()}
+        self._throttles = _Standing()
         self._errors: list[_Counted] = []
         self._losses: list[_Counted] = []
 
-    def set_delay(self, seconds: float, broker: int | None) -> None:
-        self._delays[broker] = seconds
+    def set_delay(self, seconds: float, scope: Scope, side: Side) -> None:
+        self._delays[side].set(scope, seconds)
 
-    def set_throttle(self, milliseconds: int, api: str, broker: int | None) -> None:
-        self._throttles[api, broker] = milliseconds
+    def set_throttle(self, milliseconds: int, scope: Scope) -> None:
+        self._throttles.set(scope, milliseconds)
 
-    def fail(self, api: str, error_code: int, n: int, broker: int | None) -> None:
-        self._errors.append(_Counted(api, broker, n, error_code))
+    def fail(self, error_code: int, n: int, scope: Scope) -> None:
+        self._errors.append(_Counted(scope, n, error_code))
 
-    def lose(self, api: str, n: int, broker: int | None) -> None:
-        self._losses.append(_Counted(api, broker, n, 0))
+    def lose(self, n: int, scope: Scope) -> None:
+        self._losses.append(_Counted(scope, n))
 
-    def delay(self, broker: int) -> float:
-        """Seconds by which an answer of this broker is late."""
-        return self._delays.get(broker, self._delays.get(None, 0.0))
+    def delay(self, side: Side, api: str, broker: int) -> float:
+        """Seconds by which a request or its answer is late."""
+        return self._delays[side].of(api, broker)
 
     def throttle(self, api: str, broker: int) -> int:
         """The throttle time in ms that this answer announces."""
-        return self._throttles.get((api, broker), self._throttles.get((api, None), 0))
+        return int(self._throttles.of(api, broker))
 
     def take_error(self, api: str, broker: int) -> int:
-        """The error this request has to fail with, 0 for none."""
-        return self._take(self._errors, api, broker) or 0
+        """The error this request has to fail with as a whole, 0 for none."""
+        for fault in self._errors:
+            if fault.left and fault.scope.topic is None and fault.scope.covers(api, broker):
+                fault.left -= 1
+                return fault.value
+        return 0
 
-    def take_loss(self, api: str, broker: int) -> bool:
-        """Whether the answer to this request gets lost."""
-        return self._take(self._losses, api, broker) is not None
+    def take_partition_error(self, api: str, broker: int, named: Named, taken: set[object]) -> int:
+        """The error this partition has to fail with, 0 for none. ``taken`` is the request's own and starts empty.
+
+        A request that names several partitions of a scope, or one again and again, counts once.
+        """
+        for fault in self._errors:
+            if fault.scope.topic is None or not (fault.scope.covers(api, broker) and fault.scope.names(*named)):
+                continue
+            if fault in taken or fault.left:
+                fault.left -= fault not in taken
+                taken.add(fault)
+                return fault.value
+        return 0
+
+    def take_loss(self, api: str, broker: int, named: Collection[Named]) -> bool:
+        """Whether the answer to this request, which names these partitions, gets lost."""
+        for fault in self._losses:
+            scoped = fault.scope.topic is not None
+            if not fault.left or not fault.scope.covers(api, broker):
+                continue
+            if not scoped or any(fault.scope.names(*partition) for partition in named):
+                fault.left -= 1
+                return True
+        return False
 
     @property
     def left(self) -> int:
         """How many ordered errors and losses have not happened yet."""
         return sum(fault.left for fault in (*self._errors, *self._losses))
-
-    @staticmethod
-    def _take(faults: list[_Counted], api: str, broker: int) -> int | None:
-        for fault in faults:
-            if fault.covers(api, broker):
-                fault.left -= 1
-                return fault.value
-        return None

@@ -1,4 +1,4 @@
-"""Brokers that stop, start, lose their connections, and are new or old."""
+"""Brokers that stop, start, pause, lose their connections, and are new or old."""
 
 from safeproducer.testing.fake import configs
 from safeproducer.testing.fake.runtime import Runtime
@@ -33,12 +33,26 @@ class BrokerControl(Runtime):
 
         self._await(work)
 
-    def cut(self, broker: int | None = None) -> int:
-        """End all connections, or one broker's, now; returns how many."""
+    def pause(self, broker: int) -> None:
+        """Let it accept connections and nothing else: it reads nothing, and its answers wait for :meth:`resume`.
+
+        To clients it is as a broker whose process hangs. It goes on leading: move its partitions if they shall not
+        wait. A fetch that waits for records goes on waiting, unanswered. :meth:`stop` and ``reset()`` end a pause.
+        """
+        self._broker(broker)
+        self._call(self._brokers[broker].pause)
+
+    def resume(self, broker: int) -> None:
+        """Work on what came during the pause, in order, and send what waited. Nothing to do without a pause."""
+        self._broker(broker)
+        self._call(self._brokers[broker].resume)
+
+    def cut(self, broker: int | None = None, *, client_id: str | None = None) -> int:
+        """End all connections, or those of a broker, of a client, or both, now; returns how many."""
         chosen = self.brokers if self._checked(broker) is None else (broker,)
 
         async def work() -> int:
-            return sum([await self._brokers[one].cut() for one in chosen if one is not None])
+            return sum([await self._brokers[one].cut(client_id) for one in chosen if one is not None])
 
         return self._await(work)
 

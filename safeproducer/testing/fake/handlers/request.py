@@ -23,7 +23,10 @@ UNKNOWN_TOPIC_ID = 100
 
 @dataclass(slots=True)
 class Request:
-    """One decoded request at one broker. ``error`` is what it has to fail with on purpose, 0 for nothing."""
+    """One decoded request at one broker. ``error`` is what it has to fail with on purpose, 0 for nothing.
+
+    ``named`` fills with the partitions it names, ``failed`` with the faults that hit one of them.
+    """
 
     cluster: ClusterState
     broker: BrokerState
@@ -31,6 +34,8 @@ class Request:
     body: Body
     error: int = 0
     produced: list[JournalBatch] = field(default_factory=list)
+    named: set[tuple[str, int]] = field(default_factory=set)
+    failed: set[object] = field(default_factory=set)
 
     def find_topic(self, name: str | None, topic_id: uuid.UUID | None) -> tuple[Topic | None, int]:
         """The topic, or an error code."""
@@ -47,6 +52,11 @@ class Request:
         topic, error = self.find_topic(name, topic_id)
         if topic is None:
             return None, None, error
+        named = (topic.name, index)
+        self.named.add(named)
+        ordered = self.cluster.faults.take_partition_error(self.header.api, self.broker.id, named, self.failed)
+        if ordered:
+            return topic, None, ordered
         if not 0 <= index < len(topic.partitions):
             return topic, None, UNKNOWN_TOPIC_OR_PARTITION
         partition = topic.partitions[index]

@@ -1,0 +1,50 @@
+"""What a connection has still to send: in order, each when its delay is over."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+__all__ = ["Outbox"]
+
+
+class Outbox:
+    """Steps that never overtake each other. Used on the cluster's thread only."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._waiting: deque[tuple[float, Callable[[], object]]] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+        self._held = False
+
+    def put(self, delay: float, step: Callable[[], object]) -> None:
+        """Do it after so many seconds, and after all steps put before it; at once if nothing stands against it."""
+        if not self._waiting and not self._held and delay <= 0:
+            step()
+            return
+        due = self._loop.time() + delay
+        if self._waiting:
+            due = max(due, self._waiting[-1][0])
+        self._waiting.append((due, step))
+        self._wait()
+
+    def hold(self, held: bool) -> None:
+        """Let nothing out, or what is due and all that follows."""
+        self._held = held
+        self._run()
+
+    def close(self) -> None:
+        """Forget what has not been done."""
+        self._waiting.clear()
+        self._run()
+
+    def _run(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        while self._waiting and not self._held and self._waiting[0][0] <= self._loop.time():
+            self._waiting.popleft()[1]()
+        self._wait()
+
+    def _wait(self) -> None:
+        if self._timer is None and self._waiting and not self._held:
+            self._timer = self._loop.call_at(self._waiting[0][0], self._run)

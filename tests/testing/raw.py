@@ -2,6 +2,7 @@
 
 import socket
 import struct
+import time
 from collections.abc import Sequence
 from contextlib import contextmanager
 from typing import Any, Self
@@ -23,9 +24,15 @@ def _varint(value: int) -> bytes:
 
 
 def make_batch(
-    values: Sequence[bytes], *, producer_id: int = -1, epoch: int = -1, sequence: int = -1, timestamp: int = 1000
+    values: Sequence[bytes],
+    *,
+    producer_id: int = -1,
+    epoch: int = -1,
+    sequence: int = -1,
+    timestamp: int | None = None,
 ) -> bytes:
-    """A batch of message format 2 with these values; record n has the timestamp `timestamp` + n."""
+    """A batch of message format 2 with these values; record n has the timestamp `timestamp` (default: now) + n."""
+    timestamp = int(time.time() * 1000) if timestamp is None else timestamp
     records = b""
     for number, value in enumerate(values):
         record = b"\0" + _varint(number) * 2 + _varint(-1) + _varint(len(value)) + value + _varint(0)

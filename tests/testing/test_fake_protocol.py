@@ -140,9 +140,9 @@ def test_topic_ids(cluster: FakeCluster) -> None:
     with RawClient(cluster.bootstrap) as client:
         topic_id = client.ask("Metadata", 13, topics=[{"name": "t"}])["topics"][0]["topic_id"]
         assert client.ask("Metadata", 13, topics=[{"topic_id": topic_id, "name": None}])["topics"][0]["name"] == "t"
-        codes = []
+        codes, batch = [], make_batch([b"a", b"b"])
         for wanted in (topic_id, uuid.uuid4()):
-            data = [{"topic_id": wanted, "partition_data": [{"index": 0, "records": make_batch([b"a", b"b"])}]}]
+            data = [{"topic_id": wanted, "partition_data": [{"index": 0, "records": batch}]}]
             answer = client.ask("Produce", 13, acks=-1, timeout_ms=1000, topic_data=data, transactional_id=None)
             codes.append(answer["responses"][0]["partition_responses"][0]["error_code"])
         assert codes == [0, 100]
@@ -151,7 +151,7 @@ def test_topic_ids(cluster: FakeCluster) -> None:
         answer = client.ask("Fetch", 18, max_wait_ms=0, min_bytes=1, max_bytes=1, topics=topics)
     (found,) = answer["responses"][0]["partitions"]
     assert (found["error_code"], found["high_watermark"]) == (0, 2)
-    assert bytes(found["records"])[8:] == make_batch([b"a", b"b"])[8:12] + bytes(4) + make_batch([b"a", b"b"])[16:]
+    assert bytes(found["records"])[8:] == batch[8:12] + bytes(4) + batch[16:]
 
 
 def test_a_wrong_leader_names_the_right_one(cluster: FakeCluster) -> None:

@@ -20,8 +20,9 @@ The chance that an unknown item looks known is that of any of L layers. To keep 
 passes as a known one.
 
 The bits are rbloom's. It ends the process for absurd sizes and rates, so :data:`MOST_ITEMS` and the check in the
-constructor are its guard; and items are ints, hashed in C, because a hash function in Python may be interrupted by
-another thread, which rbloom answers with "Already borrowed". Its bytes are never saved or loaded.
+constructor are its guard. Items are ints, hashed in C, because a hash function in Python may be interrupted by another
+thread, which rbloom answers with "Already borrowed". They go through the hash of a tuple, because an int's own is the int
+itself, and rbloom then takes 0 for many another small number. Its bytes are never saved or loaded.
 """
 
 from collections import deque
@@ -71,7 +72,8 @@ class LayeredBloomFilter:
 
     def holds(self, item: int, now: int) -> bool:
         """Whether the item has been seen: False is certain."""
-        return self.layers(now) > 0 and any(item in layer.bits for layer in self._layers)
+        mixed = hash((item,))
+        return self.layers(now) > 0 and any(mixed in layer.bits for layer in self._layers)
 
     def add(self, item: int, room: int, now: int) -> None:
         """Write the item; ``room`` is how many items a layer opened for it is made for (1 to :data:`MOST_ITEMS`)."""
@@ -79,7 +81,7 @@ class LayeredBloomFilter:
         if newest is None or newest.room <= 0 or now - newest.created >= self._step_ms:
             newest = self._opened(room, now)
             self._layers.append(newest)
-        newest.bits.add(item)
+        newest.bits.add(hash((item,)))
         newest.room -= 1
 
     def keep(self, item: int, room: int, now: int) -> None:
@@ -87,7 +89,7 @@ class LayeredBloomFilter:
         for layer in reversed(self._layers):
             if now - layer.created >= self._step_ms:
                 break
-            if item in layer.bits:
+            if hash((item,)) in layer.bits:
                 return
         self.add(item, room, now)
 

@@ -56,6 +56,7 @@ class FakeCluster(BrokerControl, TopicControl, FaultControl, Reading):
             state = BrokerState(
                 broker_id, reserved.getsockname()[1], self._kip_1269, self._static, self._state.broker_defaults
             )
+            state.measure_anew(self._state.quotas)
             self._state.brokers[broker_id] = state
             self._brokers[broker_id] = Broker(self._state, state, reserved, numbers)
         try:
@@ -98,8 +99,8 @@ class FakeCluster(BrokerControl, TopicControl, FaultControl, Reading):
 
         async def work() -> None:
             for broker_id, broker in self._brokers.items():
-                await broker.cut()
                 broker.resume()
+                await broker.cut()
                 state = self._state.brokers[broker_id]
                 state.kip_1269, state.alive = self._kip_1269, True
                 state.dynamic.clear()

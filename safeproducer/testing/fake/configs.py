@@ -37,7 +37,11 @@ class ConfigError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """One config. ``broker_name`` is the broker config a topic inherits from. Without ``acts`` it is only described."""
+    """One config. ``broker_name`` is the broker config a topic inherits from. Without ``acts`` it is only described.
+
+    Without ``dynamic`` a broker takes it at its start only. Without ``listed`` no description shows it: it is one of
+    Kafka's internal configs, or belongs to KIP-936, which no broker that clients know lists.
+    """
 
     type: int
     default: str
@@ -45,6 +49,8 @@ class Definition:
     broker_name: str | None = None
     kip_1269: bool = False
     acts: bool = True
+    dynamic: bool = True
+    listed: bool = True
 
 
 TOPIC: Mapping[str, Definition] = {
@@ -56,7 +62,15 @@ TOPIC: Mapping[str, Definition] = {
     "retention.ms": Definition(LONG, "604800000", -1, "log.retention.ms"),
 }
 BROKER: Mapping[str, Definition] = {
-    "auto.create.topics.enable": Definition(BOOLEAN, "false", acts=False),
+    "auto.create.topics.enable": Definition(BOOLEAN, "false", acts=False, dynamic=False),
+    "connection.failed.authentication.delay.ms": Definition(INT, "100", 0, dynamic=False),
+    "producer.id.expiration.ms": Definition(INT, "86400000", 1),
+    "producer.id.expiration.check.interval.ms": Definition(INT, "600000", 1, dynamic=False, listed=False),
+    "producer.id.quota.window.num": Definition(INT, "1", 1, dynamic=False, listed=False),
+    "producer.id.quota.window.size.seconds": Definition(INT, "3600", 1, dynamic=False, listed=False),
+    "producer.id.quota.cache.cleanup.scheduler.interval.ms": Definition(INT, "10", 1, dynamic=False, listed=False),
+    "quota.window.num": Definition(INT, "11", 1, dynamic=False),
+    "quota.window.size.seconds": Definition(INT, "1", 1, dynamic=False),
     **{
         definition.broker_name: Definition(
             definition.type, definition.default, definition.minimum, None, definition.kip_1269, definition.acts
@@ -122,7 +136,7 @@ def describe_broker(broker: Layers, *, kip_1269: bool) -> list[ConfigValue]:
     """
     described = []
     for name, definition in BROKER.items():
-        if knows(BROKER, name, kip_1269=kip_1269):
+        if definition.listed and knows(BROKER, name, kip_1269=kip_1269):
             found = tuple(_inherited(name, definition, broker))
             described.append(ConfigValue(name, found[0][1], found[0][2], definition.type, found))
     sources = {name: source for layer, source in reversed(broker) for name in layer}

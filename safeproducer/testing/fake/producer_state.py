@@ -10,6 +10,10 @@ the broker half of KIP-1269. The rules, in the order in which they are asked:
    it is answered with the offset of the copy in the log. Batches older than those N are not recognised any more.
 5. Otherwise the first sequence must follow the last one in the log; numbers go on at 0 after 2^31 - 1.
 
+An ID is forgotten without a word (KIP-854): a replica checks now and then, counted from its start or from when the
+partition was first used, and drops those whose last batch is too old. The age is that of the batch's newest record
+*timestamp*, which the client gave, not of its arrival. What is dropped falls under rule 1.
+
 N is 5 in released brokers. With KIP-1269 it is configured, and so is an argument of each call here: it may differ
 between the replicas of a partition and change at any time.
 """
@@ -82,6 +86,7 @@ class ProducerStates:
 
     def __init__(self) -> None:
         self._entries: dict[int, ProducerEntry] = {}
+        self._checked: int | None = None
 
     def decide(self, batch: Sequence, retain: int) -> tuple[Decision, AppendedBatch | None]:
         """What a leader does with this batch, with the copy in the log if it is a duplicate. Changes nothing."""
@@ -111,6 +116,25 @@ class ProducerStates:
         """What a restart leaves: a snapshot holds the last batch of each producer, so the window is 1 at first."""
         for entry in self._entries.values():
             entry.batches = deque([entry.batches[-1]])
+
+    def load(self, now: int, age: int) -> None:
+        """A start at this time (ms): expired IDs of the snapshot are not taken over, and checks count from here."""
+        self._checked = now
+        self._drop(now, age)
+
+    def expire(self, now: int, age: int, interval: int) -> None:
+        """Do the checks that are due at this time, one every ``interval`` ms, for IDs of this ``age`` in ms."""
+        if self._checked is None:
+            self._checked = now
+        due = (now - self._checked) // interval
+        if due > 0:
+            self._checked += due * interval
+            self._drop(self._checked, age)
+
+    def _drop(self, now: int, age: int) -> None:
+        expired = [one for one, entry in self._entries.items() if now - entry.batches[-1].timestamp >= age]
+        for producer_id in expired:
+            del self._entries[producer_id]
 
     def entries(self) -> dict[int, ProducerEntry]:
         """By producer ID; copies, which nobody changes any more."""

@@ -8,10 +8,15 @@ from dataclasses import dataclass, field
 
 from safeproducer.testing import kip_1269
 from safeproducer.testing.fake import configs
+from safeproducer.testing.fake.client_quotas import ClientQuotas
+from safeproducer.testing.fake.clock import ClusterClock
+from safeproducer.testing.fake.credentials import Credentials
 from safeproducer.testing.fake.faults import Faults
 from safeproducer.testing.fake.journal import JournalEntry
-from safeproducer.testing.fake.producer_state import RETAINED_BEFORE_KIP_1269
-from safeproducer.testing.fake.topics import Topic
+from safeproducer.testing.fake.producer_id_quota import ProducerIdQuota, ProducerIdWindow
+from safeproducer.testing.fake.producer_state import RETAINED_BEFORE_KIP_1269, ProducerStates
+from safeproducer.testing.fake.quota_limits import QuotaLimits
+from safeproducer.testing.fake.topics import Partition, Topic
 
 __all__ = ["JOURNAL_SIZE", "BrokerState", "ClusterState"]
 
@@ -31,6 +36,21 @@ class BrokerState:
     """Dynamic configs of all brokers, shared by them."""
     dynamic: dict[str, str] = field(default_factory=dict)
     alive: bool = True
+    quotas: ClientQuotas = field(init=False)
+    producer_ids: ProducerIdQuota = field(init=False)
+
+    def measure_anew(self, limits: QuotaLimits) -> None:
+        """What clients have used is forgotten, as after a start."""
+        self.quotas = ClientQuotas(
+            limits, self.value("quota.window.num"), self.value("quota.window.size.seconds") * 1000
+        )
+        self.producer_ids = ProducerIdQuota(
+            ProducerIdWindow(
+                self.value("producer.id.quota.window.num"),
+                self.value("producer.id.quota.window.size.seconds") * 1000,
+                self.value("producer.id.quota.cache.cleanup.scheduler.interval.ms"),
+            )
+        )
 
     @property
     def layers(self) -> configs.Layers:
@@ -60,12 +80,18 @@ class ClusterState:
         self.topics: dict[str, Topic] = {}
         self.broker_defaults: dict[str, str] = {}
         self.faults = Faults()
+        self.clock = ClusterClock()
+        self.quotas = QuotaLimits()
+        self.credentials: Credentials | None = None
         self._next_producer_id = _FIRST_PRODUCER_ID
         self._waiting: set[asyncio.Future[None]] = set()
 
     def forget(self) -> None:
-        """Topics, configs, faults and journal are gone. Producer IDs go on: none is ever handed out twice."""
+        """Topics, configs, quotas, faults and journal are gone, and it is now again. Producer IDs go on for ever."""
         self.topics, self.faults = {}, Faults()
+        self.clock, self.quotas = ClusterClock(), QuotaLimits()
+        for broker in self.brokers.values():
+            broker.measure_anew(self.quotas)
         self.journal.clear()
         self.broker_defaults.clear()
         self.changed()
@@ -83,11 +109,16 @@ class ClusterState:
     def set_alive(self, broker: int, alive: bool) -> None:
         """Start or stop: leaders move to living replicas; a stopped one keeps what its snapshot would hold."""
         self.brokers[broker].alive = alive
+        if alive:
+            self.brokers[broker].measure_anew(self.quotas)
         living = [other.id for other in self.alive]
         for topic in self.topics.values():
             for partition in topic.partitions:
                 if not alive and broker in partition.states:
                     partition.states[broker].reload()
+                elif broker in partition.states:
+                    now, age = int(self.clock.now() * 1000), self.brokers[broker].value("producer.id.expiration.ms")
+                    partition.states[broker].load(now, age)
                 partition.elect(living)
         self.changed()
 
@@ -102,6 +133,20 @@ class ClusterState:
         if not broker.kip_1269:
             return RETAINED_BEFORE_KIP_1269
         return self.value(broker, topic, kip_1269.TOPIC_CONFIG)
+
+    def producers(self, partition: Partition, broker: BrokerState) -> ProducerStates:
+        """What this replica remembers now: those that its periodic checks have found expired are gone (KIP-854)."""
+        states = partition.states[broker.id]
+        age, interval = (broker.value(f"producer.id.expiration.{name}ms") for name in ("", "check.interval."))
+        states.expire(int(self.clock.now() * 1000), age, interval)
+        return states
+
+    def expire_producers(self, broker: BrokerState) -> None:
+        """Do all checks that are due, before a change of what they go by."""
+        for topic in self.topics.values():
+            for partition in topic.partitions:
+                if broker.id in partition.states:
+                    self.producers(partition, broker)
 
     @property
     def controller_knows_kip_1269(self) -> bool:

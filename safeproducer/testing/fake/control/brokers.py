@@ -66,8 +66,11 @@ class BrokerControl(Runtime):
         state = self._broker(broker)
         if value is not None or name not in configs.BROKER:
             configs.check(configs.BROKER, name, value)
+        if not configs.BROKER[name].dynamic:
+            raise ValueError(f"{name}: cannot be changed while the broker runs; give it as broker_config")
 
         def work() -> None:
+            self._state.expire_producers(state)
             state.dynamic.pop(name, None)
             if value is not None:
                 state.dynamic[name] = value

@@ -38,7 +38,7 @@ class Reading(Runtime):
             replica = found.leader if broker is None else broker
             if replica not in found.states:
                 raise ValueError(f"broker: {replica} has no replica of {topic}-{partition}, only {found.replicas} have")
-            return found.states[replica].entries()
+            return self._state.producers(found, self._broker(replica)).entries()
 
         return self._call(work)
 

@@ -11,7 +11,7 @@ UNKNOWN_SERVER_ERROR = -1
 INVALID_CONFIG = 40
 INVALID_REQUEST = 42
 _TOPIC, _BROKER = 2, 4
-_READ_ONLY = ("auto.create.topics.enable",)
+_READ_ONLY = [name for name, definition in configs.BROKER.items() if not definition.dynamic]
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 
 
@@ -105,6 +105,8 @@ def _alter(request: Request, kind: int, name: str, changes: list[Body]) -> None:
             raise RefusedError(INVALID_REQUEST, f"{key} cannot be changed while the broker runs")
         changed[key] = _new_value(request, kind, values, change)
     if not request.body["validate_only"]:
+        for broker in request.cluster.brokers.values():
+            request.cluster.expire_producers(broker)
         for key, value in changed.items():
             values.pop(key, None)
             if value is not None:

@@ -130,13 +130,15 @@ def _append(request: Request, topic: Topic, partition: Partition, batch: Produce
     if header.producer_id < 0:
         return 0, partition.log.append(header, batch.data, partition.leader_epoch), False
     sequence = Sequence(header.producer_id, header.epoch, header.base_sequence, header.last_sequence)
-    leader = partition.states[request.broker.id]
+    leader = cluster.producers(partition, request.broker)
     decision, copy = leader.decide(sequence, cluster.retain(request.broker, topic))
     if copy is not None:
         return 0, copy.offset, True
     if decision is not Decision.APPEND:
         return decision.value, -1, False
     offset = partition.log.append(header, batch.data, partition.leader_epoch)
-    for replica, states in partition.states.items():
-        states.append(sequence, offset, header.max_timestamp, cluster.retain(cluster.brokers[replica], topic))
+    for replica in partition.replicas:
+        broker = cluster.brokers[replica]
+        states = cluster.producers(partition, broker)
+        states.append(sequence, offset, header.max_timestamp, cluster.retain(broker, topic))
     return 0, offset, False

@@ -44,6 +44,6 @@ def _partition(request: Request, name: str, index: int) -> Body:
             "coordinator_epoch": -1,
             "current_txn_start_offset": -1,
         }
-        for producer_id, entry in partition.states[request.broker.id].entries().items()
+        for producer_id, entry in request.cluster.producers(partition, request.broker).entries().items()
     ]
     return {"partition_index": index, "error_code": 0, "active_producers": active}

@@ -5,6 +5,7 @@ from safeproducer.errors import (
     ConfigurationError,
     ConfigurationTypeError,
     ConfigurationValueError,
+    DeliveryError,
     FatalError,
     ForkedProducerError,
     ProducerClosedError,
@@ -12,6 +13,7 @@ from safeproducer.errors import (
     SafeProducerError,
 )
 from safeproducer.hooks import Hook, ProducerChurn, RecordsLost, Throttled
+from safeproducer.policy.outcome import Outcome
 from safeproducer.producer import SafeProducer
 from safeproducer.records import CallSite, ProducerInfo, Record
 from safeproducer.serializing import SafeSerializingProducer
@@ -26,9 +28,11 @@ __all__ = [
     "ConfigurationError",
     "ConfigurationTypeError",
     "ConfigurationValueError",
+    "DeliveryError",
     "FatalError",
     "ForkedProducerError",
     "Hook",
+    "Outcome",
     "PartitionSnapshot",
     "ProducerChurn",
     "ProducerClosedError",

@@ -7,7 +7,10 @@ One class stands for one decision a caller can take.
 
 from __future__ import annotations
 
+from typing import Any
+
 from safeproducer.kafka.native import KafkaError, KafkaException
+from safeproducer.policy.outcome import Outcome
 
 
 class SafeProducerError(Exception):
@@ -77,11 +80,85 @@ class CallbackReentryError(SafeProducerError, RuntimeError):
     """close() was called from inside a callback, where it could never finish."""
 
 
+class DeliveryError(KafkaError):
+    """Why a record was not delivered, and what became of it: the error that a delivery callback gets.
+
+    It is the KafkaError that stock gives, with the same `code()`, `name()`, `str()`, `fatal()` and comparisons, and
+    like that no exception class: raise `KafkaException(error)`. It can be copied and pickled.
+
+    What to do with `outcome`:
+
+    - NOT_WRITTEN: the record is nowhere in the log and never will be. Produce it again when the cause is gone; there is
+      no duplicate.
+    - UNKNOWN: it is in the log once, or not at all. If a duplicate does no harm, produce it again. Else look for it in
+      the log before you do, by the record's own key or identifier; a copy that was on its way at the time of the
+      report may arrive up to about twice `socket.timeout.ms` later. `producer_id` and `producer_epoch` say which
+      batches of the partition can hold it.
+
+    `topic` and `partition` are where it was to go, the partition None when none was chosen. `producer_id` and
+    `producer_epoch` are those of the hand-over. `accepted_at` (produce() returned) and `handed_over_at` (librdkafka
+    accepted it) are seconds since the Unix epoch; `attempts` is how often it was sent. Each is None when not known.
+    """
+
+    def __init__(
+        self,
+        error: KafkaError,
+        outcome: Outcome,
+        topic: str | None = None,
+        partition: int | None = None,
+        producer_id: int | None = None,
+        producer_epoch: int | None = None,
+        accepted_at: float | None = None,
+        handed_over_at: float | None = None,
+        attempts: int | None = None,
+    ) -> None:
+        super().__init__(
+            error.code(),
+            error.str(),
+            fatal=bool(error.fatal()),
+            retriable=bool(error.retriable()),
+            txn_requires_abort=bool(error.txn_requires_abort()),
+        )
+        self.outcome = Outcome(outcome)
+        self.topic = topic
+        self.partition = None if partition == -1 else partition
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.accepted_at = accepted_at
+        self.handed_over_at = handed_over_at
+        self.attempts = attempts
+
+    def __str__(self) -> str:
+        place = "" if self.topic is None else f" for {self.topic}"
+        if self.topic is not None and self.partition is not None:
+            place += f" [{self.partition}]"
+        attempts = "" if self.attempts is None else f" after {self.attempts} attempt(s)"
+        happened = f"a record{place} failed{attempts} with {self.name()} ({self.str()})"
+        if self.outcome is Outcome.NOT_WRITTEN:
+            return f"{happened}. It is not in the log: produce it again when the cause is gone."
+        return (
+            f"{happened}. It may be in the log once, or not at all: if a duplicate does no harm, produce it again; "
+            f"else look for it in the log before you do."
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        error = KafkaError(
+            self.code(),
+            self.str(),
+            fatal=bool(self.fatal()),
+            retriable=bool(self.retriable()),
+            txn_requires_abort=bool(self.txn_requires_abort()),
+        )
+        fields = (self.topic, self.partition, self.producer_id, self.producer_epoch)
+        return type(self), (error, self.outcome, *fields, self.accepted_at, self.handed_over_at, self.attempts)
+
+
 __all__ = [
     "CallbackReentryError",
     "ConfigurationError",
     "ConfigurationTypeError",
     "ConfigurationValueError",
+    "DeliveryError",
     "FatalError",
     "ForkedProducerError",
     "ProducerClosedError",

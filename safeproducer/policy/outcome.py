@@ -1,0 +1,70 @@
+"""What became of a failed record, as far as its error code proves it: unknown unless proven.
+
+librdkafka retries by itself and keeps one error, that of the end; it does not say whether an earlier attempt was
+written and only its acknowledgement lost. Two proofs are accepted.
+
+*Never transmitted*: the record was not handed over, or librdkafka did not put it into a request.
+
+*Refused at the first attempt*: the code is one that only a broker gives, in the answer to the record's own request,
+and before it writes; and the report came sooner after the hand-over than a second attempt can. Every way back into
+librdkafka's queue of what was in a request goes through rd_kafka_retry_msgq(), which sets a back-off of
+`retry.backoff.ms`, jittered by 20 % and capped by `retry.backoff.max.ms`, and no request is built before it is over.
+That holds for lost connections, time-outs, leader changes, brokers that leave the cluster and sequence gaps alike.
+
+TOPIC_AUTHORIZATION_FAILED, _UNKNOWN_TOPIC and _UNKNOWN_PARTITION are not such codes: librdkafka gives them to records
+that wait for a retry, too, as soon as metadata says so, and then the lost first attempt is in the log.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+SHORTEST_BACKOFF = 0.8
+"""Of `retry.backoff.ms`: librdkafka's jitter (RD_KAFKA_RETRY_JITTER_PERCENT)."""
+
+REFUSALS = frozenset(
+    {
+        "CLUSTER_AUTHORIZATION_FAILED",
+        "INVALID_RECORD",
+        "INVALID_REQUIRED_ACKS",
+        "INVALID_TIMESTAMP",
+        "MSG_SIZE_TOO_LARGE",
+        "POLICY_VIOLATION",
+        "RECORD_LIST_TOO_LARGE",
+        "THROTTLING_QUOTA_EXCEEDED",
+        "UNSUPPORTED_COMPRESSION_TYPE",
+        "UNSUPPORTED_FOR_MESSAGE_FORMAT",
+        "UNSUPPORTED_VERSION",
+        "_INVALID_DIFFERENT_RECORD",
+    }
+)
+"""Codes by which a broker, and nobody else, refuses a batch before writing any of it."""
+
+
+class Outcome(StrEnum):
+    """What is known of a record that was not reported as delivered.
+
+    NOT_WRITTEN: it is nowhere in the log and never will be. UNKNOWN: it is in the log once, or not at all, or it may
+    still get there.
+    """
+
+    NOT_WRITTEN = "not_written"
+    UNKNOWN = "unknown"
+
+
+def outcome_of(
+    code_name: str, *, handed_over: bool, elapsed: float | None, retry_backoff: float, transmitted: bool = True
+) -> Outcome:
+    """The outcome of a record that failed with the error called `code_name`.
+
+    - `handed_over`: whether librdkafka accepted it.
+    - `elapsed`: seconds from the hand-over to the report or later, such as `Message.latency()`; None when not known.
+    - `retry_backoff`: the smaller one of `retry.backoff.ms` and `retry.backoff.max.ms`, in seconds.
+    - `transmitted`: False only when it is certain that it was in no request, for example because statistics made
+      after the report count as many records of the partition in requests as before the hand-over.
+    """
+    if not handed_over or not transmitted:
+        return Outcome.NOT_WRITTEN
+    if code_name in REFUSALS and elapsed is not None and 0 <= elapsed < SHORTEST_BACKOFF * retry_backoff:
+        return Outcome.NOT_WRITTEN
+    return Outcome.UNKNOWN

@@ -1,0 +1,75 @@
+"""DeliveryError: stock's KafkaError with the outcome, in words and in fields."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.cimpl import KafkaError
+
+from safeproducer import DeliveryError, Outcome
+
+STOCK = KafkaError(KafkaError._MSG_TIMED_OUT, "no answer", fatal=True, retriable=True, txn_requires_abort=True)
+FULL = DeliveryError(STOCK, Outcome.UNKNOWN, "orders", 3, 1001, 2, 1_700_000_000.5, 1_700_000_001.5, 4)
+
+
+def fields(error: KafkaError) -> tuple[object, ...]:
+    """What stock's error answers."""
+    flags = (error.fatal(), error.retriable(), error.txn_requires_abort())
+    return error.code(), error.name(), error.str(), *map(bool, flags), hash(error)
+
+
+@pytest.mark.parametrize("stock", [STOCK, KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)], ids=["flags", "plain"])
+def test_it_answers_as_stock_does(stock: KafkaError) -> None:
+    """Code, name, reason, flags, hash and comparisons are those of the error it is made of."""
+    error = DeliveryError(stock, Outcome.UNKNOWN)
+    assert isinstance(error, KafkaError)
+    assert fields(error) == fields(stock)
+    assert error == stock
+    assert stock == error
+    assert error == stock.code()
+    assert error != KafkaError._TRANSPORT
+    with pytest.raises(KafkaException) as caught:
+        raise KafkaException(error)
+    assert caught.value.args[0] is error
+
+
+def test_unknown_is_said_with_what_to_do() -> None:
+    """One sentence for what happened, one for the outcome and the way on."""
+    assert str(FULL) == (
+        "a record for orders [3] failed after 4 attempt(s) with _MSG_TIMED_OUT (no answer). It may be in the log once, "
+        "or not at all: if a duplicate does no harm, produce it again; else look for it in the log before you do."
+    )
+
+
+def test_not_written_is_said_with_what_to_do() -> None:
+    """Where it was to go is left out as far as it is not known."""
+    error = DeliveryError(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE), Outcome.NOT_WRITTEN, "orders", -1)
+    assert error.partition is None
+    assert str(error) == (
+        "a record for orders failed with MSG_SIZE_TOO_LARGE (Broker: Message size too large). It is not in the log: "
+        "produce it again when the cause is gone."
+    )
+
+
+@pytest.mark.parametrize(
+    "copied",
+    [copy.copy, copy.deepcopy, lambda error: pickle.loads(pickle.dumps(error))],  # noqa: S301 - its own text
+    ids=["copy", "deepcopy", "pickle"],
+)
+def test_copies_keep_every_field(copied: object) -> None:
+    """Stock's errors can be copied and pickled, so can these."""
+    again = copied(FULL)  # type: ignore[operator]
+    assert type(again) is DeliveryError
+    assert fields(again) == fields(FULL)
+    assert vars(again) == vars(FULL)
+    assert again.outcome is Outcome.UNKNOWN
+
+
+def test_an_outcome_that_is_none_of_the_two_is_refused() -> None:
+    """Text is taken as the outcome it names."""
+    assert DeliveryError(STOCK, "not_written").outcome is Outcome.NOT_WRITTEN  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="delivered"):
+        DeliveryError(STOCK, "delivered")  # type: ignore[arg-type]

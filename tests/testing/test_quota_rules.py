@@ -87,7 +87,7 @@ def test_what_is_given_back_was_never_used() -> None:
     limits.set(frozenset({("user", "a")}), {"consumer_byte_rate": 100})
     quotas = ClientQuotas(limits, 11, 1000)
     assert quotas.charge("consumer_byte_rate", "a", "c", 2000, START) == 10_000
-    quotas.give_back("consumer_byte_rate", "a", "c", 2000, START)
+    quotas.charge("consumer_byte_rate", "a", "c", -2000, START)
     assert quotas.charge("consumer_byte_rate", "a", "c", 1000, START) == 0
     assert quotas.most_at_once("consumer_byte_rate", "a", "c") == 1000
     (usage,) = quotas.usage(START)

@@ -21,8 +21,8 @@ passes as a known one.
 
 The bits are rbloom's. It ends the process for absurd sizes and rates, so :data:`MOST_ITEMS` and the check in the
 constructor are its guard. Items are ints, hashed in C, because a hash function in Python may be interrupted by another
-thread, which rbloom answers with "Already borrowed". They go through the hash of a tuple, because an int's own is the int
-itself, and rbloom then takes 0 for many another small number. Its bytes are never saved or loaded.
+thread, which rbloom answers with "Already borrowed". They go through the hash of a tuple: an int's own is the int
+itself, with which rbloom takes 0 for known where only 1 is. Its bytes are never saved or loaded.
 """
 
 from collections import deque

@@ -48,7 +48,10 @@ class ClientQuotas:
         self._cleaned = 0
 
     def charge(self, quota: str, user: str, client_id: str | None, value: float, now: int) -> int:
-        """Add to what was used; how many ms the client is throttled for it, 0 for not at all."""
+        """Add to what was used; how many ms the client is throttled for it, 0 for not at all.
+
+        A negative value takes off what was charged but not sent.
+        """
         limit = self._limits.find(quota, user, client_id)
         meter = self._meter(quota, limit.shared_by, now)
         meter.rate.record(value, now)
@@ -59,10 +62,6 @@ class ClientQuotas:
         delay = meter.rate.delay_ms(limit.value, now, most)
         meter.told_ms = delay or meter.told_ms
         return delay
-
-    def give_back(self, quota: str, user: str, client_id: str | None, value: float, now: int) -> None:
-        """Take off what was charged but not sent."""
-        self._meter(quota, self._limits.find(quota, user, client_id).shared_by, now).rate.record(-value, now)
 
     def most_at_once(self, quota: str, user: str, client_id: str | None) -> float | None:
         """The largest amount that is never throttled after a pause; None without a limit."""

@@ -10,11 +10,16 @@ class ClusterClock:
     """Real time plus an offset. What expires or is measured per second goes by it; what is waited for does not."""
 
     def __init__(self) -> None:
-        self._offset = 0.0
+        # Whoever sets the machine's clock meanwhile shall not make time go back here.
+        self._offset = time.time() - time.monotonic()
 
     def now(self) -> float:
         """Seconds since the Unix epoch."""
-        return time.time() + self._offset
+        return time.monotonic() + self._offset
+
+    def now_ms(self) -> int:
+        """Milliseconds since the Unix epoch, as the protocol counts."""
+        return int(self.now() * 1000)
 
     def advance(self, seconds: float) -> float:
         """Move on by this much; returns the new time. Raises ValueError: time never goes back."""

@@ -9,14 +9,16 @@ from safeproducer.testing.fake import configs
 from safeproducer.testing.fake.broker import Broker, reserve
 from safeproducer.testing.fake.control.brokers import BrokerControl
 from safeproducer.testing.fake.control.faults import FaultControl
+from safeproducer.testing.fake.control.quotas import QuotaControl
 from safeproducer.testing.fake.control.reading import Reading
 from safeproducer.testing.fake.control.topics import TopicControl
+from safeproducer.testing.fake.credentials import Credentials
 from safeproducer.testing.fake.state import BrokerState
 
 __all__ = ["FakeCluster"]
 
 
-class FakeCluster(BrokerControl, TopicControl, FaultControl, Reading):
+class FakeCluster(BrokerControl, TopicControl, QuotaControl, FaultControl, Reading):
     """A Kafka cluster on the loopback that any client can connect to, idempotent as Kafka 4.3.1 is.
 
     ``with FakeCluster() as cluster:`` listens on free ports, on a thread of its own; ``cluster.bootstrap`` is the
@@ -26,9 +28,10 @@ class FakeCluster(BrokerControl, TopicControl, FaultControl, Reading):
 
     ``brokers`` have the ids 1, 2, ... . With ``kip_1269`` (the default) each knows the two configs of KIP-1269;
     without, it remembers five batches and lists neither, like every released broker. ``broker_config`` is what the
-    properties file of each broker says. Raises ValueError for what a broker would not start with.
+    properties file of each broker says. With ``users``, names and passwords, all clients have to log in by SASL
+    (SASL_PLAINTEXT; PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512). Raises ValueError for what a broker would not start with.
 
-    Not there: consumer groups, transactions, security, quotas, retention. Followers never lag.
+    Not there: consumer groups, transactions, TLS, authorization. Followers never lag.
     """
 
     def __init__(
@@ -37,6 +40,7 @@ class FakeCluster(BrokerControl, TopicControl, FaultControl, Reading):
         *,
         kip_1269: bool = True,
         broker_config: Mapping[str, str] | None = None,
+        users: Mapping[str, str] | None = None,
         timeout: float = 10,
     ) -> None:
         if brokers < 1:
@@ -47,6 +51,7 @@ class FakeCluster(BrokerControl, TopicControl, FaultControl, Reading):
         self._size = brokers
         self._kip_1269 = kip_1269
         self._static = dict(broker_config or {})
+        self._state.credentials = None if users is None else Credentials(users)
 
     def __enter__(self) -> Self:
         numbers = itertools.count(1).__next__

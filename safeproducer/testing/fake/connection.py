@@ -12,7 +12,10 @@ from safeproducer.testing.fake.handlers import SERVED, Request, api_versions, se
 from safeproducer.testing.fake.inbox import Inbox
 from safeproducer.testing.fake.journal import JournalEntry, Outcome
 from safeproducer.testing.fake.outbox import Outbox
+from safeproducer.testing.fake.sasl import SaslError
+from safeproducer.testing.fake.session import MAX_UNAUTHENTICATED, Session
 from safeproducer.testing.fake.state import BrokerState, ClusterState
+from safeproducer.testing.fake.throttling import charge, limit_fetch
 from safeproducer.testing.wire import (
     Body,
     RequestHeader,
@@ -54,6 +57,7 @@ class Connection:
         self._reader, self._writer = streams
         self._number = number
         self._running = running
+        self._session = Session(cluster.credentials)
         self._inbox = Inbox(self._answer)
         self._outbox = Outbox()
         self._paused_reading = False
@@ -95,8 +99,9 @@ class Connection:
     async def _read(self) -> bytes:
         await self._running.wait()
         size = int.from_bytes(await self._reader.readexactly(4), "big")
-        if size > MAX_REQUEST:
-            self._refuse(None, "malformed", f"a request of {size} bytes, more than {MAX_REQUEST}")
+        most = MAX_REQUEST if self._session.open else MAX_UNAUTHENTICATED
+        if size > most:
+            self._refuse(None, "malformed", f"a request of {size} bytes, more than {most}")
             return b""
         frame = await self._reader.readexactly(size)
         await self._running.wait()
@@ -106,6 +111,9 @@ class Connection:
         if self._writer.is_closing():
             return
         arrived = time.time()
+        if self._session.bare:
+            await self._log_in(frame, arrived)
+            return
         try:
             header = read_request_header(frame)
         except WireError as error:
@@ -119,18 +127,27 @@ class Connection:
         header, api, faults = arrived.header, arrived.header.api, self._cluster.faults
         if self._writer.is_closing():
             return
+        if not self._session.may_ask(api):
+            self._refuse(header, "unauthenticated", f"{api} is out of place in a log-in", arrived.time)
+            return
         first, last = served(api, self._broker)
         if not first <= header.version <= last:
             self._unsupported(header, arrived.time)
             return
+        began = time.perf_counter()
         try:
             body = decode_request(header, arrived.frame, trailing=True)
-            request = Request(self._cluster, self._broker, header, body, faults.take_error(api, self._broker.id))
+            error, size = faults.take_error(api, self._broker.id), len(arrived.frame)
+            request = Request(self._cluster, self._broker, header, body, self._session, size, error)
+            limit_fetch(request)
             given = SERVED[api][2](request)
             answer: Body | None = await cast("Awaitable[Body]", given) if isawaitable(given) else cast("Body", given)
         except WireError as error:
             self._refuse(header, "malformed", str(error), arrived.time)
             return
+        if self._session.failed:
+            await self._wait_for_strangers()
+        answer, muted = charge(request, answer, time.perf_counter() - began - request.idle)
         failed = request.error or request.failed
         outcome: Outcome = "failed" if failed else "unanswered" if answer is None else "answered"
         if answer is not None:
@@ -138,10 +155,31 @@ class Connection:
                 outcome = "lost"
                 self._outbox.put(self._late(header), self.abort)
             else:
-                answer["throttle_time_ms"] = faults.throttle(api, self._broker.id)
+                answer["throttle_time_ms"] = max(muted, faults.throttle(api, self._broker.id))
                 self._send(header, encode_response(api, header.version, header.correlation_id, answer))
-        self._note(header, outcome, arrived.time, request)
+        self._note(header, outcome, arrived.time, request, muted=muted)
         await self._writer.drain()
+        if self._session.failed:
+            self._outbox.put(self._late(header), self.abort)
+        if muted:
+            # KIP-219: the answer is out, and nothing more is read until the delay is over, in real time.
+            await asyncio.sleep(muted / 1000)
+
+    async def _log_in(self, token: bytes, arrived: float) -> None:
+        """A SASL message without a Kafka header, as clients sent them before KIP-152. A failure has no answer."""
+        header = RequestHeader("SaslAuthenticate", -1, -1, -1, self.client_id, None)
+        try:
+            answer = self._session.step(token)
+        except SaslError as error:
+            await self._wait_for_strangers()
+            self._refuse(header, "unauthenticated", str(error), arrived)
+            return
+        self._send(header, answer)
+        self._note(header, "answered", arrived, note="a bare SASL message")
+
+    async def _wait_for_strangers(self) -> None:
+        """Who fails to log in is told late, so that guessing takes time."""
+        await asyncio.sleep(self._broker.value("connection.failed.authentication.delay.ms") / 1000)
 
     def _late(self, header: RequestHeader) -> float:
         return self._cluster.faults.delay("answer", header.api, self._broker.id)
@@ -153,7 +191,7 @@ class Connection:
     def _unsupported(self, header: RequestHeader, arrived: float) -> None:
         if header.api == "ApiVersions":
             # The one request whose version a broker may not know: it is answered in the oldest version.
-            request = Request(self._cluster, self._broker, header, {}, _UNSUPPORTED_VERSION)
+            request = Request(self._cluster, self._broker, header, {}, self._session, error=_UNSUPPORTED_VERSION)
             self._send(header, encode_response("ApiVersions", 0, header.correlation_id, api_versions(request)))
             self._note(header, "unsupported", arrived, note="answered in version 0")
             return
@@ -171,6 +209,7 @@ class Connection:
         arrived: float,
         request: Request | None = None,
         note: str = "",
+        muted: int = 0,
     ) -> None:
         known = header or RequestHeader("", -1, -1, -1, None, None)
         entry = JournalEntry(
@@ -184,5 +223,7 @@ class Connection:
             outcome,
             tuple(request.produced) if request else (),
             note,
+            self._session.user,
+            muted,
         )
         self._cluster.journal.append(entry)

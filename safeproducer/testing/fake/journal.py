@@ -5,8 +5,11 @@ from typing import Literal
 
 __all__ = ["JournalBatch", "JournalEntry", "Outcome"]
 
-Outcome = Literal["answered", "failed", "lost", "unanswered", "unsupported", "malformed"]
-"""``failed``: by ``fail_next``. ``lost``: done, but the answer was dropped. ``unanswered``: acks=0."""
+Outcome = Literal["answered", "failed", "lost", "unanswered", "unsupported", "malformed", "unauthenticated"]
+"""``failed``: by ``fail_next``. ``lost``: done, but the answer was dropped. ``unanswered``: acks=0.
+
+``unauthenticated``: asked before, or instead of, a log-in that has to come first.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +30,10 @@ class JournalBatch:
 
 @dataclass(frozen=True, slots=True)
 class JournalEntry:
-    """One request. ``time`` is that of arrival, in seconds since the Unix epoch; ``note`` says what was wrong."""
+    """One request. ``time`` is that of arrival, in real seconds since the Unix epoch; ``note`` says what was wrong.
+
+    ``user`` is who is logged in. ``throttled_ms`` is how long a quota mutes the connection after the answer.
+    """
 
     time: float
     broker: int
@@ -39,3 +45,5 @@ class JournalEntry:
     outcome: Outcome
     batches: tuple[JournalBatch, ...] = ()
     note: str = ""
+    user: str = "ANONYMOUS"
+    throttled_ms: int = 0

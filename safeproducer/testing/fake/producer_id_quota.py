@@ -27,18 +27,18 @@ from safeproducer.testing.fake.token_bucket import TokenBucket
 
 __all__ = ["ProducerIdQuota", "ProducerIdUsage", "ProducerIdWindow"]
 
-LAYERS = 4
-ERROR_RATE = 0.001
 _HOUR_MS = 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerIdWindow:
-    """The KIP's broker configs: number of windows, length of one, and how often idle users are looked for."""
+    """The KIP's broker configs: number of windows, length of one, how often idle users are looked for; and the memory."""
 
     samples: int = 1
     window_ms: int = _HOUR_MS
     cleanup_ms: int = 10
+    layers: int = 4
+    error_rate: float = 0.001
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class ProducerIdQuota:
         self._clean(now)
         known = self._users.get(user)
         if known is None:
-            memory = LayeredBloomFilter(self._window.window_ms, LAYERS, ERROR_RATE)
+            memory = LayeredBloomFilter(self._window.window_ms, self._window.layers, self._window.error_rate)
             # One window more than the bucket has: whole ones and the running one, as for all of Kafka's quotas.
             known = self._users[user] = _User(
                 per_hour, memory, SampledRate(self._window.samples + 1, self._window.window_ms)
@@ -105,7 +105,7 @@ class ProducerIdQuota:
 
     def _room(self, per_hour: float) -> int:
         """How many IDs one layer is made for; a huge rate must not make a huge filter."""
-        items = min(per_hour * self._window.window_ms / _HOUR_MS / LAYERS, MOST_ITEMS)
+        items = min(per_hour * self._window.window_ms / _HOUR_MS / self._window.layers, MOST_ITEMS)
         return max(1, math.floor(items + 0.5))
 
     def _bucket(self, per_hour: float) -> tuple[float, float]:

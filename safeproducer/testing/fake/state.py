@@ -117,7 +117,7 @@ class ClusterState:
                 if not alive and broker in partition.states:
                     partition.states[broker].reload()
                 elif broker in partition.states:
-                    now, age = int(self.clock.now() * 1000), self.brokers[broker].value("producer.id.expiration.ms")
+                    now, age = self.clock.now_ms(), self.brokers[broker].value("producer.id.expiration.ms")
                     partition.states[broker].load(now, age)
                 partition.elect(living)
         self.changed()
@@ -138,7 +138,7 @@ class ClusterState:
         """What this replica remembers now: those that its periodic checks have found expired are gone (KIP-854)."""
         states = partition.states[broker.id]
         age, interval = (broker.value(f"producer.id.expiration.{name}ms") for name in ("", "check.interval."))
-        states.expire(int(self.clock.now() * 1000), age, interval)
+        states.expire(self.clock.now_ms(), age, interval)
         return states
 
     def expire_producers(self, broker: BrokerState) -> None:
@@ -153,7 +153,7 @@ class ClusterState:
         """Configs of topics are the controller's to take or to refuse."""
         return self.controller in self.brokers and self.brokers[self.controller].kip_1269
 
-    def apply_retention(self, now: float) -> int:
+    def apply_retention(self) -> int:
         """Delete what is older, or more, than each topic keeps; returns how many batches went."""
         deleted = 0
         for topic in self.topics.values():
@@ -161,7 +161,7 @@ class ClusterState:
                 if partition.leader in self.brokers:
                     leader = self.brokers[partition.leader]
                     age, size = (self.value(leader, topic, f"retention.{unit}") for unit in ("ms", "bytes"))
-                    oldest = int(now * 1000) - age if age >= 0 else None
+                    oldest = int(self.clock.now() * 1000) - age if age >= 0 else None
                     deleted += partition.log.delete(oldest, size if size >= 0 else None)
         return deleted
 

@@ -5,8 +5,10 @@ from safeproducer.testing.fake.handlers.configs import alter_configs, describe_c
 from safeproducer.testing.fake.handlers.coordinator import find_coordinator
 from safeproducer.testing.fake.handlers.produce import produce
 from safeproducer.testing.fake.handlers.producers import describe_producers, init_producer_id
+from safeproducer.testing.fake.handlers.quotas import alter_client_quotas, describe_client_quotas
 from safeproducer.testing.fake.handlers.read import fetch, list_offsets, offset_for_leader_epoch
 from safeproducer.testing.fake.handlers.request import Handler, Request
+from safeproducer.testing.fake.handlers.sasl import sasl_authenticate, sasl_handshake
 from safeproducer.testing.fake.handlers.topics import create_partitions, create_topics, delete_topics
 from safeproducer.testing.fake.state import BrokerState
 from safeproducer.testing.kip_1269 import PRODUCE_VERSION
@@ -29,6 +31,8 @@ def served(api: str, broker: BrokerState) -> tuple[int, int]:
 def api_versions(request: Request) -> Body:
     """What is served."""
     keys = []
+    if not request.error:
+        request.session.versions_told()
     for api in SERVED:
         first, last = served(api, request.broker)
         first = _ADVERTISED_FROM.get(api, first)
@@ -37,10 +41,12 @@ def api_versions(request: Request) -> Body:
 
 
 SERVED: dict[str, tuple[int, int, Handler]] = {
+    "AlterClientQuotas": (0, 1, alter_client_quotas),
     "ApiVersions": (0, 4, api_versions),
     "CreatePartitions": (0, 3, create_partitions),
     "CreateTopics": (2, 7, create_topics),
     "DeleteTopics": (1, 6, delete_topics),
+    "DescribeClientQuotas": (0, 1, describe_client_quotas),
     "DescribeCluster": (0, 2, describe_cluster),
     "DescribeConfigs": (1, 4, describe_configs),
     "DescribeProducers": (0, 0, describe_producers),
@@ -53,4 +59,6 @@ SERVED: dict[str, tuple[int, int, Handler]] = {
     "Metadata": (0, 13, metadata),
     "OffsetForLeaderEpoch": (2, 4, offset_for_leader_epoch),
     "Produce": (3, PRODUCE_VERSION, produce),
+    "SaslAuthenticate": (0, 2, sasl_authenticate),
+    "SaslHandshake": (0, 1, sasl_handshake),
 }

@@ -6,6 +6,7 @@ from safeproducer.testing import kip_1269
 from safeproducer.testing.fake.handlers.request import Request
 from safeproducer.testing.fake.journal import JournalBatch
 from safeproducer.testing.fake.producer_state import Decision, Sequence
+from safeproducer.testing.fake.quota_limits import PRODUCER_IDS_RATE
 from safeproducer.testing.fake.topics import Partition, Topic
 from safeproducer.testing.produce import BatchHeader, ProducedBatch, read_batch_headers
 from safeproducer.testing.wire import Body, WireError
@@ -17,6 +18,7 @@ MESSAGE_TOO_LARGE = 10
 NOT_ENOUGH_REPLICAS = 19
 INVALID_REQUIRED_ACKS = 21
 INVALID_RECORD = 87
+THROTTLING_QUOTA_EXCEEDED = 89
 _ALL_REPLICAS = -1
 
 
@@ -59,6 +61,8 @@ def _partition(request: Request, name: str | None, topic_id: uuid.UUID | None, d
     reason: str | None = None
     if not error and topic is not None and partition is not None:
         error, reason = _check(request, topic, partition, batch, acks)
+        if not error:
+            error, reason = _admit(request, batch.header.producer_id)
         if not error:
             error, offset, duplicate = _append(request, topic, partition, batch)
     request.produced.append(_seen(batch, error, offset, duplicate))
@@ -122,6 +126,16 @@ def _invalid(header: BatchHeader) -> str | None:
     if header.producer_id >= 0 and (header.base_sequence < 0 or header.epoch < 0):
         return f"producer {header.producer_id} with epoch {header.epoch} and sequence {header.base_sequence}"
     return None
+
+
+def _admit(request: Request, producer_id: int) -> tuple[int, str | None]:
+    """KIP-936: may this user bring this producer ID? Asked last, so that only what is written counts as used."""
+    limits, user, now = request.cluster.quotas, request.session.user, request.cluster.clock.now_ms()
+    if producer_id < 0 or not limits.enabled(PRODUCER_IDS_RATE):
+        return 0, None
+    delay = request.broker.producer_ids.admit(user, producer_id, limits.find_for_user(PRODUCER_IDS_RATE, user), now)
+    request.throttle_ms = max(request.throttle_ms, delay)
+    return (THROTTLING_QUOTA_EXCEEDED, f"{user} brings too many new producer IDs") if delay else (0, None)
 
 
 def _append(request: Request, topic: Topic, partition: Partition, batch: ProducedBatch) -> tuple[int, int, bool]:

@@ -26,7 +26,9 @@ async def fetch(request: Request) -> Body:
         left = deadline - loop.time()
         if failed or size >= body["min_bytes"] or left <= 0:
             return answer
+        began = loop.time()
         await request.cluster.wait_for_change(left)
+        request.idle += loop.time() - began
 
 
 def _read_all(request: Request) -> tuple[Body, int, bool]:

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from safeproducer.testing.fake.journal import JournalBatch
+from safeproducer.testing.fake.session import Session
 from safeproducer.testing.fake.state import BrokerState, ClusterState
 from safeproducer.testing.fake.topics import NO_LEADER, Partition, Topic
 from safeproducer.testing.wire import Body, RequestHeader
@@ -25,14 +26,19 @@ UNKNOWN_TOPIC_ID = 100
 class Request:
     """One decoded request at one broker. ``error`` is what it has to fail with on purpose, 0 for nothing.
 
-    ``named`` fills with the partitions it names, ``failed`` with the faults that hit one of them.
+    ``named`` fills with the partitions it names, ``failed`` with the faults that hit one of them. ``size`` is that of
+    its frame in bytes, ``idle`` grows by the seconds it only waits, ``throttle_ms`` is what its handler wants.
     """
 
     cluster: ClusterState
     broker: BrokerState
     header: RequestHeader
     body: Body
+    session: Session
+    size: int = 0
     error: int = 0
+    idle: float = 0.0
+    throttle_ms: int = 0
     produced: list[JournalBatch] = field(default_factory=list)
     named: set[tuple[str, int]] = field(default_factory=set)
     failed: set[object] = field(default_factory=set)

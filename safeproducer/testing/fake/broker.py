@@ -3,6 +3,7 @@
 import asyncio
 import socket
 from collections.abc import Callable
+from functools import partial
 from typing import cast
 
 from safeproducer.testing.fake.connection import Connection
@@ -12,6 +13,7 @@ from safeproducer.testing.fake.state import BrokerState, ClusterState
 __all__ = ["Broker", "reserve"]
 
 _STREAM_BUFFER = 1 << 20
+_BACKLOG = 128
 
 
 def reserve(port: int = 0) -> socket.socket:
@@ -30,24 +32,28 @@ class Broker:
         self._state = state
         self._reserved = reserved
         self._number = number
-        self._server: asyncio.Server | None = None
-        self._connections: dict[asyncio.Task[None], Connection] = {}
+        self._listening = False
+        self._connections: dict[asyncio.Task[None], Connection | None] = {}
         self._running = asyncio.Event()
         self._running.set()
 
     async def start(self) -> None:
         """Listen; nothing to do if it does."""
-        if self._server is None:
-            self._server = await asyncio.start_server(self._serve, sock=self._reserved, limit=_STREAM_BUFFER)
+        if not self._listening:
+            self._reserved.setblocking(False)
+            self._reserved.listen(_BACKLOG)
+            asyncio.get_running_loop().add_reader(self._reserved, self._accept)
+            self._listening = True
 
     async def stop(self) -> None:
         """Refuse connections and cut those there are; the port stays reserved. Ends a pause."""
-        self.resume()
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+        if self._listening:
+            self._listening = False
+            asyncio.get_running_loop().remove_reader(self._reserved)
+            self._reserved.close()
             self._reserved = reserve(self._state.port)
-            await self.cut()
+        await self.cut()
+        self.resume()
 
     async def close(self) -> None:
         """As :meth:`stop`, for good."""
@@ -56,34 +62,65 @@ class Broker:
 
     async def cut(self, client_id: str | None = None) -> int:
         """End all connections now, or those of one client; returns how many there were."""
-        tasks = [task for task, connection in self._connections.items() if client_id in (None, connection.client_id)]
-        for task in tasks:
-            self._connections[task].abort()
+        chosen = [
+            task
+            for task, connection in self._connections.items()
+            if client_id is None or (connection is not None and connection.client_id == client_id)
+        ]
+        for task in chosen:
+            connection = self._connections[task]
+            if connection is not None:
+                connection.abort()
             task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
-        return len(tasks)
+        if chosen:
+            await asyncio.wait(chosen)
+        return len(chosen)
 
     def pause(self) -> None:
         """Go on accepting connections, and nothing else."""
         self._running.clear()
-        for connection in self._connections.values():
-            connection.hold(True)
+        self._hold(True)
 
     def resume(self) -> None:
         """Work on what came meanwhile; nothing to do if not paused."""
         self._running.set()
-        for connection in tuple(self._connections.values()):
-            connection.hold(False)
+        self._hold(False)
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._server is None:  # accepted just before the broker stopped
-            writer.transport.abort()
+    def _hold(self, held: bool) -> None:
+        for connection in tuple(self._connections.values()):
+            if connection is not None:
+                connection.hold(held)
+
+    def _accept(self) -> None:
+        # Not asyncio.start_server(): a connection it accepts while its server closes stays open for ever, unserved.
+        loop = asyncio.get_running_loop()
+        try:
+            accepted, _ = self._reserved.accept()
+        except (BlockingIOError, ConnectionError):
+            return  # it has hung up already
+        except OSError as error:  # out of file descriptors, say: it would be as bad in a moment
+            loop.remove_reader(self._reserved)
+            self._cluster.failures.append(error)
             return
+        task = loop.create_task(self._serve(accepted))
+        self._connections[task] = None
+        task.add_done_callback(partial(self._forget, accepted))
+
+    def _forget(self, accepted: socket.socket, task: "asyncio.Task[None]") -> None:
+        del self._connections[task]
+        accepted.close()  # for a connection that was cut before it was served
+
+    async def _serve(self, accepted: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader(_STREAM_BUFFER, loop)
+        protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
+        try:
+            accepted.setblocking(False)
+            transport, _ = await loop.connect_accepted_socket(lambda: protocol, accepted)
+            writer = asyncio.StreamWriter(transport, protocol, reader, loop)
+        except OSError:
+            return  # it has hung up already
         task = cast("asyncio.Task[None]", asyncio.current_task())
         connection = Connection(self._cluster, self._state, (reader, writer), self._number(), self._running)
         self._connections[task] = connection
-        try:
-            await connection.serve()
-        finally:
-            del self._connections[task]
+        await connection.serve()

@@ -104,8 +104,8 @@ class FakeCluster(BrokerControl, TopicControl, QuotaControl, FaultControl, Readi
 
         async def work() -> None:
             for broker_id, broker in self._brokers.items():
-                broker.resume()
                 await broker.cut()
+                broker.resume()
                 state = self._state.brokers[broker_id]
                 state.kip_1269, state.alive = self._kip_1269, True
                 state.dynamic.clear()

@@ -173,6 +173,25 @@ def test_no_document_is_none(text: str) -> None:
     assert read(text) is None
 
 
+def test_brokers_without_a_node_id_are_left_out(document: str) -> None:
+    """Bootstrap addresses and coordinators are listed with node id -1."""
+    fields = json.loads(document)
+    next(iter(fields["brokers"].values()))["nodeid"] = -1
+    found = read(json.dumps(fields))
+    assert found is not None
+    assert len(found.brokers) == 1
+    assert min(found.brokers) >= 0
+
+
+def test_a_number_that_is_no_float_leaves_its_broker_out(document: str) -> None:
+    """JSON has integers of any size."""
+    fields = json.loads(document)
+    next(iter(fields["brokers"].values()))["rtt"] = {"cnt": 1, "min": 10**400, "p50": 1}
+    found = read(json.dumps(fields))
+    assert found is not None
+    assert len(found.brokers) == 1
+
+
 @pytest.mark.parametrize("field", ["rx", "req", "rtt", "state", "nodeid"])
 def test_a_malformed_broker_is_left_out(document: str, field: str) -> None:
     """The other broker and all partitions stay."""

@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from safeproducer.testing.fake.cluster import FakeCluster
+    from safeproducer.testing.fake.control.quotas import DEFAULT
 
-__all__ = ["FakeCluster"]
+__all__ = ["DEFAULT", "FakeCluster"]
 
 
 def __getattr__(name: str) -> Any:
@@ -14,4 +15,8 @@ def __getattr__(name: str) -> Any:
         from safeproducer.testing.fake.cluster import FakeCluster  # noqa: PLC0415
 
         return FakeCluster
+    if name == "DEFAULT":
+        from safeproducer.testing.fake.control.quotas import DEFAULT  # noqa: PLC0415
+
+        return DEFAULT
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -32,7 +32,10 @@ _HOUR_MS = 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class ProducerIdWindow:
-    """The KIP's broker configs: number of windows, length of one, how often idle users are looked for; and the memory."""
+    """The KIP's broker configs (windows, their length, how often idle users are looked for), and what memory there is.
+
+    ``error_rate`` is that of all ``layers`` together.
+    """
 
     samples: int = 1
     window_ms: int = _HOUR_MS

@@ -1,0 +1,53 @@
+"""A cluster's time: real time, moved forward at will."""
+
+import math
+import time
+
+import pytest
+
+from safeproducer.testing import FakeCluster
+from safeproducer.testing.fake.clock import ClusterClock
+from tests.testing.raw import RawClient
+
+
+def test_time_goes_by_itself_and_can_be_moved_on(cluster: FakeCluster) -> None:
+    """The cluster's time is real time plus what it was moved on; `reset()` brings it back."""
+    assert cluster.now() == pytest.approx(time.time(), abs=0.5)
+    assert cluster.advance(3600) == pytest.approx(time.time() + 3600, abs=0.5)
+    cluster.advance(0.5)
+    assert cluster.now() == pytest.approx(time.time() + 3600.5, abs=0.5)
+    cluster.reset()
+    assert cluster.now() == pytest.approx(time.time(), abs=0.5)
+
+
+def test_what_is_waited_for_stays_real(cluster: FakeCluster) -> None:
+    """Neither a delayed answer nor a long poll gets shorter when time is moved on, nor does a client see it."""
+    cluster.create_topic("t")
+    cluster.delay(0.1)
+    with RawClient(cluster.bootstrap) as client:
+        began = time.monotonic()
+        cluster.advance(3600)
+        client.ask("ApiVersions", 3)
+        assert time.monotonic() - began >= 0.1
+        cluster.delay(0)
+        partitions = [{"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1}]
+        wanted = [{"topic": "t", "partitions": partitions}]
+        began = time.monotonic()
+        client.ask("Fetch", 11, max_wait_ms=100, min_bytes=1, max_bytes=1, topics=wanted)
+        assert time.monotonic() - began >= 0.1
+    assert {abs(entry.time - time.time()) < 60 for entry in cluster.journal()} == {True}
+
+
+@pytest.mark.parametrize("seconds", [-1e-9, math.nan, math.inf])
+def test_time_never_goes_back(cluster: FakeCluster, seconds: float) -> None:
+    """Windows and expiry could not bear it."""
+    with pytest.raises(ValueError, match="seconds"):
+        cluster.advance(seconds)
+
+
+def test_setting_the_machines_clock_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cluster takes the real time once and counts on from there."""
+    clock = ClusterClock()
+    before = clock.now_ms()
+    monkeypatch.setattr(time, "time", lambda: 0.0)
+    assert before <= clock.now_ms() < before + 60_000

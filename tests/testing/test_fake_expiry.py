@@ -1,0 +1,185 @@
+"""KIP-854: a broker forgets producer IDs, and idempotence is lost without a word."""
+
+import time
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from safeproducer import SafeProducer
+from safeproducer.testing import FakeCluster
+from safeproducer.testing.fake.producer_state import ProducerStates, Sequence
+from tests.testing.raw import RawClient, make_batch
+
+OUT_OF_ORDER, INVALID_EPOCH, INVALID_REQUEST = 45, 47, 42
+DAY, CHECK = 86_400, 600
+AGE = "producer.id.expiration.ms"
+_BROKER = 4
+
+
+@pytest.fixture
+def client(cluster: FakeCluster) -> Iterator[RawClient]:
+    cluster.create_topic("t")
+    with RawClient(cluster.bootstrap) as made:
+        yield made
+
+
+def write(client: RawClient, sequence: int, *, epoch: int = 0, timestamp: int | None = None) -> tuple[int, int]:
+    """Error code and offset of a batch of one record."""
+    batch = make_batch([b"v"], producer_id=7, epoch=epoch, sequence=sequence, timestamp=timestamp)
+    answer = client.produce("t", batch)
+    return answer["error_code"], answer["base_offset"]
+
+
+def test_a_retry_after_a_day_is_written_again(cluster: FakeCluster, client: RawClient) -> None:
+    """Known, the batch is a duplicate and gets the stored offset; expired, the same bytes are a success and a copy."""
+    assert write(client, 0) == (0, 0)
+    assert write(client, 0) == (0, 0)
+    cluster.advance(DAY)
+    assert write(client, 0) == (0, 1)
+    assert len(cluster.log("t")) == 2
+    assert [b.duplicate for entry in cluster.journal("Produce") for b in entry.batches] == [False, True, False]
+
+
+def test_the_answers_before_and_after(cluster: FakeCluster, client: RawClient) -> None:
+    """What is refused of a known ID is taken from an expired one, and becomes the base: gaps and lower epochs too."""
+    assert write(client, 5, epoch=0) == (0, 0)
+    assert write(client, 7) == (OUT_OF_ORDER, -1)
+    assert write(client, 3, epoch=1) == (OUT_OF_ORDER, -1)
+    assert write(client, 0, epoch=1) == (0, 1)
+    assert write(client, 6, epoch=0) == (INVALID_EPOCH, -1)
+    cluster.advance(DAY + CHECK)
+    assert write(client, 7, epoch=0) == (0, 2)
+    assert write(client, 8) == (0, 3)
+    assert write(client, 6) == (OUT_OF_ORDER, -1)
+
+
+def test_it_happens_at_a_check_not_at_the_border(cluster: FakeCluster, client: RawClient) -> None:
+    """Checks come every ten minutes from the first use of the partition on; in between nothing is forgotten."""
+    assert write(client, 0) == (0, 0)
+    cluster.advance(CHECK // 2)
+    assert write(client, 1) == (0, 1)
+    cluster.advance(DAY)
+    assert write(client, 1) == (0, 1)
+    assert list(cluster.producer_state("t")) == [7]
+    cluster.advance(CHECK // 2)
+    assert cluster.producer_state("t") == {}
+    assert write(client, 1) == (0, 2)
+
+
+def test_the_age_is_that_of_the_records_timestamps(cluster: FakeCluster, client: RawClient) -> None:
+    """An ID that writes old records expires at the next check, however busy it is; one with new records does not."""
+    old = int((time.time() - 2 * DAY) * 1000)
+    assert write(client, 0, timestamp=old) == (0, 0)
+    assert write(client, 0, timestamp=old) == (0, 0)
+    cluster.advance(CHECK)
+    assert write(client, 0, timestamp=old) == (0, 1)
+    assert write(client, 1) == (0, 2)
+    cluster.advance(CHECK)
+    assert write(client, 1) == (0, 2)
+
+
+def test_describe_producers_lists_the_living(cluster: FakeCluster, client: RawClient) -> None:
+    """The request that shows expiry to clients, together with `producer_state`."""
+
+    def active() -> list[int]:
+        answer = client.ask("DescribeProducers", 0, topics=[{"name": "t", "partition_indexes": [0]}])
+        return [one["producer_id"] for one in answer["topics"][0]["partitions"][0]["active_producers"]]
+
+    write(client, 0)
+    assert active() == [7]
+    cluster.advance(DAY)
+    assert active() == []
+    assert cluster.producer_state("t") == {}
+
+
+def test_the_age_can_be_changed_at_run_time(cluster: FakeCluster, client: RawClient) -> None:
+    """By control and by IncrementalAlterConfigs, from the next check on; what was due before goes by the old age."""
+    write(client, 0)
+    cluster.set_broker_config(1, AGE, "1000")
+    assert list(cluster.producer_state("t")) == [7]
+    cluster.advance(CHECK)
+    assert cluster.producer_state("t") == {}
+    write(client, 0)
+    change = {"name": AGE, "config_operation": 0, "value": str(DAY * 1000)}
+    cluster.advance(CHECK)
+    resources = [{"resource_type": _BROKER, "resource_name": "1", "configs": [change]}]
+    answer = client.ask("IncrementalAlterConfigs", 1, resources=resources, validate_only=False)
+    assert answer["responses"][0]["error_code"] == 0
+    assert cluster.producer_state("t") == {}
+    write(client, 0, timestamp=int(cluster.now() * 1000))
+    cluster.advance(CHECK)
+    assert list(cluster.producer_state("t")) == [7]
+
+
+def test_the_check_interval_is_for_the_properties_file(cluster: FakeCluster) -> None:
+    """Internal in Kafka: not listed, and not to be changed while the broker runs."""
+    with pytest.raises(ValueError, match="broker_config"):
+        cluster.set_broker_config(1, "producer.id.expiration.check.interval.ms", "5")
+    with RawClient(cluster.bootstrap) as client:
+        wanted = [{"resource_type": _BROKER, "resource_name": "1", "configuration_keys": None}]
+        answer = client.ask("DescribeConfigs", 4, resources=wanted, include_synonyms=False, include_documentation=False)
+        names = {config["name"]: config["value"] for config in answer["results"][0]["configs"]}
+        assert names[AGE] == "86400000"
+        assert "producer.id.expiration.check.interval.ms" not in names
+        change = {"name": "quota.window.num", "config_operation": 0, "value": "5"}
+        resources = [{"resource_type": _BROKER, "resource_name": "1", "configs": [change]}]
+        refused = client.ask("IncrementalAlterConfigs", 1, resources=resources, validate_only=False)
+        assert refused["responses"][0]["error_code"] == INVALID_REQUEST
+
+
+def test_a_start_takes_no_expired_id_over(cluster: FakeCluster, client: RawClient) -> None:
+    """A reload needs no check: who has expired while the broker was down is gone at once."""
+    write(client, 0)
+    cluster.stop(1)
+    cluster.advance(DAY - 60)
+    cluster.start(1)
+    assert list(cluster.producer_state("t", broker=1)) == [7]
+    cluster.stop(1)
+    cluster.advance(60)
+    cluster.start(1)
+    assert cluster.producer_state("t", broker=1) == {}
+    assert list(cluster.producer_state("t", broker=2)) == []  # its own check was due by then
+    assert cluster.leader("t")[0] == 2
+
+
+def test_each_replica_forgets_by_its_own_config(cluster: FakeCluster, client: RawClient) -> None:
+    """A leader that remembers hands over to one that does not: the retry is written twice."""
+    cluster.set_broker_config(2, AGE, "1000")
+    assert write(client, 0) == (0, 0)
+    cluster.advance(CHECK)
+    assert write(client, 0) == (0, 0)
+    cluster.move_leader("t", to=2)
+    with RawClient(cluster.bootstrap, 2) as other:
+        assert write(other, 0) == (0, 1)
+
+
+def test_a_producer_that_was_idle_for_a_day_notices_nothing(cluster: FakeCluster) -> None:
+    """Idling alone duplicates nothing: its next sequence becomes the base."""
+    cluster.create_topic("t")
+    with SafeProducer({"bootstrap.servers": cluster.bootstrap, "linger.ms": 0}) as producer:
+        for number in range(4):
+            producer.produce("t", b"%d" % number)
+            assert producer.flush(10) == 0
+            cluster.advance(DAY)
+        assert producer.snapshot().delivered == 4
+    assert [(record.sequence, record.value) for record in cluster.log("t")] == [(n, b"%d" % n) for n in range(4)]
+    assert {batch.error_code for entry in cluster.journal("Produce") for batch in entry.batches} == {0}
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 3), st.integers(0, 40)), max_size=60))
+def test_lazy_checks_are_as_good_as_punctual_ones(steps: list[tuple[int, int, int]]) -> None:
+    """Against a model that checks at every tick: whenever one looks, the same IDs are left."""
+    age, interval, now, checked = 25, 10, 1000, 1000
+    states, model = ProducerStates(), dict[int, int]()
+    states.expire(now, age, interval)
+    for gap, producer_id, lag in steps:
+        now += gap
+        while checked + interval <= now:
+            checked += interval
+            model = {one: newest for one, newest in model.items() if checked - newest < age}
+        states.expire(now, age, interval)
+        assert {one: entry.batches[-1].timestamp for one, entry in states.entries().items()} == model
+        states.append(Sequence(producer_id, 0, 0, 0), 0, now - lag, 5)
+        model[producer_id] = now - lag

@@ -125,6 +125,34 @@ def test_a_producer_waits_for_a_paused_leader(cluster: FakeCluster) -> None:
     assert [record.value for record in cluster.log("t")] == [b"a", b"b"]
 
 
+def test_no_connection_outlives_a_stop(cluster: FakeCluster) -> None:
+    """Also one that is made in the very moment: it is refused or ends, and nobody waits for an answer for ever."""
+    for _ in range(60):
+        cluster.pause(1)
+        with RawClient(cluster.bootstrap) as client, hung_up():
+            client.send(produce_frame(1, ("t", 0)))
+            cluster.stop(1)
+            client.receive()
+        cluster.start(1)
+
+
+def test_one_broker_that_comes_back_is_enough(cluster: FakeCluster) -> None:
+    """All brokers stop and one comes back, not the one that led: SafeProducer delivers through it."""
+    cluster.create_topic("t")
+    settings = {"linger.ms": 0, "reconnect.backoff.ms": 10, "reconnect.backoff.max.ms": 50, "retry.backoff.ms": 10}
+    metadata = {"topic.metadata.refresh.interval.ms": 100, "log_level": 0, "error_cb": lambda error: None}
+    with SafeProducer({"bootstrap.servers": cluster.bootstrap, **settings, **metadata}) as producer:
+        producer.produce("t", b"a")
+        assert producer.flush(10) == 0
+        for broker in cluster.brokers:
+            cluster.stop(broker)
+        producer.produce("t", b"b")
+        cluster.start(3)
+        assert producer.flush(10) == 0
+    assert cluster.leader("t")[0] == 3
+    assert [record.value for record in cluster.log("t")] == [b"a", b"b"]
+
+
 # ---- scopes
 
 

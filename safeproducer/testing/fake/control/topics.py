@@ -42,6 +42,14 @@ class TopicControl(Runtime):
 
         self._call(work)
 
+    def apply_retention(self) -> int:
+        """Delete what ``retention.ms`` and ``retention.bytes`` let go, as a broker does every five minutes.
+
+        It happens when asked only, so that no test loses records unawares. A batch is as old as its newest record and
+        goes as a whole. Returns how many batches went.
+        """
+        return self._call(self._state.apply_retention)
+
     def leader(self, topic: str, partition: int = 0) -> tuple[int, int]:
         """The leading broker (-1: none is alive) and the leader epoch."""
 

@@ -1,0 +1,112 @@
+"""Throttle deadlines: each broker's own, never moving back, told once for each episode."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from safeproducer.policy.throttle import QUIET, Episode, Throttle
+
+BROKERS = st.integers(-1, 3)
+
+
+def test_a_record_waits_until_the_deadline_of_its_leader() -> None:
+    """Not for another broker's, and at the deadline it goes."""
+    throttle = Throttle()
+    throttle.announce(1, 5.0, now=100.0)
+    assert throttle.deadline(1, 104.9) == 105.0
+    assert throttle.deadline(1, 105.0) is None
+    assert throttle.deadline(2, 101.0) is None
+
+
+def test_without_a_known_leader_the_latest_deadline_counts() -> None:
+    """Also that of a throttling broker whose id is not known."""
+    throttle = Throttle()
+    assert throttle.deadline(None, 0.0) is None
+    throttle.announce(1, 5.0, now=0.0)
+    throttle.announce(2, 2.0, now=0.0)
+    assert throttle.deadline(None, 1.0) == 5.0
+    throttle.announce(-1, 9.0, now=1.0)
+    assert throttle.deadline(None, 6.0) == 10.0
+    assert throttle.held(6.0) == {-1: 10.0}
+    assert throttle.deadline(1, 6.0) is None
+
+
+def test_an_episode_is_told_once() -> None:
+    """Announcements go on being one episode until the broker was quiet for a minute."""
+    throttle = Throttle()
+    assert throttle.announce(1, 2.0, now=10.0) == Episode(1, 2.0, 10.0, 12.0)
+    assert throttle.announce(1, 2.0, now=12.1) is None
+    assert throttle.announce(2, 1.0, now=12.2) == Episode(2, 1.0, 12.2, 13.2)
+    assert throttle.announce(1, 2.0, now=14.1 + QUIET - 0.01) is None
+    later = 14.1 + 2 * QUIET + 2
+    assert throttle.announce(1, 3.0, now=later) == Episode(1, 3.0, later, later + 3.0)
+
+
+@pytest.mark.parametrize("seconds", [0.0, -0.0, -1.0, math.inf, -math.inf, math.nan])
+def test_what_is_no_wait_changes_nothing(seconds: float) -> None:
+    """A zero may come from any broker."""
+    throttle = Throttle()
+    throttle.announce(1, 5.0, now=0.0)
+    before = throttle.held(1.0)
+    assert throttle.announce(1, seconds, now=1.0) is None
+    assert throttle.announce(2, seconds, now=1.0) is None
+    assert throttle.held(1.0) == before
+    assert throttle.latest == 5.0
+
+
+def test_brokers_that_are_quiet_are_forgotten() -> None:
+    """A cluster that replaces its brokers for years leaves nothing behind."""
+    throttle = Throttle()
+    for number in range(10_000):
+        throttle.announce(number, 1.0, now=float(number))
+    assert len(throttle._deadlines) <= QUIET + 2
+
+
+class ThrottleMachine(RuleBasedStateMachine):
+    """Against a model that remembers every announcement."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 1000.0
+        self.throttle = Throttle()
+        self.announced: dict[int, list[float]] = {}
+        self.seen: dict[int, float] = {}
+
+    @rule(seconds=st.floats(0, 100))
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+
+    @rule(broker=BROKERS, seconds=st.floats(0, 300) | st.sampled_from([0.0, math.nan, -3.0]))
+    def announce(self, broker: int, seconds: float) -> None:
+        others = {number: until for number, until in self.throttle.held(self.now).items() if number != broker}
+        quiet = all(until + QUIET <= self.now for until in self.announced.get(broker, []))
+        episode = self.throttle.announce(broker, seconds, self.now)
+        assert (episode is not None) == (seconds > 0 and quiet)
+        if seconds > 0:
+            self.announced.setdefault(broker, []).append(self.now + seconds)
+        after = self.throttle.held(self.now)
+        assert {number: until for number, until in after.items() if number != broker} == others
+
+    @invariant()
+    def deadlines_are_those_announced(self) -> None:
+        expected = {broker: max(untils) for broker, untils in self.announced.items() if max(untils) > self.now}
+        assert self.throttle.held(self.now) == expected
+        for broker in range(-1, 4):
+            assert self.throttle.deadline(broker, self.now) == expected.get(broker)
+        assert self.throttle.deadline(None, self.now) == max(expected.values(), default=None)
+        assert (self.throttle.latest > self.now) == bool(expected)
+
+    @invariant()
+    def deadlines_never_move_back(self) -> None:
+        for broker, until in self.seen.items():
+            assert until <= self.now or (self.throttle.deadline(broker, self.now) or 0.0) >= until
+        self.seen = self.throttle.held(self.now)
+
+
+TestThrottleMachine = ThrottleMachine.TestCase
+TestThrottleMachine.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)

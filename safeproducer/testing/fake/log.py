@@ -33,15 +33,18 @@ class PartitionLog:
         self._last_offsets.append(self.end_offset - 1)
         return offset
 
-    def read(self, offset: int, max_bytes: int, *, at_least_one: bool) -> bytes:
-        """Whole batches from the one that holds ``offset``; the first may exceed ``max_bytes`` if asked for."""
+    def read(self, offset: int, max_bytes: int, *, at_least_one: bool) -> tuple[bytes, bool]:
+        """Whole batches from the one that holds ``offset``; the first may exceed ``max_bytes`` if asked for.
+
+        With them comes whether there are more, which did not fit.
+        """
         chosen: list[bytes] = []
         for _, data in self._batches[bisect_left(self._last_offsets, offset) :]:
             max_bytes -= len(data)
             if max_bytes < 0 and not (at_least_one and not chosen):
-                break
+                return b"".join(chosen), True
             chosen.append(data)
-        return b"".join(chosen)
+        return b"".join(chosen), False
 
     def delete(self, oldest: int | None, max_bytes: int | None) -> int:
         """Drop batches from the start while they are older than a time in ms, or the rest still has so many bytes.

@@ -22,9 +22,9 @@ async def fetch(request: Request) -> Body:
     loop = asyncio.get_running_loop()
     deadline = loop.time() + body["max_wait_ms"] / 1000
     while True:
-        answer, size, failed = _read_all(request)
+        answer, size, complete = _read_all(request)
         left = deadline - loop.time()
-        if failed or size >= body["min_bytes"] or left <= 0:
+        if complete or size >= body["min_bytes"] or left <= 0:
             return answer
         began = loop.time()
         await request.cluster.wait_for_change(left)
@@ -32,34 +32,35 @@ async def fetch(request: Request) -> Body:
 
 
 def _read_all(request: Request) -> tuple[Body, int, bool]:
-    responses, size, failed, hints = [], 0, False, []
+    """The answer, the bytes of its records, and whether waiting is of no use: an error, or as much as fits."""
+    responses, size, complete, hints = [], 0, False, []
     left = request.body.get("max_bytes", 1 << 30)
     for topic in request.body["topics"]:
         answers = []
         for wanted in topic["partitions"]:
-            answer = _read_one(request, topic, wanted, left, at_least_one=size == 0)
+            answer, more = _read_one(request, topic, wanted, left, at_least_one=size == 0)
             size += len(answer["records"])
             left -= len(answer["records"])
-            failed = failed or bool(answer["error_code"])
+            complete = complete or more or bool(answer["error_code"])
             answers.append(answer)
         hints += answers
         responses.append({"topic": topic.get("topic"), "topic_id": topic.get("topic_id"), "partitions": answers})
-    return {"responses": responses, **request.endpoints(hints)}, size, failed
+    return {"responses": responses, **request.endpoints(hints)}, size, complete
 
 
-def _read_one(request: Request, topic: Body, wanted: Body, left: int, *, at_least_one: bool) -> Body:
+def _read_one(request: Request, topic: Body, wanted: Body, left: int, *, at_least_one: bool) -> tuple[Body, bool]:
     _, partition, error = request.find_led(
         topic.get("topic"), topic.get("topic_id"), wanted["partition"], wanted.get("current_leader_epoch", -1)
     )
-    end, records = -1, b""
+    end, records, more = -1, b"", False
     if partition is not None and not error:
         end, offset = partition.log.end_offset, wanted["fetch_offset"]
         if not partition.log.start_offset <= offset <= end:
             error = OFFSET_OUT_OF_RANGE
         else:
             most = min(left, wanted["partition_max_bytes"])
-            records = partition.log.read(offset, most, at_least_one=at_least_one)
-    return {
+            records, more = partition.log.read(offset, most, at_least_one=at_least_one)
+    answer = {
         "partition_index": wanted["partition"],
         "error_code": error,
         "high_watermark": end,
@@ -70,6 +71,7 @@ def _read_one(request: Request, topic: Body, wanted: Body, left: int, *, at_leas
         "records": records,
         **request.leader_hint(partition, error),
     }
+    return answer, more
 
 
 def offset_for_leader_epoch(request: Request) -> Body:

@@ -47,11 +47,12 @@ class FakeCluster(BrokerControl, TopicControl, QuotaControl, FaultControl, Readi
             raise ValueError(f"brokers: {brokers} make no cluster; give 1 or more")
         for name, value in (broker_config or {}).items():
             configs.check(configs.BROKER, name, value)
+        credentials = None if users is None else Credentials(users)
         super().__init__(timeout)
         self._size = brokers
         self._kip_1269 = kip_1269
         self._static = dict(broker_config or {})
-        self._state.credentials = None if users is None else Credentials(users)
+        self._state.credentials = credentials
 
     def __enter__(self) -> Self:
         numbers = itertools.count(1).__next__

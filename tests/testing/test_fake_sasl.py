@@ -1,0 +1,325 @@
+"""Log-ins by SASL: PLAIN and SCRAM, right and wrong, by real clients and by raw requests."""
+
+import base64
+import hashlib
+import hmac
+import secrets
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, Producer
+from hypothesis import given
+from hypothesis import strategies as st
+
+from safeproducer import SafeProducer
+from safeproducer.testing import FakeCluster
+from safeproducer.testing.fake.credentials import Credentials
+from safeproducer.testing.fake.sasl import MECHANISMS, SaslError, ScramExchange, begin
+from safeproducer.testing.wire import encode_request
+from tests.testing.raw import RawClient, hung_up, make_batch
+
+UNSUPPORTED_MECHANISM, ILLEGAL_STATE, AUTHENTICATION_FAILED = 33, 34, 58
+SECRET = "s3cr=t, with ünïcode"
+USERS = {"alice": SECRET, "b=o,b": "pencil"}
+PLAIN = b"\0alice\0" + SECRET.encode()
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[FakeCluster]:
+    with FakeCluster(1, users=USERS) as found:
+        yield found
+
+
+@pytest.fixture
+def client(cluster: FakeCluster) -> Iterator[RawClient]:
+    cluster.create_topic("t")
+    with RawClient(cluster.bootstrap) as made:
+        yield made
+
+
+def choose(client: RawClient, mechanism: str, version: int = 1) -> int:
+    answer = client.ask("SaslHandshake", version, mechanism=mechanism)
+    assert answer["mechanisms"] == list(MECHANISMS) or not answer["mechanisms"]
+    return int(answer["error_code"])
+
+
+def authenticate(client: RawClient, token: bytes, version: int = 2) -> dict[str, Any]:
+    return client.ask("SaslAuthenticate", version, auth_bytes=token)
+
+
+def settings(cluster: FakeCluster, mechanism: str, user: str, password: str) -> dict[str, Any]:
+    return {
+        "bootstrap.servers": cluster.bootstrap,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": mechanism,
+        "sasl.username": user,
+        "sasl.password": password,
+        "log_level": 0,
+    }
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("user", USERS)
+def test_confluent_kafka_logs_in(cluster: FakeCluster, mechanism: str, user: str) -> None:
+    """By all three mechanisms, with names and passwords of any characters; the journal knows who it was."""
+    cluster.create_topic("t")
+    with SafeProducer(settings(cluster, mechanism, user, USERS[user])) as producer:
+        producer.produce("t", b"a")
+        assert producer.flush(10) == 0
+        assert producer.snapshot().delivered == 1
+    assert {entry.user for entry in cluster.journal("Produce")} == {user}
+
+
+@pytest.mark.filterwarnings("ignore:read_text is deprecated")
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_kafka_python_logs_in(cluster: FakeCluster, mechanism: str) -> None:
+    """Another implementation of SCRAM's other half checks the server's signature too."""
+    kafka = pytest.importorskip("kafka", reason="kafka-python is not installed")
+    cluster.create_topic("t")
+    producer = kafka.KafkaProducer(
+        bootstrap_servers=cluster.bootstrap,
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism=mechanism,
+        sasl_plain_username="alice",
+        sasl_plain_password=SECRET,
+    )
+    producer.send("t", b"a").get(10)
+    producer.close(5)
+    assert {entry.user for entry in cluster.journal("Produce")} == {"alice"}
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_a_wrong_password_is_told_and_ends_the_connection(cluster: FakeCluster, mechanism: str) -> None:
+    """librdkafka reports the failed log-in; nothing but the log-in was asked; no text names the password."""
+    errors: list[KafkaError] = []
+    producer = Producer({**settings(cluster, mechanism, "alice", "wrong-one"), "error_cb": errors.append})
+    deadline = time.monotonic() + 5
+    while not any(error.code() == KafkaError._AUTHENTICATION for error in errors) and time.monotonic() < deadline:
+        producer.poll(0.02)
+    (error, *_) = [error for error in errors if error.code() == KafkaError._AUTHENTICATION]
+    assert "failed" in error.str().lower()
+    assert {entry.api for entry in cluster.journal()} == {"ApiVersions", "SaslHandshake", "SaslAuthenticate"}
+    shown = repr([cluster.journal(), errors])
+    assert "wrong-one" not in shown
+    assert SECRET not in shown
+
+
+def test_a_failure_is_told_late_with_error_58(client: RawClient) -> None:
+    """After 100 ms, so that guessing takes time; the text is the same for a wrong name and a wrong password."""
+    choose(client, "PLAIN")
+    began = time.monotonic()
+    answer = authenticate(client, b"\0nobody\0" + SECRET.encode())
+    assert (answer["error_code"], answer["auth_bytes"]) == (AUTHENTICATION_FAILED, b"")
+    assert time.monotonic() - began >= 0.1
+    with hung_up():
+        client.receive()
+    with pytest.raises(SaslError) as wrong:
+        begin("PLAIN", Credentials(USERS)).step(b"\0alice\0wrong")
+    assert str(wrong.value) == answer["error_message"]
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_a_log_in_by_requests(cluster: FakeCluster, client: RawClient, version: int) -> None:
+    """Versions of SaslAuthenticate; ApiVersions comes before, anything after, a second log-in is out of place."""
+    client.ask("ApiVersions", 3)
+    assert choose(client, "PLAIN") == 0
+    answer = authenticate(client, PLAIN, version)
+    assert (answer["error_code"], answer["auth_bytes"]) == (0, b"")
+    assert answer.get("session_lifetime_ms", 0) == 0
+    assert client.produce("t", make_batch([b"a"]))["error_code"] == 0
+    client.ask("ApiVersions", 3)
+    assert choose(client, "PLAIN") == ILLEGAL_STATE
+    assert authenticate(client, PLAIN)["error_code"] == ILLEGAL_STATE
+    assert [entry.user for entry in cluster.journal()][:3] == ["ANONYMOUS", "ANONYMOUS", "alice"]
+
+
+def test_a_log_in_without_headers(cluster: FakeCluster, client: RawClient) -> None:
+    """Before KIP-152 the messages travel bare, and a failure is answered by hanging up."""
+    assert choose(client, "PLAIN", version=0) == 0
+    client.send(PLAIN)
+    assert client.receive() == b""
+    assert client.produce("t", make_batch([b"a"]))["error_code"] == 0
+    with RawClient(cluster.bootstrap) as other:
+        choose(other, "PLAIN", version=0)
+        other.send(b"\0alice\0wrong")
+        with hung_up():
+            other.receive()
+    assert SECRET not in repr(cluster.journal())
+
+
+@pytest.mark.parametrize(
+    ("before", "api"),
+    [
+        ([], "Metadata"),
+        ([], "SaslAuthenticate"),
+        (["ApiVersions"], "ApiVersions"),
+        (["ApiVersions"], "Produce"),
+        (["SaslHandshake"], "SaslHandshake"),
+        (["SaslHandshake"], "Metadata"),
+    ],
+)
+def test_what_comes_before_the_log_in_ends_the_connection(
+    cluster: FakeCluster, client: RawClient, before: list[str], api: str
+) -> None:
+    """Without an answer; the journal says why."""
+    bodies: dict[str, dict[str, Any]] = {
+        "Metadata": {"topics": None},
+        "SaslHandshake": {"mechanism": "PLAIN"},
+        "SaslAuthenticate": {"auth_bytes": PLAIN},
+        "ApiVersions": {},
+        "Produce": {"transactional_id": None, "acks": 1, "timeout_ms": 1, "topic_data": []},
+    }
+    versions = {"Metadata": 12, "SaslHandshake": 1, "SaslAuthenticate": 2, "ApiVersions": 3, "Produce": 9}
+    for earlier in before:
+        client.ask(earlier, versions[earlier], **bodies[earlier])
+    with hung_up():
+        client.ask(api, versions[api], **bodies[api])
+    last = cluster.journal()[-1]
+    assert (last.api, last.outcome) == (api, "unauthenticated")
+    assert api in last.note
+
+
+def test_a_mechanism_nobody_offers(client: RawClient) -> None:
+    """Error 33 with the list of those there are; then the connection ends."""
+    assert choose(client, "GSSAPI") == UNSUPPORTED_MECHANISM
+    with hung_up():
+        client.receive()
+
+
+def test_no_stranger_may_send_much(cluster: FakeCluster, client: RawClient) -> None:
+    """Half a megabyte before the log-in is too much (sasl.server.max.receive.size)."""
+    client.send_raw((524_289).to_bytes(4, "big"))
+    with hung_up():
+        client.receive()
+    assert cluster.journal()[-1].outcome == "malformed"
+
+
+def test_a_log_in_can_be_made_to_fail(cluster: FakeCluster, client: RawClient) -> None:
+    """`fail_next` works on log-ins too, whatever the password."""
+    cluster.fail_next("SaslAuthenticate", AUTHENTICATION_FAILED)
+    choose(client, "PLAIN")
+    assert authenticate(client, PLAIN)["error_code"] == AUTHENTICATION_FAILED
+    with hung_up():
+        client.receive()
+
+
+def test_without_users_a_log_in_is_out_of_place() -> None:
+    """On a plain listener both requests are answered with error 34, and everything else is served."""
+    with FakeCluster(1) as cluster, RawClient(cluster.bootstrap) as client:
+        assert choose(client, "PLAIN") == ILLEGAL_STATE
+        assert authenticate(client, PLAIN)["error_code"] == ILLEGAL_STATE
+        assert client.ask("Metadata", 12, topics=[])["topics"] == []
+
+
+@pytest.mark.parametrize("users", [{}, {"": "x"}, {"alice": ""}, {"al\0ice": "x"}, {"alice": "hush\0"}])
+def test_impossible_users_are_refused(users: dict[str, str]) -> None:
+    """By name, without the password."""
+    with pytest.raises(ValueError, match="users") as refused:
+        FakeCluster(1, users=users)
+    assert "hush" not in str(refused.value)
+
+
+def test_no_text_shows_a_secret() -> None:
+    """Neither what holds the passwords nor what is made of them."""
+    credentials = Credentials({"alice": "hush-hush"})
+    keys = credentials.scram_keys("alice", "SCRAM-SHA-256")
+    assert keys is not None
+    shown = repr([credentials, keys]) + str(credentials)
+    assert "hush" not in shown
+    assert repr(keys.stored_key) not in shown
+
+
+def test_scram_agrees_with_rfc_7677(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The example of the RFC, byte by byte."""
+    salt, nonce = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ=="), "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
+    monkeypatch.setattr(secrets, "token_bytes", lambda size: salt)
+    monkeypatch.setattr(secrets, "token_urlsafe", lambda size: nonce)
+    exchange = ScramExchange("SCRAM-SHA-256", Credentials({"user": "pencil"}))
+    first = exchange.step(b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO")
+    assert first == b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
+    assert exchange.user is None
+    last = exchange.step(
+        b"c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
+    )
+    assert last == b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
+    assert exchange.user == "user"
+
+
+def scram(exchange: ScramExchange, *, user: str = "alice", password: str = SECRET, **changed: str) -> None:
+    """A client's half, right but for what is changed: first, nonce, binding, proof."""
+    first = changed.get("first", f"n,,n={user},r=abc")
+    challenge = exchange.step(first.encode()).decode()
+    fields = dict(part.split("=", 1) for part in challenge.split(","))
+    bare = f"c={changed.get('binding', 'biws')},r={fields['r']}{changed.get('nonce', '')}"
+    salted = hashlib.pbkdf2_hmac("sha256", password.encode(), base64.b64decode(fields["s"]), int(fields["i"]))
+    key = hmac.digest(salted, b"Client Key", "sha256")
+    said = f"{first.split(',', 2)[2]},{challenge},{bare}".encode()
+    signature = hmac.digest(hashlib.sha256(key).digest(), said, "sha256")
+    proof = base64.b64encode(bytes(a ^ b for a, b in zip(key, signature, strict=True))).decode()
+    exchange.step(f"{bare},p={changed.get('proof', proof)}".encode())
+
+
+def test_the_test_clients_half_of_scram_is_right() -> None:
+    """Unchanged it logs in; with an authorization identity of its own as well."""
+    for first in ("n,,n=alice,r=abc", "n,a=alice,n=alice,r=abc"):
+        exchange = ScramExchange("SCRAM-SHA-256", Credentials(USERS))
+        scram(exchange, first=first, binding=base64.b64encode(first.split("n=")[0].encode()).decode())
+        assert exchange.user == "alice"
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"password": "wrong"},
+        {"user": "nobody"},
+        {"nonce": "x"},
+        {"binding": "eSws"},
+        {"binding": "!"},
+        {"proof": "!"},
+        {"proof": "AAAA"},
+        {"first": "y,,n=alice,r=abc"},
+        {"first": "p=tls-unique,,n=alice,r=abc"},
+        {"first": "n,a=bob,n=alice,r=abc"},
+        {"first": "n,,n=al=ice,r=abc"},
+        {"first": "n,,n=alice"},
+        {"first": ""},
+    ],
+    ids=str,
+)
+def test_scram_refuses_what_is_not_right(changed: dict[str, str]) -> None:
+    """A wrong proof, another nonce, channel binding, a foreign identity: all with the same words."""
+    exchange = ScramExchange("SCRAM-SHA-256", Credentials(USERS))
+    with pytest.raises(SaslError, match="invalid credentials with SASL mechanism SCRAM-SHA-256"):
+        scram(exchange, **changed)
+    assert exchange.user is None
+
+
+CREDENTIALS = Credentials({"alice": "x"})
+
+
+@given(st.sampled_from(MECHANISMS), st.lists(st.binary(max_size=60), min_size=1, max_size=3))
+def test_no_bytes_do_more_than_fail(mechanism: str, tokens: list[bytes]) -> None:
+    """Whatever a stranger sends, a log-in goes on or fails with SaslError."""
+    exchange = begin(mechanism, CREDENTIALS)
+    for token in tokens:
+        try:
+            exchange.step(token)
+        except SaslError:
+            break
+    assert exchange.user is None
+
+
+def test_any_bytes_in_a_log_in_end_the_connection(cluster: FakeCluster) -> None:
+    """Over the wire too, with and without headers, and the cluster goes on."""
+    for version in (0, 1):
+        with RawClient(cluster.bootstrap) as client:
+            choose(client, "SCRAM-SHA-512", version)
+            if version:
+                client.send(encode_request("SaslAuthenticate", 1, 2, "raw", {"auth_bytes": b"\xff\0\xfe"}))
+                client.receive()
+            else:
+                client.send(b"\xff\0\xfe")
+            with hung_up():
+                client.receive()

@@ -31,7 +31,7 @@ def produce_batch(
 ) -> int:
     """Accept `messages`; how many were accepted. `produce` accepts one record."""
     simple = not isinstance(messages, list) or not messages  # nothing to lose: the native call answers as stock does
-    if simple or (lane.observed is None and lane.state == "open" and _is_plain(messages)):
+    if simple or (lane.direct and lane.observed is None and lane.state == "open" and _is_plain(messages)):
         return _native(lane, ledger, topic, messages, partition, callback)
     checked = [_checked(index, message, partition) for index, message in enumerate(messages)]
     return sum(_one(lane, produce, topic, message, arguments, callback) for message, arguments in checked)

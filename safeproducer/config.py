@@ -7,13 +7,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from safeproducer import delivery
+from safeproducer.delivery import MODES, Delivery, Mode
 from safeproducer.errors import ConfigurationError, ConfigurationTypeError, ConfigurationValueError
 from safeproducer.kafka.native import KafkaError, KafkaException
 from safeproducer.kafka.properties import REFUSED, canonical, is_sensitive, suggestions
 
 OWN_PREFIX = "safeproducer."
 PRODUCER_IDS_PER_HOUR = "safeproducer.producer.ids.per.hour"
-OWN_SETTINGS = (PRODUCER_IDS_PER_HOUR,)
+MODE = "safeproducer.mode"
+MAX_BLOCK_MS = "safeproducer.max.block.ms"
+OWN_SETTINGS = (PRODUCER_IDS_PER_HOUR, MODE, MAX_BLOCK_MS)
 DEFAULT_PRODUCER_IDS_PER_HOUR = 100
 
 _NAMED_IN_ERROR = re.compile(r'configuration property:? "([^"]+)"|[`"]([a-z][a-z._]+)[`"]')
@@ -29,7 +33,9 @@ class Settings:
     only_errors: bool
     error_cb: Callable[..., Any] | None = field(repr=False)
     throttle_cb: Callable[..., Any] | None = field(repr=False)
+    statistics_cb: Callable[..., Any] | None = field(repr=False)
     producer_ids_per_hour: int
+    delivery: Delivery
     client_id: str
     bootstrap_servers: str
     principal: str
@@ -56,15 +62,20 @@ def parse(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Settings:
     """
     config = _merged(args, kwargs)
     own = {name: config.pop(name) for name in list(config) if name.startswith(OWN_PREFIX)}
-    ids_per_hour = _own_settings(own)
+    _refuse_unknown(own)
+    ids_per_hour = _whole_number(own, PRODUCER_IDS_PER_HOUR, DEFAULT_PRODUCER_IDS_PER_HOUR, least=1)
+    max_block_ms = _whole_number(own, MAX_BLOCK_MS, 0, least=0)
+    mode = _mode(own)
     _refuse(config)
     only_errors = _boolean(config, "delivery.report.only.error")
     on_delivery = _callback(config, "on_delivery", ConfigurationError)
     error_cb = _callback(config, "error_cb", ConfigurationTypeError)
     throttle_cb = _callback(config, "throttle_cb", ConfigurationValueError)
+    statistics_cb = _callback(config, "stats_cb", ConfigurationTypeError)
     by_name = {canonical(name): value for name, value in config.items()}
     if "enable.idempotence" not in config:
         config["enable.idempotence"] = not _rules_out_idempotence(by_name)
+    idempotent = _is_true(config["enable.idempotence"]) or bool(by_name.get("transactional.id"))
     mock = by_name.get("test.mock.num.brokers")
     return Settings(
         lane=config,
@@ -72,12 +83,14 @@ def parse(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Settings:
         only_errors=only_errors,
         error_cb=error_cb,
         throttle_cb=throttle_cb,
+        statistics_cb=statistics_cb,
         producer_ids_per_hour=ids_per_hour,
+        delivery=delivery.read(by_name, mode, max_block_ms / 1000, idempotent, statistics_cb is not None),
         client_id=str(by_name.get("client.id", "rdkafka")),
         bootstrap_servers="mock cluster" if mock else str(by_name.get("metadata.broker.list", "")),
         principal=_principal(by_name),
         transactional_id=by_name.get("transactional.id"),
-        idempotent=_is_true(config["enable.idempotence"]) or bool(by_name.get("transactional.id")),
+        idempotent=idempotent,
     )
 
 
@@ -162,23 +175,34 @@ def _described(args: tuple[Any, ...]) -> str:
     return f"{len(args)} arguments" if len(args) != 1 else type(args[0]).__name__
 
 
-def _own_settings(own: dict[str, Any]) -> int:
+def _refuse_unknown(own: Mapping[str, Any]) -> None:
     for name, value in own.items():
         if name not in OWN_SETTINGS:
             similar = suggestions(name, OWN_SETTINGS) or list(OWN_SETTINGS)
             raise ConfigurationError(
                 name, _shown(name, value), "there is no such setting", f"Did you mean {' or '.join(similar)}?"
             )
-    rate = own.get(PRODUCER_IDS_PER_HOUR, DEFAULT_PRODUCER_IDS_PER_HOUR)
+
+
+def _whole_number(own: Mapping[str, Any], name: str, default: int, least: int) -> int:
+    value = own.get(name, default)
     try:
-        number = int(rate)
+        number = int(value)
     except (TypeError, ValueError):
-        number = 0
-    if number < 1 or isinstance(rate, bool):
+        number = least - 1
+    if number < least or isinstance(value, bool):
         raise ConfigurationError(
-            PRODUCER_IDS_PER_HOUR, repr(rate), "it must be a whole number of at least 1", "The default is 100"
+            name, repr(value), f"it must be a whole number of at least {least}", f"The default is {default}"
         )
     return number
+
+
+def _mode(own: Mapping[str, Any]) -> Mode:
+    value = own.get(MODE, "auto")
+    for mode in MODES:
+        if value == mode:
+            return mode
+    raise ConfigurationError(MODE, repr(value), f"it must be one of {', '.join(MODES)}", "The default is 'auto'")
 
 
 def _refuse(config: dict[str, Any]) -> None:

@@ -16,6 +16,7 @@ from safeproducer.explanation import explanation
 from safeproducer.hooks import Hook, Hooks
 from safeproducer.kafka.native import KafkaException, NativeProducer
 from safeproducer.pipeline import churn, frames, lifetime
+from safeproducer.pipeline.failures import Failures
 from safeproducer.pipeline.lane import NO_TIMEOUT, UNINITIALISED, Lane
 from safeproducer.pipeline.ledger import Ledger, TopicAccount
 from safeproducer.records import ProducerInfo, refuse_surrogate_names
@@ -23,6 +24,7 @@ from safeproducer.snapshot import CloseReport, Snapshot
 
 _NOW = 0
 _PURGE_PATIENCE = 5.0
+_THREADS_PATIENCE = 1.0
 _CLOSED = "Producer has been closed: make a new one to produce again"
 
 
@@ -65,13 +67,14 @@ class SafeProducer(NativeProducer):
             settings.idempotent,
             site,
         )
-        self._ledger = Ledger(settings.only_errors)
+        failures = Failures(settings.delivery)
+        self._ledger = Ledger(settings.only_errors, failures.reported)
         self._topics = self._ledger.topics
         self._on_delivery = settings.on_delivery
         self._in_transaction = False
         self._close_report = None
         self._loss_reported = False
-        self._lane = Lane(settings, self._info, self._hooks, self._ledger)
+        self._lane = Lane(settings, self._info, self._hooks, self._ledger, failures)
         lifetime.enrol(self)
         churned = churn.registry.record((settings.cluster, settings.principal), site, settings.producer_ids_per_hour)
         self._hooks.call("producer_created", self._info)
@@ -177,11 +180,12 @@ class SafeProducer(NativeProducer):
 
     def commit_transaction(self, timeout: float = NO_TIMEOUT) -> None:
         """As stock: flush, then commit. Raises KafkaException; `error.args[0].txn_requires_abort()` says what to do."""
-        self._lane.serve(self._lane.native.commit_transaction, timeout)
+        self._lane.serve(self._lane.native.commit_transaction, self._lane.settle(timeout))
         self._in_transaction = False
 
     def abort_transaction(self, timeout: float = NO_TIMEOUT) -> None:
         """As stock: purge what was not sent, and abort."""
+        self._lane.feed.purge(in_queue=True, in_flight=False, blocking=True)
         self._lane.serve(self._lane.native.abort_transaction, timeout)
         self._in_transaction = False
 
@@ -192,7 +196,7 @@ class SafeProducer(NativeProducer):
 
         A purged record is of unknown outcome: the broker may have written it although its answer never came.
         """
-        self._lane.native.purge(*args, **kwargs)
+        self._lane.purge(*args, **kwargs)
 
     def list_topics(self, *args: Any, **kwargs: Any) -> Any:
         """As stock: list_topics(topic=None, timeout=-1) -> ClusterMetadata."""
@@ -209,7 +213,7 @@ class SafeProducer(NativeProducer):
 
     def __len__(self) -> int:
         """As stock: records and events inside librdkafka, reports that wait to be served included. 0 once closed."""
-        return len(self._lane.native)
+        return self._lane.queued
 
     def __bool__(self) -> bool:
         """Always true, as stock."""
@@ -239,14 +243,15 @@ class SafeProducer(NativeProducer):
         queued, raised = self._lane.drain(NO_TIMEOUT if deadline is None else max(0.0, deadline - time.monotonic()))
         left = self._ledger.outstanding(queued)[0] if queued else 0
         if queued:
-            self._lane.native.purge()
+            self._lane.purge()
             raised = self._lane.drain(_PURGE_PATIENCE)[1] or raised
         self._report_loss("close deadline")
-        if not len(self._lane.native):  # else the native close() would wait for ever; letting go of it does not
+        self._lane.stop_threads(_THREADS_PATIENCE)
+        if not self._lane.queued:  # else the native close() would wait for ever; letting go of it does not
             with warnings.catch_warnings():
                 # It warns that it cannot abort a transaction that was never begun.
                 warnings.simplefilter("ignore", RuntimeWarning)
-                self._lane.serve(self._lane.native.close)
+                self._lane.serve(self._lane.close_natives)
         accepted, delivered, failed = self._ledger.totals()
         self._close_report = CloseReport(accepted, delivered, failed, left, time.monotonic() - started)
         self._lane.retire("closed", lambda: ProducerClosedError(_CLOSED))
@@ -266,7 +271,8 @@ class SafeProducer(NativeProducer):
         """In the child after a fork: the native producer's threads are gone, and touching it would hang."""
         if self._lane.state in ("closed", "forked"):
             return
-        lifetime.make_immortal(self._lane.native)
+        for native in self._lane.natives:
+            lifetime.make_immortal(native)
         self._lane.retire(
             "forked",
             lambda: ForkedProducerError(
@@ -278,9 +284,7 @@ class SafeProducer(NativeProducer):
     def _report_loss(self, reason: str) -> None:
         if self._lane.state in ("open", "fatal") and not self._loss_reported:
             self._loss_reported = True
-            lifetime.report_loss(
-                reason, self._ledger, self._info, self._hooks, self._lane.observed, len(self._lane.native)
-            )
+            lifetime.report_loss(reason, self._ledger, self._info, self._hooks, self._lane.observed, self._lane.queued)
 
     def __enter__(self) -> SafeProducer:
         """The producer itself; leaving the block closes it."""
@@ -293,6 +297,7 @@ class SafeProducer(NativeProducer):
 
     def __del__(self) -> None:
         if "_lane" in self.__dict__:  # else the constructor refused
+            self._lane.stop_threads(None)
             self._report_loss("garbage collection")
 
     def __reduce__(self) -> NoReturn:
@@ -304,7 +309,7 @@ class SafeProducer(NativeProducer):
 
     def snapshot(self) -> Snapshot:
         """The account of this producer at this moment, as a frozen value. Cheap; callable from any thread."""
-        queued = len(self._lane.native)
+        queued = self._lane.queued
         unresolved, interrupted = self._ledger.outstanding(queued)
         accepted, delivered, failed = self._ledger.totals()
         info = self._info

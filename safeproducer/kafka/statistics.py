@@ -47,7 +47,9 @@ class PartitionStatistics:
     """One partition as one client sees it.
 
     `leader` is -1 and `leader_epoch` None when unknown. `in_flight` and `queued` are records now; `sent` counts records
-    put into a request since the client was made, again for each attempt.
+    put into a request since the client was made, again for each attempt. `accepted` counts those that were given to
+    the client, and `acknowledged` is the number of the last acknowledged one among them (idempotent producers only):
+    nothing of the partition is under way exactly when the two are equal.
     """
 
     leader: int
@@ -55,6 +57,8 @@ class PartitionStatistics:
     in_flight: int
     queued: int
     sent: int
+    accepted: int
+    acknowledged: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +174,8 @@ def _partitions(document: Any) -> dict[Place, PartitionStatistics]:
                     _integer(entry, "msgs_inflight"),
                     _integer(entry, "msgq_cnt"),
                     _integer(entry, "txmsgs"),
+                    _integer(entry, "msgs"),
+                    _integer(entry, "acked_msgid"),
                 )
             except _MalformedError:
                 continue

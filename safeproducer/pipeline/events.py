@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from safeproducer.config import Settings
 from safeproducer.hooks import Hooks, Throttled
 from safeproducer.kafka.advice import advice
 from safeproducer.kafka.native import KafkaError, ThrottleEvent
+from safeproducer.pipeline.away import Away
 from safeproducer.pipeline.callbacks import CallbackErrors
 from safeproducer.records import ProducerInfo
 
 logger = logging.getLogger("safeproducer")
+
+
+class News(Protocol):
+    """Who decides by what the client tells."""
+
+    def throttled(self, broker: int, name: str, seconds: float) -> None: ...
+    def statistics(self, text: str) -> None: ...
+    def fed_statistics(self, text: str) -> None: ...
 
 
 class ClientEvents:
@@ -23,7 +32,9 @@ class ClientEvents:
     in memory after the application has let go of the producer.
     """
 
-    def __init__(self, info: ProducerInfo, hooks: Hooks, settings: Settings, errors: CallbackErrors) -> None:
+    def __init__(
+        self, info: ProducerInfo, hooks: Hooks, settings: Settings, errors: CallbackErrors, away: Away, news: News
+    ) -> None:
         self.last_error: str | None = None
         self.throttled: dict[int, float] = {}
         self.fatal: KafkaError | None = None
@@ -34,6 +45,13 @@ class ClientEvents:
         self._throttle_cb = settings.throttle_cb
         self._errors = errors
         self._told: set[int] = set()
+        self._away = away
+        self._news = news
+        self._statistics_cb = settings.statistics_cb
+        self._every = settings.delivery.ticks_per_statistics
+        self._ticks = 0
+        self.unseen = 0
+        """Statistics events that the application did not ask for and did not see."""
 
     def on_error(self, error: KafkaError) -> None:
         sentence = self._scrub(advice(error.name(), error.str()))
@@ -44,22 +62,55 @@ class ClientEvents:
         self._hooks.call("client_error", self._info, error, sentence)
         self._call(self._error_cb, error)
 
-    def on_throttle(self, event: ThrottleEvent) -> None:
+    def on_throttle(self, event: ThrottleEvent, later: bool = False) -> None:
         # A zero tells only that some connection of this client is no longer throttled, not which (KIP-219 notes).
         if event.throttle_time > 0:
             self.throttled[event.broker_id] = event.throttle_time
+            self._news.throttled(event.broker_id, event.broker_name, event.throttle_time)
             self._hooks.call(
                 "throttled", Throttled(self._info, event.broker_id, event.broker_name, event.throttle_time)
             )
-        self._call(self._throttle_cb, event)
+        self._call(self._throttle_cb, event, later)
 
-    def _call(self, callback: Callable[..., Any] | None, event: Any) -> None:
+    def on_statistics(self, text: str) -> None:
+        """Every tick of the straight lane's statistics."""
+        self._news.statistics(text)
+        self._ticks += 1
+        if self._statistics_cb is not None and self._every and self._ticks % self._every == 0:
+            self._call(self._statistics_cb, text)
+        else:
+            self.unseen += 1
+
+    def on_fed_throttle(self, event: ThrottleEvent) -> None:
+        """As on_throttle(), from a lane that is served at any time: the application's callback waits for its poll()."""
+        self.on_throttle(event, later=True)
+
+    def on_fed_statistics(self, text: str) -> None:
+        self._news.fed_statistics(text)
+
+    def on_fed_error(self, error: KafkaError) -> None:
+        """The straight lane tells of the same brokers; only what concerns this lane alone is new."""
+        if error.fatal() or error.code() == KafkaError._FATAL:
+            self.on_fatal(error)
+
+    def take_unseen(self) -> int:
+        """How many events were served since the last call that poll() must not count."""
+        unseen, self.unseen = self.unseen, 0
+        return unseen
+
+    def _call(self, callback: Callable[..., Any] | None, event: Any, later: bool = False) -> None:
         if callback is not None:
-            try:
-                callback(event)
-            except BaseException as raised:
-                self._errors.note(raised)
-                raise
+            if later or self._away.here:
+                self._away.reports.append((self._run, callback, event))
+            else:
+                self._run(callback, event)
+
+    def _run(self, callback: Callable[..., Any], event: Any) -> None:
+        try:
+            callback(event)
+        except BaseException as raised:
+            self._errors.note(raised)
+            raise
 
     def on_fatal(self, error: KafkaError) -> None:
         """Note a fatal error. produce() only learns that there was one; poll() brings the error itself."""

@@ -10,7 +10,8 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
-from threading import get_ident
+from functools import partial
+from threading import Lock, get_ident
 from typing import Any, NoReturn
 
 from safeproducer.config import Settings, explain_refusal
@@ -18,12 +19,23 @@ from safeproducer.errors import CallbackReentryError, FatalError, ProducerClosed
 from safeproducer.hooks import Hooks
 from safeproducer.kafka.native import KafkaError, KafkaException, NativeProducer
 from safeproducer.pipeline.events import ClientEvents
+from safeproducer.pipeline.failures import Failures
+from safeproducer.pipeline.fed_lane import FedLane
+from safeproducer.pipeline.feed import NEVER, Feed
 from safeproducer.pipeline.ledger import Ledger
+from safeproducer.pipeline.metadata import Metadata
+from safeproducer.pipeline.news import ClientNews
 from safeproducer.pipeline.observed import ObservedSend
+from safeproducer.pipeline.watchdog import Watchdog
 from safeproducer.records import ProducerInfo
 
 RECORD_EVENTS = ("record_accepted", "record_refused", "record_resolved")
 NO_TIMEOUT = -1.0
+_SLICE = 0.01
+"""How long to wait on one lane while the other, or a timer, may have something."""
+_PRESENT = 0.01
+"""An application that served within this time is there, and the watchdog leaves the serving to it."""
+_ABSENT = 0.1
 _FLUSH_ROUND = 0.15  # below the 0.2 s from which the native call splits the wait itself
 _LOST_EXCEPTION = "returned NULL without setting an exception"
 
@@ -46,6 +58,10 @@ class Unusable:
     def __len__(self) -> int:
         return 0
 
+    @property
+    def queued(self) -> int:
+        return 0
+
 
 UNINITIALISED = Unusable(
     lambda: ProducerClosedError("this SafeProducer is not initialised: call super().__init__(config) in its subclass")
@@ -53,36 +69,76 @@ UNINITIALISED = Unusable(
 
 
 class Lane:
-    """Owns a native producer. Thread-safe as far as that is.
+    """Owns the native producers of one SafeProducer and decides which way records go. Thread-safe.
 
-    - `send` hands one record over: (topic, value, key, partition, report[, None, timestamp, headers]).
-    - `native` is the native producer, or an Unusable.
+    - `send` takes one record: (topic, value, key, partition, report[, None, timestamp, headers]).
+    - `native` is the straight native producer, or the fed one when everything is held back, or an Unusable.
     - `state` is "open", "fatal", "closed" or "forked".
     """
 
-    def __init__(self, settings: Settings, info: ProducerInfo, hooks: Hooks, ledger: Ledger) -> None:
+    def __init__(
+        self, settings: Settings, info: ProducerInfo, hooks: Hooks, ledger: Ledger, failures: Failures
+    ) -> None:
         self._ledger = ledger
+        self._delivery = delivery = settings.delivery
+        self._away = ledger.away
+        self._away_lock = Lock()
         self._serving: set[int] = set()
+        self._served_at = 0.0
         self._warned_reentry = False
-        self.events = ClientEvents(info, hooks, settings, ledger.errors)
+        self.failures = failures
+        self.news = ClientNews(info, hooks, settings, failures)
+        self.events = ClientEvents(info, hooks, settings, ledger.errors, ledger.away, self.news)
         self.state = "open"
-        native = self._make_native(settings)
-        self.observed = self._observe(native, hooks, info)
-        self.send: Callable[..., Any] = self.observed or native.produce
+        self.holds = self.news.holds
+        self.watchdog = Watchdog(self)
+        held = delivery.mode == "held"
+        native = self._made(settings, delivery.fed_lane(settings.lane) if held else delivery.lane(settings.lane), False)
+        self.observed = (
+            ObservedSend(native.produce, hooks, info, self.refusal_of, self.failures.reported)
+            if hooks.wants(*RECORD_EVENTS)
+            else None
+        )
         self.native: Any = native
+        self.metadata = Metadata(native, self.holds.partitions.learn, self.watchdog.wake) if held else None
+        self.feed = Feed(
+            delivery,
+            self.holds,
+            None if held else native,
+            FedLane(native, self._away.reports) if held else None,
+            None if delivery.transactional else partial(_fed_native, settings, self.events),
+            self._away.reports,
+            self.failures,
+            self.metadata,
+            self.watchdog.wake,
+        )
+        self.direct = False
+        self.send: Callable[..., Any]
+        self._go(straight=delivery.mode == "passthrough")
 
-    def _observe(self, native: NativeProducer, hooks: Hooks, info: ProducerInfo) -> ObservedSend | None:
-        return ObservedSend(native.produce, hooks, info, self.refusal_of) if hooks.wants(*RECORD_EVENTS) else None
-
-    def _make_native(self, settings: Settings) -> NativeProducer:
-        config = {**settings.lane, "error_cb": self.events.on_error, "throttle_cb": self.events.on_throttle}
+    def _made(self, settings: Settings, config: dict[str, Any], fed: bool) -> NativeProducer:
         try:
-            return NativeProducer(config)
+            return NativeProducer(_with_callbacks(config, self.events, fed))
         except (KafkaException, TypeError, ValueError) as error:
             refusal = explain_refusal(error, settings)
             if refusal is None:
                 raise
             raise refusal from None
+
+    def _go(self, straight: bool) -> None:
+        """Which way the next record goes."""
+        way = self.native.produce if straight else self.feed.send
+        self.direct = straight
+        if self.observed is None:
+            self.send = way
+        else:
+            self.observed.send = way
+            self.send = self.observed
+
+    @property
+    def queued(self) -> int:
+        """Records and events that wait here or in librdkafka."""
+        return self.feed.queued if self.state in ("open", "fatal") else 0
 
     # --- serving ---------------------------------------------------------------------------------------------------
 
@@ -99,16 +155,122 @@ class Lane:
             return self._inside_callback("poll", 0)
         serving.add(thread)
         try:
-            return self.native.poll(timeout)  # type: ignore[no-any-return]
+            if self.direct and not self._away.thread and not self._away.reports:
+                served: int = self.native.poll(timeout)
+                if not self.news.changed:
+                    return served
+                served -= self.events.take_unseen()
+                if served > 0 or timeout == 0:
+                    self._mind(time.monotonic())
+                    return served
+            return self._wait(timeout)
         except:  # noqa: E722 - as in _attempt()
             error = self._noted(sys.exc_info()[1])[0]
         finally:
             serving.discard(thread)
         raise error
 
+    def _wait(self, timeout: float) -> int:
+        """Serve both lanes and the reports kept here for up to `timeout` seconds, until something was served."""
+        if self._away.thread:
+            with self._away_lock:  # what the watchdog is serving comes first
+                pass
+        started = time.monotonic()
+        end = started + timeout if timeout >= 0 else NEVER
+        served = 0
+        now = started
+        while True:
+            self._served_at = now
+            served += self._serve_now(now)
+            now = time.monotonic()
+            if served or now >= end or self.state not in ("open", "fatal"):
+                return served
+            pause = max(0.0, min(end, self.feed.due, now + _SLICE) - now)
+            if self.feed.busy:
+                self.feed.serve(pause)
+            else:
+                served += self.native.poll(pause) - self.events.take_unseen()
+            now = time.monotonic()
+
+    def _serve_now(self, now: float) -> int:
+        """Serve without waiting: batches first, so that the next ones leave before callbacks run."""
+        self.feed.serve(0)
+        self._mind(now)
+        served = self.feed.run_reports()
+        if not self.feed.alone:
+            served += self.native.poll(0) - self.events.take_unseen()
+            if self.news.changed:
+                self._mind(now)
+        return served
+
+    def _mind(self, now: float) -> None:
+        """Act on what was heard: hold, hand over, time out, go straight again."""
+        feed, holds = self.feed, self.holds
+        if holds.warming and (self._ledger.started or self._away.reports):
+            holds.warm()
+            self.news.changed = True
+        if self.news.changed:
+            self.news.changed = False
+            self.news.measure(self._ledger, len(self.native), now)
+            feed.recheck(now)
+        feed.pump_if_due(now)
+        if self._delivery.mode == "auto":
+            if self._delivery.owns_timeout:
+                self._mind_straight_deadlines(now)
+            straight = not holds.any(now) and feed.empty
+            if straight is not self.direct and self.state == "open":
+                self._go(straight)
+
+    def _mind_straight_deadlines(self, now: float) -> None:
+        """Purge the straight lane when a record in it reaches its deadline, after what is healthy has left it."""
+        holds, timeout = self.holds, self._delivery.timeout
+        earliest = holds.backlogs.earliest()
+        if earliest is None or timeout is None:
+            if holds.draining and not len(self.native):
+                self.failures.expiring = holds.draining = False
+                self.feed.recheck(now)
+            return
+        if not holds.draining and now >= earliest + timeout - holds.drain_time(timeout):
+            holds.draining = True
+            self.feed.recheck(now)
+        if now >= earliest + timeout and not self.failures.expiring:
+            self.failures.expiring = True
+            holds.expired()
+            self.native.purge()
+
+    def tend(self, now: float) -> float:
+        """For the watchdog: do what is due, serve when the application does not; when to come again."""
+        if self.state not in ("open", "fatal"):
+            return NEVER
+        try:
+            if self._serving or now - self._served_at < _PRESENT:
+                if not self.direct:
+                    self.feed.pump_if_due(now)
+                return max(self.feed.due, now + _PRESENT)
+            return self._serve_for_the_absent(now)
+        except:  # noqa: E722 - as in _attempt()
+            error = self._noted(sys.exc_info()[1])[0]
+            self._away.reports.append((_raise, error, None))  # for the application's next poll()
+            return now + _PRESENT
+
+    def _serve_for_the_absent(self, now: float) -> float:
+        with self._away_lock:
+            self._away.thread = get_ident()
+            try:
+                if not self._serving and not self.feed.alone:
+                    self.native.poll(0)
+                if not self._serving:
+                    self.feed.serve(_SLICE if self.feed.busy else 0)
+                self._mind(time.monotonic())
+            finally:
+                self._away.thread = 0
+        if self.feed.busy:
+            return now
+        return min(self.feed.due, now + (_ABSENT if self.queued else NEVER))
+
     def flush(self, timeout: float) -> int:
         if self.in_callback:
-            return self._inside_callback("flush", len(self.native))
+            return self._inside_callback("flush", self.queued)
         left, raised = self.drain(timeout)
         if raised is not None:
             raise raised
@@ -122,16 +284,34 @@ class Lane:
         """
         deadline = time.monotonic() + timeout if timeout >= 0 else None
         raised: Exception | None = None
-        while True:
-            remaining = _FLUSH_ROUND if deadline is None else max(0.0, deadline - time.monotonic())
-            left, error, from_callback = self._attempt(self.native.flush, min(remaining, _FLUSH_ROUND))
-            if error is not None:
-                if not isinstance(error, Exception) or not (from_callback or isinstance(error, FatalError)):
-                    raise error
-                raised = error
-                left = len(self.native)
-            if not left or remaining == 0.0:
-                return left, raised
+        feed = self.feed
+        feed.flushing += 1
+        feed.due = 0.0
+        try:
+            while True:
+                remaining = _FLUSH_ROUND if deadline is None else max(0.0, deadline - time.monotonic())
+                _, error, from_callback = self._attempt(self._flush_round, min(remaining, _FLUSH_ROUND))
+                if error is not None:
+                    if not isinstance(error, Exception) or not (from_callback or isinstance(error, FatalError)):
+                        raise error
+                    raised = error
+                left = self.queued
+                if not left or remaining == 0.0:
+                    return left, raised
+        finally:
+            feed.flushing -= 1
+
+    def _flush_round(self, timeout: float) -> None:
+        if self.direct and not self._away.thread and not self._away.reports:
+            self.native.flush(timeout)
+            if self.news.changed:
+                self._mind(time.monotonic())
+            return
+        if not self._wait(0) and timeout > 0:
+            if self.feed.busy or not len(self.native) or self.feed.alone:
+                self._wait(min(timeout, _SLICE))
+            else:
+                self.native.flush(min(timeout, _SLICE))
 
     def serve(self, call: Callable[..., Any], *args: Any) -> Any:
         """Run a native call that may run callbacks on this thread."""
@@ -171,16 +351,62 @@ class Lane:
             )
         return answer
 
+    @property
+    def natives(self) -> list[Any]:
+        """The native producers, the one that was swapped for an Unusable excepted."""
+        fed = self.feed.fed
+        return [self.native] if fed is None or fed.native is self.native else [self.native, fed.native]
+
+    def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
+        """As stock's, over the records here and in all lanes."""
+        self.feed.purge(in_queue, in_flight, blocking)
+        self.native.purge(in_queue, in_flight, blocking)
+
+    def stop_threads(self, timeout: float | None) -> None:
+        """End the threads of this producer; wait for them up to `timeout` seconds, not at all if that is None."""
+        helpers: list[Watchdog | Metadata] = [self.watchdog]
+        if self.metadata is not None:
+            helpers.append(self.metadata)
+        for helper in helpers:
+            helper.stop()
+        if timeout is not None:
+            for helper in helpers:
+                helper.join(timeout)
+
+    def close_natives(self) -> None:
+        for native in self.natives:
+            native.close()
+
+    def settle(self, timeout: float) -> float:
+        """Hand over everything that is held, for a commit; how much of `timeout` is left.
+
+        Raises KafkaException whose error demands an abort when records are held for longer than that.
+        """
+        deadline = time.monotonic() + timeout if timeout >= 0 else NEVER
+        feed = self.feed
+        feed.flushing += 1
+        try:
+            while feed.waiting and (now := time.monotonic()) < deadline:
+                self.serve(self._wait, min(_SLICE, deadline - now))
+        finally:
+            feed.flushing -= 1
+        if feed.waiting:
+            raise KafkaException(
+                KafkaError(
+                    KafkaError._TIMED_OUT,
+                    f"{feed.waiting} record(s) of this transaction are still held back; abort it and try again",
+                    retriable=False,
+                    txn_requires_abort=True,
+                )
+            )
+        return timeout if timeout < 0 else max(0.0, deadline - time.monotonic())
+
     # --- errors ----------------------------------------------------------------------------------------------------
 
     def refusal_of(self, error: Exception) -> Exception:
         """What the application should see when the native hand-over raised `error`."""
         if isinstance(error, BufferError) and not isinstance(error, SafeProducerError):
-            return QueueFullError(
-                f"Local: Queue full: {len(self.native)} records and events are waiting in this producer "
-                f"(queue.buffering.max.messages, queue.buffering.max.kbytes). Call poll() to serve delivery reports, "
-                f"then produce the record again"
-            )
+            return QueueFullError(self.feed.full())
         return self._fatal_in(error) or error
 
     def _noted(self, error: Any) -> tuple[BaseException, bool]:
@@ -207,14 +433,32 @@ class Lane:
         if self.state == "open":
             self.state = "fatal"
             self.send = Unusable(self._fatal_again)
+            self.feed.fail_all(KafkaError._FATAL, "Local: Fatal error: it was not sent before the producer failed")
         return self._fatal_again()
 
     def _fatal_again(self) -> FatalError:
         assert self.events.fatal is not None  # noqa: S101 - set before this is called
-        return FatalError(self.events.fatal, self._ledger.outstanding(len(self.native))[0])
+        return FatalError(self.events.fatal, self._ledger.outstanding(self.queued)[0])
 
     def retire(self, state: str, refusal: Callable[[], SafeProducerError]) -> None:
         """Let go of the native producer; from now on every call raises what `refusal` makes."""
         self.state = state
+        self.stop_threads(None)
         self.native = self.send = Unusable(refusal)
         self._serving = set()  # a fork inside a callback leaves none in the child
+
+
+def _raise(error: BaseException, _: None) -> NoReturn:
+    raise error
+
+
+def _with_callbacks(config: dict[str, Any], events: ClientEvents, fed: bool) -> dict[str, Any]:
+    if fed:
+        callbacks = (events.on_fed_error, events.on_fed_throttle, events.on_fed_statistics)
+    else:
+        callbacks = (events.on_error, events.on_throttle, events.on_statistics)
+    return {**config, **dict(zip(("error_cb", "throttle_cb", "stats_cb"), callbacks, strict=True))}
+
+
+def _fed_native(settings: Settings, events: ClientEvents) -> NativeProducer:
+    return NativeProducer(_with_callbacks(settings.delivery.fed_lane(settings.lane), events, fed=True))

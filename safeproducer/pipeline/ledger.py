@@ -12,18 +12,36 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from safeproducer.kafka.native import KafkaError, Message
+from safeproducer.pipeline.away import Away
 from safeproducer.pipeline.callbacks import CallbackErrors
 from safeproducer.snapshot import PartitionSnapshot
 
 DeliveryCallback = Callable[[KafkaError | None, Message], Any]
 Bound = tuple[object, DeliveryCallback | None]
 
+Explained = Callable[[KafkaError, Message], KafkaError]
+
 NOT_BOUND: Bound = (object(), None)
 UNASSIGNED = -1
+
+
+def _as_it_is(error: KafkaError, message: Message) -> KafkaError:
+    return error
+
+
+@dataclass(frozen=True, slots=True)
+class Reporting:
+    """What the report callbacks of one producer share. `explained` makes the error that a callback is given."""
+
+    only_errors: bool
+    errors: CallbackErrors
+    away: Away
+    explained: Explained
 
 
 class Resolved:
@@ -45,11 +63,13 @@ class PartitionAccount:
 
     __slots__ = ("_report", "accepted", "bound", "named", "placed")
 
-    def __init__(self, only_errors: bool, errors: CallbackErrors) -> None:
+    def __init__(self, reporting: Reporting) -> None:
         self.accepted = 0
         self.named = named = Resolved()
         self.placed = Resolved()
         self.bound = NOT_BOUND
+        away, errors, explained = reporting.away, reporting.errors, reporting.explained
+        only_errors = reporting.only_errors
 
         # A closure over the counts, not over the account: no cycle, and quicker than a method.
         def report(callback: DeliveryCallback | None, error: KafkaError | None, message: Message) -> None:
@@ -57,12 +77,17 @@ class PartitionAccount:
                 message.partition()
             except:  # noqa: E722 - see discard_pending
                 discard_pending(sys.exc_info())
+            if away.thread and away.here:
+                known = error if error is None else explained(error, message)
+                away.reports.append((partial(report, callback), known, message))
+                return
             if error is None:
                 named.delivered += 1
                 if only_errors:
                     return
             else:
                 named.failed += 1
+                error = explained(error, message)
             if callback is not None:
                 try:
                     callback(error, message)
@@ -81,15 +106,16 @@ class PartitionAccount:
 class TopicAccount:
     """Records of one topic whose partition librdkafka chooses, and the accounts of its partitions."""
 
-    __slots__ = ("_errors", "_only_errors", "_report", "accepted", "bound", "partitions")
+    __slots__ = ("_report", "_reporting", "accepted", "bound", "partitions")
 
-    def __init__(self, only_errors: bool, errors: CallbackErrors) -> None:
+    def __init__(self, reporting: Reporting) -> None:
         self.accepted = 0
         self.partitions: dict[int, PartitionAccount] = {}
         self.bound = NOT_BOUND
-        self._only_errors = only_errors
-        self._errors = errors
+        self._reporting = reporting
         partitions = self.partitions
+        away, errors, explained = reporting.away, reporting.errors, reporting.explained
+        only_errors = reporting.only_errors
 
         def report(callback: DeliveryCallback | None, error: KafkaError | None, message: Message) -> None:
             try:
@@ -97,18 +123,23 @@ class TopicAccount:
             except:  # noqa: E722 - see discard_pending
                 discard_pending(sys.exc_info())
                 number = message.partition()
+            if away.thread and away.here:
+                known = error if error is None else explained(error, message)
+                away.reports.append((partial(report, callback), known, message))
+                return
             if number is None:  # it failed before it was given one
                 number = UNASSIGNED
             try:
                 placed = partitions[number].placed
             except KeyError:
-                placed = _opened(partitions, number, only_errors, errors).placed
+                placed = _opened(partitions, number, reporting).placed
             if error is None:
                 placed.delivered += 1
                 if only_errors:
                     return
             else:
                 placed.failed += 1
+                error = explained(error, message)
             if callback is not None:
                 try:
                     callback(error, message)
@@ -122,9 +153,9 @@ class TopicAccount:
         try:
             return self.partitions[partition]
         except KeyError:
-            return _opened(self.partitions, partition, self._only_errors, self._errors)
+            return _opened(self.partitions, partition, self._reporting)
         except TypeError:  # unhashable: the native call refuses it with stock's own error
-            return PartitionAccount(self._only_errors, self._errors)
+            return PartitionAccount(self._reporting)
 
     def bind(self, callback: DeliveryCallback | None) -> Bound:
         """As PartitionAccount.bind(), counting on the partition the report names."""
@@ -132,11 +163,9 @@ class TopicAccount:
         return bound
 
 
-def _opened(
-    partitions: dict[int, PartitionAccount], number: int, only_errors: bool, errors: CallbackErrors
-) -> PartitionAccount:
+def _opened(partitions: dict[int, PartitionAccount], number: int, reporting: Reporting) -> PartitionAccount:
     # setdefault: two threads may find the same partition missing at once, and both must count on one account.
-    return partitions.setdefault(number, PartitionAccount(only_errors, errors))
+    return partitions.setdefault(number, PartitionAccount(reporting))
 
 
 def discard_pending(raised: tuple[Any, Any, Any]) -> None:
@@ -155,17 +184,27 @@ def discard_pending(raised: tuple[Any, Any, Any]) -> None:
 class Ledger:
     """The accounts of one producer, by topic. Shared by every thread that produces or polls."""
 
-    def __init__(self, only_errors: bool) -> None:
+    def __init__(self, only_errors: bool, explained: Explained = _as_it_is) -> None:
         self.topics: dict[str, TopicAccount] = {}
         self.interrupts = 0
         self.errors = CallbackErrors()
-        self._only_errors = only_errors
+        self.away = Away()
+        self._reporting = Reporting(only_errors, self.errors, self.away, explained)
 
     def open(self, topic: Any) -> TopicAccount:
         """The account of a topic seen for the first time."""
         if not isinstance(topic, str):  # refused by the native call with stock's own error; nothing to remember
-            return TopicAccount(self._only_errors, self.errors)
-        return self.topics.setdefault(topic, TopicAccount(self._only_errors, self.errors))
+            return TopicAccount(self._reporting)
+        return self.topics.setdefault(topic, TopicAccount(self._reporting))
+
+    @property
+    def started(self) -> bool:
+        """Whether any report has been counted."""
+        return any(
+            row.placed.delivered or row.named.delivered or row.placed.failed or row.named.failed
+            for topic in list(self.topics.values())
+            for row in list(topic.partitions.values())
+        )
 
     def totals(self) -> tuple[int, int, int]:
         """(accepted, delivered, failed). Reports are read first, so that accepted is never the smaller one."""

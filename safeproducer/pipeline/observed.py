@@ -8,7 +8,7 @@ from typing import Any
 from safeproducer.hooks import Hooks
 from safeproducer.kafka.native import KafkaError, Message
 from safeproducer.pipeline.frames import raised_by_native_call
-from safeproducer.pipeline.ledger import DeliveryCallback
+from safeproducer.pipeline.ledger import DeliveryCallback, Explained
 from safeproducer.records import ProducerInfo, Record
 
 
@@ -24,8 +24,11 @@ class ObservedSend:
         hooks: Hooks,
         producer: ProducerInfo,
         refusal_of: Callable[[Exception], Exception],
+        explained: Explained,
     ) -> None:
-        self._send = send
+        self.send = send
+        """How a record goes on: the lane steers it."""
+        self._explained = explained
         self._hooks = hooks
         self._producer = producer
         self._refusal_of = refusal_of
@@ -42,7 +45,7 @@ class ObservedSend:
         timestamp: int = 0,
         headers: Any = None,
     ) -> None:
-        hooks, open_records = self._hooks, self.open
+        hooks, open_records, explained = self._hooks, self.open, self._explained
         well_formed = headers is None or isinstance(headers, (dict, list))
         copied = Record.copied_headers(headers) if well_formed else []
         record = Record(self._producer, topic, value, key, partition, timestamp, copied)
@@ -50,6 +53,8 @@ class ObservedSend:
 
         def resolve(error: KafkaError | None, message: Message) -> None:
             open_records.discard(record)
+            if error is not None:
+                error = explained(error, message)
             try:
                 hooks.call("record_resolved", record, error, message)
             finally:  # Ctrl-C inside a hook must not hide the report
@@ -59,7 +64,7 @@ class ObservedSend:
         # Headers in no form of stock's go on as they are, for the native call to refuse.
         sent_headers = record.headers if record.headers_changed and well_formed else headers
         try:
-            self._send(topic, value, key, partition, resolve, None, timestamp, sent_headers)
+            self.send(topic, value, key, partition, resolve, None, timestamp, sent_headers)
         except Exception as error:
             if not raised_by_native_call(error):
                 raise

@@ -34,9 +34,9 @@ def partitioner(name: str) -> Partitioner:
     The result is a pure function, safe to share between threads. Raises ValueError for a name librdkafka has not.
     """
     try:
-        return _PARTITIONERS[name]
+        return PARTITIONERS[name]
     except KeyError:
-        raise ValueError(f"partitioner {name!r} is unknown; use one of {', '.join(_PARTITIONERS)}") from None
+        raise ValueError(f"partitioner {name!r} is unknown; use one of {', '.join(PARTITIONERS)}") from None
 
 
 def murmur2(key: bytes) -> int:
@@ -88,7 +88,7 @@ def _of_keys_with_content(hashed: Callable[[bytes], int]) -> Partitioner:
 _murmur2 = _memoised(murmur2)
 _fnv1a = _memoised(fnv1a)
 
-_PARTITIONERS: dict[str, Partitioner] = {
+PARTITIONERS: dict[str, Partitioner] = {
     "random": lambda _key, _count: ANY,
     "consistent": _of_every_key(zlib.crc32),
     "consistent_random": _of_keys_with_content(zlib.crc32),
@@ -97,4 +97,4 @@ _PARTITIONERS: dict[str, Partitioner] = {
     "fnv1a": _of_every_key(_fnv1a),
     "fnv1a_random": _of_keys_that_are_there(_fnv1a),
 }
-NAMES = tuple(_PARTITIONERS)
+NAMES = tuple(PARTITIONERS)

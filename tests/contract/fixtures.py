@@ -99,6 +99,13 @@ def safe_producer() -> type:
     return SafeProducer
 
 
+def held_producer() -> type:
+    """SafeProducer with everything held back, imported late as well."""
+    from tests.contract.held import SafeProducerHeld  # noqa: PLC0415
+
+    return SafeProducerHeld
+
+
 @pytest.fixture(scope="session")
 def mock_cluster() -> Iterator[Cluster]:
     """librdkafka's mock cluster of three brokers; topics appear in it when first asked for."""
@@ -123,10 +130,12 @@ def cluster(mock_cluster: Cluster) -> Cluster:
     return mock_cluster
 
 
-@pytest.fixture(scope="session", params=["stock", "safe"])
+@pytest.fixture(scope="session", params=["stock", "safe", "held"])
 def producer_class(request: pytest.FixtureRequest) -> type:
     """The class under test."""
-    return cimpl.Producer if request.param == "stock" else safe_producer()
+    if request.param == "stock":
+        return cimpl.Producer
+    return safe_producer() if request.param == "safe" else held_producer()
 
 
 @pytest.fixture

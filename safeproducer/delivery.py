@@ -1,0 +1,179 @@
+"""How records travel to the brokers: the part of a configuration that the held-back feed acts by.
+
+The names, units and defaults are librdkafka's. A value that cannot be read is left to librdkafka, whose constructor
+refuses it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from safeproducer.policy.partitioner import DEFAULT, PARTITIONERS
+
+Mode = Literal["auto", "held", "passthrough"]
+MODES: tuple[Mode, ...] = ("auto", "held", "passthrough")
+
+GUARD_MS = 1000
+"""The linger of a fed lane. It must outlast the time a hand-over takes, and depth x acknowledgement time: a head of
+the queue older than linger behind a closed window makes librdkafka spin, and one that gets older in the middle of a
+hand-over splits the batch."""
+
+STATISTICS_MS = 500
+_LONGEST_TIMEOUT_MS = 2_147_483_647
+_BACKSTOP_MARGIN_MS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """Times in seconds, sizes in bytes; None where there is no limit."""
+
+    mode: Mode
+    max_block: float
+    timeout: float | None
+    linger: float
+    batch_records: int
+    batch_bytes: int
+    record_bytes: int
+    buffer_records: int | None
+    buffer_bytes: int | None
+    retry_backoff: float
+    socket_timeout: float
+    partitioner: str
+    sticky: float
+    statistics_ms: int
+    """How often the user's stats_cb is called; 0 = never."""
+    idempotent: bool
+    transactional: bool
+    sends_only: bool
+    """acks=0: a report says that a record was sent, not that it was written."""
+
+    @property
+    def owns_timeout(self) -> bool:
+        """Whether this library times records out, and librdkafka's own expiry is only a backstop.
+
+        An expiry inside an idempotent librdkafka starts a new epoch for the whole producer, and writes batches of other
+        partitions whose acknowledgement was lost a second time. A transactional producer's records end with the
+        transaction; without idempotence an expiry concerns nobody else, and matters only to what is held back.
+        """
+        return not self.transactional and (self.mode == "held" or (self.idempotent and self.mode == "auto"))
+
+    @property
+    def ticks_ms(self) -> int:
+        """librdkafka's statistics interval: the user's, cut into equal parts of half a second at most."""
+        if self.mode == "passthrough":
+            return self.statistics_ms
+        return max(1, self.statistics_ms // self.ticks_per_statistics) if self.statistics_ms else STATISTICS_MS
+
+    @property
+    def ticks_per_statistics(self) -> int:
+        """The user's stats_cb is called at every so many of them; 0 = never."""
+        return -(-self.statistics_ms // STATISTICS_MS)
+
+    def lane(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """`config` as the straight lane gets it."""
+        changes: dict[str, Any] = {}
+        if self.mode != "passthrough":
+            changes["statistics.interval.ms"] = self.ticks_ms
+        if self.owns_timeout and self.timeout is not None:
+            changes["message.timeout.ms"] = self._backstop_ms()
+        return _changed(config, changes)
+
+    def fed_lane(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """`config` as a fed lane gets it: only an exact count or a kick sends a batch, and the buffer is ours."""
+        return _changed(
+            self.lane(config),
+            {
+                "linger.ms": self.guard_ms,
+                "batch.num.messages": self.batch_records,
+                "queue.buffering.max.messages": 0,
+                "queue.buffering.max.kbytes": _LONGEST_TIMEOUT_MS,
+                "statistics.interval.ms": self.ticks_ms,
+            },
+        )
+
+    @property
+    def guard_ms(self) -> int:
+        """The linger of a fed lane: librdkafka wants it shorter than its own timeout of records."""
+        if self.owns_timeout or self.timeout is None:
+            return GUARD_MS
+        return min(GUARD_MS, int(self.timeout * 500))
+
+    def _backstop_ms(self) -> int:
+        assert self.timeout is not None  # noqa: S101 - asked by lane()
+        return min(_LONGEST_TIMEOUT_MS, int((self.timeout + 2 * self.socket_timeout) * 1000) + _BACKSTOP_MARGIN_MS)
+
+
+def _changed(config: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """`config` with `changes`, but for settings that it has a bad value for: librdkafka shall refuse those."""
+    changed = {**config}
+    replaced = {**changes}
+    for name, value in config.items():
+        real = ALIAS.get(name, name)
+        if real in changes:
+            if _is_good(real, value):
+                del changed[name]
+            else:
+                replaced.pop(real, None)
+    return {**changed, **replaced}
+
+
+def _is_good(name: str, value: Any) -> bool:
+    least, most = RANGES[name]
+    try:
+        return least <= int(value) <= most and not isinstance(value, bool)
+    except (TypeError, ValueError):
+        return False
+
+
+RANGES = {
+    "batch.num.messages": (1, 1_000_000),
+    "linger.ms": (0, 900_000),
+    "message.timeout.ms": (0, _LONGEST_TIMEOUT_MS),
+    "queue.buffering.max.kbytes": (1, _LONGEST_TIMEOUT_MS),
+    "queue.buffering.max.messages": (0, _LONGEST_TIMEOUT_MS),
+    "statistics.interval.ms": (0, 86_400_000),
+}
+"""librdkafka's own bounds of the settings that are replaced here."""
+
+ALIAS = {"queue.buffering.max.ms": "linger.ms", "delivery.timeout.ms": "message.timeout.ms"}
+"""librdkafka's second names of what is replaced here."""
+
+
+def read(
+    by_name: Mapping[str, Any], mode: Mode, max_block: float, idempotent: bool, wants_statistics: bool
+) -> Delivery:
+    """The delivery settings in `by_name`, whose names are librdkafka's own (no aliases)."""
+
+    def number(name: str, default: float) -> float:
+        try:
+            return float(by_name.get(name, default))
+        except (TypeError, ValueError):
+            return default
+
+    transactional = bool(by_name.get("transactional.id"))
+    if transactional and mode == "held":
+        mode = "auto"  # one lane for each transaction, and librdkafka says at once what its state allows
+    timeout_ms = number("message.timeout.ms", 300_000)
+    message_bytes = int(number("message.max.bytes", 1_000_000))
+    records = int(number("queue.buffering.max.messages", 100_000))
+    return Delivery(
+        mode=mode,
+        max_block=max_block,
+        timeout=timeout_ms / 1000 if timeout_ms > 0 else None,
+        linger=number("queue.buffering.max.ms", 5) / 1000,
+        batch_records=max(1, int(number("batch.num.messages", 10_000))),
+        batch_bytes=int(0.97 * min(number("batch.size", 1_000_000), message_bytes)) - 300,
+        record_bytes=message_bytes,
+        buffer_records=records or None,
+        buffer_bytes=int(number("queue.buffering.max.kbytes", 1_048_576)) * 1024,
+        retry_backoff=number("retry.backoff.ms", 100) / 1000,
+        socket_timeout=number("socket.timeout.ms", 60_000) / 1000,
+        partitioner=name if (name := by_name.get("partitioner")) in PARTITIONERS else DEFAULT,
+        sticky=number("sticky.partitioning.linger.ms", 10) / 1000,
+        statistics_ms=int(number("statistics.interval.ms", 0)) if wants_statistics else 0,
+        idempotent=idempotent,
+        transactional=transactional,
+        sends_only=str(by_name.get("request.required.acks", "all")) == "0",
+    )

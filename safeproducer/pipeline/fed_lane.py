@@ -1,0 +1,135 @@
+"""A fed lane: a native producer that gets whole batches, each of which becomes one ProduceRequest.
+
+Its linger is a guard that never runs out in practice: a batch of exactly `batch.num.messages` records leaves by its
+count, any other by a kick, a flush() of one millisecond. A shorter linger would send what is there in the middle of a
+hand-over, and would make librdkafka spin while a batch waits behind the one in flight.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from threading import Lock
+from typing import Any
+
+from safeproducer.kafka.native import KafkaError, KafkaException, NativeProducer
+from safeproducer.pipeline.accumulator import HEADERS, KEY, REPORT, TIMESTAMP, VALUE, Accumulator, HeldRecord
+from safeproducer.pipeline.frames import raised_by_native_call
+from safeproducer.pipeline.hand_over import HandOver, InLane, Report
+from safeproducer.pipeline.ledger import DeliveryCallback
+
+KICK = 0.001
+"""Seconds of flush() that send what is queued. flush(0) does not: its flag is gone before the broker's thread looks."""
+
+Refuse = Callable[[Accumulator, HeldRecord, KafkaError], None]
+
+
+class FedLane:
+    """Hand-over, kick and purge exclude each other: the caller holds the feed's lock. Serving has a lock of its own.
+
+    `handed_over` counts batches, `splits` those requests more than batches that librdkafka's statistics showed.
+    """
+
+    def __init__(self, native: NativeProducer, reports: deque[Report]) -> None:
+        self.native: Any = native
+        self.completed: deque[HandOver] = deque()
+        """Batches whose last report arrived, for the feed to take note of."""
+        self.handed_over = 0
+        self.splits = 0
+        self.unresolved = 0
+        self._reports = reports
+        self._in_lane = InLane()
+        self._serving = Lock()
+        self._requests_seen = 0
+        self._undisturbed_since: int | None = 0
+
+    def hand_over(
+        self, accumulator: Accumulator, records: list[HeldRecord], full: bool, now: float, refuse: Refuse
+    ) -> HandOver | None:
+        """Give `records` to librdkafka as one batch; None when it took none of them."""
+        batch = HandOver(accumulator, records, full, now, self._reports, self.completed, self._in_lane)
+        produce, topic, partition = self.native.produce, accumulator.topic, accumulator.partition
+        # Noted before the first record goes in: a report may arrive before the last one is in.
+        accumulator.unresolved.append(batch)
+        self.unresolved += 1
+        previous: DeliveryCallback | None = None
+        bound: DeliveryCallback | None = None
+        refused: list[tuple[HeldRecord, KafkaError]] = []
+        index = 0
+        while index < len(records):
+            record = records[index]
+            report = record[REPORT]
+            if report is not previous:
+                previous, bound = report, batch.bind(report)
+            try:
+                produce(topic, record[VALUE], record[KEY], partition, bound, None, record[TIMESTAMP], record[HEADERS])
+            except Exception as raised:
+                if not raised_by_native_call(raised):
+                    raise
+                batch.refused(index)
+                refused.append((record, _cause(raised)))
+                continue
+            index += 1
+        if refused:
+            batch.full = False  # one short of the count that would have sent it
+            for record, cause in refused:
+                refuse(accumulator, record, cause)
+        if not records:
+            self.completed.append(batch)
+            return None
+        self.handed_over += 1
+        return batch
+
+    def resolved(self, batch: HandOver) -> None:
+        """Take note of a completed batch."""
+        batch.accumulator.unresolved.remove(batch)
+        self.unresolved -= 1
+        if batch.partitions:  # records without a partition: one batch for each partition librdkafka chose
+            self.handed_over += len(batch.partitions) - 1
+
+    @property
+    def records(self) -> int:
+        """Records inside librdkafka; those the application was told are unknown do not count."""
+        return self._in_lane.records
+
+    @property
+    def events(self) -> int:
+        """What librdkafka has to tell beside its records."""
+        return max(0, len(self.native) - self._in_lane.inside)
+
+    def kick(self) -> None:
+        """Send what is queued. What the flush serves is queued as reports, so no callback of the user runs here."""
+        with self._serving:
+            self.native.flush(KICK)
+
+    def serve(self, timeout: float) -> int:
+        """Queue the reports that arrived; wait up to `timeout` seconds for the first. 0 when another thread does."""
+        if not self._serving.acquire(blocking=False):
+            return 0
+        try:
+            return self.native.poll(timeout)  # type: ignore[no-any-return]
+        finally:
+            self._serving.release()
+
+    def observe_requests(self, requests: int, retries: int, handed_over: int, empty: bool) -> int:
+        """Compare the requests that librdkafka counted with the batches it was given; how many splits that shows.
+
+        Only between two moments at which the lane was empty and nothing was retried is the difference a split.
+        """
+        if not empty or retries:
+            self._undisturbed_since = None
+            return 0
+        found = 0
+        if self._undisturbed_since is not None:
+            found = max(0, (requests - self._requests_seen) - (handed_over - self._undisturbed_since))
+            self.splits += found
+        self._requests_seen, self._undisturbed_since = requests, handed_over
+        return found
+
+
+def _cause(error: Exception) -> KafkaError:
+    if isinstance(error, KafkaException) and error.args and isinstance(error.args[0], KafkaError):
+        return error.args[0]
+    if isinstance(error, BufferError):
+        return KafkaError(KafkaError._QUEUE_FULL)
+    return KafkaError(KafkaError._FAIL, str(error))

@@ -1,0 +1,121 @@
+"""A batch that a fed lane has: from the hand-over until librdkafka has reported every record of it."""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from dataclasses import dataclass
+from functools import partial
+
+from safeproducer.kafka.native import KafkaError, Message
+from safeproducer.pipeline.accumulator import ACCEPTED_AT, Accumulator, HeldRecord
+from safeproducer.pipeline.ledger import DeliveryCallback, discard_pending
+
+
+@dataclass(slots=True)
+class InLane:
+    """How many records a lane has: `inside` in all, `records` of them without a report to the application."""
+
+    records: int = 0
+    inside: int = 0
+
+
+Report = tuple[DeliveryCallback, KafkaError | None, Message]
+
+
+class HandOver:
+    """librdkafka reports the records of a batch in the order they were handed over in.
+
+    It refers to no native producer: that one holds its callbacks while records are under way, and would never be freed.
+    A record whose deadline passes first is reported by `expire()`; what librdkafka says of it later is swallowed, but
+    the hand-over keeps its place until librdkafka has said it.
+    """
+
+    __slots__ = (
+        "_completed",
+        "_in_lane",
+        "_reports",
+        "accumulator",
+        "at",
+        "broker",
+        "expired",
+        "full",
+        "kick_at",
+        "kicks",
+        "left",
+        "partitions",
+        "records",
+    )
+
+    def __init__(
+        self,
+        accumulator: Accumulator,
+        records: list[HeldRecord],
+        full: bool,
+        at: float,
+        reports: deque[Report],
+        completed: deque[HandOver],
+        in_lane: InLane,
+    ) -> None:
+        self.accumulator = accumulator
+        self.records = records
+        self.full = full
+        self.at = at
+        self.left = len(records)
+        self.expired = 0
+        self.kick_at = at
+        self.kicks = 0
+        self.broker: int | None = None
+        self.partitions: set[int | None] = set()
+        self._reports = reports
+        self._completed = completed
+        self._in_lane = in_lane
+        in_lane.records += len(records)
+        in_lane.inside += len(records)
+
+    def bind(self, report: DeliveryCallback) -> DeliveryCallback:
+        """The callback for librdkafka that ends in `report` on the application's thread."""
+        return partial(self._reported, report)
+
+    def _reported(self, report: DeliveryCallback, error: KafkaError | None, message: Message) -> None:
+        try:
+            message.partition()
+        except:  # noqa: E722 - see discard_pending
+            discard_pending(sys.exc_info())
+        index = len(self.records) - self.left
+        self.left -= 1
+        self._in_lane.inside -= 1
+        if index >= self.expired:
+            self._in_lane.records -= 1
+            self._reports.append((report, error, message))
+        if self.accumulator.partition < 0:
+            self.partitions.add(message.partition())
+        if not self.left:
+            self._completed.append(self)
+
+    def refused(self, index: int) -> None:
+        """The record at `index` did not get into librdkafka, which will not report it."""
+        del self.records[index]
+        self.left -= 1
+        self._in_lane.records -= 1
+        self._in_lane.inside -= 1
+
+    def expire(self, now: float, timeout: float) -> list[HeldRecord]:
+        """The records whose deadline has passed since the last call and which librdkafka has not reported."""
+        first = max(self.expired, len(self.records) - self.left)
+        last = first
+        while last < len(self.records) and self.records[last][ACCEPTED_AT] + timeout <= now:
+            last += 1
+        if last > first:
+            self.expired = last
+            self._in_lane.records -= last - first
+        return self.records[first:last]
+
+    def next_deadline(self, timeout: float) -> float | None:
+        first = max(self.expired, len(self.records) - self.left)
+        return self.records[first][ACCEPTED_AT] + timeout if first < len(self.records) else None
+
+    @property
+    def stuck(self) -> bool:
+        """Whether the deadline of all its records has passed without a report."""
+        return self.expired == len(self.records)

@@ -1,0 +1,168 @@
+"""Why partitions are held back: what is known of brokers, throttle times and acknowledgements, put together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from safeproducer.delivery import Delivery
+from safeproducer.kafka.statistics import Statistics
+from safeproducer.pipeline.accumulator import Accumulator
+from safeproducer.pipeline.partitions import Partitions
+from safeproducer.pipeline.throttles import SharedThrottle
+from safeproducer.policy.backlog import Backlogs
+from safeproducer.policy.distance import is_far
+
+HELD = "is held back by safeproducer.mode=held"
+COLD = "waits for the first acknowledgement of a broker"
+FAR = "is held back because acknowledgements take longer than linger.ms"
+STUCK = "waits because its leader acknowledges nothing"
+DRAINING = "waits until librdkafka has given up on records whose deadline comes"
+
+
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """The broker that leads a partition; `node` None while it is unknown."""
+
+    node: int | None
+    throttled_until: float | None
+    probing: bool
+
+
+class Holds:
+    """Changed by the threads that serve, read by those that produce; each change is one assignment.
+
+    `far`: acknowledgements take longer than linger. `cold`: none has come yet. `draining`: the straight lane is about
+    to be purged. `stuck`: partitions whose acknowledgements stopped.
+    """
+
+    PATIENCE = 0.01
+    """How soon to look again when nothing tells of the change that is waited for."""
+
+    def __init__(self, delivery: Delivery, throttle: SharedThrottle) -> None:
+        self.partitions = Partitions(delivery.partitioner, delivery.sticky)
+        self.far = False
+        self.ack_time = 0.0
+        self.warming = delivery.mode == "auto"
+        self.cold = False
+        self.draining = False
+        self.stuck: frozenset[tuple[str, int]] = frozenset()
+        self.backlogs = Backlogs()
+        self._always = delivery.mode == "held"
+        self._delivery = delivery
+        self._throttle = throttle
+        self._probing: set[int] = set()
+        self._suspects: set[tuple[str, int]] = set()
+        self._warming_records = delivery.batch_records
+        self._warming_bytes = delivery.batch_bytes
+
+    # --- questions ---------------------------------------------------------------------------------------------------
+
+    def any(self, moment: float) -> bool:
+        """Whether there is a reason to hold anything back."""
+        return bool(
+            self._always
+            or self.far
+            or self.warming
+            or self.draining
+            or self.stuck
+            or self._suspects
+            or self._probing
+            or self._throttle.held(moment)
+        )
+
+    def reason(self, accumulator: Accumulator, moment: float) -> str | None:
+        """Why this partition is held back; None when its records may go straight."""
+        if self._always:
+            return HELD
+        place = (accumulator.topic, accumulator.partition)
+        if place in self.stuck or place in self._suspects:
+            return STUCK
+        leader = self.broker(accumulator, moment)
+        if leader.probing or leader.throttled_until is not None:
+            return f"is throttled by broker {'(leader unknown)' if leader.node is None else leader.node}"
+        if self.draining:
+            return DRAINING
+        if self.far:
+            return FAR
+        return COLD if self.cold else None
+
+    def broker(self, accumulator: Accumulator, moment: float) -> Leader:
+        node = self.partitions.leader(accumulator.topic, accumulator.partition)
+        until = self._throttle.deadline(node, moment)
+        return Leader(node, until, bool(self._probing) if node is None else node in self._probing)
+
+    def wants_fed(self, accumulator: Accumulator, moment: float) -> bool:
+        """Whether what waits should leave as counted batches."""
+        if self.far or (accumulator.topic, accumulator.partition) in self._suspects:
+            return True
+        leader = self.broker(accumulator, moment)
+        return leader.probing or leader.throttled_until is not None
+
+    def drained(self, accumulator: Accumulator, straight_records: int) -> bool:
+        """Whether the straight lane has nothing of this partition any more."""
+        return not straight_records or self.backlogs.drained(
+            (accumulator.topic, accumulator.partition), accumulator.held_since
+        )
+
+    def hopeless_until(self, accumulator: Accumulator, moment: float) -> float:
+        """A deadline at or before this time cannot be met: the broker's throttle time is known to last longer."""
+        node = self.partitions.leader(accumulator.topic, accumulator.partition)
+        return 0.0 if node is None else self._throttle.deadline(node, moment) or 0.0
+
+    def cools(self, size: int) -> bool:
+        """Whether a record more would be too much for brokers that have not acknowledged anything yet.
+
+        One batch may go to find out how they are: an answer may announce a throttle time, and what was sent behind that
+        batch would wait unread until it times out.
+        """
+        if not self.warming or self.cold:
+            return self.cold
+        self._warming_records -= 1
+        self._warming_bytes -= size
+        self.cold = self._warming_records < 0 or self._warming_bytes < 0
+        return self.cold
+
+    def drain_time(self, timeout: float) -> float:
+        """How long before a deadline the straight lane stops taking records, so that healthy ones are out of it."""
+        return min(timeout / 4, max(0.25, 3 * self.ack_time))
+
+    # --- news --------------------------------------------------------------------------------------------------------
+
+    def warm(self) -> None:
+        """The first acknowledgement came."""
+        self.warming = self.cold = False
+
+    def throttled(self, node: int) -> None:
+        """The broker announced a throttle time: until it answers without one, one batch at a time."""
+        self._probing.add(node)
+
+    def expired(self) -> None:
+        """The straight lane is purged: what was stuck in it goes on in counted batches until one is acknowledged."""
+        self._suspects |= self.stuck
+        self.stuck = frozenset()
+
+    def answered(self, accumulator: Accumulator, node: int | None, moment: float) -> None:
+        """A batch was answered. librdkafka serves a throttle time before the reports of the same answer."""
+        self._suspects.discard((accumulator.topic, accumulator.partition))
+        if node is not None and self._throttle.deadline(node, moment) is None:
+            self._probing.discard(node)
+
+    def learn(self, statistics: Statistics) -> None:
+        """Leaders and partition counts from statistics of any lane."""
+        topics: dict[str, dict[int, int]] = {}
+        for (topic, partition), entry in statistics.partitions.items():
+            if partition >= 0:
+                topics.setdefault(topic, {})[partition] = entry.leader
+        for topic, leaders in topics.items():
+            self.partitions.learn(topic, leaders)
+
+    def measure(self, statistics: Statistics, rate: float, outstanding: int) -> None:
+        """How far away the brokers are, from the statistics of the lane that is in use."""
+        floors = [broker.rtt_floor for broker in statistics.brokers.values() if broker.rtt_floor is not None]
+        if not floors:
+            return
+        self.ack_time = max(floors)
+        if self._delivery.idempotent and not self._delivery.transactional:  # others wait for nothing
+            self.far = is_far(
+                max(floors), self._delivery.linger, rate, outstanding, self._delivery.batch_records, self.far
+            )

@@ -1,0 +1,107 @@
+"""What the native clients tell, turned into knowledge: throttle times, statistics, identity."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from safeproducer.config import Settings
+from safeproducer.hooks import Hooks
+from safeproducer.kafka.statistics import Statistics, read
+from safeproducer.pipeline import throttles
+from safeproducer.pipeline.failures import Failures
+from safeproducer.pipeline.holds import Holds
+from safeproducer.pipeline.ledger import Ledger
+from safeproducer.records import ProducerInfo
+
+logger = logging.getLogger("safeproducer")
+
+_STUCK_AFTER = 1.5
+_STUCK_SHARE = 1 / 3
+"""A record in the straight lane that is older than this share of its time: its partition takes no more."""
+
+
+class ClientNews:
+    """Written by the threads that serve. `changed` asks the lane to look again; it holds no native producer."""
+
+    def __init__(self, info: ProducerInfo, hooks: Hooks, settings: Settings, failures: Failures) -> None:
+        self._info = info
+        self._hooks = hooks
+        self._delivery = settings.delivery
+        self._throttle = throttles.of(settings.cluster)
+        self.holds = Holds(settings.delivery, self._throttle)
+        self.failures = failures
+        self.changed = False
+        self.statistics_now: Statistics | None = None
+        self.fed_statistics_now: Statistics | None = None
+        self._measured: tuple[float, int] = (0.0, 0)
+
+    def throttled(self, broker: int, name: str, seconds: float) -> None:
+        episode = self._throttle.announce(broker, seconds, time.monotonic())
+        if self._delivery.mode == "passthrough":
+            return
+        self.holds.throttled(broker)
+        self.changed = True
+        if episode is not None:
+            logger.warning(
+                "%s: broker %s (%s) throttles this client for %.3f s because it exceeds a quota; records for its "
+                "partitions are held back until then",
+                self._info.client_id,
+                broker,
+                name,
+                seconds,
+            )
+
+    def statistics(self, text: str) -> None:
+        found = read(text)
+        if found is None or self._delivery.mode == "passthrough":
+            return
+        self.statistics_now = found
+        self._identify(found)
+        self.holds.learn(found)
+        if self._delivery.owns_timeout:
+            self._observe_backlogs(found)
+        self.changed = True
+
+    def fed_statistics(self, text: str) -> None:
+        found = read(text)
+        if found is not None:
+            self.fed_statistics_now = found
+            self._identify(found)
+            self.holds.learn(found)
+            self.changed = True
+
+    def _identify(self, found: Statistics) -> None:
+        if found.producer_id is not None:
+            self.failures.identity = (found.producer_id, found.producer_epoch)
+
+    def _observe_backlogs(self, found: Statistics) -> None:
+        backlogs = self.holds.backlogs
+        for place, entry in found.partitions.items():
+            # Records without a partition leave that queue when they get one.
+            acknowledged = entry.acknowledged if place[1] >= 0 else entry.accepted - entry.queued
+            backlogs.observe(place, entry.accepted, acknowledged, found.at)
+        if not found.messages:
+            backlogs.forgive()
+        timeout = self._delivery.timeout
+        self.holds.stuck = backlogs.stuck(
+            found.at,
+            max(_STUCK_AFTER, 5 * self.holds.ack_time),
+            NEVER if timeout is None else max(_STUCK_AFTER, timeout * _STUCK_SHARE),
+        )
+
+    def measure(self, ledger: Ledger, outstanding: int, now: float) -> None:
+        """Judge the distance to the brokers, from the last statistics of the lane in use."""
+        found = self.statistics_now
+        if self._delivery.mode != "auto" or found is None:
+            return
+        accepted = ledger.totals()[0]
+        then, before = self._measured
+        if now - then < _MEASURE_EVERY:
+            return
+        self._measured = (now, accepted)
+        self.holds.measure(self.fed_statistics_now or found, (accepted - before) / (now - then), outstanding)
+
+
+NEVER = float("inf")
+_MEASURE_EVERY = 0.4

@@ -1,0 +1,90 @@
+"""Whether the next batch of a partition may be handed over now: go, or hold for a reason until a time.
+
+Pure: the caller says how things are, with `now` in seconds of any monotonic clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+LONGEST_DEPTH = 3
+"""Hand-overs of one partition inside librdkafka at once: one on its way and full ones behind it, so that the next one
+leaves without waiting for Python."""
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """What waits for one partition, and what of it librdkafka already has."""
+
+    records: int
+    oldest: float
+    """When the longest waiting record was accepted."""
+    unresolved: int
+    """Hand-overs without all their reports."""
+    only_full: bool
+    """Whether every unresolved hand-over was full to the count."""
+    full: bool
+    """Whether the waiting records fill a batch, by count or by size."""
+    full_count: bool
+    """Whether they fill it to the exact count, so that it goes out without a kick."""
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """What is known of the broker that leads the partition, or of all brokers while the leader is unknown."""
+
+    throttled_until: float | None
+    probing: bool
+    """Whether it announced a throttle time and has not answered without one since."""
+    unresolved: int
+    """Hand-overs to it without all their reports."""
+
+
+@dataclass(frozen=True, slots=True)
+class Go:
+    """Hand the next batch over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Wait for `why`; ask again at `until`, or when something changed if that is None."""
+
+    until: float | None
+    why: str
+
+
+Admission = Go | Hold
+GO = Go()
+
+THROTTLED = "throttled by its broker"
+PROBING = "waits for the first answer of a broker that throttled"
+IN_FLIGHT = "waits for the acknowledgement of the batch before it"
+LINGER = "gathers a batch (linger.ms)"
+
+
+def admit(partition: Partition, broker: Broker, now: float, linger: float, depth: int) -> Admission:
+    """Whether the next batch may go. `linger` 0 while the application flushes."""
+    if broker.throttled_until is not None and broker.throttled_until > now:
+        return Hold(broker.throttled_until, THROTTLED)
+    if broker.probing and broker.unresolved:
+        # The answer under way may bring a longer throttle time, and what is sent meanwhile would wait unread (KIP-219).
+        return Hold(None, PROBING)
+    if partition.unresolved:
+        # Behind a batch in flight a partial one would make librdkafka spin, and a kick could not release it.
+        if partition.full_count and partition.only_full and partition.unresolved < depth:
+            return GO
+        return Hold(None, IN_FLIGHT)
+    if not partition.full and (ripe := partition.oldest + linger) > now:
+        return Hold(ripe, LINGER)
+    return GO
+
+
+def depth(ack_time: float | None, guard: float) -> int:
+    """How many hand-overs of a partition librdkafka may have at once.
+
+    A full batch may wait behind the one in flight only as long as it is younger than the lane's linger, `guard`: an
+    older one at the head of the queue makes librdkafka spin.
+    """
+    if ack_time is None:
+        return 1
+    return max(1, min(LONGEST_DEPTH, int(guard / 2 / max(ack_time, 1e-6))))

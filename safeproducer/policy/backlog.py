@@ -1,0 +1,74 @@
+"""How old the oldest unacknowledged record of each partition is, told from counts that come now and then.
+
+librdkafka numbers the records of a partition as they are given to it, and acknowledges them in that order. So the
+record after the last acknowledged one was given to it when the count of given records passed that number.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+Place = tuple[str, int]
+
+
+@dataclass(slots=True)
+class _Backlog:
+    """`history`: (when, records given by then), oldest first, as long as something of it is unacknowledged."""
+
+    forgiven: int = 0
+    given: int = 0
+    acknowledged: int = 0
+    at: float = 0.0
+    advanced_at: float = 0.0
+    history: deque[tuple[float, int]] = field(default_factory=deque)
+
+
+class Backlogs:
+    """One lane's partitions. Not thread-safe: one thread observes; questions may come from any."""
+
+    def __init__(self) -> None:
+        self._by_place: dict[Place, _Backlog] = {}
+
+    def observe(self, place: Place, given: int, acknowledged: int, at: float) -> None:
+        """Counts as they were at the time `at`, in seconds."""
+        backlog = self._by_place.setdefault(place, _Backlog())
+        acknowledged = max(acknowledged, backlog.forgiven)
+        history = backlog.history
+        idle = not history
+        if given > acknowledged and (not history or history[-1][1] < given):
+            # What is new was given between the last look and this one; the earlier time is the safe one for its age.
+            history.append((backlog.at or at, given))
+        if acknowledged > backlog.acknowledged or idle:
+            backlog.advanced_at = at
+        while history and history[0][1] <= acknowledged:
+            history.popleft()
+        backlog.given, backlog.acknowledged, backlog.at = given, acknowledged, at
+
+    def oldest(self, place: Place) -> float | None:
+        """No later than when its oldest unacknowledged record was given; None when there was none."""
+        backlog = self._by_place.get(place)
+        return backlog.history[0][0] if backlog is not None and backlog.history else None
+
+    def earliest(self) -> float | None:
+        """The earliest of `oldest()` over all partitions."""
+        return min((row.history[0][0] for row in tuple(self._by_place.values()) if row.history), default=None)
+
+    def stuck(self, now: float, patience: float, age: float) -> frozenset[Place]:
+        """Partitions without an acknowledgement for `patience` seconds, or with a record older than `age`."""
+        return frozenset(
+            place
+            for place, row in tuple(self._by_place.items())
+            if row.history and (now - row.advanced_at >= patience or now - row.history[0][0] >= age)
+        )
+
+    def drained(self, place: Place, since: float) -> bool:
+        """Whether it was seen without a backlog at a look after `since`."""
+        backlog = self._by_place.get(place)
+        return backlog is not None and backlog.at > since and backlog.given <= backlog.acknowledged
+
+    def forgive(self) -> None:
+        """Everything given so far has ended, acknowledged or not: the lane is empty."""
+        for backlog in self._by_place.values():
+            backlog.forgiven = backlog.given
+            backlog.history.clear()

@@ -55,7 +55,7 @@ def small_disk(node: Node, size: str = "256m") -> Iterator[SmallDisk]:
 
     Raises NoDiskError, before it touches the node, where mounting is not allowed.
     """
-    with tempfile.TemporaryDirectory(prefix="safeproducer-disk-") as name:
+    with tempfile.TemporaryDirectory(dir=node.log_dir.parent) as name:
         refuge = Path(name)
         with _mounted(refuge, size):
             pass

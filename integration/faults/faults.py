@@ -109,6 +109,8 @@ def half_open(seconds: float) -> Fault:
             scene.tap.drop_answers(n=EVERYTHING, keep_open=True)
         time.sleep(seconds)
         scene.evidence["answers dropped"] = dropped = EVERYTHING - scene.tap.drops_left
+        sent = {seen.identity: seen.count for seen in scene.tap.batches if seen.time >= (scene.struck_at or 0)}
+        scene.evidence["records sent into it"] = sum(sent.values())
         scene.tap.heal()
         assert dropped >= 1
 

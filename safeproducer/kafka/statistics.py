@@ -19,7 +19,10 @@ Place = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class BrokerStatistics:
-    """One broker as one client sees it. Counts are since the client was made, of this client alone.
+    """One broker as one client sees it.
+
+    Counts are of this client alone. They begin anew, at 0, when librdkafka has forgotten the broker and learns of it
+    again: when it left the cluster, and when all brokers were lost and it starts over from `bootstrap.servers`.
 
     - `state`: "UP", "INIT" (no connection was needed yet), "DOWN", "TRY_CONNECT", "AUTH_REQ" ...
     - `outstanding`: requests that wait for their answer; `received`: answers; `sent`: requests, of all kinds.

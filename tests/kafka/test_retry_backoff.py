@@ -40,21 +40,23 @@ def patient(cluster: FakeCluster, idempotent: bool) -> Producer:
     )
 
 
-@pytest.fixture(scope="module", params=[True, False], ids=["idempotent", "plain"])
-def producer(cluster: FakeCluster, request: pytest.FixtureRequest) -> Iterator[Producer]:
-    """One producer for all tests here."""
-    made = patient(cluster, request.param)
+@pytest.fixture(scope="module")
+def producers(cluster: FakeCluster) -> Iterator[dict[bool, Producer]]:
+    """Idempotent or not -> one producer for all tests here."""
+    made = {idempotent: patient(cluster, idempotent) for idempotent in (True, False)}
     yield made
-    made.close()
+    for producer in made.values():
+        producer.close()
 
 
 @pytest.fixture
-def topic(cluster: FakeCluster, producer: Producer) -> str:
-    """A topic of one partition that the producer has written to."""
+def topic(cluster: FakeCluster, producers: dict[bool, Producer]) -> str:
+    """A topic of one partition that both producers have written to."""
     name = f"topic-{uuid.uuid4().hex[:8]}"
     cluster.create_topic(name, partitions=1)
-    producer.produce(name, b"warm")
-    assert producer.flush(10) == 0
+    for producer in producers.values():
+        producer.produce(name, b"warm")
+        assert producer.flush(10) == 0
     return name
 
 
@@ -116,9 +118,15 @@ PATHS: dict[str, Disturbance] = {
 }
 
 
-@pytest.mark.parametrize("path", PATHS)
-def test_no_second_attempt_before_the_back_off(cluster: FakeCluster, producer: Producer, topic: str, path: str) -> None:
+@pytest.mark.parametrize(
+    ("path", "idempotent"),
+    [*((path, True) for path in PATHS), ("lost acknowledgement", False), ("REQUEST_TIMED_OUT", False)],
+)
+def test_no_second_attempt_before_the_back_off(
+    cluster: FakeCluster, producers: dict[bool, Producer], topic: str, path: str, idempotent: bool
+) -> None:
     """A record whose second attempt is refused is reported later than 0.8 of the back-off after its hand-over."""
+    producer = producers[idempotent]
     before = requests(cluster)
     fault = PATHS[path](cluster, topic)
     next(fault)
@@ -159,7 +167,7 @@ def test_requests_behind_a_failed_one_wait_too(cluster: FakeCluster) -> None:
 
 
 def test_a_refusal_at_the_first_attempt_is_reported_at_once(
-    cluster: FakeCluster, producer: Producer, topic: str
+    cluster: FakeCluster, producers: dict[bool, Producer], topic: str
 ) -> None:
     """So it is proven not written, and it is not."""
     cluster.fail_next("Produce", MSG_SIZE_TOO_LARGE)
@@ -169,23 +177,25 @@ def test_a_refusal_at_the_first_attempt_is_reported_at_once(
         elapsed = message.latency()
         outcomes.append(outcome_of(error.name(), handed_over=True, elapsed=elapsed, retry_backoff=BACKOFF))
 
+    producer = producers[True]
     producer.produce(topic, b"refused", on_delivery=report)
     assert producer.flush(10) == 0
     assert outcomes == [Outcome.NOT_WRITTEN]
-    assert [record.value for record in cluster.log(topic)] == [b"warm"]
+    assert [record.value for record in cluster.log(topic)] == [b"warm", b"warm"]
 
 
 def test_metadata_gives_an_authorization_error_to_a_record_that_is_in_the_log(
-    cluster: FakeCluster, producer: Producer, topic: str
+    cluster: FakeCluster, producers: dict[bool, Producer], topic: str
 ) -> None:
     """Acknowledgement lost, then no right to the topic: one attempt, written, and refused by its error's name."""
     before = requests(cluster)
     cluster.lose_acks(1)
     cluster.fail_next("Metadata", TOPIC_AUTHORIZATION_FAILED)
     names: list[str] = []
+    producer = producers[True]
     producer.produce(topic, b"lost", on_delivery=lambda error, _: names.append(error.name()))
     assert producer.flush(10) == 0
     assert names == ["TOPIC_AUTHORIZATION_FAILED"]
     assert requests(cluster) == before + 1
-    assert [record.value for record in cluster.log(topic)] == [b"warm", b"lost"]
+    assert [record.value for record in cluster.log(topic)] == [b"warm", b"warm", b"lost"]
     assert outcome_of(names[0], handed_over=True, elapsed=0.0, retry_backoff=BACKOFF) is Outcome.UNKNOWN

@@ -116,7 +116,7 @@ def test_a_slow_throttling_broker_shows(cluster: FakeCluster, client: Client) ->
     quiet = client.until(lambda s: s.brokers[leader].rtt_floor is None)
     assert (quiet.brokers[leader].rtt_p50, quiet.brokers[leader].throttle) == (None, None)
     cluster.set_throttle(250, broker=leader)
-    cluster.delay(0.5, broker=leader)
+    cluster.delay(0.25, broker=leader)
     client.native.produce("orders", b"value", partition=0)
     waiting = client.until(lambda s: s.brokers[leader].outstanding)
     assert waiting.partitions["orders", 0].in_flight == waiting.messages == 1
@@ -124,24 +124,24 @@ def test_a_slow_throttling_broker_shows(cluster: FakeCluster, client: Client) ->
     answered = client.until(lambda s: s.brokers[leader].rtt_floor is not None).brokers[leader]
     assert answered.rtt_floor is not None
     assert answered.rtt_p50 is not None
-    assert 0.45 < answered.rtt_floor <= answered.rtt_p50 * 1.01 < 2
+    assert 0.2 < answered.rtt_floor <= answered.rtt_p50 * 1.01 < 2
     assert answered.throttle == 0.25
 
 
-def test_late_answers_show_as_timeouts(cluster: FakeCluster, client: Client) -> None:
+def test_late_answers_show_as_timeouts(cluster: FakeCluster) -> None:
     """A request is counted when it is given up, and once more when its records are sent again."""
-    impatient = Client(cluster, **{"socket.timeout.ms": 300})
-    impatient.native.produce("orders", b"v", partition=0)
-    assert impatient.native.flush(10) == 0
+    client = Client(cluster, **{"socket.timeout.ms": 300, "enable.idempotence": False})
+    client.native.produce("orders", b"v", partition=0)
+    assert client.native.flush(10) == 0
     leader, _ = cluster.leader("orders", 0)
-    cluster.delay(1, broker=leader)
-    impatient.native.produce("orders", b"v", partition=0)
-    impatient.until(lambda s: s.brokers[leader].timeouts)
+    cluster.delay(5, broker=leader)
+    client.native.produce("orders", b"v", partition=0)
+    client.until(lambda s: s.brokers[leader].timeouts)
     cluster.delay(0, broker=leader)
-    now = impatient.until(lambda s: not s.messages)
+    now = client.until(lambda s: not s.messages)
     assert now.brokers[leader].produce_requests == now.partitions["orders", 0].sent >= 3
     assert now.brokers[leader].retries == 0  # the records went into a new request
-    impatient.native.close()
+    client.native.close()
 
 
 def test_without_idempotence_there_is_no_producer_id(cluster: FakeCluster) -> None:
@@ -238,17 +238,17 @@ def mutated(text: str, dice: random.Random) -> str:
 
 
 def test_no_mutation_makes_the_reader_raise(document: str) -> None:
-    """2 000 damaged documents; what is read of them has the right types."""
+    """1 000 damaged documents; what is read of them has the right types."""
     dice = random.Random(19)
     survivors = 0
-    for _ in range(2_000):
+    for _ in range(1_000):
         found = read(mutated(document, dice))
         survivors += found is not None
         if found is not None:
             assert isinstance(found.messages, int)
             assert all(node >= 0 and isinstance(broker.received, int) for node, broker in found.brokers.items())
             assert all(isinstance(seen.leader, int) for seen in found.partitions.values())
-    assert 500 < survivors < 2_000
+    assert 250 < survivors < 1_000
 
 
 json_values = st.recursive(

@@ -3,7 +3,7 @@
 import socket
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from typing import Any, Self
 
@@ -30,6 +30,8 @@ def make_batch(
     epoch: int = -1,
     sequence: int = -1,
     timestamp: int | None = None,
+    codec: int = 0,
+    pack: Callable[[bytes], bytes] = bytes,
 ) -> bytes:
     """A batch of message format 2 with these values; record n has the timestamp `timestamp` (default: now) + n."""
     timestamp = int(time.time() * 1000) if timestamp is None else timestamp
@@ -38,8 +40,9 @@ def make_batch(
         record = b"\0" + _varint(number) * 2 + _varint(-1) + _varint(len(value)) + value + _varint(0)
         records += _varint(len(record)) + record
     last = len(values) - 1
-    checked = struct.pack(">hiqqqhii", 0, last, timestamp, timestamp + last, producer_id, epoch, sequence, len(values))
-    checked += records
+    producer = producer_id, epoch, sequence
+    checked = struct.pack(">hiqqqhii", codec, last, timestamp, timestamp + last, *producer, len(values))
+    checked += pack(records)
     return struct.pack(">qiibI", 0, len(checked) + 9, -1, 2, crc32c(checked)) + checked
 
 

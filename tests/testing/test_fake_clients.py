@@ -47,7 +47,7 @@ def test_safeproducer_writes_what_a_consumer_reads(cluster: FakeCluster) -> None
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
 def test_packed_records_can_be_read_back(cluster: FakeCluster, codec: str) -> None:
-    """All four compressions pass through as they came."""
+    """All four compressions pass through as they came, and `log()` unpacks them."""
     cluster.create_topic("t")
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "compression.type": codec, "linger.ms": 20})
     for number in range(50):
@@ -57,11 +57,7 @@ def test_packed_records_can_be_read_back(cluster: FakeCluster, codec: str) -> No
         b"the same again and again %d" % number for number in range(50)
     ]
     assert any(header.compression for header in cluster.batches("t"))
-    if codec == "gzip":
-        assert len(cluster.log("t")) == 50
-    else:
-        with pytest.raises(ValueError, match=codec):
-            cluster.log("t")
+    assert [record.value for record in cluster.log("t")] == [b"the same again and again %d" % n for n in range(50)]
 
 
 @pytest.mark.filterwarnings("ignore:read_text is deprecated")

@@ -260,7 +260,7 @@ GIANT = {
     "negative array, metadata v1": (3, 1, b"\x80\x00\x00\x00", "declares the length"),
     "compact string, produce v9": (0, 9, b"\0\xff\xff\xff\xff\x0f", "declares .* left"),
     "legacy string, produce v3": (0, 3, b"\x7f\xff", "declares .* left"),
-    "tag count, metadata v12": (3, 12, b"\xff\xff\xff\xff\x0f", "ends inside a varint"),
+    "tag count, metadata v12": (3, 12, b"\xff\xff\xff\xff\x0f", "declares .* left"),
     "tag size, metadata v12": (3, 12, b"\x01\x09\xff\xff\xff\xff\x0f", "declares .* left"),
     "endless varint": (3, 12, b"\x01" + b"\xff" * 100_000, "longer than 5 bytes"),
 }

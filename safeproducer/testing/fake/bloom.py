@@ -94,7 +94,8 @@ class LayeredBloomFilter:
         self.add(item, room, now)
 
     def _opened(self, room: int, now: int) -> _Layer:
-        from rbloom import Bloom  # noqa: PLC0415 - a cluster without this quota does without the library
+        # A cluster without this quota does without the library.
+        from rbloom import Bloom  # noqa: PLC0415
 
         bounded = min(max(room, 1), MOST_ITEMS)
         return _Layer(now, bounded, Bloom(bounded, self._error_rate))

@@ -18,7 +18,8 @@ _BACKLOG = 128
 
 def reserve(port: int = 0) -> socket.socket:
     """A port of the loopback that nobody else can take; connections are refused until somebody listens on it."""
-    reserved = socket.socket()
+    # asyncio turns Nagle's algorithm off only for sockets that say they are TCP: answers would wait for each other.
+    reserved = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     reserved.bind((LOOPBACK, port))
     return reserved

@@ -100,7 +100,8 @@ class FakeCluster(BrokerControl, TopicControl, QuotaControl, FaultControl, Readi
     def reset(self) -> None:
         """Between tests: no topics, no faults, an empty journal, all brokers up and as constructed, no connections.
 
-        Producer IDs go on, so a client of an earlier test is never mistaken for one of the next.
+        Producer IDs go on, so a client of an earlier test is never mistaken for one of the next. Raises what went wrong
+        inside the cluster since the last time as an ExceptionGroup.
         """
 
         async def work() -> None:
@@ -114,3 +115,6 @@ class FakeCluster(BrokerControl, TopicControl, QuotaControl, FaultControl, Readi
             await self._start_all()
 
         self._await(work)
+        failures, self._state.failures = self._state.failures, []
+        if failures:
+            raise ExceptionGroup("the fake cluster failed", failures)

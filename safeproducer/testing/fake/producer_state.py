@@ -86,7 +86,7 @@ class ProducerStates:
 
     def __init__(self) -> None:
         self._entries: dict[int, ProducerEntry] = {}
-        self._checked: int | None = None
+        self._next_check: int | None = None
 
     def decide(self, batch: Sequence, retain: int) -> tuple[Decision, AppendedBatch | None]:
         """What a leader does with this batch, with the copy in the log if it is a duplicate. Changes nothing."""
@@ -117,19 +117,23 @@ class ProducerStates:
         for entry in self._entries.values():
             entry.batches = deque([entry.batches[-1]])
 
-    def load(self, now: int, age: int) -> None:
+    def load(self, now: int, age: int, interval: int) -> None:
         """A start at this time (ms): expired IDs of the snapshot are not taken over, and checks count from here."""
-        self._checked = now
+        self._next_check = now + interval
         self._drop(now, age)
+
+    def is_due(self, now: int) -> bool:
+        """Whether :meth:`expire` has something to do."""
+        return self._next_check is None or now >= self._next_check
 
     def expire(self, now: int, age: int, interval: int) -> None:
         """Do the checks that are due at this time, one every ``interval`` ms, for IDs of this ``age`` in ms."""
-        if self._checked is None:
-            self._checked = now
-        due = (now - self._checked) // interval
-        if due > 0:
-            self._checked += due * interval
-            self._drop(self._checked, age)
+        if self._next_check is None:
+            self._next_check = now + interval
+        elif now >= self._next_check:
+            newest = now - (now - self._next_check) % interval
+            self._next_check = newest + interval
+            self._drop(newest, age)
 
     def _drop(self, now: int, age: int) -> None:
         expired = [one for one, entry in self._entries.items() if now - entry.batches[-1].timestamp >= age]

@@ -1,18 +1,17 @@
 """The records inside a batch of message format 2 (KIP-98): for reading a log back, never on the produce path."""
 
-import struct
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from safeproducer.testing.codec import WireError
+from safeproducer.testing.fake.compression import codec_name, unpack
 from safeproducer.testing.produce import BatchHeader
 
 __all__ = ["StoredRecord", "read_records"]
 
 _HEADER_SIZE = 61
 _SEQUENCES = 1 << 31
-_CODECS = {2: "snappy", 3: "lz4", 4: "zstd"}
+_VARINT_BITS = 70
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +30,14 @@ class StoredRecord:
 
 def _varint(data: bytes, pos: int) -> tuple[int, int]:
     value = shift = 0
-    while True:
+    while shift < _VARINT_BITS:
         byte = data[pos]
         pos += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             return value >> 1 ^ -(value & 1), pos
         shift += 7
+    raise WireError(f"a number ends not before byte {pos}")
 
 
 def _blob(data: bytes, pos: int) -> tuple[bytes | None, int]:
@@ -49,25 +49,14 @@ def _blob(data: bytes, pos: int) -> tuple[bytes | None, int]:
     return data[pos : pos + length], pos + length
 
 
-def _unpacked(header: BatchHeader, data: bytes) -> bytes:
-    packed = data[_HEADER_SIZE:]
-    if header.compression == 0:
-        return packed
-    if header.compression == 1:
-        return zlib.decompress(packed, 31)
-    codec = _CODECS.get(header.compression, "an unknown codec")
-    raise WireError(
-        f"the batch at offset {header.base_offset} is packed with {codec}, which is not read here: "
-        "read it with a consumer, or look at batches() instead"
-    )
-
-
 def read_records(header: BatchHeader, data: bytes) -> Iterator[StoredRecord]:
-    """The records of this batch, plain or gzip. Raises WireError for other codecs and for bytes that are no records."""
+    """The records of this batch. Raises WireError for bytes that are none, or cannot be unpacked."""
     try:
-        yield from _read(header, _unpacked(header, data))
-    except (IndexError, UnicodeDecodeError, struct.error, zlib.error) as error:
-        raise WireError(f"the batch at offset {header.base_offset} holds no records: {error}") from error
+        yield from _read(header, unpack(header.compression, data[_HEADER_SIZE:]))
+    except (IndexError, UnicodeDecodeError, WireError) as error:
+        packed = "" if not header.compression else f", packed with {codec_name(header.compression)},"
+        text = f"the batch at offset {header.base_offset}{packed} cannot be read: {error}"
+        raise WireError(f"{text}; batches() shows its header") from error
 
 
 def _read(header: BatchHeader, data: bytes) -> Iterator[StoredRecord]:

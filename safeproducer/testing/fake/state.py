@@ -68,6 +68,11 @@ class BrokerState:
                 return int(layer[name])
         return int(configs.BROKER[name].default)
 
+    @property
+    def expiry(self) -> tuple[int, int]:
+        """How old a producer ID gets, and how often it is checked, in ms (KIP-854)."""
+        return self.value("producer.id.expiration.ms"), self.value("producer.id.expiration.check.interval.ms")
+
 
 class ClusterState:
     """Brokers, topics, faults and journal of one cluster."""
@@ -117,8 +122,7 @@ class ClusterState:
                 if not alive and broker in partition.states:
                     partition.states[broker].reload()
                 elif broker in partition.states:
-                    now, age = self.clock.now_ms(), self.brokers[broker].value("producer.id.expiration.ms")
-                    partition.states[broker].load(now, age)
+                    partition.states[broker].load(self.clock.now_ms(), *self.brokers[broker].expiry)
                 partition.elect(living)
         self.changed()
 
@@ -136,9 +140,9 @@ class ClusterState:
 
     def producers(self, partition: Partition, broker: BrokerState) -> ProducerStates:
         """What this replica remembers now: those that its periodic checks have found expired are gone (KIP-854)."""
-        states = partition.states[broker.id]
-        age, interval = (broker.value(f"producer.id.expiration.{name}ms") for name in ("", "check.interval."))
-        states.expire(self.clock.now_ms(), age, interval)
+        states, now = partition.states[broker.id], self.clock.now_ms()
+        if states.is_due(now):
+            states.expire(now, *broker.expiry)
         return states
 
     def expire_producers(self, broker: BrokerState) -> None:

@@ -21,7 +21,7 @@ class Reading(Runtime):
         return [header for header, _ in self._stored(topic, partition)]
 
     def log(self, topic: str, partition: int = 0) -> list[StoredRecord]:
-        """All records in the log. Raises WireError if a batch is packed with something else than gzip."""
+        """All records in the log, unpacked. Raises WireError for a batch that holds none."""
         return [record for header, data in self._stored(topic, partition) for record in read_records(header, data)]
 
     def _stored(self, topic: str, partition: int) -> list[tuple[BatchHeader, bytes]]:

@@ -1,0 +1,266 @@
+"""FakeCluster under bytes that no client would send: no crash, no hang, bounded memory, and others are served."""
+
+import random
+import struct
+import time
+import tracemalloc
+from collections import Counter
+from collections.abc import Iterator
+
+import psutil
+import pytest
+
+from safeproducer.testing import FakeCluster
+from safeproducer.testing.codec import WireError
+from safeproducer.testing.wire import decode_request, encode_request, read_request_header, versions
+from tests.testing.malformed import pieces, requests, varint, with_giant_lengths
+from tests.testing.raw import RawClient, hung_up, make_batch
+
+MEGABYTE = 1024 * 1024
+MARK = encode_request("ApiVersions", 0, -7, None, {})
+
+
+@pytest.fixture
+def cluster(cluster: FakeCluster) -> Iterator[FakeCluster]:
+    """Other connections go on after everything, and nothing has failed inside."""
+    cluster.create_topic("abc")
+    with RawClient(cluster.bootstrap) as bystander:
+        assert bystander.produce("abc", make_batch([b"before"]))["error_code"] == 0
+        yield cluster
+        assert cluster._state.failures == []
+        assert len(bystander.ask("Metadata", 12, topics=None)["brokers"]) == 3
+        with RawClient(cluster.bootstrap) as newcomer:
+            newcomer.ask("Metadata", 12, topics=[])
+
+
+class Attacker:
+    """Sends frames one by one, and knows that each was dealt with: by the mark behind it, or by being hung up on."""
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        self._bootstrap = cluster.bootstrap
+        self._client = RawClient(self._bootstrap)
+
+    def close(self) -> None:
+        self._client.__exit__()
+
+    def send(self, frame: bytes) -> str:
+        try:
+            self._client.send_raw(b"".join(struct.pack(">i", len(part)) + part for part in (frame, MARK)))
+            while self._client.receive()[:4] != MARK[4:8]:
+                pass
+        except ConnectionError:
+            self.close()
+            self._client = RawClient(self._bootstrap)
+            return "hung up"
+        return "answered"
+
+
+@pytest.fixture
+def attacker(cluster: FakeCluster) -> Iterator[Attacker]:
+    made = Attacker(cluster)
+    yield made
+    made.close()
+
+
+def rss() -> int:
+    return psutil.Process().memory_info().rss
+
+
+def waits(frame: bytes) -> bool:
+    """Whether it is a proper request that the broker may answer late: a fetch that waits, a quota that throttles."""
+    try:
+        header = read_request_header(frame)
+        body = decode_request(header, frame, trailing=True)
+    except WireError:
+        return False
+    return body.get("max_wait_ms", 0) > 1 or header.api in ("AlterClientQuotas", "SaslAuthenticate", "SaslHandshake")
+
+
+# ---- lengths
+
+
+def test_every_length_of_every_request_may_lie(cluster: FakeCluster, attacker: Attacker) -> None:
+    """Set to 2^31-1, 2^32-1 and the like, one by one: answered or hung up on at once, without the memory."""
+    for api in {api for api, _ in requests()}:
+        pieces(api, versions(api)[0])  # loads the schema
+    seen: Counter[str] = Counter()
+    tracemalloc.start()
+    try:
+        for api, version in requests():
+            for what, frame in with_giant_lengths(api, version):
+                if waits(frame):
+                    continue
+                began = time.monotonic()
+                seen[attacker.send(frame)] += 1
+                assert time.monotonic() - began < 2, what
+        assert tracemalloc.get_traced_memory()[1] < 30 * MEGABYTE
+    finally:
+        tracemalloc.stop()
+    assert seen["hung up"] > 1000
+    assert seen["answered"] > 100
+
+
+@pytest.mark.parametrize("size", [2**31 - 1, 2**32 - 1, 2**31, 100 * MEGABYTE + 1])
+def test_a_giant_frame_is_not_waited_for(cluster: FakeCluster, size: int) -> None:
+    """More than 100 MB is refused when it is announced."""
+    with RawClient(cluster.bootstrap) as client, hung_up():
+        client.send_raw(struct.pack(">I", size) + b"x")
+        client.receive()
+
+
+def test_announced_bytes_take_no_memory_before_they_come(cluster: FakeCluster) -> None:
+    """Fifty connections that announce 100 MB each and send little of it cost what they send."""
+    before = rss()
+    clients = [RawClient(cluster.bootstrap) for _ in range(50)]
+    try:
+        for client in clients:
+            client.send_raw(struct.pack(">i", 100 * MEGABYTE) + bytes(10_000))
+        with RawClient(cluster.bootstrap) as other:
+            other.ask("Metadata", 12, topics=[])
+        assert rss() - before < 60 * MEGABYTE
+    finally:
+        for client in clients:
+            client.__exit__()
+
+
+@pytest.mark.parametrize(("api", "element"), [("Produce", b"\1\1\0"), ("DescribeConfigs", b"\2\1\1\0")])
+def test_many_tiny_elements_are_refused(cluster: FakeCluster, api: str, element: bytes) -> None:
+    """Millions of elements of three bytes would fill gigabytes with objects: the connection ends first."""
+    version = {"Produce": 9, "DescribeConfigs": 4}[api]
+    count = 12 * MEGABYTE // len(element)
+    head = encode_request(api, version, 1, "raw", {"acks": -1})
+    start = len(head) - {"Produce": 2, "DescribeConfigs": 4}[api]
+    tail = b"\0" if api == "Produce" else b"\0\0\0"
+    frame = head[:start] + varint(count + 1) + element * count + tail
+    before = rss()
+    with RawClient(cluster.bootstrap) as client, hung_up():
+        client.send(frame)
+        client.receive()
+    assert "elements more" in cluster.journal(api)[-1].note
+    assert rss() - before < 100 * MEGABYTE
+
+
+# ---- mutations
+
+
+def mutated(rng: random.Random, frame: bytes) -> bytes:
+    """One to four bytes changed, taken out or put in, or the end cut off."""
+    data = bytearray(frame)
+    for _ in range(rng.randint(1, 4)):
+        at = rng.randrange(len(data)) if data else 0
+        kind = rng.random()
+        if kind < 0.6 and data:
+            data[at] = rng.choice((rng.randrange(256), 0, 0x7F, 0x80, 0xFF))
+        elif kind < 0.75:
+            del data[at : at + rng.randint(1, 3)]
+        elif kind < 0.9:
+            data[at:at] = rng.randbytes(rng.randint(1, 5))
+        else:
+            del data[max(at, 1) :]
+    return bytes(data)
+
+
+def test_ten_thousand_mutations(cluster: FakeCluster, attacker: Attacker) -> None:
+    """Each is answered or hung up on within two seconds, and memory does not grow with them."""
+    rng = random.Random(1269)
+    frames = [b"".join(piece.data for piece in pieces(api, version)) for api, version in requests()]
+    seen: Counter[str] = Counter()
+    before = 0
+    while seen.total() < 10_000:
+        frame = mutated(rng, rng.choice(frames))
+        if waits(frame):
+            continue
+        began = time.monotonic()
+        seen[attacker.send(frame)] += 1
+        assert time.monotonic() - began < 2, frame.hex()
+        if seen.total() == 2000:
+            before = rss()
+    assert rss() - before < 60 * MEGABYTE
+    assert min(seen["answered"], seen["hung up"]) > 1000
+
+
+def test_mutated_records_are_read_or_refused(cluster: FakeCluster) -> None:
+    """Batches with a good checksum around nonsense are stored unseen, as Kafka does with bytes it need not look into;
+    reading back says WireError or gives records, and a lookup by time answers."""
+    rng = random.Random(936)
+    with RawClient(cluster.bootstrap) as client:
+        for number in range(300):
+            name = f"t{number % 10}"
+            if number < 10:
+                cluster.create_topic(name)
+            batch = make_batch([b"value", b""], codec=rng.choice((0, 0, 1, 4)), pack=lambda raw: mutated(rng, raw))
+            assert client.produce(name, batch)["error_code"] == 0
+        for number in range(10):
+            partitions = [{"partition_index": 0, "current_leader_epoch": -1, "timestamp": 5}]
+            topics = [{"name": f"t{number}", "partitions": partitions}]
+            answer = client.ask("ListOffsets", 7, replica_id=-1, topics=topics)
+            assert answer["topics"][0]["partitions"][0]["error_code"] == 0
+    refused = 0
+    for number in range(10):
+        try:
+            cluster.log(f"t{number}")
+        except WireError:
+            refused += 1
+    assert refused
+
+
+# ---- clients that misbehave in time
+
+
+def test_half_requests(cluster: FakeCluster) -> None:
+    """A request cut at each byte and then hung up on leaves nothing behind: no record, no entry, no connection."""
+    data = [{"name": "abc", "partition_data": [{"index": 0, "records": make_batch([b"half"])}]}]
+    frame = encode_request("Produce", 9, 1, "raw", {"acks": -1, "timeout_ms": 1, "topic_data": data})
+    whole = struct.pack(">i", len(frame)) + frame
+    for length in range(len(whole)):
+        with RawClient(cluster.bootstrap) as client:
+            client.send_raw(whole[:length])
+    cluster.wait(lambda c: sum(len(broker._connections) for broker in c._brokers.values()) == 1)
+    assert [record.value for record in cluster.log("abc")] == [b"before"]
+    assert len(cluster.journal()) == 1
+
+
+def test_a_slow_client_is_served(cluster: FakeCluster) -> None:
+    """Byte by byte, with many such clients at once."""
+    frame = encode_request("Metadata", 12, 5, "slow", {"topics": []})
+    clients = [RawClient(cluster.bootstrap) for _ in range(20)]
+    try:
+        for byte in struct.pack(">i", len(frame)) + frame:
+            for client in clients:
+                client.send_raw(bytes([byte]))
+        assert [struct.unpack_from(">i", client.receive())[0] for client in clients] == [5] * 20
+    finally:
+        for client in clients:
+            client.__exit__()
+
+
+def test_a_client_that_reads_nothing_is_not_read_either(cluster: FakeCluster) -> None:
+    """Its answers pile up to a limit, then its requests wait in the kernel; others do not notice."""
+    cluster.create_topic("wide", 1000)
+    ask = encode_request("Metadata", 12, 5, "deaf", {"topics": None})
+    before = rss()
+    with RawClient(cluster.bootstrap) as deaf:
+        deaf._socket.settimeout(0.3)
+        with pytest.raises(TimeoutError):
+            deaf.send_raw((struct.pack(">i", len(ask)) + ask) * 2_000_000)
+        with RawClient(cluster.bootstrap) as other:
+            other.ask("Metadata", 12, topics=[])
+        assert rss() - before < 60 * MEGABYTE
+
+
+def test_garbage_in_a_pipeline_ends_it(cluster: FakeCluster) -> None:
+    """What came before is answered in order, what comes behind is not worked on."""
+    data = [{"name": "abc", "partition_data": [{"index": 0, "records": make_batch([b"x"])}]}]
+    body = {"acks": -1, "timeout_ms": 1, "topic_data": data}
+    rng = random.Random(4)
+    for _ in range(50):
+        had = len(cluster.log("abc"))
+        good = [encode_request("Produce", 9, number, "raw", body) for number in range(4)]
+        stream = [*good[:2], b"\0\3\0\x0c" + rng.randbytes(60), *good[2:]]
+        with RawClient(cluster.bootstrap) as client:
+            client.send_raw(b"".join(struct.pack(">i", len(frame)) + frame for frame in stream))
+            # A hang-up with requests unread resets the connection, which may overtake the answers.
+            with hung_up():
+                for number in range(5):
+                    assert struct.unpack_from(">i", client.receive())[0] == number
+        assert len(cluster.log("abc")) == had + 2

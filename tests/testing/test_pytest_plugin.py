@@ -1,0 +1,103 @@
+"""The fixture `kafka_cluster`, used by test modules that pytest runs inside pytest."""
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+USER = """
+    import pytest
+    from confluent_kafka import Producer
+
+    def write(cluster):
+        cluster.create_topic("orders")  # refused if an earlier test's topic were still there
+        producer = Producer({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+        producer.produce("orders", b"one")
+        assert producer.flush(10) == 0
+        assert [record.value for record in cluster.log("orders")] == [b"one"]
+
+    @pytest.mark.parametrize("number", range(NUMBER))
+    def test_write(kafka_cluster, number):
+        assert len(kafka_cluster.brokers) == 3
+        assert kafka_cluster.journal() == []
+        assert kafka_cluster.faults_left == 0
+        write(kafka_cluster)
+        kafka_cluster.lose_acks(9)
+        kafka_cluster.stop(2)
+        kafka_cluster.pause(1)
+"""
+
+
+class Runner:
+    """Runs a text as a test module that knows nothing of this project's settings."""
+
+    def __init__(self, pytester: pytest.Pytester) -> None:
+        self._pytester = pytester
+        pytester.makeini("[pytest]\nfilterwarnings = error\n")
+
+    def inside(self, text: str) -> pytest.RunResult:
+        """In this process."""
+        self._pytester.makepyfile(text)
+        return self._pytester.runpytest_inprocess("-p", "no:cacheprovider", "--strict-markers")
+
+    def outside(self, text: str, *arguments: str) -> pytest.RunResult:
+        """In a process of its own, where the plug-in is found by its entry point alone."""
+        self._pytester.makepyfile(text)
+        return self._pytester.runpytest_subprocess("-p", "no:cacheprovider", *arguments, timeout=60)
+
+
+@pytest.fixture
+def runner(pytester: pytest.Pytester) -> Runner:
+    return Runner(pytester)
+
+
+def test_each_test_finds_a_cluster_as_new(runner: Runner) -> None:
+    """Topics, faults, journal, and stopped and paused brokers of one test do not reach the next."""
+    runner.inside(USER.replace("NUMBER", "4")).assert_outcomes(passed=4)
+
+
+def test_workers_side_by_side_have_clusters_of_their_own(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With pytest-xdist every worker's tests find their own topics only."""
+    pytest.importorskip("xdist", reason="pytest-xdist is not installed")
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # the others only cost time
+    plugins = ("-p", "xdist", "-p", "safeproducer")
+    runner.outside(USER.replace("NUMBER", "4"), *plugins, "-n", "2").assert_outcomes(passed=4)
+
+
+def test_a_marked_test_has_a_cluster_made_to_measure(runner: Runner) -> None:
+    """The marker's arguments are FakeCluster's, and the next test has the usual one."""
+    runner.inside("""
+        import pytest
+
+        @pytest.mark.kafka_cluster(brokers=1, kip_1269=False)
+        def test_own(kafka_cluster):
+            assert kafka_cluster.brokers == (1,)
+            kafka_cluster.create_topic("t")
+
+        def test_shared(kafka_cluster):
+            assert kafka_cluster.brokers == (1, 2, 3)
+            kafka_cluster.create_topic("t")
+    """).assert_outcomes(passed=2)
+
+
+def test_a_failure_inside_the_cluster_is_the_tests_own(runner: Runner) -> None:
+    """It is an error of the test that used the cluster, not of the next or of the last one."""
+    result = runner.inside("""
+        def test_first(kafka_cluster):
+            kafka_cluster._state.failures.append(RuntimeError("planted"))
+
+        def test_second(kafka_cluster):
+            pass
+    """)
+    result.assert_outcomes(passed=2, errors=1)
+    result.stdout.fnmatch_lines(["*ERROR at teardown of test_first*", "*RuntimeError: planted*"])
+
+
+def test_unused_it_loads_nothing(runner: Runner) -> None:
+    """A run without the fixture imports neither safeproducer nor a Kafka library."""
+    runner.outside("""
+        import sys
+
+        def test_nothing(pytestconfig):
+            assert pytestconfig.pluginmanager.has_plugin("safeproducer")
+            assert not {"safeproducer", "confluent_kafka", "kafka"} & set(sys.modules)
+    """).assert_outcomes(passed=1)

@@ -77,6 +77,14 @@ def test_an_impossible_error_rate_is_refused(rate: float) -> None:
         LayeredBloomFilter(WINDOW, LAYERS, rate)
 
 
+def test_neighbours_are_told_apart() -> None:
+    """Producer IDs count up from 0, and 0 is an ID like any other: the smallest layers tell a hundred of them apart."""
+    for known in range(100):
+        memory = LayeredBloomFilter(WINDOW, 1, 1e-9)
+        memory.add(known, 1, START)
+        assert [item for item in range(100) if memory.holds(item, START)] == [known]
+
+
 def test_a_huge_layer_is_cut_to_size() -> None:
     """10^12 items would end the process; a layer for a million and more layers do the same."""
     memory = LayeredBloomFilter(WINDOW, LAYERS, 0.001)

@@ -64,14 +64,16 @@ def test_a_paused_broker_accepts_and_does_nothing(cluster: FakeCluster) -> None:
 
 
 def test_a_paused_broker_does_not_read(cluster: FakeCluster) -> None:
-    """What a client sends fills the buffers of the kernel and then blocks, as with a process that is stopped."""
-    cluster.create_topic("t")
+    """Not one byte is taken: all stays in the kernel until its buffers are full, as with a process that is stopped."""
     with RawClient(cluster.bootstrap) as client:
         client.ask("Metadata", 12, topics=[])
         cluster.pause(1)
         client._socket.settimeout(0.1)
         with pytest.raises(TimeoutError):
             client.send_raw(bytes(64 * 1024 * 1024))
+        (connection,) = cluster._brokers[1]._connections.values()
+        assert connection is not None
+        assert len(connection._reader._buffer) == 0
 
 
 def test_an_answer_on_its_way_waits_for_the_pause_to_end(cluster: FakeCluster) -> None:

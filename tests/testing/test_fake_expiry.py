@@ -36,7 +36,7 @@ def test_a_retry_after_a_day_is_written_again(cluster: FakeCluster, client: RawC
     """Known, the batch is a duplicate and gets the stored offset; expired, the same bytes are a success and a copy."""
     assert write(client, 0) == (0, 0)
     assert write(client, 0) == (0, 0)
-    cluster.advance(DAY)
+    cluster.advance(DAY + CHECK)
     assert write(client, 0) == (0, 1)
     assert len(cluster.log("t")) == 2
     assert [b.duplicate for entry in cluster.journal("Produce") for b in entry.batches] == [False, True, False]
@@ -59,7 +59,7 @@ def test_it_happens_at_a_check_not_at_the_border(cluster: FakeCluster, client: R
     """Checks come every ten minutes from the first use of the partition on; in between nothing is forgotten."""
     assert write(client, 0) == (0, 0)
     cluster.advance(CHECK // 2)
-    assert write(client, 1) == (0, 1)
+    assert write(client, 1, timestamp=int(cluster.now() * 1000)) == (0, 1)
     cluster.advance(DAY)
     assert write(client, 1) == (0, 1)
     assert list(cluster.producer_state("t")) == [7]
@@ -89,7 +89,7 @@ def test_describe_producers_lists_the_living(cluster: FakeCluster, client: RawCl
 
     write(client, 0)
     assert active() == [7]
-    cluster.advance(DAY)
+    cluster.advance(DAY + CHECK)
     assert active() == []
     assert cluster.producer_state("t") == {}
 
@@ -100,7 +100,9 @@ def test_the_age_can_be_changed_at_run_time(cluster: FakeCluster, client: RawCli
     cluster.set_broker_config(1, AGE, "1000")
     assert list(cluster.producer_state("t")) == [7]
     cluster.advance(CHECK)
+    cluster.set_broker_config(1, AGE, str(DAY * 1000))
     assert cluster.producer_state("t") == {}
+    cluster.set_broker_config(1, AGE, "1000")
     write(client, 0)
     change = {"name": AGE, "config_operation": 0, "value": str(DAY * 1000)}
     cluster.advance(CHECK)

@@ -20,7 +20,7 @@ from safeproducer.testing.fake.sasl import MECHANISMS, SaslError, ScramExchange,
 from safeproducer.testing.wire import encode_request
 from tests.testing.raw import RawClient, hung_up, make_batch
 
-UNSUPPORTED_MECHANISM, ILLEGAL_STATE, AUTHENTICATION_FAILED = 33, 34, 58
+UNSUPPORTED_MECHANISM, ILLEGAL_STATE, AUTHENTICATION_FAILED, INVALID_REQUEST = 33, 34, 58, 42
 SECRET = "s3cr=t, with ünïcode"
 USERS = {"alice": SECRET, "b=o,b": "pencil"}
 PLAIN = b"\0alice\0" + SECRET.encode()
@@ -107,7 +107,7 @@ def test_a_wrong_password_is_told_and_ends_the_connection(cluster: FakeCluster, 
 
 
 def test_a_failure_is_told_late_with_error_58(client: RawClient) -> None:
-    """After 100 ms, so that guessing takes time; the text is the same for a wrong name and a wrong password."""
+    """After 100 ms, so that guessing takes time; the text is one for a wrong name, password and identity."""
     choose(client, "PLAIN")
     began = time.monotonic()
     answer = authenticate(client, b"\0nobody\0" + SECRET.encode())
@@ -115,21 +115,22 @@ def test_a_failure_is_told_late_with_error_58(client: RawClient) -> None:
     assert time.monotonic() - began >= 0.1
     with hung_up():
         client.receive()
-    with pytest.raises(SaslError) as wrong:
-        begin("PLAIN", Credentials(USERS)).step(b"\0alice\0wrong")
-    assert str(wrong.value) == answer["error_message"]
+    for token in (b"\0alice\0wrong", b"bob" + PLAIN):
+        with pytest.raises(SaslError) as wrong:
+            begin("PLAIN", Credentials(USERS)).step(token)
+        assert str(wrong.value) == answer["error_message"]
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_a_log_in_by_requests(cluster: FakeCluster, client: RawClient, version: int) -> None:
     """Versions of SaslAuthenticate; ApiVersions comes before, anything after, a second log-in is out of place."""
-    client.ask("ApiVersions", 3)
+    client.ask("ApiVersions", 0)
     assert choose(client, "PLAIN") == 0
     answer = authenticate(client, PLAIN, version)
     assert (answer["error_code"], answer["auth_bytes"]) == (0, b"")
     assert answer.get("session_lifetime_ms", 0) == 0
     assert client.produce("t", make_batch([b"a"]))["error_code"] == 0
-    client.ask("ApiVersions", 3)
+    client.ask("ApiVersions", 0)
     assert choose(client, "PLAIN") == ILLEGAL_STATE
     assert authenticate(client, PLAIN)["error_code"] == ILLEGAL_STATE
     assert [entry.user for entry in cluster.journal()][:3] == ["ANONYMOUS", "ANONYMOUS", "alice"]
@@ -156,7 +157,6 @@ def test_a_log_in_without_headers(cluster: FakeCluster, client: RawClient) -> No
         ([], "SaslAuthenticate"),
         (["ApiVersions"], "ApiVersions"),
         (["ApiVersions"], "Produce"),
-        (["SaslHandshake"], "SaslHandshake"),
         (["SaslHandshake"], "Metadata"),
     ],
 )
@@ -171,7 +171,7 @@ def test_what_comes_before_the_log_in_ends_the_connection(
         "ApiVersions": {},
         "Produce": {"transactional_id": None, "acks": 1, "timeout_ms": 1, "topic_data": []},
     }
-    versions = {"Metadata": 12, "SaslHandshake": 1, "SaslAuthenticate": 2, "ApiVersions": 3, "Produce": 9}
+    versions = {"Metadata": 12, "SaslHandshake": 1, "SaslAuthenticate": 2, "ApiVersions": 0, "Produce": 9}
     for earlier in before:
         client.ask(earlier, versions[earlier], **bodies[earlier])
     with hung_up():
@@ -186,6 +186,23 @@ def test_a_mechanism_nobody_offers(client: RawClient) -> None:
     assert choose(client, "GSSAPI") == UNSUPPORTED_MECHANISM
     with hung_up():
         client.receive()
+
+
+def test_a_second_handshake_is_out_of_place(client: RawClient) -> None:
+    """Error 34, and the connection ends."""
+    assert choose(client, "PLAIN") == 0
+    assert choose(client, "SCRAM-SHA-256") == ILLEGAL_STATE
+    with hung_up():
+        client.receive()
+
+
+def test_who_does_not_say_what_it_is_gets_no_versions(client: RawClient) -> None:
+    """KIP-511: name and version of the client's software are checked from version 3 on; it may ask again."""
+    for name in ("", "-", "two words"):
+        answer = client.ask("ApiVersions", 3, client_software_name=name, client_software_version="1.0-rc.1")
+        assert (answer["error_code"], answer["api_keys"]) == (INVALID_REQUEST, [])
+    answer = client.ask("ApiVersions", 3, client_software_name="a", client_software_version="1.0-rc.1")
+    assert (answer["error_code"], len(answer["api_keys"]) > 10) == (0, True)
 
 
 def test_no_stranger_may_send_much(cluster: FakeCluster, client: RawClient) -> None:

@@ -49,6 +49,14 @@ def test_a_window_begins_with_its_first_recording_and_goes_when_its_newest_is_to
     assert rate.per_second(START + 2999) == 0
 
 
+def test_one_window_more_than_samples_may_count() -> None:
+    """The oldest window may have begun before the measured time and still hold a recording within it."""
+    rate = SampledRate(2, 1000)
+    for later in (0, 999, 1000, 2000):
+        rate.record(100, START + later)
+    assert (rate.window_ms(START + 2000), rate.per_second(START + 2000)) == (2000, 200)
+
+
 @given(STEPS)
 def test_the_rate_agrees_with_a_list_of_recordings(steps: list[tuple[int, int]]) -> None:
     """Against windows kept in a plain list: same sum, same time it is divided by, whatever the gaps."""

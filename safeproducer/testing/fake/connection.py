@@ -104,7 +104,7 @@ class Connection:
             self._refuse(None, "malformed", f"a request of {size} bytes, more than {most}")
             return b""
         frame = await self._reader.readexactly(size)
-        await self._running.wait()
+        await self._running.wait()  # the stream may have resumed reading by itself, in the middle of a large request
         return frame
 
     async def _take(self, frame: bytes) -> None:

@@ -1,8 +1,10 @@
 """Who is at the other end of a connection, and what he may ask before he has said so.
 
 Kafka's order on a SASL listener: at most one ApiVersions, then SaslHandshake, then the mechanism's messages, and from
-then on everything. Whatever else comes too early ends the connection. Since handshake version 1 (KIP-152) the messages
-travel in SaslAuthenticate requests, before it they travel bare, with four bytes of size, and a failure has no answer.
+then on everything. Whatever else comes too early ends the connection. (What comes between handshake and log-in Kafka
+answers with error 34 first; here only a second handshake gets that answer.) Since handshake version 1 (KIP-152) the
+messages travel in SaslAuthenticate requests, before it they travel bare, with four bytes of size, and a failure has no
+answer.
 """
 
 from enum import Enum
@@ -20,7 +22,7 @@ MAX_UNAUTHENTICATED = 524_288
 class _Stage(Enum):
     CONNECTED = frozenset({"ApiVersions", "SaslHandshake"})
     VERSIONS_KNOWN = frozenset({"SaslHandshake"})
-    LOGGING_IN = frozenset({"SaslAuthenticate"})
+    LOGGING_IN = frozenset({"SaslAuthenticate", "SaslHandshake"})
     FAILED = frozenset[str]()
 
 
@@ -44,6 +46,11 @@ class Session:
     def failed(self) -> bool:
         """Whether the log-in has failed for good; the connection has to end."""
         return self._stage is _Stage.FAILED
+
+    @property
+    def chosen(self) -> bool:
+        """Whether there is a mechanism already, and no second handshake is in order."""
+        return self._exchange is not None
 
     def may_ask(self, api: str) -> bool:
         """Whether this API is in order now."""

@@ -1,5 +1,7 @@
 """Which APIs a broker serves, in which versions (those of Kafka 4.3.1, and KIP-1269's), and who answers them."""
 
+import re
+
 from safeproducer.testing.fake.handlers.cluster import describe_cluster, describe_topic_partitions, metadata
 from safeproducer.testing.fake.handlers.configs import alter_configs, describe_configs
 from safeproducer.testing.fake.handlers.coordinator import find_coordinator
@@ -16,6 +18,8 @@ from safeproducer.testing.wire import Body, api_key
 
 __all__ = ["SERVED", "Handler", "Request", "api_versions", "served"]
 
+INVALID_REQUEST = 42
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 # Brokers say that they serve these although they do not: older librdkafka wants it (KAFKA-18659).
 _ADVERTISED_FROM = {"Produce": 0}
 
@@ -29,9 +33,11 @@ def served(api: str, broker: BrokerState) -> tuple[int, int]:
 
 
 def api_versions(request: Request) -> Body:
-    """What is served."""
-    keys = []
+    """What is served, for clients that say properly what they are (KIP-511)."""
+    keys, told = [], [request.body.get(f"client_software_{part}", "") for part in ("name", "version")]
     if not request.error:
+        if request.header.version >= 3 and not all(_SOFTWARE.fullmatch(text) for text in told):
+            return {"error_code": INVALID_REQUEST, "api_keys": []}
         request.session.versions_told()
     for api in SERVED:
         first, last = served(api, request.broker)

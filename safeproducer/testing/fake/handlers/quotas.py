@@ -13,24 +13,25 @@ _KNOWN = (USER, CLIENT_ID, "ip")
 
 
 def alter_client_quotas(request: Request) -> Body:
-    """One answer for each entity; what is refused leaves the others alone."""
-    entries = request.body["entries"]
-    seen: set[Entity] = set()
-    answers = []
-    for entry in entries:
-        entity = frozenset((part["entity_type"], part["entity_name"]) for part in entry["entity"])
-        error, text = _alter(request, entry, entity, again=entity in seen)
-        seen.add(entity)
-        answers.append({"error_code": error, "error_message": text, "entity": entry["entity"]})
-    return {"entries": answers}
+    """One answer for each entity; what is refused leaves the others alone. Of a type named twice the last name counts.
+
+    An entity named twice has the first of its changes made, and is told of the error only.
+    """
+    answers: dict[Entity, Body] = {}
+    for entry in request.body["entries"]:
+        entity = frozenset({part["entity_type"]: part["entity_name"] for part in entry["entity"]}.items())
+        error, text = _alter(request, entry, entity, again=entity in answers)
+        names = [{"entity_type": kind, "entity_name": name} for kind, name in entity]
+        answers[entity] = {"error_code": error, "error_message": text, "entity": names}
+    return {"entries": [*answers.values()]}
 
 
 def _alter(request: Request, entry: Body, entity: Entity, *, again: bool) -> tuple[int, str | None]:
     if request.error:
         return request.error, None
     names = [change["key"] for change in entry["ops"]]
-    if again or len({*names}) != len(names) or len(entity) != len(entry["entity"]):
-        return INVALID_REQUEST, "an entity, an entity type and a quota may each be named once only"
+    if again or len({*names}) != len(names):
+        return INVALID_REQUEST, "an entity and a quota may each be named once only"
     changes = {change["key"]: None if change["remove"] else change["value"] for change in entry["ops"]}
     try:
         request.cluster.quotas.set(entity, changes, validate_only=request.body["validate_only"])

@@ -16,9 +16,9 @@ def sasl_handshake(request: Request) -> Body:
     session = request.session
     if session.open:
         return {"error_code": request.error or ILLEGAL_SASL_STATE, "mechanisms": []}
-    if request.error:
+    if session.chosen or request.error:
         session.fail()
-        return {"error_code": request.error, "mechanisms": MECHANISMS}
+        return {"error_code": request.error or ILLEGAL_SASL_STATE, "mechanisms": []}
     known = session.choose(request.body["mechanism"], request.header.version)
     return {"error_code": 0 if known else UNSUPPORTED_SASL_MECHANISM, "mechanisms": MECHANISMS}
 
@@ -36,4 +36,4 @@ def sasl_authenticate(request: Request) -> Body:
         answer = session.step(bytes(request.body["auth_bytes"]))
     except SaslError as problem:
         return {"error_code": SASL_AUTHENTICATION_FAILED, "error_message": str(problem), "auth_bytes": b""}
-    return {"error_code": 0, "error_message": None, "auth_bytes": answer}
+    return {"error_code": 0, "auth_bytes": answer}

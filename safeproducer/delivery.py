@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from safeproducer.policy.deadline import backstop
 from safeproducer.policy.partitioner import DEFAULT, PARTITIONERS
 
 Mode = Literal["auto", "held", "passthrough"]
@@ -22,7 +23,6 @@ hand-over splits the batch."""
 
 STATISTICS_MS = 500
 _LONGEST_TIMEOUT_MS = 2_147_483_647
-_BACKSTOP_MARGIN_MS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class Delivery:
         if self.mode != "passthrough":
             changes["statistics.interval.ms"] = self.ticks_ms
         if self.owns_timeout and self.timeout is not None:
-            changes["message.timeout.ms"] = self._backstop_ms()
+            changes["message.timeout.ms"] = int(backstop(self.timeout, self.socket_timeout) * 1000)
         return _changed(config, changes)
 
     def fed_lane(self, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -99,10 +99,6 @@ class Delivery:
         if self.owns_timeout or self.timeout is None:
             return GUARD_MS
         return min(GUARD_MS, int(self.timeout * 500))
-
-    def _backstop_ms(self) -> int:
-        assert self.timeout is not None  # noqa: S101 - asked by lane()
-        return min(_LONGEST_TIMEOUT_MS, int((self.timeout + 2 * self.socket_timeout) * 1000) + _BACKSTOP_MARGIN_MS)
 
 
 def _changed(config: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -168,7 +164,7 @@ def read(
         record_bytes=message_bytes,
         buffer_records=records or None,
         buffer_bytes=int(number("queue.buffering.max.kbytes", 1_048_576)) * 1024,
-        retry_backoff=number("retry.backoff.ms", 100) / 1000,
+        retry_backoff=min(number("retry.backoff.ms", 100), number("retry.backoff.max.ms", 1000)) / 1000,
         socket_timeout=number("socket.timeout.ms", 60_000) / 1000,
         partitioner=name if (name := by_name.get("partitioner")) in PARTITIONERS else DEFAULT,
         sticky=number("sticky.partitioning.linger.ms", 10) / 1000,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from safeproducer.snapshot import PartitionSnapshot, Snapshot
 
+_MOST_REASONS = 5
 FATAL = "It met a fatal error and takes no more records; close it and make a new one. "
 
 
@@ -18,7 +19,7 @@ def explanation(account: Snapshot, topic: str | None, partition: int | None) -> 
         for row in account.partitions
         if (topic is None or row.topic == topic) and (partition is None or row.partition in (partition, -1))
     ]
-    waiting = sum(row.unresolved for row in rows)
+    waiting = max(sum(row.unresolved for row in rows), sum(row.held for row in rows))
     subject = _subject(topic, partition)
     fatal = (
         "It met a fatal error and takes no more records; close it and make a new one. "
@@ -27,7 +28,9 @@ def explanation(account: Snapshot, topic: str | None, partition: int | None) -> 
     )
     if not waiting:
         return f"{fatal}Nothing waits{subject}: {_told(rows)}."
-    reasons = []
+    reasons = [f"{row.held} for {_place(row)} are held back: the partition {row.why}" for row in rows if row.held][
+        :_MOST_REASONS
+    ]
     if account.throttled_brokers:
         brokers = ", ".join(
             f"broker {broker} for {seconds:.3f} s" for broker, seconds in account.throttled_brokers.items()
@@ -44,6 +47,10 @@ def _subject(topic: str | None, partition: int | None) -> str:
     if topic is None:
         return ""
     return f" for {topic}" if partition is None else f" for {topic} [{partition}]"
+
+
+def _place(row: PartitionSnapshot) -> str:
+    return f"{row.topic} [{row.partition}]" if row.partition >= 0 else row.topic
 
 
 def _told(rows: list[PartitionSnapshot]) -> str:

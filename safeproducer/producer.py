@@ -6,12 +6,13 @@ import time
 import warnings
 from collections.abc import Callable, Iterable
 from functools import partial
+from threading import get_ident
 from types import MethodType, TracebackType
 from typing import Any, NoReturn
 
 from safeproducer.batch import produce_batch
 from safeproducer.config import parse
-from safeproducer.errors import ForkedProducerError, ProducerClosedError
+from safeproducer.errors import ForkedProducerError, ProducerClosedError, QueueFullError
 from safeproducer.explanation import explanation
 from safeproducer.hooks import Hook, Hooks
 from safeproducer.kafka.native import KafkaException, NativeProducer
@@ -24,6 +25,7 @@ from safeproducer.snapshot import CloseReport, Snapshot
 
 _NOW = 0
 _PURGE_PATIENCE = 5.0
+_ROOM_ROUND = 0.1
 _THREADS_PATIENCE = 1.0
 _CLOSED = "Producer has been closed: make a new one to produce again"
 
@@ -72,6 +74,7 @@ class SafeProducer(NativeProducer):
         self._topics = self._ledger.topics
         self._on_delivery = settings.on_delivery
         self._in_transaction = False
+        self._blocked: set[int] = set()
         self._close_report = None
         self._loss_reported = False
         self._lane = Lane(settings, self._info, self._hooks, self._ledger, failures)
@@ -99,8 +102,9 @@ class SafeProducer(NativeProducer):
         `timestamp` is in milliseconds since the epoch, 0 = now. `headers` is a dict or a list of (name, value) pairs.
         The callback is called as callback(error, message) inside poll() or flush().
 
-        Raises QueueFullError (a BufferError) when the local queue is full, FatalError (a KafkaException) after a fatal
-        error, and what stock raises for wrong arguments. A record that was refused is certainly not written.
+        Raises QueueFullError (a BufferError) when the local queue is full and stays so for safeproducer.max.block.ms,
+        FatalError (a KafkaException) after a fatal error, and what stock raises for wrong arguments. A record that was
+        refused is certainly not written.
         """
         try:
             account: Any = self._topics[topic]
@@ -126,7 +130,34 @@ class SafeProducer(NativeProducer):
             if not frames.raised_by_native_call(error):
                 raise
             account.accepted -= 1
-            raise self._lane.refusal_of(error) from None
+            refusal = self._lane.refusal_of(error)
+            if isinstance(refusal, QueueFullError) and self._may_block():
+                self._produce_when_there_is_room(refusal, topic, value, key, partition, callback, timestamp, headers)
+                return
+            raise refusal from None
+
+    def _may_block(self) -> bool:
+        thread = get_ident()
+        return self._settings.delivery.max_block > 0 and thread not in self._blocked and not self._lane.in_callback
+
+    def _produce_when_there_is_room(self, refusal: QueueFullError, *record: Any) -> None:
+        """Serve callbacks for up to safeproducer.max.block.ms until the record is accepted; else raise `refusal`."""
+        topic, value, key, partition, callback, timestamp, headers = record
+        deadline = time.monotonic() + self._settings.delivery.max_block
+        thread = get_ident()
+        self._blocked.add(thread)
+        try:
+            while (left := deadline - time.monotonic()) > 0:
+                self._lane.poll(min(left, _ROOM_ROUND))
+                try:
+                    SafeProducer.produce(self, topic, value, key, partition, callback, None, timestamp, headers)
+                except QueueFullError as still_full:
+                    refusal = still_full
+                else:
+                    return
+        finally:
+            self._blocked.discard(thread)
+        raise refusal
 
     def produce_batch(
         self,
@@ -313,6 +344,7 @@ class SafeProducer(NativeProducer):
         unresolved, interrupted = self._ledger.outstanding(queued)
         accepted, delivered, failed = self._ledger.totals()
         info = self._info
+        feed = self._lane.feed
         return Snapshot(
             state=self._lane.state,
             client_id=info.client_id,
@@ -326,7 +358,12 @@ class SafeProducer(NativeProducer):
             unresolved=unresolved,
             interrupted=interrupted,
             queued=queued,
-            partitions=self._ledger.partitions(),
+            not_written=self._lane.failures.not_written,
+            unknown=self._lane.failures.unknown,
+            held=feed.waiting,
+            handed_over=0 if feed.fed is None else feed.fed.handed_over,
+            splits=0 if feed.fed is None else feed.fed.splits,
+            partitions=self._ledger.partitions(feed.waits()),
             last_error=self._lane.events.last_error,
             throttled_brokers=dict(self._lane.events.throttled),
         )

@@ -10,7 +10,9 @@ class PartitionSnapshot:
     """Records of one partition since the producer was made.
 
     `partition` -1 holds records whose partition librdkafka has not chosen yet, or never did (they failed before).
-    accepted = delivered + failed + unresolved.
+    accepted = delivered + failed + unresolved. Of the unresolved ones `held` wait in this process, not handed over to
+    librdkafka, for the reason `why`; None when none do. A record that was given no partition is accepted on -1 until
+    its report, but held where it will go.
     """
 
     topic: str
@@ -19,6 +21,8 @@ class PartitionSnapshot:
     delivered: int
     failed: int
     unresolved: int
+    held: int = 0
+    why: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +33,10 @@ class Snapshot:
     - `accepted`: records for which produce() returned; `delivered` and `failed`: their delivery reports, so far;
       `unresolved`: no report yet; `interrupted`: the report was served, but a signal (Ctrl-C) stopped it before it was
       counted. accepted = delivered + failed + unresolved + interrupted.
-    - A failed or interrupted record is of unknown outcome: it may or may not be in the log. A record that produce()
-      refused by raising was never accepted and is certainly not written.
+    - `not_written` and `unknown`: the failed records by outcome, see DeliveryError. An interrupted record is of unknown
+      outcome, too. A record that produce() refused by raising was never accepted and is certainly not written.
+    - `held`: unresolved records that wait in this process. `handed_over`: batches that left it as one request each;
+      `splits`: requests that librdkafka made of them beyond that.
     - `queued`: what `len(producer)` says: records and events inside librdkafka.
     - `last_error`: the last client error with its advice, or None. `throttled_brokers`: broker ID -> the last announced
       throttle time in seconds.
@@ -48,6 +54,11 @@ class Snapshot:
     unresolved: int
     interrupted: int
     queued: int
+    not_written: int
+    unknown: int
+    held: int
+    handed_over: int
+    splits: int
     partitions: tuple[PartitionSnapshot, ...]
     last_error: str | None
     throttled_brokers: dict[int, float]

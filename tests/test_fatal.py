@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -32,7 +33,13 @@ def fatals() -> Fatals:
 def slow(fatals: Fatals) -> Iterator[SafeProducer]:
     """A producer whose acknowledgements take 300 ms, so that records are outstanding when the error strikes."""
     producer = SafeProducer(
-        {"test.mock.num.brokers": 1, "test.mock.broker.rtt": 300, "log_level": 0, "enable.idempotence": True},
+        {
+            "test.mock.num.brokers": 1,
+            "test.mock.broker.rtt": 300,
+            "log_level": 0,
+            "enable.idempotence": True,
+            "safeproducer.mode": "passthrough",  # what is held back learns of the error in poll(), see the last test
+        },
         hooks=[fatals],
     )
     producer.produce("t", b"warm")
@@ -120,3 +127,23 @@ def test_a_fatal_producer_closes(slow: SafeProducer, plant_fatal: Plant) -> None
         slow.close(10)
     assert slow.snapshot().state == "closed"
     assert slow.snapshot().unresolved == 0
+
+
+def test_what_is_held_back_learns_of_a_fatal_error_in_poll(plant_fatal: Plant) -> None:
+    """Before poll() saw the error produce() still accepts; then the record fails, not written, and produce() raises."""
+    producer = SafeProducer({"test.mock.num.brokers": 1, "log_level": 0, "safeproducer.mode": "held"})
+    producer.produce("t", b"warm")
+    assert producer.flush(10) == 0
+    plant_fatal(producer)
+    outcomes: list[object] = []
+    producer.produce("t", b"v", on_delivery=lambda error, _: outcomes.append((error.name(), error.outcome)))
+    deadline = time.monotonic() + 10
+    while not outcomes:
+        assert time.monotonic() < deadline
+        with contextlib.suppress(FatalError):
+            producer.poll(0.1)
+    assert outcomes == [("_FATAL", "not_written")]
+    with pytest.raises(FatalError):
+        producer.produce("t", b"w")
+    with contextlib.suppress(FatalError):
+        producer.close(5)

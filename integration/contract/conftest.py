@@ -22,6 +22,7 @@ pytest.register_assert_rewrite(*(module for module in CONTRACT if module not in 
 fixtures: Any = import_module("tests.contract.fixtures")
 support: Any = import_module("tests.contract.support")
 
+is_held = fixtures.is_held
 is_stock = fixtures.is_stock
 make = fixtures.make
 mock_cluster = fixtures.mock_cluster

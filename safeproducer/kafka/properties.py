@@ -14,6 +14,8 @@ HANDLED_HERE = {
     "delivery.report.only.error": "applied by this library: every report is counted, only failed ones reach callbacks",
     "error_cb": "called after this library has noted the error",
     "throttle_cb": "called after this library has noted the throttle time",
+    "message.timeout.ms": "kept by this library; librdkafka gets a later one as a backstop",
+    "statistics.interval.ms": "at least twice a second inside; stats_cb is called at the interval that was set",
     "enable.idempotence": "true unless set, or unless acks, retries, max.in.flight or queuing.strategy rule it out",
 }
 """Settings that do not reach librdkafka as the application wrote them, and how they act instead."""

@@ -112,6 +112,15 @@ class ClientEvents:
             self._errors.note(raised)
             raise
 
+    def on_split(self, count: int) -> None:
+        """librdkafka cut batches that were to be one request each."""
+        logger.warning(
+            "%s: %d batch(es) left as more than one request each: the hand-over took longer than the guard, or a batch "
+            "was larger than librdkafka allows",
+            self._info.client_id,
+            count,
+        )
+
     def on_fatal(self, error: KafkaError) -> None:
         """Note a fatal error. produce() only learns that there was one; poll() brings the error itself."""
         first = self.fatal is None

@@ -7,12 +7,14 @@ hand-over, and would make librdkafka spin while a batch waits behind the one in 
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable
 from threading import Lock
 from typing import Any
 
 from safeproducer.kafka.native import KafkaError, KafkaException, NativeProducer
+from safeproducer.kafka.statistics import Statistics
 from safeproducer.pipeline.accumulator import HEADERS, KEY, REPORT, TIMESTAMP, VALUE, Accumulator, HeldRecord
 from safeproducer.pipeline.frames import raised_by_native_call
 from safeproducer.pipeline.hand_over import HandOver, InLane, Report
@@ -40,8 +42,9 @@ class FedLane:
         self._reports = reports
         self._in_lane = InLane()
         self._serving = Lock()
-        self._requests_seen = 0
-        self._undisturbed_since: int | None = 0
+        self.records_handed_over = 0
+        self._handed_over_at = 0.0
+        self._seen = (0, 0, 0, 0)
 
     def hand_over(
         self, accumulator: Accumulator, records: list[HeldRecord], full: bool, now: float, refuse: Refuse
@@ -78,6 +81,8 @@ class FedLane:
             self.completed.append(batch)
             return None
         self.handed_over += 1
+        self.records_handed_over += len(records)
+        self._handed_over_at = time.monotonic()
         return batch
 
     def resolved(self, batch: HandOver) -> None:
@@ -111,19 +116,24 @@ class FedLane:
         finally:
             self._serving.release()
 
-    def observe_requests(self, requests: int, retries: int, handed_over: int, empty: bool) -> int:
+    def observe(self, statistics: Statistics) -> int:
         """Compare the requests that librdkafka counted with the batches it was given; how many splits that shows.
 
-        Only between two moments at which the lane was empty and nothing was retried is the difference a split.
+        Between two moments at which the lane was empty, each batch is one request; a retry sends its records again,
+        which the count of sent records shows. So requests too many with no record sent twice are split batches.
         """
-        if not empty or retries:
-            self._undisturbed_since = None
+        if self.unresolved or statistics.at <= self._handed_over_at:
+            return 0  # counted while something was under way
+        requests = sum(broker.produce_requests for broker in statistics.brokers.values())
+        sent = sum(entry.sent for (_, partition), entry in statistics.partitions.items() if partition >= 0)
+        seen, self._seen = self._seen, (requests, sent, self.handed_over, self.records_handed_over)
+        more_requests, more_sent, more_batches, more_records = (
+            now - before for now, before in zip(self._seen, seen, strict=True)
+        )
+        if more_requests < 0 or more_sent != more_records:  # librdkafka forgot a broker's counts, or sent again
             return 0
-        found = 0
-        if self._undisturbed_since is not None:
-            found = max(0, (requests - self._requests_seen) - (handed_over - self._undisturbed_since))
-            self.splits += found
-        self._requests_seen, self._undisturbed_since = requests, handed_over
+        found = max(0, more_requests - more_batches)
+        self.splits += found
         return found
 
 

@@ -38,6 +38,7 @@ from safeproducer.pipeline.ledger import DeliveryCallback
 from safeproducer.pipeline.metadata import Metadata
 from safeproducer.pipeline.partitions import UNKNOWN
 from safeproducer.policy.admission import Broker, Hold, Partition, admit, depth
+from safeproducer.policy.share import ALWAYS_FREE, has_share
 
 NEVER = float("inf")
 WAITS_FOR_LANE = "waits until the records before it have left the other lane"
@@ -132,7 +133,7 @@ class Feed:
         if not accumulator.held and not accumulator.records and not self._holds.cools(size):
             self._straight.produce(topic, value, key, place[1], report, None, timestamp, headers)
             return
-        self._refuse_excess(size)
+        self._refuse_excess(accumulator, size)
         size += OVERHEAD
         records = accumulator.records
         self.waiting += 1
@@ -157,31 +158,66 @@ class Feed:
         self._wake(NEVER)
         return self._accumulators.setdefault((topic, partition), made)
 
-    def _refuse_excess(self, size: int) -> None:
+    def _refuse_excess(self, accumulator: Accumulator, size: int) -> None:
         delivery = self._delivery
         if size + OVERHEAD > delivery.record_bytes:
             raise _unable(KafkaError.MSG_SIZE_TOO_LARGE)
-        if (delivery.buffer_records is not None and self._records >= delivery.buffer_records) or (
-            delivery.buffer_bytes is not None and self.waiting_bytes + size > delivery.buffer_bytes
+        limit, most_bytes = delivery.buffer_records, delivery.buffer_bytes
+        total = self._records
+        if (limit is not None and total >= limit) or (
+            most_bytes is not None and self.waiting_bytes + size > most_bytes
         ):
             raise QueueFullError(self.full())
+        crowded = limit is not None and total >= limit * ALWAYS_FREE
+        crowded_bytes = most_bytes is not None and self.waiting_bytes >= most_bytes * ALWAYS_FREE
+        if crowded or crowded_bytes:
+            records, held_bytes, others = self._group(accumulator)
+            if (crowded and limit is not None and not has_share(records, total, limit, others)) or (
+                crowded_bytes
+                and most_bytes is not None
+                and not has_share(held_bytes, self.waiting_bytes, most_bytes, others)
+            ):
+                raise QueueFullError(self.full(accumulator))
 
-    def full(self) -> str:
-        """Why no record is accepted now, and what to do."""
+    def _group(self, accumulator: Accumulator) -> tuple[int, int, bool]:
+        """(records, bytes) that wait with this partition for the same broker, and whether anybody else is in need."""
+        moment = time.monotonic()
+        leader_of = self._holds.partitions.leader
+        node = leader_of(accumulator.topic, accumulator.partition)
+        blocked = self._holds.blocks(accumulator, moment)
+        records = held_bytes = 0
+        for other in tuple(self._busy.values()):
+            if other is accumulator or (blocked and leader_of(other.topic, other.partition) == node):
+                records += len(other.records)
+                held_bytes += other.bytes
+        others = (
+            self._holds.serves_others(node, moment)
+            if blocked
+            else any(other is not accumulator and other.records for other in tuple(self._busy.values()))
+        )
+        return records, held_bytes, others
+
+    def full(self, accumulator: Accumulator | None = None) -> str:
+        """Why no record is accepted now, for one partition if it has used up its share, and what to do."""
+        subject = (
+            f"{self.queued} records and events are waiting in this producer (queue.buffering.max.messages, "
+            f"queue.buffering.max.kbytes)"
+            if accumulator is None
+            else f"{accumulator.topic} [{accumulator.partition}] has used up its share of the buffer"
+        )
         return (
-            f"Local: Queue full: {self.queued} records and events are waiting in this producer "
-            f"(queue.buffering.max.messages, queue.buffering.max.kbytes){self._largest()}. Call poll() to serve "
-            f"delivery reports, then produce the record again"
+            f"Local: Queue full: {subject}{self._largest()}. Call poll() to serve delivery reports, then produce the "
+            f"record again"
         )
 
     def _largest(self) -> str:
-        busy = [accumulator for accumulator in self._busy.values() if accumulator.records]
+        busy = [accumulator for accumulator in tuple(self._busy.values()) if accumulator.records]
         if not busy:
             return ""
         most = max(busy, key=lambda accumulator: accumulator.bytes)
         return (
             f"; most of the memory is held by {most.topic} [{most.partition}]: {len(most.records)} records of "
-            f"{most.bytes} bytes, which it holds because it {most.why or most.held or 'waits its turn'}"
+            f"{most.bytes} bytes, because it {most.why or most.held or 'waits its turn'}"
         )
 
     @property

@@ -16,6 +16,7 @@ HELD = "is held back by safeproducer.mode=held"
 COLD = "waits for the first acknowledgement of a broker"
 FAR = "is held back because acknowledgements take longer than linger.ms"
 STUCK = "waits because its leader acknowledges nothing"
+_OVERDUE = 1.5
 DRAINING = "waits until librdkafka has given up on records whose deadline comes"
 
 
@@ -79,7 +80,7 @@ class Holds:
             return STUCK
         leader = self.broker(accumulator, moment)
         if leader.probing or leader.throttled_until is not None:
-            return f"is throttled by broker {'(leader unknown)' if leader.node is None else leader.node}"
+            return _throttled(leader, moment)
         if self.draining:
             return DRAINING
         if self.far:
@@ -90,6 +91,22 @@ class Holds:
         node = self.partitions.leader(accumulator.topic, accumulator.partition)
         until = self._throttle.deadline(node, moment)
         return Leader(node, until, bool(self._probing) if node is None else node in self._probing)
+
+    def blocks(self, accumulator: Accumulator, moment: float) -> bool:
+        """Whether this partition waits for something that may take long: its broker's throttle time, or its return."""
+        place = (accumulator.topic, accumulator.partition)
+        return (
+            place in self.stuck
+            or place in self._suspects
+            or self.broker(accumulator, moment).throttled_until is not None
+            or bool(accumulator.unresolved and accumulator.unresolved[0].at + _OVERDUE < moment)
+        )
+
+    def serves_others(self, node: int | None, moment: float) -> bool:
+        """Whether a broker other than `node` takes records."""
+        throttled = self._throttle.held(moment)
+        stuck = {self.partitions.leader(*place) for place in (*self.stuck, *self._suspects)}
+        return any(other != node and other not in throttled and other not in stuck for other in self.partitions.nodes())
 
     def wants_fed(self, accumulator: Accumulator, moment: float) -> bool:
         """Whether what waits should leave as counted batches."""
@@ -166,3 +183,10 @@ class Holds:
             self.far = is_far(
                 max(floors), self._delivery.linger, rate, outstanding, self._delivery.batch_records, self.far
             )
+
+
+def _throttled(leader: Leader, moment: float) -> str:
+    who = "a broker (its own is not known yet)" if leader.node is None else f"broker {leader.node}, its leader,"
+    if leader.throttled_until is None:
+        return f"waits because {who} throttled this client and has not answered without a throttle time since"
+    return f"waits because {who} throttles this client for another {leader.throttled_until - moment:.1f} s (quota)"

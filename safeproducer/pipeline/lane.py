@@ -212,6 +212,7 @@ class Lane:
         if self.news.changed:
             self.news.changed = False
             self.news.measure(self._ledger, len(self.native), now)
+            self._look_for_splits()
             feed.recheck(now)
         feed.pump_if_due(now)
         if self._delivery.mode == "auto":
@@ -220,6 +221,12 @@ class Lane:
             straight = not holds.any(now) and feed.empty
             if straight is not self.direct and self.state == "open":
                 self._go(straight)
+
+    def _look_for_splits(self) -> None:
+        statistics = self.news.take_fed(self.feed.alone)
+        fed = self.feed.fed
+        if statistics is not None and fed is not None and (found := fed.observe(statistics)):
+            self.events.on_split(found)
 
     def _mind_straight_deadlines(self, now: float) -> None:
         """Purge the straight lane when a record in it reaches its deadline, after what is healthy has left it."""
@@ -242,31 +249,29 @@ class Lane:
         """For the watchdog: do what is due, serve when the application does not; when to come again."""
         if self.state not in ("open", "fatal"):
             return NEVER
-        try:
-            if self._serving or now - self._served_at < _PRESENT:
-                if not self.direct:
-                    self.feed.pump_if_due(now)
-                return max(self.feed.due, now + _PRESENT)
-            return self._serve_for_the_absent(now)
-        except:  # noqa: E722 - as in _attempt()
-            error = self._noted(sys.exc_info()[1])[0]
-            self._away.reports.append((_raise, error, None))  # for the application's next poll()
-            return now + _PRESENT
-
-    def _serve_for_the_absent(self, now: float) -> float:
+        if self._serving or now - self._served_at < _PRESENT:
+            if not self.direct:
+                self.feed.pump_if_due(now)
+            return max(self.feed.due, now + _PRESENT)
         with self._away_lock:
             self._away.thread = get_ident()
             try:
-                if not self._serving and not self.feed.alone:
-                    self.native.poll(0)
-                if not self._serving:
-                    self.feed.serve(_SLICE if self.feed.busy else 0)
-                self._mind(time.monotonic())
+                self._serve_for_the_absent()
+            except:  # noqa: E722 - as in _attempt()
+                error = self._noted(sys.exc_info()[1])[0]
+                self._away.reports.append((_raise, error, None))  # for the application's next poll()
             finally:
                 self._away.thread = 0
         if self.feed.busy:
             return now
         return min(self.feed.due, now + (_ABSENT if self.queued else NEVER))
+
+    def _serve_for_the_absent(self) -> None:
+        if not self._serving and not self.feed.alone:
+            self.native.poll(0)
+        if not self._serving:
+            self.feed.serve(_SLICE if self.feed.busy else 0)
+        self._mind(time.monotonic())
 
     def flush(self, timeout: float) -> int:
         if self.in_callback:

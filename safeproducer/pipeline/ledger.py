@@ -11,9 +11,10 @@ So a record without a partition is accepted on its topic and resolved on a parti
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from safeproducer.kafka.native import KafkaError, Message
@@ -228,9 +229,16 @@ class Ledger:
         interrupted = min(self.interrupts, max(0, missing - queued))
         return missing - interrupted, interrupted
 
-    def partitions(self) -> tuple[PartitionSnapshot, ...]:
-        """One row for each partition with records, and one with partition -1 for those not on a partition yet."""
+    def partitions(
+        self, waits: Mapping[tuple[str, int], tuple[int, str]] = MappingProxyType({})
+    ) -> tuple[PartitionSnapshot, ...]:
+        """One row for each partition with records, and one with partition -1 for those not on a partition yet.
+
+        `waits`: (topic, partition) -> (how many of its records are held back, why). A record whose partition its caller
+        did not name is accepted on partition -1, and yet may be held back for the partition it will go to.
+        """
         rows = []
+        left = dict(waits)
         for name, topic in sorted(self.topics.items()):
             waiting = topic.accepted
             never_placed = 0
@@ -245,10 +253,20 @@ class Ledger:
                 if accepted:
                     rows.append(
                         PartitionSnapshot(
-                            name, number, accepted, delivered, failed, max(0, accepted - delivered - failed)
+                            name,
+                            number,
+                            accepted,
+                            delivered,
+                            failed,
+                            max(0, accepted - delivered - failed),
+                            *left.pop((name, number), (0, None)),
                         )
                     )
             if waiting > 0 or never_placed:
                 unresolved = max(0, waiting)
-                rows.append(PartitionSnapshot(name, UNASSIGNED, unresolved + never_placed, 0, never_placed, unresolved))
+                held = left.pop((name, UNASSIGNED), (0, None))
+                rows.append(
+                    PartitionSnapshot(name, UNASSIGNED, unresolved + never_placed, 0, never_placed, unresolved, *held)
+                )
+        rows.extend(PartitionSnapshot(*place, 0, 0, 0, 0, *held) for place, held in left.items())
         return tuple(sorted(rows, key=lambda row: (row.topic, row.partition)))

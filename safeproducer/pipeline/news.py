@@ -34,6 +34,8 @@ class ClientNews:
         self.changed = False
         self.statistics_now: Statistics | None = None
         self.fed_statistics_now: Statistics | None = None
+        self._unseen = False
+        self._fed_seen: Statistics | None = None
         self._measured: tuple[float, int] = (0.0, 0)
 
     def throttled(self, broker: int, name: str, seconds: float) -> None:
@@ -57,6 +59,7 @@ class ClientNews:
         if found is None or self._delivery.mode == "passthrough":
             return
         self.statistics_now = found
+        self._unseen = True
         self._identify(found)
         self.holds.learn(found)
         if self._delivery.owns_timeout:
@@ -66,10 +69,18 @@ class ClientNews:
     def fed_statistics(self, text: str) -> None:
         found = read(text)
         if found is not None:
-            self.fed_statistics_now = found
+            self.fed_statistics_now = self._fed_seen = found
             self._identify(found)
             self.holds.learn(found)
             self.changed = True
+
+    def take_fed(self, alone: bool) -> Statistics | None:
+        """What the fed lane said last, once; `alone` when it is the only lane."""
+        if alone:
+            found, self._unseen = self.statistics_now if self._unseen else None, False
+            return found
+        found, self.fed_statistics_now = self.fed_statistics_now, None
+        return found
 
     def _identify(self, found: Statistics) -> None:
         if found.producer_id is not None:
@@ -100,7 +111,7 @@ class ClientNews:
         if now - then < _MEASURE_EVERY:
             return
         self._measured = (now, accepted)
-        self.holds.measure(self.fed_statistics_now or found, (accepted - before) / (now - then), outstanding)
+        self.holds.measure(self._fed_seen or found, (accepted - before) / (now - then), outstanding)
 
 
 NEVER = float("inf")

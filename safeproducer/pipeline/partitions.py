@@ -37,6 +37,10 @@ class Partitions:
         """Node ID; None while unknown."""
         return self._leaders.get((topic, partition))
 
+    def nodes(self) -> set[int]:
+        """The brokers that lead a partition."""
+        return set(self._leaders.copy().values())
+
     def learn(self, topic: str, leaders: dict[int, int]) -> None:
         """Partition -> leader's node ID, or -1; nothing when there is no such topic."""
         if not leaders:

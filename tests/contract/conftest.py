@@ -6,6 +6,7 @@ pytest.register_assert_rewrite("tests.contract.fixtures", "tests.contract.suppor
 
 from tests.contract.fixtures import (  # noqa: E402 - after its asserts are known to pytest
     cluster,
+    is_held,
     is_stock,
     make,
     mock_cluster,
@@ -17,6 +18,7 @@ from tests.contract.fixtures import (  # noqa: E402 - after its asserts are know
 
 __all__ = [
     "cluster",
+    "is_held",
     "is_stock",
     "make",
     "mock_cluster",

@@ -145,6 +145,12 @@ def is_stock(producer_class: type) -> bool:
 
 
 @pytest.fixture
+def is_held(producer_class: type) -> bool:
+    """Whether the class under test holds everything back."""
+    return producer_class.__name__ == "SafeProducerHeld"
+
+
+@pytest.fixture
 def topic(cluster: Cluster) -> str:
     """A topic of PARTITIONS partitions that no other test uses."""
     return cluster.topic()

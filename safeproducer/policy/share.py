@@ -1,0 +1,20 @@
+"""How much of a full buffer one broker's or partition's records may take: what dynamic thresholds give it.
+
+A group may hold no more than what is free. One group that waits ends at half of the buffer, two at a third each, and
+the rest stays free for those that flow (Choudhury and Hahne, "Dynamic queue length thresholds", 1998).
+"""
+
+from __future__ import annotations
+
+ALWAYS_FREE = 0.5
+"""Below this part of the buffer nobody is refused."""
+
+
+def has_share(group: int, total: int, limit: int, others: bool) -> bool:
+    """Whether a group that holds `group` of `total` may take more of `limit`.
+
+    `others`: whether there is anybody else whom the rest is kept for; without, the whole buffer is the group's.
+    """
+    if not others or total < limit * ALWAYS_FREE:
+        return total < limit
+    return group < limit - total

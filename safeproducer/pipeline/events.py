@@ -93,6 +93,11 @@ class ClientEvents:
         if error.fatal() or error.code() == KafkaError._FATAL:
             self.on_fatal(error)
 
+    @property
+    def wanted(self) -> bool:
+        """Whether the application gave a callback for events."""
+        return self._error_cb is not None or self._throttle_cb is not None or self._statistics_cb is not None
+
     def take_unseen(self) -> int:
         """How many events were served since the last call that poll() must not count."""
         unseen, self.unseen = self.unseen, 0

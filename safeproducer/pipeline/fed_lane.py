@@ -98,6 +98,11 @@ class FedLane:
         return self._in_lane.records
 
     @property
+    def missing(self) -> set[str]:
+        """Topics that do not exist, as far as failed records tell."""
+        return self._in_lane.missing
+
+    @property
     def events(self) -> int:
         """What librdkafka has to tell beside its records."""
         return max(0, len(self.native) - self._in_lane.inside)

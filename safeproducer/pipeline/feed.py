@@ -122,6 +122,8 @@ class Feed:
             partition = index(partition)
             self._topics.add(topic)
         moment = time.monotonic()
+        if self.fed is not None and topic in self.fed.missing:
+            self._refuse_missing(topic, self.fed.missing)
         place = (topic, self._holds.partitions.choose(topic, key, moment) if partition == UNKNOWN else partition)
         accumulator = self._accumulators.get(place)
         if accumulator is None:
@@ -149,6 +151,15 @@ class Feed:
                 self._wake(ripe)
         elif accumulator.bytes >= self._delivery.batch_bytes or count % self._delivery.batch_records == 0:
             self.pump(moment)
+
+    def _refuse_missing(self, topic: str, missing: set[str]) -> None:
+        """As librdkafka does once it knows that there is no such topic; look whether there is one by now."""
+        if self._holds.partitions.count(topic):
+            missing.discard(topic)
+            return
+        if self._metadata is not None:
+            self._metadata.want(topic)
+        raise _unable(KafkaError._UNKNOWN_TOPIC)
 
     def _open(self, topic: str, partition: int) -> Accumulator:
         if not self._holds.partitions.has(topic, partition):
@@ -470,6 +481,9 @@ class Feed:
     # --- ending ------------------------------------------------------------------------------------------------------
 
     def _refused(self, accumulator: Accumulator, record: HeldRecord, error: KafkaError) -> None:
+        """librdkafka did not take a record."""
+        if error.code() == KafkaError._UNKNOWN_TOPIC and self.fed is not None:
+            self.fed.missing.add(accumulator.topic)
         self._report(accumulator, record, error.code(), error.str(), handed_over=False)
 
     def _report(self, accumulator: Accumulator, record: HeldRecord, code: int, reason: str, handed_over: bool) -> None:

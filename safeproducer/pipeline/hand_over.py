@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from safeproducer.kafka.native import KafkaError, Message
 from safeproducer.pipeline.accumulator import ACCEPTED_AT, Accumulator, HeldRecord
 from safeproducer.pipeline.ledger import DeliveryCallback, discard_pending
 
+_NO_TOPIC = frozenset({KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART})
+
 
 @dataclass(slots=True)
 class InLane:
-    """How many records a lane has: `inside` in all, `records` of them without a report to the application."""
+    """How many records a lane has: `inside` in all, `records` of them without a report to the application.
+
+    `missing` are topics whose records failed because there is no such topic.
+    """
 
     records: int = 0
     inside: int = 0
+    missing: set[str] = field(default_factory=set)
 
 
 Report = tuple[DeliveryCallback, KafkaError | None, Message]
@@ -85,6 +91,8 @@ class HandOver:
         index = len(self.records) - self.left
         self.left -= 1
         self._in_lane.inside -= 1
+        if error is not None and error.code() in _NO_TOPIC:
+            self._in_lane.missing.add(self.accumulator.topic)
         if index >= self.expired:
             self._in_lane.records -= 1
             self._reports.append((report, error, message))

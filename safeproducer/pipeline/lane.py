@@ -31,6 +31,7 @@ from safeproducer.records import ProducerInfo
 
 RECORD_EVENTS = ("record_accepted", "record_refused", "record_resolved")
 NO_TIMEOUT = -1.0
+_FEW_EVENTS = 4
 _SLICE = 0.01
 """How long to wait on one lane while the other, or a timer, may have something."""
 _PRESENT = 0.01
@@ -138,7 +139,12 @@ class Lane:
     @property
     def queued(self) -> int:
         """Records and events that wait here or in librdkafka."""
-        return self.feed.queued if self.state in ("open", "fatal") else 0
+        if self.state not in ("open", "fatal"):
+            return 0
+        count = self.feed.queued
+        if 0 < count <= _FEW_EVENTS and not self.events.wanted and not self._ledger.outstanding(count)[0]:
+            return 0  # statistics that the application did not ask for
+        return count
 
     # --- serving ---------------------------------------------------------------------------------------------------
 
@@ -309,7 +315,10 @@ class Lane:
     def _flush_round(self, timeout: float) -> None:
         if self.direct and not self._away.thread and not self._away.reports:
             self.native.flush(timeout)
+            if len(self.native):  # events, which flush() does not serve once all reports are
+                self.native.poll(0)
             if self.news.changed:
+                self.events.take_unseen()
                 self._mind(time.monotonic())
             return
         if not self._wait(0) and timeout > 0:

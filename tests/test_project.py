@@ -73,7 +73,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
-    """The wheel has every module, pytest's plug-in, the marker of types and the licence; no test, script or benchmark."""
+    """The wheel has all modules, pytest's plug-in, the marker of types and the licence; no tests or scripts."""
     with zipfile.ZipFile(wheel) as archive:
         inside = {name for name in archive.namelist() if ".dist-info/" not in name}
         notices = [name for name in archive.namelist() if name.endswith("licenses/LICENSE")]

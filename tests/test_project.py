@@ -73,12 +73,12 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
-    """The wheel has every module, the marker of types and the licence; no test, script or benchmark."""
+    """The wheel has all modules, pytest's plug-in, the marker of types and the licence; no tests or scripts."""
     with zipfile.ZipFile(wheel) as archive:
         inside = {name for name in archive.namelist() if ".dist-info/" not in name}
         notices = [name for name in archive.namelist() if name.endswith("licenses/LICENSE")]
     modules = (path.relative_to(ROOT).as_posix() for path in (ROOT / "safeproducer").rglob("*.py"))
-    assert inside == {*modules, "safeproducer/py.typed"}
+    assert inside == {*modules, "safeproducer/py.typed", "pytest_safeproducer.py"}
     assert len(notices) == 1
 
 

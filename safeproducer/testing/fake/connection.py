@@ -97,14 +97,16 @@ class Connection:
         self._outbox.hold(held)
 
     async def _read(self) -> bytes:
-        await self._running.wait()
+        if not self._running.is_set():
+            await self._running.wait()
         size = int.from_bytes(await self._reader.readexactly(4), "big")
         most = MAX_REQUEST if self._session.open else MAX_UNAUTHENTICATED
         if size > most:
             self._refuse(None, "malformed", f"a request of {size} bytes, more than {most}")
             return b""
         frame = await self._reader.readexactly(size)
-        await self._running.wait()  # the stream may have resumed reading by itself, in the middle of a large request
+        if not self._running.is_set():  # the stream may have resumed reading by itself, amid a large request
+            await self._running.wait()
         return frame
 
     async def _take(self, frame: bytes) -> None:
@@ -121,7 +123,11 @@ class Connection:
             return
         self.client_id = header.client_id
         delay = self._cluster.faults.delay("request", header.api, self._broker.id)
-        await self._inbox.put(_Arrived(header, frame, arrived), len(frame), delay)
+        request = _Arrived(header, frame, arrived)
+        if delay or self._inbox.used:
+            await self._inbox.put(request, len(frame), delay)
+        else:
+            await self._answer(request)
 
     async def _answer(self, arrived: _Arrived) -> None:
         header, api, faults = arrived.header, arrived.header.api, self._cluster.faults
@@ -162,8 +168,14 @@ class Connection:
         if self._session.failed:
             self._outbox.put(self._late(header), self.abort)
         if muted:
-            # KIP-219: the answer is out, and nothing more is read until the delay is over, in real time.
-            await asyncio.sleep(muted / 1000)
+            await self._mute(muted / 1000)
+
+    async def _mute(self, seconds: float) -> None:
+        """KIP-219: the answer is out, and nothing more is read until the delay is over, in real time."""
+        until = asyncio.get_running_loop().time() + seconds
+        # In steps: a delay may be hours long, and who has hung up need not be kept for it.
+        while (left := until - asyncio.get_running_loop().time()) > 0 and not self._reader.at_eof():
+            await asyncio.sleep(min(left, 1.0))
 
     async def _log_in(self, token: bytes, arrived: float) -> None:
         """A SASL message without a Kafka header, as clients sent them before KIP-152. A failure has no answer."""

@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class Inbox(Generic[T]):
-    """Requests in order. Without a delay it costs nothing: the reader does the work itself."""
+    """Requests in order. Once used, all that follow have to go through it, or they would overtake."""
 
     def __init__(self, work: Callable[[T], Awaitable[None]]) -> None:
         self._work = work
@@ -23,12 +23,14 @@ class Inbox(Generic[T]):
         self._room = asyncio.Event()
         self._worker: asyncio.Task[None] | None = None
 
+    @property
+    def used(self) -> bool:
+        """Whether anything was ever put in."""
+        return self._worker is not None
+
     async def put(self, request: T, size: int, delay: float) -> None:
-        """Work on it now, or queue it; waits while too many bytes are queued. Raises what the work raises."""
+        """Queue it; waits while too many bytes are queued. Raises what the work has raised."""
         if self._worker is None:
-            if delay <= 0:
-                await self._work(request)
-                return
             self._worker = self._loop.create_task(self._drain())
         while self._bytes and self._bytes + size > _MOST_BYTES and not self._worker.done():
             self._room.clear()

@@ -2,9 +2,8 @@
 
 import struct
 from bisect import bisect_left
-from dataclasses import replace
 
-from safeproducer.testing.produce import BatchHeader
+from safeproducer.testing.produce import BatchHeader, read_batch_headers
 
 __all__ = ["PartitionLog"]
 
@@ -20,7 +19,7 @@ class PartitionLog:
         self.start_offset = 0
         self.end_offset = 0
         self._last_offsets: list[int] = []
-        self._batches: list[tuple[BatchHeader, bytes]] = []
+        self._batches: list[bytes] = []
 
     def append(self, header: BatchHeader, data: memoryview, leader_epoch: int) -> int:
         """Store a batch at the end; returns the offset of its first record."""
@@ -28,7 +27,7 @@ class PartitionLog:
         stored = bytearray(data)
         _OFFSET.pack_into(stored, 0, offset)
         _LEADER_EPOCH.pack_into(stored, _LEADER_EPOCH_AT, leader_epoch)
-        self._batches.append((replace(header, base_offset=offset, leader_epoch=leader_epoch), bytes(stored)))
+        self._batches.append(bytes(stored))
         self.end_offset = offset + header.last_offset_delta + 1
         self._last_offsets.append(self.end_offset - 1)
         return offset
@@ -39,7 +38,7 @@ class PartitionLog:
         With them comes whether there are more, which did not fit.
         """
         chosen: list[bytes] = []
-        for _, data in self._batches[bisect_left(self._last_offsets, offset) :]:
+        for data in self._batches[bisect_left(self._last_offsets, offset) :]:
             max_bytes -= len(data)
             if max_bytes < 0 and not (at_least_one and not chosen):
                 return b"".join(chosen), True
@@ -51,9 +50,9 @@ class PartitionLog:
 
         None is no limit. Kafka drops whole segments and never the newest; here each batch is a segment.
         """
-        excess = 0 if max_bytes is None else sum(len(data) for _, data in self._batches) - max_bytes
+        excess = 0 if max_bytes is None else sum(len(data) for data in self._batches) - max_bytes
         gone = 0
-        for header, data in self._batches:
+        for header, data in map(_with_header, self._batches):
             excess -= len(data)
             too_old = oldest is not None and header.max_timestamp < oldest
             if not too_old and (max_bytes is None or excess < 0):
@@ -61,9 +60,13 @@ class PartitionLog:
             gone += 1
         del self._batches[:gone], self._last_offsets[:gone]
         if gone:
-            self.start_offset = self._batches[0][0].base_offset if self._batches else self.end_offset
+            self.start_offset = _with_header(self._batches[0])[0].base_offset if self._batches else self.end_offset
         return gone
 
     def batches(self) -> list[tuple[BatchHeader, bytes]]:
         """All batches, oldest first."""
-        return list(self._batches)
+        return [_with_header(data) for data in self._batches]
+
+
+def _with_header(data: bytes) -> tuple[BatchHeader, bytes]:
+    return next(read_batch_headers(memoryview(data)))[0], data

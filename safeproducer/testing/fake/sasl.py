@@ -56,11 +56,11 @@ class PlainExchange:
         except UnicodeDecodeError:
             fields = []
         if len(fields) != 3:
-            raise SaslError("Authentication failed: a PLAIN message holds three fields")
+            raise SaslError("log-in failed: a PLAIN message has three fields, with zero bytes between them")
         authorization, user, password = fields
         # One text for a wrong name, a wrong password and a foreign identity: nobody learns which users there are.
         if not self._credentials.verify(user, password) or authorization not in ("", user):
-            raise SaslError("Authentication failed: Invalid username or password")
+            raise SaslError("log-in by PLAIN failed: wrong user or password")
         self.user = user
         return b""
 
@@ -82,10 +82,7 @@ class ScramExchange:
         except (UnicodeDecodeError, binascii.Error):
             answer = None
         if answer is None:
-            raise SaslError(
-                "Authentication failed during authentication due to invalid credentials with SASL mechanism "
-                + self._mechanism
-            )
+            raise SaslError(f"log-in by {self._mechanism} failed: wrong user or password")
         return answer.encode()
 
     def _challenge(self, text: str) -> str | None:

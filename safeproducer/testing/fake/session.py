@@ -72,7 +72,7 @@ class Session:
     def step(self, token: bytes) -> bytes:
         """The answer to a SASL message. Raises SaslError, and the session has failed."""
         if self._exchange is None:
-            raise SaslError("Authentication failed: no mechanism was chosen")
+            raise SaslError("log-in failed: no mechanism was chosen")
         try:
             answer = self._exchange.step(token)
         except SaslError:

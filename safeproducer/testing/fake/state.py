@@ -63,7 +63,7 @@ class BrokerState:
 
     def value(self, name: str) -> int:
         """A numeric broker config."""
-        for layer, _ in self.layers:
+        for layer in (self.dynamic, self.defaults, self.static):
             if name in layer:
                 return int(layer[name])
         return int(configs.BROKER[name].default)

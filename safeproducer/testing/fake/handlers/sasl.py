@@ -27,7 +27,7 @@ def sasl_authenticate(request: Request) -> Body:
     """One message of the log-in. A failure is told in words that do not say what was wrong, and ends the connection."""
     session = request.session
     if session.open:
-        text = "SaslAuthenticate request received after successful authentication"
+        text = "there is no log-in in progress"
         return {"error_code": request.error or ILLEGAL_SASL_STATE, "error_message": text, "auth_bytes": b""}
     if request.error:
         session.fail()

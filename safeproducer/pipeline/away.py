@@ -1,4 +1,4 @@
-"""Serving while the application is away: what the watchdog's thread serves is kept for the application's own."""
+"""Reports that are kept for later: served while the application is away, or not understood yet."""
 
 from __future__ import annotations
 
@@ -6,20 +6,45 @@ from collections import deque
 from threading import get_ident
 from typing import Any
 
+from safeproducer.errors import DeliveryError
+
 
 class Away:
-    """`thread` is the watchdog's while it serves the straight lane, else 0. `reports` wait for the next poll().
+    """`reports` wait for the application's next poll(): (callable, first argument, second argument).
 
-    An entry of `reports` is (callable, first argument, second argument).
+    `thread` is the watchdog's while it serves the straight lane, else 0. While `purged`, failed reports go to
+    `deferred`: what became of them is told by statistics that come after them. `on`: whether to ask `takes()`.
     """
 
-    __slots__ = ("reports", "thread")
+    __slots__ = ("deferred", "on", "purged", "reports", "thread")
 
     def __init__(self) -> None:
+        self.on = False
         self.thread = 0
+        self.purged = False
         self.reports: deque[Any] = deque()
+        self.deferred: list[Any] = []
 
     @property
     def here(self) -> bool:
         """Whether the calling thread serves for an application that is away."""
         return self.thread != 0 and self.thread == get_ident()
+
+    def serve_on(self, thread: int) -> None:
+        """The watchdog begins to serve on this thread; 0 when it has ended."""
+        self.thread = thread
+        self.on = self.purged or thread != 0
+
+    def defer(self, purged: bool) -> None:
+        self.purged = purged
+        self.on = purged or self.thread != 0
+
+    def takes(self, run: Any, error: Any, message: Any) -> bool:
+        """Whether this report is kept here instead of being run now."""
+        if self.purged and error is not None and not isinstance(error, DeliveryError):
+            self.deferred.append((run, error, message))
+            return True
+        if self.here:
+            self.reports.append((run, error, message))
+            return True
+        return False

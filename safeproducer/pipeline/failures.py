@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 
 from safeproducer.delivery import Delivery
 from safeproducer.errors import DeliveryError
 from safeproducer.kafka.native import KafkaError, Message
+from safeproducer.kafka.statistics import PartitionStatistics, Place
 from safeproducer.pipeline.accumulator import TIMESTAMP, HeldRecord
+from safeproducer.pipeline.ledger import DeliveryCallback
 from safeproducer.policy.outcome import Outcome, outcome_of
 
 _PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
@@ -16,15 +20,13 @@ _PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
 class Failures:
     """Makes DeliveryErrors and counts them by outcome. Any thread.
 
-    `identity` is the producer ID and epoch last heard of; while `expiring`, librdkafka's purge is this library's
-    time-out and is told as one.
+    `identity` is the producer ID and epoch last heard of.
     """
 
     def __init__(self, delivery: Delivery) -> None:
         self.not_written = 0
         self.unknown = 0
         self.identity: tuple[int | None, int | None] = (None, None)
-        self.expiring = False
         self._retry_backoff = delivery.retry_backoff
 
     def reported(self, error: KafkaError, message: Message) -> KafkaError:
@@ -34,11 +36,46 @@ class Failures:
         elapsed = message.latency()
         code = error.code()
         reason = error.str()
-        if self.expiring and code in _PURGED:
-            code, reason = KafkaError._MSG_TIMED_OUT, "Local: Message timed out: no broker answered in time"
         outcome = outcome_of(
-            KafkaError(code).name(), handed_over=True, elapsed=elapsed, retry_backoff=self._retry_backoff
+            error.name(),
+            handed_over=True,
+            elapsed=elapsed,
+            retry_backoff=self._retry_backoff,
+            transmitted=message.partition() is not None,  # without a partition it was in no request
         )
+        return self._of_message(error, code, reason, outcome, message)
+
+    def expired(
+        self, reports: Sequence[tuple[DeliveryCallback, KafkaError, Message]], sent: Mapping[Place, PartitionStatistics]
+    ) -> Iterator[tuple[DeliveryCallback, KafkaError, Message]]:
+        """The reports of a lane that was purged at a deadline, as the application gets them.
+
+        `sent` are statistics from after the purge. librdkafka sends the records of a partition in the order it got
+        them, and counts each attempt: so of a partition that got more than were ever sent, the last ones never were.
+        """
+        left = Counter((message.topic(), message.partition()) for _, _, message in reports)
+        for run, error, message in reports:
+            place = (message.topic(), message.partition())
+            left[place] -= 1
+            entry = sent.get(place)  # type: ignore[arg-type]
+            never_sent = 0 if entry is None else entry.accepted - entry.sent
+            proven = place[1] is None or left[place] < never_sent
+            yield run, self._timed_out(error, proven, message), message
+
+    def _timed_out(self, error: KafkaError, never_sent: bool, message: Message) -> KafkaError:
+        if error.code() not in _PURGED:
+            return self.reported(error, message)
+        reason = "it was not sent" if never_sent else "no broker answered"
+        return self._of_message(
+            error,
+            KafkaError._MSG_TIMED_OUT,
+            f"Local: Message timed out: {reason} within message.timeout.ms",
+            Outcome.NOT_WRITTEN if never_sent else Outcome.UNKNOWN,
+            message,
+        )
+
+    def _of_message(self, error: KafkaError, code: int, reason: str, outcome: Outcome, message: Message) -> KafkaError:
+        elapsed = message.latency()
         _, accepted_ms = message.timestamp()
         made = self._made(
             error,

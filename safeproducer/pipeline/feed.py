@@ -30,6 +30,7 @@ from safeproducer.pipeline.accumulator import (
     Accumulator,
     HeldRecord,
 )
+from safeproducer.pipeline.away import Away
 from safeproducer.pipeline.failures import Failures
 from safeproducer.pipeline.fed_lane import FedLane
 from safeproducer.pipeline.hand_over import HandOver, Report
@@ -66,7 +67,7 @@ class Feed:
         straight: NativeProducer | None,
         fed: FedLane | None,
         make_fed: Callable[[], NativeProducer] | None,
-        reports: deque[Report],
+        away: Away,
         failures: Failures,
         metadata: Metadata | None,
         wake: Callable[[float], None],
@@ -86,7 +87,8 @@ class Feed:
         self._busy: dict[tuple[str, int], Accumulator] = {}
         self._in_flight: dict[int | None, int] = {}
         self._partial: set[HandOver] = set()
-        self.reports = reports
+        self.reports: deque[Report] = away.reports
+        self._away = away
         self.waiting = 0
         self.waiting_bytes = 0
         self.due = NEVER
@@ -239,7 +241,7 @@ class Feed:
     @property
     def _records(self) -> int:
         """What counts against queue.buffering.max.messages."""
-        count = self.waiting + len(self.reports) + self._running
+        count = self.waiting + len(self.reports) + len(self._away.deferred) + self._running
         if self._straight is not None:
             count += len(self._straight)
         if self.fed is not None:

@@ -86,6 +86,7 @@ class Lane:
         self._away_lock = Lock()
         self._serving: set[int] = set()
         self._served_at = 0.0
+        self._purged_at: float | None = None
         self._warned_reentry = False
         self.failures = failures
         self.news = ClientNews(info, hooks, settings, failures)
@@ -96,7 +97,7 @@ class Lane:
         held = delivery.mode == "held"
         native = self._made(settings, delivery.fed_lane(settings.lane) if held else delivery.lane(settings.lane), False)
         self.observed = (
-            ObservedSend(native.produce, hooks, info, self.refusal_of, self.failures.reported)
+            ObservedSend(native.produce, hooks, info, self.refusal_of, self.failures.reported, ledger.away)
             if hooks.wants(*RECORD_EVENTS)
             else None
         )
@@ -108,7 +109,7 @@ class Lane:
             None if held else native,
             FedLane(native, self._away.reports) if held else None,
             None if delivery.transactional else partial(_fed_native, settings, self.events),
-            self._away.reports,
+            self._away,
             self.failures,
             self.metadata,
             self.watchdog.wake,
@@ -237,19 +238,35 @@ class Lane:
     def _mind_straight_deadlines(self, now: float) -> None:
         """Purge the straight lane when a record in it reaches its deadline, after what is healthy has left it."""
         holds, timeout = self.holds, self._delivery.timeout
+        if self._purged_at is not None:
+            self._tell_of_purged(self._purged_at, now)
+            return
         earliest = holds.backlogs.earliest()
         if earliest is None or timeout is None:
-            if holds.draining and not len(self.native):
-                self.failures.expiring = holds.draining = False
+            if holds.draining:  # it was acknowledged after all
+                holds.draining = False
                 self.feed.recheck(now)
             return
         if not holds.draining and now >= earliest + timeout - holds.drain_time(timeout):
             holds.draining = True
             self.feed.recheck(now)
-        if now >= earliest + timeout and not self.failures.expiring:
-            self.failures.expiring = True
+        if now >= earliest + timeout:
+            self._away.defer(True)
+            self._purged_at = now
             holds.expired()
             self.native.purge()
+
+    def _tell_of_purged(self, purged_at: float, now: float) -> None:
+        """Once statistics tell what had been sent of what was purged: report it, and go on."""
+        found = self.news.statistics_now
+        if found is None or found.at <= purged_at or found.messages:
+            return
+        self._purged_at = None
+        self._away.defer(False)
+        deferred, self._away.deferred = self._away.deferred, []
+        self._away.reports.extend(self.failures.expired(deferred, found.partitions))
+        self.holds.draining = False
+        self.feed.recheck(now)
 
     def tend(self, now: float) -> float:
         """For the watchdog: do what is due, serve when the application does not; when to come again."""
@@ -260,14 +277,14 @@ class Lane:
                 self.feed.pump_if_due(now)
             return max(self.feed.due, now + _PRESENT)
         with self._away_lock:
-            self._away.thread = get_ident()
+            self._away.serve_on(get_ident())
             try:
                 self._serve_for_the_absent()
             except:  # noqa: E722 - as in _attempt()
                 error = self._noted(sys.exc_info()[1])[0]
                 self._away.reports.append((_raise, error, None))  # for the application's next poll()
             finally:
-                self._away.thread = 0
+                self._away.serve_on(0)
         if self.feed.busy:
             return now
         return min(self.feed.due, now + (_ABSENT if self.queued else NEVER))

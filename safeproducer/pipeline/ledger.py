@@ -78,9 +78,7 @@ class PartitionAccount:
                 message.partition()
             except:  # noqa: E722 - see discard_pending
                 discard_pending(sys.exc_info())
-            if away.thread and away.here:
-                known = error if error is None else explained(error, message)
-                away.reports.append((partial(report, callback), known, message))
+            if away.on and away.takes(partial(report, callback), error, message):
                 return
             if error is None:
                 named.delivered += 1
@@ -124,9 +122,7 @@ class TopicAccount:
             except:  # noqa: E722 - see discard_pending
                 discard_pending(sys.exc_info())
                 number = message.partition()
-            if away.thread and away.here:
-                known = error if error is None else explained(error, message)
-                away.reports.append((partial(report, callback), known, message))
+            if away.on and away.takes(partial(report, callback), error, message):
                 return
             if number is None:  # it failed before it was given one
                 number = UNASSIGNED

@@ -7,6 +7,7 @@ from typing import Any
 
 from safeproducer.hooks import Hooks
 from safeproducer.kafka.native import KafkaError, Message
+from safeproducer.pipeline.away import Away
 from safeproducer.pipeline.frames import raised_by_native_call
 from safeproducer.pipeline.ledger import DeliveryCallback, Explained
 from safeproducer.records import ProducerInfo, Record
@@ -25,10 +26,12 @@ class ObservedSend:
         producer: ProducerInfo,
         refusal_of: Callable[[Exception], Exception],
         explained: Explained,
+        away: Away,
     ) -> None:
         self.send = send
         """How a record goes on: the lane steers it."""
         self._explained = explained
+        self._away = away
         self._hooks = hooks
         self._producer = producer
         self._refusal_of = refusal_of
@@ -45,13 +48,15 @@ class ObservedSend:
         timestamp: int = 0,
         headers: Any = None,
     ) -> None:
-        hooks, open_records, explained = self._hooks, self.open, self._explained
+        hooks, open_records, explained, away = self._hooks, self.open, self._explained, self._away
         well_formed = headers is None or isinstance(headers, (dict, list))
         copied = Record.copied_headers(headers) if well_formed else []
         record = Record(self._producer, topic, value, key, partition, timestamp, copied)
         hooks.call("record_accepted", record)
 
         def resolve(error: KafkaError | None, message: Message) -> None:
+            if away.on and away.takes(resolve, error, message):
+                return
             open_records.discard(record)
             if error is not None:
                 error = explained(error, message)

@@ -13,13 +13,13 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any
 
 from confluent_kafka.cimpl import Producer
 
 from benchmarks.interleaved import show
 from benchmarks.table import table
 from integration.faults.oracle import Verdict
+from integration.held_back import in_mode
 from integration.kafka.cluster import KafkaCluster
 from integration.lost_answers import Maker, Plan, play
 from integration.tap import Tap
@@ -78,10 +78,6 @@ def sides(options: argparse.Namespace) -> dict[str, Maker]:
     else:
         found["safe"] = SafeProducer
     return {side: maker for side, maker in found.items() if side.startswith(options.only or "")}
-
-
-def in_mode(mode: str, config: dict[str, Any]) -> SafeProducer:
-    return SafeProducer({**config, "safeproducer.mode": mode})
 
 
 def waves(plans: Sequence[Plan]) -> Iterator[Sequence[Plan]]:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import uuid
+from functools import partial
 
 import pytest
 from confluent_kafka import Producer
 
+from integration import held_back
 from integration.faults.oracle import Verdict
 from integration.kafka.cluster import KafkaCluster
 from integration.lost_answers import RECORDS_A_BATCH, Maker, Plan, play
 from integration.tap import Tap
 
 MAKERS: dict[str, Maker] = {"stock": Producer}
+if held_back.EXISTS:
+    MAKERS |= {mode: partial(held_back.in_mode, mode) for mode in ("auto", "held")}
 MEASURED = [Plan.measured(streams, in_one_call=call) for streams in range(1, 11) for call in (False, True)]
 
 Verdicts = dict[tuple[str, str], Verdict]
@@ -34,3 +38,14 @@ def test_stock_writes_other_partitions_twice(verdicts: Verdicts) -> None:
     # Not all: librdkafka looks for expired records once a second, and may meet all of a producer's at once.
     assert len(twice) >= len(told) / 2, told
     assert [verdict for verdict in told.values() if set(verdict.broken) - {f"{verdict.duplicated} duplicated"}] == []
+
+
+@held_back.needed
+@pytest.mark.parametrize("mode", ["auto", "held"])
+@pytest.mark.parametrize("plan", MEASURED, ids=str)
+def test_nothing_is_written_twice(verdicts: Verdicts, plan: Plan, mode: str) -> None:
+    """Delivered is once in the log, not written nowhere, unknown at most once, and the order is kept."""
+    verdict = verdicts[mode, str(plan)]
+    assert verdict.broken == [], verdict.examples
+    # Stream 0 is past its deadline in every plan, and whether it was written nobody can tell the producer.
+    assert verdict.unknown >= RECORDS_A_BATCH

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import sys
 import uuid
 from collections.abc import Iterator
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 
+from integration.again import rewrite_asserts
 from integration.kafka.cluster import KafkaCluster
 
 TOPICS_AT_ONCE = 50
 """Topics are made in advance: one at a time they would take longer than the tests that use them."""
 
-CONTRACT = sorted(f"tests.contract.{path.stem}" for path in (Path(__file__).parents[2] / "tests/contract").glob("*.py"))
-pytest.register_assert_rewrite(*(module for module in CONTRACT if module not in sys.modules))
+rewrite_asserts("tests.contract")
 fixtures: Any = import_module("tests.contract.fixtures")
 support: Any = import_module("tests.contract.support")
 

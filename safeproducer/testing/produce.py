@@ -14,6 +14,7 @@ from safeproducer.testing.wire import RequestHeader, crc32c, decode_request, dec
 
 __all__ = [
     "BatchHeader",
+    "CorruptBatchError",
     "PartitionAnswer",
     "ProduceAnswer",
     "ProduceRequest",
@@ -27,6 +28,10 @@ _BATCH = struct.Struct(">qiibIhiqqqhii")
 _OFFSET_AND_LENGTH = 12
 _CHECKED_FROM = 21  # the CRC covers everything behind itself
 _SEQUENCES = 1 << 31
+
+
+class CorruptBatchError(WireError):
+    """Bytes that are no record batch of any message format."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,17 +125,24 @@ class ProduceAnswer:
 
 
 def read_batch_headers(records: memoryview) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """The header and the bytes of each batch in ``records``. Raises WireError for a batch cut short."""
+    """The header and the bytes of each batch in ``records``.
+
+    Raises WireError for a batch cut short or of an old format, CorruptBatchError for what was never one.
+    """
     pos = 0
     while pos < len(records):
         left = len(records) - pos
         if left < _BATCH.size:
             raise WireError(f"{left} bytes are too few for a record batch")
         base_offset, length, leader_epoch, magic, crc, attributes, *rest = _BATCH.unpack_from(records, pos)
+        if not 0 <= magic <= 2:
+            raise CorruptBatchError(f"there is no message format {magic}")
         if magic != 2:
             raise WireError(f"message format {magic} has no batch header; Kafka 4 takes format 2 only")
         size = length + _OFFSET_AND_LENGTH
-        if not _BATCH.size <= size <= left:
+        if size < _BATCH.size:
+            raise CorruptBatchError(f"a record batch declares {size} bytes, less than its header has")
+        if size > left:
             raise WireError(f"a record batch declares {size} bytes, {left} are left")
         yield BatchHeader(base_offset, size, leader_epoch, crc, attributes, *rest), records[pos : pos + size]
         pos += size

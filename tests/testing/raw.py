@@ -1,6 +1,7 @@
 """A raw Kafka client for tests: one connection, requests as dicts, batches made to measure."""
 
 import socket
+import ssl
 import struct
 import time
 from collections.abc import Callable, Sequence
@@ -47,11 +48,16 @@ def make_batch(
 
 
 class RawClient:
-    """One connection to one broker."""
+    """One connection to one broker, over TLS if a context is given."""
 
-    def __init__(self, bootstrap: str, broker: int = 1) -> None:
+    def __init__(
+        self, bootstrap: str, broker: int = 1, *, client_id: str = "raw", tls: ssl.SSLContext | None = None
+    ) -> None:
         host, port = bootstrap.split(",")[broker - 1].split(":")
         self._socket = socket.create_connection((host, int(port)), timeout=5)
+        if tls is not None:
+            self._socket = tls.wrap_socket(self._socket, server_hostname=host)
+        self._client_id = client_id
         self._number = 0
 
     def __enter__(self) -> Self:
@@ -80,8 +86,16 @@ class RawClient:
         return data
 
     def ask(self, api: str, version: int, **body: Any) -> dict[str, Any]:
+        self.post(api, version, **body)
+        return self.answer(api, version)
+
+    def post(self, api: str, version: int, **body: Any) -> None:
+        """Send a request and let its answer wait."""
         self._number += 1
-        self.send(encode_request(api, version, self._number, "raw", body))
+        self.send(encode_request(api, version, self._number, self._client_id, body))
+
+    def answer(self, api: str, version: int) -> dict[str, Any]:
+        """The answer to the newest request."""
         number, answer = decode_response(api, version, self.receive())
         assert number == self._number
         return answer

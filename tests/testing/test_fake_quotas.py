@@ -114,15 +114,18 @@ def test_a_throttled_fetch_gets_nothing_and_is_not_charged(cluster: FakeCluster,
 
 
 def test_no_fetch_waits_for_more_than_its_quota_allows(cluster: FakeCluster, client: RawClient) -> None:
-    """A fetch is cut to the largest burst that is never throttled: it would get nothing for ever otherwise."""
+    """A fetch is cut to the quota's largest burst: it would get nothing for ever otherwise."""
     for _ in range(3):
         produce(client, 4000)
     cluster.set_quota("consumer_byte_rate", 900, user=DEFAULT, client_id=DEFAULT)
     began = time.monotonic()
-    answer = fetch(client, min_bytes=100_000)
+    first = fetch(client, min_bytes=100_000)
     assert time.monotonic() - began < 1.5  # it would be 2 s if it waited for 100 000 bytes
-    assert answer["throttle_time_ms"] == 0
-    assert 8000 < len(answer["responses"][0]["partitions"][0]["records"]) < 9000
+    # What is around the records makes the answer a little larger than the burst, as at a real broker.
+    assert (first["responses"], 0 < first["throttle_time_ms"] < 200) == ([], True)
+    second = fetch(client, min_bytes=100_000)
+    assert second["throttle_time_ms"] == 0
+    assert len(second["responses"][0]["partitions"][0]["records"]) == 9000
 
 
 def test_request_time_is_throttled_for_one_window_at_most(cluster: FakeCluster, client: RawClient) -> None:

@@ -32,18 +32,21 @@ class PartitionLog:
         self._last_offsets.append(self.end_offset - 1)
         return offset
 
-    def read(self, offset: int, max_bytes: int, *, at_least_one: bool) -> tuple[bytes, bool]:
-        """Whole batches from the one that holds ``offset``; the first may exceed ``max_bytes`` if asked for.
+    def read(self, offset: int, max_bytes: int, *, at_least_one: bool) -> bytes:
+        """Batches from the one that holds ``offset``, cut after ``max_bytes`` wherever that is.
 
-        With them comes whether there are more, which did not fit.
+        The first one is whole or missing; it may exceed ``max_bytes`` if asked for.
         """
         chosen: list[bytes] = []
+        left = max_bytes
         for data in self._batches[bisect_left(self._last_offsets, offset) :]:
-            max_bytes -= len(data)
-            if max_bytes < 0 and not (at_least_one and not chosen):
-                return b"".join(chosen), True
-            chosen.append(data)
-        return b"".join(chosen), False
+            if not chosen and len(data) > left:
+                return data if at_least_one else b""
+            chosen.append(data[:left])
+            left -= len(data)
+            if left <= 0:
+                break
+        return b"".join(chosen)
 
     def delete(self, oldest: int | None, max_bytes: int | None) -> int:
         """Drop batches from the start while they are older than a time in ms, or the rest still has so many bytes.

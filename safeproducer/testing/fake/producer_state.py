@@ -5,7 +5,7 @@ the broker half of KIP-1269. The rules, in the order in which they are asked:
 
 1. A producer the replica does not know is appended, whatever its sequence: the batch becomes the base.
 2. A lower epoch than the known one is fenced.
-3. A higher epoch must begin at sequence 0.
+3. A higher epoch must begin at sequence 0, unless the known one is none (-1).
 4. At the same epoch a batch whose first *and* last sequence equal those of one of the last N batches is a duplicate:
    it is answered with the offset of the copy in the log. Batches older than those N are not recognised any more.
 5. Otherwise the first sequence must follow the last one in the log; numbers go on at 0 after 2^31 - 1.
@@ -96,7 +96,7 @@ class ProducerStates:
         if batch.epoch < known.epoch:
             return Decision.FENCED, None
         if batch.epoch > known.epoch:
-            return (Decision.APPEND if batch.first == 0 else Decision.OUT_OF_ORDER), None
+            return (Decision.APPEND if batch.first == 0 or known.epoch < 0 else Decision.OUT_OF_ORDER), None
         for copy in known.window(retain):
             if (copy.first, copy.last) == (batch.first, batch.last):
                 return Decision.DUPLICATE, copy

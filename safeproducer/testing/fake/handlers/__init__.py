@@ -18,7 +18,7 @@ from safeproducer.testing.wire import Body, api_key
 
 __all__ = ["SERVED", "Handler", "Request", "api_versions", "served"]
 
-INVALID_REQUEST = 42
+UNSUPPORTED_VERSION, INVALID_REQUEST = 35, 42
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 # Brokers say that they serve these although they do not: older librdkafka wants it (KAFKA-18659).
 _ADVERTISED_FROM = {"Produce": 0}
@@ -33,13 +33,16 @@ def served(api: str, broker: BrokerState) -> tuple[int, int]:
 
 
 def api_versions(request: Request) -> Body:
-    """What is served, for clients that say properly what they are (KIP-511)."""
+    """What is served, for clients that say properly what they are (KIP-511).
+
+    Who asks in a version that is not known is told the known ones of ApiVersions, to ask again.
+    """
     keys, told = [], [request.body.get(f"client_software_{part}", "") for part in ("name", "version")]
     if not request.error:
         if request.header.version >= 3 and not all(_SOFTWARE.fullmatch(text) for text in told):
             return {"error_code": INVALID_REQUEST, "api_keys": []}
         request.session.versions_told()
-    for api in SERVED:
+    for api in ("ApiVersions",) if request.error == UNSUPPORTED_VERSION else SERVED:
         first, last = served(api, request.broker)
         first = _ADVERTISED_FROM.get(api, first)
         keys.append({"api_key": api_key(api), "min_version": first, "max_version": last})

@@ -8,7 +8,7 @@ from safeproducer.testing.fake.journal import JournalBatch
 from safeproducer.testing.fake.producer_state import Decision, Sequence
 from safeproducer.testing.fake.quota_limits import PRODUCER_IDS_RATE
 from safeproducer.testing.fake.topics import Partition, Topic
-from safeproducer.testing.produce import BatchHeader, ProducedBatch, read_batch_headers
+from safeproducer.testing.produce import BatchHeader, CorruptBatchError, ProducedBatch, read_batch_headers
 from safeproducer.testing.wire import Body, WireError
 
 __all__ = ["produce"]
@@ -51,7 +51,8 @@ def _partition(request: Request, name: str | None, topic_id: uuid.UUID | None, d
     try:
         batches = list(read_batch_headers(data["records"] or memoryview(b"")))
     except WireError as problem:
-        return {"index": data["index"], "error_code": error or INVALID_RECORD, "error_message": str(problem)}
+        wrong = CORRUPT_MESSAGE if isinstance(problem, CorruptBatchError) else INVALID_RECORD
+        return {"index": data["index"], "error_code": error or wrong, "error_message": str(problem)}
     if len(batches) != 1:
         text = f"{len(batches)} batches; exactly one is allowed"
         return {"index": data["index"], "error_code": error or INVALID_RECORD, "error_message": text}
@@ -108,7 +109,8 @@ def _check(
     """An error code and a text, for what is wrong with the replicas or with the batch itself."""
     header, cluster = batch.header, request.cluster
     in_sync = sum(cluster.brokers[replica].alive for replica in partition.replicas)
-    if acks == _ALL_REPLICAS and in_sync < cluster.value(request.broker, topic, "min.insync.replicas"):
+    wanted = min(cluster.value(request.broker, topic, "min.insync.replicas"), len(partition.replicas))
+    if acks == _ALL_REPLICAS and in_sync < wanted:
         return NOT_ENOUGH_REPLICAS, None
     if not batch.crc_matches():
         return CORRUPT_MESSAGE, "the checksum does not fit"
@@ -123,8 +125,8 @@ def _invalid(header: BatchHeader) -> str | None:
         return f"{header.count} records with a last offset delta of {header.last_offset_delta}"
     if header.control or header.transactional:
         return "FakeCluster has no transactions, and clients write no control batches"
-    if header.producer_id >= 0 and (header.base_sequence < 0 or header.epoch < 0):
-        return f"producer {header.producer_id} with epoch {header.epoch} and sequence {header.base_sequence}"
+    if header.producer_id >= 0 and header.base_sequence < 0:
+        return f"producer {header.producer_id} without a sequence"
     return None
 
 

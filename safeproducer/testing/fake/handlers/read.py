@@ -11,20 +11,22 @@ __all__ = ["fetch", "list_offsets", "offset_for_leader_epoch"]
 
 OFFSET_OUT_OF_RANGE = 1
 FETCH_SESSION_ID_NOT_FOUND = 70
-_LATEST, _EARLIEST, _MAX_TIMESTAMP, _EARLIEST_LOCAL = -1, -2, -3, -4
+UNSUPPORTED_VERSION = 35
+_LATEST, _EARLIEST, _MAX_TIMESTAMP, _EARLIEST_LOCAL, _LATEST_TIERED, _EARLIEST_PENDING = range(-1, -7, -1)
+_NO_LIMIT = 1 << 30
 
 
 async def fetch(request: Request) -> Body:
-    """Whole batches; waits as long as the client allows for as many bytes as it wants."""
+    """Batches, cut at the limit; waits as long as the client allows for as many bytes as it wants."""
     body = request.body
     if request.error or body.get("session_id", 0):
         return {"error_code": request.error or FETCH_SESSION_ID_NOT_FOUND, "responses": []}
     loop = asyncio.get_running_loop()
     deadline = loop.time() + body["max_wait_ms"] / 1000
     while True:
-        answer, size, complete = _read_all(request)
+        answer, size, failed = _read_all(request)
         left = deadline - loop.time()
-        if complete or size >= body["min_bytes"] or left <= 0:
+        if failed or size >= min(body["min_bytes"], body.get("max_bytes", _NO_LIMIT)) or left <= 0:
             return answer
         began = loop.time()
         await request.cluster.wait_for_change(left)
@@ -32,35 +34,35 @@ async def fetch(request: Request) -> Body:
 
 
 def _read_all(request: Request) -> tuple[Body, int, bool]:
-    """The answer, the bytes of its records, and whether waiting is of no use: an error, or as much as fits."""
-    responses, size, complete, hints = [], 0, False, []
-    left = request.body.get("max_bytes", 1 << 30)
+    """The answer, the bytes of its records, and whether a partition has an error, which nobody waits for."""
+    responses, size, failed, hints = [], 0, False, []
+    left = request.body.get("max_bytes", _NO_LIMIT)
     for topic in request.body["topics"]:
         answers = []
         for wanted in topic["partitions"]:
-            answer, more = _read_one(request, topic, wanted, left, at_least_one=size == 0)
+            answer = _read_one(request, topic, wanted, left, at_least_one=size == 0)
             size += len(answer["records"])
             left -= len(answer["records"])
-            complete = complete or more or bool(answer["error_code"])
+            failed = failed or bool(answer["error_code"])
             answers.append(answer)
         hints += answers
         responses.append({"topic": topic.get("topic"), "topic_id": topic.get("topic_id"), "partitions": answers})
-    return {"responses": responses, **request.endpoints(hints)}, size, complete
+    return {"responses": responses, **request.endpoints(hints)}, size, failed
 
 
-def _read_one(request: Request, topic: Body, wanted: Body, left: int, *, at_least_one: bool) -> tuple[Body, bool]:
+def _read_one(request: Request, topic: Body, wanted: Body, left: int, *, at_least_one: bool) -> Body:
     _, partition, error = request.find_led(
         topic.get("topic"), topic.get("topic_id"), wanted["partition"], wanted.get("current_leader_epoch", -1)
     )
-    end, records, more = -1, b"", False
+    end, records = -1, b""
     if partition is not None and not error:
-        end, offset = partition.log.end_offset, wanted["fetch_offset"]
-        if not partition.log.start_offset <= offset <= end:
+        log, offset = partition.log, wanted["fetch_offset"]
+        if not log.start_offset <= offset <= log.end_offset:
             error = OFFSET_OUT_OF_RANGE
         else:
-            most = min(left, wanted["partition_max_bytes"])
-            records, more = partition.log.read(offset, most, at_least_one=at_least_one)
-    answer = {
+            end, most = log.end_offset, max(min(left, wanted["partition_max_bytes"]), 0)
+            records = log.read(offset, most, at_least_one=at_least_one)
+    return {
         "partition_index": wanted["partition"],
         "error_code": error,
         "high_watermark": end,
@@ -71,7 +73,6 @@ def _read_one(request: Request, topic: Body, wanted: Body, left: int, *, at_leas
         "records": records,
         **request.leader_hint(partition, error),
     }
-    return answer, more
 
 
 def offset_for_leader_epoch(request: Request) -> Body:
@@ -97,11 +98,13 @@ def list_offsets(request: Request) -> Body:
         for wanted in topic["partitions"]:
             index = wanted["partition_index"]
             _, partition, error = request.find_led(topic["name"], None, index, wanted.get("current_leader_epoch", -1))
-            error = request.error or error
+            asked = wanted["timestamp"]
+            error = request.error or error or (UNSUPPORTED_VERSION if asked < _EARLIEST_PENDING else 0)
             answer = {"partition_index": index, "error_code": error, "timestamp": -1, "offset": -1, "leader_epoch": -1}
             if partition is not None and not error:
-                timestamp, offset = _find(partition.log, wanted["timestamp"])
-                answer.update(timestamp=timestamp, offset=offset, leader_epoch=partition.leader_epoch)
+                timestamp, offset = _find(partition.log, asked)
+                epoch = partition.leader_epoch if offset >= 0 else -1
+                answer.update(timestamp=timestamp, offset=offset, leader_epoch=epoch)
             answers.append(answer)
         topics.append({"name": topic["name"], "partitions": answers})
     return {"topics": topics}
@@ -112,6 +115,8 @@ def _find(log: PartitionLog, timestamp: int) -> tuple[int, int]:
         return -1, log.end_offset
     if timestamp in (_EARLIEST, _EARLIEST_LOCAL):
         return -1, log.start_offset
+    if timestamp in (_LATEST_TIERED, _EARLIEST_PENDING):
+        return -1, -1  # no log has a part on remote storage
     batches = log.batches()
     if timestamp == _MAX_TIMESTAMP:
         timestamp = max((header.max_timestamp for header, _ in batches), default=0)

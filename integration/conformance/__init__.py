@@ -1,0 +1,1 @@
+"""The suite of tests/conformance, run on real Kafka."""

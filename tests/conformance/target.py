@@ -1,0 +1,127 @@
+"""What the suite runs on: FakeCluster or real Kafka, asked by raw requests, which leave no client in between."""
+
+from __future__ import annotations
+
+import ssl
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
+
+from tests.testing.raw import RawClient
+
+T = TypeVar("T")
+
+NOT_THERE_YET = (3, 6)  # UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER
+
+CONFIGS = {
+    "auto.create.topics.enable": "false",
+    "min.insync.replicas": "1",
+    "producer.id.expiration.check.interval.ms": "200",
+    "quota.window.size.seconds": "1",
+}
+"""What the properties file of the single broker says, in both clusters."""
+PLAIN_USER, PLAIN_PASSWORD = "plain-user", "plain-password"
+SCRAM_USER, SCRAM_PASSWORD = "scram-user", "scram-password"
+
+
+def until(condition: Callable[[], T], what: str, timeout: float = 15) -> T:
+    """The first true result of `condition`; fails the test after `timeout` seconds."""
+    deadline = time.monotonic() + timeout
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"not within {timeout} s: {what} (last seen: {found!r})"
+        time.sleep(0.005)
+    return found
+
+
+def fresh(prefix: str) -> str:
+    """A name that nobody has used."""
+    return f"{prefix}-{uuid.uuid4().hex[:12]}"
+
+
+@dataclass
+class Target:
+    """One cluster: its address, and how the few things are done that requests alone do not do."""
+
+    kind: Literal["fake", "kafka"]
+    bootstrap: str
+    move_leader: Callable[[str, int], object] | None = None
+    """Makes a broker lead partition 0 of a topic."""
+    tls: ssl.SSLContext | None = field(default=None, repr=False)
+
+    @property
+    def brokers(self) -> list[int]:
+        """The IDs of all brokers."""
+        return list(range(1, self.bootstrap.count(",") + 2))
+
+    def connect(self, broker: int = 1, client_id: str = "conformance") -> RawClient:
+        """A connection to one broker, to be closed."""
+        return RawClient(self.bootstrap, broker, client_id=client_id, tls=self.tls)
+
+    def differs(self, *, fake: T, kafka: T) -> T:
+        """The expectation where the two differ on purpose; only the tests of test_differences.py ask for it."""
+        return fake if self.kind == "fake" else kafka
+
+    def topic(self, partitions: int = 1, replication: int = 1, configs: Mapping[str, str] | None = None) -> str:
+        """A new topic; returns when all its leaders serve it."""
+        name = fresh("conformance")
+        wanted = {
+            "name": name,
+            "num_partitions": partitions,
+            "replication_factor": replication,
+            "configs": [{"name": key, "value": value} for key, value in (configs or {}).items()],
+        }
+        with self.connect() as client:
+            (made,) = client.ask("CreateTopics", 7, topics=[wanted], timeout_ms=10_000)["topics"]
+            assert made["error_code"] == 0, made
+        for partition in range(partitions):
+            self.wait_for_leader(name, partition)
+        return name
+
+    def leader(self, topic: str, partition: int = 0) -> tuple[int, int]:
+        """Leader and leader epoch of a partition; -1 while unknown."""
+        with self.connect() as client:
+            (found,) = client.ask("Metadata", 12, topics=[{"name": topic}])["topics"]
+        views = [one for one in found["partitions"] if one["partition_index"] == partition]
+        return (views[0]["leader_id"], views[0]["leader_epoch"]) if views else (-1, -1)
+
+    def wait_for_leader(self, topic: str, partition: int = 0) -> int:
+        """Returns the leader, when it knows that it leads: metadata tells it a moment earlier."""
+
+        def served() -> int:
+            leader, _ = self.leader(topic, partition)
+            if leader < 0:
+                return 0
+            with self.connect(leader) as client:
+                error = list_offsets(client, topic, -1, partition=partition)["error_code"]
+            assert error in (0, *NOT_THERE_YET)
+            return 0 if error else leader
+
+        return until(served, f"{topic}-{partition} has a leader that serves")
+
+
+def list_offsets(
+    client: RawClient, topic: str, timestamp: int, *, partition: int = 0, version: int = 7, epoch: int = -1
+) -> dict[str, Any]:
+    """The answer for one partition."""
+    wanted = [{"partition_index": partition, "current_leader_epoch": epoch, "timestamp": timestamp}]
+    topics = [{"name": topic, "partitions": wanted}]
+    answer = client.ask("ListOffsets", version, replica_id=-1, isolation_level=0, topics=topics, timeout_ms=1000)
+    found: dict[str, Any] = answer["topics"][0]["partitions"][0]
+    return found
+
+
+def topic_id(client: RawClient, topic: str) -> uuid.UUID:
+    """The topic's ID."""
+    (found,) = client.ask("Metadata", 12, topics=[{"name": topic}])["topics"]
+    assert isinstance(found["topic_id"], uuid.UUID)
+    return found["topic_id"]
+
+
+def end_offset(client: RawClient, topic: str, partition: int = 0) -> int:
+    """Where the next record goes."""
+    answer = list_offsets(client, topic, -1, partition=partition)
+    assert answer["error_code"] == 0
+    assert isinstance(answer["offset"], int)
+    return answer["offset"]

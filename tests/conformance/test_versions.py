@@ -1,0 +1,105 @@
+"""What a broker says it serves, and what it does when it is asked for something else."""
+
+import pytest
+
+from safeproducer.testing.wire import api_key, decode_response, encode_request
+from tests.conformance.target import Target
+from tests.testing.raw import hung_up
+
+UNSUPPORTED_VERSION, INVALID_REQUEST = 35, 42
+SERVED = {
+    "AlterClientQuotas": (0, 1),
+    "ApiVersions": (0, 4),
+    "CreatePartitions": (0, 3),
+    "CreateTopics": (2, 7),
+    "DeleteTopics": (1, 6),
+    "DescribeClientQuotas": (0, 1),
+    "DescribeCluster": (0, 2),
+    "DescribeConfigs": (1, 4),
+    "DescribeProducers": (0, 0),
+    "DescribeTopicPartitions": (0, 0),
+    "Fetch": (4, 18),
+    "FindCoordinator": (0, 6),
+    "IncrementalAlterConfigs": (0, 1),
+    "InitProducerId": (0, 5),
+    "ListOffsets": (1, 11),
+    "Metadata": (0, 13),
+    "OffsetForLeaderEpoch": (2, 4),
+    "SaslAuthenticate": (0, 2),
+    "SaslHandshake": (0, 1),
+}
+"""Of Kafka 4.3.1; Produce is a difference of its own."""
+
+
+def ranges(cluster: Target, version: int = 4) -> dict[int, tuple[int, int]]:
+    """What the cluster advertises, by API key."""
+    with cluster.connect() as client:
+        told = client.ask("ApiVersions", version, client_software_name="suite", client_software_version="1")
+    assert told["error_code"] == 0
+    return {entry["api_key"]: (entry["min_version"], entry["max_version"]) for entry in told["api_keys"]}
+
+
+@pytest.mark.parametrize("version", [0, 1, 2, 3, 4])
+def test_the_same_versions_are_advertised(cluster: Target, version: int) -> None:
+    """First and last version of each API that both serve, whatever version of ApiVersions asks."""
+    told = ranges(cluster, version)
+    assert {api: told[api_key(api)] for api in SERVED} == SERVED
+
+
+def test_an_unknown_version_of_apiversions_is_answered_in_the_oldest(cluster: Target) -> None:
+    """Error 35 and the versions of ApiVersions alone, so that the client can ask again; the connection stays."""
+    newer = bytearray(encode_request("ApiVersions", 4, 1, "suite", {}))
+    newer[2:4] = (99).to_bytes(2, "big")
+    with cluster.connect() as client:
+        client.send(bytes(newer))
+        _, answer = decode_response("ApiVersions", 0, client.receive())
+        again = client.ask("ApiVersions", 0)
+    assert answer["error_code"] == UNSUPPORTED_VERSION
+    assert answer["api_keys"] == [{"api_key": api_key("ApiVersions"), "min_version": 0, "max_version": 4}]
+    assert again["error_code"] == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "version"), [("", "1"), ("-", "1"), ("two words", "1"), ("suite", ""), ("suite", "ö")]
+)
+def test_who_does_not_say_what_it_is_gets_no_versions(cluster: Target, name: str, version: str) -> None:
+    """KIP-511: name and version of the client's software are checked from version 3 on; it may ask again."""
+    with cluster.connect() as client:
+        answer = client.ask("ApiVersions", 3, client_software_name=name, client_software_version=version)
+        assert (answer["error_code"], answer["api_keys"]) == (INVALID_REQUEST, [])
+        assert client.ask("ApiVersions", 2)["error_code"] == 0
+
+
+@pytest.mark.parametrize(("api", "version"), [("Metadata", 99), ("Produce", 2), ("Fetch", 3), ("ListOffsets", 0)])
+def test_an_unsupported_version_ends_the_connection(cluster: Target, api: str, version: int) -> None:
+    """There is no answer that the client would understand."""
+    header = api_key(api).to_bytes(2, "big") + version.to_bytes(2, "big") + (1).to_bytes(4, "big") + b"\xff\xff"
+    with cluster.connect() as client:
+        client.send(header)
+        with hung_up():
+            client.receive()
+
+
+@pytest.mark.parametrize("size", [-1, -(2**31), 2**31 - 1])
+def test_an_impossible_size_ends_the_connection(cluster: Target, size: int) -> None:
+    """Nothing that large is read, and nothing of it is allocated."""
+    with cluster.connect() as client:
+        client.send_raw(size.to_bytes(4, "big", signed=True))
+        with hung_up():
+            client.receive()
+
+
+def test_a_request_that_ends_too_early_ends_the_connection(cluster: Target) -> None:
+    """A body that is cut off."""
+    whole = encode_request("Metadata", 12, 1, "suite", {"topics": [{"name": "a"}]})
+    with cluster.connect() as client:
+        client.send(whole[:-4])
+        with hung_up():
+            client.receive()
+
+
+def test_unknown_tags_are_skipped(cluster: Target) -> None:
+    """A newer client may say more than a broker knows, in the body of any flexible version."""
+    with cluster.connect() as client:
+        answer = client.ask("Metadata", 12, topics=[], _tags={77: b"whatever"})
+        assert (answer["topics"], len(answer["brokers"])) == ([], 1)

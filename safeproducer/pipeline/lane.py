@@ -143,8 +143,9 @@ class Lane:
         if self.state not in ("open", "fatal"):
             return 0
         count = self.feed.queued
-        if 0 < count <= _FEW_EVENTS and not self.events.wanted and not self._ledger.outstanding(count)[0]:
-            return 0  # statistics that the application did not ask for
+        if 0 < count <= _FEW_EVENTS and not self._serving and not self.events.wanted:
+            # Records, or statistics that the application did not ask for? In a callback its own record counts, too.
+            return count if self._ledger.outstanding(count)[0] else 0
         return count
 
     # --- serving ---------------------------------------------------------------------------------------------------

@@ -41,10 +41,10 @@ def collect_again(package: str, reaching: Collection[str] | None = None) -> dict
         assert not fixtures.keys() & found.keys(), f"two modules of {package} have a fixture of one name"
         found |= fixtures
         wanted = None if reaching is None else {*reaching, *fixtures}
-        for name, member in members.items():
-            if name.startswith("test_") and inspect.isfunction(member):
-                if wanted is None or inspect.signature(member).parameters.keys() & wanted:
-                    found[f"{name}__{module.removeprefix('test_')}"] = member
+        tests = {n: one for n, one in members.items() if n.startswith("test_") and inspect.isfunction(one)}
+        for name, test in tests.items():
+            if wanted is None or inspect.signature(test).parameters.keys() & wanted:
+                found[f"{name}__{module.removeprefix('test_')}"] = test
     return found
 
 

@@ -17,7 +17,6 @@ NOT_THERE_YET = (3, 6)  # UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER
 
 CONFIGS = {
     "auto.create.topics.enable": "false",
-    "min.insync.replicas": "1",
     "producer.id.expiration.check.interval.ms": "200",
     "quota.window.size.seconds": "1",
 }

@@ -2,8 +2,6 @@
 
 import time
 
-import pytest
-
 from tests.conformance.target import Target, end_offset, until
 from tests.testing.raw import RawClient, make_batch
 

@@ -128,7 +128,11 @@ def _check_value(entity: Entity, name: str, value: float | None) -> None:
         raise QuotaRefusedError(f"{name}: is a quota of users alone, not of {describe_entity(entity)}")
     if value is None:
         return
-    if not 0 < value < math.inf:
+    if value <= 0:
         raise QuotaRefusedError(f"{name}: {value} is not greater than 0; remove the quota to lift it")
+    if math.isnan(value) and name != PRODUCER_IDS_RATE:
+        return  # Kafka takes it, and nothing is ever above it
+    if name == PRODUCER_IDS_RATE and not math.isfinite(value):
+        raise QuotaRefusedError(f"{name}: {value} is no number of producer IDs; remove the quota to lift it")
     if name in WHOLE and (value > _LARGEST_LONG or abs(value % 1.0) > 1e-6):
         raise QuotaRefusedError(f"{name}: {value} is not a whole number of at most 2^63 - 1")

@@ -86,7 +86,7 @@ class SampledRate:
     def delay_ms(self, quota: float, now: int, most: int | None = None) -> int:
         """How long to throttle by rules 4 and 5, 0 if the quota (per second) is kept; ``most`` bounds it."""
         rate = self.per_second(now)
-        if rate <= quota:
+        if not rate > quota:  # nothing is above NaN, which may be set
             return 0
         delay = round_half_up((rate - quota) / quota * self.window_ms(now))
         return delay if most is None else min(delay, most)

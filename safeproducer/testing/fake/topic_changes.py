@@ -8,7 +8,7 @@ from safeproducer.testing.fake import configs
 from safeproducer.testing.fake.state import ClusterState
 from safeproducer.testing.fake.topics import Partition, Topic
 
-__all__ = ["TopicRefusedError", "create_partitions", "create_topic", "delete_topic"]
+__all__ = ["TopicRefusedError", "create_partitions", "create_topic", "delete_topic", "is_topic_name"]
 
 MAX_PARTITIONS = 10_000
 """Of one topic: a request must not be able to hold up the whole cluster."""
@@ -34,6 +34,11 @@ class TopicRefusedError(ValueError):
         self.error_code = error_code
 
 
+def is_topic_name(name: str) -> bool:
+    """Whether a topic can have this name."""
+    return _TOPIC_NAME.fullmatch(name) is not None and name not in (".", "..")
+
+
 def create_topic(
     cluster: ClusterState,
     name: str,
@@ -47,7 +52,7 @@ def create_topic(
     """Raises TopicRefusedError."""
     if name in cluster.topics:
         raise TopicRefusedError(TOPIC_ALREADY_EXISTS, f"topic {name} exists already")
-    if not _TOPIC_NAME.fullmatch(name) or name in (".", ".."):
+    if not is_topic_name(name):
         raise TopicRefusedError(INVALID_TOPIC, f"{name!r} is no topic name: 1 to 249 of a-z A-Z 0-9 . _ -")
     for key, value in config.items():
         try:

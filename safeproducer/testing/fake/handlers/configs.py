@@ -2,7 +2,8 @@
 
 from safeproducer.testing.fake import configs
 from safeproducer.testing.fake.configs import ConfigError, ConfigValue, Definition
-from safeproducer.testing.fake.handlers.request import UNKNOWN_TOPIC_OR_PARTITION, Request
+from safeproducer.testing.fake.handlers.request import Request
+from safeproducer.testing.fake.topic_changes import INVALID_TOPIC, is_topic_name
 from safeproducer.testing.wire import Body
 
 __all__ = ["alter_configs", "describe_configs"]
@@ -39,7 +40,7 @@ def _describe(request: Request, wanted: Body) -> Body:
         "error_message": text,
         "resource_type": kind,
         "resource_name": name,
-        "configs": [_entry(value, kind, synonyms) for value in found if keys is None or value.name in keys],
+        "configs": [_entry(value, kind, synonyms) for value in found if not keys or value.name in keys],
     }
 
 
@@ -48,9 +49,9 @@ def _find(request: Request, kind: int, name: str) -> tuple[int, str | None, list
     if request.error:
         return request.error, None, []
     if kind == _TOPIC:
-        topic, error = request.find_topic(name or None, None)
+        topic, error = request.find_topic(name, None)
         if topic is None:
-            return error if name else UNKNOWN_TOPIC_OR_PARTITION, None, []
+            return error if is_topic_name(name) else INVALID_TOPIC, None, []
         return 0, None, configs.describe_topic(topic.config, broker.layers, kip_1269=broker.kip_1269)
     if kind == _BROKER and name == str(broker.id):
         return 0, None, configs.describe_broker(broker.layers, kip_1269=broker.kip_1269)

@@ -72,9 +72,8 @@ def main() -> None:
     results: list[Result] = []
     with link() as way:
         for rtt in options.rtt:
-            measured = way.set_rtt(rtt)
             wanted = [case for case in cases(rtt, options) if (options.only or "") in case.title]
-            done = [run_case(way, case, (rtt, measured), rounds, options.safe_config) for case in wanted]
+            done = [run_case(way, case, rtt, rounds, options.safe_config) for case in wanted]
             results += done
             if done and not options.json:
                 print(described(done), flush=True)
@@ -122,8 +121,9 @@ def cases(rtt: float, options: argparse.Namespace) -> list[Case]:
 _numbers = count(1)
 
 
-def run_case(way: Link, case: Case, distance: tuple[float, float], rounds: int, safe_config: dict[str, Any]) -> Result:
-    label = f"RTT {distance[0]:g} ms, {case.title}"
+def run_case(way: Link, case: Case, rtt: float, rounds: int, safe_config: dict[str, Any]) -> Result:
+    label = f"RTT {rtt:g} ms, {case.title}"
+    distance = rtt, way.set_rtt(rtt)
     topics = {side: f"latency-{side}-{next(_numbers)}" for side in (STOCK, SAFE)}
     base = {"bootstrap.servers": way.bootstrap, "enable.idempotence": True, "linger.ms": 5, "log_level": 3}
     base |= case.config
@@ -216,10 +216,11 @@ def described(results: Sequence[Result]) -> str:
         ratios = [ratio(compared[name]) for name in ("p50", "p95", "rate", "cpu")]
         sent = f"{result.requests[STOCK]} / {result.requests[SAFE]}"
         rows.append((result.title, *times, speed, cpu, *ratios, sent))
-    first = results[0]
+    rtt = results[0].rtt
+    measured = [result.measured_rtt for result in results]
     busiest = max(result.disturbance for result in results)
     return (
-        f"Round trip {first.rtt:g} ms wanted, {first.measured_rtt:.2f} ms measured; 1 partition, {VALUE_SIZE} B; "
+        f"Round trip {rtt:g} ms wanted, {min(measured):.2f} to {max(measured):.2f} ms measured; 1 partition, {VALUE_SIZE} B; "
         f"{disturbed(busiest)}\nstock / SafeProducer, then the ratio SafeProducer / stock\n{table(heads, rows)}\n"
     )
 

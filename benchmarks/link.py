@@ -23,6 +23,10 @@ from safeproducer.testing import wire
 PATIENCE = 20.0
 """Seconds until a tap that does not answer is given up."""
 ECHOES = 21
+ADJUSTMENTS = 8
+TOLERANCE = 0.02
+FINEST = 0.1
+"""Milliseconds; a round trip that is off by less is as good as exact."""
 API_VERSIONS = "ApiVersions", 0
 
 
@@ -34,18 +38,19 @@ class Link:
         self._tap = tap
         self.bootstrap = cluster.bootstrap
         self.direct_bootstrap = cluster.direct_bootstrap
-        self._order("delay", 0.0)
-        self.nearest = self.measured()
-        """Round trip in milliseconds without any delay."""
 
     def set_rtt(self, milliseconds: float) -> float:
         """Make the round trip this long and return how long it was measured to be; 0 is as short as it goes."""
-        delay = max(0.0, milliseconds - self.nearest) / 2
-        self._order("delay", delay / 1e3)
-        if delay:
-            delay = max(0.0, delay + (milliseconds - self.measured()) / 2)
+        delay = 0.0
+        for _ in range(ADJUSTMENTS):
             self._order("delay", delay / 1e3)
-        return self.measured()
+            measured = self.measured()
+            error = measured - milliseconds
+            if not milliseconds or abs(error) <= max(TOLERANCE * milliseconds, FINEST):
+                break
+            # A machine that is busy now makes it too long; half of it has to be taken from each direction.
+            delay = max(0.0, delay - error / 2)
+        return measured
 
     def measured(self) -> float:
         """Median milliseconds from a request to its answer, the broker's own time included."""

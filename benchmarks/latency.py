@@ -218,9 +218,10 @@ def described(results: Sequence[Result]) -> str:
         rows.append((result.title, *times, speed, cpu, *ratios, sent))
     rtt = results[0].rtt
     measured = [result.measured_rtt for result in results]
+    between = f"{min(measured):.2f} to {max(measured):.2f} ms"
     busiest = max(result.disturbance for result in results)
     return (
-        f"Round trip {rtt:g} ms wanted, {min(measured):.2f} to {max(measured):.2f} ms measured; 1 partition, {VALUE_SIZE} B; "
+        f"Round trip {rtt:g} ms wanted, {between} measured; 1 partition, {VALUE_SIZE} B; "
         f"{disturbed(busiest)}\nstock / SafeProducer, then the ratio SafeProducer / stock\n{table(heads, rows)}\n"
     )
 

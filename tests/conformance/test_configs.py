@@ -16,6 +16,12 @@ UNKNOWN, INVALID_TOPIC, INVALID_CONFIG, INVALID_REQUEST = 3, 17, 40, 42
 TOPIC_CONFIGS: dict[str, tuple[str, int, int, list[tuple[str, str, int]]]] = {
     "cleanup.policy": ("delete", DEFAULT, LIST, [("log.cleanup.policy", "delete", DEFAULT)]),
     "max.message.bytes": ("1048588", DEFAULT, INT, [("message.max.bytes", "1048588", DEFAULT)]),
+    "message.timestamp.after.max.ms": (
+        "3600000",
+        DEFAULT,
+        LONG,
+        [("log.message.timestamp.after.max.ms", "3600000", DEFAULT)],
+    ),
     "retention.bytes": ("-1", DEFAULT, LONG, [("log.retention.bytes", "-1", DEFAULT)]),
 }
 BROKER_CONFIGS: dict[str, tuple[str, int, int, bool]] = {
@@ -23,6 +29,7 @@ BROKER_CONFIGS: dict[str, tuple[str, int, int, bool]] = {
     "connection.failed.authentication.delay.ms": ("100", DEFAULT, INT, True),
     "log.cleanup.policy": ("delete", DEFAULT, LIST, False),
     "log.retention.bytes": ("-1", DEFAULT, LONG, False),
+    "log.message.timestamp.after.max.ms": ("3600000", DEFAULT, LONG, False),
     "message.max.bytes": ("1048588", DEFAULT, INT, False),
     "producer.id.expiration.ms": ("86400000", DEFAULT, INT, False),
     "quota.window.num": ("11", DEFAULT, INT, True),
@@ -47,7 +54,9 @@ def value(client: RawClient, kind: int, name: str, key: str) -> tuple[str | None
     return found[key]["value"], found[key]["config_source"]
 
 
-def alter(client: RawClient, kind: int, name: str, *changes: tuple[str, int, str | None], validate: bool = False) -> int:
+def alter(
+    client: RawClient, kind: int, name: str, *changes: tuple[str, int, str | None], validate: bool = False
+) -> int:
     """The error code."""
     configs = [{"name": key, "config_operation": operation, "value": value} for key, operation, value in changes]
     resources = [{"resource_type": kind, "resource_name": name, "configs": configs}]
@@ -156,6 +165,8 @@ def test_lists_are_added_to_and_taken_from(cluster: Target, client: RawClient) -
         (TOPIC, "t", [("retention.ms", SET, "x")], INVALID_CONFIG),
         (TOPIC, "t", [("retention.ms", SET, "-2")], INVALID_CONFIG),
         (TOPIC, "t", [("max.message.bytes", SET, "-5")], INVALID_CONFIG),
+        (TOPIC, "t", [("max.message.bytes", SET, str(2**31))], INVALID_CONFIG),
+        (TOPIC, "t", [("retention.ms", SET, str(2**63))], INVALID_CONFIG),
         (TOPIC, "t", [("min.insync.replicas", SET, "0")], INVALID_CONFIG),
         (TOPIC, "t", [("retention.ms", SET, None)], INVALID_REQUEST),
         (TOPIC, "t", [("retention.ms", SET, "")], INVALID_CONFIG),

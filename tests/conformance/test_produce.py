@@ -1,6 +1,7 @@
 """What a broker answers to a produce request, good and bad."""
 
 import struct
+import time
 import uuid
 from typing import Any
 
@@ -11,6 +12,7 @@ from safeproducer.testing.wire import encode_request
 from tests.conformance.target import Target, end_offset, topic_id
 from tests.testing.raw import RawClient, hung_up, make_batch
 
+UNKNOWN_SERVER_ERROR, INVALID_TIMESTAMP = -1, 32
 CORRUPT, UNKNOWN_TOPIC, NOT_LEADER, TOO_LARGE, BAD_ACKS, UNKNOWN_TOPIC_ID, INVALID_RECORD = 2, 3, 6, 10, 21, 100, 87
 _CRC_AT, _CHECKED_AT = 17, 21
 
@@ -139,7 +141,9 @@ KNOWN = make_batch([b"a", b"b"], producer_id=7, epoch=0, sequence=0)
         pytest.param(patched(GOOD, 57, ">i", 0), INVALID_RECORD, id="count 0"),
         pytest.param(patched(GOOD, 57, ">i", -1), INVALID_RECORD, id="count -1"),
         pytest.param(patched(GOOD, 23, ">i", 7), INVALID_RECORD, id="last offset too high"),
+        pytest.param(patched(GOOD, 0, ">q", 5), INVALID_RECORD, id="offset not 0"),
         pytest.param(patched(GOOD, 21, ">h", 0x20), INVALID_RECORD, id="control batch"),
+        pytest.param(patched(GOOD, 21, ">h", 7), UNKNOWN_SERVER_ERROR, id="unknown compression"),
         pytest.param(patched(KNOWN, 53, ">i", -1), INVALID_RECORD, id="producer without sequence"),
     ],
 )
@@ -159,6 +163,22 @@ def test_a_batch_larger_than_the_topic_allows(cluster: Target) -> None:
     with cluster.connect() as client:
         assert part(produce(client, 9, fits, batch))["error_code"] == 0
         assert part(produce(client, 9, not_quite, batch))["error_code"] == TOO_LARGE
+
+
+def test_a_timestamp_in_the_future(cluster: Target) -> None:
+    """More than an hour ahead, or what the topic allows, is refused with error 32; none is too old."""
+    strict = cluster.topic(configs={"message.timestamp.after.max.ms": "1000"})
+    lax = cluster.topic()
+    now = int(time.time() * 1000)
+    with cluster.connect() as client:
+        for topic, ahead, error in (
+            (lax, 7_200_000, INVALID_TIMESTAMP),
+            (lax, 1_800_000, 0),
+            (strict, 1_800_000, INVALID_TIMESTAMP),
+            (strict, -now, 0),
+        ):
+            batch = make_batch([b"a"], timestamp=now + ahead)
+            assert part(produce(client, 9, topic, batch))["error_code"] == error
 
 
 def test_no_more_replicas_are_wanted_than_there_are(cluster: Target) -> None:

@@ -66,6 +66,10 @@ class RawClient:
     def __exit__(self, *raised: object) -> None:
         self._socket.close()
 
+    def set_timeout(self, seconds: float) -> None:
+        """How long an answer may take before TimeoutError; 5 s at first."""
+        self._socket.settimeout(seconds)
+
     def send(self, frame: bytes) -> None:
         self._socket.sendall(struct.pack(">i", len(frame)) + frame)
 

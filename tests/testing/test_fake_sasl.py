@@ -157,7 +157,6 @@ def test_a_log_in_without_headers(cluster: FakeCluster, client: RawClient) -> No
         ([], "SaslAuthenticate"),
         (["ApiVersions"], "ApiVersions"),
         (["ApiVersions"], "Produce"),
-        (["SaslHandshake"], "Metadata"),
     ],
 )
 def test_what_comes_before_the_log_in_ends_the_connection(

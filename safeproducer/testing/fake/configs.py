@@ -31,6 +31,9 @@ DEFAULT_CONFIG = 5
 UNKNOWN_TYPE, BOOLEAN, INT, LONG, LIST = 0, 1, 3, 5, 7
 
 
+_LARGEST = {INT: (1 << 31) - 1, LONG: (1 << 63) - 1}
+
+
 class ConfigError(ValueError):
     """A config that a broker would refuse; the message names it."""
 
@@ -56,6 +59,7 @@ class Definition:
 TOPIC: Mapping[str, Definition] = {
     "cleanup.policy": Definition(LIST, "delete", None, "log.cleanup.policy", acts=False),
     "max.message.bytes": Definition(INT, "1048588", 0, "message.max.bytes"),
+    "message.timestamp.after.max.ms": Definition(LONG, "3600000", 0, "log.message.timestamp.after.max.ms"),
     "min.insync.replicas": Definition(INT, "1", 1, "min.insync.replicas"),
     kip.TOPIC_CONFIG: Definition(INT, str(kip.DEFAULT), kip.MINIMUM, kip.BROKER_CONFIG, kip_1269=True),
     "retention.bytes": Definition(LONG, "-1", None, "log.retention.bytes"),
@@ -108,6 +112,8 @@ def check(definitions: Mapping[str, Definition], name: str, value: str | None) -
             raise ConfigError(f"{name}: {value!r} is no whole number") from None
         if definition.minimum is not None and number < definition.minimum:
             raise ConfigError(f"{name}: {value} is below the minimum of {definition.minimum}")
+        if not -number <= (largest := _LARGEST[definition.type]) >= number:
+            raise ConfigError(f"{name}: {value} is beyond {largest}")
     elif value != definition.default:
         raise ConfigError(f"{name}: {value!r} is not supported by FakeCluster; it has {definition.default!r} only")
 

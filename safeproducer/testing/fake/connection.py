@@ -29,6 +29,7 @@ __all__ = ["Connection"]
 
 MAX_REQUEST = 100 * 1024 * 1024
 """``socket.request.max.bytes``; a client that declares more is cut off before anything is read."""
+_ILLEGAL_SASL_STATE = 34
 _UNSUPPORTED_VERSION = 35
 
 
@@ -133,7 +134,8 @@ class Connection:
         header, api, faults = arrived.header, arrived.header.api, self._cluster.faults
         if self._writer.is_closing():
             return
-        if not self._session.may_ask(api):
+        early = not self._session.may_ask(api)
+        if early and not self._session.logging_in:
             self._refuse(header, "unauthenticated", f"{api} is out of place in a log-in", arrived.time)
             return
         first, last = served(api, self._broker)
@@ -143,7 +145,8 @@ class Connection:
         began = time.perf_counter()
         try:
             body = decode_request(header, arrived.frame, trailing=True)
-            error, size = faults.take_error(api, self._broker.id), len(arrived.frame)
+            error = _ILLEGAL_SASL_STATE if early else faults.take_error(api, self._broker.id)
+            size = len(arrived.frame)
             request = Request(self._cluster, self._broker, header, body, self._session, size, error)
             limit_fetch(request)
             given = SERVED[api][2](request)
@@ -151,6 +154,8 @@ class Connection:
         except WireError as error:
             self._refuse(header, "malformed", str(error), arrived.time)
             return
+        if early:
+            self._session.fail()
         if self._session.failed:
             await self._wait_for_strangers()
         answer, muted = charge(request, answer, time.perf_counter() - began - request.idle)

@@ -1,8 +1,8 @@
 """Who is at the other end of a connection, and what he may ask before he has said so.
 
 Kafka's order on a SASL listener: at most one ApiVersions, then SaslHandshake, then the mechanism's messages, and from
-then on everything. Whatever else comes too early ends the connection. (What comes between handshake and log-in Kafka
-answers with error 34 first; here only a second handshake gets that answer.) Since handshake version 1 (KIP-152) the
+then on everything. Whatever else comes too early ends the connection; between handshake and log-in it is answered with
+error 34 (ILLEGAL_SASL_STATE) first. Since handshake version 1 (KIP-152) the
 messages travel in SaslAuthenticate requests, before it they travel bare, with four bytes of size, and a failure has no
 answer.
 """
@@ -51,6 +51,11 @@ class Session:
     def chosen(self) -> bool:
         """Whether there is a mechanism already, and no second handshake is in order."""
         return self._exchange is not None
+
+    @property
+    def logging_in(self) -> bool:
+        """Whether a mechanism is chosen and its messages are not through."""
+        return self._stage is _Stage.LOGGING_IN
 
     def may_ask(self, api: str) -> bool:
         """Whether this API is in order now."""

@@ -37,15 +37,19 @@ def api_versions(request: Request) -> Body:
 
     Who asks in a version that is not known is told the known ones of ApiVersions, to ask again.
     """
-    keys, told = [], [request.body.get(f"client_software_{part}", "") for part in ("name", "version")]
+    told = [request.body.get(f"client_software_{part}", "") for part in ("name", "version")]
     if not request.error:
         if request.header.version >= 3 and not all(_SOFTWARE.fullmatch(text) for text in told):
             return {"error_code": INVALID_REQUEST, "api_keys": []}
         request.session.versions_told()
-    for api in ("ApiVersions",) if request.error == UNSUPPORTED_VERSION else SERVED:
+    keys = []
+    for api in () if request.error else SERVED:
         first, last = served(api, request.broker)
         first = _ADVERTISED_FROM.get(api, first)
         keys.append({"api_key": api_key(api), "min_version": first, "max_version": last})
+    if request.error == UNSUPPORTED_VERSION:
+        first, last, _ = SERVED["ApiVersions"]
+        keys.append({"api_key": api_key("ApiVersions"), "min_version": first, "max_version": last})
     return {"error_code": request.error, "api_keys": sorted(keys, key=lambda entry: entry["api_key"])}
 
 

@@ -8,16 +8,19 @@ from safeproducer.testing.fake.handlers.request import (
     UNKNOWN_TOPIC_OR_PARTITION,
     Request,
 )
+from safeproducer.testing.fake.topic_changes import INVALID_TOPIC, is_topic_name
 from safeproducer.testing.fake.topics import NO_LEADER, Partition, Topic
 from safeproducer.testing.wire import Body
 
 __all__ = ["describe_cluster", "describe_topic_partitions", "metadata"]
 
-UNSUPPORTED_ENDPOINT_TYPE = 115
+MISMATCHED_ENDPOINT_TYPE, UNSUPPORTED_ENDPOINT_TYPE = 114, 115
 INVALID_REQUEST = 42
-_BROKERS = 1
+_BROKERS, _CONTROLLERS = 1, 2
 _MOST_PARTITIONS = 2000
-_ALL_OPERATIONS = 0b1101_1111_1000  # what may be done with a topic where nobody is refused anything
+# What may be done with a topic, and with the cluster, where nobody is refused anything.
+_ALL_OPERATIONS = 0b1101_1111_1000
+_ALL_CLUSTER_OPERATIONS = 0b1_1111_1010_0000
 
 
 def metadata(request: Request) -> Body:
@@ -31,8 +34,11 @@ def metadata(request: Request) -> Body:
         for entry in wanted:
             name, topic_id = entry.get("name"), entry.get("topic_id")
             topic, error = request.find_topic(name, topic_id)
+            if topic is None and name is not None and not is_topic_name(name):
+                error = INVALID_TOPIC
             topics.append(_topic(request, name, topic_id, topic, error))
     return {
+        **_cluster_operations(request),
         "brokers": [{"node_id": b.id, "host": LOOPBACK, "port": b.port, "rack": None} for b in cluster.alive],
         "cluster_id": cluster.id,
         "controller_id": cluster.controller,
@@ -44,7 +50,10 @@ def _topic(request: Request, name: str | None, topic_id: uuid.UUID | None, topic
     if topic is None or request.error:
         return {"error_code": request.error or error, "name": name, "topic_id": topic_id or uuid.UUID(int=0)}
     partitions = [_partition(request, partition) for partition in topic.partitions]
-    return {"error_code": 0, "name": topic.name, "topic_id": topic.id, "partitions": partitions}
+    found = {"error_code": 0, "name": topic.name, "topic_id": topic.id, "partitions": partitions}
+    if request.body.get("include_topic_authorized_operations"):
+        found["topic_authorized_operations"] = _ALL_OPERATIONS
+    return found
 
 
 def _partition(request: Request, partition: Partition) -> Body:
@@ -97,7 +106,20 @@ def describe_topic_partitions(request: Request) -> Body:
 
 def describe_cluster(request: Request) -> Body:
     """All brokers are living ones: a stopped broker is not registered, hence never fenced."""
-    if request.error or request.body.get("endpoint_type", _BROKERS) != _BROKERS:
-        return {"error_code": request.error or UNSUPPORTED_ENDPOINT_TYPE, "error_message": None, "brokers": []}
+    wanted = request.body.get("endpoint_type", _BROKERS)
+    if request.error or wanted != _BROKERS:
+        wrong = MISMATCHED_ENDPOINT_TYPE if wanted == _CONTROLLERS else UNSUPPORTED_ENDPOINT_TYPE
+        return {"error_code": request.error or wrong, "error_message": None, "brokers": []}
     brokers = [{"broker_id": b.id, "host": LOOPBACK, "port": b.port, "rack": None} for b in request.cluster.alive]
-    return {"cluster_id": request.cluster.id, "controller_id": request.cluster.controller, "brokers": brokers}
+    cluster = request.cluster
+    return {
+        **_cluster_operations(request),
+        "cluster_id": cluster.id,
+        "controller_id": cluster.controller,
+        "brokers": brokers,
+    }
+
+
+def _cluster_operations(request: Request) -> Body:
+    asked = request.body.get("include_cluster_authorized_operations")
+    return {"cluster_authorized_operations": _ALL_CLUSTER_OPERATIONS} if asked else {}

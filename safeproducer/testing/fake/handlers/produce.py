@@ -13,13 +13,16 @@ from safeproducer.testing.wire import Body, WireError
 
 __all__ = ["produce"]
 
+UNKNOWN_SERVER_ERROR = -1
 CORRUPT_MESSAGE = 2
 MESSAGE_TOO_LARGE = 10
 NOT_ENOUGH_REPLICAS = 19
 INVALID_REQUIRED_ACKS = 21
+INVALID_TIMESTAMP = 32
 INVALID_RECORD = 87
 THROTTLING_QUOTA_EXCEEDED = 89
 _ALL_REPLICAS = -1
+_LAST_CODEC = 4
 
 
 class UnansweredError(WireError):
@@ -116,6 +119,15 @@ def _check(
         return CORRUPT_MESSAGE, "the checksum does not fit"
     if header.size > cluster.value(request.broker, topic, "max.message.bytes"):
         return MESSAGE_TOO_LARGE, None
+    ahead = header.max_timestamp - cluster.clock.now_ms()
+    if ahead > cluster.value(request.broker, topic, "message.timestamp.after.max.ms"):
+        return INVALID_TIMESTAMP, f"a timestamp is {ahead} ms in the future"
+    return _check_header(header)
+
+
+def _check_header(header: BatchHeader) -> tuple[int, str | None]:
+    if header.compression > _LAST_CODEC:
+        return UNKNOWN_SERVER_ERROR, f"there is no compression {header.compression}"
     wrong = _invalid(header)
     return (INVALID_RECORD, wrong) if wrong else (0, None)
 
@@ -123,6 +135,8 @@ def _check(
 def _invalid(header: BatchHeader) -> str | None:
     if header.count < 1 or header.count != header.last_offset_delta + 1:
         return f"{header.count} records with a last offset delta of {header.last_offset_delta}"
+    if header.base_offset:
+        return f"the first offset is {header.base_offset}; clients count from 0"
     if header.control or header.transactional:
         return "FakeCluster has no transactions, and clients write no control batches"
     if header.producer_id >= 0 and header.base_sequence < 0:

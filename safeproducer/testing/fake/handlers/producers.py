@@ -1,6 +1,7 @@
 """InitProducerId and DescribeProducers."""
 
-from safeproducer.testing.fake.handlers.request import UNKNOWN_TOPIC_OR_PARTITION, Request
+from safeproducer.testing.fake.handlers.request import Request
+from safeproducer.testing.fake.topic_changes import INVALID_TOPIC, is_topic_name
 from safeproducer.testing.wire import Body
 
 __all__ = ["describe_producers", "init_producer_id"]
@@ -30,8 +31,8 @@ def describe_producers(request: Request) -> Body:
 
 def _partition(request: Request, name: str, index: int) -> Body:
     _, partition, error = request.find_led(name or "", None, index)
-    if not name:
-        error = UNKNOWN_TOPIC_OR_PARTITION
+    if not is_topic_name(name):
+        error = INVALID_TOPIC
     error = request.error or error
     if partition is None or error:
         return {"partition_index": index, "error_code": error, "active_producers": []}

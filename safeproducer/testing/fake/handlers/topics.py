@@ -18,14 +18,20 @@ _DEFAULT_REPLICATION = 1
 
 def create_topics(request: Request) -> Body:
     """One answer for each topic; what is refused leaves the others alone."""
-    return {"topics": [_create(request, wanted) for wanted in request.body["topics"]]}
+    often = Counter(wanted["name"] for wanted in request.body["topics"])
+    answers = [{"name": name, **_once(INVALID_REQUEST, name)} for name, times in often.items() if times > 1]
+    answers += [_create(request, wanted) for wanted in request.body["topics"] if often[wanted["name"]] == 1]
+    return {"topics": answers}
 
 
 def _assignment(wanted: Body) -> list[list[int]] | None:
     if not wanted["assignments"]:
         return None
+    if (wanted["num_partitions"], wanted["replication_factor"]) != (-1, -1):
+        text = "an assignment says how many partitions and replicas there are: give both numbers as -1"
+        raise TopicRefusedError(INVALID_REQUEST, text)
     given = {entry["partition_index"]: entry["broker_ids"] for entry in wanted["assignments"]}
-    if sorted(given) != list(range(len(given))):
+    if sorted(given) != list(range(len(wanted["assignments"]))):
         raise TopicRefusedError(INVALID_REPLICA_ASSIGNMENT, f"partitions {sorted(given)} do not count up from 0")
     return [given[index] for index in sorted(given)]
 

@@ -1,0 +1,216 @@
+"""Where FakeCluster differs from Kafka 4.3.1 on purpose; docs/conformance.md says why, test by test.
+
+Each test states both halves, so that a change of either is noticed.
+"""
+
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from safeproducer.testing.wire import api_key
+from tests.conformance.target import Target, fresh, until
+from tests.conformance.test_configs import (
+    BROKER,
+    DEFAULT,
+    INVALID_CONFIG,
+    OF_ALL_BROKERS,
+    SET,
+    TOPIC,
+    describe,
+    synonyms,
+    value,
+)
+from tests.conformance.test_configs import alter as alter_config
+from tests.conformance.test_produce import INVALID_RECORD, part, patched, produce
+from tests.conformance.test_quotas import alter as alter_quota
+from tests.conformance.test_quotas import entity
+from tests.conformance.test_topics import create
+from tests.conformance.test_versions import SERVED, ranges
+from tests.testing.raw import RawClient, hung_up, make_batch
+
+ROOT = Path(__file__).resolve().parents[2]
+INVALID_REQUEST = 42
+KAFKA_ONLY = {
+    *(8, 9, 11, 12, 13, 14, 15, 16, 42, 47, 68, 69, 76, 77, 78, 79, 88, 89, 90, 91, 92),  # groups of all kinds
+    *(24, 25, 26, 27, 28, 61, 65, 66),  # transactions
+    *(29, 30, 31, 38, 39, 40, 41, 50, 51),  # rights, tokens and passwords
+    *(21, 33, 34, 35, 43, 45, 46, 74),  # records, configs and replicas
+    *(55, 57, 64, 80, 81),  # controllers
+    *(83, 84, 85, 86, 87),  # state of share groups
+}
+"""API keys that FakeCluster does not serve."""
+
+
+def test_each_difference_has_its_line() -> None:
+    """The table of docs/conformance.md and this file name each other completely."""
+    tests = set(re.findall(r"^def (test_\w+)", Path(__file__).read_text(encoding="utf-8"), re.MULTILINE))
+    table = (ROOT / "docs/conformance.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^\|.*\| `(test_\w+)` \|$", table, re.MULTILINE)
+    assert sorted(listed) == sorted(tests - {"test_each_difference_has_its_line"})
+
+
+def test_apis_that_are_not_served(cluster: Target) -> None:
+    """Nothing else is missing, and nothing is served that Kafka does not serve."""
+    common = {api_key(api) for api in SERVED} | {api_key("Produce")}
+    assert ranges(cluster).keys() == common | cluster.differs(fake=set(), kafka=KAFKA_ONLY)
+    with cluster.connect() as client:
+        if cluster.kind == "fake":
+            with hung_up():
+                client.ask("ListGroups", 0)
+        else:
+            assert client.ask("ListGroups", 0)["error_code"] == 0
+
+
+def test_produce_reaches_version_14(cluster: Target) -> None:
+    """KIP-1269's version is advertised; stock clients do not know it and are not in its way."""
+    assert ranges(cluster)[api_key("Produce")] == (0, cluster.differs(fake=14, kafka=13))
+
+
+def test_both_configs_of_kip_1269(cluster: Target, client: RawClient) -> None:
+    """They are listed and act."""
+    name = cluster.topic()
+    topic_key, broker_key = "producer.state.batches.to.retain", "log.producer.state.batches.to.retain"
+    known = cluster.differs(fake=True, kafka=False)
+    assert (topic_key in describe(client, TOPIC, name)[1]) == known
+    assert (broker_key in describe(client, BROKER, "1")[1]) == known
+    error = alter_config(client, TOPIC, name, (topic_key, SET, "20"), validate=True)
+    assert error == cluster.differs(fake=0, kafka=INVALID_CONFIG)
+
+
+def test_no_features_are_told(client: RawClient, cluster: Target) -> None:
+    """Neither `metadata.version` nor `transaction.version`: clients take them for 0."""
+    told = client.ask("ApiVersions", 4, client_software_name="suite", client_software_version="1")
+    finalized = {feature["name"] for feature in told.get("finalized_features", [])}
+    assert ({"metadata.version", "transaction.version"} <= finalized) == cluster.differs(fake=False, kafka=True)
+    assert bool(told.get("supported_features")) == cluster.differs(fake=False, kafka=True)
+
+
+def test_no_fetch_sessions(cluster: Target, client: RawClient) -> None:
+    """A client that asks for a session is given none, and names all its partitions each time."""
+    topics = [{"topic": cluster.topic(), "partitions": [{"partition": 0, "fetch_offset": 0, "partition_max_bytes": 9}]}]
+    answer = client.ask("Fetch", 12, max_bytes=100, session_id=0, session_epoch=0, topics=topics)
+    assert (answer["error_code"], answer["session_id"] > 0) == (0, cluster.differs(fake=False, kafka=True))
+
+
+def test_no_groups(cluster: Target, client: RawClient) -> None:
+    """There is no coordinator: error 15, at which clients try again."""
+
+    def found() -> int:
+        (answer,) = client.ask("FindCoordinator", 4, key_type=0, coordinator_keys=["group"])["coordinators"]
+        assert isinstance(answer["error_code"], int)
+        return answer["error_code"]
+
+    if cluster.kind == "fake":
+        assert found() == 15
+    else:
+        until(lambda: found() == 0, "there is a coordinator")
+
+
+def test_no_transactions(client: RawClient, cluster: Target) -> None:
+    """A transactional ID is refused for good, and so is a batch of a transaction."""
+    answer = client.ask("InitProducerId", 4, transactional_id=fresh("tx"), transaction_timeout_ms=10_000)
+    # Kafka has a coordinator, or is looking for one.
+    assert answer["error_code"] in cluster.differs(fake=[INVALID_REQUEST], kafka=[0, 14, 15, 16])
+    batch = patched(make_batch([b"a"], producer_id=7, epoch=0, sequence=0), 21, ">h", 0x10)
+    found = part(produce(client, 9, cluster.topic(), batch))
+    assert found["error_code"] == cluster.differs(fake=INVALID_RECORD, kafka=53)
+
+
+@pytest.mark.parametrize(
+    ("batch", "kafka"),
+    [
+        pytest.param(patched(make_batch([b"a"]), 61, ">b", -1), 87, id="no records"),
+        pytest.param(patched(make_batch([b"a"]), 21, ">h", 1), -1, id="not gzip"),
+        pytest.param(patched(patched(make_batch([b"a", b"b"]), 57, ">i", 3), 23, ">i", 2), 87, id="fewer than told"),
+    ],
+)
+def test_records_are_not_unpacked(cluster: Target, client: RawClient, batch: bytes, kafka: int) -> None:
+    """A batch whose header and checksum are right is appended, whatever is in it."""
+    assert part(produce(client, 9, cluster.topic(), batch))["error_code"] == cluster.differs(fake=0, kafka=kafka)
+
+
+def test_which_record_is_wrong_is_not_told(cluster: Target, client: RawClient) -> None:
+    """`record_errors` is empty, and the beginning of the log is not told with an error."""
+    batch = make_batch([b"a"], timestamp=int(time.time() * 1000) + 7_200_000)
+    found = part(produce(client, 9, cluster.topic(), batch))
+    expected: tuple[list[int], int] = cluster.differs(fake=([], -1), kafka=([0], 0))
+    assert ([one["batch_index"] for one in found["record_errors"]], found["log_start_offset"]) == expected
+
+
+def test_null_instead_of_records(cluster: Target) -> None:
+    """Kafka never answers, FakeCluster does: a client that hangs tells nobody anything."""
+    name = cluster.topic()
+    with cluster.connect() as client:
+        client.set_timeout(0.5)
+        if cluster.kind == "fake":
+            assert part(produce(client, 9, name, None))["error_code"] == INVALID_RECORD
+        else:
+            with pytest.raises(TimeoutError):
+                produce(client, 9, name, None)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [("segment.bytes", "1048576"), ("message.timestamp.type", "LogAppendTime"), ("cleanup.policy", "compact")],
+)
+def test_configs_that_would_not_act_are_refused(cluster: Target, client: RawClient, change: tuple[str, str]) -> None:
+    """Rather than taken and ignored."""
+    key, new = change
+    error = alter_config(client, TOPIC, cluster.topic(), (key, SET, new), validate=True)
+    assert error == cluster.differs(fake=INVALID_CONFIG, kafka=0)
+
+
+def test_few_configs_are_described(cluster: Target, client: RawClient) -> None:
+    """Those that act, and a few that clients look for; in no words."""
+    _, of_topic = describe(client, TOPIC, cluster.topic())
+    _, of_broker = describe(client, BROKER, "1")
+    assert (len(of_topic) < 10, len(of_broker) < 20) == cluster.differs(fake=(True, True), kafka=(False, False))
+    resources = [{"resource_type": BROKER, "resource_name": "1", "configuration_keys": ["message.max.bytes"]}]
+    answer = client.ask("DescribeConfigs", 4, resources=resources, include_documentation=True)
+    (config,) = answer["results"][0]["configs"]
+    assert bool(config["documentation"]) == cluster.differs(fake=False, kafka=True)
+
+
+def test_where_min_insync_replicas_comes_from(cluster: Target, client: RawClient) -> None:
+    """With eligible leader replicas (KIP-966) Kafka's controller sets it for all brokers at its first start."""
+    source = cluster.differs(fake=DEFAULT, kafka=OF_ALL_BROKERS)
+    assert value(client, TOPIC, cluster.topic(), "min.insync.replicas") == ("1", source)
+    assert value(client, BROKER, "1", "min.insync.replicas") == ("1", source)
+
+
+def test_what_is_behind_retention_ms(cluster: Target, client: RawClient) -> None:
+    """Kafka's default comes from `log.retention.hours`, which no topic lists; here from `log.retention.ms`."""
+    _, found = describe(client, TOPIC, cluster.topic(), ["retention.ms"])
+    behind: list[Any] = cluster.differs(fake=[("log.retention.ms", "604800000", DEFAULT)], kafka=[])
+    assert (found["retention.ms"]["value"], synonyms(found["retention.ms"])) == ("604800000", behind)
+    _, of_broker = describe(client, BROKER, "1", ["log.retention.ms"])
+    assert of_broker["log.retention.ms"]["value"] == cluster.differs(fake="604800000", kafka=None)
+
+
+@pytest.mark.parametrize(
+    ("who", "quota", "fake", "kafka"),
+    [
+        ({"user": "a"}, "producer_ids_rate", 0, INVALID_REQUEST),
+        ({"user": "a"}, "controller_mutation_rate", INVALID_REQUEST, 0),
+        ({"ip": "127.0.0.1"}, "connection_creation_rate", INVALID_REQUEST, 0),
+    ],
+)
+def test_which_quotas_there_are(
+    cluster: Target, client: RawClient, who: dict[str, str | None], quota: str, fake: int, kafka: int
+) -> None:
+    """KIP-936's is there; those that would not act are refused."""
+    error = alter_quota(client, entity(**who), validate_only=True, **{quota: 5.0})
+    assert error == cluster.differs(fake=fake, kafka=kafka)
+
+
+def test_very_many_partitions(cluster: Target, client: RawClient) -> None:
+    """More than 10 000 of a topic are refused, by Kafka for one request only and with other errors."""
+    answer = create(client, fresh("large"), validate_only=True, num_partitions=10_001)
+    assert answer["error_code"] == cluster.differs(fake=37, kafka=44)
+    for count, fake, kafka in ((10_001, 37, 0), (10_002, 37, -1)):
+        topics = [{"name": cluster.topic(), "count": count, "assignments": None}]
+        (grown,) = client.ask("CreatePartitions", 3, topics=topics, timeout_ms=9000, validate_only=True)["results"]
+        assert grown["error_code"] == cluster.differs(fake=fake, kafka=kafka)

@@ -87,6 +87,7 @@ class Delivery:
             {
                 "linger.ms": self.guard_ms,
                 "batch.num.messages": self.batch_records,
+                "enable.sparse.connections": False,  # connected before the first batch, not by it
                 "queue.buffering.max.messages": 0,
                 "queue.buffering.max.kbytes": _LONGEST_TIMEOUT_MS,
                 "statistics.interval.ms": self.ticks_ms,
@@ -116,6 +117,8 @@ def _changed(config: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str,
 
 
 def _is_good(name: str, value: Any) -> bool:
+    if name not in RANGES:
+        return True
     least, most = RANGES[name]
     try:
         return least <= int(value) <= most and not isinstance(value, bool)

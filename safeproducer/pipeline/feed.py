@@ -399,9 +399,13 @@ class Feed:
             return self._straight
         if not self._holds.drained(accumulator, len(self._straight)):
             return None
-        if self.fed is None:
-            self.fed = FedLane(self._make_fed(), self.reports)
+        self.prepare()
         return self.fed
+
+    def prepare(self) -> None:
+        """Make the fed lane, which takes a while to get its producer ID and its connections."""
+        if self.fed is None and self._make_fed is not None:
+            self.fed = FedLane(self._make_fed(), self.reports)
 
     def _release(self, accumulator: Accumulator) -> float:
         """Give what waits to the straight lane, record by record."""

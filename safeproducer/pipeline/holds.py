@@ -32,8 +32,9 @@ class Leader:
 class Holds:
     """Changed by the threads that serve, read by those that produce; each change is one assignment.
 
-    `far`: acknowledgements take longer than linger. `cold`: none has come yet. `draining`: the straight lane is about
-    to be purged. `stuck`: partitions whose acknowledgements stopped.
+    `far`: acknowledgements take longer than linger; acted on once the fed lane is `fed_ready`. `cold`: more was accepted
+    than may go before the first acknowledgement. `draining`: the straight lane is about to be purged. `stuck`:
+    partitions whose acknowledgements stopped.
     """
 
     PATIENCE = 0.01
@@ -42,6 +43,7 @@ class Holds:
     def __init__(self, delivery: Delivery, throttle: SharedThrottle) -> None:
         self.partitions = Partitions(delivery.partitioner, delivery.sticky)
         self.far = False
+        self.fed_ready = False
         self.ack_time = 0.0
         self.warming = delivery.mode == "auto"
         self.cold = False
@@ -62,7 +64,7 @@ class Holds:
         """Whether there is a reason to hold anything back."""
         return bool(
             self._always
-            or self.far
+            or (self.far and self.fed_ready)
             or self.warming
             or self.draining
             or self.stuck
@@ -83,7 +85,7 @@ class Holds:
             return _throttled(leader, moment)
         if self.draining:
             return DRAINING
-        if self.far:
+        if self.far and self.fed_ready:
             return FAR
         return COLD if self.cold else None
 
@@ -110,7 +112,7 @@ class Holds:
 
     def wants_fed(self, accumulator: Accumulator, moment: float) -> bool:
         """Whether what waits should leave as counted batches."""
-        if self.far or (accumulator.topic, accumulator.partition) in self._suspects:
+        if (self.far and self.fed_ready) or (accumulator.topic, accumulator.partition) in self._suspects:
             return True
         leader = self.broker(accumulator, moment)
         return leader.probing or leader.throttled_until is not None

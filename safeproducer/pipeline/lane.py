@@ -34,6 +34,7 @@ NO_TIMEOUT = -1.0
 _FEW_EVENTS = 4
 _SLICE = 0.01
 """How long to wait on one lane while the other, or a timer, may have something."""
+_SHORTEST_WAIT = 0.001
 _PRESENT = 0.01
 """An application that served within this time is there, and the watchdog leaves the serving to it."""
 _ABSENT = 0.1
@@ -193,7 +194,8 @@ class Lane:
             now = time.monotonic()
             if served or now >= end or self.state not in ("open", "fatal"):
                 return served
-            pause = max(0.0, min(end, self.feed.due, now + _SLICE) - now)
+            # The client counts in whole milliseconds, and a shorter wait would be none.
+            pause = max(_SHORTEST_WAIT, min(end, self.feed.due, now + _SLICE) - now)
             if self.feed.busy:
                 self.feed.serve(pause)
             else:
@@ -221,6 +223,8 @@ class Lane:
             self.news.changed = False
             self.news.measure(self._ledger, len(self.native), now)
             self._look_for_splits()
+            if holds.far:
+                feed.prepare()
             feed.recheck(now)
         feed.pump_if_due(now)
         if self._delivery.mode == "auto":

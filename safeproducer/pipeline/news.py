@@ -72,6 +72,8 @@ class ClientNews:
             self.fed_statistics_now = self._fed_seen = found
             self._identify(found)
             self.holds.learn(found)
+            if found.producer_id is not None and any(broker.state == "UP" for broker in found.brokers.values()):
+                self.holds.fed_ready = True
             self.changed = True
 
     def take_fed(self, alone: bool) -> Statistics | None:

@@ -32,8 +32,8 @@ class Leader:
 class Holds:
     """Changed by the threads that serve, read by those that produce; each change is one assignment.
 
-    `far`: acknowledgements take longer than linger; acted on once the fed lane is `fed_ready`. `cold`: more was accepted
-    than may go before the first acknowledgement. `draining`: the straight lane is about to be purged. `stuck`:
+    `far`: acknowledgements take longer than linger; acted on once the fed lane is `fed_ready`. `cold`: more was
+    accepted than may go before the first acknowledgement. `draining`: the straight lane is about to be purged. `stuck`:
     partitions whose acknowledgements stopped.
     """
 

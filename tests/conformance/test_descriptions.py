@@ -173,12 +173,18 @@ def test_error_codes_of_producers(cluster: Target, client: RawClient, name: str 
     assert producers(client, cluster.topic() if name is None else name, index) == (error, [])
 
 
-def test_only_a_leader_describes_producers(cluster3: Target) -> None:
-    """A follower knows them too, and is not asked."""
-    name = cluster3.topic(replication=3)
-    leader, _ = cluster3.leader(name)
-    with cluster3.connect(next(broker for broker in cluster3.brokers if broker != leader)) as client:
-        assert producers(client, name)[0] == NOT_LEADER
+def test_every_replica_describes_its_producers(cluster3: Target) -> None:
+    """A follower says what it knows itself; a broker without a replica answers with error 6."""
+    everywhere, once = cluster3.topic(replication=3), cluster3.topic()
+    leaders = [cluster3.leader(name)[0] for name in (everywhere, once)]
+    with cluster3.connect(leaders[0]) as client:
+        batch = make_batch([b"a"], producer_id=7, epoch=0, sequence=0)
+        assert client.produce(everywhere, batch)["error_code"] == 0
+    for broker in cluster3.brokers:
+        with cluster3.connect(broker) as client:
+            error, found = producers(client, everywhere)
+            assert (error, [one["producer_id"] for one in found]) == (0, [7])
+            assert producers(client, once) == (0 if broker == leaders[1] else NOT_LEADER, [])
 
 
 @pytest.mark.parametrize("version", range(6))

@@ -109,7 +109,7 @@ class RawClient:
     ) -> dict[str, Any]:
         """The broker's answer for the one partition."""
         data = [{"name": topic, "partition_data": [{"index": partition, "records": batch}]}]
-        answer = self.ask("Produce", version, transactional_id=None, acks=acks, timeout_ms=1000, topic_data=data)
+        answer = self.ask("Produce", version, transactional_id=None, acks=acks, timeout_ms=4000, topic_data=data)
         found: dict[str, Any] = answer["responses"][0]["partition_responses"][0]
         return found
 

@@ -1,6 +1,6 @@
 """InitProducerId and DescribeProducers."""
 
-from safeproducer.testing.fake.handlers.request import Request
+from safeproducer.testing.fake.handlers.request import NOT_LEADER_OR_FOLLOWER, Request
 from safeproducer.testing.fake.topic_changes import INVALID_TOPIC, is_topic_name
 from safeproducer.testing.wire import Body
 
@@ -21,7 +21,7 @@ def init_producer_id(request: Request) -> Body:
 
 
 def describe_producers(request: Request) -> Body:
-    """What the leader remembers."""
+    """What this replica remembers, leader or follower."""
     topics = []
     for topic in request.body["topics"]:
         partitions = [_partition(request, topic["name"], index) for index in topic["partition_indexes"]]
@@ -33,6 +33,8 @@ def _partition(request: Request, name: str, index: int) -> Body:
     _, partition, error = request.find_led(name or "", None, index)
     if not is_topic_name(name):
         error = INVALID_TOPIC
+    if error == NOT_LEADER_OR_FOLLOWER and partition is not None and request.broker.id in partition.replicas:
+        error = 0
     error = request.error or error
     if partition is None or error:
         return {"partition_index": index, "error_code": error, "active_producers": []}

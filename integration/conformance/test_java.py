@@ -1,0 +1,112 @@
+"""Java's own tools write to both clusters: the reference client, with versions and topic IDs that no other one uses."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from integration.conformance.conftest import target
+from integration.kafka.cluster import KafkaCluster
+from integration.kafka.jars import classpath, java
+from safeproducer.testing import FakeCluster
+
+PARTITIONS = 2
+PERFORMED, VERIFIED = 5_000, 300
+TOOLS = "org.apache.kafka.tools"
+PATIENCE = 60
+
+
+@pytest.fixture(params=["fake", "kafka"])
+def either(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """One of the clusters; FakeCluster fails the test if something goes wrong inside it."""
+    if request.param == "fake":
+        with FakeCluster(3) as fake:
+            yield target.Target("fake", fake.bootstrap)
+            used = {(entry.api, entry.version) for entry in fake.journal()}
+            assert ("Produce", 13) in used, used
+            assert {entry.outcome for entry in fake.journal()} == {"answered"}
+    else:
+        kafka: KafkaCluster = request.getfixturevalue("kafka_conforming")
+        yield target.Target("kafka", kafka.bootstrap)
+
+
+def launch(tool: str, *arguments: str) -> subprocess.Popen[str]:
+    """Start one of Kafka's tools."""
+    options = ["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+    return subprocess.Popen(
+        [java(), *options, f"{TOOLS}.{tool}", *arguments],
+        env={**os.environ, "CLASSPATH": os.pathsep.join(map(str, classpath()))},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def end(process: subprocess.Popen[str]) -> str:
+    """What it has said; fails the test if that is an error."""
+    try:
+        said, complaints = process.communicate(timeout=PATIENCE)
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
+    assert process.returncode == 0, complaints + said
+    return said
+
+
+def read(bootstrap: str, topic: str, wanted: int) -> list[tuple[int, bytes | None]]:
+    """Partition and value of each record, at least `wanted` of them."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": target.fresh("g"), "enable.auto.commit": False})
+    consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
+    found: list[tuple[int, bytes | None]] = []
+    deadline = time.monotonic() + 15
+    try:
+        while len(found) < wanted and time.monotonic() < deadline:
+            found += [(message.partition() or 0, message.value()) for message in consumer.consume(1000, 0.1)]
+    finally:
+        consumer.close()
+    return found
+
+
+def ends(cluster: Any, topic: str) -> int:
+    """How many records the topic holds."""
+    total = 0
+    for partition in range(PARTITIONS):
+        with cluster.connect(cluster.leader(topic, partition)[0]) as client:
+            total += target.end_offset(client, topic, partition)
+    return total
+
+
+def test_javas_producers(either: Any) -> None:
+    """ProducerPerformance (idempotent, lz4) and VerifiableProducer: each record is there once, in the order sent."""
+    performed, verified = (either.topic(PARTITIONS) for _ in range(2))
+    settings = [f"bootstrap.servers={either.bootstrap}", "acks=all", "enable.idempotence=true", "compression.type=lz4"]
+    numbers = ["--num-records", str(PERFORMED), "--record-size", "100", "--throughput", "-1"]
+    tools = [
+        launch("ProducerPerformance", "--topic", performed, *numbers, "--producer-props", *settings),
+        launch(
+            "VerifiableProducer",
+            *("--bootstrap-server", either.bootstrap, "--topic", verified),
+            *("--max-messages", str(VERIFIED), "--acks", "-1"),
+        ),
+    ]
+    summary, events = map(end, tools)
+    assert re.search(rf"^{PERFORMED} records sent", summary, re.MULTILINE), summary
+    told = [json.loads(line) for line in events.splitlines() if line.startswith("{")]
+    acked = [
+        (event["partition"], event["value"].encode()) for event in told if event["name"] == "producer_send_success"
+    ]
+    assert sorted(int(value) for _, value in acked) == list(range(VERIFIED))
+    assert (ends(either, performed), ends(either, verified)) == (PERFORMED, VERIFIED)
+    found = read(either.bootstrap, verified, VERIFIED)
+    for partition in range(PARTITIONS):
+        mine = [value for where, value in found if where == partition]
+        assert mine == sorted((value for where, value in acked if where == partition), key=int)

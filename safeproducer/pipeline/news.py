@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 
 from safeproducer.config import Settings
 from safeproducer.hooks import Hooks
@@ -32,6 +33,8 @@ class ClientNews:
         self.holds = Holds(settings.delivery, self._throttle)
         self.failures = failures
         self.changed = False
+        self.hold: Callable[[], None] = _nothing
+        """Called as soon as a throttle time is known: a callback served next may produce."""
         self.statistics_now: Statistics | None = None
         self.fed_statistics_now: Statistics | None = None
         self._unseen = False
@@ -44,6 +47,7 @@ class ClientNews:
             return
         self.holds.throttled(broker)
         self.changed = True
+        self.hold()
         if episode is not None:
             logger.warning(
                 "%s: broker %s (%s) throttles this client for %.3f s because it exceeds a quota; records for its "
@@ -114,6 +118,10 @@ class ClientNews:
             return
         self._measured = (now, accepted)
         self.holds.measure(self._fed_seen or found, (accepted - before) / (now - then), outstanding)
+
+
+def _nothing() -> None:
+    pass
 
 
 NEVER = float("inf")

@@ -271,6 +271,7 @@ class Lane:
             self._away.defer(True)
             self._purged_at = now
             holds.expired()
+            self.news.purging()
             self.native.purge()
 
     def _tell_of_purged(self, purged_at: float, now: float) -> None:
@@ -281,7 +282,8 @@ class Lane:
         self._purged_at = None
         self._away.defer(False)
         deferred, self._away.deferred = self._away.deferred, []
-        self._away.reports.extend(self.failures.expired(deferred, found.partitions))
+        never_sent = self.news.never_sent(found, max(self.failures.failed_at, self._away.failed_at))
+        self._away.reports.extend(self.failures.expired(deferred, never_sent))
         self.holds.draining = False
         self.feed.recheck(now)
 

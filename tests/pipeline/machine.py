@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.pipeline import cluster
-from tests.pipeline.rig import RuleError, Rig, rigged
+from tests.pipeline.rig import Rig, RuleError, rigged
 
 BROKERS = (1, 2, 3)
 PARTITIONS = {"a": 3, "b": 2}

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from safeproducer.policy.deadline import backstop
+from safeproducer.policy.deadline import BACKSTOP_MARGIN, backstop
 from safeproducer.policy.partitioner import DEFAULT, PARTITIONERS
 
 Mode = Literal["auto", "held", "passthrough"]
@@ -58,6 +58,13 @@ class Delivery:
         transaction; without idempotence an expiry concerns nobody else, and matters only to what is held back.
         """
         return not self.transactional and (self.mode == "held" or (self.idempotent and self.mode == "auto"))
+
+    @property
+    def stuck_after(self) -> float | None:
+        """Age of a batch in seconds at which its lane must be purged, before librdkafka's own time-out comes."""
+        if not self.owns_timeout or self.timeout is None:
+            return None
+        return backstop(self.timeout, self.socket_timeout) - BACKSTOP_MARGIN
 
     @property
     def ticks_ms(self) -> int:

@@ -39,11 +39,13 @@ from safeproducer.pipeline.ledger import DeliveryCallback
 from safeproducer.pipeline.metadata import Metadata
 from safeproducer.pipeline.partitions import UNKNOWN
 from safeproducer.policy.admission import Broker, Hold, Partition, admit, depth
+from safeproducer.policy.deadline import BACKSTOP_MARGIN
 from safeproducer.policy.share import ALWAYS_FREE, has_share
 
 NEVER = float("inf")
 WAITS_FOR_LANE = "waits until the records before it have left the other lane"
 WAITS_FOR_METADATA = "waits for a broker to tell of its topic"
+WAITS_FOR_PURGE = "waits until records that no broker answers have been taken out of librdkafka"
 _GUARD = GUARD_MS / 1000
 _FIRST_KICK_AGAIN = 0.02
 _VALIDATOR = NativeProducer.__new__(NativeProducer)
@@ -81,6 +83,7 @@ class Feed:
         self._wake = wake
         self._lock = RLock()
         self._pumping = False
+        self._quarantined = False
         self._again = False
         self._accumulators: dict[tuple[str, int], Accumulator] = {}
         self._topics: set[str] = set()
@@ -293,7 +296,7 @@ class Feed:
 
     def _round(self, moment: float) -> float:
         self._complete(moment)
-        due = NEVER
+        due = self._purge_stuck(moment)
         kick = False
         for place, accumulator in tuple(self._busy.items()):
             due = min(due, self._expire(accumulator, moment))
@@ -305,6 +308,28 @@ class Feed:
             due = min(due, until)
             kick = kick or kicks
         return min(due, self._kick(kick, moment))
+
+    def _purge_stuck(self, moment: float) -> float:
+        """Purge the fed lane before librdkafka's own time-out comes; when to look again.
+
+        That would start a new epoch for the whole lane, and write batches of other partitions twice whose answers were
+        lost. The lane is fed nothing for a while before, so that what is healthy gets out of it.
+        """
+        limit = self._delivery.stuck_after
+        pending = [accumulator.unresolved[0].at for accumulator in tuple(self._busy.values()) if accumulator.unresolved]
+        if limit is None or self.fed is None or not pending or (stuck_at := min(pending) + limit) > moment:
+            self._quarantined = False
+            return stuck_at if limit is not None and self.fed is not None and pending else NEVER
+        self._quarantined = True
+        batches = [batch for accumulator in tuple(self._busy.values()) for batch in accumulator.unresolved]
+        purge_at = stuck_at + BACKSTOP_MARGIN / 2
+        if moment < purge_at and not all(batch.stuck for batch in batches):
+            return min(purge_at, moment + self._holds.PATIENCE)
+        for batch in batches:
+            for record in batch.expire(moment, -NEVER):
+                self._report(batch.accumulator, record, KafkaError._MSG_TIMED_OUT, _STUCK_WITH, handed_over=True)
+        self.fed.native.purge()
+        return moment + self._holds.PATIENCE
 
     def _settle(self, place: tuple[str, int], accumulator: Accumulator, moment: float) -> None:
         """Nothing waits and nothing is under way: go straight again if there is no reason to hold any more."""
@@ -340,6 +365,9 @@ class Feed:
                 and accumulator.partition >= 0
                 and accumulator.fills_count(delivery.batch_records, delivery.batch_bytes)
             )
+            if lane is self.fed and self._quarantined:
+                accumulator.why = WAITS_FOR_PURGE
+                return moment + holds.PATIENCE, kick
             broker = holds.broker(accumulator, moment)
             verdict = admit(
                 Partition(
@@ -473,14 +501,16 @@ class Feed:
         while lane is not None and lane.completed:
             batch = lane.completed.popleft()
             lane.resolved(batch)
-            batch.accumulator.observe_ack(moment - batch.at)
+            if not batch.expired:
+                batch.accumulator.observe_ack(moment - batch.at)
             self._partial.discard(batch)
             left = self._in_flight.get(batch.broker, 0) - 1
             if left > 0:
                 self._in_flight[batch.broker] = left
             else:
                 self._in_flight.pop(batch.broker, None)
-            self._holds.answered(batch.accumulator, batch.broker, moment)
+            if not batch.stuck:
+                self._holds.answered(batch.accumulator, batch.broker, moment)
 
     def pump_if_due(self, moment: float) -> None:
         if self.due <= moment or (self.fed is not None and self.fed.completed):
@@ -572,6 +602,7 @@ class Feed:
 
 
 _NO_ANSWER = "Local: Message timed out: no broker answered within message.timeout.ms"
+_STUCK_WITH = "Local: Message timed out: it was purged with records that no broker answered"
 _NOT_SENT = "Local: Message timed out: it was not sent within message.timeout.ms"
 _THROTTLED_TOO_LONG = "Local: Message timed out: its broker is throttled for longer than the time it has left"
 

@@ -56,3 +56,25 @@ def test_records_purged_before_prove_nothing() -> None:
         assert Outcome.NOT_WRITTEN not in outcomes(rig, KafkaError._MSG_TIMED_OUT)
         assert outcomes(rig, KafkaError._MSG_TIMED_OUT)
         rig.close()
+
+
+def test_a_fed_lane_is_purged_before_librdkafka_expires_what_is_stuck_in_it() -> None:
+    """Or a new epoch would write those batches of other partitions twice whose answers were lost."""
+    with rigged({**CONFIG, "safeproducer.mode": "held"}) as rig:
+        assert rig.produce("a", 0)
+        assert rig.produce("a", 1)
+        rig.flush(1)
+        rig.cluster.brokers[1].silent = True
+        assert rig.produce("a", 0)
+        rig.flush(0.5)
+        for _ in range(40):
+            rig.away(0.5)
+            assert rig.produce("a", 1)
+            rig.poll(0)
+        rig.away(1)
+        rig.poll(0)
+        assert [native.expired_inside for native in rig.natives] == [0]
+        assert [native.epoch for native in rig.natives] == [1]
+        assert not [record for record in rig.open_records if record.partition == 1]
+        assert outcomes(rig, KafkaError._MSG_TIMED_OUT) == [Outcome.UNKNOWN]
+        rig.close()

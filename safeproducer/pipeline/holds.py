@@ -17,6 +17,7 @@ COLD = "waits for the first acknowledgement of a broker"
 FAR = "is held back because acknowledgements take longer than linger.ms"
 STUCK = "waits because its leader acknowledges nothing"
 _OVERDUE = 1.5
+_CALM = 1.0
 DRAINING = "waits until librdkafka has given up on records whose deadline comes"
 
 
@@ -53,8 +54,10 @@ class Holds:
         self._always = delivery.mode == "held"
         self._delivery = delivery
         self._throttle = throttle
-        self._probing: set[int] = set()
+        self._probing: dict[int, float] = {}
         self._suspects: set[tuple[str, int]] = set()
+        self._sent = 0
+        self._needed: int | None = None
         self._warming_records = delivery.batch_records
         self._warming_bytes = delivery.batch_bytes
 
@@ -136,6 +139,7 @@ class Holds:
         """
         if not self.warming or self.cold:
             return self.cold
+        self._sent += 1
         self._warming_records -= 1
         self._warming_bytes -= size
         self.cold = self._warming_records < 0 or self._warming_bytes < 0
@@ -147,13 +151,24 @@ class Holds:
 
     # --- news --------------------------------------------------------------------------------------------------------
 
-    def warm(self) -> None:
-        """The first acknowledgement came."""
-        self.warming = self.cold = False
+    def warms(self, resolved: int, in_lane: int) -> bool:
+        """Whether what was sent by the time of the first report has been answered: so many records are `resolved`.
 
-    def throttled(self, node: int) -> None:
-        """The broker announced a throttle time: until it answers without one, one batch at a time."""
-        self._probing.add(node)
+        The first answer alone says little: that of a small batch comes before a large one's, and without its throttle.
+        """
+        if self._needed is None and resolved:
+            self._needed = self._sent
+        if self._needed is not None and (resolved >= self._needed or not in_lane):
+            self.warming = self.cold = False
+        return not self.warming
+
+    def throttled(self, node: int, until: float, seconds: float) -> None:
+        """The broker announced a throttle time: one batch at a time, until it answers without one for long enough.
+
+        A quota is a rate over some seconds: the first answer without a throttle time only says that the wait was long
+        enough for one batch.
+        """
+        self._probing[node] = max(self._probing.get(node, 0.0), until + seconds + _CALM)
 
     def expired(self) -> None:
         """The straight lane is purged: what was stuck in it goes on in counted batches until one is acknowledged."""
@@ -163,8 +178,8 @@ class Holds:
     def answered(self, accumulator: Accumulator, node: int | None, moment: float) -> None:
         """A batch was answered. librdkafka serves a throttle time before the reports of the same answer."""
         self._suspects.discard((accumulator.topic, accumulator.partition))
-        if node is not None and self._throttle.deadline(node, moment) is None:
-            self._probing.discard(node)
+        if node is not None and self._probing.get(node, moment) < moment and not self._throttle.deadline(node, moment):
+            self._probing.pop(node, None)
 
     def learn(self, statistics: Statistics) -> None:
         """Leaders and partition counts from statistics of any lane."""

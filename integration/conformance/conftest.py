@@ -15,7 +15,9 @@ from integration.kafka.cluster import KafkaCluster
 
 rewrite_asserts("tests.conformance")
 target: Any = import_module("tests.conformance.target")
-client = import_module("tests.conformance.fixtures").client
+fixtures: Any = import_module("tests.conformance.fixtures")
+client = fixtures.client
+untouched = fixtures.untouched
 
 
 @pytest.fixture(scope="session")

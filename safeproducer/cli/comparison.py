@@ -5,40 +5,48 @@ from dataclasses import dataclass, fields
 from enum import Enum
 from typing import NamedTuple
 
+Row = int | None
+"""What a row of the table is for, a partition or a step; None for records that belong to none."""
 
-class Outcome(Enum):
-    """What the producer said about a record."""
 
+class Fate(Enum):
+    """What the producer said about a record. Without any report it is of unknown outcome."""
+
+    REFUSED = "refused"
     DELIVERED = "delivered"
-    FAILED = "failed"
-    LEFT = "left"
+    NOT_WRITTEN = "not_written"
+    UNKNOWN = "unknown"
 
 
 class Sent(NamedTuple):
     """The fate of one record; ``partition`` is None where no report named one."""
 
-    outcome: Outcome
+    fate: Fate
     partition: int | None
 
 
 @dataclass(slots=True)
 class Counts:
-    """Records of one partition, or of all.
+    """Records of one row, or of all.
 
-    lost: reported delivered and absent from the log. duplicated: further copies of a record. reordered: the first
-    copy of a record that stands behind a later record of the same source. unexpected: in the log but never sent.
-    unconfirmed: reported failed, or not reported, and in the log all the same (allowed: the outcome was unknown).
+    accepted = delivered + not_written + unknown; produce() refused others. in_log: found there, every copy. lost:
+    reported delivered and absent from the log. duplicated: further copies of a record. reordered: the first copy of a
+    record that stands behind a later record of the same source. unexpected: in the log but never sent. contradicted:
+    refused or reported as not written, and in the log all the same. unconfirmed: of unknown outcome and in the log,
+    which is allowed.
     """
 
-    sent: int = 0
+    accepted: int = 0
     delivered: int = 0
-    failed: int = 0
-    left: int = 0
+    not_written: int = 0
+    unknown: int = 0
+    refused: int = 0
     in_log: int = 0
     lost: int = 0
     duplicated: int = 0
     reordered: int = 0
     unexpected: int = 0
+    contradicted: int = 0
     unconfirmed: int = 0
 
     def add(self, other: "Counts") -> None:
@@ -49,31 +57,41 @@ class Counts:
     @property
     def flawless(self) -> bool:
         """Every record delivered, and the log holds each once, in order, and nothing else."""
-        flaws = self.failed + self.left + self.lost + self.duplicated + self.reordered + self.unexpected
-        return flaws == 0 and self.sent == self.delivered == self.in_log
+        return not any(getattr(self, flaw) for flaw in FLAWS) and self.accepted == self.delivered == self.in_log
 
+
+FLAWS = ("refused", "not_written", "unknown", "lost", "duplicated", "reordered", "unexpected", "contradicted")
+"""Columns that have to be 0."""
 
 Identify = Callable[[bytes], tuple[bytes, int] | None]
+RowOf = Callable[[int | None, bytes], Row]
+
+
+def by_partition(partition: int | None, value: bytes) -> Row:
+    """The row of a record in a table with one row for each partition."""
+    del value
+    return partition
 
 
 def compare(
-    sent: Mapping[bytes, Sent], log: Iterable[tuple[int, bytes]], identify: Identify
-) -> tuple[dict[int | None, Counts], Counts]:
-    """Return one row per partition (None: records without one) and their total.
+    sent: Mapping[bytes, Sent], log: Iterable[tuple[int, bytes]], identify: Identify, row_of: RowOf = by_partition
+) -> tuple[dict[Row, Counts], Counts]:
+    """Return the rows and their total.
 
     ``sent`` maps each value, which is unique, to its fate. ``log`` holds (partition, value) in offset order within
-    each partition. ``identify`` gives a value's source and its position in that source.
+    each partition. ``identify`` gives a value's source and its position in that source. ``row_of`` says which row a
+    record belongs to, from its partition and value.
     """
-    rows: dict[int | None, Counts] = {}
-    for fate in sent.values():
-        row = rows.setdefault(fate.partition, Counts())
-        row.sent += 1
-        setattr(row, fate.outcome.value, getattr(row, fate.outcome.value) + 1)
+    rows: dict[Row, Counts] = {}
+    for value, (fate, partition) in sent.items():
+        row = rows.setdefault(row_of(partition, value), Counts())
+        row.accepted += fate is not Fate.REFUSED
+        setattr(row, fate.value, getattr(row, fate.value) + 1)
 
     found: set[bytes] = set()
     newest: dict[tuple[int, bytes], int] = {}
-    for partition, value in log:
-        row = rows.setdefault(partition, Counts())
+    for partition_in_log, value in log:
+        row = rows.setdefault(row_of(partition_in_log, value), Counts())
         row.in_log += 1
         identity = identify(value)
         if value not in sent or identity is None:
@@ -82,14 +100,16 @@ def compare(
             row.duplicated += 1
         else:
             found.add(value)
-            row.unconfirmed += sent[value].outcome is not Outcome.DELIVERED
+            row.unconfirmed += sent[value].fate is Fate.UNKNOWN
+            row.contradicted += sent[value].fate in (Fate.REFUSED, Fate.NOT_WRITTEN)
             source, position = identity
-            row.reordered += position < newest.get((partition, source), position)
-            newest[partition, source] = max(position, newest.get((partition, source), position))
+            last = newest.get((partition_in_log, source), position)
+            row.reordered += position < last
+            newest[partition_in_log, source] = max(position, last)
 
-    for value, fate in sent.items():
-        if fate.outcome is Outcome.DELIVERED and value not in found:
-            rows[fate.partition].lost += 1
+    for value, (fate, partition) in sent.items():
+        if fate is Fate.DELIVERED and value not in found:
+            rows[row_of(partition, value)].lost += 1
 
     total = Counts()
     for row in rows.values():

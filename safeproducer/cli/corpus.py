@@ -1,7 +1,7 @@
 """Real text to send: the lines of files, each made unique by its file and line number."""
 
 import sysconfig
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,31 +39,17 @@ def named_files(paths: Sequence[str]) -> list[tuple[str, Path]]:
     return list(files.items())
 
 
-def read_corpus(
-    files: Sequence[tuple[str, Path]],
-    *,
-    records: int | None,
-    max_bytes: int | None,
-    on_cut: Callable[[], None] = lambda: None,
-) -> Iterator[Entry]:
-    """Yield the lines of the files one after the other, up to a number of records and of bytes (values only).
-
-    ``on_cut`` is called when the bytes end it although there is more to yield.
-    """
-    count = size = 0
+def read_corpus(files: Sequence[tuple[str, Path]], *, records: int | None) -> Iterator[Entry]:
+    """Yield the lines of the files one after the other, up to a number of records."""
+    count = 0
     for shown, path in files:
         name = shown.encode("utf-8", "surrogateescape").replace(b"\t", b" ")
         with path.open("rb") as stream:
             for line, text in enumerate(stream, start=1):
-                value = b"%s\t%d\t%s" % (name, line, text.rstrip(b"\n"))
-                size += len(value)
                 if records is not None and count >= records:
                     return
-                if max_bytes is not None and size > max_bytes:
-                    on_cut()
-                    return
                 count += 1
-                yield Entry(name, line, value)
+                yield Entry(name, line, b"%s\t%d\t%s" % (name, line, text.rstrip(b"\n")))
 
 
 def identify(value: bytes) -> tuple[bytes, int] | None:

@@ -1,83 +1,118 @@
 """The sending half of the demonstration, with the fate of every record."""
 
+import math
 import time
 from array import array
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from safeproducer import SafeProducer
-from safeproducer.cli.comparison import Outcome, Sent
+from safeproducer import DeliveryError, Outcome, SafeProducer
+from safeproducer.cli.comparison import Fate, Sent
 from safeproducer.cli.connection import BrokerErrors
-from safeproducer.cli.corpus import read_corpus
+from safeproducer.cli.corpus import Entry, read_corpus
 from safeproducer.cli.feed import Feed
 from safeproducer.cli.latency import Latencies
 from safeproducer.cli.stop import StopRequest
 from safeproducer.cli.tally import Tally
+from safeproducer.kafka.native import KafkaError
 
-_NO_REPORT = Sent(Outcome.LEFT, None)
+_NO_REPORT = Sent(Fate.UNKNOWN, None)
 
 
 class Experiment:
-    """Sends a corpus and remembers each value and what the producer said about it."""
+    """Sends records and remembers each value and what the producer said about it.
 
-    def __init__(self, producer: SafeProducer, errors: BrokerErrors, stop: StopRequest, topic: str) -> None:
+    Lists go by the number of the record: ``values``, ``accepted_at`` and ``reported_at`` (seconds of the monotonic
+    clock, NaN without a report). ``why_left`` says why records have no report, if any has none. ``tick`` runs at least
+    about ten times a second while it waits.
+    """
+
+    def __init__(
+        self,
+        producer: SafeProducer,
+        errors: BrokerErrors,
+        stop: StopRequest,
+        topic: str,
+        tick: Callable[[], None] = lambda: None,
+    ) -> None:
         self._producer = producer
-        self._errors = errors
-        self._stop = stop
         self._topic = topic
-        self._values: list[bytes] = []
         self._fates: list[Sent] = []
-        self._started_at = array("d")
+        self._ended: float | None = None
+        self.values: list[bytes] = []
+        self.accepted_at = array("d")
+        self.reported_at = array("d")
         self.tally = Tally()
         self.latencies = Latencies()
         self.names: set[bytes] = set()
-        self.seconds = 0.0
         self.why_left: str | None = None
-        self.was_cut = False
+        self._feed = Feed(producer, self.tally, errors, stop, on_report=self._note, tick=tick)
 
-    def send(
-        self,
-        files: Sequence[tuple[str, Path]],
-        *,
-        records: int | None,
-        max_bytes: int | None,
-        timeout: float,
-        show: Callable[[int, int], None],
-    ) -> None:
-        """Send the lines of the files and wait for their reports."""
-        feed = Feed(
-            self._producer,
-            self.tally,
-            self._errors,
-            self._stop,
-            on_report=self._note,
-            tick=lambda: show(self.tally.sent, self.tally.delivered),
-        )
-        started = time.monotonic()
-        for number, entry in enumerate(read_corpus(files, records=records, max_bytes=max_bytes, on_cut=self._note_cut)):
-            if feed.ended():
+    @property
+    def seconds(self) -> float:
+        """From the first produce() to the end of the last drain, or until now."""
+        if not self.accepted_at:
+            return 0.0
+        return (self._ended or time.monotonic()) - self.accepted_at[0]
+
+    def send(self, entry: Entry, partition: int | None = None) -> bool:
+        """Send one record, to this partition or to that of its key; False if the run has to end before it."""
+        if self._feed.ended():
+            return False
+        number = len(self.values)
+        self.values.append(entry.value)
+        self._fates.append(_NO_REPORT)
+        self.accepted_at.append(time.monotonic())
+        self.reported_at.append(math.nan)
+        options = {} if partition is None else {"partition": partition}
+        if not self._feed.send(number, self._topic, entry.value, entry.name, **options):
+            for log in (self.values, self._fates, self.accepted_at, self.reported_at):
+                log.pop()
+            return False
+        self.names.add(entry.name)
+        return True
+
+    def send_all(self, files: Sequence[tuple[str, Path]], records: int | None, timeout: float) -> None:
+        """Send the lines of the files, as fast as they are taken, and wait for their reports."""
+        for entry in read_corpus(files, records=records):
+            if not self.send(entry):
                 break
-            self._values.append(entry.value)
-            self._fates.append(_NO_REPORT)
-            self._started_at.append(time.monotonic())
-            if not feed.send(number, self._topic, entry.value, entry.name):
-                self._values.pop()
-                break
-            self.names.add(entry.name)
-        feed.drain(timeout)
-        self.seconds = time.monotonic() - started
-        if self.tally.left:
-            self.why_left = self._producer.explain(self._topic)
+        self.drain(timeout)
+
+    def serve(self, timeout: float = 0) -> None:
+        """Take the delivery reports that are there, or wait up to ``timeout`` seconds for the first."""
+        self._feed.serve(timeout)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the run has to end: a signal, a fatal error, or one that all records share."""
+        return self._feed.ended()
+
+    def drain(self, timeout: float) -> None:
+        """Wait for the reports that are missing; gives up when none came for ``timeout`` seconds."""
+        self._feed.drain(timeout)
+        self._ended = time.monotonic()
+        self.why_left = self._producer.explain(self._topic) if self.tally.left else None
 
     def sent(self) -> dict[bytes, Sent]:
         """Return the fate of each record by its value."""
-        return dict(zip(self._values, self._fates, strict=False))
+        return dict(zip(self.values, self._fates, strict=True))
 
-    def _note_cut(self) -> None:
-        self.was_cut = True
+    def fate(self, number: int) -> Sent:
+        """Return the fate of one record."""
+        return self._fates[number]
 
-    def _note(self, number: int, code: str | None, partition: int | None) -> None:
-        known = partition if partition is not None and partition >= 0 else None
-        self._fates[number] = Sent(Outcome.DELIVERED if code is None else Outcome.FAILED, known)
-        if code is None:
-            self.latencies.add(time.monotonic() - self._started_at[number])
+    def _note(self, number: int, error: KafkaError | None, partition: int | None) -> None:
+        now = time.monotonic()
+        self.reported_at[number] = now
+        self._fates[number] = Sent(_fate(error), partition if partition is not None and partition >= 0 else None)
+        if error is None:
+            self.latencies.add(now - self.accepted_at[number])
+
+
+def _fate(error: KafkaError | None) -> Fate:
+    if error is None:
+        return Fate.DELIVERED
+    if not isinstance(error, DeliveryError):
+        return Fate.REFUSED  # produce() raised it
+    return Fate.NOT_WRITTEN if error.outcome is Outcome.NOT_WRITTEN else Fate.UNKNOWN

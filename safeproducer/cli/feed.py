@@ -12,7 +12,7 @@ from safeproducer.cli.tally import Tally
 from safeproducer.kafka.advice import advice
 from safeproducer.kafka.native import KafkaError, KafkaException, Message
 
-Report = Callable[[int, str | None, int | None], None]
+Report = Callable[[int, KafkaError | None, int | None], None]
 
 _POLL_EVERY = 256
 _SLICE = 0.1
@@ -23,8 +23,9 @@ _FATAL_PATIENCE = 2.0
 class Feed:
     """One producer and the account of what it was given. Used by the main thread only.
 
-    ``on_report`` gets each record's line, the code of its error or None, and its partition, after the tally has
-    counted it. ``tick`` runs at least about ten times a second while the feed waits.
+    ``on_report`` gets each record's line, its error or None, and its partition, after the tally has counted it. The
+    error is a DeliveryError, or what produce() refused the record with. ``tick`` runs at least about ten times a second
+    while the feed waits.
     """
 
     def __init__(
@@ -70,17 +71,17 @@ class Feed:
                     return False
                 tally.refuse(line, reason.name(), advice(reason.name(), reason.str()))
                 if self._on_report is not None:
-                    self._on_report(line, reason.name(), None)
+                    self._on_report(line, reason, None)
                 break
         self._until_poll -= 1
         if not self._until_poll:
             self.serve()
         return True
 
-    def serve(self) -> None:
-        """Take the delivery reports that are there."""
+    def serve(self, timeout: float = 0) -> None:
+        """Take the delivery reports that are there, or wait up to ``timeout`` seconds for the first."""
         self._until_poll = _POLL_EVERY
-        serve(self._producer.poll, self._errors, 0)
+        serve(self._producer.poll, self._errors, timeout)
         self._tick()
 
     def ended(self) -> bool:
@@ -112,4 +113,4 @@ class Feed:
     def _report(self, line: int, error: KafkaError | None, message: Message) -> None:
         self._tally.report(line, error)
         if self._on_report is not None:
-            self._on_report(line, None if error is None else error.name(), message.partition())
+            self._on_report(line, error, message.partition())

@@ -1,43 +1,47 @@
-"""How a demonstration ended: exit status, table with a picture, JSON."""
+"""How a demonstration ended: exit status, sentence, JSON."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from safeproducer.cli.comparison import Counts
+from safeproducer.cli.comparison import FLAWS, Counts, Row
 from safeproducer.cli.experiment import Experiment
 from safeproducer.cli.failure import NOT_ALL_DELIVERED
-from safeproducer.cli.latency import bar
-from safeproducer.cli.screen import Screen
 from safeproducer.cli.stop import StopRequest
-
-_COLUMNS = ("sent", "delivered", "lost", "duplicated", "reordered")
-# Shown only where there is something to show; the JSON has all.
-_RARE = ("failed", "left", "unexpected", "unconfirmed")
-_BAR_WIDTH = 24
-_SPARK_WIDTH = 48
+from safeproducer.cli.story import Step
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The comparison with what a person needs around it. ``limits`` are sentences about what it cannot show."""
+    """The comparison with what a person needs around it.
+
+    ``partitions`` are rows of the comparison by partition. ``steps`` are those of the story, empty without one, and
+    ``step_rows`` the same comparison by their numbers, from 1. ``limits`` are sentences about what it cannot show.
+    """
 
     cluster: str
     topic: str
-    rows: Mapping[int | None, Counts]
+    partitions: Mapping[Row, Counts]
     total: Counts
     experiment: Experiment
     seconds_to_read: float
     limits: tuple[str, ...]
     stop: StopRequest
+    steps: Sequence[Step] = ()
+    step_rows: Mapping[Row, Counts] | None = None
 
     @property
     def exit_code(self) -> int:
-        """0 only if nothing is wrong; 128 + signal when stopped by one."""
+        """0 only if nothing is wrong and every step was shown; 128 + signal when stopped by one."""
         if self.stop:
             return self.stop.exit_code
-        return 0 if self.total.flawless else NOT_ALL_DELIVERED
+        return 0 if self.total.flawless and not self.not_shown else NOT_ALL_DELIVERED
+
+    @property
+    def not_shown(self) -> list[int]:
+        """The numbers of the steps whose fault had no effect: they prove nothing."""
+        return [number for number, step in enumerate(self.steps, start=1) if not step.evidence.shown]
 
     @property
     def rate(self) -> float:
@@ -48,41 +52,36 @@ class Verdict:
         """Say the result."""
         total = self.total
         if total.flawless:
+            order = "each partition in the order of produce()" if self.steps else "each file's lines in order"
             return (
-                f"All {total.sent:,} records were delivered; the log holds each of them exactly once and each "
-                "file's lines in order."
+                f"All {total.accepted:,} records were delivered; the log holds each of them exactly once and {order}."
             )
-        flaws = [
-            f"{getattr(total, name):,} {name}"
-            for name in ("failed", "left", "lost", "duplicated", "reordered", "unexpected")
-            if getattr(total, name)
-        ]
-        return f"Of {total.sent:,} records {total.delivered:,} were delivered: {', '.join(flaws) or 'none failed'}."
-
-    def show(self, screen: Screen) -> None:
-        """Write the result to stdout and what went wrong to stderr."""
-        for error in self.experiment.tally.ranked_errors():
-            screen.error(f"{error.count:,} failed with {error.code}: {error.sentence}")
-        if self.experiment.why_left is not None:
-            screen.error(f"{self.total.left:,} left without acknowledgement. {self.experiment.why_left}")
-        if self.stop.signal is not None:
-            screen.warn(f"Stopped by {self.stop.signal.name}; what was sent until then has been compared.")
-        if screen.json_output:
-            screen.result_json(self.document())
-        else:
-            self._draw(screen)
-            if not self.total.flawless:
-                screen.error(self.sentence())
+        flaws = [f"{getattr(total, name):,} {words(name)}" for name in FLAWS if getattr(total, name)]
+        given = total.accepted + total.refused
+        return f"Of {given:,} records {total.delivered:,} were delivered: {', '.join(flaws) or 'none failed'}."
 
     def document(self) -> dict[str, Any]:
         """Return the JSON form."""
         latencies = self.experiment.latencies
+        rows = self.step_rows or {}
         return {
             "command": "demo",
             "cluster": self.cluster,
             "topic": self.topic,
             "files": len(self.experiment.names),
-            "partitions": [{"partition": number} | asdict(row) for number, row in self._ordered()],
+            "steps": [
+                {
+                    "step": number,
+                    "name": step.name,
+                    "title": step.title,
+                    "shown": step.evidence.shown,
+                    "evidence": step.evidence.sentence,
+                    "facts": dict(step.evidence.facts),
+                    **asdict(rows.get(number, Counts())),
+                }
+                for number, step in enumerate(self.steps, start=1)
+            ],
+            "partitions": [{"partition": number} | asdict(row) for number, row in ordered(self.partitions)],
             "total": asdict(self.total),
             "bytes": self.experiment.tally.bytes_delivered,
             "seconds": round(self.experiment.seconds, 3),
@@ -99,55 +98,15 @@ class Verdict:
             "exit_code": self.exit_code,
         }
 
-    def _ordered(self) -> list[tuple[int | None, Counts]]:
-        return sorted(self.rows.items(), key=lambda item: math.inf if item[0] is None else item[0])
 
-    def _draw(self, screen: Screen) -> None:
-        from rich.table import Table  # noqa: PLC0415 - rich is an extra
-        from rich.text import Text  # noqa: PLC0415
-
-        plain = not screen.out.encoding.lower().startswith("utf")
-        rare = [name for name in _RARE if getattr(self.total, name)]
-        table = Table(
-            title=f"{len(self.experiment.names):,} files to {self.cluster}, topic {self.topic}",
-            title_justify="left",
-            show_footer=True,
-        )
-        table.add_column("partition", "total")
-        for name in (*_COLUMNS, *rare):
-            count = getattr(self.total, name)
-            table.add_column(name, Text(f"{count:,}", style=_style(name, count)), justify="right")
-        table.add_column("records in the log")
-        largest = max((row.in_log for row in self.rows.values()), default=0)
-        for number, row in self._ordered():
-            cells = [
-                Text(f"{getattr(row, name):,}", style=_style(name, getattr(row, name))) for name in (*_COLUMNS, *rare)
-            ]
-            picture = bar(row.in_log, largest, _BAR_WIDTH, ascii_only=plain)
-            table.add_row("none" if number is None else str(number), *cells, Text(picture, style="cyan"))
-        screen.result(table)
-
-        latencies = self.experiment.latencies
-        if len(latencies):
-            screen.result(
-                f"throughput  {self.rate:,.0f} records/s, {self.experiment.tally.bytes_delivered:,} bytes "
-                f"in {self.experiment.seconds:.2f} s; read back in {self.seconds_to_read:.2f} s"
-            )
-            p50, p95 = latencies.percentile(50) * 1000, latencies.percentile(95) * 1000
-            screen.result(
-                f"latency     p50 {p50:.1f} ms, p95 {p95:.1f} ms from produce() to report; peaks during the run:"
-            )
-            screen.result(f"            {latencies.sparkline(_SPARK_WIDTH, ascii_only=plain)}")
-        if self.total.flawless:
-            screen.result(Text(self.sentence(), style="green"))
-        for limit in self.limits:
-            screen.result(Text(limit, style="dim"))
+def ordered(rows: Mapping[Row, Counts]) -> list[tuple[Row, Counts]]:
+    """By number; what belongs nowhere comes last."""
+    return sorted(rows.items(), key=lambda item: math.inf if item[0] is None else item[0])
 
 
-def _style(name: str, count: int) -> str:
-    if not count or name == "sent":
-        return ""
-    return "green" if name == "delivered" else "bold red"
+def words(column: str) -> str:
+    """A column's name for a person."""
+    return column.replace("_", " ")
 
 
 def _milliseconds(seconds: float) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from threading import get_ident
 from typing import Any
@@ -14,12 +15,14 @@ class Away:
 
     `thread` is the watchdog's while it serves the straight lane, else 0. While `purged`, failed reports go to
     `deferred`: what became of them is told by statistics that come after them. `on`: whether to ask `takes()`.
+    `failed_at`: when a failed record's report was last kept for later.
     """
 
-    __slots__ = ("deferred", "on", "purged", "reports", "thread")
+    __slots__ = ("deferred", "failed_at", "on", "purged", "reports", "thread")
 
     def __init__(self) -> None:
         self.on = False
+        self.failed_at = 0.0
         self.thread = 0
         self.purged = False
         self.reports: deque[Any] = deque()
@@ -45,6 +48,8 @@ class Away:
             self.deferred.append((run, error, message))
             return True
         if self.here:
+            if error is not None:
+                self.failed_at = time.monotonic()
             self.reports.append((run, error, message))
             return True
         return False

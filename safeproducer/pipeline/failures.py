@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from safeproducer.delivery import Delivery
 from safeproducer.errors import DeliveryError
 from safeproducer.kafka.native import KafkaError, Message
-from safeproducer.kafka.statistics import PartitionStatistics, Place
+from safeproducer.kafka.statistics import Place
 from safeproducer.pipeline.accumulator import TIMESTAMP, HeldRecord
 from safeproducer.pipeline.ledger import DeliveryCallback
 from safeproducer.policy.outcome import Outcome, outcome_of
@@ -27,12 +27,15 @@ class Failures:
         self.not_written = 0
         self.unknown = 0
         self.identity: tuple[int | None, int | None] = (None, None)
+        self.failed_at = 0.0
+        """When a report of a failed record was last run."""
         self._retry_backoff = delivery.retry_backoff
 
     def reported(self, error: KafkaError, message: Message) -> KafkaError:
         """`error` of a delivery report, as the application gets it."""
         if isinstance(error, DeliveryError):
             return error
+        self.failed_at = time.monotonic()
         elapsed = message.latency()
         code = error.code()
         reason = error.str()
@@ -46,20 +49,18 @@ class Failures:
         return self._of_message(error, code, reason, outcome, message)
 
     def expired(
-        self, reports: Sequence[tuple[DeliveryCallback, KafkaError, Message]], sent: Mapping[Place, PartitionStatistics]
+        self, reports: Sequence[tuple[DeliveryCallback, KafkaError, Message]], never_sent: Mapping[Place, int]
     ) -> Iterator[tuple[DeliveryCallback, KafkaError, Message]]:
         """The reports of a lane that was purged at a deadline, as the application gets them.
 
-        `sent` are statistics from after the purge. librdkafka sends the records of a partition in the order it got
-        them, and counts each attempt: so of a partition that got more than were ever sent, the last ones never were.
+        `never_sent`: how many of a partition's records were certainly in no request. librdkafka sends the records of a
+        partition in the order it got them, so those are the last ones.
         """
         left = Counter((message.topic(), message.partition()) for _, _, message in reports)
         for run, error, message in reports:
             place = (message.topic(), message.partition())
             left[place] -= 1
-            entry = sent.get(place)  # type: ignore[arg-type]
-            never_sent = 0 if entry is None else entry.accepted - entry.sent
-            proven = place[1] is None or left[place] < never_sent
+            proven = place[1] is None or left[place] < never_sent.get(place, 0)  # type: ignore[call-overload]
             yield run, self._timed_out(error, proven, message), message
 
     def _timed_out(self, error: KafkaError, never_sent: bool, message: Message) -> KafkaError:

@@ -135,6 +135,8 @@ class Feed:
         if key is not None:
             size += len(key)
         if not accumulator.held and not accumulator.records and not self._holds.cools(size):
+            if self.reports:
+                self._refuse_excess(accumulator, size)
             self._straight.produce(topic, value, key, place[1], report, None, timestamp, headers)
             return
         self._refuse_excess(accumulator, size)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import time
 import warnings
+import weakref
 from collections.abc import Callable
 from functools import partial
 from threading import Lock, get_ident
@@ -118,6 +119,7 @@ class Lane:
         self.direct = False
         self.send: Callable[..., Any]
         self._go(straight=delivery.mode == "passthrough")
+        self.news.hold = partial(_hold, weakref.ref(self))
 
     def _made(self, settings: Settings, config: dict[str, Any], fed: bool) -> NativeProducer:
         try:
@@ -229,9 +231,19 @@ class Lane:
         if self._delivery.mode == "auto":
             if self._delivery.owns_timeout:
                 self._mind_straight_deadlines(now)
-            straight = not holds.any(now) and feed.empty
+            # Reports that wait here take room that the native producer does not know of.
+            straight = not holds.any(now) and feed.empty and not self._away.reports
             if straight is not self.direct and self.state == "open":
                 self._go(straight)
+
+    def hold(self) -> None:
+        """Send nothing straight to a broker that throttles from now on, not even for a callback served before _mind().
+
+        Runs inside a native call, so it makes none.
+        """
+        if self.direct and self.state == "open":
+            self._go(straight=False)
+        self.feed.recheck(time.monotonic())
 
     def _look_for_splits(self) -> None:
         statistics = self.news.take_fed(self.feed.alone)
@@ -258,6 +270,7 @@ class Lane:
             self._away.defer(True)
             self._purged_at = now
             holds.expired()
+            self.news.purging()
             self.native.purge()
 
     def _tell_of_purged(self, purged_at: float, now: float) -> None:
@@ -268,7 +281,8 @@ class Lane:
         self._purged_at = None
         self._away.defer(False)
         deferred, self._away.deferred = self._away.deferred, []
-        self._away.reports.extend(self.failures.expired(deferred, found.partitions))
+        never_sent = self.news.never_sent(found, max(self.failures.failed_at, self._away.failed_at))
+        self._away.reports.extend(self.failures.expired(deferred, never_sent))
         self.holds.draining = False
         self.feed.recheck(now)
 
@@ -481,6 +495,12 @@ class Lane:
         self.stop_threads(None)
         self.native = self.send = Unusable(refusal)
         self._serving = set()  # a fork inside a callback leaves none in the child
+
+
+def _hold(lane: weakref.ref[Lane]) -> None:
+    # The native producer holds its callbacks, and must not hold the lane by them.
+    if (found := lane()) is not None:
+        found.hold()
 
 
 def _raise(error: BaseException, _: None) -> NoReturn:

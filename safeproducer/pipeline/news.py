@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 
 from safeproducer.config import Settings
 from safeproducer.hooks import Hooks
-from safeproducer.kafka.statistics import Statistics, read
+from safeproducer.kafka.statistics import Place, Statistics, read
 from safeproducer.pipeline import throttles
 from safeproducer.pipeline.failures import Failures
 from safeproducer.pipeline.holds import Holds
@@ -32,7 +33,11 @@ class ClientNews:
         self.holds = Holds(settings.delivery, self._throttle)
         self.failures = failures
         self.changed = False
+        self.hold: Callable[[], None] = _nothing
+        """Called as soon as a throttle time is known: a callback served next may produce."""
         self.statistics_now: Statistics | None = None
+        self._empty: Statistics | None = None
+        self._before_purge: Statistics | None = None
         self.fed_statistics_now: Statistics | None = None
         self._unseen = False
         self._fed_seen: Statistics | None = None
@@ -45,6 +50,7 @@ class ClientNews:
             return
         self.holds.throttled(broker, now + seconds, seconds)
         self.changed = True
+        self.hold()
         if episode is not None:
             logger.warning(
                 "%s: broker %s (%s) throttles this client for %.3f s because it exceeds a quota; records for its "
@@ -85,6 +91,26 @@ class ClientNews:
         found, self.fed_statistics_now = self.fed_statistics_now, None
         return found
 
+    def purging(self) -> None:
+        """The straight lane is about to be purged: from now on it is empty for another reason."""
+        self._before_purge = self._empty
+
+    def never_sent(self, found: Statistics, failed_at: float) -> dict[Place, int]:
+        """How many of each partition's last records were in no request, by statistics of the straight lane.
+
+        librdkafka counts each attempt. Since the lane was last seen empty, the records it was given without those that
+        it sent were never sent; of the ones that ended since then that must be known, so none may have failed.
+        """
+        empty = self._before_purge
+        if failed_at > (0.0 if empty is None else empty.at):
+            return {}
+        before = {} if empty is None else empty.partitions
+        unsent = {place: entry.accepted - entry.sent for place, entry in found.partitions.items()}
+        return {
+            place: count - (before[place].accepted - before[place].sent if place in before else 0)
+            for place, count in unsent.items()
+        }
+
     def _identify(self, found: Statistics) -> None:
         if found.producer_id is not None:
             self.failures.identity = (found.producer_id, found.producer_epoch)
@@ -97,6 +123,7 @@ class ClientNews:
             backlogs.observe(place, entry.accepted, acknowledged, found.at)
         if not found.messages:
             backlogs.forgive()
+            self._empty = found
         timeout = self._delivery.timeout
         self.holds.stuck = backlogs.stuck(
             found.at,
@@ -115,6 +142,10 @@ class ClientNews:
             return
         self._measured = (now, accepted)
         self.holds.measure(self._fed_seen or found, (accepted - before) / (now - then), outstanding)
+
+
+def _nothing() -> None:
+    pass
 
 
 NEVER = float("inf")

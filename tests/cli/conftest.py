@@ -17,17 +17,20 @@ from safeproducer.kafka.readback import LogRecord, read_topic
 
 CLUSTER = """
 import sys
-from safeproducer.kafka.embedded import EmbeddedCluster
-with EmbeddedCluster() as cluster:
-    print(cluster.bootstrap, flush=True)
-    sys.stdin.read()
+from confluent_kafka import Producer
+owner = Producer({"test.mock.num.brokers": 3, "log_level": 0})
+print(",".join(f"{broker.host}:{broker.port}" for broker in owner.list_topics(timeout=10).brokers.values()), flush=True)
+sys.stdin.read()
 """
 ROOT = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True)
 class MockCluster:
-    """Mock brokers in another process, which can be frozen as a hung broker is."""
+    """librdkafka's mock brokers in another process, which can be frozen as a hung broker is.
+
+    They make a topic of four partitions on first use.
+    """
 
     bootstrap: str
     process: "subprocess.Popen[str]"

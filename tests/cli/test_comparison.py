@@ -4,7 +4,7 @@ from dataclasses import asdict
 
 import pytest
 
-from safeproducer.cli.comparison import Counts, Outcome, Sent, compare
+from safeproducer.cli.comparison import Counts, Fate, Sent, compare
 from safeproducer.cli.corpus import identify
 
 Log = list[tuple[int, bytes]]
@@ -18,7 +18,7 @@ def value(source: str, line: int) -> bytes:
 def sent() -> dict[bytes, Sent]:
     """Ten lines of two files, all delivered: file a to partition 0, file b to partition 1."""
     return {
-        value(name, line): Sent(Outcome.DELIVERED, partition)
+        value(name, line): Sent(Fate.DELIVERED, partition)
         for partition, name in enumerate("ab")
         for line in range(1, 11)
     }
@@ -31,7 +31,7 @@ def log() -> Log:
 
 
 def faults(row: Counts) -> dict[str, int]:
-    harmless = {"sent", "delivered", "in_log"}
+    harmless = {"accepted", "delivered", "in_log"}
     return {name: count for name, count in asdict(row).items() if count and name not in harmless}
 
 
@@ -39,7 +39,7 @@ def test_a_true_log_is_flawless(sent: dict[bytes, Sent], log: Log) -> None:
     """Each record once and in order is no fault, in every partition."""
     rows, total = compare(sent, log, identify)
     assert total.flawless
-    assert (total.sent, total.delivered, total.in_log) == (20, 20, 20)
+    assert (total.accepted, total.delivered, total.in_log) == (20, 20, 20)
     assert {number: row.in_log for number, row in rows.items()} == {0: 10, 1: 10}
 
 
@@ -89,19 +89,44 @@ def test_a_foreign_or_damaged_record_is_unexpected(sent: dict[bytes, Sent], log:
 
 
 def test_an_unknown_outcome_may_be_in_the_log_once(sent: dict[bytes, Sent], log: Log) -> None:
-    """Failed or unreported records are unconfirmed when present, no fault when absent, duplicated when twice."""
-    sent[value("a", 10)] = Sent(Outcome.FAILED, 0)
-    sent[value("b", 9)] = Sent(Outcome.LEFT, None)
+    """Records of unknown outcome are unconfirmed when present, no further fault when absent, duplicated when twice."""
+    sent[value("a", 10)] = Sent(Fate.UNKNOWN, 0)
+    sent[value("b", 9)] = Sent(Fate.UNKNOWN, None)
     log.remove((1, value("b", 9)))
     rows, _ = compare(sent, log, identify)
-    assert faults(rows[0]) == {"failed": 1, "unconfirmed": 1}
-    assert faults(rows[None]) == {"left": 1}
+    assert faults(rows[0]) == {"unknown": 1, "unconfirmed": 1}
+    assert faults(rows[None]) == {"unknown": 1}
     log.append((0, value("a", 10)))
-    assert faults(compare(sent, log, identify)[0][0]) == {"failed": 1, "unconfirmed": 1, "duplicated": 1}
+    assert faults(compare(sent, log, identify)[0][0]) == {"unknown": 1, "unconfirmed": 1, "duplicated": 1}
 
 
-def test_an_undelivered_record_spoils_the_verdict(sent: dict[bytes, Sent], log: Log) -> None:
+@pytest.mark.parametrize("fate", [Fate.NOT_WRITTEN, Fate.REFUSED])
+def test_a_record_that_is_not_written_must_not_be_in_the_log(fate: Fate, sent: dict[bytes, Sent], log: Log) -> None:
+    """Found there, it contradicts what was reported; a refused record was never accepted."""
+    sent[value("a", 10)] = Sent(fate, 0)
+    rows, _ = compare(sent, log, identify)
+    assert faults(rows[0]) == {fate.value: 1, "contradicted": 1}
+    assert rows[0].accepted == (10 if fate is Fate.NOT_WRITTEN else 9)
+    del log[9]
+    assert faults(compare(sent, log, identify)[0][0]) == {fate.value: 1}
+
+
+@pytest.mark.parametrize("fate", [Fate.NOT_WRITTEN, Fate.REFUSED, Fate.UNKNOWN])
+def test_an_undelivered_record_spoils_the_verdict(fate: Fate, sent: dict[bytes, Sent], log: Log) -> None:
     """Nothing lost is not enough: all must be delivered."""
-    sent[value("a", 10)] = Sent(Outcome.FAILED, 0)
+    sent[value("a", 10)] = Sent(fate, 0)
     del log[9]
     assert not compare(sent, log, identify)[1].flawless
+
+
+def test_rows_may_be_anything_that_a_value_tells(sent: dict[bytes, Sent], log: Log) -> None:
+    """Each record, its copies and its loss are counted in the row that is asked for; strangers may have none."""
+    log.remove((1, value("b", 4)))
+    log += [(1, value("a", 2)), (0, b"stranger")]
+    rows, total = compare(sent, log, identify, lambda _, found: int(found.split(b"\t")[1]) if b"\t" in found else None)
+    assert {row: faults(counts) for row, counts in rows.items() if faults(counts)} == {
+        4: {"lost": 1},
+        2: {"duplicated": 1},
+        None: {"unexpected": 1},
+    }
+    assert (total.accepted, total.in_log) == (20, 21)

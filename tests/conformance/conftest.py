@@ -7,7 +7,7 @@ pytest.register_assert_rewrite("tests.conformance.fixtures", "tests.conformance.
 from collections.abc import Iterator  # noqa: E402
 
 from safeproducer.testing import FakeCluster  # noqa: E402
-from tests.conformance.fixtures import client  # noqa: E402 - after its asserts are known to pytest
+from tests.conformance.fixtures import client, untouched  # noqa: E402 - after its asserts are known to pytest
 from tests.conformance.target import (  # noqa: E402
     CONFIGS,
     PLAIN_PASSWORD,
@@ -17,7 +17,7 @@ from tests.conformance.target import (  # noqa: E402
     Target,
 )
 
-__all__ = ["client", "cluster", "cluster3", "secure"]
+__all__ = ["client", "cluster", "cluster3", "secure", "untouched"]
 
 
 @pytest.fixture(scope="session")
@@ -37,5 +37,5 @@ def cluster3() -> Iterator[Target]:
 @pytest.fixture(scope="session")
 def secure() -> Iterator[Target]:
     """One broker that lets nobody in without a log-in."""
-    with FakeCluster(1, users={PLAIN_USER: PLAIN_PASSWORD, SCRAM_USER: SCRAM_PASSWORD}) as fake:
+    with FakeCluster(1, broker_config=CONFIGS, users={PLAIN_USER: PLAIN_PASSWORD, SCRAM_USER: SCRAM_PASSWORD}) as fake:
         yield Target("fake", fake.bootstrap)

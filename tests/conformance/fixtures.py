@@ -8,6 +8,12 @@ from tests.conformance.target import Target
 from tests.testing.raw import RawClient
 
 
+@pytest.fixture(scope="session")
+def untouched(cluster: Target) -> str:
+    """A topic of two partitions, for the tests that neither write to it nor change it."""
+    return cluster.topic(2)
+
+
 @pytest.fixture
 def client(cluster: Target) -> Iterator[RawClient]:
     """A connection to the single broker."""

@@ -19,6 +19,7 @@ TOPICS_AT_ONCE = 60
 
 CONFIGS = {
     "auto.create.topics.enable": "false",
+    "connection.failed.authentication.delay.ms": "10",
     "producer.id.expiration.check.interval.ms": "200",
     "quota.window.size.seconds": "1",
 }

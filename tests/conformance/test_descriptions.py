@@ -19,9 +19,9 @@ BROKERS, CONTROLLERS = 1, 2
 
 
 @pytest.mark.parametrize("version", range(14))
-def test_metadata_in_every_version(cluster: Target, client: RawClient, version: int) -> None:
+def test_metadata_in_every_version(cluster: Target, client: RawClient, untouched: str, version: int) -> None:
     """Brokers, the topic with its partitions, and an unknown topic beside it."""
-    name = cluster.topic(2)
+    name = untouched
     answer = client.ask("Metadata", version, topics=[{"name": name}, {"name": "nobody-made-it"}])
     host, port = cluster.bootstrap.split(":")
     (broker,) = answer["brokers"]
@@ -42,9 +42,9 @@ def test_metadata_in_every_version(cluster: Target, client: RawClient, version: 
         assert topics[name]["topic_authorized_operations"] == NOT_ASKED_FOR
 
 
-def test_metadata_by_topic_id(cluster: Target, client: RawClient) -> None:
+def test_metadata_by_topic_id(untouched: str, client: RawClient) -> None:
     """An unknown ID is told as error 100, for the ID."""
-    name, stranger = cluster.topic(), uuid.uuid4()
+    name, stranger = untouched, uuid.uuid4()
     known = topic_id(client, name)
     topics = [{"name": None, "topic_id": one} for one in (known, stranger)]
     answers = client.ask("Metadata", 12, topics=topics)["topics"]

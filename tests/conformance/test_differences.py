@@ -156,10 +156,12 @@ def test_null_instead_of_records(cluster: Target) -> None:
     "change",
     [("segment.bytes", "1048576"), ("message.timestamp.type", "LogAppendTime"), ("cleanup.policy", "compact")],
 )
-def test_configs_that_would_not_act_are_refused(cluster: Target, client: RawClient, change: tuple[str, str]) -> None:
+def test_configs_that_would_not_act_are_refused(
+    cluster: Target, client: RawClient, untouched: str, change: tuple[str, str]
+) -> None:
     """Rather than taken and ignored."""
     key, new = change
-    error = alter_config(client, TOPIC, cluster.topic(), (key, SET, new), validate=True)
+    error = alter_config(client, TOPIC, untouched, (key, SET, new), validate=True)
     assert error == cluster.differs(fake=INVALID_CONFIG, kafka=0)
 
 

@@ -83,9 +83,7 @@ def test_a_log_in_by_scram(stranger: RawClient, mechanism: str, right: bool) -> 
             stranger.receive()
 
 
-@pytest.mark.parametrize(
-    "token", [b"\0nobody\0x", f"\0{PLAIN_USER}\0wrong".encode(), b"", b"\0\0", b"no zeros"], ids=repr
-)
+@pytest.mark.parametrize("token", [b"\0nobody\0x", f"\0{PLAIN_USER}\0wrong".encode(), b"", b"no zeros"], ids=repr)
 def test_a_wrong_log_in(stranger: RawClient, token: bytes) -> None:
     """Error 58, words for a person, then the connection ends."""
     assert choose(stranger, "PLAIN") == 0

@@ -1,0 +1,113 @@
+"""Brokers that do as they are told: they write, refuse, throttle, fall silent, and lose requests or answers."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka.cimpl import KafkaError
+
+from tests.pipeline.virtual import VirtualTime
+
+if TYPE_CHECKING:
+    from tests.pipeline.fake_native import Attempt
+
+Place = tuple[str, int]
+OK = "ok"
+LOSE_ANSWER = "lose the answer"
+LOSE_REQUEST = "lose the request"
+REFUSE = "refuse"
+DELAY = "deliver late"
+
+
+@dataclass
+class Broker:
+    """`script`: what it does with the next Produce requests; then it answers them all. `muted_until`: KIP-219."""
+
+    round_trip: float
+    script: deque[tuple[str, float]] = field(default_factory=deque)
+    muted_until: float = 0.0
+    silent: bool = False
+    unread: list[Attempt] = field(default_factory=list)
+
+
+class ScriptedCluster:
+    """`log` holds what was written, by partition, in order. Producer IDs are fenced by epoch and de-duplicated."""
+
+    def __init__(self, time: VirtualTime, round_trips: dict[int, float], partitions: dict[str, int]) -> None:
+        self.time = time
+        self.brokers = {node: Broker(seconds) for node, seconds in round_trips.items()}
+        nodes = sorted(round_trips)
+        self.leaders: dict[Place, int] = {
+            (topic, number): nodes[number % len(nodes)] for topic, size in partitions.items() for number in range(size)
+        }
+        self.leader_epochs: dict[Place, int] = defaultdict(int)
+        self.log: dict[Place, list[Any]] = defaultdict(list)
+        self.requests = 0
+        self._last: dict[tuple[Place, int], tuple[int, int]] = {}
+        self._producer_ids = iter(range(1000, 10_000))
+
+    def new_producer_id(self) -> int:
+        return next(self._producer_ids)
+
+    def topic(self, name: str) -> dict[int, int]:
+        """Partition -> leader; empty when there is no such topic."""
+        return {number: leader for (topic, number), leader in self.leaders.items() if topic == name}
+
+    def move(self, place: Place, node: int) -> None:
+        if self.leaders[place] != node:
+            self.leaders[place] = node
+            self.leader_epochs[place] += 1
+
+    def heal(self) -> None:
+        """Every broker reads and answers again."""
+        for broker in self.brokers.values():
+            broker.silent = False
+            broker.script.clear()
+            unread, broker.unread = broker.unread, []
+            for attempt in unread:
+                self._read(broker, attempt)
+
+    def send(self, node: int, attempt: Attempt) -> None:
+        broker = self.brokers[node]
+        self.requests += 1
+        self.time.after(broker.round_trip / 2, lambda: self._arrive(node, attempt))
+
+    def _arrive(self, node: int, attempt: Attempt) -> None:
+        broker = self.brokers[node]
+        if broker.silent:
+            broker.unread.append(attempt)  # the connection stands: it is read when the broker wakes up
+        elif broker.muted_until > self.time.now:
+            self.time.at(broker.muted_until, lambda: self._arrive(node, attempt))
+        else:
+            self._read(broker, attempt)
+
+    def _read(self, broker: Broker, attempt: Attempt) -> None:
+        action, seconds = broker.script.popleft() if broker.script else (OK, 0.0)
+        if action == LOSE_REQUEST:
+            return
+        if action == DELAY:
+            self.time.after(seconds, lambda: self._answer(broker, attempt, OK, 0.0))
+            return
+        self._answer(broker, attempt, action, seconds)
+
+    def _answer(self, broker: Broker, attempt: Attempt, action: str, throttle: float) -> None:
+        code = KafkaError.POLICY_VIOLATION if action == REFUSE else self._write(broker, attempt)
+        if throttle > 0:
+            broker.muted_until = max(broker.muted_until, self.time.now + throttle)
+        if action != LOSE_ANSWER:
+            self.time.after(broker.round_trip / 2, lambda: attempt.answered(code, throttle))
+
+    def _write(self, broker: Broker, attempt: Attempt) -> int:
+        place = attempt.place
+        if self.brokers[self.leaders[place]] is not broker:
+            return KafkaError.NOT_LEADER_FOR_PARTITION
+        epoch, last = self._last.get((place, attempt.producer_id), (0, 0))
+        if attempt.epoch < epoch:
+            return KafkaError.INVALID_PRODUCER_EPOCH
+        if attempt.epoch == epoch and attempt.messages[-1].number <= last:
+            return 0  # DUPLICATE_SEQUENCE_NUMBER, a success to librdkafka
+        self._last[place, attempt.producer_id] = (attempt.epoch, attempt.messages[-1].number)
+        self.log[place].extend(message.value for message in attempt.messages)
+        return 0

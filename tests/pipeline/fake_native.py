@@ -1,0 +1,453 @@
+"""A native client that needs no network: as much of librdkafka as the held-back feed relies upon.
+
+What it keeps of librdkafka 2.16 and of the C client: one batch of a partition in flight; a batch leaves when it has
+`batch.num.messages` records, when its first is older than `linger.ms`, or during a flush() that lasts; a request that
+is not answered in `socket.timeout.ms` is sent again after a back-off with the same numbers; throttle events are served
+before the reports of the same answer; purge() and an expiry of its own raise the epoch, after which what waits for a
+retry goes out under a new sequence; poll() stops at a callback that raises, flush() goes on and raises at the end.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka.cimpl import KafkaError, KafkaException, Message
+
+from safeproducer.kafka.native import ThrottleEvent
+from safeproducer.policy.partitioner import ANY, partitioner
+from tests.pipeline.cluster import Place, ScriptedCluster
+
+CONNECT = 0.02
+"""Seconds until a new client knows the cluster and has a producer ID."""
+_EXPIRY_SCAN = 1.0
+_CREATE_TIME = 1
+SPINNING = 20_000
+
+
+class SpinError(AssertionError):
+    """Somebody asks again and again without waiting."""
+
+
+@dataclass
+class NativeMessage:
+    topic: str
+    value: Any
+    key: Any
+    report: Callable[..., None]
+    timestamp: int
+    enqueued: float
+    number: int = 0
+
+
+@dataclass
+class Attempt:
+    """One Produce request."""
+
+    batch: Batch
+    producer_id: int
+    epoch: int
+    over: bool = False
+
+    @property
+    def place(self) -> Place:
+        return self.batch.toppar.place
+
+    @property
+    def messages(self) -> list[NativeMessage]:
+        return self.batch.messages
+
+    def answered(self, code: int, throttle: float) -> None:
+        self.batch.native.answered(self, code, throttle)
+
+
+@dataclass
+class Batch:
+    native: FakeNative
+    toppar: Toppar
+    messages: list[NativeMessage]
+    attempt: Attempt | None = None
+
+
+class Toppar:
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.queue: deque[NativeMessage] = deque()
+        self.batch: Batch | None = None
+        self.accepted = 0
+        self.acknowledged = 0
+        self.sent = 0
+
+
+class FakeNative:
+    """See the module. `lane` is whatever the test calls it; `on_produce` sees every hand-over before it happens."""
+
+    def __init__(self, config: dict[str, Any], cluster: ScriptedCluster, observer: Any) -> None:
+        self.cluster = cluster
+        self.time = cluster.time
+        self.observer = observer
+        self._error_cb, self._throttle_cb = config["error_cb"], config["throttle_cb"]
+        self._stats_cb = config["stats_cb"]
+        self.linger = config.get("linger.ms", 5) / 1000
+        self.batch_records = config.get("batch.num.messages", 10_000)
+        self.limit = config.get("queue.buffering.max.messages", 100_000)
+        self.timeout = config.get("message.timeout.ms", 300_000) / 1000
+        self.socket_timeout = config.get("socket.timeout.ms", 60_000) / 1000
+        self.backoff = config.get("retry.backoff.ms", 100) / 1000
+        self._partitioner = partitioner(config.get("partitioner", "consistent_random"))
+        self.producer_id = cluster.new_producer_id()
+        self.epoch = 0
+        self.expired_inside = 0
+        self.produce_requests: dict[int, int] = dict.fromkeys(cluster.brokers, 0)
+        self._round_trips: dict[int, float] = {}
+        self._toppars: dict[Place, Toppar] = {}
+        self._leaders: dict[Place, int] = {}
+        self._metadata: set[str] = set()
+        self._urgent: deque[Callable[[], None]] = deque()
+        self._events: deque[tuple[bool, Callable[[], None]]] = deque()
+        """(whether it is the report of a record, what runs it)."""
+        self._inside = 0
+        self._flushing = 0
+        self._misses = 0
+        self._fatal: KafkaError | None = None
+        self.closed = False
+        self._calls: deque[float] = deque(maxlen=SPINNING)
+        self._interval = config.get("statistics.interval.ms", 0) / 1000
+        if self._interval:
+            self.time.after(self._interval, self._tick)
+        self.time.after(_EXPIRY_SCAN, self._scan)
+
+    # --- the C client's surface ---------------------------------------------------------------------------------------
+
+    def produce(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        partition: int = -1,
+        report: Any = None,
+        _: Any = None,
+        timestamp: int = 0,
+        headers: Any = None,
+    ) -> None:
+        self.time.catch_up()
+        if self._fatal is not None:
+            raise KafkaException(KafkaError(KafkaError._FATAL))
+        if self.limit and self._inside >= self.limit:
+            raise BufferError("Local: Queue full")
+        known = self.cluster.topic(topic) if topic in self._metadata else None
+        if known is not None and partition not in (-1, *known):
+            code = KafkaError._UNKNOWN_PARTITION if known else KafkaError._UNKNOWN_TOPIC
+            raise KafkaException(KafkaError(code))
+        self.observer.handed_over(self, topic, partition, value)
+        message = NativeMessage(topic, value, key, report, timestamp, self.time.now)
+        self._inside += 1
+        if partition < 0 and known:
+            partition = self._choose(message)
+        self._enqueue(message, (topic, partition))
+        if known is None:
+            self.time.after(CONNECT, lambda: self._connected(topic))
+
+    def poll(self, timeout: float = -1.0) -> int:
+        self._count_call()
+        served = self._serve(raise_at_once=True)
+        end = self.time.now + (timeout if timeout >= 0 else 1000.0)
+        while not served and self.time.step(end):
+            served = self._serve(raise_at_once=True)
+        served = served or self._serve(raise_at_once=True)
+        assert served or timeout >= 0, "poll() for ever, and nothing happens"
+        return served
+
+    def flush(self, timeout: float = -1.0) -> int:
+        self._count_call()
+        end = self.time.now + (timeout if timeout >= 0 else 1000.0)
+        self._flushing += 1
+        errors: list[BaseException] = []
+        try:
+            if timeout > 0 and self._misses:
+                self._misses -= 1
+            elif timeout != 0:
+                for toppar in tuple(self._toppars.values()):
+                    self._send(toppar)
+            while True:
+                self._serve(raise_at_once=False, errors=errors)
+                if not self._inside or not self.time.step(end):
+                    break
+            self._serve(raise_at_once=False, errors=errors)
+        finally:
+            self._flushing -= 1
+        if errors:
+            raise errors[-1]
+        return len(self)
+
+    def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
+        self.time.catch_up()
+        bumped = False
+        for toppar in tuple(self._toppars.values()):
+            batch = toppar.batch
+            if batch is not None and (in_flight if batch.attempt is not None else in_queue):
+                code = KafkaError._PURGE_INFLIGHT if batch.attempt is not None else KafkaError._PURGE_QUEUE
+                if batch.attempt is not None:
+                    batch.attempt.over = True
+                bumped = True
+                toppar.batch = None
+                self._fail(toppar, batch.messages, code)
+            if in_queue:
+                queued, toppar.queue = list(toppar.queue), deque()
+                self._fail(toppar, queued, KafkaError._PURGE_QUEUE)
+        self.epoch += bumped
+
+    def __len__(self) -> int:
+        return self._inside + len(self._urgent) + sum(not is_report for is_report, _ in self._events)
+
+    def close(self) -> None:
+        self.closed = True
+
+    # --- what tests do to it ---------------------------------------------------------------------
+
+    def miss_kicks(self, count: int) -> None:
+        """The broker's thread is busy: the next flushes that last do not release anything."""
+        self._misses = count
+
+    def fail_fatally(self) -> None:
+        """The next poll() raises, no record is taken any more, and what is inside fails."""
+        self._fatal = KafkaError(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, "planted", fatal=True)
+
+        def raise_it() -> None:
+            raise KafkaException(self._fatal)
+
+        self._urgent.append(raise_it)
+        self.purge()
+
+    # --- inside ---------------------------------------------------------------------
+
+    def _count_call(self) -> None:
+        self.time.catch_up()
+        calls = self._calls
+        calls.append(self.time.monotonic())
+        if len(calls) == calls.maxlen and calls[-1] - calls[0] < 1.0:
+            raise SpinError(f"{len(calls)} calls within {calls[-1] - calls[0]:.4f} s")
+
+    def _serve(self, raise_at_once: bool, errors: list[BaseException] | None = None) -> int:
+        served = 0
+        while self._urgent or self._events:
+            event = self._urgent.popleft() if self._urgent else self._events.popleft()[1]
+            served += 1
+            try:
+                event()
+            except BaseException as error:
+                if raise_at_once or errors is None:
+                    raise
+                errors.append(error)
+        return served
+
+    def _choose(self, message: NativeMessage) -> int:
+        count = len(self.cluster.topic(message.topic))
+        chosen = self._partitioner(message.key, count)
+        return chosen if chosen != ANY else 0
+
+    def _toppar(self, place: Place) -> Toppar:
+        return self._toppars.setdefault(place, Toppar(place))
+
+    def _enqueue(self, message: NativeMessage, place: Place) -> None:
+        toppar = self._toppar(place)
+        toppar.accepted += 1
+        message.number = toppar.accepted
+        toppar.queue.append(message)
+        if place[1] >= 0:
+            self._look(toppar)
+            if len(toppar.queue) == 1:
+                self.time.after(self.linger, lambda: self._look(toppar))
+
+    def _connected(self, topic: str) -> None:
+        if topic in self._metadata:
+            return
+        self._metadata.add(topic)
+        known = self.cluster.topic(topic)
+        self._leaders.update({(topic, number): leader for number, leader in known.items()})
+        for place, toppar in tuple(self._toppars.items()):
+            if place[0] != topic:
+                continue
+            if place[1] not in known:
+                waiting, toppar.queue = list(toppar.queue), deque()
+                if known and place[1] < 0:
+                    for message in waiting:
+                        self._enqueue(message, (topic, self._choose(message)))
+                else:
+                    self._fail(toppar, waiting, KafkaError._UNKNOWN_PARTITION if known else KafkaError._UNKNOWN_TOPIC)
+            else:
+                self._look(toppar)
+
+    def _look(self, toppar: Toppar) -> None:
+        queue = toppar.queue
+        if queue and (
+            self._flushing
+            or len(queue) >= self.batch_records
+            or queue[0].enqueued + self.linger <= self.time.now + 1e-9
+        ):
+            self._send(toppar)
+
+    def _send(self, toppar: Toppar) -> None:
+        if toppar.batch is not None or not toppar.queue or toppar.place not in self._leaders or self._fatal is not None:
+            return
+        taken = [toppar.queue.popleft() for _ in range(min(len(toppar.queue), self.batch_records))]
+        if toppar.queue:
+            self.time.at(toppar.queue[0].enqueued + self.linger, lambda: self._look(toppar))
+        toppar.batch = Batch(self, toppar, taken)
+        self._transmit(toppar.batch)
+
+    def _transmit(self, batch: Batch) -> None:
+        if batch.toppar.batch is not batch:  # purged
+            return
+        attempt = batch.attempt = Attempt(batch, self.producer_id, self.epoch)
+        node = self._leaders[batch.toppar.place]
+        batch.toppar.sent += len(batch.messages)
+        self.produce_requests[node] += 1
+        sent_at = self.time.now
+
+        def give_up() -> None:
+            if not attempt.over and self.time.now - sent_at >= self.socket_timeout - 1e-9:
+                self._retry(attempt)
+
+        self.time.after(self.socket_timeout, give_up)
+        self.cluster.send(node, attempt)
+        self._round_trips[node] = self.cluster.brokers[node].round_trip
+
+    def _retry(self, attempt: Attempt) -> None:
+        attempt.over = True
+        attempt.batch.attempt = None
+        self.time.after(self.backoff, lambda: self._transmit(attempt.batch))
+
+    def answered(self, attempt: Attempt, code: int, throttle: float) -> None:
+        if throttle > 0:
+            node = self._leaders[attempt.place]
+            self._urgent.append(lambda: self._throttled(node, throttle))
+        if attempt.over:
+            return
+        toppar = attempt.batch.toppar
+        if code == KafkaError.NOT_LEADER_FOR_PARTITION:
+            self._leaders[attempt.place] = self.cluster.leaders[attempt.place]
+            self._retry(attempt)
+            return
+        attempt.over = True
+        toppar.batch = None
+        if code:
+            self._fail(toppar, attempt.messages, code)
+            self.epoch += 1
+        else:
+            toppar.acknowledged = attempt.messages[-1].number
+            for message in attempt.messages:
+                self._report(toppar, message, None)
+        self._look(toppar)
+
+    def _throttled(self, node: int, seconds: float) -> None:
+        self.observer.throttled(node, self.time.now + seconds)
+        self._throttle_cb(ThrottleEvent(f"broker-{node}", node, seconds))
+
+    def _fail(self, toppar: Toppar, messages: list[NativeMessage], code: int) -> None:
+        for message in messages:
+            self._report(toppar, message, KafkaError(code))
+
+    def _report(self, toppar: Toppar, message: NativeMessage, error: KafkaError | None) -> None:
+        def run() -> None:
+            place: dict[str, Any] = {} if toppar.place[1] < 0 else {"partition": toppar.place[1]}
+            report = Message(
+                topic=message.topic,
+                **place,
+                value=message.value,
+                key=message.key,
+                error=error,
+                timestamp=(_CREATE_TIME, message.timestamp or int(self.time.time() * 1000)),
+                latency=self.time.now - message.enqueued,
+            )
+            try:
+                message.report(error, report)
+            finally:
+                self._inside -= 1
+
+        self._events.append((True, run))
+
+    def _scan(self) -> None:
+        """librdkafka's own expiry, which this library must never let happen: it starts a new epoch for everything."""
+        if self.closed:
+            return
+        for toppar in tuple(self._toppars.values()):
+            late = [message for message in toppar.queue if message.enqueued + self.timeout <= self.time.now]
+            batch = toppar.batch
+            if self.timeout and late:
+                toppar.queue = deque(message for message in toppar.queue if message not in late)
+                self._expire(toppar, late)
+            if self.timeout and batch is not None and batch.messages[0].enqueued + self.timeout <= self.time.now:
+                if batch.attempt is not None:
+                    batch.attempt.over = True
+                toppar.batch = None
+                self._expire(toppar, batch.messages)
+                self._look(toppar)
+        self.time.after(_EXPIRY_SCAN, self._scan)
+
+    def _expire(self, toppar: Toppar, messages: list[NativeMessage]) -> None:
+        self.expired_inside += len(messages)
+        self.epoch += 1
+        self._fail(toppar, messages, KafkaError._MSG_TIMED_OUT)
+
+    def _tick(self) -> None:
+        if self.closed:
+            return
+        text = self.statistics()
+        self._events.append((False, lambda: self._tell(text)))
+        self.time.after(self._interval, self._tick)
+
+    def _tell(self, text: str) -> None:
+        for topic, fields in json.loads(text)["topics"].items():
+            for entry in fields["partitions"].values():
+                self.observer.told_of_leader((topic, entry["partition"]), entry["leader"])
+        self._stats_cb(text)
+
+    def statistics(self) -> str:
+        """The document that stats_cb gets, as far as it is read."""
+        topics: dict[str, Any] = {}
+        for topic in self._metadata:
+            for number, _ in self.cluster.topic(topic).items():
+                self._toppar((topic, number))
+        for (topic, number), toppar in self._toppars.items():
+            leader = self._leaders.get((topic, number), -1)
+            topics.setdefault(topic, {"partitions": {}})["partitions"][str(number)] = {
+                "partition": number,
+                "leader": leader,
+                "leader_epoch": self.cluster.leader_epochs[topic, number],
+                "msgs_inflight": 0 if toppar.batch is None else len(toppar.batch.messages),
+                "msgq_cnt": len(toppar.queue),
+                "txmsgs": toppar.sent,
+                "msgs": toppar.accepted,
+                "acked_msgid": toppar.acknowledged,
+            }
+        round_trips, self._round_trips = self._round_trips, {}
+        brokers = {
+            f"b{node}": {
+                "nodeid": node,
+                "name": f"b{node}",
+                "state": "UP",
+                "waitresp_cnt": 0,
+                "rx": 0,
+                "tx": 0,
+                "req": {"Produce": self.produce_requests[node]},
+                "txretries": 0,
+                "req_timeouts": 0,
+                "rtt": {"cnt": int(node in round_trips), "min": int(round_trips.get(node, 0) * 1e6), "p50": 0},
+                "throttle": {"cnt": 0, "max": 0},
+            }
+            for node in self.produce_requests
+        }
+        return json.dumps(
+            {
+                "ts": int(self.time.now * 1e6),
+                "msg_cnt": self._inside,
+                "msg_size": 0,
+                "eos": {"producer_id": self.producer_id, "producer_epoch": self.epoch},
+                "brokers": brokers,
+                "topics": topics,
+            }
+        )

@@ -1,0 +1,178 @@
+"""What can happen to a producer, in any order, with the rules of the design checked after each step."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from tests.pipeline import cluster
+from tests.pipeline.rig import Rig, RuleError, rigged
+
+BROKERS = (1, 2, 3)
+PARTITIONS = {"a": 3, "b": 2}
+TOPICS = st.sampled_from(sorted(PARTITIONS))
+PLACES = st.sampled_from([(topic, number) for topic, count in PARTITIONS.items() for number in (-1, *range(count))])
+KEYS = st.sampled_from([None, None, b"x", b"y", b"z"])
+NODES = st.sampled_from(BROKERS)
+FAULTS = st.sampled_from([cluster.LOSE_ANSWER, cluster.LOSE_REQUEST, cluster.REFUSE, cluster.OK])
+
+
+class FeedMachine(RuleBasedStateMachine):
+    """Subclasses choose the mode and which faults there are. `calm`: until the first fault that loses or stops."""
+
+    mode = "auto"
+    faulty = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rig: Rig
+        self.calm = True
+        self._stack = ExitStack()
+
+    @initialize(
+        round_trip=st.sampled_from([0.001, 0.02, 0.1]),
+        linger=st.sampled_from([0, 5, 50]),
+        batch=st.sampled_from([1, 3, 10]),
+        limit=st.sampled_from([12, 40, 100_000]),
+        timeout=st.sampled_from([3000, 8000]),
+    )
+    def start(self, round_trip: float, linger: int, batch: int, limit: int, timeout: int) -> None:
+        config: dict[str, Any] = {
+            "safeproducer.mode": self.mode,
+            "message.timeout.ms": timeout,
+            "socket.timeout.ms": 1000,
+            "linger.ms": linger,
+            "batch.num.messages": batch,
+            "queue.buffering.max.messages": limit,
+        }
+        self.rig = self._stack.enter_context(rigged(config, dict.fromkeys(BROKERS, round_trip), PARTITIONS))
+
+    # --- the application ---------------------------------------------------------------------
+
+    @rule(place=PLACES, key=KEYS, count=st.integers(1, 15))
+    def produce(self, place: tuple[str, int], key: bytes | None, count: int) -> None:
+        for _ in range(count):
+            if not self.rig.produce(*place, key):
+                break
+
+    @rule(timeout=st.sampled_from([0.0, 0.01, 0.3, 2.0]))
+    def poll(self, timeout: float) -> None:
+        self.rig.poll(timeout)
+
+    @rule(seconds=st.sampled_from([0.2, 1.0, 4.0]))
+    def serve(self, seconds: float) -> None:
+        """An application that polls all the time."""
+        end = self.rig.time.now + seconds
+        while self.rig.time.now < end:
+            self.rig.poll(min(0.1, end - self.rig.time.now))
+
+    @rule(timeout=st.sampled_from([0.0, 0.05, 1.0]))
+    def flush(self, timeout: float) -> None:
+        self.rig.flush(timeout)
+
+    @rule(seconds=st.sampled_from([0.05, 1.0, 5.0, 40.0]))
+    def go_away(self, seconds: float) -> None:
+        self.rig.away(seconds)
+
+    @rule(seconds=st.sampled_from([0.001, 0.2, 3.0]))
+    def stop_the_world(self, seconds: float) -> None:
+        self.rig.time.pass_(seconds)
+
+    @rule()
+    def let_a_callback_raise(self) -> None:
+        self.rig.plant_raise()
+
+    @rule(place=PLACES)
+    def let_a_callback_produce(self, place: tuple[str, int]) -> None:
+        self.rig.producing.append(place)
+
+    @rule()
+    def purge(self) -> None:
+        self.rig.purge()
+
+    # --- the cluster ---------------------------------------------------------------------
+
+    @rule(node=NODES, seconds=st.sampled_from([0.3, 2.0, 5.0]))
+    def throttle(self, node: int, seconds: float) -> None:
+        self.rig.cluster.brokers[node].script.append((cluster.OK, seconds))
+
+    @rule(place=PLACES.filter(lambda place: place[1] >= 0), node=NODES)
+    def move_leader(self, place: tuple[str, int], node: int) -> None:
+        self.rig.cluster.move(place, node)
+
+    @precondition(lambda self: self.faulty)
+    @rule(node=NODES, fault=FAULTS)
+    def plant_fault(self, node: int, fault: str) -> None:
+        self.calm = self.calm and fault == cluster.OK
+        self.rig.cluster.brokers[node].script.append((fault, 0.0))
+
+    @precondition(lambda self: self.faulty)
+    @rule(node=NODES)
+    def silence(self, node: int) -> None:
+        self.calm = False
+        self.rig.cluster.brokers[node].silent = True
+
+    @rule()
+    def heal(self) -> None:
+        self.rig.cluster.heal()
+
+    @rule(kicks=st.integers(1, 3))
+    def miss_kicks(self, kicks: int) -> None:
+        for native in self.rig.natives:
+            native.miss_kicks(kicks)
+
+    # --- the rules ---------------------------------------------------------------------
+
+    @rule()
+    def others_go_on(self) -> None:
+        """Rule 4: while nothing is lost, what is for brokers that never throttled is delivered soon."""
+        if not self.calm:
+            return
+        rig = self.rig
+        if any(broker.muted_until for broker in rig.cluster.brokers.values()):
+            slow = {node for node, broker in rig.cluster.brokers.items() if broker.muted_until or broker.script}
+        else:
+            slow = {node for node, broker in rig.cluster.brokers.items() if broker.script}
+        waiting = [record for record in rig.open_records if record.partition >= 0]
+        self.serve(1.5)
+        for record in waiting:
+            place = (record.topic, record.partition)
+            leaders = {rig.cluster.leaders[place], rig.told_leader.get(place)}
+            if not record.reports and not rig.cluster.leader_epochs[place] and not leaders & {*slow, None}:
+                raise RuleError(f"rule 4: {record} waits, though only {slow} throttle: {rig.feed.waits()}")
+
+    @invariant()
+    def bound(self) -> None:
+        if hasattr(self, "rig"):
+            self.rig.check_remembered()
+            self.rig.check_bound()
+            self.rig.check_account()
+            self.rig.check_reasons()
+
+    def teardown(self) -> None:
+        try:
+            if hasattr(self, "rig"):
+                self.rig.close()
+        finally:
+            self._stack.close()
+
+
+class HeldMachine(FeedMachine):
+    """Everything is held back."""
+
+    mode = "held"
+
+
+class CalmMachine(FeedMachine):
+    """No request and no answer is lost: throttling, moves, purges and what the application does."""
+
+    faulty = False
+
+
+class CalmHeldMachine(HeldMachine):
+    """As CalmMachine, held back."""
+
+    faulty = False

@@ -1,0 +1,342 @@
+"""A SafeProducer on a FakeNative and a ScriptedCluster in virtual time, with a model that judges what it does."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from unittest import mock
+
+from confluent_kafka.cimpl import KafkaError, Message
+
+from safeproducer import DeliveryError, QueueFullError, SafeProducer
+from safeproducer import producer as surface
+from safeproducer.pipeline import failures, fed_lane, feed, frames, lane, news
+from safeproducer.policy.outcome import Outcome
+from tests.pipeline import fake_native
+from tests.pipeline.cluster import Place, ScriptedCluster
+from tests.pipeline.fake_native import FakeNative
+from tests.pipeline.virtual import VirtualTime
+
+CLOSE_PATIENCE = 300.0
+_ids = itertools.count()
+
+
+class HandWatchdog:
+    """Does nothing by itself: the rig tends the lane as the thread would."""
+
+    def __init__(self, tended: Any) -> None:
+        self.asked = float("inf")
+
+    def wake(self, due: float) -> None:
+        self.asked = min(self.asked, due)
+
+    def stop(self) -> None:
+        pass
+
+    def join(self, timeout: float) -> None:
+        pass
+
+
+@dataclass
+class Accepted:
+    """A record that produce() took. `known`: whether its topic had been heard of, so that partitions were chosen."""
+
+    number: int
+    topic: str
+    partition: int
+    key: bytes | None
+    at: float
+    settled: bool
+    reports: list[KafkaError | None] = field(default_factory=list)
+    placed: int | None = None
+
+
+class RuleError(AssertionError):
+    """A rule that must always hold did not. Remembered, because a callback may be where it is found."""
+
+    first: RuleError | None = None
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        RuleError.first = RuleError.first or self
+
+
+class Rig:
+    """Drive `producer`; each judgement raises RuleError. `told`: what the library was told, leaders and deadlines."""
+
+    def __init__(self, cluster: ScriptedCluster, config: dict[str, Any]) -> None:
+        self.cluster = cluster
+        self.time = cluster.time
+        self.natives: list[FakeNative] = []
+        self.records: dict[bytes, Accepted] = {}
+        self.refused = 0
+        self.told_leader: dict[Place, int] = {}
+        self.told_deadline: dict[int, float] = {}
+        self.topics_heard: set[str] = set()
+        self.raising: list[BaseException] = []
+        self.raised = 0
+        self.producing: list[tuple[str, int]] = []
+        self.limit = config.get("queue.buffering.max.messages", 100_000)
+        self.timeout = config["message.timeout.ms"] / 1000
+        self.closed = False
+        self._numbers = itertools.count()
+        self.producer = SafeProducer({"bootstrap.servers": f"virtual-{next(_ids)}:9092", **config})
+        self.lane: Any = self.producer._lane
+        self.feed: Any = self.lane.feed
+
+    # --- seen by the fake client ---------------------------------------------------------------------
+
+    def native(self, config: dict[str, Any]) -> FakeNative:
+        made = FakeNative(config, self.cluster, self)
+        self.natives.append(made)
+        return made
+
+    def handed_over(self, native: FakeNative, topic: str, partition: int, value: Any) -> None:
+        """Rule 4: not to a broker whose deadline is known and not past; and none of its deadlines ever moves back."""
+        node = self.told_leader.get((topic, partition))
+        until = max(self.told_deadline.values(), default=0.0) if node is None else self.told_deadline.get(node, 0.0)
+        if until > self.time.now:
+            raise RuleError(
+                f"rule 4: {value!r} to {topic} [{partition}] of {node}, {until - self.time.now:.3f} s early"
+            )
+        record = self.records.get(value)
+        if record is not None and record.reports:
+            raise RuleError(f"rule 7: {value!r} is handed over after its report")
+
+    def throttled(self, node: int, until: float) -> None:
+        self.told_deadline[node] = max(until, self.told_deadline.get(node, 0.0))
+
+    def told_of_leader(self, place: Place, leader: int) -> None:
+        self.topics_heard.add(place[0])
+        if leader >= 0:
+            self.told_leader[place] = leader
+        else:
+            self.told_leader.pop(place, None)
+
+    # --- what an application does ---------------------------------------------------------------------
+
+    def produce(self, topic: str, partition: int = -1, key: bytes | None = None) -> bool:
+        """Whether it was accepted."""
+        number = next(self._numbers)
+        value = b"%d" % number
+        record = Accepted(number, topic, partition, key, self.time.now, topic in self.topics_heard)
+        self.records[value] = record
+        try:
+            self.producer.produce(topic, value, key, partition, on_delivery=self._report)
+        except Exception as error:
+            del self.records[value]
+            self.refused += 1
+            if not isinstance(error, QueueFullError):
+                raise
+            return False
+        return True
+
+    def _report(self, error: KafkaError | None, message: Message) -> None:
+        value = message.value()
+        record = self.records.get(value)
+        if record is None:
+            raise RuleError(f"rule 7: a report of {value!r}, which was not accepted")
+        record.reports.append(error)
+        record.placed = message.partition()
+        if len(record.reports) > 1:
+            raise RuleError(f"rule 7: {value!r} was reported twice: {record.reports}")
+        if error is not None and not isinstance(error, DeliveryError):
+            raise RuleError(f"rule 7: {value!r} failed without an outcome: {error}")
+        if self.producing:
+            self.produce(*self.producing.pop())
+        if self.raising:
+            self.raised += 1
+            raise self.raising.pop()
+
+    def expecting_raise(self, call: Callable[[], Any]) -> Any:
+        """Rule 10: what a callback raised leaves the call it ran in, and nothing else does."""
+        before = self.raised
+        try:
+            answer = call()
+        except _PlantedError:
+            if self.raised == before:
+                raise RuleError("rule 10: an exception came twice") from None
+            return None
+        if self.raised != before:
+            raise RuleError("rule 10: the exception of a callback was swallowed")
+        return answer
+
+    def poll(self, timeout: float) -> None:
+        self.expecting_raise(lambda: self.producer.poll(timeout))
+
+    def flush(self, timeout: float) -> None:
+        self.expecting_raise(lambda: self.producer.flush(timeout))
+
+    def purge(self) -> None:
+        self.producer.purge()
+
+    def away(self, seconds: float) -> None:
+        """The application does something else; the watchdog comes when it wants to."""
+        dog = self.lane.watchdog
+        end = self.time.now + seconds
+        while self.time.now < end:
+            dog.asked = float("inf")
+            due = self.lane.tend(self.time.monotonic())
+            until = min(end, due, dog.asked, self.time.now + 0.25)
+            while self.time.now < until and self.time.step(min(until, end)):
+                until = min(until, dog.asked)
+
+    def plant_raise(self) -> None:
+        self.raising.append(_PlantedError("planted"))
+
+    # --- judgement ---------------------------------------------------------------------
+
+    @property
+    def open_records(self) -> list[Accepted]:
+        return [record for record in self.records.values() if not record.reports]
+
+    def check_remembered(self) -> None:
+        if RuleError.first is not None:
+            raise RuleError.first
+
+    def check_bound(self) -> None:
+        """Rule 9: records count until their callback ran; those that ended unknown do not count any more."""
+        count = len(self.open_records)
+        if self.limit and count > self.limit:
+            raise RuleError(f"rule 9: {count} records without a report, {self.limit} allowed")
+
+    def check_account(self) -> None:
+        """Rule 7, as the library tells it: accepted = delivered + failed + unresolved."""
+        snapshot = self.producer.snapshot()
+        reports = [record.reports[0] for record in self.records.values() if record.reports]
+        delivered = sum(error is None for error in reports)
+        failed = Counter(error.outcome for error in reports if error is not None)
+        expected = (len(self.records), delivered, len(reports) - delivered)
+        if (snapshot.accepted, snapshot.delivered, snapshot.failed) != expected:
+            raise RuleError(f"rule 7: {snapshot}, but {expected}")
+        if snapshot.unresolved != len(self.records) - len(reports):
+            raise RuleError(f"rule 7: {snapshot.unresolved} unresolved, but {len(self.records) - len(reports)}")
+        if snapshot.not_written < failed[Outcome.NOT_WRITTEN] or snapshot.unknown < failed[Outcome.UNKNOWN]:
+            raise RuleError(f"rule 7: {snapshot.not_written}, {snapshot.unknown}, but {failed}")
+
+    def check_reasons(self) -> None:
+        """Rule 4: no partition waits because of another broker's throttle time."""
+        now = self.time.now
+        ever = set(self.told_deadline)
+        for (topic, partition), (_, why) in self.feed.waits().items():
+            node = self.told_leader.get((topic, partition))
+            if "throttle" in why and node is not None and node not in ever:
+                raise RuleError(
+                    f"rule 4: {topic} [{partition}] of {node} {why!r} at {now}, though only {ever} throttle"
+                )
+
+    def close(self, timeout: float | None = CLOSE_PATIENCE) -> None:
+        """Rules 6, 7 and 8, once everything has ended."""
+        self.raising.clear()
+        self.producing.clear()
+        self.closed = True
+        self.producer.close(timeout)
+        self.check_remembered()
+        self.cluster.heal()
+        self.time.pass_(600.0)  # what is still on its way arrives
+        self.check_ends()
+        self.check_order()
+
+    def check_ends(self) -> None:
+        written = Counter(value for values in self.cluster.log.values() for value in values)
+        for value, record in self.records.items():
+            if not record.reports:
+                raise RuleError(f"rule 8: {value!r} has no report: {record}")
+            error, count = record.reports[0], written[value]
+            allowed = (1,) if error is None else (0,) if error.outcome is Outcome.NOT_WRITTEN else (0, 1)
+            if count not in allowed:
+                ended = "delivered" if error is None else f"{error.outcome} ({error.name()}, {error.str()})"
+                raise RuleError(f"rule 7: {value!r} is {ended} and {count} times in the log: {record}")
+        unknown = set(written) - set(self.records)
+        if unknown:
+            raise RuleError(f"rule 7: refused, and yet in the log: {unknown}")
+        if any(native.expired_inside for native in self.natives):
+            raise RuleError("rule 7: librdkafka expired records, which starts a new epoch for every partition")
+
+    def check_order(self) -> None:
+        """Rule 6: delivered records of a partition are in the order they were accepted in.
+
+        Before its topic is heard of, a record's partition is chosen later: then only records of one key, or of the same
+        partition named by the caller, have an order.
+        """
+        for place, values in self.cluster.log.items():
+            newest: dict[object, int] = defaultdict(lambda: -1)
+            for value in values:
+                record = self.records[value]
+                if record.reports[0] is not None:
+                    continue
+                named = record.partition >= 0
+                groups: list[object] = [("named", record.partition) if named else ("key", record.key)]
+                if record.settled:
+                    groups.append("all")
+                for group in groups:
+                    if newest[group] > record.number:
+                        raise RuleError(f"rule 6: in {place} {newest[group]} comes before {record.number}: {values}")
+                    newest[group] = record.number
+
+
+class _PlantedError(Exception):
+    """Raised by a callback."""
+
+
+class HandMetadata:
+    """Answers like Metadata, without its thread: 20 ms later."""
+
+    def __init__(self, native: Any, learn: Any, wake: Any) -> None:
+        self._native = native
+        self._learn = learn
+        self._wake = wake
+        self._asked: set[str] = set()
+
+    def want(self, topic: str) -> None:
+        if topic in self._asked:
+            return
+        self._asked.add(topic)
+        self._native.time.after(0.02, lambda: self._answer(topic))
+
+    def _answer(self, topic: str) -> None:
+        self._asked.discard(topic)
+        found = self._native.cluster.topic(topic)
+        for number, leader in found.items():
+            self._native.observer.told_of_leader((topic, number), leader)
+        self._learn(topic, found)
+        self._wake(0.0)
+
+    def stop(self) -> None:
+        pass
+
+    def join(self, timeout: float) -> None:
+        pass
+
+
+@contextmanager
+def rigged(
+    config: dict[str, Any], round_trips: dict[int, float] | None = None, partitions: dict[str, int] | None = None
+) -> Iterator[Rig]:
+    """A Rig; its clock and its clients stand in for the real ones until the end of the block."""
+    time = VirtualTime()
+    cluster = ScriptedCluster(time, round_trips or {1: 0.002, 2: 0.002, 3: 0.002}, partitions or {"a": 3, "b": 2})
+    rig: Rig
+    RuleError.first = None
+
+    def native(config: dict[str, Any]) -> FakeNative:
+        return rig.native(config)
+
+    with ExitStack() as stack:
+        for module in (lane, surface, feed, fed_lane, news, failures):
+            stack.enter_context(mock.patch.object(module, "time", time))
+        stack.enter_context(mock.patch.object(lane, "NativeProducer", native))
+        stack.enter_context(mock.patch.object(lane, "Watchdog", HandWatchdog))
+        stack.enter_context(mock.patch.object(lane, "Metadata", HandMetadata))
+        # What the stand-in raises has left a native call, though it has a Python frame.
+        stack.enter_context(mock.patch.object(frames, "_PACKAGE", (frames._PACKAGE, fake_native.__file__)))
+        rig = Rig.__new__(Rig)
+        rig.__init__(cluster, config)  # type: ignore[misc]
+        try:
+            yield rig
+        finally:
+            rig.lane.state = "closed"

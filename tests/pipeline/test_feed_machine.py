@@ -1,0 +1,27 @@
+"""Whatever happens in whatever order: throttle times honoured, order kept, each record ends once, memory bounded."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
+
+from tests.pipeline.machine import CalmHeldMachine, CalmMachine, FeedMachine, HeldMachine
+
+EFFORT = settings(
+    max_examples=int(os.environ.get("FEED_EXAMPLES", "25")),
+    stateful_step_count=30,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    print_blob=True,
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],  # shrinking a history takes minutes
+)
+"""FEED_EXAMPLES: how many histories to try; more find more."""
+
+
+@pytest.mark.parametrize("machine", [FeedMachine, HeldMachine, CalmMachine, CalmHeldMachine])
+def test_the_rules_hold(machine: type[RuleBasedStateMachine]) -> None:
+    """In both modes, on good days and on bad ones."""
+    run_state_machine_as_test(machine, settings=EFFORT)

@@ -1,0 +1,48 @@
+"""Throttle times in the whole pipeline, on scripted brokers: who waits, from when on, and who does not."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.pipeline.cluster import OK
+from tests.pipeline.rig import rigged
+
+CONFIG = {"message.timeout.ms": 30_000, "socket.timeout.ms": 1000, "linger.ms": 5}
+
+
+@pytest.mark.parametrize("mode", ["auto", "held"])
+def test_a_callback_served_with_the_throttle_time_sends_nothing(mode: str) -> None:
+    """The throttle time is served before the reports of the same answer, whose callbacks may produce."""
+    with rigged({"safeproducer.mode": mode, **CONFIG}) as rig:
+        assert rig.produce("a", 0)
+        rig.flush(5)
+        rig.away(1)
+        rig.cluster.brokers[1].script.append((OK, 3.0))
+        assert rig.produce("a", 0)
+        rig.producing.append(("a", 0))
+        before = len(rig.cluster.log["a", 0])
+        rig.poll(1)
+        while not rig.told_deadline:
+            rig.poll(1)
+        assert not rig.producing
+        rig.check_remembered()
+        rig.flush(2)
+        assert len(rig.cluster.log["a", 0]) == before + 1
+        rig.close()
+        assert len(rig.cluster.log["a", 0]) == before + 2
+
+
+def test_reports_that_the_watchdog_took_count_against_the_buffer() -> None:
+    """An application that never polls meets a full queue, as in stock, however many reports were served for it."""
+    with rigged({**CONFIG, "queue.buffering.max.messages": 20}) as rig:
+        assert rig.produce("a", 0)
+        rig.flush(5)
+        accepted = 0
+        for _ in range(50):
+            accepted += rig.produce("a", 0)
+            rig.away(0.3)
+        assert accepted == 20
+        rig.check_bound()
+        rig.poll(0)
+        assert rig.produce("a", 0)
+        rig.close()

@@ -18,6 +18,7 @@ FAR = "is held back because acknowledgements take longer than linger.ms"
 STUCK = "waits because its leader acknowledges nothing"
 _OVERDUE = 1.5
 _CALM = 1.0
+_FIRST_PART = 0.1
 DRAINING = "waits until librdkafka has given up on records whose deadline comes"
 
 
@@ -58,6 +59,7 @@ class Holds:
         self._suspects: set[tuple[str, int]] = set()
         self._sent = 0
         self._needed: int | None = None
+        self._begun: set[tuple[str, int]] = set()
         self._warming_records = delivery.batch_records
         self._warming_bytes = delivery.batch_bytes
 
@@ -90,7 +92,7 @@ class Holds:
             return DRAINING
         if self.far and self.fed_ready:
             return FAR
-        return COLD if self.cold else None
+        return COLD if self.cold or (self.warming and self._closed_to_others() and place not in self._begun) else None
 
     def broker(self, accumulator: Accumulator, moment: float) -> Leader:
         node = self.partitions.leader(accumulator.topic, accumulator.partition)
@@ -131,19 +133,31 @@ class Holds:
         node = self.partitions.leader(accumulator.topic, accumulator.partition)
         return 0.0 if node is None else self._throttle.deadline(node, moment) or 0.0
 
-    def cools(self, size: int) -> bool:
+    def cools(self, place: tuple[str, int], size: int) -> bool:
         """Whether a record more would be too much for brokers that have not acknowledged anything yet.
 
-        One batch may go to find out how they are: an answer may announce a throttle time, and what was sent behind that
-        batch would wait unread until it times out.
+        About one batch may go to find out how they are: an answer may announce a throttle time, and what was sent
+        behind that batch would wait unread until it times out. Its first part says which partitions it is made of, so
+        that no batch of another one is cut in two by the end of it.
         """
         if not self.warming or self.cold:
             return self.cold
+        if place not in self._begun:
+            if self._closed_to_others():
+                return True
+            self._begun.add(place)
         self._sent += 1
         self._warming_records -= 1
         self._warming_bytes -= size
         self.cold = self._warming_records < 0 or self._warming_bytes < 0
         return self.cold
+
+    def _closed_to_others(self) -> bool:
+        share = 1 - _FIRST_PART
+        return (
+            self._warming_records < share * self._delivery.batch_records
+            or self._warming_bytes < share * self._delivery.batch_bytes
+        )
 
     def drain_time(self, timeout: float) -> float:
         """How long before a deadline the straight lane stops taking records, so that healthy ones are out of it."""

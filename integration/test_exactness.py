@@ -6,7 +6,7 @@ import itertools
 import sys
 import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import replace
 from types import FrameType
@@ -76,13 +76,13 @@ def disagreements(seen: list[BatchSeen], handed_over: int, splits: int, records:
     return found
 
 
-def held(bootstrap: str, count: int, codec: str) -> SafeProducer:
+def held(bootstrap: str, count: int, codec: str, linger: float = 0.005) -> SafeProducer:
     """A producer that always holds back, with batches of `count` records."""
     return held_back.in_mode(
         "held",
         {
             "bootstrap.servers": bootstrap,
-            "linger.ms": 5,
+            "linger.ms": linger * 1e3,
             "batch.num.messages": count,
             "compression.type": codec,
             "queue.buffering.max.messages": 2_000_000,
@@ -115,20 +115,21 @@ def test_one_hand_over_is_one_batch(tap: Tap, kafka_tapped: KafkaCluster, topic:
 def test_provoked_split_is_reported(tap: Tap, kafka_tapped: KafkaCluster, topic: NewTopic) -> None:
     """A hand-over that is interrupted for longer than any guard goes out in two, and the account says so."""
     name = topic(on=kafka_tapped)
-    count, calls = 100, itertools.count(1)
+    count, calls = 100, Counter[int]()
 
     def told(producer: SafeProducer) -> Any:
         return producer.snapshot()
 
     def interrupt(frame: FrameType, event: str, argument: Any) -> None:
-        native = event == "c_call" and getattr(argument, "__name__", "") == "produce"
-        if native and next(calls) == count // 2:
-            time.sleep(INTERRUPTION)
+        if event == "c_call" and getattr(argument, "__name__", "") == "produce":
+            calls[id(argument.__self__)] += 1
+            if calls[id(argument.__self__)] == count // 2:
+                time.sleep(INTERRUPTION)
 
     threading.setprofile(interrupt)
     sys.setprofile(interrupt)
     try:
-        with held(kafka_tapped.bootstrap, count, "none") as producer:
+        with held(kafka_tapped.bootstrap, count, "none", linger=10.0) as producer:
             for number in range(count):
                 # With headers: the native call for a whole batch cannot carry them, and cannot be interrupted.
                 producer.produce(name, b"%d" % number, partition=0, headers={"a": b"b"})

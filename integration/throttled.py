@@ -11,7 +11,6 @@ from typing import Any
 from integration.kafka.cluster import KafkaCluster
 from integration.tap import Tap
 
-BATCHES = 10
 STEP = 0.005
 
 Maker = Callable[[dict[str, Any]], Any]
@@ -19,10 +18,15 @@ Maker = Callable[[dict[str, Any]], Any]
 
 @dataclass(frozen=True)
 class Quota:
-    """`rate` bytes/s for a client that wants to send ten batches of `size` bytes, each to a partition of its own."""
+    """`rate` bytes/s for a client that wants to send batches of `size` bytes, each to a partition of its own.
 
+    `batch_size` is the producer's batch.size: what fills a batch belongs to the scale of a scenario.
+    """
+
+    batches: int
     rate: int
     size: int
+    batch_size: int
     socket_timeout: float
     patience: float
     """Seconds within which everything is to be delivered."""
@@ -54,7 +58,7 @@ class Client:
         self.errors: list[str] = []
         self.throttled: list[float] = []
         self._quota = quota
-        cluster.admin.create_topic(name, BATCHES)
+        cluster.admin.create_topic(name, quota.batches)
         cluster.admin.set_quota(client_id=name, producer_byte_rate=quota.rate)
         self.producer = make(
             {
@@ -62,6 +66,7 @@ class Client:
                 "client.id": name,
                 "enable.idempotence": True,
                 "linger.ms": 5,
+                "batch.size": quota.batch_size,
                 "socket.timeout.ms": int(quota.socket_timeout * 1e3),
                 "log_level": 0,
                 "error_cb": lambda error: None,
@@ -73,7 +78,7 @@ class Client:
     def produce(self) -> None:
         """All batches at once."""
         make = random.Random(self.name).randbytes
-        for partition in range(BATCHES):
+        for partition in range(self._quota.batches):
             self.producer.produce(self.name, make(self._quota.size), partition=partition, on_delivery=self._reported)
 
     def outcome(self, tap: Tap, started: float) -> Outcome:
@@ -86,7 +91,7 @@ class Client:
             delivered=self.reported - len(self.errors),
             errors=tuple(self.errors),
             seconds=seconds,
-            speed=BATCHES * self._quota.size / seconds,
+            speed=self._quota.batches * self._quota.size / seconds,
             throttled=tuple(self.throttled),
         )
 
@@ -103,7 +108,7 @@ def deliver(makers: Sequence[Maker], quota: Quota, name: str, cluster: KafkaClus
     started = time.monotonic()
     for client in clients:
         client.produce()
-    while any(client.reported < BATCHES for client in clients):
+    while any(client.reported < quota.batches for client in clients):
         assert time.monotonic() - started < quota.patience, [(one.name, one.reported) for one in clients]
         for client in clients:
             client.producer.poll(0)

@@ -221,6 +221,8 @@ class Lane:
         if holds.warming and holds.warms(self._ledger.resolved + len(self._away.reports), len(self.native)):
             self.news.changed = True
         if self.news.changed:
+            if self.direct:
+                feed.serve(0)  # nobody else asks a fed lane that is not in use for its events
             self.news.changed = False
             self.news.measure(self._ledger, len(self.native), now)
             self._look_for_splits()
@@ -350,6 +352,7 @@ class Lane:
     def _flush_round(self, timeout: float) -> None:
         if self.direct and not self._away.thread and not self._away.reports:
             self.native.flush(timeout)
+            self.feed.serve(0)
             if len(self.native):  # events, which flush() does not serve once all reports are
                 self.native.poll(0)
             if self.news.changed:

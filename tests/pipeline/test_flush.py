@@ -1,0 +1,30 @@
+"""flush() in the whole pipeline, on scripted brokers: it ends when every record has its report."""
+
+from __future__ import annotations
+
+from tests.pipeline.cluster import OK
+from tests.pipeline.rig import rigged
+
+CONFIG = {"message.timeout.ms": 30_000, "socket.timeout.ms": 1000, "linger.ms": 5}
+
+
+def test_events_of_a_lane_that_is_not_in_use_do_not_keep_flush() -> None:
+    """The fed lane goes on telling statistics when everything goes straight again, and len() counts them."""
+    with rigged(CONFIG) as rig:
+        assert rig.produce("a", 0)
+        rig.flush(5)
+        rig.away(1)
+        rig.cluster.brokers[1].script.append((OK, 2.0))
+        for _ in range(3):
+            assert rig.produce("a", 0)
+            rig.poll(1)
+        rig.flush(10)
+        assert len(rig.natives) == 2
+        rig.away(5)
+        rig.poll(0)
+        assert rig.lane.direct
+        rig.time.pass_(4)
+        before = rig.time.now
+        assert rig.producer.flush(10) == 0
+        assert rig.time.now - before < 0.5
+        rig.close()

@@ -74,7 +74,7 @@ class Holds:
             or self.draining
             or self.stuck
             or self._suspects
-            or self._probing
+            or self._calms(None, moment)
             or self._throttle.held(moment)
         )
 
@@ -97,7 +97,7 @@ class Holds:
     def broker(self, accumulator: Accumulator, moment: float) -> Leader:
         node = self.partitions.leader(accumulator.topic, accumulator.partition)
         until = self._throttle.deadline(node, moment)
-        return Leader(node, until, bool(self._probing) if node is None else node in self._probing)
+        return Leader(node, until, self._calms(node, moment))
 
     def blocks(self, accumulator: Accumulator, moment: float) -> bool:
         """Whether this partition waits for something that may take long: its broker's throttle time, or its return."""
@@ -159,6 +159,12 @@ class Holds:
             or self._warming_bytes < share * self._delivery.batch_bytes
         )
 
+    def _calms(self, node: int | None, moment: float) -> bool:
+        """Whether this broker, or any if None, throttled so lately that it gets one batch at a time."""
+        if node is not None:
+            return self._probing.get(node, moment) > moment
+        return any(until > moment for until in tuple(self._probing.values()))
+
     def drain_time(self, timeout: float) -> float:
         """How long before a deadline the straight lane stops taking records, so that healthy ones are out of it."""
         return min(timeout / 4, max(0.25, 3 * self.ack_time))
@@ -177,7 +183,7 @@ class Holds:
         return not self.warming
 
     def throttled(self, node: int, until: float, seconds: float) -> None:
-        """The broker announced a throttle time: one batch at a time, until it answers without one for long enough.
+        """The broker announced a throttle time: after it, one batch at a time for as long again.
 
         A quota is a rate over some seconds: the first answer without a throttle time only says that the wait was long
         enough for one batch.
@@ -192,8 +198,6 @@ class Holds:
     def answered(self, accumulator: Accumulator, node: int | None, moment: float) -> None:
         """A batch was answered. librdkafka serves a throttle time before the reports of the same answer."""
         self._suspects.discard((accumulator.topic, accumulator.partition))
-        if node is not None and self._probing.get(node, moment) < moment and not self._throttle.deadline(node, moment):
-            self._probing.pop(node, None)
 
     def learn(self, statistics: Statistics) -> None:
         """Leaders and partition counts from statistics of any lane."""

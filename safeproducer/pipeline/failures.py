@@ -60,7 +60,8 @@ class Failures:
         for run, error, message in reports:
             place = (message.topic(), message.partition())
             left[place] -= 1
-            proven = place[1] is None or left[place] < never_sent.get(place, 0)  # type: ignore[arg-type]
+            topic, partition = place
+            proven = topic is None or partition is None or left[place] < never_sent.get((topic, partition), 0)
             yield run, self._timed_out(error, proven, message), message
 
     def _timed_out(self, error: KafkaError, never_sent: bool, message: Message) -> KafkaError:

@@ -137,7 +137,7 @@ class Feed:
             size += len(value)
         if key is not None:
             size += len(key)
-        if not accumulator.held and not accumulator.records and not self._holds.cools(size):
+        if not accumulator.held and not accumulator.records and not self._holds.cools(place, size):
             if self.reports:
                 self._refuse_excess(accumulator, size)
             self._straight.produce(topic, value, key, place[1], report, None, timestamp, headers)

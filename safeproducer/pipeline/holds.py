@@ -17,6 +17,8 @@ COLD = "waits for the first acknowledgement of a broker"
 FAR = "is held back because acknowledgements take longer than linger.ms"
 STUCK = "waits because its leader acknowledges nothing"
 _OVERDUE = 1.5
+_CALM = 1.0
+_FIRST_PART = 0.1
 DRAINING = "waits until librdkafka has given up on records whose deadline comes"
 
 
@@ -53,8 +55,11 @@ class Holds:
         self._always = delivery.mode == "held"
         self._delivery = delivery
         self._throttle = throttle
-        self._probing: set[int] = set()
+        self._probing: dict[int, float] = {}
         self._suspects: set[tuple[str, int]] = set()
+        self._sent = 0
+        self._needed: int | None = None
+        self._begun: set[tuple[str, int]] = set()
         self._warming_records = delivery.batch_records
         self._warming_bytes = delivery.batch_bytes
 
@@ -69,7 +74,7 @@ class Holds:
             or self.draining
             or self.stuck
             or self._suspects
-            or self._probing
+            or self._calms(None, moment)
             or self._throttle.held(moment)
         )
 
@@ -87,12 +92,12 @@ class Holds:
             return DRAINING
         if self.far and self.fed_ready:
             return FAR
-        return COLD if self.cold else None
+        return COLD if self.cold or (self.warming and self._closed_to_others() and place not in self._begun) else None
 
     def broker(self, accumulator: Accumulator, moment: float) -> Leader:
         node = self.partitions.leader(accumulator.topic, accumulator.partition)
         until = self._throttle.deadline(node, moment)
-        return Leader(node, until, bool(self._probing) if node is None else node in self._probing)
+        return Leader(node, until, self._calms(node, moment))
 
     def blocks(self, accumulator: Accumulator, moment: float) -> bool:
         """Whether this partition waits for something that may take long: its broker's throttle time, or its return."""
@@ -128,18 +133,37 @@ class Holds:
         node = self.partitions.leader(accumulator.topic, accumulator.partition)
         return 0.0 if node is None else self._throttle.deadline(node, moment) or 0.0
 
-    def cools(self, size: int) -> bool:
+    def cools(self, place: tuple[str, int], size: int) -> bool:
         """Whether a record more would be too much for brokers that have not acknowledged anything yet.
 
-        One batch may go to find out how they are: an answer may announce a throttle time, and what was sent behind that
-        batch would wait unread until it times out.
+        About one batch may go to find out how they are: an answer may announce a throttle time, and what was sent
+        behind that batch would wait unread until it times out. Its first part says which partitions it is made of, so
+        that no batch of another one is cut in two by the end of it.
         """
         if not self.warming or self.cold:
             return self.cold
+        if place not in self._begun:
+            if self._closed_to_others():
+                return True
+            self._begun.add(place)
+        self._sent += 1
         self._warming_records -= 1
         self._warming_bytes -= size
         self.cold = self._warming_records < 0 or self._warming_bytes < 0
         return self.cold
+
+    def _closed_to_others(self) -> bool:
+        share = 1 - _FIRST_PART
+        return (
+            self._warming_records < share * self._delivery.batch_records
+            or self._warming_bytes < share * self._delivery.batch_bytes
+        )
+
+    def _calms(self, node: int | None, moment: float) -> bool:
+        """Whether this broker, or any if None, throttled so lately that it gets one batch at a time."""
+        if node is not None:
+            return self._probing.get(node, moment) > moment
+        return any(until > moment for until in tuple(self._probing.values()))
 
     def drain_time(self, timeout: float) -> float:
         """How long before a deadline the straight lane stops taking records, so that healthy ones are out of it."""
@@ -147,13 +171,24 @@ class Holds:
 
     # --- news --------------------------------------------------------------------------------------------------------
 
-    def warm(self) -> None:
-        """The first acknowledgement came."""
-        self.warming = self.cold = False
+    def warms(self, resolved: int, in_lane: int) -> bool:
+        """Whether what was sent by the time of the first report has been answered: so many records are `resolved`.
 
-    def throttled(self, node: int) -> None:
-        """The broker announced a throttle time: until it answers without one, one batch at a time."""
-        self._probing.add(node)
+        The first answer alone says little: that of a small batch comes before a large one's, and without its throttle.
+        """
+        if self._needed is None and resolved:
+            self._needed = self._sent
+        if self._needed is not None and (resolved >= self._needed or not in_lane):
+            self.warming = self.cold = False
+        return not self.warming
+
+    def throttled(self, node: int, until: float, seconds: float) -> None:
+        """The broker announced a throttle time: after it, one batch at a time for as long again.
+
+        A quota is a rate over some seconds: the first answer without a throttle time only says that the wait was long
+        enough for one batch.
+        """
+        self._probing[node] = max(self._probing.get(node, 0.0), until + seconds + _CALM)
 
     def expired(self) -> None:
         """The straight lane is purged: what was stuck in it goes on in counted batches until one is acknowledged."""
@@ -163,8 +198,6 @@ class Holds:
     def answered(self, accumulator: Accumulator, node: int | None, moment: float) -> None:
         """A batch was answered. librdkafka serves a throttle time before the reports of the same answer."""
         self._suspects.discard((accumulator.topic, accumulator.partition))
-        if node is not None and self._throttle.deadline(node, moment) is None:
-            self._probing.discard(node)
 
     def learn(self, statistics: Statistics) -> None:
         """Leaders and partition counts from statistics of any lane."""

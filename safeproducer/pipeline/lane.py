@@ -218,8 +218,7 @@ class Lane:
     def _mind(self, now: float) -> None:
         """Act on what was heard: hold, hand over, time out, go straight again."""
         feed, holds = self.feed, self.holds
-        if holds.warming and (self._ledger.started or self._away.reports):
-            holds.warm()
+        if holds.warming and holds.warms(self._ledger.resolved + len(self._away.reports), len(self.native)):
             self.news.changed = True
         if self.news.changed:
             if self.direct:

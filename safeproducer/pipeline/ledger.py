@@ -195,13 +195,9 @@ class Ledger:
         return self.topics.setdefault(topic, TopicAccount(self._reporting))
 
     @property
-    def started(self) -> bool:
-        """Whether any report has been counted."""
-        return any(
-            row.placed.delivered or row.named.delivered or row.placed.failed or row.named.failed
-            for topic in list(self.topics.values())
-            for row in list(topic.partitions.values())
-        )
+    def resolved(self) -> int:
+        """Reports counted so far."""
+        return sum(self.totals()[1:])
 
     def totals(self) -> tuple[int, int, int]:
         """(accepted, delivered, failed). Reports are read first, so that accepted is never the smaller one."""

@@ -44,10 +44,11 @@ class ClientNews:
         self._measured: tuple[float, int] = (0.0, 0)
 
     def throttled(self, broker: int, name: str, seconds: float) -> None:
-        episode = self._throttle.announce(broker, seconds, time.monotonic())
+        now = time.monotonic()
+        episode = self._throttle.announce(broker, seconds, now)
         if self._delivery.mode == "passthrough":
             return
-        self.holds.throttled(broker)
+        self.holds.throttled(broker, now + seconds, seconds)
         self.changed = True
         self.hold()
         if episode is not None:

@@ -350,6 +350,23 @@ def test_fatal_error(producer_class: type, is_stock: bool, serve: str) -> None:
         assert done.stdout.splitlines() == [f"KafkaException {fatal}", "KafkaException _FATAL False", "3"]
 
 
+def test_failed_reports_tell_the_outcome(make: Any, is_stock: bool) -> None:
+    """Stock's error says what failed; SafeProducer's has the same code and says what became of the record."""
+    producer = make({"bootstrap.servers": NOWHERE})
+    reports: list[Any] = []
+    producer.produce("t", b"v", on_delivery=lambda error, message: reports.append((error, message)))
+    producer.purge()
+    assert producer.flush(5) == 0
+    ((error, message),) = reports
+    assert isinstance(error, KafkaError)
+    assert error.code() == message.error().code() == KafkaError._PURGE_QUEUE
+    if is_stock:
+        assert not hasattr(error, "outcome")
+        return
+    assert error.outcome == "not_written"
+    assert "produce it again" in str(error)
+
+
 def test_repr_tells_something(make: Any, is_stock: bool) -> None:
     """Stock's repr is an address. SafeProducer's names the cluster and counts the records, and no secret."""
     producer = make({"bootstrap.servers": NOWHERE, "sasl.password": "marker-5f1c"})

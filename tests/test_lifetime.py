@@ -24,6 +24,7 @@ from safeproducer import (
     RecordsLost,
     SafeProducer,
 )
+from safeproducer.testing import FakeCluster
 
 CALLS: list[tuple[str, tuple[Any, ...]]] = [
     ("produce", ("t", b"x")),
@@ -315,3 +316,27 @@ def test_a_producer_cannot_be_pickled(producer: SafeProducer) -> None:
     """The error says what to send instead."""
     with pytest.raises(TypeError, match="configuration"):
         pickle.dumps(producer)
+
+
+def test_close_does_not_wait_for_records_reported_as_unknown() -> None:
+    """A batch whose deadline passed without an answer is still inside librdkafka; close() lets go of it."""
+    outcomes: list[str] = []
+    with FakeCluster(brokers=1) as cluster:
+        cluster.create_topic("t", partitions=1)
+        producer = SafeProducer(
+            {
+                "bootstrap.servers": cluster.bootstrap,
+                "safeproducer.mode": "held",
+                "message.timeout.ms": 1000,
+                "log_level": 0,
+            }
+        )
+        producer.produce("t", b"warm", partition=0)
+        assert producer.flush(10) == 0
+        cluster.pause(1)
+        producer.produce("t", b"v", partition=0, on_delivery=lambda error, _: outcomes.append(error.outcome))
+        assert producer.flush(10) == 0
+        assert outcomes == ["unknown"]
+        started = time.monotonic()
+        assert producer.close(10)
+        assert time.monotonic() - started < 3

@@ -39,6 +39,7 @@ _SHORTEST_WAIT = 0.001
 _PRESENT = 0.01
 """An application that served within this time is there, and the watchdog leaves the serving to it."""
 _ABSENT = 0.1
+_FAREWELL = 2.0
 _FLUSH_ROUND = 0.15  # below the 0.2 s from which the native call splits the wait itself
 _LOST_EXCEPTION = "returned NULL without setting an exception"
 
@@ -426,8 +427,15 @@ class Lane:
                 helper.join(timeout)
 
     def close_natives(self) -> None:
+        """Close the native producers; one that still has records reported as unknown long ago is purged of them."""
         for native in self.natives:
-            native.close()
+            deadline = time.monotonic() + _FAREWELL
+            if len(native):
+                native.purge()
+            while len(native) and time.monotonic() < deadline:
+                native.poll(_SLICE)
+            if not len(native):  # else its close() would wait for ever; letting go of it does not
+                native.close()
 
     def settle(self, timeout: float) -> float:
         """Hand over everything that is held, for a commit; how much of `timeout` is left.

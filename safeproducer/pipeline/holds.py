@@ -80,14 +80,14 @@ class Holds:
 
     def reason(self, accumulator: Accumulator, moment: float) -> str | None:
         """Why this partition is held back; None when its records may go straight."""
-        if self._always:
-            return HELD
         place = (accumulator.topic, accumulator.partition)
         if place in self.stuck or place in self._suspects:
             return STUCK
         leader = self.broker(accumulator, moment)
         if leader.probing or leader.throttled_until is not None:
             return _throttled(leader, moment)
+        if self._always:
+            return HELD
         if self.draining:
             return DRAINING
         if self.far and self.fed_ready:

@@ -1,0 +1,200 @@
+"""What an application sees of records that are held back: throttle times, timestamps, room, reasons, the off switch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError
+
+from safeproducer import DeliveryError, QueueFullError, SafeProducer
+from safeproducer.testing import FakeCluster
+
+THROTTLE = 1.0
+
+
+@pytest.fixture
+def cluster() -> Iterator[FakeCluster]:
+    """Two brokers; partition 0 of "t" is led by broker 1, partition 1 by broker 2."""
+    with FakeCluster(brokers=2) as made:
+        made.create_topic("t", partitions=2)
+        for partition, broker in ((0, 1), (1, 2)):
+            if made.leader("t", partition)[0] != broker:
+                made.move_leader("t", partition, to=broker)
+        yield made
+
+
+@pytest.fixture
+def make(cluster: FakeCluster) -> Iterator[Callable[..., SafeProducer]]:
+    """Make a warm producer: `make({setting: value})`."""
+    made: list[SafeProducer] = []
+
+    def build(config: dict[str, Any] | None = None) -> SafeProducer:
+        producer = SafeProducer({"bootstrap.servers": cluster.bootstrap, "log_level": 0, **(config or {})})
+        made.append(producer)
+        for partition in (0, 1):
+            producer.produce("t", b"warm", partition=partition)
+        assert producer.flush(10) == 0
+        wait(producer, lambda: producer._lane.holds.partitions.leader("t", 1) is not None)  # told by statistics
+        return producer
+
+    yield build
+    for producer in made:
+        producer.purge()
+        producer.close(5)
+
+
+def wait(producer: SafeProducer, happened: Callable[[], object], timeout: float = 10) -> None:
+    deadline = time.monotonic() + timeout
+    while not happened():
+        assert time.monotonic() < deadline
+        producer.poll(0.01)
+
+
+def throttle(cluster: FakeCluster, producer: SafeProducer, seconds: float = THROTTLE) -> None:
+    """Let broker 1 answer once with a throttle time."""
+    cluster.set_throttle(int(seconds * 1000), broker=1)
+    producer.produce("t", b"asks for it", partition=0)
+    wait(producer, lambda: producer.snapshot().throttled_brokers.get(1))
+    cluster.set_throttle(0, broker=1)
+
+
+def fill(producer: SafeProducer, count: int) -> None:
+    for _ in range(count):
+        producer.produce("t", b"v", partition=0)
+
+
+@pytest.mark.parametrize("mode", ["auto", "held"])
+def test_a_throttled_broker_is_waited_for_and_the_other_is_not(
+    cluster: FakeCluster, make: Callable[..., SafeProducer], mode: str
+) -> None:
+    """Nothing is sent to it before the time is over; the other broker's partition goes on; explain() says why."""
+    heard: list[float] = []
+    producer = make({"safeproducer.mode": mode, "throttle_cb": lambda event: heard.append(event.throttle_time)})
+    throttle(cluster, producer)
+    began = time.monotonic()
+    times: dict[int, float] = {}
+    for partition in (0, 1):
+        producer.produce(
+            "t", b"v", partition=partition, on_delivery=lambda _, m: times.setdefault(m.partition(), time.monotonic())
+        )
+    assert producer.snapshot().held >= 1
+    assert "broker 1, its leader, throttles this client" in producer.explain("t", 0)
+    wait(producer, lambda: len(times) == 2)
+    assert times[1] - began < THROTTLE / 2
+    assert times[0] - began >= THROTTLE * 0.8
+    assert max(heard) == pytest.approx(THROTTLE)
+
+
+def test_throttle_times_are_shared_by_the_producers_of_a_process(
+    cluster: FakeCluster, make: Callable[..., SafeProducer]
+) -> None:
+    """A second producer of the same cluster holds what is for a broker that only the first has heard of."""
+    first, second = make(), make()
+    throttle(cluster, first)
+    second.poll(0)
+    wait(second, lambda: not second._lane.direct)
+    second.produce("t", b"v", partition=0)
+    assert second.snapshot().held == 1
+    assert second.flush(10) == 0
+
+
+def test_passthrough_does_not_wait(cluster: FakeCluster) -> None:
+    """The off switch: everything goes to librdkafka at once, throttled or not."""
+    producer = SafeProducer(
+        {"bootstrap.servers": cluster.bootstrap, "safeproducer.mode": "passthrough", "log_level": 0}
+    )
+    throttle(cluster, producer)
+    producer.produce("t", b"v", partition=0)
+    assert producer.snapshot().held == 0
+    assert producer.flush(10) == 0
+    producer.close()
+
+
+def test_a_held_record_has_the_timestamp_of_its_produce(
+    cluster: FakeCluster, make: Callable[..., SafeProducer]
+) -> None:
+    """However long it is held."""
+    producer = make()
+    throttle(cluster, producer)
+    before = int(time.time() * 1000)
+    producer.produce("t", b"held", partition=0)
+    after = int(time.time() * 1000)
+    producer.produce("t", b"own", partition=0, timestamp=1_000_000_000_000)
+    assert producer.flush(10) == 0
+    stamps = {record.value: record.timestamp for record in cluster.log("t", 0)}
+    assert before <= stamps[b"held"] <= after
+    assert stamps[b"own"] == 1_000_000_000_000
+
+
+def test_a_deadline_that_the_throttle_time_outlasts_fails_at_once(
+    cluster: FakeCluster, make: Callable[..., SafeProducer]
+) -> None:
+    """Not written, and not after the deadline: there is nothing to wait for."""
+    producer = make({"message.timeout.ms": 2000})
+    throttle(cluster, producer, 5.0)
+    errors: list[Any] = []
+    began = time.monotonic()
+    producer.produce("t", b"late", partition=0, on_delivery=lambda error, _: errors.append(error))
+    wait(producer, lambda: errors)
+    assert time.monotonic() - began < 1
+    (error,) = errors
+    assert isinstance(error, DeliveryError)
+    assert (error.code(), error.outcome) == (KafkaError._MSG_TIMED_OUT, "not_written")
+    assert producer.snapshot().not_written == 1
+    assert b"late" not in [record.value for record in cluster.log("t", 0)]
+
+
+def test_a_throttled_broker_leaves_room_for_the_others(cluster: FakeCluster, make: Callable[..., SafeProducer]) -> None:
+    """Its records may fill half of the buffer; BufferError names the partition and why; the other partition goes on."""
+    producer = make({"queue.buffering.max.messages": 100})
+    throttle(cluster, producer, 3.0)
+    wait(producer, lambda: len(producer) == 0)
+    with pytest.raises(QueueFullError, match=r"t \[0\].*throttles this client"):
+        fill(producer, 100)
+    assert 45 <= producer.snapshot().held <= 55
+    for _ in range(20):
+        producer.produce("t", b"w", partition=1)
+    wait(producer, lambda: sum(record.value == b"w" for record in cluster.log("t", 1)) == 20, timeout=2)
+
+
+def test_max_block_waits_for_room(cluster: FakeCluster, make: Callable[..., SafeProducer]) -> None:
+    """produce() into a full queue serves callbacks until there is room."""
+    producer = make({"queue.buffering.max.messages": 10, "safeproducer.max.block.ms": 5000})
+    reports: list[Any] = []
+    for _ in range(50):
+        producer.produce("t", b"v", partition=0, on_delivery=lambda error, _: reports.append(error))
+    assert producer.flush(10) == 0
+    assert reports == [None] * 50
+
+
+def test_max_block_ends(cluster: FakeCluster, make: Callable[..., SafeProducer]) -> None:
+    """After that time BufferError is raised, and the record was not accepted."""
+    producer = make({"queue.buffering.max.messages": 5, "safeproducer.max.block.ms": 300})
+    cluster.pause(1)
+    cluster.pause(2)
+    began = time.monotonic()
+    with pytest.raises(BufferError):
+        fill(producer, 6)
+    assert 0.25 <= time.monotonic() - began < 3
+    assert producer.snapshot().unresolved == 5
+    cluster.resume(1)
+    cluster.resume(2)
+    assert producer.flush(10) == 0
+
+
+@pytest.mark.parametrize("settings", [{"acks": 1}, {"acks": 0}, {"enable.idempotence": False}], ids=str)
+def test_weaker_settings_keep_the_account_and_the_throttle_time(
+    cluster: FakeCluster, make: Callable[..., SafeProducer], settings: dict[str, Any]
+) -> None:
+    """With acks=1 and idempotence off, records of a throttled broker wait; acks=0 gets no answer, so none is known."""
+    producer = make(settings)
+    if settings != {"acks": 0}:
+        throttle(cluster, producer)
+        producer.produce("t", b"v", partition=0)
+        assert producer.snapshot().held == 1
+    assert producer.flush(10) == 0
+    account = producer.snapshot()
+    assert (account.delivered, account.failed) == (account.accepted, 0)

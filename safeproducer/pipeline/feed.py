@@ -492,8 +492,7 @@ class Feed:
         ack_time = batch.accumulator.ack_time
         if ack_time is None:  # connecting, or getting a producer ID: no kick is heard before that is done
             return _FIRST_KICK_AGAIN
-        batch.kicks += 1
-        return max(_FIRST_KICK_AGAIN, 1.5 * ack_time) * (1 << batch.kicks)
+        return max(_FIRST_KICK_AGAIN, 1.5 * ack_time)
 
     def _complete(self, moment: float) -> None:
         """Take note of the batches whose reports have all arrived."""

@@ -47,7 +47,6 @@ class HandOver:
         "expired",
         "full",
         "kick_at",
-        "kicks",
         "left",
         "partitions",
         "records",
@@ -70,7 +69,6 @@ class HandOver:
         self.left = len(records)
         self.expired = 0
         self.kick_at = at
-        self.kicks = 0
         self.broker: int | None = None
         self.partitions: set[int | None] = set()
         self._reports = reports

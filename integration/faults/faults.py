@@ -111,6 +111,8 @@ def half_open(seconds: float) -> Fault:
         scene.evidence["answers dropped"] = dropped = EVERYTHING - scene.tap.drops_left
         sent = {seen.identity: seen.count for seen in scene.tap.batches if seen.time >= (scene.struck_at or 0)}
         scene.evidence["records sent into it"] = sum(sent.values())
+        # Nobody can know of it before the first answer is overdue: what was sent by then is outstanding as well.
+        scene.outstanding += sum(sent.values())
         scene.tap.heal()
         assert dropped >= 1
 

@@ -22,6 +22,7 @@ EXAMPLES = Path(__file__).parent.parent / "examples"
 NOBODY = "127.0.0.1:1"
 NEED_A_CLUSTER = {"spark_job.py", "kafka_writer.py"}
 """Run on real Spark and real Kafka, in integration/test_spark_kafka.py."""
+TESTS = "test_application.py"
 
 
 def run(name: str, *args: str) -> subprocess.CompletedProcess[str]:
@@ -31,7 +32,7 @@ def run(name: str, *args: str) -> subprocess.CompletedProcess[str]:
 
 
 def standalone() -> list[str]:
-    return sorted(path.name for path in EXAMPLES.glob("*.py") if path.name not in NEED_A_CLUSTER)
+    return sorted(path.name for path in EXAMPLES.glob("*.py") if path.name not in NEED_A_CLUSTER | {TESTS})
 
 
 def test_every_example_is_known() -> None:
@@ -61,6 +62,28 @@ def test_application_fails_when_nobody_answers() -> None:
     assert done.returncode == 1
     assert "0 of 5 orders delivered" in done.stdout
     assert "5 orders had no answer" in done.stderr
+
+
+def run_tests(path: Path) -> subprocess.CompletedProcess[str]:
+    """A test module as a person runs it, with the plug-in found by its entry point."""
+    command = [sys.executable, "-m", "pytest", "-q", "-c", "pyproject.toml", "-p", "no:cacheprovider", str(path)]
+    return subprocess.run(command, cwd=EXAMPLES.parent, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_the_tests_of_the_application_pass() -> None:
+    """The example of a user's own tests on FakeCluster runs as it stands."""
+    done = run_tests(EXAMPLES / TESTS)
+    assert done.returncode == 0, done.stdout
+    assert "4 passed" in done.stdout
+
+
+def test_the_tests_of_the_application_can_fail(tmp_path: Path) -> None:
+    """With a producer that is not idempotent the lost acknowledgement doubles orders, and that test alone notices."""
+    text = (EXAMPLES / TESTS).read_text().replace('"linger.ms": 1', '"linger.ms": 1, "enable.idempotence": False')
+    (tmp_path / TESTS).write_text(text)
+    done = run_tests(tmp_path / TESTS)
+    assert "test_a_lost_acknowledgement_doubles_no_order" in done.stdout
+    assert "1 failed, 3 passed" in done.stdout, done.stdout
 
 
 def test_migration_runs_the_same_code_on_both() -> None:

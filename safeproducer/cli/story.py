@@ -134,7 +134,7 @@ class Story:
         self._waiting.clear()
         self._cluster.set_quota("producer_byte_rate", quota, client_id=self._client_id)
         pace.send(5_000, _BURST_RATE, lambda n: led[n % len(led)] if n % 10 < _HOT_IN_TEN else rest[n % len(rest)])
-        pace.send(1_500, _CALM_RATE, lambda n: rest[n % len(rest)])
+        pace.send(1_500, _CALM_RATE, _evenly)
         pace.drain()
         entries = self._requests()
         self._cluster.set_quota("producer_byte_rate", None, client_id=self._client_id)

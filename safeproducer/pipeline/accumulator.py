@@ -30,7 +30,8 @@ class Accumulator:
     """Any thread appends to `records`; only the holder of the feed's lock takes away.
 
     Counters change by in-place addition, which is one step under the interpreter lock (see ledger.py). `held` is why
-    records of this partition are held back at all, None while they go straight; `why` is what the next batch waits for.
+    records of this partition are held back at all, None while they go straight; `held_since`: when the last of them may
+    have gone straight; `why` is what the next batch waits for.
     """
 
     __slots__ = ("ack_time", "bytes", "held", "held_since", "partition", "records", "topic", "unresolved", "why")
@@ -45,6 +46,12 @@ class Accumulator:
         self.held: str | None = None
         self.held_since = 0.0
         self.why: str | None = None
+
+    def hold(self, reason: str | None, moment: float) -> None:
+        """Hold records back for `reason` from now on, or let them go straight again if that is None."""
+        if reason is not None and self.held is None:
+            self.held_since = moment
+        self.held = reason
 
     def take(self, count: int, size: int) -> list[HeldRecord]:
         """The next batch: up to `count` records of up to `size` bytes, and at least one."""

@@ -138,7 +138,7 @@ class Feed:
         if key is not None:
             size += len(key)
         if not accumulator.held and not accumulator.records and not self._holds.cools(place, size):
-            if self.reports:
+            if self.waiting or self.reports or self._away.deferred or self.fed is not None:
                 self._refuse_excess(accumulator, size)
             self._straight.produce(topic, value, key, place[1], report, None, timestamp, headers)
             return
@@ -172,7 +172,8 @@ class Feed:
         if not self._holds.partitions.has(topic, partition):
             raise _unable(KafkaError._UNKNOWN_PARTITION)
         made = Accumulator(topic, partition)
-        made.held = self._holds.reason(made, time.monotonic())
+        made.held_since = time.monotonic()
+        made.held = self._holds.reason(made, made.held_since)
         self._wake(NEVER)
         return self._accumulators.setdefault((topic, partition), made)
 
@@ -335,7 +336,7 @@ class Feed:
         """Nothing waits and nothing is under way: go straight again if there is no reason to hold any more."""
         self._busy.pop(place, None)
         accumulator.why = None
-        accumulator.held = self._holds.reason(accumulator, moment)
+        accumulator.hold(self._holds.reason(accumulator, moment), moment)
         if accumulator.records:  # accepted meanwhile
             self._busy[place] = accumulator
 
@@ -408,7 +409,7 @@ class Feed:
             record = accumulator.records[0]
             place = (accumulator.topic, choose(accumulator.topic, record[KEY], moment))
             chosen = self._accumulators.get(place) or self._open(*place)
-            chosen.held = chosen.held or accumulator.held  # the straight way is not for records with a timestamp
+            chosen.hold(chosen.held or accumulator.held, moment)  # the straight way is not for records with a timestamp
             accumulator.records.popleft()
             accumulator.bytes -= record[SIZE]
             chosen.records.append(record)
@@ -585,11 +586,16 @@ class Feed:
         for place, accumulator in tuple(self._accumulators.items()):
             reason = self._holds.reason(accumulator, moment)
             if reason is not None or not (accumulator.records or accumulator.unresolved):
-                accumulator.held = reason
+                accumulator.hold(reason, moment)
             if accumulator.records:
                 self._busy[place] = accumulator
         self.due = 0.0
         self._wake(0.0)
+
+    def leave_straight(self, moment: float) -> None:
+        """Records of any partition may have gone straight until now."""
+        for accumulator in tuple(self._accumulators.values()):
+            accumulator.held_since = moment
 
     def waits(self) -> dict[tuple[str, int], tuple[int, str]]:
         """(topic, partition) -> (records that wait here, why)."""

@@ -134,12 +134,17 @@ class Lane:
     def _go(self, straight: bool) -> None:
         """Which way the next record goes."""
         way = self.native.produce if straight else self.feed.send
+        was_direct = self.direct
+        if was_direct:
+            self.feed.leave_straight(NEVER)  # until the last record has gone straight
         self.direct = straight
         if self.observed is None:
             self.send = way
         else:
             self.observed.send = way
             self.send = self.observed
+        if was_direct:
+            self.feed.leave_straight(time.monotonic())
 
     @property
     def queued(self) -> int:

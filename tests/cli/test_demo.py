@@ -1,9 +1,16 @@
 """``safeproducer demo`` and the command's outer shell, as processes; the story also in this process, at speed."""
 
+import contextlib
+import fcntl
 import json
+import os
+import pty
 import re
 import signal
+import struct
+import subprocess
 import sysconfig
+import termios
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +22,7 @@ from safeproducer.cli.latency import Latencies, bar
 from safeproducer.cli.main import main
 from safeproducer.testing import FakeCluster
 
+ROOT = Path(__file__).resolve().parents[2]
 FLAWS = ("not_written", "unknown", "refused", "lost", "duplicated", "reordered", "unexpected", "contradicted")
 
 
@@ -135,17 +143,26 @@ def test_a_kept_cluster_serves_others_until_ctrl_c(command: Any) -> None:
     assert (process.returncode, err) == (0, b""), err
 
 
-def test_ctrl_c_ends_the_story(command: Any) -> None:
-    """What was sent until then is drained, read back and compared; status 130."""
-    process = command.start("demo")
-    assert process.stdout.readline().startswith(b"1  Records flow")
-    assert b"acknowledged" in process.stdout.readline()
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=30)
-    assert process.returncode == 130, err
-    assert b"Stopped by SIGINT" in err
-    assert b"1 flow" in out
-    assert b"3 throttled" not in out
+def test_ctrl_c_ends_the_story_on_a_terminal(command: Any) -> None:
+    """A table moves below what is told; what was sent until Ctrl-C is drained, read back and compared; status 130."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 120, 0, 0))
+    with subprocess.Popen(
+        command.line("demo"), stdout=theirs, stderr=theirs, cwd=ROOT, env=command.environment | {"TERM": "xterm"}
+    ) as process:
+        os.close(theirs)
+        text = b""
+        with contextlib.suppress(OSError):  # a terminal whose other side is closed
+            while more := os.read(ours, 65536):
+                if b"2  A leader moves" in more and b"2  A leader moves" not in text:
+                    process.send_signal(signal.SIGINT)
+                text += more
+        os.close(ours)
+    assert process.returncode == 130, text
+    assert text.count(b"waits here") > 3
+    assert b"Stopped by SIGINT" in text
+    assert b"1 flow" in text
+    assert b"3 throttled" not in text
 
 
 def test_the_demo_takes_files(command: Any) -> None:

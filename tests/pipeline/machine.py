@@ -21,7 +21,7 @@ FAULTS = st.sampled_from([cluster.LOSE_ANSWER, cluster.LOSE_REQUEST, cluster.REF
 
 
 class FeedMachine(RuleBasedStateMachine):
-    """Subclasses choose the mode and which faults there are. `calm`: until the first fault that loses or stops."""
+    """Subclasses choose the mode and which faults there are."""
 
     mode = "auto"
     faulty = True
@@ -29,7 +29,6 @@ class FeedMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.rig: Rig
-        self.calm = True
         self._stack = ExitStack()
 
     @initialize(
@@ -106,14 +105,28 @@ class FeedMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.faulty)
     @rule(node=NODES, fault=FAULTS)
     def plant_fault(self, node: int, fault: str) -> None:
-        self.calm = self.calm and fault == cluster.OK
+        self.rig.lossy = self.rig.lossy or fault != cluster.OK
         self.rig.cluster.brokers[node].script.append((fault, 0.0))
 
     @precondition(lambda self: self.faulty)
     @rule(node=NODES)
     def silence(self, node: int) -> None:
-        self.calm = False
+        self.rig.lossy = True
         self.rig.cluster.brokers[node].silent = True
+
+    @precondition(lambda self: self.faulty)
+    @rule(node=NODES)
+    def lose_a_broker(self, node: int) -> None:
+        """For longer than librdkafka's own time-out, with records under way to it and to others."""
+        self.silence(node)
+        for place in sorted(self.rig.cluster.leaders):
+            self.rig.produce(*place)
+        self.rig.flush(0.3)
+        for _ in range(4):
+            self.rig.away(8.0)
+            for place in sorted(self.rig.cluster.leaders):
+                self.rig.produce(*place)
+            self.rig.poll(0.0)
 
     @rule()
     def heal(self) -> None:
@@ -129,15 +142,15 @@ class FeedMachine(RuleBasedStateMachine):
     @rule()
     def others_go_on(self) -> None:
         """Rule 4: while nothing is lost, what is for brokers that never throttled is delivered soon."""
-        if not self.calm:
-            return
         rig = self.rig
+        if rig.lossy:
+            return
         if any(broker.muted_until for broker in rig.cluster.brokers.values()):
             slow = {node for node, broker in rig.cluster.brokers.items() if broker.muted_until or broker.script}
         else:
             slow = {node for node, broker in rig.cluster.brokers.items() if broker.script}
         waiting = [record for record in rig.open_records if record.partition >= 0]
-        self.serve(1.5)
+        self.serve(4.0)  # three kicks missed, twice
         for record in waiting:
             place = (record.topic, record.partition)
             leaders = {rig.cluster.leaders[place], rig.told_leader.get(place)}
@@ -154,7 +167,7 @@ class FeedMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         try:
-            if hasattr(self, "rig"):
+            if hasattr(self, "rig") and RuleError.first is None:
                 self.rig.close()
         finally:
             self._stack.close()

@@ -82,6 +82,8 @@ class Rig:
         self.producing: list[tuple[str, int]] = []
         self.limit = config.get("queue.buffering.max.messages", 100_000)
         self.timeout = config["message.timeout.ms"] / 1000
+        self.lossy = False
+        """Whether a request or an answer was lost, so that a broker may be held for dead."""
         self.closed = False
         self._numbers = itertools.count()
         self.producer = SafeProducer({"bootstrap.servers": f"virtual-{next(_ids)}:9092", **config})
@@ -133,6 +135,7 @@ class Rig:
             if not isinstance(error, QueueFullError):
                 raise
             return False
+        self.check_share(topic, partition)
         return True
 
     def _report(self, error: KafkaError | None, message: Message) -> None:
@@ -203,6 +206,16 @@ class Rig:
         count = len(self.open_records)
         if self.limit and count > self.limit:
             raise RuleError(f"rule 9: {count} records without a report, {self.limit} allowed")
+
+    def check_share(self, topic: str, partition: int) -> None:
+        """Rule 9: a throttled broker's records take half of the buffer at most while another broker is well."""
+        node, now = self.told_leader.get((topic, partition)), self.time.now
+        well = set(self.told_leader.values()) - set(self.told_deadline)
+        if node is None or self.told_deadline.get(node, 0.0) <= now or not well or self.lossy:
+            return
+        held = sum(count for place, (count, _) in self.feed.waits().items() if self.told_leader.get(place) == node)
+        if held > self.limit / 2 + 1:
+            raise RuleError(f"rule 9: {held} of {self.limit} records wait for {node}, though {well} are well")
 
     def check_account(self) -> None:
         """Rule 7, as the library tells it: accepted = delivered + failed + unresolved."""

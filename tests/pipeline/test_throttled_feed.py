@@ -46,3 +46,25 @@ def test_reports_that_the_watchdog_took_count_against_the_buffer() -> None:
         rig.poll(0)
         assert rig.produce("a", 0)
         rig.close()
+
+
+def test_what_goes_straight_shares_the_buffer_with_what_is_held() -> None:
+    """The native producer does not know of the records that wait outside of it."""
+    with rigged({**CONFIG, "queue.buffering.max.messages": 20}) as rig:
+        assert rig.produce("a", 0)
+        assert rig.produce("a", 1)
+        rig.flush(5)
+        rig.away(1)
+        rig.cluster.brokers[1].script.append((OK, 10.0))
+        assert rig.produce("a", 0)
+        rig.poll(1)
+        for _ in range(8):
+            assert rig.produce("a", 0)
+        rig.cluster.brokers[2].silent = True
+        accepted = 0
+        while accepted < 40 and rig.produce("a", 1):
+            accepted += 1
+        assert accepted == 12
+        rig.check_bound()
+        rig.cluster.heal()
+        rig.close()

@@ -1,0 +1,130 @@
+"""Each rule that the state machine checks is broken here on purpose, and the machine must find it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+from unittest import mock
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
+
+from safeproducer.pipeline import feed
+from safeproducer.pipeline.accumulator import Accumulator
+from safeproducer.pipeline.away import Away
+from safeproducer.pipeline.failures import Failures
+from safeproducer.pipeline.feed import Feed
+from safeproducer.pipeline.hand_over import HandOver
+from safeproducer.pipeline.holds import Holds, Leader
+from safeproducer.policy.throttle import Throttle
+from tests.pipeline.machine import CalmHeldMachine, FeedMachine, HeldMachine
+from tests.pipeline.rig import RuleError
+
+EFFORT = settings(
+    max_examples=400,
+    stateful_step_count=30,
+    deadline=None,
+    database=None,
+    derandomize=True,
+    report_multiple_bugs=False,
+    suppress_health_check=list(HealthCheck),
+    phases=[Phase.generate],
+)
+
+real_admit = feed.admit
+real_reported = HandOver._reported
+real_takes = Away.takes
+real_in_process = Failures.in_process
+
+
+def deaf_admit(partition: Any, broker: Any, *rest: Any) -> Any:
+    return real_admit(partition, replace(broker, throttled_until=None, probing=False), *rest)
+
+
+def forgetful_announce(self: Throttle, broker: int, seconds: float, now: float) -> None:
+    self._deadlines[broker] = now + min(seconds, 0.3)
+    self.latest = max(self.latest, now + seconds)
+
+
+def blind_broker(self: Holds, accumulator: Accumulator, moment: float) -> Leader:
+    return Leader(None, self._throttle.deadline(None, moment), bool(self._probing))
+
+
+def last_first(self: Accumulator, count: int, size: int) -> list[Any]:
+    taken = [self.records.pop() for _ in range(min(count, len(self.records)))]
+    self.bytes -= sum(record[5] for record in taken)
+    return taken
+
+
+def report_again(self: HandOver, *report: Any) -> None:
+    self.expired = 0
+    real_reported(self, *report)
+
+
+def sure_of_everything(self: Failures, *args: Any) -> Any:
+    return real_in_process(self, *args[:-1], False)
+
+
+def unreported(self: Feed, code: int, reason: str) -> None:
+    for accumulator in tuple(self._accumulators.values()):
+        while accumulator.records:
+            self._take_first(accumulator)
+
+
+def never_blocked(self: Feed, accumulator: Accumulator, size: int) -> None:
+    pass
+
+
+def swallowed(self: Feed) -> int:
+    ran = 0
+    while self.reports:
+        report, error, message = self.reports.popleft()
+        ran += 1
+        try:
+            report(error, message)
+        except Exception as raised:
+            self.swallowed = raised  # type: ignore[attr-defined]
+    return ran
+
+
+def gives_up(self: Feed) -> int:
+    ran = 0
+    try:
+        while self.reports:
+            report, error, message = self.reports.popleft()
+            ran += 1
+            report(error, message)
+    except Exception:
+        self.reports.clear()
+        raise
+    return ran
+
+
+def kept_for_ever(self: Away, run: Any, error: Any, message: Any) -> bool:
+    return (self.purged and error is not None) or real_takes(self, run, error, message)
+
+
+PLANTS: dict[str, tuple[str, type[RuleBasedStateMachine], Any, str, Any]] = {
+    "hands over to a throttled broker": ("rule 4", CalmHeldMachine, feed, "admit", deaf_admit),
+    "lets a deadline move back": ("rule 4", CalmHeldMachine, Throttle, "announce", forgetful_announce),
+    "holds every broker": ("rule 4", CalmHeldMachine, Holds, "broker", blind_broker),
+    "takes the last records first": ("rule 6", CalmHeldMachine, Accumulator, "take", last_first),
+    "reports an expired record twice": ("rule 7", HeldMachine, HandOver, "_reported", report_again),
+    "calls a sent record not written": ("rule 7", HeldMachine, Failures, "in_process", sure_of_everything),
+    "lets librdkafka expire": ("rule 7", HeldMachine, Feed, "_purge_stuck", lambda *_: feed.NEVER),
+    "forgets what it purges": ("rule [78]", CalmHeldMachine, Feed, "fail_all", unreported),
+    "never tells of what it deferred": ("rule [78]", FeedMachine, Away, "takes", kept_for_ever),
+    "takes records beyond the buffer": ("rule 9", CalmHeldMachine, Feed, "_refuse_excess", never_blocked),
+    "gives one broker the whole buffer": ("rule 9", CalmHeldMachine, feed, "has_share", lambda *_: True),
+    "swallows what a callback raises": ("rule 10", CalmHeldMachine, Feed, "run_reports", swallowed),
+    "drops the reports behind one that raised": ("rule [78]", CalmHeldMachine, Feed, "run_reports", gives_up),
+}
+
+
+@pytest.mark.parametrize("bug", PLANTS)
+def test_the_machine_finds_a_planted_bug(bug: str) -> None:
+    """Or its rules would be worth nothing."""
+    rule, machine, owner, name, planted = PLANTS[bug]
+    with mock.patch.object(owner, name, planted), pytest.raises(RuleError, match=rule):
+        run_state_machine_as_test(machine, settings=EFFORT)

@@ -18,6 +18,8 @@ FAR = "is held back because acknowledgements take longer than linger.ms"
 STUCK = "waits because its leader acknowledges nothing"
 _OVERDUE = 1.5
 _CALM = 1.0
+_LATE_THREADS = 0.05
+"""A thread that was on its straight way when the hold began has given its record away by then."""
 _FIRST_PART = 0.1
 DRAINING = "waits until librdkafka has given up on records whose deadline comes"
 
@@ -125,7 +127,7 @@ class Holds:
     def drained(self, accumulator: Accumulator, straight_records: int) -> bool:
         """Whether the straight lane has nothing of this partition any more."""
         return not straight_records or self.backlogs.drained(
-            (accumulator.topic, accumulator.partition), accumulator.held_since
+            (accumulator.topic, accumulator.partition), accumulator.held_since + _LATE_THREADS
         )
 
     def hopeless_until(self, accumulator: Accumulator, moment: float) -> float:

@@ -1,0 +1,65 @@
+"""Backlogs: ages from counts, never younger than the truth."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from safeproducer.policy.backlog import Backlogs
+
+A, B = ("a", 0), ("b", 0)
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=30))
+def test_the_oldest_record_is_no_younger_than_it_is(steps: list[tuple[int, int]]) -> None:
+    """Records are given between two looks; the earlier look is the safe one."""
+    backlogs = Backlogs()
+    backlogs.observe(A, 0, 0, 0.25)
+    given_at: list[float] = []
+    acknowledged = 0
+    for second, (more, done) in enumerate(steps, start=1):
+        given_at += [second - 0.5] * more
+        acknowledged = min(len(given_at), acknowledged + done)
+        backlogs.observe(A, len(given_at), acknowledged, float(second))
+        oldest = backlogs.oldest(A)
+        if acknowledged == len(given_at):
+            assert oldest is None
+        else:
+            assert oldest is not None
+            assert oldest <= given_at[acknowledged]
+            assert given_at[acknowledged] - oldest <= 1.0
+        assert backlogs.drained(A, second - 1.0) == (acknowledged == len(given_at))
+
+
+def test_drained_is_said_by_a_look_from_after() -> None:
+    """One from before knows nothing of what was given since."""
+    backlogs = Backlogs()
+    assert not backlogs.drained(A, 0.0)
+    backlogs.observe(A, 3, 3, 10.0)
+    assert backlogs.drained(A, 9.9)
+    assert not backlogs.drained(A, 10.0)
+
+
+def test_stuck_is_what_is_not_acknowledged_or_too_old() -> None:
+    """An acknowledgement in between starts the patience anew, but makes no record younger."""
+    backlogs = Backlogs()
+    for second in range(10):
+        backlogs.observe(A, 5, 0, float(second))
+        backlogs.observe(B, 100, second, float(second))
+    assert backlogs.stuck(9.0, patience=5.0, age=100.0) == {A}
+    assert backlogs.stuck(9.0, patience=100.0, age=8.0) == {A, B}
+    assert backlogs.stuck(9.0, patience=100.0, age=100.0) == frozenset()
+    assert backlogs.earliest() == 0.0
+
+
+def test_what_is_forgiven_is_no_backlog() -> None:
+    """An empty lane has nothing that could still be acknowledged, whatever the counts say."""
+    backlogs = Backlogs()
+    backlogs.observe(A, 5, 2, 1.0)
+    backlogs.forgive()
+    assert backlogs.oldest(A) is None
+    backlogs.observe(A, 6, 2, 2.0)
+    assert backlogs.oldest(A) == 1.0
+    backlogs.observe(A, 6, 6, 3.0)
+    assert backlogs.earliest() is None
+    assert backlogs.drained(A, 2.5)

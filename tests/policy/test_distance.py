@@ -1,0 +1,36 @@
+"""Far away: acknowledgements that take longer than linger, without flapping."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from safeproducer.policy.distance import LINGERS, RUSH, SHORTEST, is_far
+
+seconds = st.floats(0, 1)
+
+
+LINGER = 0.005
+FAR = LINGERS * LINGER * 1.01
+
+
+def test_far_is_beyond_so_many_lingers() -> None:
+    """But never below the shortest round trip that pays."""
+    assert is_far(FAR, LINGER, 1000, 10, 1000, was_far=False)
+    assert not is_far(LINGERS * LINGER, LINGER, 1000, 10, 1000, was_far=False)
+    assert not is_far(SHORTEST, 0.0, 1000, 10, 1000, was_far=False)
+
+
+def test_a_rushing_application_with_little_outstanding_is_not_held() -> None:
+    """Its batches fill at once; with a lot outstanding they wait all the same."""
+    assert not is_far(FAR, LINGER, RUSH, 10, 1000, was_far=False)
+    assert is_far(FAR, LINGER, RUSH, 5000, 1000, was_far=False)
+
+
+@given(seconds, seconds, st.floats(0, 2 * RUSH), st.integers(0, 10_000), st.integers(1, 10_000))
+def test_what_became_far_stays_so_under_the_same_conditions(
+    ack_time: float, linger: float, rate: float, outstanding: int, batch: int
+) -> None:
+    """Or it would flap."""
+    if is_far(ack_time, linger, rate, outstanding, batch, was_far=False):
+        assert is_far(ack_time, linger, rate, outstanding, batch, was_far=True)

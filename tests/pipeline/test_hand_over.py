@@ -1,0 +1,124 @@
+"""A batch inside librdkafka: reports and deadlines in any order end each record once, and splits show in counts."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from confluent_kafka.cimpl import KafkaError, Message
+from hypothesis import given
+from hypothesis import strategies as st
+
+from safeproducer.kafka.statistics import BrokerStatistics, PartitionStatistics, Statistics
+from safeproducer.pipeline.accumulator import Accumulator, HeldRecord
+from safeproducer.pipeline.away import Away
+from safeproducer.pipeline.fed_lane import FedLane
+from safeproducer.pipeline.hand_over import HandOver, InLane
+
+
+def ignore(*_: Any) -> None:
+    pass
+
+
+def record(number: int, accepted_at: float, report: Any = ignore) -> HeldRecord:
+    return (b"%d" % number, None, report, 1, None, 40, accepted_at)
+
+
+@given(st.integers(1, 8), st.lists(st.sampled_from(["report", "expire"]), max_size=20))
+def test_each_record_ends_once(size: int, steps: list[str]) -> None:
+    """Whatever librdkafka says of an expired record later is swallowed, and the batch is over after the last report."""
+    ended: list[bytes] = []
+    in_lane, completed, reports = InLane(), deque[HandOver](), deque[Any]()
+    batch = HandOver(
+        Accumulator("a", 0), [record(n, float(n)) for n in range(size)], True, 0.0, reports, completed, in_lane
+    )
+    bound = batch.bind(lambda _, message: ended.append(message.value()))
+    now, reported = 0.0, 0
+    for step in [*steps, *["report"] * size]:
+        if step == "expire":
+            now += 1.0
+            ended += [taken[0] for taken in batch.expire(now, 1.0)]
+        elif reported < size:
+            assert not completed
+            bound(None, Message(topic="a", partition=0, value=b"%d" % reported))
+            reported += 1
+        while reports:
+            report, error, message = reports.popleft()
+            report(error, message)
+        assert in_lane.records == size - len(ended)
+        assert in_lane.inside == size - reported
+    assert sorted(ended) == sorted(b"%d" % n for n in range(size))
+    assert list(completed) == [batch]
+    assert batch.next_deadline(1.0) is None
+
+
+class Client:
+    """Takes everything."""
+
+    def __init__(self) -> None:
+        self.bound: list[Any] = []
+
+    def produce(self, *record: Any) -> None:
+        self.bound.append(record[4])
+
+    def __len__(self) -> int:
+        return len(self.bound)
+
+    def report_all(self) -> None:
+        bound, self.bound = self.bound, []
+        for report in bound:
+            report(None, Message(topic="a", partition=0))
+
+
+def seen(at: float, requests: int, sent: int) -> Statistics:
+    broker = BrokerStatistics("b", "UP", 0, 0, 0, requests, 0, 0, None, None, None)
+    return Statistics(at, 1, 0, 0, 0, {1: broker}, {("a", 0): PartitionStatistics(1, 0, 0, 0, sent, sent, sent)})
+
+
+def hand_over(lane: FedLane, client: Client, count: int) -> None:
+    accumulator = Accumulator("a", 0)
+    batch = lane.hand_over(accumulator, [record(n, 0.0) for n in range(count)], True, 0.0, lambda *_: None)
+    assert batch is not None
+    client.report_all()
+    lane.resolved(lane.completed.popleft())
+
+
+FAR_AHEAD = 1e12
+
+
+def test_more_requests_than_batches_are_splits() -> None:
+    """Unless records were sent again, or librdkafka forgot its counts."""
+    client = Client()
+    lane = FedLane(client, deque())
+    hand_over(lane, client, 10)
+    assert lane.observe(seen(FAR_AHEAD, 1, 10)) == 0
+    hand_over(lane, client, 10)
+    assert lane.observe(seen(FAR_AHEAD, 3, 20)) == 1
+    hand_over(lane, client, 10)
+    assert lane.observe(seen(FAR_AHEAD, 5, 40)) == 0, "a retry"
+    hand_over(lane, client, 10)
+    assert lane.observe(seen(FAR_AHEAD, 1, 50)) == 0, "counts that began anew"
+    assert lane.splits == 1
+
+
+def test_statistics_from_before_a_hand_over_show_nothing() -> None:
+    """Its request may be counted in them or not."""
+    client = Client()
+    lane = FedLane(client, deque())
+    hand_over(lane, client, 10)
+    assert lane.observe(seen(0.0, 2, 10)) == 0
+    assert lane.observe(seen(FAR_AHEAD, 2, 10)) == 1
+
+
+def test_failed_reports_of_a_purged_lane_are_kept() -> None:
+    """Delivered ones are not, and neither is one whose outcome is known."""
+    away = Away()
+    error = KafkaError(KafkaError._PURGE_QUEUE)
+    assert not away.takes("run", error, "m")
+    away.defer(True)
+    assert away.on
+    assert not away.takes("run", None, "m")
+    assert away.takes("run", error, "m")
+    assert away.deferred == [("run", error, "m")]
+    away.defer(False)
+    assert not away.on

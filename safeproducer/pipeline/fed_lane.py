@@ -98,6 +98,11 @@ class FedLane:
         return self._in_lane.records
 
     @property
+    def inside(self) -> int:
+        """All records inside librdkafka."""
+        return self._in_lane.inside
+
+    @property
     def missing(self) -> set[str]:
         """Topics that do not exist, as far as failed records tell."""
         return self._in_lane.missing

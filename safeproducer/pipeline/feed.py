@@ -182,7 +182,7 @@ class Feed:
         if size + OVERHEAD > delivery.record_bytes:
             raise _unable(KafkaError.MSG_SIZE_TOO_LARGE)
         limit, most_bytes = delivery.buffer_records, delivery.buffer_bytes
-        total = self._records
+        total = self.records
         if (limit is not None and total >= limit) or (
             most_bytes is not None and self.waiting_bytes + size > most_bytes
         ):
@@ -242,10 +242,10 @@ class Feed:
     @property
     def queued(self) -> int:
         """What len(producer) says of what is here and in the lanes."""
-        return self._records + (0 if self.fed is None else self.fed.events)
+        return self.records + (0 if self.fed is None else self.fed.events)
 
     @property
-    def _records(self) -> int:
+    def records(self) -> int:
         """What counts against queue.buffering.max.messages."""
         count = self.waiting + len(self.reports) + len(self._away.deferred) + self._running
         if self._straight is not None:
@@ -509,8 +509,6 @@ class Feed:
                 self._in_flight[batch.broker] = left
             else:
                 self._in_flight.pop(batch.broker, None)
-            if not batch.stuck:
-                self._holds.answered(batch.accumulator, batch.broker, moment)
 
     def pump_if_due(self, moment: float) -> None:
         if self.due <= moment or (self.fed is not None and self.fed.completed):

@@ -58,7 +58,7 @@ class Holds:
         self._delivery = delivery
         self._throttle = throttle
         self._probing: dict[int, float] = {}
-        self._suspects: set[tuple[str, int]] = set()
+        self._suspects: dict[tuple[str, int], int | None] = {}
         self._sent = 0
         self._needed: int | None = None
         self._begun: set[tuple[str, int]] = set()
@@ -75,7 +75,6 @@ class Holds:
             or self.warming
             or self.draining
             or self.stuck
-            or self._suspects
             or self._calms(None, moment)
             or self._throttle.held(moment)
         )
@@ -83,7 +82,7 @@ class Holds:
     def reason(self, accumulator: Accumulator, moment: float) -> str | None:
         """Why this partition is held back; None when its records may go straight."""
         place = (accumulator.topic, accumulator.partition)
-        if place in self.stuck or place in self._suspects:
+        if place in self.stuck:
             return STUCK
         leader = self.broker(accumulator, moment)
         if leader.probing or leader.throttled_until is not None:
@@ -92,7 +91,7 @@ class Holds:
             return HELD
         if self.draining:
             return DRAINING
-        if self.far and self.fed_ready:
+        if self.far and self.fed_ready and place not in self._suspects:
             return FAR
         return COLD if self.cold or (self.warming and self._closed_to_others() and place not in self._begun) else None
 
@@ -106,7 +105,6 @@ class Holds:
         place = (accumulator.topic, accumulator.partition)
         return (
             place in self.stuck
-            or place in self._suspects
             or self.broker(accumulator, moment).throttled_until is not None
             or bool(accumulator.unresolved and accumulator.unresolved[0].at + _OVERDUE < moment)
         )
@@ -114,12 +112,18 @@ class Holds:
     def serves_others(self, node: int | None, moment: float) -> bool:
         """Whether a broker other than `node` takes records."""
         throttled = self._throttle.held(moment)
-        stuck = {self.partitions.leader(*place) for place in (*self.stuck, *self._suspects)}
+        stuck = {self.partitions.leader(*place) for place in self.stuck}
         return any(other != node and other not in throttled and other not in stuck for other in self.partitions.nodes())
 
     def wants_fed(self, accumulator: Accumulator, moment: float) -> bool:
-        """Whether what waits should leave as counted batches."""
-        if (self.far and self.fed_ready) or (accumulator.topic, accumulator.partition) in self._suspects:
+        """Whether what waits should leave as counted batches.
+
+        Not while a record of this partition that the straight lane had is of unknown outcome: there its late copy is
+        fenced by the new epoch, and on another lane it would appear behind its successors.
+        """
+        if (accumulator.topic, accumulator.partition) in self._suspects:
+            return False
+        if self.far and self.fed_ready:
             return True
         leader = self.broker(accumulator, moment)
         return leader.probing or leader.throttled_until is not None
@@ -193,13 +197,18 @@ class Holds:
         self._probing[node] = max(self._probing.get(node, 0.0), until + seconds + _CALM)
 
     def expired(self) -> None:
-        """The straight lane is purged: what was stuck in it goes on in counted batches until one is acknowledged."""
-        self._suspects |= self.stuck
+        """The straight lane is purged: what it had of these partitions may be in the log, or get there late."""
+        self._suspects.update(dict.fromkeys(self.backlogs.waiting()))
         self.stuck = frozenset()
 
-    def answered(self, accumulator: Accumulator, node: int | None, moment: float) -> None:
-        """A batch was answered. librdkafka serves a throttle time before the reports of the same answer."""
-        self._suspects.discard((accumulator.topic, accumulator.partition))
+    def acknowledged(self, place: tuple[str, int], count: int) -> None:
+        """What the straight lane's statistics say of a partition: an acknowledgement clears it of suspicion."""
+        if place in self._suspects:
+            known = self._suspects[place]
+            if known is None:
+                self._suspects[place] = count
+            elif count > known:
+                del self._suspects[place]
 
     def learn(self, statistics: Statistics) -> None:
         """Leaders and partition counts from statistics of any lane."""

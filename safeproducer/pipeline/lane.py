@@ -89,6 +89,7 @@ class Lane:
         self._away_lock = Lock()
         self._serving: set[int] = set()
         self._served_at = 0.0
+        self._polls = self._polls_seen = 0
         self._purged_at: float | None = None
         self._warned_reentry = False
         self.failures = failures
@@ -171,6 +172,7 @@ class Lane:
         if thread in serving:
             return self._inside_callback("poll", 0)
         serving.add(thread)
+        self._polls += 1
         try:
             if self.direct and not self._away.thread and not self._away.reports:
                 served: int = self.native.poll(timeout)
@@ -192,12 +194,17 @@ class Lane:
         if self._away.thread:
             with self._away_lock:  # what the watchdog is serving comes first
                 pass
+        try:
+            return self._wait_for(timeout)
+        finally:
+            self._served_at = time.monotonic()
+
+    def _wait_for(self, timeout: float) -> int:
         started = time.monotonic()
         end = started + timeout if timeout >= 0 else NEVER
         served = 0
         now = started
         while True:
-            self._served_at = now
             served += self._serve_now(now)
             now = time.monotonic()
             if served or now >= end or self.state not in ("open", "fatal"):
@@ -298,7 +305,9 @@ class Lane:
         """For the watchdog: do what is due, serve when the application does not; when to come again."""
         if self.state not in ("open", "fatal"):
             return NEVER
-        if self._serving or now - self._served_at < _PRESENT:
+        present = self._polls != self._polls_seen or now - self._served_at < _PRESENT
+        self._polls_seen = self._polls
+        if self._serving or present:
             if not self.direct:
                 self.feed.pump_if_due(now)
             return max(self.feed.due, now + _PRESENT)
@@ -339,6 +348,8 @@ class Lane:
         deadline = time.monotonic() + timeout if timeout >= 0 else None
         raised: Exception | None = None
         feed = self.feed
+        if feed.alone and not feed.records:
+            return 0, None  # events are for poll(), as in stock
         feed.flushing += 1
         feed.due = 0.0
         try:
@@ -349,7 +360,7 @@ class Lane:
                     if not isinstance(error, Exception) or not (from_callback or isinstance(error, FatalError)):
                         raise error
                     raised = error
-                left = self.queued
+                left = self.feed.records if self.feed.alone else self.queued
                 if not left or remaining == 0.0:
                     return left, raised
         finally:
@@ -432,15 +443,16 @@ class Lane:
                 helper.join(timeout)
 
     def close_natives(self) -> None:
-        """Close the native producers; one that still has records reported as unknown long ago is purged of them."""
-        for native in self.natives:
+        """Close the native producers. A fed lane that still has records reported as unknown is purged of them first."""
+        fed = self.feed.fed
+        if fed is not None and fed.inside:
+            fed.native.purge()
             deadline = time.monotonic() + _FAREWELL
-            if len(native):
-                native.purge()
-            while len(native) and time.monotonic() < deadline:
-                native.poll(_SLICE)
-            if not len(native):  # else its close() would wait for ever; letting go of it does not
-                native.close()
+            while fed.inside and time.monotonic() < deadline:
+                fed.serve(_SLICE)
+        for native in self.natives:
+            if fed is None or native is not fed.native or not fed.inside:
+                native.close()  # with records in it, it would wait for ever; letting go of it does not
 
     def settle(self, timeout: float) -> float:
         """Hand over everything that is held, for a commit; how much of `timeout` is left.

@@ -121,6 +121,7 @@ class ClientNews:
             # Records without a partition leave that queue when they get one.
             acknowledged = entry.acknowledged if place[1] >= 0 else entry.accepted - entry.queued
             backlogs.observe(place, entry.accepted, acknowledged, found.at)
+            self.holds.acknowledged(place, entry.acknowledged)
         if not found.messages:
             backlogs.forgive()
             self._empty = found

@@ -62,6 +62,10 @@ class Backlogs:
             if row.history and (now - row.advanced_at >= patience or now - row.history[0][0] >= age)
         )
 
+    def waiting(self) -> frozenset[Place]:
+        """Partitions with a backlog."""
+        return frozenset(place for place, row in tuple(self._by_place.items()) if row.history)
+
     def drained(self, place: Place, since: float) -> bool:
         """Whether it was seen without a backlog at a look after `since`."""
         backlog = self._by_place.get(place)

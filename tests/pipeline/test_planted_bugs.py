@@ -113,12 +113,12 @@ PLANTS: dict[str, tuple[str, type[RuleBasedStateMachine], Any, str, Any]] = {
     "reports an expired record twice": ("rule 7", HeldMachine, HandOver, "_reported", report_again),
     "calls a sent record not written": ("rule 7", HeldMachine, Failures, "in_process", sure_of_everything),
     "lets librdkafka expire": ("rule 7", HeldMachine, Feed, "_purge_stuck", lambda *_: feed.NEVER),
-    "forgets what it purges": ("rule [78]", CalmHeldMachine, Feed, "fail_all", unreported),
-    "never tells of what it deferred": ("rule [78]", FeedMachine, Away, "takes", kept_for_ever),
+    "forgets what it purges": ("rule [789]", CalmHeldMachine, Feed, "fail_all", unreported),
+    "never tells of what it deferred": ("rule [789]", FeedMachine, Away, "takes", kept_for_ever),
     "takes records beyond the buffer": ("rule 9", CalmHeldMachine, Feed, "_refuse_excess", never_blocked),
     "gives one broker the whole buffer": ("rule 9", CalmHeldMachine, feed, "has_share", lambda *_: True),
     "swallows what a callback raises": ("rule 10", CalmHeldMachine, Feed, "run_reports", swallowed),
-    "drops the reports behind one that raised": ("rule [78]", CalmHeldMachine, Feed, "run_reports", gives_up),
+    "drops the reports behind one that raised": ("rule [789]", CalmHeldMachine, Feed, "run_reports", gives_up),
 }
 
 

@@ -65,6 +65,9 @@ class Feed:
                     return False
             except KafkaException as error:
                 reason = error.args[0]
+                if reason.code() == KafkaError._FATAL:  # that there was one; poll() brings the error itself
+                    serve(self._producer.poll, self._errors, _SLICE)
+                    reason = self._errors.fatal or reason
                 if reason.fatal():
                     self._errors(reason)
                     tally.withdraw(line)

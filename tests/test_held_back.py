@@ -198,3 +198,20 @@ def test_weaker_settings_keep_the_account_and_the_throttle_time(
     assert producer.flush(10) == 0
     account = producer.snapshot()
     assert (account.delivered, account.failed) == (account.accepted, 0)
+
+
+def test_records_held_before_their_topic_is_known_keep_their_order(cluster: FakeCluster) -> None:
+    """What is accepted once the partitions are known waits behind what was accepted before."""
+    cluster.delay(1.0, api="Produce")
+    config = {"bootstrap.servers": cluster.bootstrap, "log_level": 0, "batch.num.messages": 10}
+    with SafeProducer(config) as producer:
+        for number in range(60):
+            producer.produce("t", b"%d" % number, b"key")
+        assert producer.snapshot().held == 50
+        wait(producer, lambda: producer._lane.holds.partitions.count("t"))
+        for number in range(60, 90):
+            producer.produce("t", b"%d" % number, b"key")
+        cluster.delay(0, api="Produce")
+        assert producer.flush(20) == 0
+    written = [int(record.value) for partition in (0, 1) for record in cluster.log("t", partition)]
+    assert written == list(range(90))

@@ -129,7 +129,7 @@ class Feed:
         moment = time.monotonic()
         if self.fed is not None and topic in self.fed.missing:
             self._refuse_missing(topic, self.fed.missing)
-        place = (topic, self._holds.partitions.choose(topic, key, moment) if partition == UNKNOWN else partition)
+        place = (topic, self._chosen(topic, key, moment) if partition == UNKNOWN else partition)
         accumulator = self._accumulators.get(place)
         if accumulator is None:
             accumulator = self._open(*place)
@@ -158,6 +158,13 @@ class Feed:
                 self._wake(ripe)
         elif accumulator.bytes >= self._delivery.batch_bytes or count % self._delivery.batch_records == 0:
             self.pump(moment)
+
+    def _chosen(self, topic: str, key: bytes | None, moment: float) -> int:
+        """The partition of a record that names none; UNKNOWN behind others that are not placed yet."""
+        unplaced = self._accumulators.get((topic, UNKNOWN))
+        if unplaced is not None and (unplaced.records or unplaced.unresolved):
+            return UNKNOWN
+        return self._holds.partitions.choose(topic, key, moment)
 
     def _refuse_missing(self, topic: str, missing: set[str]) -> None:
         """As librdkafka does once it knows that there is no such topic; look whether there is one by now."""
@@ -354,7 +361,8 @@ class Feed:
                 if self._metadata is not None:
                     self._metadata.want(accumulator.topic)
                 return moment + holds.PATIENCE, kick
-            if accumulator.partition == UNKNOWN and holds.partitions.count(accumulator.topic):
+            placeable = accumulator.partition == UNKNOWN and not accumulator.unresolved
+            if placeable and holds.partitions.count(accumulator.topic):
                 self._assign(accumulator, moment)
                 break
             records = accumulator.records

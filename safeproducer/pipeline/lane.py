@@ -348,7 +348,7 @@ class Lane:
         deadline = time.monotonic() + timeout if timeout >= 0 else None
         raised: Exception | None = None
         feed = self.feed
-        if feed.alone and not feed.records:
+        if feed.alone and not feed.records and self.state == "open":
             return 0, None  # events are for poll(), as in stock
         feed.flushing += 1
         feed.due = 0.0

@@ -48,7 +48,8 @@ def test_application_reports_what_the_broker_refuses(kafka: KafkaCluster) -> Non
     done = run("application.py", kafka, "no spaces allowed", "--orders", "3")
     assert done.returncode == 1
     assert "0 of 3 orders delivered" in done.stdout
-    assert "3 orders failed: " in done.stderr
+    # The first report may come before the last produce(), which is then refused at the call: two lines for one cause.
+    assert sum(int(line.split()[0]) for line in done.stderr.splitlines() if " orders failed: " in line) == 3
 
 
 def test_service_delivers_all_it_accepted(kafka: KafkaCluster, topic: TopicFactory) -> None:

@@ -73,13 +73,18 @@ def _native(
         bound = account.bind(callback)
     offered = len(messages) if isinstance(messages, list) else 0
     account.accepted += offered
+    call = account.batches.begin(offered) if partition != -1 else None
+    good: int = 0
     try:
-        good: int = lane.native.produce_batch(topic, messages, partition, bound[1])
+        good = lane.native.produce_batch(topic, messages, partition, bound[1])
     except Exception as error:
         if raised_by_native_call(error):
             account.accepted -= offered
             raise lane.refusal_of(error) from None
         raise
+    finally:
+        if call is not None:
+            call.end(good)
     if good != offered:
         account.accepted -= offered - good
         refusal = messages[-1].get("_error")

@@ -52,7 +52,9 @@ class PartitionStatistics:
     `leader` is -1 and `leader_epoch` None when unknown. `in_flight` and `queued` are records now; `sent` counts records
     put into a request since the client was made, again for each attempt. `accepted` counts those that were given to
     the client, and `acknowledged` is the number of the last acknowledged one among them (idempotent producers only):
-    nothing of the partition is under way exactly when the two are equal.
+    nothing of the partition is under way exactly when the two are equal, but for two gaps: `accepted` leaves out what
+    rd_kafka_produce_batch() took for a partition its caller named, and begins anew when librdkafka forgets the
+    partition, after which `acknowledged` goes on from the number of the last record before.
     """
 
     leader: int

@@ -93,7 +93,7 @@ class Lane:
         self._purged_at: float | None = None
         self._warned_reentry = False
         self.failures = failures
-        self.news = ClientNews(info, hooks, settings, failures)
+        self.news = ClientNews(info, hooks, settings, failures, ledger)
         self.events = ClientEvents(info, hooks, settings, ledger.errors, ledger.away, self.news)
         self.state = "open"
         self.holds = self.news.holds
@@ -237,7 +237,7 @@ class Lane:
             if self.direct:
                 feed.serve(0)  # nobody else asks a fed lane that is not in use for its events
             self.news.changed = False
-            self.news.measure(self._ledger, len(self.native), now)
+            self.news.measure(len(self.native), now)
             self._look_for_splits()
             if holds.far:
                 feed.prepare()

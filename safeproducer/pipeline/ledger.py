@@ -11,11 +11,13 @@ So a record without a partition is accepted on its topic and resolved on a parti
 from __future__ import annotations
 
 import sys
+import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from safeproducer.kafka.native import KafkaError, Message
 from safeproducer.pipeline.away import Away
@@ -29,6 +31,7 @@ Explained = Callable[[KafkaError, Message], KafkaError]
 
 NOT_BOUND: Bound = (object(), None)
 UNASSIGNED = -1
+NEVER = float("inf")
 
 
 def _as_it_is(error: KafkaError, message: Message) -> KafkaError:
@@ -45,6 +48,13 @@ class Reporting:
     explained: Explained
 
 
+class BatchCount(NamedTuple):
+    """Records that the native produce_batch() may have taken by a moment, and those that it certainly had."""
+
+    most: int = 0
+    least: int = 0
+
+
 class Resolved:
     """Reports that arrived: without an error, and with one."""
 
@@ -55,17 +65,63 @@ class Resolved:
         self.failed = 0
 
 
+class BatchCall:
+    """One call of the native produce_batch(), begun now; it took `count` records, or will take as many at most."""
+
+    __slots__ = ("began", "count", "ended")
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.began = time.monotonic()
+        self.ended = NEVER
+
+    def end(self, taken: int) -> None:
+        self.count = taken
+        self.ended = time.monotonic()
+
+
+class Batches:
+    """The calls of the native produce_batch() for one partition."""
+
+    __slots__ = ("_calls", "_earlier")
+
+    def __init__(self) -> None:
+        self._calls: deque[BatchCall] = deque()
+        self._earlier = 0
+
+    def begin(self, count: int) -> BatchCall:
+        call = BatchCall(count)
+        self._calls.append(call)
+        return call
+
+    def __bool__(self) -> bool:
+        return bool(self._earlier or self._calls)
+
+    def by(self, moment: float) -> BatchCount:
+        """Counts as they were at `moment`. One thread asks, and never for an earlier moment than before."""
+        calls = self._calls
+        while calls and calls[0].ended <= moment:
+            self._earlier += calls.popleft().count
+        later = tuple(calls)
+        return BatchCount(
+            self._earlier + sum(call.count for call in later if call.began <= moment),
+            self._earlier + sum(call.count for call in later if call.ended <= moment),
+        )
+
+
 class PartitionAccount:
     """Records of one partition.
 
     `accepted` and `named`: those for which the caller named it; `placed`: reports of those for which librdkafka chose
-    it. `bound` is the callback used last and the report callback composed for it.
+    it. `batches`: those of `accepted` that the native produce_batch() took. `bound` is the callback used last and the
+    report callback composed for it.
     """
 
-    __slots__ = ("_report", "accepted", "bound", "named", "placed")
+    __slots__ = ("_report", "accepted", "batches", "bound", "named", "placed")
 
     def __init__(self, reporting: Reporting) -> None:
         self.accepted = 0
+        self.batches = Batches()
         self.named = named = Resolved()
         self.placed = Resolved()
         self.bound = NOT_BOUND
@@ -193,6 +249,15 @@ class Ledger:
         if not isinstance(topic, str):  # refused by the native call with stock's own error; nothing to remember
             return TopicAccount(self._reporting)
         return self.topics.setdefault(topic, TopicAccount(self._reporting))
+
+    def batches(self, moment: float) -> dict[tuple[str, int], BatchCount]:
+        """(topic, partition) -> what the native produce_batch() took for that partition by `moment`."""
+        return {
+            (name, number): row.batches.by(moment)
+            for name, topic in list(self.topics.items())
+            for number, row in list(topic.partitions.items())
+            if row.batches
+        }
 
     @property
     def resolved(self) -> int:

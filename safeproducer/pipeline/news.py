@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from threading import Lock
 
 from safeproducer.config import Settings
 from safeproducer.hooks import Hooks
@@ -12,11 +13,12 @@ from safeproducer.kafka.statistics import Place, Statistics, read
 from safeproducer.pipeline import throttles
 from safeproducer.pipeline.failures import Failures
 from safeproducer.pipeline.holds import Holds
-from safeproducer.pipeline.ledger import Ledger
+from safeproducer.pipeline.ledger import BatchCount, Ledger
 from safeproducer.records import ProducerInfo
 
 logger = logging.getLogger("safeproducer")
 
+_NONE = BatchCount()
 _STUCK_AFTER = 1.5
 _STUCK_SHARE = 1 / 3
 """A record in the straight lane that is older than this share of its time: its partition takes no more."""
@@ -25,8 +27,11 @@ _STUCK_SHARE = 1 / 3
 class ClientNews:
     """Written by the threads that serve. `changed` asks the lane to look again; it holds no native producer."""
 
-    def __init__(self, info: ProducerInfo, hooks: Hooks, settings: Settings, failures: Failures) -> None:
+    def __init__(
+        self, info: ProducerInfo, hooks: Hooks, settings: Settings, failures: Failures, ledger: Ledger
+    ) -> None:
         self._info = info
+        self._ledger = ledger
         self._hooks = hooks
         self._delivery = settings.delivery
         self._throttle = throttles.of(settings.cluster)
@@ -37,7 +42,11 @@ class ClientNews:
         """Called as soon as a throttle time is known: a callback served next may produce."""
         self.statistics_now: Statistics | None = None
         self._empty: Statistics | None = None
+        self._empty_batches: Mapping[Place, BatchCount] = {}
         self._before_purge: Statistics | None = None
+        self._batches_in_purge: dict[Place, int] = {}
+        self._observing = Lock()
+        self._observed_at = 0.0
         self.fed_statistics_now: Statistics | None = None
         self._unseen = False
         self._fed_seen: Statistics | None = None
@@ -70,7 +79,8 @@ class ClientNews:
         self._identify(found)
         self.holds.learn(found)
         if self._delivery.owns_timeout:
-            self._observe_backlogs(found)
+            with self._observing:
+                self._observe_backlogs(found)
         self.changed = True
 
     def fed_statistics(self, text: str) -> None:
@@ -94,6 +104,11 @@ class ClientNews:
     def purging(self) -> None:
         """The straight lane is about to be purged: from now on it is empty for another reason."""
         self._before_purge = self._empty
+        before = self._empty_batches
+        self._batches_in_purge = {
+            place: count.least - before.get(place, _NONE).most
+            for place, count in self._ledger.batches(time.monotonic()).items()
+        }
 
     def never_sent(self, found: Statistics, failed_at: float) -> dict[Place, int]:
         """How many of each partition's last records were in no request, by statistics of the straight lane.
@@ -104,27 +119,33 @@ class ClientNews:
         empty = self._before_purge
         if failed_at > (0.0 if empty is None else empty.at):
             return {}
-        before = {} if empty is None else empty.partitions
-        unsent = {place: entry.accepted - entry.sent for place, entry in found.partitions.items()}
-        return {
-            place: count - (before[place].accepted - before[place].sent if place in before else 0)
-            for place, count in unsent.items()
-        }
+        never = {}
+        for place, entry in found.partitions.items():
+            before = None if empty is None else empty.partitions.get(place)
+            if before is not None and entry.accepted < before.accepted:
+                continue  # librdkafka forgot the partition meanwhile, and began to count anew
+            earlier = 0 if before is None else before.accepted - before.sent
+            never[place] = entry.accepted - entry.sent - earlier + self._batches_in_purge.get(place, 0)
+        return never
 
     def _identify(self, found: Statistics) -> None:
         if found.producer_id is not None:
             self.failures.identity = (found.producer_id, found.producer_epoch)
 
     def _observe_backlogs(self, found: Statistics) -> None:
+        if found.at < self._observed_at:
+            return
+        self._observed_at = found.at
         backlogs = self.holds.backlogs
+        batches = self._ledger.batches(found.at)
         for place, entry in found.partitions.items():
             # Records without a partition leave that queue when they get one.
             acknowledged = entry.acknowledged if place[1] >= 0 else entry.accepted - entry.queued
-            backlogs.observe(place, entry.accepted, acknowledged, found.at)
+            backlogs.observe(place, entry.accepted, acknowledged, found.at, *batches.get(place, _NONE))
             self.holds.acknowledged(place, entry.acknowledged)
         if not found.messages:
             backlogs.forgive()
-            self._empty = found
+            self._empty, self._empty_batches = found, batches
         timeout = self._delivery.timeout
         self.holds.stuck = backlogs.stuck(
             found.at,
@@ -132,12 +153,12 @@ class ClientNews:
             NEVER if timeout is None else max(_STUCK_AFTER, timeout * _STUCK_SHARE),
         )
 
-    def measure(self, ledger: Ledger, outstanding: int, now: float) -> None:
+    def measure(self, outstanding: int, now: float) -> None:
         """Judge the distance to the brokers, from the last statistics of the lane in use."""
         found = self.statistics_now
         if self._delivery.mode != "auto" or found is None:
             return
-        accepted = ledger.totals()[0]
+        accepted = self._ledger.totals()[0]
         then, before = self._measured
         if now - then < _MEASURE_EVERY:
             return

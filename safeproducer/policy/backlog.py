@@ -17,6 +17,9 @@ class _Backlog:
     """`history`: (when, records given by then), oldest first, as long as something of it is unacknowledged."""
 
     forgiven: int = 0
+    counted: int = 0
+    counted_before: int = 0
+    certain: int = 0
     given: int = 0
     acknowledged: int = 0
     at: float = 0.0
@@ -30,11 +33,26 @@ class Backlogs:
     def __init__(self) -> None:
         self._by_place: dict[Place, _Backlog] = {}
 
-    def observe(self, place: Place, given: int, acknowledged: int, at: float) -> None:
-        """Counts as they were at the time `at`, in seconds."""
+    def observe(
+        self, place: Place, counted: int, acknowledged: int, at: float, uncounted: int = 0, uncounted_least: int = 0
+    ) -> None:
+        """Counts as they were at the time `at`, in seconds.
+
+        Beside those that are `counted`, up to `uncounted` were given, and certainly `uncounted_least`. A smaller count
+        than before is one that began anew; the numbers of records go on.
+        """
         backlog = self._by_place.setdefault(place, _Backlog())
+        if counted < backlog.counted:
+            backlog.counted_before += backlog.counted
+        backlog.counted = counted
+        backlog.certain = backlog.counted_before + counted + uncounted_least
+        given = backlog.counted_before + counted + uncounted
         acknowledged = max(acknowledged, backlog.forgiven)
         history = backlog.history
+        while history and history[-1][1] > given:  # some of what was offered was not taken
+            when, _ = history.pop()
+            if not history or history[-1][1] < given:
+                history.append((when, given))
         idle = not history
         if given > acknowledged and (not history or history[-1][1] < given):
             # What is new was given between the last look and this one; the earlier time is the safe one for its age.
@@ -74,5 +92,6 @@ class Backlogs:
     def forgive(self) -> None:
         """Everything given so far has ended, acknowledged or not: the lane is empty."""
         for backlog in self._by_place.values():
-            backlog.forgiven = backlog.given
-            backlog.history.clear()
+            backlog.forgiven = backlog.certain
+            while backlog.history and backlog.history[0][1] <= backlog.certain:
+                backlog.history.popleft()

@@ -57,6 +57,10 @@ class FeedMachine(RuleBasedStateMachine):
             if not self.rig.produce(*place, key):
                 break
 
+    @rule(place=PLACES, count=st.integers(1, 15))
+    def produce_batch(self, place: tuple[str, int], count: int) -> None:
+        self.rig.produce_batch(*place, count)
+
     @rule(timeout=st.sampled_from([0.0, 0.01, 0.3, 2.0]))
     def poll(self, timeout: float) -> None:
         self.rig.poll(timeout)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -14,7 +15,7 @@ from confluent_kafka.cimpl import KafkaError, Message
 
 from safeproducer import DeliveryError, QueueFullError, SafeProducer
 from safeproducer import producer as surface
-from safeproducer.pipeline import failures, fed_lane, feed, frames, lane, news
+from safeproducer.pipeline import failures, fed_lane, feed, frames, lane, ledger, news
 from safeproducer.policy.outcome import Outcome
 from tests.pipeline import fake_native
 from tests.pipeline.cluster import Place, ScriptedCluster
@@ -138,6 +139,19 @@ class Rig:
         self.check_share(topic, partition)
         return True
 
+    def produce_batch(self, topic: str, partition: int, count: int) -> int:
+        """How many were accepted."""
+        heard = topic in self.topics_heard
+        accepted = [Accepted(next(self._numbers), topic, partition, None, self.time.now, heard) for _ in range(count)]
+        messages: list[dict[str, Any]] = [{"value": b"%d" % record.number} for record in accepted]
+        self.records |= {message["value"]: record for message, record in zip(messages, accepted, strict=True)}
+        taken = self.producer.produce_batch(topic, messages, partition, on_delivery=self._report)
+        for message in messages[taken:]:
+            del self.records[message["value"]]
+        self.refused += count - taken
+        self.check_share(topic, partition)
+        return taken
+
     def _report(self, error: KafkaError | None, message: Message) -> None:
         value = message.value()
         record = self.records.get(value)
@@ -247,7 +261,9 @@ class Rig:
         self.raising.clear()
         self.producing.clear()
         self.closed = True
-        self.producer.close(timeout)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)  # of lost records, which are counted below
+            self.producer.close(timeout)
         self.check_remembered()
         self.cluster.heal()
         self.time.pass_(600.0)  # what is still on its way arrives
@@ -340,7 +356,7 @@ def rigged(
         return rig.native(config)
 
     with ExitStack() as stack:
-        for module in (lane, surface, feed, fed_lane, news, failures):
+        for module in (lane, surface, feed, fed_lane, news, failures, ledger):
             stack.enter_context(mock.patch.object(module, "time", time))
         stack.enter_context(mock.patch.object(lane, "NativeProducer", native))
         stack.enter_context(mock.patch.object(lane, "Watchdog", HandWatchdog))

@@ -8,6 +8,7 @@ from confluent_kafka.cimpl import KafkaError
 
 from safeproducer import DeliveryError
 from safeproducer.policy.outcome import Outcome
+from tests.pipeline.cluster import LOSE_REQUEST, OK
 from tests.pipeline.rig import Rig, rigged
 
 CONFIG = {"message.timeout.ms": 3000, "socket.timeout.ms": 1000, "linger.ms": 5}
@@ -55,6 +56,39 @@ def test_records_purged_before_prove_nothing() -> None:
         rig.poll(0)
         assert Outcome.NOT_WRITTEN not in outcomes(rig, KafkaError._MSG_TIMED_OUT)
         assert outcomes(rig, KafkaError._MSG_TIMED_OUT)
+        rig.close()
+
+
+def test_batches_for_a_named_partition_keep_their_deadline() -> None:
+    """librdkafka does not count what its own produce_batch() took for one; it acknowledges it all the same."""
+    with rigged({**CONFIG, "socket.timeout.ms": 60_000}) as rig:
+        assert rig.produce("a", 0)
+        rig.flush(2)
+        rig.away(2)
+        rig.cluster.brokers[1].silent = True
+        assert rig.produce_batch("a", 0, 4) == 4
+        rig.away(5)
+        rig.poll(0)
+        assert outcomes(rig, KafkaError._MSG_TIMED_OUT) == 4 * [Outcome.UNKNOWN]
+        rig.close()
+
+
+def test_batches_for_a_named_partition_stay_in_front() -> None:
+    """A lane that still has them is not empty, and what is held back meanwhile must not take another."""
+    with rigged({**CONFIG, "message.timeout.ms": 60_000, "socket.timeout.ms": 3000}) as rig:
+        assert rig.produce("a", 0)
+        rig.flush(2)
+        rig.away(2)
+        rig.cluster.brokers[1].script.append((LOSE_REQUEST, 0.0))
+        assert rig.produce_batch("a", 0, 4) == 4
+        rig.away(0.1)
+        rig.cluster.brokers[1].script.append((OK, 0.5))
+        assert rig.produce("b", 0)
+        rig.poll(0.2)
+        for _ in range(60):
+            assert rig.produce("a", 0)
+            rig.poll(0.1)
+        rig.flush(10)
         rig.close()
 
 

@@ -63,3 +63,25 @@ def test_what_is_forgiven_is_no_backlog() -> None:
     backlogs.observe(A, 6, 6, 3.0)
     assert backlogs.earliest() is None
     assert backlogs.drained(A, 2.5)
+
+
+def test_records_beside_the_count_are_given_too() -> None:
+    """They may be fewer later, when some were refused after all."""
+    backlogs = Backlogs()
+    backlogs.observe(A, 0, 0, 1.0)
+    backlogs.observe(A, 2, 0, 2.0, uncounted=8)
+    assert backlogs.oldest(A) == 1.0
+    backlogs.observe(A, 2, 7, 3.0, uncounted=5)
+    assert backlogs.earliest() is None
+    assert backlogs.drained(A, 2.5)
+
+
+def test_a_count_that_begins_anew_goes_on() -> None:
+    """A partition that librdkafka forgot counts from zero again, while the numbers of its records go on."""
+    backlogs = Backlogs()
+    backlogs.observe(A, 7, 7, 1.0)
+    backlogs.observe(A, 2, 7, 2.0)
+    assert backlogs.oldest(A) == 1.0
+    assert not backlogs.drained(A, 1.5)
+    backlogs.observe(A, 2, 9, 3.0)
+    assert backlogs.drained(A, 2.5)

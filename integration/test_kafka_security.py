@@ -128,7 +128,8 @@ def test_bad_certificate_is_refused(
         ssl_ca_location=authority,
     )
     error = connection_error(config)
-    assert error.code() == KafkaError._SSL
+    # librdkafka calls it a transport failure when the connection is gone before it looks why, which is timing.
+    assert error.code() in (KafkaError._SSL, KafkaError._TRANSPORT)
     assert "certificate verify failed" in error.str()
 
 

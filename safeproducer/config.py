@@ -5,23 +5,30 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from safeproducer import delivery
-from safeproducer.delivery import MODES, Delivery, Mode
+from safeproducer.delivery import MODES, ORDERINGS, Delivery, Mode, Ordering
 from safeproducer.errors import ConfigurationError, ConfigurationTypeError, ConfigurationValueError
 from safeproducer.kafka.native import KafkaError, KafkaException
 from safeproducer.kafka.properties import REFUSED, canonical, is_sensitive, suggestions
+from safeproducer.policy.window import LEAST, MOST
 
 OWN_PREFIX = "safeproducer."
 PRODUCER_IDS_PER_HOUR = "safeproducer.producer.ids.per.hour"
 MODE = "safeproducer.mode"
 MAX_BLOCK_MS = "safeproducer.max.block.ms"
-OWN_SETTINGS = (PRODUCER_IDS_PER_HOUR, MODE, MAX_BLOCK_MS)
+ORDERING = "safeproducer.ordering"
+LANES = "safeproducer.lanes"
+WINDOW = "safeproducer.window"
+OWN_SETTINGS = (PRODUCER_IDS_PER_HOUR, MODE, MAX_BLOCK_MS, ORDERING, LANES, WINDOW)
+MOST_LANES = 100
 DEFAULT_PRODUCER_IDS_PER_HOUR = 100
 
 _NAMED_IN_ERROR = re.compile(r'configuration property:? "([^"]+)"|[`"]([a-z][a-z._]+)[`"]')
 _SHORTEST_SECRET = 4
+
+Choice = TypeVar("Choice", bound=str)
 
 
 @dataclass(frozen=True)
@@ -65,7 +72,10 @@ def parse(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Settings:
     _refuse_unknown(own)
     ids_per_hour = _whole_number(own, PRODUCER_IDS_PER_HOUR, DEFAULT_PRODUCER_IDS_PER_HOUR, least=1)
     max_block_ms = _whole_number(own, MAX_BLOCK_MS, 0, least=0)
-    mode = _mode(own)
+    mode = _one_of(own, MODE, MODES, "auto")
+    ordering = _one_of(own, ORDERING, ORDERINGS, "partition")
+    lanes = _number_or(own, LANES, "auto", 1, MOST_LANES)
+    window = _number_or(own, WINDOW, "discover", LEAST, MOST)
     _refuse(config)
     only_errors = _boolean(config, "delivery.report.only.error")
     on_delivery = _callback(config, "on_delivery", ConfigurationError)
@@ -76,6 +86,7 @@ def parse(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Settings:
     if "enable.idempotence" not in config:
         config["enable.idempotence"] = not _rules_out_idempotence(by_name)
     idempotent = _is_true(config["enable.idempotence"]) or bool(by_name.get("transactional.id"))
+    _refuse_lanes_without_use(ordering, lanes, mode, idempotent, bool(by_name.get("transactional.id")))
     mock = by_name.get("test.mock.num.brokers")
     return Settings(
         lane=config,
@@ -85,7 +96,9 @@ def parse(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Settings:
         throttle_cb=throttle_cb,
         statistics_cb=statistics_cb,
         producer_ids_per_hour=ids_per_hour,
-        delivery=delivery.read(by_name, mode, max_block_ms / 1000, idempotent, statistics_cb is not None),
+        delivery=delivery.read(
+            by_name, mode, max_block_ms / 1000, idempotent, statistics_cb is not None, ordering, lanes, window
+        ),
         client_id=str(by_name.get("client.id", "rdkafka")),
         bootstrap_servers="mock cluster" if mock else str(by_name.get("metadata.broker.list", "")),
         principal=_principal(by_name),
@@ -197,12 +210,57 @@ def _whole_number(own: Mapping[str, Any], name: str, default: int, least: int) -
     return number
 
 
-def _mode(own: Mapping[str, Any]) -> Mode:
-    value = own.get(MODE, "auto")
-    for mode in MODES:
-        if value == mode:
-            return mode
-    raise ConfigurationError(MODE, repr(value), f"it must be one of {', '.join(MODES)}", "The default is 'auto'")
+def _one_of(own: Mapping[str, Any], name: str, choices: tuple[Choice, ...], default: Choice) -> Choice:
+    value = own.get(name, default)
+    for choice in choices:
+        if value == choice:
+            return choice
+    raise ConfigurationError(
+        name, repr(value), f"it must be one of {', '.join(choices)}", f"The default is {default!r}"
+    )
+
+
+def _number_or(own: Mapping[str, Any], name: str, word: str, least: int, most: int) -> int | None:
+    """The number, None for the word."""
+    value = own.get(name, word)
+    if value == word:
+        return None
+    try:
+        number = int(value)
+    except (TypeError, ValueError):
+        number = least - 1
+    if not least <= number <= most or isinstance(value, bool):
+        raise ConfigurationError(
+            name,
+            repr(value),
+            f"it must be {word!r} or a whole number from {least} to {most}",
+            f"The default is {word!r}",
+        )
+    return number
+
+
+def _refuse_lanes_without_use(
+    ordering: Ordering, lanes: int | None, mode: Mode, idempotent: bool, transactional: bool
+) -> None:
+    """Several lanes cannot keep the order of a partition, and lanes that are not used would only cost."""
+    if lanes is not None and lanes > 1 and ordering == "partition":
+        raise ConfigurationError(
+            LANES,
+            str(lanes),
+            "several lanes keep no order within a partition, which safeproducer.ordering=partition asks for",
+            "Set safeproducer.ordering to 'key' or 'none', or leave the number of lanes out",
+        )
+    if ordering == "partition":
+        return
+    for name, refused, why in (
+        ("transactional.id", transactional, "a transaction has one producer ID, and its lane keeps the order"),
+        (MODE, mode == "passthrough", "passthrough hands everything to one native producer"),
+        ("enable.idempotence", not idempotent, "without idempotence nothing waits for acknowledgements"),
+    ):
+        if refused:
+            raise ConfigurationError(
+                ORDERING, repr(ordering), f"it needs several lanes, but {why} ({name})", "Leave one of the two out"
+            )
 
 
 def _refuse(config: dict[str, Any]) -> None:

@@ -15,6 +15,8 @@ from safeproducer.policy.partitioner import DEFAULT, PARTITIONERS
 
 Mode = Literal["auto", "held", "passthrough"]
 MODES: tuple[Mode, ...] = ("auto", "held", "passthrough")
+Ordering = Literal["partition", "key", "none"]
+ORDERINGS: tuple[Ordering, ...] = ("partition", "key", "none")
 
 GUARD_MS = 1000
 """The linger of a fed lane. It must outlast the time a hand-over takes, and depth x acknowledgement time: a head of
@@ -22,7 +24,10 @@ the queue older than linger behind a closed window makes librdkafka spin, and on
 hand-over splits the batch."""
 
 STATISTICS_MS = 500
+LISTEN_TO = "eos"
+"""librdkafka's debug context for a lane's producer ID: a line at each change of its state, none for a record."""
 _LONGEST_TIMEOUT_MS = 2_147_483_647
+_IN_FLIGHT = "max.in.flight.requests.per.connection"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +51,26 @@ class Delivery:
     """How often the user's stats_cb is called; 0 = never."""
     idempotent: bool
     transactional: bool
+    ordering: Ordering
+    lanes: int | None
+    """How many fed lanes; None for as many as are of use."""
+    window: int | None
+    """How many batches of a partition may be unresolved; None for what its leader announces (KIP-1269)."""
+    connection_cap: int | None
+    """How many batches a broker may have unresolved, when the user set max.in.flight.requests.per.connection."""
+    metadata_refresh: float
     sends_only: bool
     """acks=0: a report says that a record was sent, not that it was written."""
+
+    @property
+    def feeds(self) -> bool:
+        """Whether there may be a fed lane."""
+        return not self.transactional and self.mode != "passthrough"
+
+    @property
+    def spreads(self) -> bool:
+        """Whether records of one partition may take several lanes."""
+        return self.feeds and self.idempotent and self.ordering != "partition"
 
     @property
     def owns_timeout(self) -> bool:
@@ -101,6 +124,12 @@ class Delivery:
             },
         )
 
+    def more_lanes(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """`config` as the second fed lane gets it, and each that follows: without statistics, and with a log of its
+        producer ID."""
+        debug = [text for text in (config.get("debug"), LISTEN_TO) if text]
+        return {**self.fed_lane(config), "statistics.interval.ms": 0, "debug": ",".join(map(str, debug))}
+
     @property
     def guard_ms(self) -> int:
         """The linger of a fed lane: librdkafka wants it shorter than its own timeout of records."""
@@ -148,7 +177,14 @@ ALIAS = {"queue.buffering.max.ms": "linger.ms", "delivery.timeout.ms": "message.
 
 
 def read(
-    by_name: Mapping[str, Any], mode: Mode, max_block: float, idempotent: bool, wants_statistics: bool
+    by_name: Mapping[str, Any],
+    mode: Mode,
+    max_block: float,
+    idempotent: bool,
+    wants_statistics: bool,
+    ordering: Ordering = "partition",
+    lanes: int | None = None,
+    window: int | None = None,
 ) -> Delivery:
     """The delivery settings in `by_name`, whose names are librdkafka's own (no aliases)."""
 
@@ -181,5 +217,10 @@ def read(
         statistics_ms=int(number("statistics.interval.ms", 0)) if wants_statistics else 0,
         idempotent=idempotent,
         transactional=transactional,
+        ordering=ordering,
+        lanes=lanes,
+        window=window,
+        connection_cap=int(number(_IN_FLIGHT, 5)) if _IN_FLIGHT in by_name else None,
+        metadata_refresh=number("topic.metadata.refresh.interval.ms", 300_000) / 1000,
         sends_only=str(by_name.get("request.required.acks", "all")) == "0",
     )

@@ -56,6 +56,28 @@ class Throttled:
     seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class WindowChanged:
+    """How many batches of a partition may be unresolved changed from `before` to `after` (KIP-1269)."""
+
+    producer: ProducerInfo
+    topic: str
+    partition: int
+    before: int
+    after: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class LanesChanged:
+    """The number of lanes, each a native producer with an ID of its own, changed from `before` to `after`."""
+
+    producer: ProducerInfo
+    before: int
+    after: int
+    reason: str
+
+
 class Hook:
     """Base class of hooks: every method is an event that does nothing here."""
 
@@ -85,6 +107,12 @@ class Hook:
 
     def throttled(self, event: Throttled) -> None:
         """A broker announced a throttle time greater than zero."""
+
+    def window_changed(self, event: WindowChanged) -> None:
+        """A partition's window changed: its leader announced another, changed, or did not answer in time."""
+
+    def lanes_changed(self, event: LanesChanged) -> None:
+        """Lanes were added, given up or replaced."""
 
     def producer_churn(self, event: ProducerChurn) -> None:
         """A line of code makes producers too often. Called once for each such line."""

@@ -7,6 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from safeproducer.pipeline.ledger import DeliveryCallback
+from safeproducer.policy.affinity import Affinity
 
 if TYPE_CHECKING:
     from safeproducer.pipeline.hand_over import HandOver
@@ -31,21 +32,39 @@ class Accumulator:
 
     Counters change by in-place addition, which is one step under the interpreter lock (see ledger.py). `held` is why
     records of this partition are held back at all, None while they go straight; `held_since`: when the last of them may
-    have gone straight; `why` is what the next batch waits for.
+    have gone straight; `why` is what the next batch waits for. `bound`: records whose keys are bound to a lane, by
+    lane, and `keys` which keys are; None while every record of the partition stays on one lane. `doubtful`: the last
+    batch of it that left the fed lane ended without anybody knowing how.
     """
 
-    __slots__ = ("ack_time", "bytes", "held", "held_since", "partition", "records", "topic", "unresolved", "why")
+    __slots__ = (
+        "ack_time",
+        "bound",
+        "bytes",
+        "doubtful",
+        "held",
+        "held_since",
+        "keys",
+        "partition",
+        "records",
+        "topic",
+        "unresolved",
+        "why",
+    )
 
-    def __init__(self, topic: str, partition: int) -> None:
+    def __init__(self, topic: str, partition: int, keys: Affinity | None = None) -> None:
         self.topic = topic
         self.partition = partition
         self.records: deque[HeldRecord] = deque()
+        self.bound: dict[int, deque[HeldRecord]] = {}
+        self.keys = keys
         self.bytes = 0
         self.unresolved: list[HandOver] = []
         self.ack_time: float | None = None
         self.held: str | None = None
         self.held_since = 0.0
         self.why: str | None = None
+        self.doubtful = False
 
     def hold(self, reason: str | None, moment: float) -> None:
         """Hold records back for `reason` from now on, or let them go straight again if that is None."""
@@ -53,19 +72,87 @@ class Accumulator:
             self.held_since = moment
         self.held = reason
 
-    def take(self, count: int, size: int) -> list[HeldRecord]:
-        """The next batch: up to `count` records of up to `size` bytes, and at least one."""
+    @property
+    def waiting(self) -> int:
+        """How many records wait here."""
+        count = len(self.records)
+        return count + sum(map(len, self.bound.values())) if self.bound else count
+
+    @property
+    def pinned(self) -> bool:
+        """Whether the next record must take the lane that an earlier one took, though nothing is under way."""
+        return self.doubtful or (self.keys is not None and self.keys.doubtful)
+
+    def queues(self) -> list[deque[HeldRecord]]:
+        """The queues that hold something, each in the order in which its records were accepted."""
+        return [queue for queue in (*self.bound.values(), self.records) if queue]
+
+    def take(self, count: int, size: int, lane: int) -> list[HeldRecord]:
+        """The next batch for a lane: up to `count` records of up to `size` bytes, and one if there is any for it.
+
+        Records whose keys are bound to another lane are put aside for that one. Each is looked at once here and taken
+        once, so that the work is linear in records, however keys are spread.
+        """
         taken: list[HeldRecord] = []
         total = 0
-        records = self.records
-        while records and len(taken) < count:
-            total += records[0][SIZE]
-            if total > size and taken:
-                total -= records[0][SIZE]
+        own = self.bound.get(lane)
+        while own and len(taken) < count and (not taken or total + own[0][SIZE] <= size):
+            record = own.popleft()
+            total += record[SIZE]
+            taken.append(record)
+        if own is not None and not own:
+            del self.bound[lane]
+        records, keys = self.records, self.keys
+        while records and not own and len(taken) < count:
+            record = records[0]
+            if keys is not None and (key := record[KEY]) is not None:
+                owner = keys.lane_of(key)
+                if owner is not None and owner != lane:
+                    keys.bind(key, owner)
+                    self.bound.setdefault(owner, deque()).append(records.popleft())
+                    continue
+                if total + record[SIZE] > size and taken:
+                    break
+                keys.bind(key, lane)
+            elif total + record[SIZE] > size and taken:
                 break
+            total += record[SIZE]
             taken.append(records.popleft())
         self.bytes -= total
         return taken
+
+    def take_first(self, queue: deque[HeldRecord]) -> HeldRecord:
+        """The first of one of the queues, which will not be handed over."""
+        record = queue.popleft()
+        self.bytes -= record[SIZE]
+        if queue is not self.records and self.keys is not None:
+            self.keys.release(record[KEY])
+        return record
+
+    def ended(self, batch: HandOver) -> None:
+        """A batch has all its reports: its keys are free, or bound as long as nobody knows what became of it."""
+        if not batch.records:
+            return
+        self.doubtful = batch.doubtful
+        if self.keys is None:
+            return
+        keys = [record[KEY] for record in batch.records if record[KEY] is not None]
+        if batch.doubtful:
+            self.keys.doubt(keys, batch.lane)
+        else:
+            for key in keys:
+                self.keys.release(key)
+            self.keys.acknowledged(batch.lane)
+
+    def binds(self, lane: int) -> bool:
+        """Whether records must take that lane, those that wait or those that come."""
+        return bool(self.bound.get(lane)) or (self.keys is not None and self.keys.doubts(lane))
+
+    def unbind(self, lane: int) -> None:
+        """That lane is no more: what was put aside for it may take any other, before what came later."""
+        if self.keys is not None:
+            self.keys.forget(lane)
+            self.records.extendleft(reversed(self.bound.pop(lane, deque())))
 
     def fills_count(self, count: int, size: int) -> bool:
         """Whether the next batch holds exactly `count` records."""

@@ -7,11 +7,12 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from safeproducer.config import Settings
-from safeproducer.hooks import Hooks, Throttled
+from safeproducer.hooks import Hooks, LanesChanged, Throttled, WindowChanged
 from safeproducer.kafka.advice import advice
 from safeproducer.kafka.native import KafkaError, ThrottleEvent
 from safeproducer.pipeline.away import Away
 from safeproducer.pipeline.callbacks import CallbackErrors
+from safeproducer.policy.window import Window
 from safeproducer.records import ProducerInfo
 
 logger = logging.getLogger("safeproducer")
@@ -124,6 +125,34 @@ class ClientEvents:
             "was larger than librdkafka allows",
             self._info.client_id,
             count,
+        )
+
+    def on_window(self, place: tuple[str, int], before: Window, after: Window) -> None:
+        """A partition's leader announced another window, or what it announced is not to be relied on any more."""
+        logger.info(
+            "%s: %s [%d]: window %d instead of %d, because %s",
+            self._info.client_id,
+            *place,
+            after.size,
+            before.size,
+            after.reason,
+        )
+        self._hooks.call("window_changed", WindowChanged(self._info, *place, before.size, after.size, after.reason))
+
+    def on_lanes(self, before: int, after: int, reason: str) -> None:
+        """The number of lanes changed."""
+        logger.info("%s: %d lanes instead of %d: %s", self._info.client_id, after, before, reason)
+        self._hooks.call("lanes_changed", LanesChanged(self._info, before, after, reason))
+
+    def on_limited(self, topic: str, partition: int) -> None:
+        """Round trips limit a partition, and another ordering would cure it. Called once."""
+        logger.warning(
+            "%s: %s [%d] is limited by the round trip to its leader: one batch of it is under way at a time, which "
+            "keeps the order of the whole partition. If the order of each key is enough, set "
+            "safeproducer.ordering=key: then as many batches are under way as the leader remembers",
+            self._info.client_id,
+            topic,
+            partition,
         )
 
     def on_fatal(self, error: KafkaError) -> None:

@@ -32,10 +32,25 @@ class FedLane:
     `handed_over` counts batches, `splits` those requests more than batches that librdkafka's statistics showed.
     """
 
-    def __init__(self, native: NativeProducer, reports: deque[Report]) -> None:
+    def __init__(
+        self,
+        native: NativeProducer,
+        number: int,
+        reports: deque[Report],
+        completed: deque[HandOver],
+        replaceable: bool = False,
+    ) -> None:
         self.native: Any = native
-        self.completed: deque[HandOver] = deque()
-        """Batches whose last report arrived, for the feed to take note of."""
+        self.number = number
+        self.quarantined = False
+        """It is about to be purged and takes no more."""
+        self.failed: KafkaError | None = None
+        """The fatal error after which it takes nothing more; only where other lanes take over, see `replaceable`."""
+        self.refused: list[HeldRecord] = []
+        """Records that it did not take because it has failed."""
+        self.replaceable = replaceable
+        self.used_at = time.monotonic()
+        self._completed = completed
         self.handed_over = 0
         self.splits = 0
         self.unresolved = 0
@@ -50,7 +65,7 @@ class FedLane:
         self, accumulator: Accumulator, records: list[HeldRecord], full: bool, now: float, refuse: Refuse
     ) -> HandOver | None:
         """Give `records` to librdkafka as one batch; None when it took none of them."""
-        batch = HandOver(accumulator, records, full, now, self._reports, self.completed, self._in_lane)
+        batch = HandOver(accumulator, records, full, now, self._reports, self._completed, self._in_lane, self.number)
         produce, topic, partition = self.native.produce, accumulator.topic, accumulator.partition
         # Noted before the first record goes in: a report may arrive before the last one is in.
         accumulator.unresolved.append(batch)
@@ -69,20 +84,27 @@ class FedLane:
             except Exception as raised:
                 if not raised_by_native_call(raised):
                     raise
+                cause = _cause(raised)
+                if self.replaceable and cause.code() == KafkaError._FATAL:
+                    self._fail(cause)
+                    self.refused = records[index:]
+                    for _ in self.refused:
+                        batch.refused(index)
+                    break
                 batch.refused(index)
-                refused.append((record, _cause(raised)))
+                refused.append((record, cause))
                 continue
             index += 1
-        if refused:
-            batch.full = False  # one short of the count that would have sent it
+        if refused or self.refused:
+            batch.full = False  # short of the count that would have sent it
             for record, cause in refused:
                 refuse(accumulator, record, cause)
         if not records:
-            self.completed.append(batch)
+            self._completed.append(batch)
             return None
         self.handed_over += 1
         self.records_handed_over += len(records)
-        self._handed_over_at = time.monotonic()
+        self._handed_over_at = self.used_at = time.monotonic()
         return batch
 
     def resolved(self, batch: HandOver) -> None:
@@ -115,16 +137,32 @@ class FedLane:
     def kick(self) -> None:
         """Send what is queued. What the flush serves is queued as reports, so no callback of the user runs here."""
         with self._serving:
-            self.native.flush(KICK)
+            self._call(self.native.flush, KICK)
 
     def serve(self, timeout: float) -> int:
         """Queue the reports that arrived; wait up to `timeout` seconds for the first. 0 when another thread does."""
         if not self._serving.acquire(blocking=False):
             return 0
         try:
-            return self.native.poll(timeout)  # type: ignore[no-any-return]
+            return self._call(self.native.poll, timeout)
         finally:
             self._serving.release()
+
+    def _call(self, call: Callable[[float], int], timeout: float) -> int:
+        try:
+            return call(timeout)
+        except KafkaException as error:
+            cause = _cause(error)
+            if not self.replaceable or not (cause.fatal() or cause.code() == KafkaError._FATAL):
+                raise
+            self._fail(cause)
+            return 0
+
+    def _fail(self, cause: KafkaError) -> None:
+        """It takes nothing more; what it has ends with an error each."""
+        if self.failed is None:
+            self.failed = cause
+            self.native.purge()
 
     def observe(self, statistics: Statistics) -> int:
         """Compare the requests that librdkafka counted with the batches it was given; how many splits that shows.

@@ -34,17 +34,23 @@ from safeproducer.pipeline.away import Away
 from safeproducer.pipeline.failures import Failures
 from safeproducer.pipeline.fed_lane import FedLane
 from safeproducer.pipeline.hand_over import HandOver, Report
-from safeproducer.pipeline.holds import Holds
+from safeproducer.pipeline.holds import Holds, Leader
+from safeproducer.pipeline.lanes import Lanes
 from safeproducer.pipeline.ledger import DeliveryCallback
 from safeproducer.pipeline.metadata import Metadata
 from safeproducer.pipeline.partitions import UNKNOWN
-from safeproducer.policy.admission import Broker, Hold, Partition, admit, depth
+from safeproducer.pipeline.windows import Windows
+from safeproducer.policy.admission import Admission, Broker, Hold, Partition, admit, depth
+from safeproducer.policy.affinity import Affinity
 from safeproducer.policy.deadline import BACKSTOP_MARGIN
 from safeproducer.policy.share import ALWAYS_FREE, has_share
+from safeproducer.policy.window import LEAST
 
 NEVER = float("inf")
 WAITS_FOR_LANE = "waits until the records before it have left the other lane"
 WAITS_FOR_METADATA = "waits for a broker to tell of its topic"
+WAITS_FOR_FREE_LANE = "waits for a lane: each has a batch of it under way"
+WAITS_FOR_KEY = "waits for acknowledgements of earlier records with the same keys"
 WAITS_FOR_PURGE = "waits until records that no broker answers have been taken out of librdkafka"
 _GUARD = GUARD_MS / 1000
 _FIRST_KICK_AGAIN = 0.02
@@ -58,7 +64,7 @@ class Feed:
     """Owns the accumulators of one producer, and hands over to its lanes. Thread-safe.
 
     - `straight`: the native producer that takes records one by one, None when everything is held back.
-    - `fed`: the lane that takes batches; None until it is first needed, and for ever when `make_fed` is None.
+    - `lanes`: those that take batches; empty until the first is needed.
     - `due`: when `pump()` has something to do again, in seconds of time.monotonic().
     """
 
@@ -67,8 +73,8 @@ class Feed:
         delivery: Delivery,
         holds: Holds,
         straight: NativeProducer | None,
-        fed: FedLane | None,
-        make_fed: Callable[[], NativeProducer] | None,
+        lanes: Lanes,
+        windows: Windows,
         away: Away,
         failures: Failures,
         metadata: Metadata | None,
@@ -77,13 +83,13 @@ class Feed:
         self._delivery = delivery
         self._holds = holds
         self._straight: Any = straight
-        self._make_fed = make_fed
+        self.lanes = lanes
+        self._windows = windows
         self._failures = failures
         self._metadata = metadata
         self._wake = wake
         self._lock = RLock()
         self._pumping = False
-        self._quarantined = False
         self._again = False
         self._accumulators: dict[tuple[str, int], Accumulator] = {}
         self._topics: set[str] = set()
@@ -97,7 +103,9 @@ class Feed:
         self.due = NEVER
         self.flushing = 0
         self._running = 0
-        self.fed = fed
+        self._pinned: set[tuple[str, int]] = set()
+        self.hint: Callable[[str, int], None] | None = None
+        """Called once, when a partition is limited by round trips and another ordering would cure it."""
 
     # --- accepting ---------------------------------------------------------------------------------------------------
 
@@ -127,8 +135,8 @@ class Feed:
             partition = index(partition)
             self._topics.add(topic)
         moment = time.monotonic()
-        if self.fed is not None and topic in self.fed.missing:
-            self._refuse_missing(topic, self.fed.missing)
+        if self.lanes and self.lanes.misses(topic):
+            self._refuse_missing(topic)
         place = (topic, self._chosen(topic, key, moment) if partition == UNKNOWN else partition)
         accumulator = self._accumulators.get(place)
         if accumulator is None:
@@ -138,7 +146,7 @@ class Feed:
         if key is not None:
             size += len(key)
         if not accumulator.held and not accumulator.records and not self._holds.cools(place, size):
-            if self.waiting or self.reports or self._away.deferred or self.fed is not None:
+            if self.waiting or self.reports or self._away.deferred or self.lanes:
                 self._refuse_excess(accumulator, size)
             self._straight.produce(topic, value, key, place[1], report, None, timestamp, headers)
             return
@@ -166,10 +174,10 @@ class Feed:
             return UNKNOWN
         return self._holds.partitions.choose(topic, key, moment)
 
-    def _refuse_missing(self, topic: str, missing: set[str]) -> None:
+    def _refuse_missing(self, topic: str) -> None:
         """As librdkafka does once it knows that there is no such topic; look whether there is one by now."""
         if self._holds.partitions.count(topic):
-            missing.discard(topic)
+            self.lanes.found(topic)
             return
         if self._metadata is not None:
             self._metadata.want(topic)
@@ -178,7 +186,8 @@ class Feed:
     def _open(self, topic: str, partition: int) -> Accumulator:
         if not self._holds.partitions.has(topic, partition):
             raise _unable(KafkaError._UNKNOWN_PARTITION)
-        made = Accumulator(topic, partition)
+        keyed = self._delivery.ordering == "key" and partition != UNKNOWN
+        made = Accumulator(topic, partition, Affinity() if keyed else None)
         made.held_since = time.monotonic()
         made.held = self._holds.reason(made, made.held_since)
         self._wake(NEVER)
@@ -214,12 +223,12 @@ class Feed:
         records = held_bytes = 0
         for other in tuple(self._busy.values()):
             if other is accumulator or (blocked and leader_of(other.topic, other.partition) == node):
-                records += len(other.records)
+                records += other.waiting
                 held_bytes += other.bytes
         others = (
             self._holds.serves_others(node, moment)
             if blocked
-            else any(other is not accumulator and other.records for other in tuple(self._busy.values()))
+            else any(other is not accumulator and other.waiting for other in tuple(self._busy.values()))
         )
         return records, held_bytes, others
 
@@ -237,19 +246,19 @@ class Feed:
         )
 
     def _largest(self) -> str:
-        busy = [accumulator for accumulator in tuple(self._busy.values()) if accumulator.records]
+        busy = [accumulator for accumulator in tuple(self._busy.values()) if accumulator.waiting]
         if not busy:
             return ""
         most = max(busy, key=lambda accumulator: accumulator.bytes)
         return (
-            f"; most of the memory is held by {most.topic} [{most.partition}]: {len(most.records)} records of "
+            f"; most of the memory is held by {most.topic} [{most.partition}]: {most.waiting} records of "
             f"{most.bytes} bytes, because it {most.why or most.held or 'waits its turn'}"
         )
 
     @property
     def queued(self) -> int:
         """What len(producer) says of what is here and in the lanes."""
-        return self.records + (0 if self.fed is None else self.fed.events)
+        return self.records + self.lanes.events
 
     @property
     def records(self) -> int:
@@ -257,19 +266,17 @@ class Feed:
         count = self.waiting + len(self.reports) + len(self._away.deferred) + self._running
         if self._straight is not None:
             count += len(self._straight)
-        if self.fed is not None:
-            count += self.fed.records
-        return count
+        return count + self.lanes.records
 
     @property
     def empty(self) -> bool:
-        """Whether nothing waits here and nothing is in the fed lane."""
-        return not (self.waiting or self.busy)
+        """Whether nothing waits here, nothing is in a fed lane, and nothing that comes must take one."""
+        return not (self.waiting or self.busy or self._pinned)
 
     @property
     def busy(self) -> bool:
-        """Whether the fed lane has something that will be reported."""
-        return self.fed is not None and (self.fed.unresolved > 0 or self.alone)
+        """Whether the fed lanes have something that will be reported."""
+        return bool(self.lanes) and (self.lanes.unresolved > 0 or self.alone)
 
     @property
     def alone(self) -> bool:
@@ -277,9 +284,9 @@ class Feed:
         return self._straight is None
 
     def serve(self, timeout: float) -> None:
-        """Queue the reports that the fed lane has; wait up to `timeout` seconds for the first."""
-        if self.fed is not None:
-            self.fed.serve(timeout)
+        """Queue the reports that the fed lanes have; wait up to `timeout` seconds for the first."""
+        if self.lanes:
+            self.lanes.serve(timeout)
 
     # --- handing over ------------------------------------------------------------------------------------------------
 
@@ -305,38 +312,46 @@ class Feed:
     def _round(self, moment: float) -> float:
         self._complete(moment)
         due = self._purge_stuck(moment)
-        kick = False
+        kick: set[FedLane] = set()
         for place, accumulator in tuple(self._busy.items()):
             due = min(due, self._expire(accumulator, moment))
-            if not accumulator.records:
+            if not accumulator.waiting:
                 if not accumulator.unresolved:
                     self._settle(place, accumulator, moment)
                 continue
-            until, kicks = self._hand_over(accumulator, moment)
-            due = min(due, until)
-            kick = kick or kicks
+            due = min(due, self._hand_over(accumulator, moment, kick))
         return min(due, self._kick(kick, moment))
 
     def _purge_stuck(self, moment: float) -> float:
-        """Purge the fed lane before librdkafka's own time-out comes; when to look again.
+        """Purge a fed lane before librdkafka's own time-out comes; when to look again.
 
         That would start a new epoch for the whole lane, and write batches of other partitions twice whose answers were
         lost. The lane is fed nothing for a while before, so that what is healthy gets out of it.
         """
         limit = self._delivery.stuck_after
-        pending = [accumulator.unresolved[0].at for accumulator in tuple(self._busy.values()) if accumulator.unresolved]
-        if limit is None or self.fed is None or not pending or (stuck_at := min(pending) + limit) > moment:
-            self._quarantined = False
-            return stuck_at if limit is not None and self.fed is not None and pending else NEVER
-        self._quarantined = True
-        batches = [batch for accumulator in tuple(self._busy.values()) for batch in accumulator.unresolved]
+        if limit is None or not self.lanes:
+            return NEVER
+        due = NEVER
+        batches: dict[int, list[HandOver]] = {}
+        for accumulator in tuple(self._busy.values()):
+            for batch in accumulator.unresolved:
+                batches.setdefault(batch.lane, []).append(batch)
+        for lane in self.lanes:
+            due = min(due, self._purge_lane(lane, batches.get(lane.number, []), limit, moment))
+        return due
+
+    def _purge_lane(self, lane: FedLane, batches: list[HandOver], limit: float, moment: float) -> float:
+        stuck_at = min((batch.at for batch in batches), default=NEVER) + limit
+        lane.quarantined = stuck_at <= moment
+        if not lane.quarantined:
+            return stuck_at
         purge_at = stuck_at + BACKSTOP_MARGIN / 2
         if moment < purge_at and not all(batch.stuck for batch in batches):
             return min(purge_at, moment + self._holds.PATIENCE)
         for batch in batches:
             for record in batch.expire(moment, -NEVER):
                 self._report(batch.accumulator, record, KafkaError._MSG_TIMED_OUT, _STUCK_WITH, handed_over=True)
-        self.fed.native.purge()
+        lane.native.purge()
         return moment + self._holds.PATIENCE
 
     def _settle(self, place: tuple[str, int], accumulator: Accumulator, moment: float) -> None:
@@ -344,71 +359,154 @@ class Feed:
         self._busy.pop(place, None)
         accumulator.why = None
         accumulator.hold(self._holds.reason(accumulator, moment), moment)
-        if accumulator.records:  # accepted meanwhile
+        if accumulator.waiting:  # accepted meanwhile
             self._busy[place] = accumulator
 
-    def _hand_over(self, accumulator: Accumulator, moment: float) -> tuple[float, bool]:
-        """(when to look again, whether a kick is needed)."""
-        holds, delivery = self._holds, self._delivery
-        kick = False
-        while accumulator.records:
-            lane = self._lane_of(accumulator, moment)
-            if lane is None:
+    def _hand_over(self, accumulator: Accumulator, moment: float, kick: set[FedLane]) -> float:
+        """When to look again; the lanes that got a partial batch are added to `kick`."""
+        holds = self._holds
+        while accumulator.waiting:
+            way = self._way(accumulator, moment)
+            if way is None:
                 accumulator.why = WAITS_FOR_LANE
-                return moment + holds.PATIENCE, kick
-            if lane is self.fed and not holds.partitions.known(accumulator.topic):
-                accumulator.why = WAITS_FOR_METADATA
-                if self._metadata is not None:
-                    self._metadata.want(accumulator.topic)
-                return moment + holds.PATIENCE, kick
-            placeable = accumulator.partition == UNKNOWN and not accumulator.unresolved
-            if placeable and holds.partitions.count(accumulator.topic):
-                self._assign(accumulator, moment)
-                break
-            records = accumulator.records
-            many = len(records) >= delivery.batch_records
-            unresolved = accumulator.unresolved
-            # Records without a partition are spread over several, none of which they fill.
-            full_count = (
-                many
-                and accumulator.partition >= 0
-                and accumulator.fills_count(delivery.batch_records, delivery.batch_bytes)
-            )
-            if lane is self.fed and self._quarantined:
-                accumulator.why = WAITS_FOR_PURGE
-                return moment + holds.PATIENCE, kick
+                return moment + holds.PATIENCE
+            if way is not self._straight:
+                if not self._knows(accumulator.topic):
+                    accumulator.why = WAITS_FOR_METADATA
+                    return moment + holds.PATIENCE
+                placeable = accumulator.partition == UNKNOWN and not accumulator.unresolved
+                if placeable and holds.partitions.count(accumulator.topic):
+                    self._assign(accumulator, moment)
+                    break
+            lane = None if way is self._straight else self._lane_of(accumulator)
             broker = holds.broker(accumulator, moment)
-            verdict = admit(
-                Partition(
-                    len(records),
-                    records[0][ACCEPTED_AT],
-                    len(unresolved),
-                    all(batch.full for batch in unresolved),
-                    many or accumulator.bytes >= delivery.batch_bytes,
-                    full_count,
-                ),
-                Broker(broker.throttled_until, broker.probing, self._in_flight.get(broker.node, 0)),
-                moment,
-                0.0 if self.flushing else delivery.linger,
-                depth(accumulator.ack_time, _GUARD),
-            )
+            verdict = self._admitted(accumulator, lane, broker, moment)
             if isinstance(verdict, Hold):
                 accumulator.why = verdict.why
-                return (NEVER if verdict.until is None else verdict.until), kick
+                return NEVER if verdict.until is None else verdict.until
+            if way is self._straight:
+                accumulator.why = None
+                return self._release(accumulator)
+            if lane is None or lane.quarantined:
+                return self._wait_for_lane(accumulator, lane, broker.node, moment)
             accumulator.why = None
-            if lane is self._straight:
-                return self._release(accumulator), kick
-            taken = accumulator.take(delivery.batch_records, delivery.batch_bytes)
-            self.waiting -= len(taken)
-            self.waiting_bytes -= sum(record[SIZE] for record in taken) - OVERHEAD * len(taken)
-            batch = lane.hand_over(accumulator, taken, full_count, moment, self._refused)
-            if batch is not None:
-                batch.broker = broker.node
-                self._in_flight[broker.node] = self._in_flight.get(broker.node, 0) + 1
-                if not batch.full:
-                    self._partial.add(batch)
-                    kick = True
-        return NEVER, kick
+            self._feed_lane(accumulator, lane, broker.node, moment, kick)
+        return NEVER
+
+    def _knows(self, topic: str) -> bool:
+        """Whether a broker has told of this topic; asks when none has."""
+        known = self._holds.partitions.known(topic)
+        if not known and self._metadata is not None:
+            self._metadata.want(topic)
+        return known
+
+    def _admitted(self, accumulator: Accumulator, lane: FedLane | None, broker: Leader, moment: float) -> Admission:
+        delivery = self._delivery
+        on_lane = [batch for batch in accumulator.unresolved if lane is not None and batch.lane == lane.number]
+        waiting = accumulator.waiting
+        many = waiting >= delivery.batch_records
+        oldest = min(queue[0][ACCEPTED_AT] for queue in accumulator.queues())
+        return admit(
+            Partition(
+                waiting,
+                oldest,
+                len(on_lane),
+                all(batch.full for batch in on_lane),
+                many or accumulator.bytes >= delivery.batch_bytes,
+                many and self._fills_count(accumulator),
+                len(accumulator.unresolved),
+                self._budget(accumulator, broker.node, moment),
+            ),
+            Broker(
+                broker.throttled_until,
+                broker.probing,
+                self._in_flight.get(broker.node, 0),
+                delivery.connection_cap if delivery.spreads else None,
+            ),
+            moment,
+            0.0 if self.flushing else delivery.linger,
+            depth(accumulator.ack_time, _GUARD),
+        )
+
+    def _fills_count(self, accumulator: Accumulator) -> bool:
+        """Whether the next batch has exactly the count that sends it.
+
+        Records without a partition are spread over several, none of which they fill; of those whose keys are bound
+        only the taking tells.
+        """
+        delivery = self._delivery
+        return (
+            accumulator.partition >= 0
+            and not accumulator.bound
+            and accumulator.fills_count(delivery.batch_records, delivery.batch_bytes)
+        )
+
+    def _budget(self, accumulator: Accumulator, node: int | None, moment: float) -> int:
+        place = (accumulator.topic, accumulator.partition)
+        return self._windows.budget(place, node, moment).size if accumulator.partition >= 0 else LEAST
+
+    def _lane_of(self, accumulator: Accumulator) -> FedLane | None:
+        """The fed lane for the next batch; None while all are busy that could take it.
+
+        Where one lane after the other is used, it is the first one that is free: so few are used when few are needed.
+        """
+        if not self._delivery.spreads or accumulator.partition == UNKNOWN:
+            return self.lanes.first
+        busy = {batch.lane for batch in accumulator.unresolved}
+        free = [lane for lane in self.lanes if lane.number not in busy and self.lanes.ready(lane)]
+        bound = [lane for lane in free if accumulator.bound.get(lane.number)]
+        if bound:
+            return min(bound, key=lambda lane: accumulator.bound[lane.number][0][ACCEPTED_AT])
+        return free[0] if free and accumulator.records else None
+
+    def _wait_for_lane(self, accumulator: Accumulator, lane: FedLane | None, node: int | None, moment: float) -> float:
+        """A batch is ready to go, and no lane may take it; when to look again."""
+        lanes = self.lanes
+        if lane is not None:
+            accumulator.why = WAITS_FOR_PURGE
+            return moment + self._holds.PATIENCE
+        if not accumulator.records:
+            accumulator.why = WAITS_FOR_KEY
+            return NEVER
+        accumulator.why = WAITS_FOR_FREE_LANE
+        lanes.limited(self._budget(accumulator, node, moment), sum(map(lanes.ready, lanes)))
+        if lanes.wanted > len(lanes):
+            self._wake(0.0)
+        growing = lanes.wanted > len(lanes) or not all(map(lanes.ready, lanes))
+        return moment + self._holds.PATIENCE if growing else NEVER
+
+    def _feed_lane(
+        self, accumulator: Accumulator, lane: FedLane, node: int | None, moment: float, kick: set[FedLane]
+    ) -> None:
+        delivery = self._delivery
+        full_count = self._fills_count(accumulator)
+        taken = accumulator.take(delivery.batch_records, delivery.batch_bytes, lane.number)
+        if not taken:  # the keys of all that waited are bound to other lanes
+            return
+        if accumulator.keys is not None:
+            full_count = len(taken) == delivery.batch_records
+        self.waiting -= len(taken)
+        self.waiting_bytes -= sum(record[SIZE] for record in taken) - OVERHEAD * len(taken)
+        batch = lane.hand_over(accumulator, taken, full_count, moment, self._refused)
+        if lane.refused:
+            self._take_back(accumulator, lane)
+        if batch is not None:
+            batch.broker = node
+            self._in_flight[node] = self._in_flight.get(node, 0) + 1
+            if not batch.full:
+                self._partial.add(batch)
+                kick.add(lane)
+
+    def _take_back(self, accumulator: Accumulator, lane: FedLane) -> None:
+        """What a lane that has failed for good did not take may go to another one."""
+        back, lane.refused = lane.refused, []
+        for record in reversed(back):
+            if accumulator.keys is not None and record[KEY] is not None:
+                accumulator.keys.release(record[KEY])
+            accumulator.records.appendleft(record)
+            accumulator.bytes += record[SIZE]
+            self.waiting += 1
+            self.waiting_bytes += record[SIZE] - OVERHEAD
 
     def _assign(self, accumulator: Accumulator, moment: float) -> None:
         """Give records their partitions, now that the topic is known."""
@@ -425,26 +523,44 @@ class Feed:
             self._busy[place] = chosen
         self._again = True
 
-    def _lane_of(self, accumulator: Accumulator, moment: float) -> Any:
-        """Where the next batch goes: a FedLane, the straight native producer, or None while it must wait.
+    def _way(self, accumulator: Accumulator, moment: float) -> Any:
+        """Where the next batch goes: the fed lanes, the straight native producer, or None while it must wait.
 
-        A partition changes lanes only when the lane it leaves has nothing of it any more: two lanes have no order.
+        A partition changes ways only when the one it leaves has nothing of it any more: lanes have no order.
         """
-        if self._straight is None or accumulator.unresolved:
-            return self.fed
+        if self._straight is None or accumulator.unresolved or accumulator.bound or accumulator.pinned:
+            return self.lanes
         if not self._holds.wants_fed(accumulator, moment):
             return self._straight if self._holds.reason(accumulator, moment) is None else None
-        if self._make_fed is None:
+        if not self._delivery.feeds:
             return self._straight
         if not self._holds.drained(accumulator, len(self._straight)):
             return None
-        self.prepare()
-        return self.fed
+        self.lanes.prepare()
+        return self.lanes
 
-    def prepare(self) -> None:
-        """Make the fed lane, which takes a while to get its producer ID and its connections."""
-        if self.fed is None and self._make_fed is not None:
-            self.fed = FedLane(self._make_fed(), self.reports)
+    def let_go(self, lane: FedLane) -> bool:
+        """Take a lane out that nothing is under way on; what waits for it may take any other. False when it is busy.
+
+        After a lane that failed for good there is no order between what it had and what comes later.
+        """
+        if not self._lock.acquire(blocking=False):
+            return False
+        try:
+            if lane.unresolved or lane.inside or self.lanes.completed:
+                return False
+            accumulators = tuple(self._accumulators.values())
+            if lane.failed is None and any(each.binds(lane.number) for each in accumulators):
+                return False
+            for accumulator in accumulators:
+                accumulator.unbind(lane.number)
+                if accumulator.waiting:
+                    self._busy[accumulator.topic, accumulator.partition] = accumulator
+            self.lanes.remove(lane)
+        finally:
+            self._lock.release()
+        self.due = 0.0
+        return True
 
     def _release(self, accumulator: Accumulator) -> float:
         """Give what waits to the straight lane, record by record."""
@@ -473,28 +589,29 @@ class Feed:
         accumulator.held = None
         return NEVER
 
-    def _take_first(self, accumulator: Accumulator) -> HeldRecord:
-        record = accumulator.records.popleft()
-        accumulator.bytes -= record[SIZE]
+    def _take_first(self, accumulator: Accumulator, queue: deque[HeldRecord] | None = None) -> HeldRecord:
+        record = accumulator.take_first(accumulator.records if queue is None else queue)
         self.waiting -= 1
         self.waiting_bytes -= record[SIZE] - OVERHEAD
         return record
 
-    def _kick(self, needed: bool, moment: float) -> float:
+    def _kick(self, needed: set[FedLane], moment: float) -> float:
         """Kick partial batches, and again while they are not reported: a busy broker thread misses a kick."""
         due = NEVER
-        if self.fed is None or not self._partial:
+        if not self._partial:
             return due
+        lanes = {lane.number: lane for lane in self.lanes}
         for batch in tuple(self._partial):
             if not batch.left or moment - batch.at > _GUARD:
                 self._partial.discard(batch)
                 continue
             if batch.kick_at <= moment:
-                needed = True
+                if batch.lane in lanes:
+                    needed.add(lanes[batch.lane])
                 batch.kick_at = moment + self._kick_again(batch)
             due = min(due, batch.kick_at)
-        if needed:
-            self.fed.kick()
+        for lane in needed:
+            lane.kick()
         return due
 
     def _kick_again(self, batch: HandOver) -> float:
@@ -505,12 +622,16 @@ class Feed:
 
     def _complete(self, moment: float) -> None:
         """Take note of the batches whose reports have all arrived."""
-        lane = self.fed
-        while lane is not None and lane.completed:
-            batch = lane.completed.popleft()
-            lane.resolved(batch)
+        completed = self.lanes.completed
+        while completed:
+            batch = completed.popleft()
+            accumulator = batch.accumulator
+            self.lanes.resolved(batch)
+            accumulator.ended(batch)
+            remember = self._pinned.add if accumulator.pinned else self._pinned.discard
+            remember((accumulator.topic, accumulator.partition))
             if not batch.expired:
-                batch.accumulator.observe_ack(moment - batch.at)
+                accumulator.observe_ack(moment - batch.at)
             self._partial.discard(batch)
             left = self._in_flight.get(batch.broker, 0) - 1
             if left > 0:
@@ -519,15 +640,18 @@ class Feed:
                 self._in_flight.pop(batch.broker, None)
 
     def pump_if_due(self, moment: float) -> None:
-        if self.due <= moment or (self.fed is not None and self.fed.completed):
+        if self.due <= moment or self.lanes.completed:
             self.pump(moment)
 
     # --- ending ------------------------------------------------------------------------------------------------------
 
     def _refused(self, accumulator: Accumulator, record: HeldRecord, error: KafkaError) -> None:
-        """librdkafka did not take a record."""
-        if error.code() == KafkaError._UNKNOWN_TOPIC and self.fed is not None:
-            self.fed.missing.add(accumulator.topic)
+        """librdkafka did not take a record that was given to a lane."""
+        first = self.lanes.first
+        if error.code() == KafkaError._UNKNOWN_TOPIC and first is not None:
+            first.missing.add(accumulator.topic)
+        if accumulator.keys is not None and record[KEY] is not None:
+            accumulator.keys.release(record[KEY])
         self._report(accumulator, record, error.code(), error.str(), handed_over=False)
 
     def _report(self, accumulator: Accumulator, record: HeldRecord, code: int, reason: str, handed_over: bool) -> None:
@@ -545,33 +669,35 @@ class Feed:
             for record in batch.expire(moment, timeout):
                 self._report(accumulator, record, KafkaError._MSG_TIMED_OUT, _NO_ANSWER, handed_over=True)
             due = min(due, batch.next_deadline(timeout) or NEVER)
-        records = accumulator.records
         hopeless = self._holds.hopeless_until(accumulator, moment)
-        while records:
-            deadline = records[0][ACCEPTED_AT] + timeout
-            if deadline > moment and deadline > hopeless:
-                return min(due, deadline)
-            reason = _NOT_SENT if deadline <= moment else _THROTTLED_TOO_LONG
-            held = f" (it {accumulator.why or accumulator.held or 'waited'})"
-            self._report(
-                accumulator, self._take_first(accumulator), KafkaError._MSG_TIMED_OUT, reason + held, handed_over=False
-            )
+        for queue in accumulator.queues():
+            while queue:
+                deadline = queue[0][ACCEPTED_AT] + timeout
+                if deadline > moment and deadline > hopeless:
+                    due = min(due, deadline)
+                    break
+                reason = _NOT_SENT if deadline <= moment else _THROTTLED_TOO_LONG
+                held = f" (it {accumulator.why or accumulator.held or 'waited'})"
+                record = self._take_first(accumulator, queue)
+                self._report(accumulator, record, KafkaError._MSG_TIMED_OUT, reason + held, handed_over=False)
         return due
 
     def fail_all(self, code: int, reason: str) -> None:
         """Fail every waiting record, certainly not written."""
         with self._lock:
             for accumulator in tuple(self._accumulators.values()):
-                while accumulator.records:
-                    self._report(accumulator, self._take_first(accumulator), code, reason, handed_over=False)
+                for queue in accumulator.queues():
+                    while queue:
+                        record = self._take_first(accumulator, queue)
+                        self._report(accumulator, record, code, reason, handed_over=False)
 
     def purge(self, in_queue: bool, in_flight: bool, blocking: bool) -> None:
         """As stock's purge(), over what waits here and what the fed lane has."""
         with self._lock:
             if in_queue:
                 self.fail_all(KafkaError._PURGE_QUEUE, "Local: Purged in queue")
-            if self.fed is not None and self._straight is not None:
-                self.fed.native.purge(in_queue, in_flight, blocking)
+            if self._straight is not None:
+                self.lanes.purge(in_queue, in_flight, blocking)
 
     def run_reports(self) -> int:
         """Run what is queued, on the application's thread; how many. Raises what a callback raises."""
@@ -591,9 +717,9 @@ class Feed:
         """Ask each accumulator again whether it is held: something about brokers or acknowledgements changed."""
         for place, accumulator in tuple(self._accumulators.items()):
             reason = self._holds.reason(accumulator, moment)
-            if reason is not None or not (accumulator.records or accumulator.unresolved):
+            if reason is not None or not (accumulator.waiting or accumulator.unresolved):
                 accumulator.hold(reason, moment)
-            if accumulator.records:
+            if accumulator.waiting:
                 self._busy[place] = accumulator
         self.due = 0.0
         self._wake(0.0)
@@ -606,9 +732,9 @@ class Feed:
     def waits(self) -> dict[tuple[str, int], tuple[int, str]]:
         """(topic, partition) -> (records that wait here, why)."""
         return {
-            place: (len(accumulator.records), accumulator.why or accumulator.held or "waits its turn")
+            place: (accumulator.waiting, accumulator.why or accumulator.held or "waits its turn")
             for place, accumulator in tuple(self._accumulators.items())
-            if accumulator.records
+            if accumulator.waiting
         }
 
 

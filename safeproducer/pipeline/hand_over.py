@@ -33,6 +33,7 @@ class HandOver:
     """librdkafka reports the records of a batch in the order they were handed over in.
 
     It refers to no native producer: that one holds its callbacks while records are under way, and would never be freed.
+    `lane` is the number of its lane, `doubtful` whether a record of it failed: then it may be written later.
     A record whose deadline passes first is reported by `expire()`; what librdkafka says of it later is swallowed, but
     the hand-over keeps its place until librdkafka has said it.
     """
@@ -44,9 +45,11 @@ class HandOver:
         "accumulator",
         "at",
         "broker",
+        "doubtful",
         "expired",
         "full",
         "kick_at",
+        "lane",
         "left",
         "partitions",
         "records",
@@ -61,8 +64,11 @@ class HandOver:
         reports: deque[Report],
         completed: deque[HandOver],
         in_lane: InLane,
+        lane: int = 0,
     ) -> None:
         self.accumulator = accumulator
+        self.lane = lane
+        self.doubtful = False
         self.records = records
         self.full = full
         self.at = at
@@ -89,8 +95,10 @@ class HandOver:
         index = len(self.records) - self.left
         self.left -= 1
         self._in_lane.inside -= 1
-        if error is not None and error.code() in _NO_TOPIC:
-            self._in_lane.missing.add(self.accumulator.topic)
+        if error is not None:
+            self.doubtful = True
+            if error.code() in _NO_TOPIC:
+                self._in_lane.missing.add(self.accumulator.topic)
         if index >= self.expired:
             self._in_lane.records -= 1
             self._reports.append((report, error, message))

@@ -15,6 +15,7 @@ from safeproducer.policy.distance import is_far
 HELD = "is held back by safeproducer.mode=held"
 COLD = "waits for the first acknowledgement of a broker"
 FAR = "is held back because acknowledgements take longer than linger.ms"
+PINNED = "stays on its lane until an acknowledgement, because a record of it ended there and nobody knows how"
 STUCK = "waits because its leader acknowledges nothing"
 _OVERDUE = 1.5
 _CALM = 1.0
@@ -89,6 +90,8 @@ class Holds:
             return _throttled(leader, moment)
         if self._always:
             return HELD
+        if accumulator.pinned:
+            return PINNED
         if self.draining:
             return DRAINING
         if self.far and self.fed_ready and place not in self._suspects:

@@ -21,13 +21,15 @@ from safeproducer.hooks import Hooks
 from safeproducer.kafka.native import KafkaError, KafkaException, NativeProducer
 from safeproducer.pipeline.events import ClientEvents
 from safeproducer.pipeline.failures import Failures
-from safeproducer.pipeline.fed_lane import FedLane
 from safeproducer.pipeline.feed import NEVER, Feed
+from safeproducer.pipeline.lane_log import LaneLog
+from safeproducer.pipeline.lanes import Lanes
 from safeproducer.pipeline.ledger import Ledger
 from safeproducer.pipeline.metadata import Metadata
 from safeproducer.pipeline.news import ClientNews
 from safeproducer.pipeline.observed import ObservedSend
 from safeproducer.pipeline.watchdog import Watchdog
+from safeproducer.pipeline.windows import REFRESH, Asks, Windows
 from safeproducer.records import ProducerInfo
 
 RECORD_EVENTS = ("record_accepted", "record_refused", "record_resolved")
@@ -107,12 +109,24 @@ class Lane:
         )
         self.native: Any = native
         self.metadata = Metadata(native, self.holds.partitions.learn, self.watchdog.wake) if held else None
+        make = partial(_fed_native, settings, self.events) if delivery.feeds else None
+        lanes = Lanes(make, delivery.lanes, delivery.spreads, self._away.reports)
+        if held:
+            lanes.adopt(native)
+        self.windows = Windows(
+            delivery.window,
+            min(REFRESH, delivery.metadata_refresh / 2),
+            partial(_discovery, settings.lane),
+            self.events.on_window,
+            self.watchdog.wake,
+        )
+        self.news.windows = self.windows
         self.feed = Feed(
             delivery,
             self.holds,
             None if held else native,
-            FedLane(native, self._away.reports) if held else None,
-            None if delivery.transactional else partial(_fed_native, settings, self.events),
+            lanes,
+            self.windows,
             self._away,
             self.failures,
             self.metadata,
@@ -240,7 +254,7 @@ class Lane:
             self.news.measure(len(self.native), now)
             self._look_for_splits()
             if holds.far:
-                feed.prepare()
+                feed.lanes.prepare()
             feed.recheck(now)
         feed.pump_if_due(now)
         if self._delivery.mode == "auto":
@@ -262,8 +276,7 @@ class Lane:
 
     def _look_for_splits(self) -> None:
         statistics = self.news.take_fed(self.feed.alone)
-        fed = self.feed.fed
-        if statistics is not None and fed is not None and (found := fed.observe(statistics)):
+        if statistics is not None and (found := self.feed.lanes.observe(statistics)):
             self.events.on_split(found)
 
     def _mind_straight_deadlines(self, now: float) -> None:
@@ -305,6 +318,7 @@ class Lane:
         """For the watchdog: do what is due, serve when the application does not; when to come again."""
         if self.state not in ("open", "fatal"):
             return NEVER
+        self._tend_lanes(now)
         present = self._polls != self._polls_seen or now - self._served_at < _PRESENT
         self._polls_seen = self._polls
         if self._serving or present:
@@ -323,6 +337,17 @@ class Lane:
         if self.feed.busy:
             return now
         return min(self.feed.due, now + (_ABSENT if self.queued else NEVER))
+
+    def _tend_lanes(self, now: float) -> None:
+        """Make the lanes that are wanted, let go of those that are not."""
+        lanes = self.feed.lanes
+        before = len(lanes)
+        if lanes.grow():
+            self.events.on_lanes(before, len(lanes), "batches were ready and waited only for a lane")
+        if (spare := lanes.spare(now)) is not None and self.feed.let_go(spare):
+            why = "it was not needed any more" if spare.failed is None else f"one failed: {spare.failed.str()}"
+            self.events.on_lanes(len(lanes) + 1, len(lanes), why)
+            spare.native.close()
 
     def _serve_for_the_absent(self) -> None:
         if not self._serving and not self.feed.alone:
@@ -423,8 +448,7 @@ class Lane:
     @property
     def natives(self) -> list[Any]:
         """The native producers, the one that was swapped for an Unusable excepted."""
-        fed = self.feed.fed
-        return [self.native] if fed is None or fed.native is self.native else [self.native, fed.native]
+        return [self.native, *(lane.native for lane in self.feed.lanes if lane.native is not self.native)]
 
     def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
         """As stock's, over the records here and in all lanes."""
@@ -433,7 +457,7 @@ class Lane:
 
     def stop_threads(self, timeout: float | None) -> None:
         """End the threads of this producer; wait for them up to `timeout` seconds, not at all if that is None."""
-        helpers: list[Watchdog | Metadata] = [self.watchdog]
+        helpers: list[Watchdog | Metadata | Windows] = [self.watchdog, self.windows]
         if self.metadata is not None:
             helpers.append(self.metadata)
         for helper in helpers:
@@ -444,14 +468,15 @@ class Lane:
 
     def close_natives(self) -> None:
         """Close the native producers. A fed lane that still has records reported as unknown is purged of them first."""
-        fed = self.feed.fed
-        if fed is not None and fed.inside:
-            fed.native.purge()
+        lanes = self.feed.lanes
+        if lanes.inside:
+            lanes.purge()
             deadline = time.monotonic() + _FAREWELL
-            while fed.inside and time.monotonic() < deadline:
-                fed.serve(_SLICE)
+            while lanes.inside and time.monotonic() < deadline:
+                lanes.serve(_SLICE)
+        full = [lane.native for lane in lanes if lane.inside]
         for native in self.natives:
-            if fed is None or native is not fed.native or not fed.inside:
+            if not any(native is other for other in full):
                 native.close()  # with records in it, it would wait for ever; letting go of it does not
 
     def settle(self, timeout: float) -> float:
@@ -520,7 +545,8 @@ class Lane:
     def retire(self, state: str, refusal: Callable[[], SafeProducerError]) -> None:
         """Let go of the native producer; from now on every call raises what `refusal` makes."""
         self.state = state
-        self.stop_threads(None)
+        if state != "forked":  # there are no threads in the child, and they may have held locks when it was made
+            self.stop_threads(None)
         self.native = self.send = Unusable(refusal)
         self._serving = set()  # a fork inside a callback leaves none in the child
 
@@ -543,5 +569,17 @@ def _with_callbacks(config: dict[str, Any], events: ClientEvents, fed: bool) -> 
     return {**config, **dict(zip(("error_cb", "throttle_cb", "stats_cb"), callbacks, strict=True))}
 
 
-def _fed_native(settings: Settings, events: ClientEvents) -> NativeProducer:
-    return NativeProducer(_with_callbacks(settings.delivery.fed_lane(settings.lane), events, fed=True))
+def _discovery(config: dict[str, Any], sleep: Callable[[float], object]) -> Asks:
+    # Not before the first question: the admin client takes longer to import than everything else here.
+    from safeproducer.kafka.discovery import Discovery  # noqa: PLC0415
+
+    return Discovery(config, sleep)
+
+
+def _fed_native(settings: Settings, events: ClientEvents, log: LaneLog | None) -> NativeProducer:
+    """The first fed lane, which tells of the cluster; with a log, one more."""
+    delivery = settings.delivery
+    if log is None:
+        return NativeProducer(_with_callbacks(delivery.fed_lane(settings.lane), events, fed=True))
+    log.application = settings.lane.get("logger")
+    return NativeProducer({**_with_callbacks(delivery.more_lanes(settings.lane), events, fed=True), "logger": log})

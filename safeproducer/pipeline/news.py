@@ -14,6 +14,7 @@ from safeproducer.pipeline import throttles
 from safeproducer.pipeline.failures import Failures
 from safeproducer.pipeline.holds import Holds
 from safeproducer.pipeline.ledger import BatchCount, Ledger
+from safeproducer.pipeline.windows import Windows
 from safeproducer.records import ProducerInfo
 
 logger = logging.getLogger("safeproducer")
@@ -38,6 +39,7 @@ class ClientNews:
         self.holds = Holds(settings.delivery, self._throttle)
         self.failures = failures
         self.changed = False
+        self.windows: Windows | None = None
         self.hold: Callable[[], None] = _nothing
         """Called as soon as a throttle time is known: a callback served next may produce."""
         self.statistics_now: Statistics | None = None
@@ -78,6 +80,7 @@ class ClientNews:
         self._unseen = True
         self._identify(found)
         self.holds.learn(found)
+        self._learn_windows(found)
         if self._delivery.owns_timeout:
             with self._observing:
                 self._observe_backlogs(found)
@@ -89,6 +92,7 @@ class ClientNews:
             self.fed_statistics_now = self._fed_seen = found
             self._identify(found)
             self.holds.learn(found)
+            self._learn_windows(found)
             if found.producer_id is not None and any(broker.state == "UP" for broker in found.brokers.values()):
                 self.holds.fed_ready = True
             self.changed = True
@@ -127,6 +131,10 @@ class ClientNews:
             earlier = 0 if before is None else before.accepted - before.sent
             never[place] = entry.accepted - entry.sent - earlier + self._batches_in_purge.get(place, 0)
         return never
+
+    def _learn_windows(self, found: Statistics) -> None:
+        if self.windows is not None:
+            self.windows.learn(found)
 
     def _identify(self, found: Statistics) -> None:
         if found.producer_id is not None:

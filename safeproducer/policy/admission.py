@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from safeproducer.policy.window import MOST
+
 LONGEST_DEPTH = 3
 """Hand-overs of one partition inside librdkafka at once: one on its way and full ones behind it, so that the next one
 leaves without waiting for Python."""
@@ -20,13 +22,17 @@ class Partition:
     oldest: float
     """When the longest waiting record was accepted."""
     unresolved: int
-    """Hand-overs without all their reports."""
+    """Hand-overs of it to the lane that would take the next one, without all their reports."""
     only_full: bool
-    """Whether every unresolved hand-over was full to the count."""
+    """Whether each of those was full to the count."""
     full: bool
     """Whether the waiting records fill a batch, by count or by size."""
     full_count: bool
     """Whether they fill it to the exact count, so that it goes out without a kick."""
+    outstanding: int = 0
+    """Hand-overs of it to all lanes, without all their reports."""
+    budget: int = MOST
+    """How many of those there may be (KIP-1269)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +44,8 @@ class Broker:
     """Whether it announced a throttle time and has not answered without one since."""
     unresolved: int
     """Hand-overs to it without all their reports."""
+    cap: int | None = None
+    """How many of those there may be (max.in.flight.requests.per.connection), None for any number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,17 +66,18 @@ GO = Go()
 
 THROTTLED = "throttled by its broker"
 PROBING = "waits for the first answer of a broker that throttled"
+CAPPED = "waits for an answer of its broker (max.in.flight.requests.per.connection)"
+BUDGET = "waits for an acknowledgement: as many of its batches are under way as its leader remembers (KIP-1269)"
 IN_FLIGHT = "waits for the acknowledgement of the batch before it"
 LINGER = "gathers a batch (linger.ms)"
 
 
 def admit(partition: Partition, broker: Broker, now: float, linger: float, depth: int) -> Admission:
     """Whether the next batch may go. `linger` 0 while the application flushes."""
-    if broker.throttled_until is not None and broker.throttled_until > now:
-        return Hold(broker.throttled_until, THROTTLED)
-    if broker.probing and broker.unresolved:
-        # The answer under way may bring a longer throttle time, and what is sent meanwhile would wait unread (KIP-219).
-        return Hold(None, PROBING)
+    if (closed := _closed(broker, now)) is not None:
+        return closed
+    if partition.outstanding >= partition.budget:
+        return Hold(None, BUDGET)
     if partition.unresolved:
         # Behind a batch in flight a partial one would make librdkafka spin, and a kick could not release it.
         if partition.full_count and partition.only_full and partition.unresolved < depth:
@@ -77,6 +86,18 @@ def admit(partition: Partition, broker: Broker, now: float, linger: float, depth
     if not partition.full and (ripe := partition.oldest + linger) > now:
         return Hold(ripe, LINGER)
     return GO
+
+
+def _closed(broker: Broker, now: float) -> Hold | None:
+    """Why nothing may go to this broker, whatever the partition."""
+    if broker.throttled_until is not None and broker.throttled_until > now:
+        return Hold(broker.throttled_until, THROTTLED)
+    if broker.probing and broker.unresolved:
+        # The answer under way may bring a longer throttle time, and what is sent meanwhile would wait unread (KIP-219).
+        return Hold(None, PROBING)
+    if broker.cap is not None and broker.unresolved >= broker.cap:
+        return Hold(None, CAPPED)
+    return None
 
 
 def depth(ack_time: float | None, guard: float) -> int:

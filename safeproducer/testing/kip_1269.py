@@ -1,24 +1,18 @@
-"""KIP-1269 on the wire and in configs, all in one place: to be changed here when the KIP changes.
-
-A broker that knows the KIP remembers as many batches of a producer in a partition as the topic's config says, or else
-its own, instead of 5. It tells so in a tagged field of each partition of a Produce answer, from version 14 on; the
-request of that version is that of version 13. The default, 5, is not sent: absent and 5 mean the same.
-"""
+"""What KIP-1269 adds to the wire format of Kafka 4.3; its names and numbers are in safeproducer.policy.kip_1269."""
 
 from typing import Any
 
+from safeproducer.policy.kip_1269 import (
+    BROKER_CONFIG,
+    DEFAULT,
+    FIELD,
+    MINIMUM,
+    PRODUCE_VERSION,
+    TAG,
+    TOPIC_CONFIG,
+)
+
 __all__ = ["BROKER_CONFIG", "DEFAULT", "FIELD", "MINIMUM", "PRODUCE_VERSION", "TAG", "TOPIC_CONFIG", "extend_schema"]
-
-TOPIC_CONFIG = "producer.state.batches.to.retain"
-BROKER_CONFIG = "log.producer.state.batches.to.retain"
-DEFAULT = 5
-MINIMUM = 5
-"""Of both configs: clients of today count on five."""
-
-PRODUCE_VERSION = 14
-TAG = 1
-FIELD = "producer_state_batches_to_retain"
-"""The tagged field's name in a decoded answer."""
 
 _SCHEMA_NAME = "ProducerStateBatchesToRetain"
 

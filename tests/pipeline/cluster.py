@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka.cimpl import KafkaError
 
+from safeproducer.policy.window import Announcement, Config, announcement
 from tests.pipeline.virtual import VirtualTime
 
 if TYPE_CHECKING:
@@ -43,6 +44,8 @@ class ScriptedCluster:
             (topic, number): nodes[number % len(nodes)] for topic, size in partitions.items() for number in range(size)
         }
         self.leader_epochs: dict[Place, int] = defaultdict(int)
+        self.windows: dict[tuple[int, str], int] = {}
+        """(node, topic) -> how many batches of a producer it remembers; nothing for one that does not know KIP-1269."""
         self.log: dict[Place, list[Any]] = defaultdict(list)
         self.requests = 0
         self._last: dict[tuple[Place, int], tuple[int, int]] = {}
@@ -54,6 +57,11 @@ class ScriptedCluster:
     def topic(self, name: str) -> dict[int, int]:
         """Partition -> leader; empty when there is no such topic."""
         return {number: leader for (topic, number), leader in self.leaders.items() if topic == name}
+
+    def ask(self, node: int, topic: str) -> Announcement:
+        """What a broker says of its window."""
+        size = self.windows.get((node, topic))
+        return announcement(node, None if size is None else Config("5"), None if size is None else Config(str(size)))
 
     def move(self, place: Place, node: int) -> None:
         if self.leaders[place] != node:

@@ -102,6 +102,7 @@ class FakeNative:
         self.socket_timeout = config.get("socket.timeout.ms", 60_000) / 1000
         self.backoff = config.get("retry.backoff.ms", 100) / 1000
         self._partitioner = partitioner(config.get("partitioner", "consistent_random"))
+        self.fed = config.get("enable.sparse.connections") is False
         self.producer_id = cluster.new_producer_id()
         self.epoch = 0
         self.expired_inside = 0
@@ -123,6 +124,9 @@ class FakeNative:
         if self._interval:
             self.time.after(self._interval, self._tick)
         self.time.after(_EXPIRY_SCAN, self._scan)
+        if (log := config.get("logger")) is not None and "eos" in config.get("debug", ""):
+            acquired = ("GETPID", "rdkafka", f"Acquired PID{{Id:{self.producer_id},Epoch:0}}")
+            self.time.after(CONNECT, lambda: self._urgent.append(lambda: log.log(10, "%s [%s] %s", *acquired)))
 
     # --- the C client's surface ---------------------------------------------------------------------------------------
 
@@ -236,6 +240,15 @@ class FakeNative:
 
         self._urgent.append(raise_it)
         self.purge()
+
+    def batches(self, place: Place) -> int:
+        """How many of this partition it has that are not reported: one on its way, and what waits behind it."""
+        toppar = self._toppar(place)
+        return (toppar.batch is not None) + bool(toppar.queue)
+
+    def begins(self, place: Place) -> bool:
+        """Whether the next record for this partition would be the first of a batch."""
+        return not self._toppar(place).queue
 
     # --- inside ---------------------------------------------------------------------
 

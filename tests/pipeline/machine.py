@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, ClassVar
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -25,6 +25,7 @@ class FeedMachine(RuleBasedStateMachine):
 
     mode = "auto"
     faulty = True
+    settings: ClassVar[dict[str, Any]] = {}
 
     def __init__(self) -> None:
         super().__init__()
@@ -47,6 +48,7 @@ class FeedMachine(RuleBasedStateMachine):
             "batch.num.messages": batch,
             "queue.buffering.max.messages": limit,
         }
+        config |= self.settings
         self.rig = self._stack.enter_context(rigged(config, dict.fromkeys(BROKERS, round_trip), PARTITIONS))
 
     # --- the application ---------------------------------------------------------------------
@@ -102,6 +104,18 @@ class FeedMachine(RuleBasedStateMachine):
     def throttle(self, node: int, seconds: float) -> None:
         self.rig.cluster.brokers[node].script.append((cluster.OK, seconds))
 
+    @rule(node=NODES)
+    def crowd(self, node: int) -> None:
+        """One broker throttles, and everything is for it from then on."""
+        rig = self.rig
+        rig.cluster.brokers[node].script.append((cluster.OK, 5.0))
+        led = [place for place, leader in sorted(rig.cluster.leaders.items()) if leader == node]
+        for place in led:
+            rig.produce(*place)
+        rig.flush(1.0)
+        for place in led * 20:
+            rig.produce(*place)
+
     @rule(place=PLACES.filter(lambda place: place[1] >= 0), node=NODES)
     def move_leader(self, place: tuple[str, int], node: int) -> None:
         self.rig.cluster.move(place, node)
@@ -131,6 +145,14 @@ class FeedMachine(RuleBasedStateMachine):
             for place in sorted(self.rig.cluster.leaders):
                 self.rig.produce(*place)
             self.rig.poll(0.0)
+
+    @rule(node=NODES, topic=TOPICS, size=st.sampled_from([None, 5, 7, 20]))
+    def set_window(self, node: int, topic: str, size: int | None) -> None:
+        """A broker is upgraded, downgraded, or its configuration changed."""
+        if size is None:
+            self.rig.cluster.windows.pop((node, topic), None)
+        else:
+            self.rig.cluster.windows[node, topic] = size
 
     @rule()
     def heal(self) -> None:
@@ -191,5 +213,23 @@ class CalmMachine(FeedMachine):
 
 class CalmHeldMachine(HeldMachine):
     """As CalmMachine, held back."""
+
+    faulty = False
+
+
+class KeyedMachine(HeldMachine):
+    """Several lanes, and an order for each key."""
+
+    settings: ClassVar[dict[str, Any]] = {"safeproducer.ordering": "key", "topic.metadata.refresh.interval.ms": 4000}
+
+
+class KeyedAutoMachine(KeyedMachine):
+    """The same, held back only where it pays."""
+
+    mode = "auto"
+
+
+class CalmKeyedMachine(KeyedMachine):
+    """As KeyedMachine, and nothing is lost."""
 
     faulty = False

@@ -15,8 +15,10 @@ from confluent_kafka.cimpl import KafkaError, Message
 
 from safeproducer import DeliveryError, QueueFullError, SafeProducer
 from safeproducer import producer as surface
-from safeproducer.pipeline import failures, fed_lane, feed, frames, lane, ledger, news
+from safeproducer.pipeline import failures, fed_lane, feed, frames, lane, ledger, news, windows
+from safeproducer.pipeline.windows import Windows
 from safeproducer.policy.outcome import Outcome
+from safeproducer.policy.window import LEAST
 from tests.pipeline import fake_native
 from tests.pipeline.cluster import Place, ScriptedCluster
 from tests.pipeline.fake_native import FakeNative
@@ -77,6 +79,8 @@ class Rig:
         self.refused = 0
         self.told_leader: dict[Place, int] = {}
         self.told_deadline: dict[int, float] = {}
+        self.told_window: dict[Place, tuple[int, int]] = {}
+        self.ordering = config.get("safeproducer.ordering", "partition")
         self.topics_heard: set[str] = set()
         self.raising: list[BaseException] = []
         self.raised = 0
@@ -106,9 +110,26 @@ class Rig:
             raise RuleError(
                 f"rule 4: {value!r} to {topic} [{partition}] of {node}, {until - self.time.now:.3f} s early"
             )
+        self._check_budget(native, (topic, partition))
         record = self.records.get(value)
         if record is not None and record.reports:
             raise RuleError(f"rule 7: {value!r} is handed over after its report")
+
+    def _check_budget(self, native: FakeNative, place: Place) -> None:
+        """Rules 1 to 3: no batch more than the leader is known to remember, over all lanes, and 5 when it is not."""
+        if not native.fed or not native.begins(place):
+            return
+        under_way = sum(other.batches(place) for other in self.natives if other.fed)
+        node, size = self.told_window.get(place, (None, LEAST))
+        allowed = size if node is not None and node == self.told_leader.get(place) else LEAST
+        if under_way >= allowed:
+            raise RuleError(f"rule 2: {under_way} batches of {place} under way, {allowed} allowed by {node}")
+
+    def told_of_window(self, node: int, topic: str, size: int | None) -> None:
+        """What a leader announced, to the library at the same moment."""
+        for place, leader in self.told_leader.items():
+            if place[0] == topic and leader == node:
+                self.told_window[place] = (node, size or LEAST)
 
     def throttled(self, node: int, until: float) -> None:
         self.told_deadline[node] = max(until, self.told_deadline.get(node, 0.0))
@@ -116,6 +137,8 @@ class Rig:
     def told_of_leader(self, place: Place, leader: int) -> None:
         self.topics_heard.add(place[0])
         if leader >= 0:
+            if self.told_leader.get(place) != leader:
+                self.told_window.pop(place, None)  # rule 3
             self.told_leader[place] = leader
         else:
             self.told_leader.pop(place, None)
@@ -184,6 +207,10 @@ class Rig:
 
     def poll(self, timeout: float) -> None:
         self.expecting_raise(lambda: self.producer.poll(timeout))
+        dog = self.lane.watchdog
+        if dog.asked <= self.time.now:  # the thread that it stands for comes at once
+            dog.asked = float("inf")
+            self.lane.tend(self.time.monotonic())
 
     def flush(self, timeout: float) -> None:
         self.expecting_raise(lambda: self.producer.flush(timeout))
@@ -300,7 +327,9 @@ class Rig:
                     continue
                 named = record.partition >= 0
                 groups: list[object] = [("named", record.partition) if named else ("key", record.key)]
-                if record.settled:
+                if self.ordering != "partition":
+                    groups = [("key", record.key)] if record.key is not None and self.ordering == "key" else []
+                elif record.settled:
                     groups.append("all")
                 for group in groups:
                     if newest[group] > record.number:
@@ -342,6 +371,27 @@ class HandMetadata:
         pass
 
 
+class HandWindows(Windows):
+    """Asks without a thread: the answer comes 20 ms later, and is what the cluster's `windows` say."""
+
+    def bind(self, cluster: ScriptedCluster, rig: Callable[[], Rig]) -> HandWindows:
+        self._cluster = cluster
+        self._rig = rig
+        self._asking: set[tuple[int, str]] = set()
+        return self
+
+    def _want(self, question: tuple[int, str], place: Place, moment: float) -> None:
+        super()._want(question, place, moment)
+        if self._due[question] <= moment and question not in self._asking:
+            self._asking.add(question)
+            self._cluster.time.after(0.02, lambda: self._answer(question))
+
+    def _answer(self, question: tuple[int, str]) -> None:
+        self._asking.discard(question)
+        self._rig().told_of_window(*question, self._cluster.windows.get(question))
+        self.ask(self._cluster, question)
+
+
 @contextmanager
 def rigged(
     config: dict[str, Any], round_trips: dict[int, float] | None = None, partitions: dict[str, int] | None = None
@@ -356,11 +406,18 @@ def rigged(
         return rig.native(config)
 
     with ExitStack() as stack:
-        for module in (lane, surface, feed, fed_lane, news, failures, ledger):
+        for module in (lane, surface, feed, fed_lane, news, failures, ledger, windows):
             stack.enter_context(mock.patch.object(module, "time", time))
         stack.enter_context(mock.patch.object(lane, "NativeProducer", native))
         stack.enter_context(mock.patch.object(lane, "Watchdog", HandWatchdog))
         stack.enter_context(mock.patch.object(lane, "Metadata", HandMetadata))
+        stack.enter_context(
+            mock.patch.object(
+                lane,
+                "Windows",
+                lambda fixed, refresh, _, *rest: HandWindows(fixed, refresh, None, *rest).bind(cluster, lambda: rig),
+            )
+        )
         # What the stand-in raises has left a native call, though it has a Python frame.
         stack.enter_context(mock.patch.object(frames, "_PACKAGE", (frames._PACKAGE, fake_native.__file__)))
         rig = Rig.__new__(Rig)

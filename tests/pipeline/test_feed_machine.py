@@ -8,7 +8,15 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
-from tests.pipeline.machine import CalmHeldMachine, CalmMachine, FeedMachine, HeldMachine
+from tests.pipeline.machine import (
+    CalmHeldMachine,
+    CalmKeyedMachine,
+    CalmMachine,
+    FeedMachine,
+    HeldMachine,
+    KeyedAutoMachine,
+    KeyedMachine,
+)
 
 EFFORT = settings(
     max_examples=int(os.environ.get("FEED_EXAMPLES", "25")),
@@ -21,7 +29,15 @@ EFFORT = settings(
 """FEED_EXAMPLES: how many histories to try; more find more."""
 
 
-@pytest.mark.parametrize("machine", [FeedMachine, HeldMachine, CalmMachine, CalmHeldMachine])
+@pytest.mark.parametrize("machine", [
+    FeedMachine,
+    HeldMachine,
+    CalmMachine,
+    CalmHeldMachine,
+    KeyedMachine,
+    KeyedAutoMachine,
+    CalmKeyedMachine,
+])
 def test_the_rules_hold(machine: type[RuleBasedStateMachine]) -> None:
     """In both modes, on good days and on bad ones."""
     run_state_machine_as_test(machine, settings=EFFORT)

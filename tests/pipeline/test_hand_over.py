@@ -75,12 +75,12 @@ def seen(at: float, requests: int, sent: int) -> Statistics:
     return Statistics(at, 1, 0, 0, 0, {1: broker}, {("a", 0): PartitionStatistics(1, 0, 0, 0, sent, sent, sent)})
 
 
-def hand_over(lane: FedLane, client: Client, count: int) -> None:
+def hand_over(lane: FedLane, client: Client, completed: deque[HandOver], count: int) -> None:
     accumulator = Accumulator("a", 0)
     batch = lane.hand_over(accumulator, [record(n, 0.0) for n in range(count)], True, 0.0, lambda *_: None)
     assert batch is not None
     client.report_all()
-    lane.resolved(lane.completed.popleft())
+    lane.resolved(completed.popleft())
 
 
 FAR_AHEAD = 1e12
@@ -89,14 +89,15 @@ FAR_AHEAD = 1e12
 def test_more_requests_than_batches_are_splits() -> None:
     """Unless records were sent again, or librdkafka forgot its counts."""
     client = Client()
-    lane = FedLane(client, deque())
-    hand_over(lane, client, 10)
+    completed: deque[HandOver] = deque()
+    lane = FedLane(client, 0, deque(), completed)
+    hand_over(lane, client, completed, 10)
     assert lane.observe(seen(FAR_AHEAD, 1, 10)) == 0
-    hand_over(lane, client, 10)
+    hand_over(lane, client, completed, 10)
     assert lane.observe(seen(FAR_AHEAD, 3, 20)) == 1
-    hand_over(lane, client, 10)
+    hand_over(lane, client, completed, 10)
     assert lane.observe(seen(FAR_AHEAD, 5, 40)) == 0, "a retry"
-    hand_over(lane, client, 10)
+    hand_over(lane, client, completed, 10)
     assert lane.observe(seen(FAR_AHEAD, 1, 50)) == 0, "counts that began anew"
     assert lane.splits == 1
 
@@ -104,8 +105,9 @@ def test_more_requests_than_batches_are_splits() -> None:
 def test_statistics_from_before_a_hand_over_show_nothing() -> None:
     """Its request may be counted in them or not."""
     client = Client()
-    lane = FedLane(client, deque())
-    hand_over(lane, client, 10)
+    completed: deque[HandOver] = deque()
+    lane = FedLane(client, 0, deque(), completed)
+    hand_over(lane, client, completed, 10)
     assert lane.observe(seen(0.0, 2, 10)) == 0
     assert lane.observe(seen(FAR_AHEAD, 2, 10)) == 1
 

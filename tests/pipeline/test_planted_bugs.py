@@ -51,7 +51,7 @@ def blind_broker(self: Holds, accumulator: Accumulator, moment: float) -> Leader
     return Leader(None, self._throttle.deadline(None, moment), bool(self._probing))
 
 
-def last_first(self: Accumulator, count: int, size: int) -> list[Any]:
+def last_first(self: Accumulator, count: int, size: int, lane: int) -> list[Any]:
     taken = [self.records.pop() for _ in range(min(count, len(self.records)))]
     self.bytes -= sum(record[5] for record in taken)
     return taken

@@ -1,0 +1,85 @@
+"""Asks a broker how many batches of a producer it remembers for a topic (KIP-1269), by DescribeConfigs.
+
+No released client reads the field of Produce v14. One request holds the broker's own configs and the topic's, so that
+librdkafka sends it to that broker: a topic's alone would go to any, whose inherited values are its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import ConfigEntry, ConfigResource, ConfigSource
+from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_exponential_jitter
+
+from safeproducer.kafka.connection import connection_settings
+from safeproducer.kafka.native import KafkaError, KafkaException
+from safeproducer.policy import kip_1269
+from safeproducer.policy.window import Announcement, Config, Source, announcement
+
+TIMEOUT = 5.0
+"""Seconds of one request."""
+_ATTEMPTS = 3
+_QUIET = 0
+_PERMANENT = frozenset(
+    {
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.UNSUPPORTED_VERSION,
+        KafkaError._UNSUPPORTED_FEATURE,
+    }
+)
+
+
+class Discovery:
+    """One admin client, made when first asked. For one thread; `sleep(seconds)` is how it waits between attempts."""
+
+    def __init__(self, config: Mapping[str, Any], sleep: Callable[[float], Any]) -> None:
+        self._config = {**connection_settings(config), "log_level": _QUIET, "error_cb": _ignore}
+        if "oauth_cb" in config:
+            self._config["oauth_cb"] = config["oauth_cb"]
+        self._admin: Any = None
+        self._again = Retrying(
+            stop=stop_after_attempt(_ATTEMPTS),
+            wait=wait_exponential_jitter(multiplier=0.1, max=1.0),
+            retry=retry_if_exception(_may_pass),
+            sleep=sleep,
+            reraise=True,
+        )
+
+    def ask(self, node: int, topic: str) -> Announcement:
+        """What `node` says of `topic`; why it says nothing, when it does not. Never raises KafkaException."""
+        try:
+            return self._again(self._ask, node, topic)
+        except KafkaException as error:
+            cause = error.args[0]
+            return Announcement(None, Source.ASSUMED, f"broker {node} did not tell: {cause.name()}: {cause.str()}")
+
+    def _ask(self, node: int, topic: str) -> Announcement:
+        if self._admin is None:
+            self._admin = AdminClient(self._config)
+        resources = [
+            ConfigResource(ConfigResource.Type.BROKER, str(node)),
+            ConfigResource(ConfigResource.Type.TOPIC, topic),
+        ]
+        answers = self._admin.describe_configs(resources, request_timeout=TIMEOUT)
+        broker, about_topic = (answers[resource].result(TIMEOUT * 2) for resource in resources)
+        return announcement(node, _entry(broker, kip_1269.BROKER_CONFIG), _entry(about_topic, kip_1269.TOPIC_CONFIG))
+
+
+def _entry(entries: Mapping[str, ConfigEntry], name: str) -> Config | None:
+    entry = entries.get(name)
+    if entry is None:
+        return None
+    own = ConfigSource(entry.source) is ConfigSource.DYNAMIC_TOPIC_CONFIG
+    return Config(entry.value, bool(entry.is_sensitive), own)
+
+
+def _may_pass(error: BaseException) -> bool:
+    return isinstance(error, KafkaException) and error.args[0].code() not in _PERMANENT
+
+
+def _ignore(error: object) -> None:
+    """The lanes tell of brokers that cannot be reached."""

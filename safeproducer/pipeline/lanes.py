@@ -1,0 +1,185 @@
+"""The fed lanes of one producer: made when they are needed, given up when they are not, replaced when they fail.
+
+The first is the one that tells of the cluster by its statistics. The others are made with those switched off: each is a
+metadata cache, a set of connections and three threads of its own, and would say the same.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from safeproducer.kafka.native import NativeProducer
+from safeproducer.kafka.statistics import Statistics
+from safeproducer.pipeline.fed_lane import FedLane
+from safeproducer.pipeline.hand_over import HandOver, Report
+from safeproducer.pipeline.lane_log import LaneLog
+from safeproducer.policy import lane_count
+
+MakeNative = Callable[[LaneLog | None], NativeProducer]
+"""Makes the native producer of a fed lane; with a LaneLog it is one more, which tells of itself by its log alone."""
+_TURN = 0.001
+"""How long to wait on one lane while others may have something."""
+
+
+class Lanes:
+    """Hand-over, kick and purge exclude each other: the caller holds the feed's lock. Any thread may serve.
+
+    - `make`: None when there never is a fed lane. `fixed`: safeproducer.lanes when it is a number, None for `auto`.
+    - `spreads`: whether there may be more than one, so that the others take over when one fails for good.
+    - `completed`: batches whose last report arrived, for the feed to take note of.
+    - `wanted`: how many lanes there should be; whoever tends makes them.
+    """
+
+    def __init__(self, make: MakeNative | None, fixed: int | None, spreads: bool, reports: deque[Report]) -> None:
+        self._make = make
+        self._fixed = fixed
+        self._spreads = spreads
+        self._reports = reports
+        self._lanes: list[FedLane] = []
+        self._logs: dict[int, LaneLog] = {}
+        self._numbers = 0
+        self._handed_over = self._splits = 0
+        self.completed: deque[HandOver] = deque()
+        self.wanted = 1
+
+    def __iter__(self) -> Iterator[FedLane]:
+        return iter(tuple(self._lanes))
+
+    def __len__(self) -> int:
+        return len(self._lanes)
+
+    @property
+    def first(self) -> FedLane | None:
+        return self._lanes[0] if self._lanes else None
+
+    # --- life cycle --------------------------------------------------------------------------------------------------
+
+    def adopt(self, native: NativeProducer) -> None:
+        """The first lane, made by somebody else."""
+        self._add(native)
+
+    def prepare(self) -> None:
+        """Make the first lane, which takes a while to get its producer ID and its connections."""
+        if not self._lanes and self._make is not None:
+            self._add(self._make(None))
+
+    def limited(self, budget: int, ready: int) -> None:
+        """A batch is ready to go and waits only for a lane."""
+        self.wanted = max(self.wanted, lane_count.wanted(len(self._lanes), ready, budget, self._fixed, limited=True))
+
+    def grow(self) -> int:
+        """Make what is wanted; how many lanes that are. Not inside produce(): making one takes milliseconds."""
+        made = 0
+        while self._numbers and self._make is not None and len(self._lanes) < self.wanted:
+            tells = any(lane.number not in self._logs for lane in self)
+            log = LaneLog() if tells else None
+            self._add(self._make(log), log)
+            made += 1
+        return made
+
+    def _add(self, native: NativeProducer, log: LaneLog | None = None) -> None:
+        number = self._numbers
+        self._numbers += 1
+        if log is not None:
+            self._logs[number] = log
+        lane = FedLane(native, number, self._reports, self.completed, self._spreads)
+        self._lanes.insert(len(self._lanes) if self._lanes and log is not None else 0, lane)
+
+    def spare(self, now: float) -> FedLane | None:
+        """A lane to give up: the last one, when it has been idle for long; or one whose native producer has failed."""
+        for lane in self:
+            if lane.failed and not lane.inside and not lane.unresolved:
+                return lane
+        last = self._lanes[-1] if len(self._lanes) > 1 else None
+        if last is None or last.inside or last.unresolved:
+            return None
+        return last if lane_count.spare(len(self._lanes), now - last.used_at, self._fixed) else None
+
+    def remove(self, lane: FedLane) -> None:
+        """Take a lane out; the caller closes its native producer. One that failed is replaced."""
+        self._lanes.remove(lane)
+        self._logs.pop(lane.number, None)
+        self._handed_over += lane.handed_over
+        self._splits += lane.splits
+        if not lane.failed:
+            self.wanted = len(self._lanes)
+
+    def ready(self, lane: FedLane) -> bool:
+        """Whether it has its producer ID, so that its first batch leaves at once, and takes batches."""
+        if lane.quarantined or lane.failed:
+            return False
+        log = self._logs.get(lane.number)
+        return log is None or log.acquired
+
+    # --- all of them -------------------------------------------------------------------------------------------------
+
+    def serve(self, timeout: float) -> int:
+        """Queue the reports that arrived; wait up to `timeout` seconds for the first."""
+        lanes = self._lanes
+        if len(lanes) == 1:
+            return lanes[0].serve(timeout)
+        end = time.monotonic() + timeout
+        while True:
+            served = sum(lane.serve(0) for lane in tuple(lanes))
+            if served or not lanes or (left := end - time.monotonic()) <= 0:
+                return served
+            if served := self._next().serve(min(_TURN, left)):
+                return served
+
+    def _next(self) -> FedLane:
+        """The lane that has waited longest for an answer."""
+        busy = [lane for lane in tuple(self._lanes) if lane.unresolved]
+        return min(busy or self._lanes[:1], key=lambda lane: lane.used_at)
+
+    def resolved(self, batch: HandOver) -> None:
+        """Take note of a completed batch."""
+        for lane in self._lanes:
+            if lane.number == batch.lane:
+                lane.resolved(batch)
+
+    def observe(self, statistics: Statistics) -> int:
+        """Splits that the first lane's statistics show."""
+        return self._lanes[0].observe(statistics) if self._lanes else 0
+
+    def purge(self, *args: Any) -> None:
+        for lane in self:
+            lane.native.purge(*args)
+
+    @property
+    def unresolved(self) -> int:
+        return sum(lane.unresolved for lane in self._lanes)
+
+    @property
+    def records(self) -> int:
+        """Records inside librdkafka; those the application was told are unknown do not count."""
+        return sum(lane.records for lane in self._lanes)
+
+    @property
+    def inside(self) -> int:
+        """All records inside librdkafka."""
+        return sum(lane.inside for lane in self._lanes)
+
+    @property
+    def events(self) -> int:
+        """What librdkafka has to tell beside its records."""
+        return sum(lane.events for lane in self._lanes)
+
+    @property
+    def handed_over(self) -> int:
+        return self._handed_over + sum(lane.handed_over for lane in self._lanes)
+
+    @property
+    def splits(self) -> int:
+        return self._splits + sum(lane.splits for lane in self._lanes)
+
+    def misses(self, topic: str) -> bool:
+        """Whether a record failed because there is no such topic, and no later news of it came."""
+        return any(topic in lane.missing for lane in self._lanes)
+
+    def found(self, topic: str) -> None:
+        """There is such a topic by now."""
+        for lane in self:
+            lane.missing.discard(topic)

@@ -1,0 +1,174 @@
+"""What the leaders of a producer's partitions remember (KIP-1269), asked by a thread of its own, never by produce().
+
+One question for each leader and topic, whatever the number of lanes and partitions; asked anew while it is used, so
+that a lowered value is known before long, and at once when the leader changed.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from safeproducer.kafka.statistics import Statistics
+from safeproducer.policy.window import Announcement, Leader, Place, Source, Window
+from safeproducer.policy.window import Windows as WindowPolicy
+
+REFRESH = 30.0
+"""Seconds after which an announcement that is in use is asked for again."""
+_AFTER_FAILURE = 5.0
+_IDLE = 0.5
+
+Changed = Callable[[Place, Window, Window], None]
+Question = tuple[int, str]
+
+
+class Asks(Protocol):
+    """Who can be asked; see Discovery."""
+
+    def ask(self, node: int, topic: str) -> Announcement: ...
+
+
+class Windows:
+    """`budget()` from any thread; the other methods, too. `changed(place, before, after)` runs outside the lock.
+
+    - `fixed`: safeproducer.window when it is a number; then nobody is asked.
+    - `refresh`: seconds after which an announcement is asked for again; believed for twice as long.
+    """
+
+    def __init__(
+        self,
+        fixed: int | None,
+        refresh: float,
+        make: Callable[[Callable[[float], object]], Asks] | None,
+        changed: Changed,
+        wake: Callable[[float], None],
+    ) -> None:
+        self._fixed = None if fixed is None else Window(fixed, Source.SETTING, None, "safeproducer.window says so")
+        self._refresh = refresh
+        self._make = make
+        self._changed = changed
+        self._wake = wake
+        self._policy = WindowPolicy(max_age=2 * refresh)
+        self._lock = threading.RLock()
+        self._places: dict[Question, set[Place]] = {}
+        self._due: dict[Question, float] = {}
+        self._used: dict[Question, float] = {}
+        self._down: set[int] = set()
+        self._bell = threading.Event()
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def budget(self, place: Place, node: int | None, moment: float) -> Window:
+        """How many batches of this partition, led by `node` as far as is known, may be unresolved at once."""
+        if self._fixed is not None:
+            return self._fixed
+        with self._lock:
+            known = self._policy.leader(place)
+            if known.node is None and node is not None:
+                self._policy.led_by(place, Leader(node, None))
+                known = self._policy.leader(place)
+            if known.node is not None:
+                self._want((known.node, place[0]), place, moment)
+            return self._policy.window(place, moment)
+
+    def known(self, moment: float) -> dict[Place, Window]:
+        """The windows of all partitions that were asked for."""
+        with self._lock:
+            places = sorted(set().union(*self._places.values())) if self._places else []
+            return {place: self._policy.window(place, moment) for place in places}
+
+    def learn(self, statistics: Statistics) -> None:
+        """Leaders, their epochs, and which brokers are away, as one lane sees them."""
+        if self._fixed is not None:
+            return
+        changes = []
+        down = {node for node, broker in statistics.brokers.items() if broker.state == "DOWN"}
+        with self._lock:
+            moment = statistics.at
+            for place in {place for places in self._places.values() for place in places}:
+                entry = statistics.partitions.get(place)
+                if entry is None or entry.leader < 0:
+                    continue
+                before = self._policy.window(place, moment)
+                smaller = self._policy.led_by(place, Leader(entry.leader, entry.leader_epoch))
+                if entry.leader in down - self._down:
+                    smaller |= self._policy.reset(place, f"the connection to broker {entry.leader}, its leader, broke")
+                if smaller:
+                    changes.append((place, before, self._policy.window(place, moment)))
+                    self._due[entry.leader, place[0]] = 0.0
+            self._down = down
+        self._tell(changes)
+        if changes:
+            self._bell.set()
+
+    def _want(self, question: Question, place: Place, moment: float) -> None:
+        self._places.setdefault(question, set()).add(place)
+        self._used[question] = moment
+        if self._due.setdefault(question, 0.0) <= moment:
+            if self._thread is None and self._make is not None and not self._stopped.is_set():
+                self._thread = threading.Thread(target=self._serve, name="safeproducer-windows", daemon=True)
+                self._thread.start()
+            self._bell.set()
+
+    def _serve(self) -> None:
+        assert self._make is not None  # noqa: S101 - or the thread would not have been started
+        asks = self._make(self._stopped.wait)
+        while not self._stopped.is_set():
+            question = self._next(time.monotonic())
+            if question is None:
+                self._bell.wait(_IDLE)
+                self._bell.clear()
+            else:
+                self.ask(asks, question)
+
+    def _next(self, moment: float) -> Question | None:
+        with self._lock:
+            for question, due in tuple(self._due.items()):
+                if due <= moment:
+                    if moment - self._used[question] <= self._refresh:
+                        return question
+                    del self._due[question]  # nobody needs it any more; the next one who does asks at once
+            return None
+
+    def ask(self, asks: Asks, question: Question) -> None:
+        """Ask one leader, and take note of the answer for the partitions that it still leads in the same epoch."""
+        node, topic = question
+        at = time.monotonic()
+        with self._lock:
+            asked = {place: self._policy.leader(place) for place in self._places.get(question, ())}
+        said = asks.ask(node, topic)
+        changes = []
+        with self._lock:
+            for place, leader in asked.items():
+                if leader.node != node:
+                    continue
+                before = self._policy.window(place, at)
+                self._policy.announced(place, leader, said, at)
+                after = self._policy.window(place, at)
+                if after.size != before.size:
+                    changes.append((place, before, after))
+            still = {place for place in self._places.get(question, ()) if self._policy.leader(place).node == node}
+            self._places[question] = still
+            if still:
+                self._due[question] = at + (self._refresh if said.value is not None else _AFTER_FAILURE)
+            else:
+                self._places.pop(question)
+                self._used.pop(question)
+                self._due.pop(question, None)
+        self._tell(changes)
+        self._wake(0.0)
+
+    def _tell(self, changes: list[tuple[Place, Window, Window]]) -> None:
+        for change in changes:
+            self._changed(*change)
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self._bell.set()
+
+    def join(self, timeout: float) -> None:
+        """Wait until the thread has ended: at exit it must not be inside librdkafka."""
+        if self._thread is not None:
+            self._thread.join(timeout)

@@ -1,0 +1,68 @@
+"""Which lane a key belongs to while records of it are under way, so that they keep their order.
+
+Two lanes have no order between them. A key with unresolved records stays on its lane, and so do the records of it that
+come later; any other key may take any lane. A key with a record of unknown outcome stays until its lane has had an
+acknowledgement for the partition: that lane's next batch carries a later epoch or sequence, which fences a late copy;
+on another lane the copy would appear behind its successors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+Key = bytes
+
+
+class Affinity:
+    """The keys of one partition. Not thread-safe: its owner locks. A step takes the same time, whatever is bound."""
+
+    __slots__ = ("_bound", "_doubtful")
+
+    def __init__(self) -> None:
+        self._bound: dict[Key, tuple[int, int]] = {}
+        self._doubtful: dict[int, list[Key]] = {}
+
+    def __len__(self) -> int:
+        return len(self._bound)
+
+    def lane_of(self, key: Key) -> int | None:
+        """The lane this key is bound to; None when it may take any."""
+        bound = self._bound.get(key)
+        return None if bound is None else bound[0]
+
+    def bind(self, key: Key, lane: int) -> None:
+        """One record more of this key waits for that lane, or is on it."""
+        owner, count = self._bound.get(key, (lane, 0))
+        self._bound[key] = (owner, count + 1)
+
+    def release(self, key: Key) -> None:
+        """One record less: it has ended, and how is known."""
+        lane, count = self._bound[key]
+        if count > 1:
+            self._bound[key] = (lane, count - 1)
+        else:
+            del self._bound[key]
+
+    def doubt(self, keys: Iterable[Key], lane: int) -> None:
+        """Records that were on this lane have ended, and nobody knows how: their keys stay bound."""
+        self._doubtful.setdefault(lane, []).extend(keys)
+
+    def doubts(self, lane: int) -> bool:
+        """Whether keys are bound to this lane by records of unknown outcome."""
+        return lane in self._doubtful
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether keys are bound to any lane by records of unknown outcome."""
+        return bool(self._doubtful)
+
+    def acknowledged(self, lane: int) -> None:
+        """This lane had a later batch acknowledged: what its earlier ones left behind is fenced."""
+        for key in self._doubtful.pop(lane, ()):
+            self.release(key)
+
+    def forget(self, lane: int) -> None:
+        """This lane is no more; its keys are free, whatever became of their records."""
+        self._doubtful.pop(lane, None)
+        for key in [key for key, (owner, _) in self._bound.items() if owner == lane]:
+            del self._bound[key]

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import gc
 import multiprocessing
+import random
 import statistics
+import struct
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import cycle
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -24,6 +27,7 @@ TICK = 0.001
 SAMPLED = 64
 """A saturated application times one record in so many: the clock would cost more than the producer."""
 WAIT_FOR_ROOM = 0.1
+STAMP = struct.Struct("d")
 ANSWER_TIMEOUT = 300.0
 
 
@@ -39,6 +43,8 @@ class Work:
     seconds: float
     rate: int | None = None
     busy: bool = False
+    keys: int = 0
+    """How many keys the records have, 0 for none. With keys each record carries the time when it was due."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +113,59 @@ class Reports:
         self.delivered += 1
 
 
+class StampedReports(Reports):
+    """Delivery reports in any order: each record's value begins with its time, zero when it is not sampled."""
+
+    def on_delivery(self, error: Any, message: Any) -> None:
+        if error is not None:
+            self.failed += 1
+            return
+        (due,) = STAMP.unpack_from(message.value())
+        if due:
+            self.latencies.append(time.perf_counter() - due)
+        self.delivered += 1
+
+
+def produce_keys_at_rate(producer: Any, work: Work, rate: int, reports: Reports) -> int:
+    """As produce_at_rate(), over keys in random order."""
+    topic, on_delivery, keys = work.topic, reports.on_delivery, keys_of(work)
+    filling = bytes(work.value_size - STAMP.size)
+    start, sent, total = time.perf_counter(), 0, int(rate * work.seconds)
+    while sent < total:
+        tick = int((time.perf_counter() - start) / TICK)
+        due = min(total, int((tick + 1) * TICK * rate))
+        for number in range(sent, due):
+            value = STAMP.pack(start + number // (rate * TICK) * TICK) + filling
+            producer.produce(topic, value=value, key=next(keys), partition=0, on_delivery=on_delivery)
+        sent = due
+        producer.poll(TICK)
+    return sent
+
+
+def produce_all_keys_that_fit(producer: Any, work: Work, reports: Reports) -> int:
+    """As produce_all_that_fit(), over keys in random order."""
+    topic, on_delivery, keys = work.topic, reports.on_delivery, keys_of(work)
+    unstamped, filling = bytes(work.value_size), bytes(work.value_size - STAMP.size)
+    end, sent = time.perf_counter() + work.seconds, 0
+    while time.perf_counter() < end:
+        for _ in range(POLL_EVERY):
+            value = unstamped if sent % SAMPLED else STAMP.pack(time.perf_counter()) + filling
+            try:
+                producer.produce(topic, value=value, key=next(keys), partition=0, on_delivery=on_delivery)
+            except BufferError:
+                producer.poll(WAIT_FOR_ROOM)
+                break
+            sent += 1
+        producer.poll(0)
+    return sent
+
+
+def keys_of(work: Work) -> Iterator[bytes]:
+    shuffled = [b"key-%06d" % number for number in range(work.keys)]
+    random.Random(work.keys).shuffle(shuffled)
+    return cycle(shuffled)
+
+
 def produce_at_rate(producer: Any, work: Work, rate: int, reports: Reports) -> int:
     """A record's time begins when it was due: a producer that holds the application up pays for it."""
     topic, value, on_delivery, produced = work.topic, bytes(work.value_size), reports.on_delivery, reports.produced
@@ -166,10 +225,16 @@ def _serve(pipe: Connection, side: str, config: dict[str, Any]) -> None:
 
 
 def _block(producer: Any, work: Work) -> Done:
-    reports = Reports(1 if work.rate else SAMPLED)
+    reports = StampedReports(1) if work.keys else Reports(1 if work.rate else SAMPLED)
     gc.collect()
     start, cpu = time.perf_counter(), time.process_time()
-    if work.rate:
+    if work.keys:
+        sent = (
+            produce_keys_at_rate(producer, work, work.rate, reports)
+            if work.rate
+            else produce_all_keys_that_fit(producer, work, reports)
+        )
+    elif work.rate:
         sent = produce_at_rate(producer, work, work.rate, reports)
     else:
         sent = produce_all_that_fit(producer, work, reports)

@@ -17,9 +17,10 @@ from safeproducer.kafka.native import KafkaError, KafkaException, NativeProducer
 from safeproducer.kafka.statistics import Statistics
 from safeproducer.pipeline.accumulator import HEADERS, KEY, REPORT, TIMESTAMP, VALUE, Accumulator, HeldRecord
 from safeproducer.pipeline.frames import raised_by_native_call
-from safeproducer.pipeline.hand_over import HandOver, InLane, Report
+from safeproducer.pipeline.hand_over import HandOver, InLane, InLanes, Report
 from safeproducer.pipeline.ledger import DeliveryCallback
 
+_NEVER = float("inf")
 KICK = 0.001
 """Seconds of flush() that send what is queued. flush(0) does not: its flag is gone before the broker's thread looks."""
 
@@ -38,6 +39,7 @@ class FedLane:
         number: int,
         reports: deque[Report],
         completed: deque[HandOver],
+        in_lanes: InLanes,
         replaceable: bool = False,
     ) -> None:
         self.native: Any = native
@@ -54,8 +56,10 @@ class FedLane:
         self.handed_over = 0
         self.splits = 0
         self.unresolved = 0
+        self._pending: deque[float] = deque()
         self._reports = reports
         self._in_lane = InLane()
+        self._in_lanes = in_lanes
         self._serving = Lock()
         self.records_handed_over = 0
         self._handed_over_at = 0.0
@@ -65,11 +69,14 @@ class FedLane:
         self, accumulator: Accumulator, records: list[HeldRecord], full: bool, now: float, refuse: Refuse
     ) -> HandOver | None:
         """Give `records` to librdkafka as one batch; None when it took none of them."""
-        batch = HandOver(accumulator, records, full, now, self._reports, self._completed, self._in_lane, self.number)
+        batch = HandOver(
+            accumulator, records, full, now, self._reports, self._completed, self._in_lanes, self._in_lane, self.number
+        )
         produce, topic, partition = self.native.produce, accumulator.topic, accumulator.partition
         # Noted before the first record goes in: a report may arrive before the last one is in.
         accumulator.unresolved.append(batch)
         self.unresolved += 1
+        self._pending.append(now + (accumulator.ack_time or 0.0))
         previous: DeliveryCallback | None = None
         bound: DeliveryCallback | None = None
         refused: list[tuple[HeldRecord, KafkaError]] = []
@@ -111,13 +118,9 @@ class FedLane:
         """Take note of a completed batch."""
         batch.accumulator.unresolved.remove(batch)
         self.unresolved -= 1
+        self._pending.popleft()
         if batch.partitions:  # records without a partition: one batch for each partition librdkafka chose
             self.handed_over += len(batch.partitions) - 1
-
-    @property
-    def records(self) -> int:
-        """Records inside librdkafka; those the application was told are unknown do not count."""
-        return self._in_lane.records
 
     @property
     def inside(self) -> int:
@@ -125,9 +128,12 @@ class FedLane:
         return self._in_lane.inside
 
     @property
-    def missing(self) -> set[str]:
-        """Topics that do not exist, as far as failed records tell."""
-        return self._in_lane.missing
+    def due(self) -> float:
+        """When the answer to the batch handed over first may come, by what the last ones took; infinity for none."""
+        try:
+            return self._pending[0]
+        except IndexError:
+            return _NEVER
 
     @property
     def events(self) -> int:

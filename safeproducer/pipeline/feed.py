@@ -57,6 +57,8 @@ _FIRST_KICK_AGAIN = 0.02
 _VALIDATOR = NativeProducer.__new__(NativeProducer)
 """Has no handle: its produce() checks the arguments as stock does, and then says that it is closed."""
 _CREATE_TIME = 1
+_SHARES = 256
+"""A share of the buffer is looked at each time another part of so many is filled: it costs more than the record."""
 _PLAIN = frozenset({bytes, type(None)})
 
 
@@ -135,7 +137,7 @@ class Feed:
             partition = index(partition)
             self._topics.add(topic)
         moment = time.monotonic()
-        if self.lanes and self.lanes.misses(topic):
+        if topic in self.lanes.missing:
             self._refuse_missing(topic)
         place = (topic, self._chosen(topic, key, moment) if partition == UNKNOWN else partition)
         accumulator = self._accumulators.get(place)
@@ -164,8 +166,8 @@ class Feed:
             if ripe < self.due:
                 self.due = ripe
                 self._wake(ripe)
-        elif accumulator.bytes >= self._delivery.batch_bytes or count % self._delivery.batch_records == 0:
-            self.pump(moment)
+        elif count % self._delivery.batch_records == 0 or accumulator.bytes % self._delivery.batch_bytes < size:
+            self.pump(moment)  # one batch more is full, by count or by size
 
     def _chosen(self, topic: str, key: bytes | None, moment: float) -> int:
         """The partition of a record that names none; UNKNOWN behind others that are not placed yet."""
@@ -177,7 +179,7 @@ class Feed:
     def _refuse_missing(self, topic: str) -> None:
         """As librdkafka does once it knows that there is no such topic; look whether there is one by now."""
         if self._holds.partitions.count(topic):
-            self.lanes.found(topic)
+            self.lanes.missing.discard(topic)
             return
         if self._metadata is not None:
             self._metadata.want(topic)
@@ -203,6 +205,8 @@ class Feed:
             most_bytes is not None and self.waiting_bytes + size > most_bytes
         ):
             raise QueueFullError(self.full())
+        if limit is not None and total % max(1, limit // _SHARES):
+            return
         crowded = limit is not None and total >= limit * ALWAYS_FREE
         crowded_bytes = most_bytes is not None and self.waiting_bytes >= most_bytes * ALWAYS_FREE
         if crowded or crowded_bytes:
@@ -647,9 +651,8 @@ class Feed:
 
     def _refused(self, accumulator: Accumulator, record: HeldRecord, error: KafkaError) -> None:
         """librdkafka did not take a record that was given to a lane."""
-        first = self.lanes.first
-        if error.code() == KafkaError._UNKNOWN_TOPIC and first is not None:
-            first.missing.add(accumulator.topic)
+        if error.code() == KafkaError._UNKNOWN_TOPIC:
+            self.lanes.missing.add(accumulator.topic)
         if accumulator.keys is not None and record[KEY] is not None:
             accumulator.keys.release(record[KEY])
         self._report(accumulator, record, error.code(), error.str(), handed_over=False)

@@ -16,13 +16,19 @@ _NO_TOPIC = frozenset({KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PA
 
 @dataclass(slots=True)
 class InLane:
-    """How many records a lane has: `inside` in all, `records` of them without a report to the application.
+    """How many records librdkafka has of one lane."""
+
+    inside: int = 0
+
+
+@dataclass(slots=True)
+class InLanes:
+    """All lanes of a producer together: `records` that librdkafka has and the application has no report of.
 
     `missing` are topics whose records failed because there is no such topic.
     """
 
     records: int = 0
-    inside: int = 0
     missing: set[str] = field(default_factory=set)
 
 
@@ -41,6 +47,7 @@ class HandOver:
     __slots__ = (
         "_completed",
         "_in_lane",
+        "_in_lanes",
         "_reports",
         "accumulator",
         "at",
@@ -63,6 +70,7 @@ class HandOver:
         at: float,
         reports: deque[Report],
         completed: deque[HandOver],
+        in_lanes: InLanes,
         in_lane: InLane,
         lane: int = 0,
     ) -> None:
@@ -80,7 +88,8 @@ class HandOver:
         self._reports = reports
         self._completed = completed
         self._in_lane = in_lane
-        in_lane.records += len(records)
+        self._in_lanes = in_lanes
+        in_lanes.records += len(records)
         in_lane.inside += len(records)
 
     def bind(self, report: DeliveryCallback) -> DeliveryCallback:
@@ -98,9 +107,9 @@ class HandOver:
         if error is not None:
             self.doubtful = True
             if error.code() in _NO_TOPIC:
-                self._in_lane.missing.add(self.accumulator.topic)
+                self._in_lanes.missing.add(self.accumulator.topic)
         if index >= self.expired:
-            self._in_lane.records -= 1
+            self._in_lanes.records -= 1
             self._reports.append((report, error, message))
         if self.accumulator.partition < 0:
             self.partitions.add(message.partition())
@@ -111,7 +120,7 @@ class HandOver:
         """The record at `index` did not get into librdkafka, which will not report it."""
         del self.records[index]
         self.left -= 1
-        self._in_lane.records -= 1
+        self._in_lanes.records -= 1
         self._in_lane.inside -= 1
 
     def expire(self, now: float, timeout: float) -> list[HeldRecord]:
@@ -122,7 +131,7 @@ class HandOver:
             last += 1
         if last > first:
             self.expired = last
-            self._in_lane.records -= last - first
+            self._in_lanes.records -= last - first
         return self.records[first:last]
 
     def next_deadline(self, timeout: float) -> float | None:

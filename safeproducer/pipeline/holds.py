@@ -88,14 +88,12 @@ class Holds:
         leader = self.broker(accumulator, moment)
         if leader.probing or leader.throttled_until is not None:
             return _throttled(leader, moment)
-        if self._always:
-            return HELD
-        if accumulator.pinned:
-            return PINNED
+        if self._always or accumulator.pinned:
+            return HELD if self._always else PINNED
+        if self.far and self.fed_ready and place not in self._suspects and not self.draining:
+            return FAR
         if self.draining:
             return DRAINING
-        if self.far and self.fed_ready and place not in self._suspects:
-            return FAR
         return COLD if self.cold or (self.warming and self._closed_to_others() and place not in self._begun) else None
 
     def broker(self, accumulator: Accumulator, moment: float) -> Leader:

@@ -9,19 +9,21 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from operator import itemgetter
 from typing import Any
 
 from safeproducer.kafka.native import NativeProducer
 from safeproducer.kafka.statistics import Statistics
 from safeproducer.pipeline.fed_lane import FedLane
-from safeproducer.pipeline.hand_over import HandOver, Report
+from safeproducer.pipeline.hand_over import HandOver, InLanes, Report
 from safeproducer.pipeline.lane_log import LaneLog
 from safeproducer.policy import lane_count
 
 MakeNative = Callable[[LaneLog | None], NativeProducer]
 """Makes the native producer of a fed lane; with a LaneLog it is one more, which tells of itself by its log alone."""
 _TURN = 0.001
-"""How long to wait on one lane while others may have something."""
+"""How long to wait at least for an answer that is overdue: others may come before it."""
+_by_due = itemgetter(1)
 
 
 class Lanes:
@@ -40,6 +42,9 @@ class Lanes:
         self._reports = reports
         self._lanes: list[FedLane] = []
         self._logs: dict[int, LaneLog] = {}
+        self._in_lanes = InLanes()
+        self.missing = self._in_lanes.missing
+        """Topics that do not exist, as far as failed records tell."""
         self._numbers = 0
         self._handed_over = self._splits = 0
         self.completed: deque[HandOver] = deque()
@@ -85,7 +90,7 @@ class Lanes:
         self._numbers += 1
         if log is not None:
             self._logs[number] = log
-        lane = FedLane(native, number, self._reports, self.completed, self._spreads)
+        lane = FedLane(native, number, self._reports, self.completed, self._in_lanes, self._spreads)
         self._lanes.insert(len(self._lanes) if self._lanes and log is not None else 0, lane)
 
     def spare(self, now: float) -> FedLane | None:
@@ -117,22 +122,19 @@ class Lanes:
     # --- all of them -------------------------------------------------------------------------------------------------
 
     def serve(self, timeout: float) -> int:
-        """Queue the reports that arrived; wait up to `timeout` seconds for the first."""
+        """Queue the reports that arrived; wait up to `timeout` seconds for the first.
+
+        There is no waiting on several lanes at once. So the wait is on the one whose answer is due next, and the others
+        are looked at when it is over: answers come in about the order in which batches left.
+        """
         lanes = self._lanes
         if len(lanes) == 1:
             return lanes[0].serve(timeout)
-        end = time.monotonic() + timeout
-        while True:
-            served = sum(lane.serve(0) for lane in tuple(lanes))
-            if served or not lanes or (left := end - time.monotonic()) <= 0:
-                return served
-            if served := self._next().serve(min(_TURN, left)):
-                return served
-
-    def _next(self) -> FedLane:
-        """The lane that has waited longest for an answer."""
-        busy = [lane for lane in tuple(self._lanes) if lane.unresolved]
-        return min(busy or self._lanes[:1], key=lambda lane: lane.used_at)
+        served = sum(lane.serve(0) for lane in tuple(lanes))
+        if served or timeout <= 0 or not lanes:
+            return served
+        lane, due = min(((lane, lane.due) for lane in tuple(lanes)), key=_by_due)
+        return lane.serve(min(timeout, max(_TURN, due - time.monotonic())))
 
     def resolved(self, batch: HandOver) -> None:
         """Take note of a completed batch."""
@@ -155,7 +157,7 @@ class Lanes:
     @property
     def records(self) -> int:
         """Records inside librdkafka; those the application was told are unknown do not count."""
-        return sum(lane.records for lane in self._lanes)
+        return self._in_lanes.records
 
     @property
     def inside(self) -> int:
@@ -174,12 +176,3 @@ class Lanes:
     @property
     def splits(self) -> int:
         return self._splits + sum(lane.splits for lane in self._lanes)
-
-    def misses(self, topic: str) -> bool:
-        """Whether a record failed because there is no such topic, and no later news of it came."""
-        return any(topic in lane.missing for lane in self._lanes)
-
-    def found(self, topic: str) -> None:
-        """There is such a topic by now."""
-        for lane in self:
-            lane.missing.discard(topic)

@@ -172,7 +172,8 @@ class Rig:
         for message in messages[taken:]:
             del self.records[message["value"]]
         self.refused += count - taken
-        self.check_share(topic, partition)
+        if taken:
+            self.check_share(topic, partition)
         return taken
 
     def _report(self, error: KafkaError | None, message: Message) -> None:

@@ -29,15 +29,18 @@ EFFORT = settings(
 """FEED_EXAMPLES: how many histories to try; more find more."""
 
 
-@pytest.mark.parametrize("machine", [
-    FeedMachine,
-    HeldMachine,
-    CalmMachine,
-    CalmHeldMachine,
-    KeyedMachine,
-    KeyedAutoMachine,
-    CalmKeyedMachine,
-])
+@pytest.mark.parametrize(
+    "machine",
+    [
+        FeedMachine,
+        HeldMachine,
+        CalmMachine,
+        CalmHeldMachine,
+        KeyedMachine,
+        KeyedAutoMachine,
+        CalmKeyedMachine,
+    ],
+)
 def test_the_rules_hold(machine: type[RuleBasedStateMachine]) -> None:
     """In both modes, on good days and on bad ones."""
     run_state_machine_as_test(machine, settings=EFFORT)

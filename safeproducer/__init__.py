@@ -12,12 +12,12 @@ from safeproducer.errors import (
     QueueFullError,
     SafeProducerError,
 )
-from safeproducer.hooks import Hook, ProducerChurn, RecordsLost, Throttled
+from safeproducer.hooks import Hook, LanesChanged, ProducerChurn, RecordsLost, Throttled, WindowChanged
 from safeproducer.policy.outcome import Outcome
 from safeproducer.producer import SafeProducer
 from safeproducer.records import CallSite, ProducerInfo, Record
 from safeproducer.serializing import SafeSerializingProducer
-from safeproducer.snapshot import CloseReport, PartitionSnapshot, Snapshot
+from safeproducer.snapshot import CloseReport, PartitionSnapshot, Snapshot, WindowSnapshot
 
 __version__ = "0.1.0"
 
@@ -32,6 +32,7 @@ __all__ = [
     "FatalError",
     "ForkedProducerError",
     "Hook",
+    "LanesChanged",
     "Outcome",
     "PartitionSnapshot",
     "ProducerChurn",
@@ -45,4 +46,6 @@ __all__ = [
     "SafeSerializingProducer",
     "Snapshot",
     "Throttled",
+    "WindowChanged",
+    "WindowSnapshot",
 ]

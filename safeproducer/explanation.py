@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from safeproducer.snapshot import PartitionSnapshot, Snapshot
+from safeproducer.snapshot import PartitionSnapshot, Snapshot, WindowSnapshot
 
 _MOST_REASONS = 5
 FATAL = "It met a fatal error and takes no more records; close it and make a new one. "
@@ -28,9 +28,13 @@ def explanation(account: Snapshot, topic: str | None, partition: int | None) -> 
     )
     if not waiting:
         return f"{fatal}Nothing waits{subject}: {_told(rows)}."
-    reasons = [f"{row.held} for {_place(row)} are held back: the partition {row.why}" for row in rows if row.held][
-        :_MOST_REASONS
-    ]
+    windows = {(window.topic, window.partition): window for window in account.windows}
+    reasons = [
+        f"{row.held} for {_place(row)} are held back: the partition {row.why}"
+        + _window(windows.get((row.topic, row.partition)))
+        for row in rows
+        if row.held
+    ][:_MOST_REASONS]
     if account.throttled_brokers:
         brokers = ", ".join(
             f"broker {broker} for {seconds:.3f} s" for broker, seconds in account.throttled_brokers.items()
@@ -41,6 +45,10 @@ def explanation(account: Snapshot, topic: str | None, partition: int | None) -> 
     if not reasons:
         reasons.append("the brokers have not acknowledged them yet, or poll() has not been called to serve the reports")
     return f"{fatal}{waiting} record(s) wait{subject}: {'; '.join(reasons)}."
+
+
+def _window(window: WindowSnapshot | None) -> str:
+    return "" if window is None else f" (up to {window.size} batches may be under way, because {window.reason})"
 
 
 def _subject(topic: str | None, partition: int | None) -> str:

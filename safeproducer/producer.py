@@ -21,7 +21,7 @@ from safeproducer.pipeline.failures import Failures
 from safeproducer.pipeline.lane import NO_TIMEOUT, UNINITIALISED, Lane
 from safeproducer.pipeline.ledger import Ledger, TopicAccount
 from safeproducer.records import ProducerInfo, refuse_surrogate_names
-from safeproducer.snapshot import CloseReport, Snapshot
+from safeproducer.snapshot import CloseReport, Snapshot, WindowSnapshot
 
 _NOW = 0
 _PURGE_PATIENCE = 5.0
@@ -363,9 +363,22 @@ class SafeProducer(NativeProducer):
             held=feed.waiting,
             handed_over=feed.lanes.handed_over,
             splits=feed.lanes.splits,
+            lanes=len(feed.lanes),
+            windows=self._windows(),
             partitions=self._ledger.partitions(feed.waits()),
             last_error=self._lane.events.last_error,
             throttled_brokers=dict(self._lane.events.throttled),
+        )
+
+    def _windows(self) -> tuple[WindowSnapshot, ...]:
+        if self._lane.state == "forked":  # a thread that is not here may have held the lock
+            return ()
+        now = time.monotonic()
+        return tuple(
+            WindowSnapshot(
+                *place, window.size, window.source.value, None if window.at is None else now - window.at, window.reason
+            )
+            for place, window in self._lane.windows.known(now).items()
         )
 
     def explain(self, topic: str | None = None, partition: int | None = None) -> str:

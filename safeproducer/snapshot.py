@@ -26,6 +26,22 @@ class PartitionSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
+class WindowSnapshot:
+    """How many batches of one partition may be unresolved over all lanes (KIP-1269).
+
+    `source`: "leader" or "topic" (announced by the partition's leader), "setting" (safeproducer.window), or "assumed",
+    which is 5. `age`: seconds since the leader said so, None when it did not; `reason`: why it is this many.
+    """
+
+    topic: str
+    partition: int
+    size: int
+    source: str
+    age: float | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """A producer's account at one moment.
 
@@ -37,6 +53,8 @@ class Snapshot:
       outcome, too. A record that produce() refused by raising was never accepted and is certainly not written.
     - `held`: unresolved records that wait in this process. `handed_over`: batches that left it as one request each;
       `splits`: requests that librdkafka made of them beyond that.
+    - `lanes`: native producers that take such batches, each with a producer ID of its own; 0 while all records go
+      straight. `windows`: one for each partition that several lanes may share.
     - `queued`: what `len(producer)` says: records and events inside librdkafka.
     - `last_error`: the last client error with its advice, or None. `throttled_brokers`: broker ID -> the last announced
       throttle time in seconds.
@@ -59,6 +77,8 @@ class Snapshot:
     held: int
     handed_over: int
     splits: int
+    lanes: int
+    windows: tuple[WindowSnapshot, ...]
     partitions: tuple[PartitionSnapshot, ...]
     last_error: str | None
     throttled_brokers: dict[int, float]

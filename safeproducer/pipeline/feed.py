@@ -40,7 +40,7 @@ from safeproducer.pipeline.ledger import DeliveryCallback
 from safeproducer.pipeline.metadata import Metadata
 from safeproducer.pipeline.partitions import UNKNOWN
 from safeproducer.pipeline.windows import Windows
-from safeproducer.policy.admission import Admission, Broker, Hold, Partition, admit, depth
+from safeproducer.policy.admission import IN_FLIGHT, Admission, Broker, Hold, Partition, admit, depth
 from safeproducer.policy.affinity import Affinity
 from safeproducer.policy.deadline import BACKSTOP_MARGIN
 from safeproducer.policy.share import ALWAYS_FREE, has_share
@@ -57,6 +57,7 @@ _FIRST_KICK_AGAIN = 0.02
 _VALIDATOR = NativeProducer.__new__(NativeProducer)
 """Has no handle: its produce() checks the arguments as stock does, and then says that it is closed."""
 _CREATE_TIME = 1
+_PILED_UP = 3
 _SHARES = 256
 """A share of the buffer is looked at each time another part of so many is filled: it costs more than the record."""
 _PLAIN = frozenset({bytes, type(None)})
@@ -67,6 +68,7 @@ class Feed:
 
     - `straight`: the native producer that takes records one by one, None when everything is held back.
     - `lanes`: those that take batches; empty until the first is needed.
+    - `hint(topic, partition)` is called once, when round trips limit a partition and another ordering would cure it.
     - `due`: when `pump()` has something to do again, in seconds of time.monotonic().
     """
 
@@ -81,6 +83,7 @@ class Feed:
         failures: Failures,
         metadata: Metadata | None,
         wake: Callable[[float], None],
+        hint: Callable[[str, int], None],
     ) -> None:
         self._delivery = delivery
         self._holds = holds
@@ -103,11 +106,14 @@ class Feed:
         self.waiting = 0
         self.waiting_bytes = 0
         self.due = NEVER
+        self._deadline = NEVER
+        """When a record's time is over, or a lane must be purged: what is looked at costs more than a hand-over."""
+        self._room = 0
+        """How many records more are accepted before the shares of the buffer are looked at again."""
         self.flushing = 0
         self._running = 0
         self._pinned: set[tuple[str, int]] = set()
-        self.hint: Callable[[str, int], None] | None = None
-        """Called once, when a partition is limited by round trips and another ordering would cure it."""
+        self._hint = None if delivery.spreads or not delivery.idempotent else hint
 
     # --- accepting ---------------------------------------------------------------------------------------------------
 
@@ -162,12 +168,17 @@ class Feed:
         count = len(records)
         if count == 1:
             self._busy[place] = accumulator
+            self._expect_deadline(moment)
             ripe = moment if self.flushing else moment + self._delivery.linger
             if ripe < self.due:
                 self.due = ripe
                 self._wake(ripe)
         elif count % self._delivery.batch_records == 0 or accumulator.bytes % self._delivery.batch_bytes < size:
             self.pump(moment)  # one batch more is full, by count or by size
+
+    def _expect_deadline(self, accepted: float) -> None:
+        if self._delivery.timeout is not None and accepted + self._delivery.timeout < self._deadline:
+            self._deadline = accepted + self._delivery.timeout
 
     def _chosen(self, topic: str, key: bytes | None, moment: float) -> int:
         """The partition of a record that names none; UNKNOWN behind others that are not placed yet."""
@@ -199,14 +210,15 @@ class Feed:
         delivery = self._delivery
         if size + OVERHEAD > delivery.record_bytes:
             raise _unable(KafkaError.MSG_SIZE_TOO_LARGE)
-        limit, most_bytes = delivery.buffer_records, delivery.buffer_bytes
-        total = self.records
+        most_bytes = delivery.buffer_bytes
+        if self._room > 0 and (most_bytes is None or self.waiting_bytes + size <= most_bytes):
+            self._room -= 1
+            return
+        limit, total = delivery.buffer_records, self.records
         if (limit is not None and total >= limit) or (
             most_bytes is not None and self.waiting_bytes + size > most_bytes
         ):
             raise QueueFullError(self.full())
-        if limit is not None and total % max(1, limit // _SHARES):
-            return
         crowded = limit is not None and total >= limit * ALWAYS_FREE
         crowded_bytes = most_bytes is not None and self.waiting_bytes >= most_bytes * ALWAYS_FREE
         if crowded or crowded_bytes:
@@ -217,6 +229,10 @@ class Feed:
                 and not has_share(held_bytes, self.waiting_bytes, most_bytes, others)
             ):
                 raise QueueFullError(self.full(accumulator))
+        if limit is None:
+            self._room = _SHARES
+        else:
+            self._room = min(limit // _SHARES, limit - total) - 1
 
     def _group(self, accumulator: Accumulator) -> tuple[int, int, bool]:
         """(records, bytes) that wait with this partition for the same broker, and whether anybody else is in need."""
@@ -315,10 +331,15 @@ class Feed:
 
     def _round(self, moment: float) -> float:
         self._complete(moment)
-        due = self._purge_stuck(moment)
+        if moment >= self._deadline:
+            self._deadline = NEVER  # first, so that a record that is accepted meanwhile is not missed
+            due = self._purge_stuck(moment)
+            for accumulator in tuple(self._busy.values()):
+                due = min(due, self._expire(accumulator, moment))
+            self._deadline = min(self._deadline, due)
+        due = self._deadline
         kick: set[FedLane] = set()
         for place, accumulator in tuple(self._busy.items()):
-            due = min(due, self._expire(accumulator, moment))
             if not accumulator.waiting:
                 if not accumulator.unresolved:
                     self._settle(place, accumulator, moment)
@@ -387,6 +408,8 @@ class Feed:
             verdict = self._admitted(accumulator, lane, broker, moment)
             if isinstance(verdict, Hold):
                 accumulator.why = verdict.why
+                if verdict.why is IN_FLIGHT and self._hint is not None:
+                    self._suggest_lanes(accumulator)
                 return NEVER if verdict.until is None else verdict.until
             if way is self._straight:
                 accumulator.why = None
@@ -431,6 +454,13 @@ class Feed:
             0.0 if self.flushing else delivery.linger,
             depth(accumulator.ack_time, _GUARD),
         )
+
+    def _suggest_lanes(self, accumulator: Accumulator) -> None:
+        """Tell, once, when batches pile up only because one of a partition is under way at a time."""
+        hint = self._hint
+        if hint is not None and accumulator.waiting > _PILED_UP * self._delivery.batch_records:
+            self._hint = None
+            hint(accumulator.topic, accumulator.partition)
 
     def _fills_count(self, accumulator: Accumulator) -> bool:
         """Whether the next batch has exactly the count that sends it.
@@ -724,11 +754,13 @@ class Feed:
                 accumulator.hold(reason, moment)
             if accumulator.waiting:
                 self._busy[place] = accumulator
-        self.due = 0.0
+        self.due = self._deadline = 0.0
+        self._room = 0
         self._wake(0.0)
 
     def leave_straight(self, moment: float) -> None:
         """Records of any partition may have gone straight until now."""
+        self._room = 0
         for accumulator in tuple(self._accumulators.values()):
             accumulator.held_since = moment
 

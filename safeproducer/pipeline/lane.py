@@ -131,6 +131,7 @@ class Lane:
             self.failures,
             self.metadata,
             self.watchdog.wake,
+            self.events.on_limited,
         )
         self.direct = False
         self.send: Callable[..., Any]

@@ -7,7 +7,7 @@ from typing import Any
 
 import structlog
 
-from safeproducer.hooks import Hook, ProducerChurn, RecordsLost, Throttled
+from safeproducer.hooks import Hook, LanesChanged, ProducerChurn, RecordsLost, Throttled, WindowChanged
 from safeproducer.kafka.native import KafkaError, Message
 from safeproducer.records import ProducerInfo, Record
 from safeproducer.snapshot import CloseReport
@@ -125,6 +125,28 @@ class StructlogHook(Hook):
             broker_id=event.broker_id,
             broker_name=event.broker_name,
             seconds=event.seconds,
+        )
+
+    def window_changed(self, event: WindowChanged) -> None:
+        self._log(
+            "info",
+            "window_changed",
+            client_id=event.producer.client_id,
+            topic=event.topic,
+            partition=event.partition,
+            before=event.before,
+            after=event.after,
+            reason=event.reason,
+        )
+
+    def lanes_changed(self, event: LanesChanged) -> None:
+        self._log(
+            "info",
+            "lanes_changed",
+            client_id=event.producer.client_id,
+            before=event.before,
+            after=event.after,
+            reason=event.reason,
         )
 
     def producer_churn(self, event: ProducerChurn) -> None:

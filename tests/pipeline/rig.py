@@ -328,10 +328,11 @@ class Rig:
                     continue
                 named = record.partition >= 0
                 groups: list[object] = [("named", record.partition) if named else ("key", record.key)]
-                if self.ordering != "partition":
-                    groups = [("key", record.key)] if record.key is not None and self.ordering == "key" else []
-                elif record.settled:
+                if record.settled:
                     groups.append("all")
+                if self.ordering != "partition":
+                    ordered = self.ordering == "key" and record.key is not None
+                    groups = [(group, record.key) for group in groups] if ordered else []
                 for group in groups:
                     if newest[group] > record.number:
                         raise RuleError(f"rule 6: in {place} {newest[group]} comes before {record.number}: {values}")

@@ -15,7 +15,7 @@ from confluent_kafka.cimpl import KafkaError, Message
 
 from safeproducer import DeliveryError, QueueFullError, SafeProducer
 from safeproducer import producer as surface
-from safeproducer.pipeline import failures, fed_lane, feed, frames, lane, ledger, news
+from safeproducer.pipeline import away, failures, fed_lane, feed, frames, lane, ledger, news
 from safeproducer.policy.outcome import Outcome
 from tests.pipeline import fake_native
 from tests.pipeline.cluster import Place, ScriptedCluster
@@ -356,7 +356,7 @@ def rigged(
         return rig.native(config)
 
     with ExitStack() as stack:
-        for module in (lane, surface, feed, fed_lane, news, failures, ledger):
+        for module in (away, lane, surface, feed, fed_lane, news, failures, ledger):
             stack.enter_context(mock.patch.object(module, "time", time))
         stack.enter_context(mock.patch.object(lane, "NativeProducer", native))
         stack.enter_context(mock.patch.object(lane, "Watchdog", HandWatchdog))

@@ -34,7 +34,7 @@ from safeproducer.pipeline.away import Away
 from safeproducer.pipeline.failures import Failures
 from safeproducer.pipeline.fed_lane import FedLane
 from safeproducer.pipeline.hand_over import HandOver, Report
-from safeproducer.pipeline.holds import Holds
+from safeproducer.pipeline.holds import COLD, Holds
 from safeproducer.pipeline.ledger import DeliveryCallback
 from safeproducer.pipeline.metadata import Metadata
 from safeproducer.pipeline.partitions import UNKNOWN
@@ -452,6 +452,9 @@ class Feed:
         topic, partition, records = accumulator.topic, accumulator.partition, accumulator.records
         while records:
             record = records[0]
+            if self._holds.cools((topic, partition), record[SIZE] - OVERHEAD):
+                accumulator.why = COLD
+                return time.monotonic() + self._holds.PATIENCE
             try:
                 produce(
                     topic,

@@ -23,8 +23,11 @@ HEADERS: Final = 4
 SIZE: Final = 5
 ACCEPTED_AT: Final = 6
 
-OVERHEAD = 36
-"""Bytes librdkafka counts for a record beside key, value and headers."""
+OVERHEAD = 16
+"""Bytes that a record takes in a batch beside key and value: seven numbers of variable length, the time among them as
+the distance from the batch's first. Up to 3 more for large ones, which the spare room of a batch covers."""
+MOST_OVERHEAD = 36
+"""What librdkafka counts, and what headers and an application's own times may take up."""
 
 
 class Accumulator:

@@ -5,9 +5,19 @@ from __future__ import annotations
 import time
 from collections import deque
 from threading import get_ident
-from typing import Any
+from typing import Any, NamedTuple
 
 from safeproducer.errors import DeliveryError
+
+
+class Deferred(NamedTuple):
+    """A failed report that was served between `since` and `by`, in seconds of time.monotonic()."""
+
+    run: Any
+    error: Any
+    message: Any
+    since: float
+    by: float
 
 
 class Away:
@@ -18,7 +28,7 @@ class Away:
     `failed_at`: when a failed record's report was last kept for later.
     """
 
-    __slots__ = ("deferred", "failed_at", "on", "purged", "reports", "thread")
+    __slots__ = ("_heard", "_purged_since", "deferred", "failed_at", "on", "purged", "reports", "thread")
 
     def __init__(self) -> None:
         self.on = False
@@ -26,7 +36,9 @@ class Away:
         self.thread = 0
         self.purged = False
         self.reports: deque[Any] = deque()
-        self.deferred: list[Any] = []
+        self.deferred: list[Deferred] = []
+        self._purged_since = 0.0
+        self._heard: dict[int, float] = {}
 
     @property
     def here(self) -> bool:
@@ -39,13 +51,17 @@ class Away:
         self.on = self.purged or thread != 0
 
     def defer(self, purged: bool) -> None:
+        self._purged_since, self._heard = time.monotonic(), {}
         self.purged = purged
         self.on = purged or self.thread != 0
 
     def takes(self, run: Any, error: Any, message: Any) -> bool:
         """Whether this report is kept here instead of being run now."""
         if self.purged and error is not None and not isinstance(error, DeliveryError):
-            self.deferred.append((run, error, message))
+            thread, heard, now = get_ident(), self._heard, time.monotonic()
+            # One thread is given one report after the other.
+            self.deferred.append(Deferred(run, error, message, heard.get(thread, self._purged_since), now))
+            heard[thread] = now
             return True
         if self.here:
             if error is not None:

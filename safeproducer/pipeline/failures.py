@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from safeproducer.delivery import Delivery
@@ -11,8 +11,10 @@ from safeproducer.errors import DeliveryError
 from safeproducer.kafka.native import KafkaError, Message
 from safeproducer.kafka.statistics import Place
 from safeproducer.pipeline.accumulator import TIMESTAMP, HeldRecord
+from safeproducer.pipeline.away import Deferred
 from safeproducer.pipeline.ledger import DeliveryCallback
 from safeproducer.policy.outcome import Outcome, outcome_of
+from safeproducer.policy.purged import Purged, never_sent
 
 _PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
 
@@ -49,20 +51,27 @@ class Failures:
         return self._of_message(error, code, reason, outcome, message)
 
     def expired(
-        self, reports: Sequence[tuple[DeliveryCallback, KafkaError, Message]], never_sent: Mapping[Place, int]
+        self, reports: Sequence[Deferred], counts: Mapping[Place, int]
     ) -> Iterator[tuple[DeliveryCallback, KafkaError, Message]]:
         """The reports of a lane that was purged at a deadline, as the application gets them.
 
-        `never_sent`: how many of a partition's records were certainly in no request. librdkafka sends the records of a
-        partition in the order it got them, so those are the last ones.
+        `counts`: how many of a partition's records were certainly in no request.
         """
-        left = Counter((message.topic(), message.partition()) for _, _, message in reports)
-        for run, error, message in reports:
-            place = (message.topic(), message.partition())
-            left[place] -= 1
-            topic, partition = place
-            proven = topic is None or partition is None or left[place] < never_sent.get((topic, partition), 0)
-            yield run, self._timed_out(error, proven, message), message
+        rows: dict[tuple[str | None, int | None], list[Purged]] = defaultdict(list)
+        for kept in reports:
+            rows[kept.message.topic(), kept.message.partition()].append(_purged(kept))
+        proofs = {
+            (topic, partition): iter(
+                # Without a partition it was in no request.
+                [True] * len(row)
+                if topic is None or partition is None
+                else never_sent(row, counts.get((topic, partition), 0))
+            )
+            for (topic, partition), row in rows.items()
+        }
+        for kept in reports:
+            proven = next(proofs[kept.message.topic(), kept.message.partition()])
+            yield kept.run, self._timed_out(kept.error, proven, kept.message), kept.message
 
     def _timed_out(self, error: KafkaError, never_sent: bool, message: Message) -> KafkaError:
         if error.code() not in _PURGED:
@@ -136,3 +145,14 @@ class Failures:
             accepted_at=accepted_at,
             handed_over_at=handed_over_at,
         )
+
+
+def _purged(kept: Deferred) -> Purged:
+    elapsed = kept.message.latency()
+    queued = kept.error.code() == KafkaError._PURGE_QUEUE
+    if elapsed is None:
+        return Purged(queued, -_NEVER, _NEVER)
+    return Purged(queued, kept.since - elapsed, kept.by - elapsed)
+
+
+_NEVER = float("inf")

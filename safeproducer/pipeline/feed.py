@@ -22,6 +22,7 @@ from safeproducer.pipeline.accumulator import (
     ACCEPTED_AT,
     HEADERS,
     KEY,
+    MOST_OVERHEAD,
     OVERHEAD,
     REPORT,
     SIZE,
@@ -34,7 +35,7 @@ from safeproducer.pipeline.away import Away
 from safeproducer.pipeline.failures import Failures
 from safeproducer.pipeline.fed_lane import FedLane
 from safeproducer.pipeline.hand_over import HandOver, Report
-from safeproducer.pipeline.holds import Holds, Leader
+from safeproducer.pipeline.holds import COLD, Holds, Leader
 from safeproducer.pipeline.lanes import Lanes
 from safeproducer.pipeline.ledger import DeliveryCallback
 from safeproducer.pipeline.metadata import Metadata
@@ -54,6 +55,7 @@ WAITS_FOR_KEY = "waits for acknowledgements of earlier records with the same key
 WAITS_FOR_PURGE = "waits until records that no broker answers have been taken out of librdkafka"
 _GUARD = GUARD_MS / 1000
 _FIRST_KICK_AGAIN = 0.02
+_KICKS_AGAIN = (0.005, 0.02)
 _VALIDATOR = NativeProducer.__new__(NativeProducer)
 """Has no handle: its produce() checks the arguments as stock does, and then says that it is closed."""
 _CREATE_TIME = 1
@@ -129,7 +131,7 @@ class Feed:
         headers: Any = None,
     ) -> None:
         """Take one record: the native produce()'s arguments, and what that raises."""
-        size = 0
+        size, overhead = 0, OVERHEAD
         if (
             type(value) not in _PLAIN
             or type(key) not in _PLAIN
@@ -140,6 +142,7 @@ class Feed:
         ):
             value, key, headers_size = _checked(topic, value, key, partition, report, timestamp, headers)
             size += headers_size
+            overhead = MOST_OVERHEAD
             partition = index(partition)
             self._topics.add(topic)
         moment = time.monotonic()
@@ -159,7 +162,7 @@ class Feed:
             self._straight.produce(topic, value, key, place[1], report, None, timestamp, headers)
             return
         self._refuse_excess(accumulator, size)
-        size += OVERHEAD
+        size += overhead
         records = accumulator.records
         self.waiting += 1
         self.waiting_bytes += size - OVERHEAD
@@ -173,12 +176,17 @@ class Feed:
             if ripe < self.due:
                 self.due = ripe
                 self._wake(ripe)
-        elif count % self._delivery.batch_records == 0 or accumulator.bytes % self._delivery.batch_bytes < size:
-            self.pump(moment)  # one batch more is full, by count or by size
+        elif count % self._delivery.batch_records == 0 or self._fills(accumulator.bytes, size):
+            self.pump(moment)
 
     def _expect_deadline(self, accepted: float) -> None:
         if self._delivery.timeout is not None and accepted + self._delivery.timeout < self._deadline:
             self._deadline = accepted + self._delivery.timeout
+
+    def _fills(self, held_bytes: int, size: int) -> bool:
+        """Whether a record of `size` filled a batch: once for each, or every record behind a full one would pump."""
+        most = max(1, self._delivery.batch_bytes)
+        return held_bytes >= most and held_bytes // most > (held_bytes - size) // most
 
     def _chosen(self, topic: str, key: bytes | None, moment: float) -> int:
         """The partition of a record that names none; UNKNOWN behind others that are not placed yet."""
@@ -208,7 +216,7 @@ class Feed:
 
     def _refuse_excess(self, accumulator: Accumulator, size: int) -> None:
         delivery = self._delivery
-        if size + OVERHEAD > delivery.record_bytes:
+        if size + MOST_OVERHEAD > delivery.record_bytes:
             raise _unable(KafkaError.MSG_SIZE_TOO_LARGE)
         most_bytes = delivery.buffer_bytes
         if self._room > 0 and (most_bytes is None or self.waiting_bytes + size <= most_bytes):
@@ -602,6 +610,9 @@ class Feed:
         topic, partition, records = accumulator.topic, accumulator.partition, accumulator.records
         while records:
             record = records[0]
+            if self._holds.cools((topic, partition), record[SIZE] - OVERHEAD):
+                accumulator.why = COLD
+                return time.monotonic() + self._holds.PATIENCE
             try:
                 produce(
                     topic,
@@ -642,16 +653,19 @@ class Feed:
             if batch.kick_at <= moment:
                 if batch.lane in lanes:
                     needed.add(lanes[batch.lane])
-                batch.kick_at = moment + self._kick_again(batch)
+                batch.kick_at = moment + self._kick_again(batch, moment - batch.at)
             due = min(due, batch.kick_at)
         for lane in needed:
             lane.kick()
         return due
 
-    def _kick_again(self, batch: HandOver) -> float:
+    def _kick_again(self, batch: HandOver, age: float) -> float:
         ack_time = batch.accumulator.ack_time
         if ack_time is None:  # connecting, or getting a producer ID: no kick is heard before that is done
             return _FIRST_KICK_AGAIN
+        for early in _KICKS_AGAIN:  # a missed one costs no round trip; none is near the answer
+            if age < early < ack_time / 2:
+                return early - age
         return max(_FIRST_KICK_AGAIN, 1.5 * ack_time)
 
     def _complete(self, moment: float) -> None:

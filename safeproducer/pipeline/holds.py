@@ -18,7 +18,6 @@ FAR = "is held back because acknowledgements take longer than linger.ms"
 PINNED = "stays on its lane until an acknowledgement, because a record of it ended there and nobody knows how"
 STUCK = "waits because its leader acknowledges nothing"
 _OVERDUE = 1.5
-_CALM = 1.0
 _LATE_THREADS = 0.05
 """A thread that was on its straight way when the hold began has given its record away by then."""
 _FIRST_PART = 0.1
@@ -58,7 +57,6 @@ class Holds:
         self._always = delivery.mode == "held"
         self._delivery = delivery
         self._throttle = throttle
-        self._probing: dict[int, float] = {}
         self._suspects: dict[tuple[str, int], int | None] = {}
         self._sent = 0
         self._needed: int | None = None
@@ -76,7 +74,7 @@ class Holds:
             or self.warming
             or self.draining
             or self.stuck
-            or self._calms(None, moment)
+            or self._throttle.calms(None, moment)
             or self._throttle.held(moment)
         )
 
@@ -99,7 +97,9 @@ class Holds:
     def broker(self, accumulator: Accumulator, moment: float) -> Leader:
         node = self.partitions.leader(accumulator.topic, accumulator.partition)
         until = self._throttle.deadline(node, moment)
-        return Leader(node, until, self._calms(node, moment))
+        # In a lane for batches a topic must be known, and nobody tells of one to which nothing has gone straight yet.
+        known = self._always or self.partitions.known(accumulator.topic)
+        return Leader(node, until, known and self._throttle.calms(node, moment))
 
     def blocks(self, accumulator: Accumulator, moment: float) -> bool:
         """Whether this partition waits for something that may take long: its broker's throttle time, or its return."""
@@ -166,12 +166,6 @@ class Holds:
             or self._warming_bytes < share * self._delivery.batch_bytes
         )
 
-    def _calms(self, node: int | None, moment: float) -> bool:
-        """Whether this broker, or any if None, throttled so lately that it gets one batch at a time."""
-        if node is not None:
-            return self._probing.get(node, moment) > moment
-        return any(until > moment for until in tuple(self._probing.values()))
-
     def drain_time(self, timeout: float) -> float:
         """How long before a deadline the straight lane stops taking records, so that healthy ones are out of it."""
         return min(timeout / 4, max(0.25, 3 * self.ack_time))
@@ -188,14 +182,6 @@ class Holds:
         if self._needed is not None and (resolved >= self._needed or not in_lane):
             self.warming = self.cold = False
         return not self.warming
-
-    def throttled(self, node: int, until: float, seconds: float) -> None:
-        """The broker announced a throttle time: after it, one batch at a time for as long again.
-
-        A quota is a rate over some seconds: the first answer without a throttle time only says that the wait was long
-        enough for one batch.
-        """
-        self._probing[node] = max(self._probing.get(node, 0.0), until + seconds + _CALM)
 
     def expired(self) -> None:
         """The straight lane is purged: what it had of these partitions may be in the log, or get there late."""

@@ -59,7 +59,6 @@ class ClientNews:
         episode = self._throttle.announce(broker, seconds, now)
         if self._delivery.mode == "passthrough":
             return
-        self.holds.throttled(broker, now + seconds, seconds)
         self.changed = True
         self.hold()
         if episode is not None:

@@ -46,6 +46,12 @@ class SharedThrottle:
         with self._lock:
             return self._throttle.deadline(broker, now)
 
+    def calms(self, broker: int | None, now: float) -> bool:
+        if self._throttle.latest_calm <= now:
+            return False
+        with self._lock:
+            return self._throttle.calms(broker, now)
+
     def held(self, now: float) -> dict[int, float]:
         with self._lock:
             return self._throttle.held(now)

@@ -206,6 +206,9 @@ class FakeNative:
         self.time.catch_up()
         bumped = False
         for toppar in tuple(self._toppars.values()):
+            if in_queue:  # first, as rd_kafka_purge() does with what the broker's thread has not taken over
+                queued, toppar.queue = list(toppar.queue), deque()
+                self._fail(toppar, queued, KafkaError._PURGE_QUEUE)
             batch = toppar.batch
             if batch is not None and (in_flight if batch.attempt is not None else in_queue):
                 code = KafkaError._PURGE_INFLIGHT if batch.attempt is not None else KafkaError._PURGE_QUEUE
@@ -214,9 +217,6 @@ class FakeNative:
                 bumped = True
                 toppar.batch = None
                 self._fail(toppar, batch.messages, code)
-            if in_queue:
-                queued, toppar.queue = list(toppar.queue), deque()
-                self._fail(toppar, queued, KafkaError._PURGE_QUEUE)
         self.epoch += bumped
 
     def __len__(self) -> int:

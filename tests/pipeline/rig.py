@@ -15,7 +15,7 @@ from confluent_kafka.cimpl import KafkaError, Message
 
 from safeproducer import DeliveryError, QueueFullError, SafeProducer
 from safeproducer import producer as surface
-from safeproducer.pipeline import failures, fed_lane, feed, frames, lane, ledger, news, windows
+from safeproducer.pipeline import away, failures, fed_lane, feed, frames, lane, ledger, news, windows
 from safeproducer.pipeline.windows import Windows
 from safeproducer.policy.outcome import Outcome
 from safeproducer.policy.window import LEAST
@@ -408,7 +408,7 @@ def rigged(
         return rig.native(config)
 
     with ExitStack() as stack:
-        for module in (lane, surface, feed, fed_lane, news, failures, ledger, windows):
+        for module in (away, lane, surface, feed, fed_lane, news, failures, ledger, windows):
             stack.enter_context(mock.patch.object(module, "time", time))
         stack.enter_context(mock.patch.object(lane, "NativeProducer", native))
         stack.enter_context(mock.patch.object(lane, "Watchdog", HandWatchdog))

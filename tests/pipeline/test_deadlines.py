@@ -34,6 +34,25 @@ def test_records_behind_one_without_an_answer_were_not_sent() -> None:
         rig.close()
 
 
+def test_a_purge_reports_the_newest_records_first() -> None:
+    """Those that a request had are the oldest, and a count that retries made too small is of the newest."""
+    with rigged({**CONFIG, "batch.num.messages": 2}) as rig:
+        assert rig.produce("a", 0)
+        rig.flush(2)
+        rig.away(2)
+        rig.cluster.brokers[1].silent = True
+        for _ in range(20):
+            assert rig.produce("a", 0)
+            rig.away(0.01)
+        rig.away(8)
+        rig.poll(0)
+        told = outcomes(rig, KafkaError._MSG_TIMED_OUT)
+        unsent = told.count(Outcome.NOT_WRITTEN)
+        assert told == (20 - unsent) * [Outcome.UNKNOWN] + unsent * [Outcome.NOT_WRITTEN]
+        assert 0 < unsent < 18
+        rig.close()
+
+
 def test_records_purged_before_prove_nothing() -> None:
     """They count as given and not as sent, too, and must not be taken for those whose time is over."""
     with rigged({**CONFIG, "batch.num.messages": 2}) as rig:

@@ -48,7 +48,7 @@ def forgetful_announce(self: Throttle, broker: int, seconds: float, now: float) 
 
 
 def blind_broker(self: Holds, accumulator: Accumulator, moment: float) -> Leader:
-    return Leader(None, self._throttle.deadline(None, moment), bool(self._probing))
+    return Leader(None, self._throttle.deadline(None, moment), self._throttle.calms(None, moment))
 
 
 def last_first(self: Accumulator, count: int, size: int, lane: int) -> list[Any]:

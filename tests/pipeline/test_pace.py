@@ -1,0 +1,56 @@
+"""What the held-back way costs in time: no work for nothing, no round trip lost."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest import mock
+
+from safeproducer.pipeline.feed import Feed
+from tests.pipeline.rig import rigged
+
+CONFIG = {"message.timeout.ms": 60_000, "linger.ms": 5, "safeproducer.mode": "held"}
+ROUND_TRIP = 0.1
+
+
+def test_only_a_record_that_fills_a_batch_looks_whether_it_may_go() -> None:
+    """Or each one behind a full batch would, and look at every record of it."""
+    with rigged({**CONFIG, "batch.size": 10_000}) as rig:
+        assert rig.produce("a", 0)
+        rig.flush(5)
+        rig.cluster.brokers[1].silent = True
+        with mock.patch.object(Feed, "pump", autospec=True, side_effect=Feed.pump) as pump:
+            for _ in range(2_000):
+                assert rig.produce("a", 0)
+        assert 1 <= pump.call_count <= 10
+        rig.cluster.heal()
+        rig.close()
+
+
+def test_a_batch_that_is_full_by_its_bytes_holds_nearly_as_many() -> None:
+    """As librdkafka would put into it: a round trip is spent on each batch."""
+    with rigged({**CONFIG, "batch.size": 100_000}) as rig:
+        assert rig.produce("a", 0)
+        rig.flush(5)
+        before = rig.cluster.requests
+        for _ in range(12_000):
+            assert rig.produce("a", 0)
+        rig.flush(5)
+        assert rig.cluster.requests - before <= 4, "of 15 bytes or so for each record, 180 KB in all"
+        rig.close()
+
+
+def test_a_missed_kick_costs_no_round_trip() -> None:
+    """A busy broker thread misses one now and then."""
+    with rigged(CONFIG, round_trips={1: ROUND_TRIP}, partitions={"a": 1}) as rig:
+        for missed in (0, 1):
+            for _ in range(2):
+                assert rig.produce("a", 0)
+                rig.flush(5)
+            native: Any = rig.natives[0]
+            native.miss_kicks(missed)
+            began = rig.time.now
+            assert rig.produce("a", 0)
+            while rig.open_records:
+                rig.poll(0.001)
+            assert rig.time.now - began < ROUND_TRIP + 0.03
+        rig.close()

@@ -23,6 +23,8 @@ MakeNative = Callable[[LaneLog | None], NativeProducer]
 """Makes the native producer of a fed lane; with a LaneLog it is one more, which tells of itself by its log alone."""
 _TURN = 0.001
 """How long to wait at least for an answer that is overdue: others may come before it."""
+_OVERDUE = 0.1
+"""The later it is, the longer the wait: nobody answers, or on another lane."""
 _by_due = itemgetter(1)
 
 
@@ -48,7 +50,7 @@ class Lanes:
         self._numbers = 0
         self._handed_over = self._splits = 0
         self.completed: deque[HandOver] = deque()
-        self.wanted = 1
+        self.wanted = fixed or 1
 
     def __iter__(self) -> Iterator[FedLane]:
         return iter(tuple(self._lanes))
@@ -134,7 +136,8 @@ class Lanes:
         if served or timeout <= 0 or not lanes:
             return served
         lane, due = min(((lane, lane.due) for lane in tuple(lanes)), key=_by_due)
-        return lane.serve(min(timeout, max(_TURN, due - time.monotonic())))
+        early = due - time.monotonic()
+        return lane.serve(min(timeout, max(_TURN, early, -early * _OVERDUE)))
 
     def resolved(self, batch: HandOver) -> None:
         """Take note of a completed batch."""

@@ -1,0 +1,194 @@
+"""Several lanes on scripted brokers: window, budget and keys, and what the rules say when one of them is broken."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from safeproducer.pipeline.feed import Feed
+from safeproducer.policy import lane_count
+from safeproducer.policy.affinity import Affinity
+from safeproducer.policy.outcome import Outcome
+from safeproducer.policy.window import Windows
+from tests.pipeline.cluster import DELAY, LOSE_REQUEST
+from tests.pipeline.rig import Rig, RuleError, rigged
+
+CONFIG = {
+    "safeproducer.mode": "held",
+    "safeproducer.ordering": "key",
+    "message.timeout.ms": 60_000,
+    "batch.num.messages": 10,
+    "linger.ms": 5,
+}
+FAR = {1: 0.1, 2: 0.1, 3: 0.1}
+WAITING = 600
+real_budget = Feed._budget
+
+
+def stream(rig: Rig, seconds: float, topic: str = "a", keys: int = 5000) -> None:
+    """An application that always has more for partition 0."""
+    end = rig.time.now + seconds
+    number = len(rig.records)
+    while rig.time.now < end:
+        while rig.feed.waiting < WAITING:
+            assert rig.produce(topic, 0, b"%d" % (number % keys))
+            number += 1
+        rig.poll(0.02)
+
+
+def under_way(rig: Rig, topic: str = "a") -> int:
+    return sum(native.batches((topic, 0)) for native in rig.natives if native.fed)
+
+
+def grows_to_the_window() -> None:
+    """The leader of `a` remembers 20 batches, that of `b` says nothing of it: they are the same broker."""
+    with rigged({**CONFIG, "queue.buffering.max.messages": 100_000}, FAR) as rig:
+        rig.cluster.windows[1, "a"] = 20
+        stream(rig, 3.0)
+        assert under_way(rig) == 20
+        assert rig.producer.snapshot().lanes == 20
+        for _ in range(100):
+            rig.produce("b", 0, b"%d" % len(rig.records))
+        rig.poll(0.05)
+        assert under_way(rig, "b") == 5
+        rig.close()
+
+
+def leader_moves() -> None:
+    """From one that remembers 20 batches to one that does not know the KIP."""
+    with rigged(CONFIG, FAR) as rig:
+        rig.cluster.windows[1, "a"] = 20
+        stream(rig, 3.0)
+        rig.cluster.move(("a", 0), 2)
+        stream(rig, 3.0)
+        assert under_way(rig) == 5
+        rig.close()
+
+
+def hot_key() -> None:
+    """Few keys: most records must wait for the lane that has an earlier one."""
+    with rigged(CONFIG, FAR) as rig:
+        rig.cluster.windows[1, "a"] = 20
+        stream(rig, 3.0, keys=7)
+        rig.close()
+
+
+def late_copy() -> None:
+    """A record ends unknown, its lane is busy, and its copy arrives when the key's next record has been sent."""
+    with rigged({**CONFIG, "message.timeout.ms": 3000, "socket.timeout.ms": 1000, "safeproducer.lanes": 3}) as rig:
+        rig.produce("a", 0, b"warm")
+        rig.flush(2)
+        rig.away(1)
+        script = rig.cluster.brokers[1].script
+        script.extend([(DELAY, 14.5), *[(LOSE_REQUEST, 0.0)] * 20])
+        assert rig.produce("a", 0, b"x")
+        rig.flush(0.1)
+        rig.away(13.5)
+        rig.poll(0)
+        assert rig.producer.snapshot().lanes == 3
+        ended: Any = rig.records[b"1"].reports[0]
+        assert ended.outcome is Outcome.UNKNOWN
+        script.clear()
+        script.append((LOSE_REQUEST, 0.0))
+        assert rig.produce("a", 0, b"y")
+        rig.flush(0.1)
+        assert rig.produce("a", 0, b"x")
+        rig.flush(5)
+        rig.close()
+
+
+def one_more(self: Feed, accumulator: Any, node: int | None, moment: float) -> int:
+    return real_budget(self, accumulator, node, moment) + 1
+
+
+def of_each_lane(self: Feed, accumulator: Any, node: int | None, moment: float) -> int:
+    return real_budget(self, accumulator, node, moment) * max(1, len(self.lanes))
+
+
+def released_early(self: Affinity, key: bytes) -> None:
+    self._bound.pop(key, None)
+
+
+def undoubted(self: Affinity, keys: Iterable[bytes], lane: int) -> None:
+    for key in keys:
+        self.release(key)
+
+
+PLANTS: dict[str, tuple[Callable[[], None], Any, str, Any, str]] = {
+    "one batch more than the budget": (grows_to_the_window, Feed, "_budget", one_more, "rule 2"),
+    "the budget for each lane": (grows_to_the_window, Feed, "_budget", of_each_lane, "rule 2"),
+    "the window of the old leader": (leader_moves, Windows, "reset", lambda *_: False, "rule 2"),
+    "a key released early": (hot_key, Affinity, "release", released_early, "rule 6"),
+    "a key of unknown outcome released": (late_copy, Affinity, "doubt", undoubted, "rule 6"),
+}
+
+
+@pytest.mark.parametrize("scenario", [grows_to_the_window, leader_moves, hot_key, late_copy])
+def test_the_rules_hold_over_lanes(scenario: Callable[[], None]) -> None:
+    """Never more batches than the leader remembers, and each key in order, whatever becomes of its records."""
+    scenario()
+
+
+@pytest.mark.parametrize("bug", PLANTS)
+def test_the_rules_find_a_planted_bug(bug: str) -> None:
+    """Or they would be worth nothing."""
+    scenario, owner, name, planted, rule = PLANTS[bug]
+    with mock.patch.object(owner, name, planted), pytest.raises(RuleError, match=rule):
+        scenario()
+
+
+def test_lanes_that_idle_are_given_up() -> None:
+    """One after the other, as long as nothing is bound to them; and order is kept when they come again."""
+    with rigged(CONFIG, FAR) as rig, mock.patch.object(lane_count, "LONGEST_IDLE", 1.0):
+        rig.cluster.windows[1, "a"] = 20
+        stream(rig, 2.0)
+        many = rig.producer.snapshot().lanes
+        rig.flush(10)
+        rig.away(20)
+        assert many == 20
+        assert rig.producer.snapshot().lanes == 1
+        stream(rig, 2.0, keys=50)
+        assert rig.producer.snapshot().lanes > 1
+        rig.close()
+
+
+def test_a_lane_that_fails_for_good_is_replaced() -> None:
+    """Its fatal error is not the producer's; what it had is of unknown outcome."""
+    with rigged(CONFIG, FAR) as rig:
+        rig.cluster.windows[1, "a"] = 20
+        stream(rig, 2.0)
+        rig.natives[3].fail_fatally()
+        stream(rig, 2.0)
+        snapshot = rig.producer.snapshot()
+        assert (snapshot.state, snapshot.lanes) == ("open", 20)
+        assert 0 < snapshot.unknown <= 10
+        rig.close()
+
+
+def test_a_user_set_cap_is_for_all_lanes_together() -> None:
+    """max.in.flight.requests.per.connection counts what a broker has unanswered, over lanes and partitions."""
+    with rigged({**CONFIG, "max.in.flight.requests.per.connection": 3}, FAR) as rig:
+        rig.cluster.windows[1, "a"] = 20
+        most = 0
+        for _ in range(60):
+            stream(rig, 0.05)
+            most = max(most, under_way(rig))
+        assert most == 3
+        rig.close()
+
+
+def test_records_without_a_key_take_any_lane() -> None:
+    """And with ordering=none all do."""
+    for ordering in ("key", "none"):
+        with rigged({**CONFIG, "safeproducer.ordering": ordering}, FAR) as rig:
+            rig.cluster.windows[1, "a"] = 20
+            for _ in range(2000):
+                assert rig.produce("a", 0, None if ordering == "key" else b"k")
+            rig.poll(0.05)
+            for _ in range(20):
+                rig.poll(0.02)
+            assert under_way(rig) > 5
+            rig.close()

@@ -458,6 +458,7 @@ class Feed:
         """Give what waits to the straight lane, record by record."""
         produce = self._straight.produce
         topic, partition, records = accumulator.topic, accumulator.partition, accumulator.records
+        self._holds.backlogs.released((topic, partition), time.monotonic(), records[0][ACCEPTED_AT])
         while records:
             record = records[0]
             if self._holds.cools((topic, partition), record[SIZE] - OVERHEAD):

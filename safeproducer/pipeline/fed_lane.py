@@ -15,7 +15,17 @@ from typing import Any
 
 from safeproducer.kafka.native import KafkaError, KafkaException, NativeProducer
 from safeproducer.kafka.statistics import Statistics
-from safeproducer.pipeline.accumulator import HEADERS, KEY, REPORT, TIMESTAMP, VALUE, Accumulator, HeldRecord
+from safeproducer.pipeline.accumulator import (
+    HEADERS,
+    KEY,
+    OVERHEAD,
+    REPORT,
+    SIZE,
+    TIMESTAMP,
+    VALUE,
+    Accumulator,
+    HeldRecord,
+)
 from safeproducer.pipeline.frames import raised_by_native_call
 from safeproducer.pipeline.hand_over import HandOver, InLane, Report
 from safeproducer.pipeline.ledger import DeliveryCallback
@@ -29,7 +39,8 @@ Refuse = Callable[[Accumulator, HeldRecord, KafkaError], None]
 class FedLane:
     """Hand-over, kick and purge exclude each other: the caller holds the feed's lock. Serving has a lock of its own.
 
-    `handed_over` counts batches, `splits` those requests more than batches that librdkafka's statistics showed.
+    `bytes` are those of keys, values and headers inside. `handed_over` counts batches, `splits` those requests more
+    than batches that librdkafka's statistics showed.
     """
 
     def __init__(self, native: NativeProducer, reports: deque[Report]) -> None:
@@ -39,6 +50,7 @@ class FedLane:
         self.handed_over = 0
         self.splits = 0
         self.unresolved = 0
+        self.bytes = 0
         self._reports = reports
         self._in_lane = InLane()
         self._serving = Lock()
@@ -80,6 +92,8 @@ class FedLane:
         if not records:
             self.completed.append(batch)
             return None
+        batch.bytes = sum(record[SIZE] for record in records) - OVERHEAD * len(records)
+        self.bytes += batch.bytes
         self.handed_over += 1
         self.records_handed_over += len(records)
         self._handed_over_at = time.monotonic()
@@ -89,6 +103,7 @@ class FedLane:
         """Take note of a completed batch."""
         batch.accumulator.unresolved.remove(batch)
         self.unresolved -= 1
+        self.bytes -= batch.bytes
         if batch.partitions:  # records without a partition: one batch for each partition librdkafka chose
             self.handed_over += len(batch.partitions) - 1
 

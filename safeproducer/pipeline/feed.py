@@ -197,19 +197,15 @@ class Feed:
         if size + MOST_OVERHEAD > delivery.record_bytes:
             raise _unable(KafkaError.MSG_SIZE_TOO_LARGE)
         limit, most_bytes = delivery.buffer_records, delivery.buffer_bytes
-        total = self.records
-        if (limit is not None and total >= limit) or (
-            most_bytes is not None and self.waiting_bytes + size > most_bytes
-        ):
+        total, total_bytes = self.records, self.bytes
+        if (limit is not None and total >= limit) or (most_bytes is not None and total_bytes + size > most_bytes):
             raise QueueFullError(self.full())
         crowded = limit is not None and total >= limit * ALWAYS_FREE
-        crowded_bytes = most_bytes is not None and self.waiting_bytes >= most_bytes * ALWAYS_FREE
+        crowded_bytes = most_bytes is not None and total_bytes >= most_bytes * ALWAYS_FREE
         if crowded or crowded_bytes:
             records, held_bytes, others = self._group(accumulator)
             if (crowded and limit is not None and not has_share(records, total, limit, others)) or (
-                crowded_bytes
-                and most_bytes is not None
-                and not has_share(held_bytes, self.waiting_bytes, most_bytes, others)
+                crowded_bytes and most_bytes is not None and not has_share(held_bytes, total_bytes, most_bytes, others)
             ):
                 raise QueueFullError(self.full(accumulator))
 
@@ -267,6 +263,16 @@ class Feed:
             count += len(self._straight)
         if self.fed is not None:
             count += self.fed.records
+        return count
+
+    @property
+    def bytes(self) -> int:
+        """What counts against queue.buffering.max.kbytes; of the straight lane as many as its records take usually."""
+        count = self.waiting_bytes
+        if self.fed is not None:
+            count += self.fed.bytes
+        if self._straight is not None and self._holds.record_bytes:
+            count += int(len(self._straight) * self._holds.record_bytes)
         return count
 
     @property

@@ -44,6 +44,7 @@ class HandOver:
         "accumulator",
         "at",
         "broker",
+        "bytes",
         "expired",
         "full",
         "kick_at",
@@ -68,6 +69,7 @@ class HandOver:
         self.at = at
         self.left = len(records)
         self.expired = 0
+        self.bytes = 0
         self.kick_at = at
         self.broker: int | None = None
         self.partitions: set[int | None] = set()

@@ -77,6 +77,8 @@ class ClientNews:
         self._unseen = True
         self._identify(found)
         self.holds.learn(found)
+        if found.messages:
+            self.holds.record_bytes = found.message_bytes / found.messages
         if self._delivery.owns_timeout:
             with self._observing:
                 self._observe_backlogs(found)

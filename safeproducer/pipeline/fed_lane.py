@@ -15,7 +15,17 @@ from typing import Any
 
 from safeproducer.kafka.native import KafkaError, KafkaException, NativeProducer
 from safeproducer.kafka.statistics import Statistics
-from safeproducer.pipeline.accumulator import HEADERS, KEY, REPORT, TIMESTAMP, VALUE, Accumulator, HeldRecord
+from safeproducer.pipeline.accumulator import (
+    HEADERS,
+    KEY,
+    OVERHEAD,
+    REPORT,
+    SIZE,
+    TIMESTAMP,
+    VALUE,
+    Accumulator,
+    HeldRecord,
+)
 from safeproducer.pipeline.frames import raised_by_native_call
 from safeproducer.pipeline.hand_over import HandOver, InLane, InLanes, Report
 from safeproducer.pipeline.ledger import DeliveryCallback
@@ -30,7 +40,8 @@ Refuse = Callable[[Accumulator, HeldRecord, KafkaError], None]
 class FedLane:
     """Hand-over, kick and purge exclude each other: the caller holds the feed's lock. Serving has a lock of its own.
 
-    `handed_over` counts batches, `splits` those requests more than batches that librdkafka's statistics showed.
+    `bytes` are those of keys, values and headers inside. `handed_over` counts batches, `splits` those requests more
+    than batches that librdkafka's statistics showed.
     """
 
     def __init__(
@@ -57,6 +68,7 @@ class FedLane:
         self.splits = 0
         self.unresolved = 0
         self._pending: deque[float] = deque()
+        self.bytes = 0
         self._reports = reports
         self._in_lane = InLane()
         self._in_lanes = in_lanes
@@ -109,6 +121,8 @@ class FedLane:
         if not records:
             self._completed.append(batch)
             return None
+        batch.bytes = sum(record[SIZE] for record in records) - OVERHEAD * len(records)
+        self.bytes += batch.bytes
         self.handed_over += 1
         self.records_handed_over += len(records)
         self._handed_over_at = self.used_at = time.monotonic()
@@ -119,6 +133,7 @@ class FedLane:
         batch.accumulator.unresolved.remove(batch)
         self.unresolved -= 1
         self._pending.popleft()
+        self.bytes -= batch.bytes
         if batch.partitions:  # records without a partition: one batch for each partition librdkafka chose
             self.handed_over += len(batch.partitions) - 1
 

@@ -111,7 +111,8 @@ class Feed:
         self._deadline = NEVER
         """When a record's time is over, or a lane must be purged: what is looked at costs more than a hand-over."""
         self._room = 0
-        """How many records more are accepted before the shares of the buffer are looked at again."""
+        self._room_bytes = 0.0
+        """How much more is accepted, in records and bytes, before the shares of the buffer are looked at again."""
         self.flushing = 0
         self._running = 0
         self._pinned: set[tuple[str, int]] = set()
@@ -219,28 +220,25 @@ class Feed:
         if size + MOST_OVERHEAD > delivery.record_bytes:
             raise _unable(KafkaError.MSG_SIZE_TOO_LARGE)
         most_bytes = delivery.buffer_bytes
-        if self._room > 0 and (most_bytes is None or self.waiting_bytes + size <= most_bytes):
+        if self._room > 0 and size <= self._room_bytes:
             self._room -= 1
+            self._room_bytes -= size
             return
-        limit, total = delivery.buffer_records, self.records
-        if (limit is not None and total >= limit) or (
-            most_bytes is not None and self.waiting_bytes + size > most_bytes
-        ):
+        limit, total, total_bytes = delivery.buffer_records, self.records, self.bytes
+        if (limit is not None and total >= limit) or (most_bytes is not None and total_bytes + size > most_bytes):
             raise QueueFullError(self.full())
         crowded = limit is not None and total >= limit * ALWAYS_FREE
-        crowded_bytes = most_bytes is not None and self.waiting_bytes >= most_bytes * ALWAYS_FREE
+        crowded_bytes = most_bytes is not None and total_bytes >= most_bytes * ALWAYS_FREE
         if crowded or crowded_bytes:
             records, held_bytes, others = self._group(accumulator)
             if (crowded and limit is not None and not has_share(records, total, limit, others)) or (
-                crowded_bytes
-                and most_bytes is not None
-                and not has_share(held_bytes, self.waiting_bytes, most_bytes, others)
+                crowded_bytes and most_bytes is not None and not has_share(held_bytes, total_bytes, most_bytes, others)
             ):
                 raise QueueFullError(self.full(accumulator))
-        if limit is None:
-            self._room = _SHARES
-        else:
-            self._room = min(limit // _SHARES, limit - total) - 1
+        self._room = _SHARES if limit is None else min(limit // _SHARES, limit - total) - 1
+        self._room_bytes = NEVER
+        if most_bytes is not None:
+            self._room_bytes = min(most_bytes // _SHARES, most_bytes - total_bytes) - size
 
     def _group(self, accumulator: Accumulator) -> tuple[int, int, bool]:
         """(records, bytes) that wait with this partition for the same broker, and whether anybody else is in need."""
@@ -295,6 +293,14 @@ class Feed:
         if self._straight is not None:
             count += len(self._straight)
         return count + self.lanes.records
+
+    @property
+    def bytes(self) -> int:
+        """What counts against queue.buffering.max.kbytes; of the straight lane as many as its records take usually."""
+        count = self.waiting_bytes + self.lanes.bytes
+        if self._straight is not None and self._holds.record_bytes:
+            count += int(len(self._straight) * self._holds.record_bytes)
+        return count
 
     @property
     def empty(self) -> bool:
@@ -608,6 +614,7 @@ class Feed:
         """Give what waits to the straight lane, record by record."""
         produce = self._straight.produce
         topic, partition, records = accumulator.topic, accumulator.partition, accumulator.records
+        self._holds.backlogs.released((topic, partition), time.monotonic(), records[0][ACCEPTED_AT])
         while records:
             record = records[0]
             if self._holds.cools((topic, partition), record[SIZE] - OVERHEAD):

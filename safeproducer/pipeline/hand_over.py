@@ -52,6 +52,7 @@ class HandOver:
         "accumulator",
         "at",
         "broker",
+        "bytes",
         "doubtful",
         "expired",
         "full",
@@ -82,6 +83,7 @@ class HandOver:
         self.at = at
         self.left = len(records)
         self.expired = 0
+        self.bytes = 0
         self.kick_at = at
         self.broker: int | None = None
         self.partitions: set[int | None] = set()

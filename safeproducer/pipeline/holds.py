@@ -38,7 +38,7 @@ class Holds:
 
     `far`: acknowledgements take longer than linger; acted on once the fed lane is `fed_ready`. `cold`: more was
     accepted than may go before the first acknowledgement. `draining`: the straight lane is about to be purged. `stuck`:
-    partitions whose acknowledgements stopped.
+    partitions whose acknowledgements stopped. `record_bytes`: what a record of the straight lane takes, on average.
     """
 
     PATIENCE = 0.01
@@ -49,6 +49,7 @@ class Holds:
         self.far = False
         self.fed_ready = False
         self.ack_time = 0.0
+        self.record_bytes = 0.0
         self.warming = delivery.mode == "auto"
         self.cold = False
         self.draining = False

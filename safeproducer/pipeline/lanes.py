@@ -163,6 +163,11 @@ class Lanes:
         return self._in_lanes.records
 
     @property
+    def bytes(self) -> int:
+        """Of keys, values and headers inside librdkafka."""
+        return sum(lane.bytes for lane in self._lanes)
+
+    @property
     def inside(self) -> int:
         """All records inside librdkafka."""
         return sum(lane.inside for lane in self._lanes)

@@ -80,6 +80,8 @@ class ClientNews:
         self._identify(found)
         self.holds.learn(found)
         self._learn_windows(found)
+        if found.messages:
+            self.holds.record_bytes = found.message_bytes / found.messages
         if self._delivery.owns_timeout:
             with self._observing:
                 self._observe_backlogs(found)

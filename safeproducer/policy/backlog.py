@@ -14,7 +14,10 @@ Place = tuple[str, int]
 
 @dataclass(slots=True)
 class _Backlog:
-    """`history`: (when, records given by then), oldest first, as long as something of it is unacknowledged."""
+    """`history`: (when given, records given by then, accepted since when), oldest first, while some is unacknowledged.
+
+    `released`: (when, since when the oldest one had waited), of records that were given after they had waited.
+    """
 
     forgiven: int = 0
     counted: int = 0
@@ -24,7 +27,8 @@ class _Backlog:
     acknowledged: int = 0
     at: float = 0.0
     advanced_at: float = 0.0
-    history: deque[tuple[float, int]] = field(default_factory=deque)
+    history: deque[tuple[float, int, float]] = field(default_factory=deque)
+    released: deque[tuple[float, float]] = field(default_factory=deque)
 
 
 class Backlogs:
@@ -50,27 +54,35 @@ class Backlogs:
         acknowledged = max(acknowledged, backlog.forgiven)
         history = backlog.history
         while history and history[-1][1] > given:  # some of what was offered was not taken
-            when, _ = history.pop()
+            when, _, since = history.pop()
             if not history or history[-1][1] < given:
-                history.append((when, given))
+                history.append((when, given, since))
         idle = not history
+        waited = at
+        while backlog.released and backlog.released[0][0] <= at:
+            waited = min(waited, backlog.released.popleft()[1])
         if given > acknowledged and (not history or history[-1][1] < given):
             # What is new was given between the last look and this one; the earlier time is the safe one for its age.
-            history.append((backlog.at or at, given))
+            when = backlog.at or at
+            history.append((when, given, min(when, waited)))
         if acknowledged > backlog.acknowledged or idle:
             backlog.advanced_at = at
         while history and history[0][1] <= acknowledged:
             history.popleft()
         backlog.given, backlog.acknowledged, backlog.at = given, acknowledged, at
 
+    def released(self, place: Place, now: float, since: float) -> None:
+        """Records are given to the lane from now on that have waited elsewhere, the oldest `since` then. Any thread."""
+        self._by_place.setdefault(place, _Backlog()).released.append((now, since))
+
     def oldest(self, place: Place) -> float | None:
-        """No later than when its oldest unacknowledged record was given; None when there was none."""
+        """No later than when its oldest unacknowledged record was accepted; None when there was none."""
         backlog = self._by_place.get(place)
-        return backlog.history[0][0] if backlog is not None and backlog.history else None
+        return backlog.history[0][2] if backlog is not None and backlog.history else None
 
     def earliest(self) -> float | None:
         """The earliest of `oldest()` over all partitions."""
-        return min((row.history[0][0] for row in tuple(self._by_place.values()) if row.history), default=None)
+        return min((row.history[0][2] for row in tuple(self._by_place.values()) if row.history), default=None)
 
     def stuck(self, now: float, patience: float, age: float) -> frozenset[Place]:
         """Partitions without an acknowledgement for `patience` seconds, or with a record older than `age`."""

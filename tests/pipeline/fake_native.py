@@ -45,6 +45,10 @@ class NativeMessage:
     enqueued: float
     number: int = 0
 
+    @property
+    def bytes(self) -> int:
+        return len(self.value or b"") + len(self.key or b"")
+
 
 @dataclass
 class Attempt:
@@ -114,7 +118,7 @@ class FakeNative:
         self._urgent: deque[Callable[[], None]] = deque()
         self._events: deque[tuple[bool, Callable[[], None]]] = deque()
         """(whether it is the report of a record, what runs it)."""
-        self._inside = 0
+        self._inside = self._inside_bytes = 0
         self._flushing = 0
         self._misses = 0
         self._fatal: KafkaError | None = None
@@ -153,6 +157,7 @@ class FakeNative:
         self.observer.handed_over(self, topic, partition, value)
         message = NativeMessage(topic, value, key, report, timestamp, self.time.now)
         self._inside += 1
+        self._inside_bytes += message.bytes
         if partition < 0 and known:
             partition = self._choose(message)
         self._enqueue(message, (topic, partition))
@@ -394,6 +399,7 @@ class FakeNative:
                 message.report(error, report)
             finally:
                 self._inside -= 1
+                self._inside_bytes -= message.bytes
 
         self._events.append((True, run))
 
@@ -472,7 +478,7 @@ class FakeNative:
             {
                 "ts": int(self.time.now * 1e6),
                 "msg_cnt": self._inside,
-                "msg_size": 0,
+                "msg_size": self._inside_bytes,
                 "eos": {"producer_id": self.producer_id, "producer_epoch": self.epoch},
                 "brokers": brokers,
                 "topics": topics,

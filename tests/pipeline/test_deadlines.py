@@ -13,6 +13,9 @@ from tests.pipeline.rig import Rig, rigged
 
 CONFIG = {"message.timeout.ms": 3000, "socket.timeout.ms": 1000, "linger.ms": 5}
 
+LATENESS = 1.5
+"""Statistics come twice a second, and it takes two of them to tell what became of purged records."""
+
 
 def outcomes(rig: Rig, code: int) -> list[Outcome]:
     found: list[Any] = [record.reports[0] for record in rig.records.values() if record.reports]
@@ -50,6 +53,23 @@ def test_a_purge_reports_the_newest_records_first() -> None:
         unsent = told.count(Outcome.NOT_WRITTEN)
         assert told == (20 - unsent) * [Outcome.UNKNOWN] + unsent * [Outcome.NOT_WRITTEN]
         assert 0 < unsent < 18
+        rig.close()
+
+
+def test_records_that_were_held_first_are_not_late() -> None:
+    """Those of a silent leader wait, and go straight after a purge: their time counts from produce() all the same."""
+    with rigged({**CONFIG, "socket.timeout.ms": 10_000}) as rig:
+        assert rig.produce("a", 0)
+        rig.flush(2)
+        rig.away(2)
+        rig.cluster.brokers[1].silent = True
+        began = rig.time.now
+        while rig.time.now < began + 6:
+            assert rig.produce("a", 0)
+            rig.away(0.1)
+            rig.poll(0)
+            late = [record for record in rig.open_records if rig.time.now - record.at > 3 + LATENESS]
+            assert late == []
         rig.close()
 
 

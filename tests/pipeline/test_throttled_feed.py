@@ -63,6 +63,25 @@ def test_reports_that_the_watchdog_took_count_against_the_buffer() -> None:
         rig.close()
 
 
+@pytest.mark.parametrize("mode", ["auto", "held"])
+def test_bytes_in_a_lane_count_against_the_buffer(mode: str) -> None:
+    """Those of a dead broker's records that librdkafka has, beside those that wait here for the same broker."""
+    with rigged({"safeproducer.mode": mode, **CONFIG, "queue.buffering.max.kbytes": 1}) as rig:
+        assert rig.produce("a", 0)
+        rig.flush(5)
+        rig.away(2)
+        rig.cluster.brokers[1].silent = True
+        for _ in range(5):
+            assert rig.produce("a", 0, bytes(100))
+        rig.away(3)
+        accepted = 0
+        while accepted < 10 and rig.produce("a", 0, bytes(100)):
+            accepted += 1
+        assert 1 <= accepted <= 5
+        rig.cluster.heal()
+        rig.close()
+
+
 def test_what_goes_straight_shares_the_buffer_with_what_is_held() -> None:
     """The native producer does not know of the records that wait outside of it."""
     with rigged({**CONFIG, "queue.buffering.max.messages": 20}) as rig:

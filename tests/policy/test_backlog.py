@@ -31,6 +31,22 @@ def test_the_oldest_record_is_no_younger_than_it_is(steps: list[tuple[int, int]]
         assert backlogs.drained(A, second - 1.0) == (acknowledged == len(given_at))
 
 
+def test_records_that_waited_before_are_as_old_as_that() -> None:
+    """They are no longer under way than others, and what is given behind them is not older for it."""
+    backlogs = Backlogs()
+    backlogs.observe(A, 0, 0, 10.0)
+    backlogs.released(A, 10.2, 6.0)
+    backlogs.observe(A, 5, 0, 10.5)
+    assert backlogs.oldest(A) == backlogs.earliest() == 6.0
+    assert backlogs.stuck(10.6, patience=9.0, age=3.0) == frozenset()
+    backlogs.observe(A, 8, 5, 11.0)
+    assert backlogs.oldest(A) == 10.5
+    backlogs.released(A, 11.2, 7.0)
+    backlogs.observe(A, 9, 9, 11.5)
+    backlogs.observe(A, 10, 9, 12.0)
+    assert backlogs.oldest(A) == 11.5
+
+
 def test_drained_is_said_by_a_look_from_after() -> None:
     """One from before knows nothing of what was given since."""
     backlogs = Backlogs()

@@ -139,13 +139,34 @@ class Accumulator:
         self.doubtful = batch.doubtful
         if self.keys is None:
             return
-        keys = [record[KEY] for record in batch.records if record[KEY] is not None]
+        refused = {id(refusal.record) for refusal in batch.refusals}  # their keys stay bound until they go again
+        keys = [record[KEY] for record in batch.records if record[KEY] is not None and id(record) not in refused]
         if batch.doubtful:
             self.keys.doubt(keys, batch.lane)
         else:
             for key in keys:
                 self.keys.release(key)
-            self.keys.acknowledged(batch.lane)
+            if keys or not refused:
+                self.keys.acknowledged(batch.lane)
+
+    def put_back(self, records: list[HeldRecord], lane: int | None) -> None:
+        """Records that were handed over and certainly not written are to go again, before what came later."""
+        keyed = self.keys is not None and lane is not None
+        for record in reversed(records):
+            if keyed and record[KEY] is not None:
+                self.bound.setdefault(lane or 0, deque()).appendleft(record)
+            else:
+                self.records.appendleft(record)
+            self.bytes += record[SIZE]
+
+    def gives_up(self, record: HeldRecord, lane: int | None, doubtful: bool) -> None:
+        """A record that was refused does not go again after all."""
+        if self.keys is None or lane is None or record[KEY] is None:
+            return
+        if doubtful:
+            self.keys.doubt([record[KEY]], lane)
+        else:
+            self.keys.release(record[KEY])
 
     def binds(self, lane: int) -> bool:
         """Whether records must take that lane, those that wait or those that come."""

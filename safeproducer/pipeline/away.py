@@ -5,9 +5,12 @@ from __future__ import annotations
 import time
 from collections import deque
 from threading import get_ident
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from safeproducer.errors import DeliveryError
+
+if TYPE_CHECKING:
+    from safeproducer.pipeline.refusals import Refusals
 
 
 class Deferred(NamedTuple):
@@ -25,16 +28,17 @@ class Away:
 
     `thread` is the watchdog's while it serves the straight lane, else 0. While `purged`, failed reports go to
     `deferred`: what became of them is told by statistics that come after them. `on`: whether to ask `takes()`.
-    `failed_at`: when a failed record's report was last kept for later.
+    `failed_at`: when a failed record's report was last kept for later. `refusals`: who keeps those of a quota.
     """
 
-    __slots__ = ("_heard", "_purged_since", "deferred", "failed_at", "on", "purged", "reports", "thread")
+    __slots__ = ("_heard", "_purged_since", "deferred", "failed_at", "on", "purged", "refusals", "reports", "thread")
 
     def __init__(self) -> None:
         self.on = False
         self.failed_at = 0.0
         self.thread = 0
         self.purged = False
+        self.refusals: Refusals | None = None
         self.reports: deque[Any] = deque()
         self.deferred: list[Deferred] = []
         self._purged_since = 0.0
@@ -48,15 +52,23 @@ class Away:
     def serve_on(self, thread: int) -> None:
         """The watchdog begins to serve on this thread; 0 when it has ended."""
         self.thread = thread
-        self.on = self.purged or thread != 0
+        self.decide()
 
     def defer(self, purged: bool) -> None:
         self._purged_since, self._heard = time.monotonic(), {}
         self.purged = purged
-        self.on = purged or self.thread != 0
+        self.decide()
+
+    def decide(self) -> None:
+        """Whether reports have to be looked at one by one."""
+        refusals = self.refusals
+        self.on = self.purged or self.thread != 0 or (refusals is not None and refusals.count > 0)
 
     def takes(self, run: Any, error: Any, message: Any) -> bool:
         """Whether this report is kept here instead of being run now."""
+        if self.refusals is not None and self.refusals.takes(error, message):
+            self.on = True
+            return True
         if self.purged and error is not None and not isinstance(error, DeliveryError):
             thread, heard, now = get_ident(), self._heard, time.monotonic()
             # One thread is given one report after the other.

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from safeproducer.delivery import Delivery
 from safeproducer.errors import DeliveryError
 from safeproducer.kafka.native import KafkaError, Message
-from safeproducer.kafka.statistics import Place
+from safeproducer.kafka.statistics import Place, Statistics
 from safeproducer.pipeline.accumulator import TIMESTAMP, HeldRecord
 from safeproducer.pipeline.away import Deferred
 from safeproducer.pipeline.ledger import DeliveryCallback
-from safeproducer.policy.outcome import Outcome, outcome_of
+from safeproducer.policy.outcome import Outcome, is_first_attempt, outcome_of
 from safeproducer.policy.purged import Purged, never_sent
 
 _PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
@@ -31,6 +31,9 @@ class Failures:
         self.identity: tuple[int | None, int | None] = (None, None)
         self.failed_at = 0.0
         """When a report of a failed record was last run."""
+        self.heard_at = 0.0
+        self.round_trip = 0.0
+        """The quickest round trip to any broker, by the last statistics, made at `heard_at`."""
         self._retry_backoff = delivery.retry_backoff
 
     def reported(self, error: KafkaError, message: Message) -> KafkaError:
@@ -46,9 +49,22 @@ class Failures:
             handed_over=True,
             elapsed=elapsed,
             retry_backoff=self._retry_backoff,
+            round_trip=self.round_trip,
             transmitted=message.partition() is not None,  # without a partition it was in no request
         )
         return self._of_message(error, code, reason, outcome, message)
+
+    def heard(self, statistics: Statistics) -> None:
+        """Take note of how far away the brokers are."""
+        floors = [broker.rtt_floor for broker in statistics.brokers.values() if broker.rtt_floor is not None]
+        if floors:
+            self.round_trip = min(floors)
+        self.heard_at = statistics.at
+
+    def proves_refusal(self, message: Message) -> bool:
+        """Whether the refusal in this report answered the record's only attempt."""
+        elapsed = message.latency()
+        return elapsed is not None and is_first_attempt(elapsed, self._retry_backoff, self.round_trip)
 
     def expired(
         self, reports: Sequence[Deferred], counts: Mapping[Place, int]

@@ -40,10 +40,12 @@ from safeproducer.pipeline.lanes import Lanes
 from safeproducer.pipeline.ledger import DeliveryCallback
 from safeproducer.pipeline.metadata import Metadata
 from safeproducer.pipeline.partitions import UNKNOWN
+from safeproducer.pipeline.refusals import REFUSED, Refusal, Refusals, Refused
 from safeproducer.pipeline.windows import Windows
 from safeproducer.policy.admission import IN_FLIGHT, Admission, Broker, Hold, Partition, admit, depth
 from safeproducer.policy.affinity import Affinity
 from safeproducer.policy.deadline import BACKSTOP_MARGIN
+from safeproducer.policy.outcome import Outcome
 from safeproducer.policy.share import ALWAYS_FREE, has_share
 from safeproducer.policy.window import LEAST
 
@@ -60,6 +62,8 @@ _VALIDATOR = NativeProducer.__new__(NativeProducer)
 """Has no handle: its produce() checks the arguments as stock does, and then says that it is closed."""
 _CREATE_TIME = 1
 _PILED_UP = 3
+_STATISTICS_COME = 1.2
+"""Seconds within which a lane's next statistics are served."""
 _SHARES = 256
 """A share of the buffer is looked at each time another part of so many is filled: it costs more than the record."""
 _PLAIN = frozenset({bytes, type(None)})
@@ -86,6 +90,8 @@ class Feed:
         metadata: Metadata | None,
         wake: Callable[[float], None],
         hint: Callable[[str, int], None],
+        refusals: Refusals,
+        sent_once: Callable[[tuple[str, int], int | None, float], bool],
     ) -> None:
         self._delivery = delivery
         self._holds = holds
@@ -115,6 +121,8 @@ class Feed:
         """How much more is accepted, in records and bytes, before the shares of the buffer are looked at again."""
         self.flushing = 0
         self._running = 0
+        self._refusals = refusals
+        self._sent_once = sent_once
         self._pinned: set[tuple[str, int]] = set()
         self._hint = None if delivery.spreads or not delivery.idempotent else hint
 
@@ -160,6 +168,9 @@ class Feed:
         if not accumulator.held and not accumulator.records and not self._holds.cools(place, size):
             if self.waiting or self.reports or self._away.deferred or self.lanes:
                 self._refuse_excess(accumulator, size)
+            if self._holds.warming and self._delivery.feeds:
+                stamp = timestamp or int(time.time() * 1000)
+                self._refusals.remember(topic, (value, key, report, stamp, headers, size + OVERHEAD, moment))
             self._straight.produce(topic, value, key, place[1], report, None, timestamp, headers)
             return
         self._refuse_excess(accumulator, size)
@@ -281,6 +292,10 @@ class Feed:
             f"{most.bytes} bytes, because it {most.why or most.held or 'waits its turn'}"
         )
 
+    def forget_refusals(self) -> None:
+        """The brokers know this producer's ID by now."""
+        self._refusals.forget()
+
     @property
     def queued(self) -> int:
         """What len(producer) says of what is here and in the lanes."""
@@ -289,7 +304,7 @@ class Feed:
     @property
     def records(self) -> int:
         """What counts against queue.buffering.max.messages."""
-        count = self.waiting + len(self.reports) + len(self._away.deferred) + self._running
+        count = self.waiting + self._refusals.count + len(self.reports) + len(self._away.deferred) + self._running
         if self._straight is not None:
             count += len(self._straight)
         return count + self.lanes.records
@@ -305,7 +320,7 @@ class Feed:
     @property
     def empty(self) -> bool:
         """Whether nothing waits here, nothing is in a fed lane, and nothing that comes must take one."""
-        return not (self.waiting or self.busy or self._pinned)
+        return not (self.waiting or self.busy or self._pinned or self._refusals.count)
 
     @property
     def busy(self) -> bool:
@@ -345,13 +360,14 @@ class Feed:
 
     def _round(self, moment: float) -> float:
         self._complete(moment)
+        again = self._settle_refused(moment)
         if moment >= self._deadline:
             self._deadline = NEVER  # first, so that a record that is accepted meanwhile is not missed
             due = self._purge_stuck(moment)
             for accumulator in tuple(self._busy.values()):
                 due = min(due, self._expire(accumulator, moment))
             self._deadline = min(self._deadline, due)
-        due = self._deadline
+        due = min(self._deadline, again)
         kick: set[FedLane] = set()
         for place, accumulator in tuple(self._busy.items()):
             if not accumulator.waiting:
@@ -404,15 +420,15 @@ class Feed:
     def _hand_over(self, accumulator: Accumulator, moment: float, kick: set[FedLane]) -> float:
         """When to look again; the lanes that got a partial batch are added to `kick`."""
         holds = self._holds
+        if (accumulator.topic, accumulator.partition) in self._refusals.places:
+            accumulator.why = REFUSED
+            return moment + holds.PATIENCE
         while accumulator.waiting:
             way = self._way(accumulator, moment)
-            if way is None:
-                accumulator.why = WAITS_FOR_LANE
+            if way is None or (way is self.lanes and not self._knows(accumulator.topic)):
+                accumulator.why = WAITS_FOR_LANE if way is None else WAITS_FOR_METADATA
                 return moment + holds.PATIENCE
-            if way is not self._straight:
-                if not self._knows(accumulator.topic):
-                    accumulator.why = WAITS_FOR_METADATA
-                    return moment + holds.PATIENCE
+            if way is self.lanes:
                 placeable = accumulator.partition == UNKNOWN and not accumulator.unresolved
                 if placeable and holds.partitions.count(accumulator.topic):
                     self._assign(accumulator, moment)
@@ -421,10 +437,7 @@ class Feed:
             broker = holds.broker(accumulator, moment)
             verdict = self._admitted(accumulator, lane, broker, moment)
             if isinstance(verdict, Hold):
-                accumulator.why = verdict.why
-                if verdict.why is IN_FLIGHT and self._hint is not None:
-                    self._suggest_lanes(accumulator)
-                return NEVER if verdict.until is None else verdict.until
+                return self._held(accumulator, verdict)
             if way is self._straight:
                 accumulator.why = None
                 return self._release(accumulator)
@@ -468,6 +481,12 @@ class Feed:
             0.0 if self.flushing else delivery.linger,
             depth(accumulator.ack_time, _GUARD),
         )
+
+    def _held(self, accumulator: Accumulator, verdict: Hold) -> float:
+        accumulator.why = verdict.why
+        if verdict.why is IN_FLIGHT and self._hint is not None:
+            self._suggest_lanes(accumulator)
+        return NEVER if verdict.until is None else verdict.until
 
     def _suggest_lanes(self, accumulator: Accumulator) -> None:
         """Tell, once, when batches pile up only because one of a partition is under way at a time."""
@@ -570,6 +589,57 @@ class Feed:
             chosen.bytes += record[SIZE]
             self._busy[place] = chosen
         self._again = True
+
+    def _note_refused(self, batch: HandOver) -> None:
+        accumulator, refusals = batch.accumulator, self._refusals
+        place = (accumulator.topic, accumulator.partition)
+        for refusal in batch.refusals:
+            refusals.add(place, refusal)
+        if place in refusals.places and not batch.refusals and not self._delivery.spreads:
+            refusals.places[place].overtaken = True
+
+    def _settle_refused(self, moment: float) -> float:
+        """What a quota refused goes again, in front, once nothing of its partition is under way; when to look again."""
+        due = NEVER
+        for place, refused in tuple(self._refusals.places.items()):
+            accumulator = self._accumulators.get(place) or self._open(*place)
+            proven = self._proven(place, refused)
+            straight = 0 if self._straight is None else len(self._straight)
+            if (
+                accumulator.unresolved
+                or not self._holds.drained(accumulator, straight)
+                or (not proven and moment < refused.at + _STATISTICS_COME)
+            ):
+                due = moment + self._holds.PATIENCE
+                continue
+            refusals = self._refusals.take(place).refusals
+            self._away.decide()
+            if proven and not refused.overtaken:
+                self._put_back(accumulator, refusals)
+            else:
+                self._give_up(accumulator, refusals)
+        return due
+
+    def _proven(self, place: tuple[str, int], refused: Refused) -> bool:
+        """Whether each refusal answered the only attempt of its record."""
+        if all(self._failures.proves_refusal(refusal.message) for refusal in refused.refusals):
+            return True
+        lanes = {refusal.lane for refusal in refused.refusals}
+        return all(self._sent_once(place, lane, refused.at) for lane in lanes)
+
+    def _put_back(self, accumulator: Accumulator, refusals: list[Refusal]) -> None:
+        for refusal in reversed(refusals):
+            accumulator.put_back([refusal.record], refusal.lane)
+        self.waiting += len(refusals)
+        self.waiting_bytes += sum(refusal.record[SIZE] - OVERHEAD for refusal in refusals)
+        self._expect_deadline(refusals[0].record[ACCEPTED_AT])
+        self._busy[accumulator.topic, accumulator.partition] = accumulator
+
+    def _give_up(self, accumulator: Accumulator, refusals: list[Refusal]) -> None:
+        for record, error, message, lane in map(_refused_parts, refusals):
+            told = self._failures.reported(error, message)
+            accumulator.gives_up(record, lane, getattr(told, "outcome", None) is not Outcome.NOT_WRITTEN)
+            self.reports.append((record[REPORT], told, message))
 
     def _way(self, accumulator: Accumulator, moment: float) -> Any:
         """Where the next batch goes: the fed lanes, the straight native producer, or None while it must wait.
@@ -685,7 +755,8 @@ class Feed:
             accumulator.ended(batch)
             remember = self._pinned.add if accumulator.pinned else self._pinned.discard
             remember((accumulator.topic, accumulator.partition))
-            if not batch.expired:
+            self._note_refused(batch)
+            if not batch.expired and not batch.refusals:
                 accumulator.observe_ack(moment - batch.at)
             self._partial.discard(batch)
             left = self._in_flight.get(batch.broker, 0) - 1
@@ -739,6 +810,8 @@ class Feed:
     def fail_all(self, code: int, reason: str) -> None:
         """Fail every waiting record, certainly not written."""
         with self._lock:
+            for place in tuple(self._refusals.places):
+                self._give_up(self._accumulators.get(place) or self._open(*place), self._refusals.take(place).refusals)
             for accumulator in tuple(self._accumulators.values()):
                 for queue in accumulator.queues():
                     while queue:
@@ -798,6 +871,10 @@ _NO_ANSWER = "Local: Message timed out: no broker answered within message.timeou
 _STUCK_WITH = "Local: Message timed out: it was purged with records that no broker answered"
 _NOT_SENT = "Local: Message timed out: it was not sent within message.timeout.ms"
 _THROTTLED_TOO_LONG = "Local: Message timed out: its broker is throttled for longer than the time it has left"
+
+
+def _refused_parts(refusal: Refusal) -> tuple[HeldRecord, KafkaError, Message, int | None]:
+    return refusal.record, refusal.error, refusal.message, refusal.lane
 
 
 def _unable(code: int) -> KafkaException:

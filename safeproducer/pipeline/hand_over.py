@@ -10,6 +10,7 @@ from functools import partial
 from safeproducer.kafka.native import KafkaError, Message
 from safeproducer.pipeline.accumulator import ACCEPTED_AT, Accumulator, HeldRecord
 from safeproducer.pipeline.ledger import DeliveryCallback, discard_pending
+from safeproducer.pipeline.refusals import Refusal, is_refusal
 
 _NO_TOPIC = frozenset({KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART})
 
@@ -39,7 +40,8 @@ class HandOver:
     """librdkafka reports the records of a batch in the order they were handed over in.
 
     It refers to no native producer: that one holds its callbacks while records are under way, and would never be freed.
-    `lane` is the number of its lane, `doubtful` whether a record of it failed: then it may be written later.
+    `lane` is the number of its lane, `doubtful` whether a record of it failed
+    so that it may be written later, `refusals` those that a quota refused.
     A record whose deadline passes first is reported by `expire()`; what librdkafka says of it later is swallowed, but
     the hand-over keeps its place until librdkafka has said it.
     """
@@ -61,6 +63,7 @@ class HandOver:
         "left",
         "partitions",
         "records",
+        "refusals",
     )
 
     def __init__(
@@ -78,6 +81,7 @@ class HandOver:
         self.accumulator = accumulator
         self.lane = lane
         self.doubtful = False
+        self.refusals: list[Refusal] = []
         self.records = records
         self.full = full
         self.at = at
@@ -107,12 +111,16 @@ class HandOver:
         self.left -= 1
         self._in_lane.inside -= 1
         if error is not None:
-            self.doubtful = True
+            self.doubtful = self.doubtful or not is_refusal(error)
             if error.code() in _NO_TOPIC:
                 self._in_lanes.missing.add(self.accumulator.topic)
         if index >= self.expired:
             self._in_lanes.records -= 1
-            self._reports.append((report, error, message))
+            if is_refusal(error):
+                assert error is not None  # noqa: S101 - what is_refusal() says
+                self.refusals.append(Refusal(self.records[index], error, message, self.lane))
+            else:
+                self._reports.append((report, error, message))
         if self.accumulator.partition < 0:
             self.partitions.add(message.partition())
         if not self.left:

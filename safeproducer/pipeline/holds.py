@@ -15,6 +15,7 @@ from safeproducer.policy.distance import is_far
 HELD = "is held back by safeproducer.mode=held"
 COLD = "waits for the first acknowledgement of a broker"
 FAR = "is held back because acknowledgements take longer than linger.ms"
+QUOTA = "is held back since a quota on producer IDs refused this producer (KIP-936)"
 PINNED = "stays on its lane until an acknowledgement, because a record of it ended there and nobody knows how"
 STUCK = "waits because its leader acknowledges nothing"
 _OVERDUE = 1.5
@@ -36,6 +37,7 @@ class Leader:
 class Holds:
     """Changed by the threads that serve, read by those that produce; each change is one assignment.
 
+    `quota_refused`: a quota on producer IDs refused the straight lane's: from then on the other lanes' are used alone.
     `far`: acknowledgements take longer than linger; acted on once the fed lane is `fed_ready`. `cold`: more was
     accepted than may go before the first acknowledgement. `draining`: the straight lane is about to be purged. `stuck`:
     partitions whose acknowledgements stopped. `record_bytes`: what a record of the straight lane takes, on average.
@@ -52,6 +54,7 @@ class Holds:
         self.record_bytes = 0.0
         self.warming = delivery.mode == "auto"
         self.cold = False
+        self.quota_refused = False
         self.draining = False
         self.stuck: frozenset[tuple[str, int]] = frozenset()
         self.backlogs = Backlogs()
@@ -71,6 +74,7 @@ class Holds:
         """Whether there is a reason to hold anything back."""
         return bool(
             self._always
+            or self.quota_refused
             or (self.far and self.fed_ready)
             or self.warming
             or self.draining
@@ -87,13 +91,21 @@ class Holds:
         leader = self.broker(accumulator, moment)
         if leader.probing or leader.throttled_until is not None:
             return _throttled(leader, moment)
-        if self._always or accumulator.pinned:
-            return HELD if self._always else PINNED
+        if (always := self._for_good(accumulator)) is not None:
+            return always
         if self.far and self.fed_ready and place not in self._suspects and not self.draining:
             return FAR
         if self.draining:
             return DRAINING
         return COLD if self.cold or (self.warming and self._closed_to_others() and place not in self._begun) else None
+
+    def _for_good(self, accumulator: Accumulator) -> str | None:
+        """Why this partition is held back whatever the brokers do."""
+        if self._always:
+            return HELD
+        if self.quota_refused:
+            return QUOTA
+        return PINNED if accumulator.pinned else None
 
     def broker(self, accumulator: Accumulator, moment: float) -> Leader:
         node = self.partitions.leader(accumulator.topic, accumulator.partition)
@@ -125,7 +137,7 @@ class Holds:
         """
         if (accumulator.topic, accumulator.partition) in self._suspects:
             return False
-        if self.far and self.fed_ready:
+        if self.quota_refused or (self.far and self.fed_ready):
             return True
         leader = self.broker(accumulator, moment)
         return leader.probing or leader.throttled_until is not None

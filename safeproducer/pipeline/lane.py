@@ -28,6 +28,7 @@ from safeproducer.pipeline.ledger import Ledger
 from safeproducer.pipeline.metadata import Metadata
 from safeproducer.pipeline.news import ClientNews
 from safeproducer.pipeline.observed import ObservedSend
+from safeproducer.pipeline.refusals import Refusals
 from safeproducer.pipeline.watchdog import Watchdog
 from safeproducer.pipeline.windows import REFRESH, Asks, Windows
 from safeproducer.records import ProducerInfo
@@ -121,6 +122,9 @@ class Lane:
             self.watchdog.wake,
         )
         self.news.windows = self.windows
+        refusals = Refusals(partial(_quota_refused, weakref.ref(self)))
+        if delivery.feeds:
+            self._away.refusals = refusals
         self.feed = Feed(
             delivery,
             self.holds,
@@ -132,6 +136,8 @@ class Lane:
             self.metadata,
             self.watchdog.wake,
             self.events.on_limited,
+            refusals,
+            self.news.sent_once,
         )
         self.direct = False
         self.send: Callable[..., Any]
@@ -256,6 +262,8 @@ class Lane:
             self._look_for_splits()
             if holds.far:
                 feed.lanes.prepare()
+            if not holds.warming and not len(self.native):
+                feed.forget_refusals()
             feed.recheck(now)
         feed.pump_if_due(now)
         if self._delivery.mode == "auto":
@@ -555,6 +563,13 @@ class Lane:
 def _hold(lane: weakref.ref[Lane]) -> None:
     # The native producer holds its callbacks, and must not hold the lane by them.
     if (found := lane()) is not None:
+        found.hold()
+
+
+def _quota_refused(lane: weakref.ref[Lane]) -> None:
+    if (found := lane()) is not None:
+        found.holds.quota_refused = True
+        found.news.changed = True
         found.hold()
 
 

@@ -134,7 +134,7 @@ class PartitionAccount:
                 message.partition()
             except:  # noqa: E722 - see discard_pending
                 discard_pending(sys.exc_info())
-            if away.on and away.takes(partial(report, callback), error, message):
+            if (away.on or error is not None) and away.takes(partial(report, callback), error, message):
                 return
             if error is None:
                 named.delivered += 1
@@ -178,7 +178,7 @@ class TopicAccount:
             except:  # noqa: E722 - see discard_pending
                 discard_pending(sys.exc_info())
                 number = message.partition()
-            if away.on and away.takes(partial(report, callback), error, message):
+            if (away.on or error is not None) and away.takes(partial(report, callback), error, message):
                 return
             if number is None:  # it failed before it was given one
                 number = UNASSIGNED

@@ -133,11 +133,24 @@ class ClientNews:
             never[place] = entry.accepted - entry.sent - earlier + self._batches_in_purge.get(place, 0)
         return never
 
+    def sent_once(self, place: Place, lane: int | None, since: float) -> bool:
+        """Whether statistics from after `since` prove that each record of a partition was in one request, if it ended.
+
+        They count each attempt. The partition must have nothing under way, and no record may have failed unsent.
+        """
+        found = self.statistics_now if lane is None or self._delivery.mode == "held" else self._fed_seen
+        if found is None or lane or found.at <= since or self.failures.failed_at or self._ledger.away.failed_at:
+            return False
+        entry = found.partitions.get(place)
+        count = self._ledger.batches(found.at).get(place, _NONE)
+        return entry is not None and count.most == count.least and entry.sent == entry.accepted + count.least
+
     def _learn_windows(self, found: Statistics) -> None:
         if self.windows is not None:
             self.windows.learn(found)
 
     def _identify(self, found: Statistics) -> None:
+        self.failures.heard(found)
         if found.producer_id is not None:
             self.failures.identity = (found.producer_id, found.producer_epoch)
 

@@ -53,18 +53,34 @@ class Outcome(StrEnum):
 
 
 def outcome_of(
-    code_name: str, *, handed_over: bool, elapsed: float | None, retry_backoff: float, transmitted: bool = True
+    code_name: str,
+    *,
+    handed_over: bool,
+    elapsed: float | None,
+    retry_backoff: float,
+    round_trip: float = 0.0,
+    transmitted: bool = True,
 ) -> Outcome:
     """The outcome of a record that failed with the error called `code_name`.
 
     - `handed_over`: whether librdkafka accepted it.
     - `elapsed`: seconds from the hand-over to the report or later, such as `Message.latency()`; None when not known.
     - `retry_backoff`: the smaller one of `retry.backoff.ms` and `retry.backoff.max.ms`, in seconds.
+    - `round_trip`: the quickest one to any broker lately, in seconds; 0 when not known.
     - `transmitted`: False only when it is certain that it was in no request, for example because statistics made
       after the report count as many records of the partition in requests as before the hand-over.
     """
     if not handed_over or not transmitted:
         return Outcome.NOT_WRITTEN
-    if code_name in REFUSALS and elapsed is not None and 0 <= elapsed < SHORTEST_BACKOFF * retry_backoff:
+    if code_name in REFUSALS and elapsed is not None and is_first_attempt(elapsed, retry_backoff, round_trip):
         return Outcome.NOT_WRITTEN
     return Outcome.UNKNOWN
+
+
+def is_first_attempt(elapsed: float, retry_backoff: float, round_trip: float) -> bool:
+    """Whether an answer that came `elapsed` seconds after the hand-over can only be to the first attempt.
+
+    The answer to a second one needs the back-off and a round trip. Half of the quickest one lately is counted, in case
+    the way has become shorter since.
+    """
+    return 0 <= elapsed < SHORTEST_BACKOFF * retry_backoff + round_trip / 2

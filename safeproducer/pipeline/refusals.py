@@ -1,0 +1,108 @@
+"""Records that a broker refused because of a quota (KIP-936): certainly not written, and sent again later.
+
+librdkafka fails them at once. Here they wait until nothing of their partition is under way, so that no later record has
+overtaken them, and until it is proven that the refusal answered their only attempt; then they go back to where they
+came from, in front of what came later, and wait for their broker like all others.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from safeproducer.errors import DeliveryError
+from safeproducer.kafka.native import KafkaError, Message
+from safeproducer.pipeline.accumulator import KEY, VALUE, HeldRecord
+
+Place = tuple[str, int]
+REFUSED = "waits because a quota refused a batch of it, which goes first once what is under way has ended"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """`record` as it is to be sent again, `error` and `message` as librdkafka reported it, `lane` if it was fed."""
+
+    record: HeldRecord
+    error: KafkaError
+    message: Message
+    lane: int | None = None
+
+
+@dataclass(slots=True)
+class Refused:
+    """What was refused of one partition, in the order of produce()."""
+
+    refusals: list[Refusal] = field(default_factory=list)
+    at: float = 0.0
+    overtaken: bool = False
+
+
+def is_refusal(error: Any) -> bool:
+    """Whether a report says that a quota refused the record, as librdkafka words it."""
+    return (
+        error is not None
+        and not isinstance(error, DeliveryError)
+        and error.code() == KafkaError.THROTTLING_QUOTA_EXCEEDED
+    )
+
+
+class Refusals:
+    """Written by the threads that serve, emptied by the holder of the feed's lock.
+
+    - `hold`: called at the first refusal, inside a native call: nothing may go straight from then on.
+    - `count`: records here, which take room in the buffer.
+    """
+
+    def __init__(self, hold: Callable[[], None]) -> None:
+        self._hold = hold
+        self._sent: dict[tuple[str, bytes | None, bytes | None], deque[HeldRecord]] = {}
+        self.places: dict[Place, Refused] = {}
+        self.count = 0
+
+    def remember(self, topic: str, record: HeldRecord) -> None:
+        """This record goes straight, and the broker may not have admitted this producer's ID yet.
+
+        A report does not hold everything that produce() was given: librdkafka keeps the headers to itself.
+        """
+        self._sent.setdefault((topic, _bytes(record[VALUE]), _bytes(record[KEY])), deque()).append(record)
+
+    def forget(self) -> None:
+        """The broker knows the ID by now."""
+        if self._sent:
+            self._sent = {}
+
+    def takes(self, error: Any, message: Message) -> bool:
+        """Whether a report of the straight lane is kept here. A delivered one is not, but tells of the order."""
+        topic, partition = message.topic(), message.partition()
+        if topic is None or partition is None or (error is not None and not is_refusal(error)):
+            return False
+        if error is None:
+            if (refused := self.places.get((topic, partition))) is not None:
+                refused.overtaken = True
+            return False
+        sent = self._sent.get((topic, message.value(), message.key()))
+        if not sent:
+            return False
+        self.add((topic, partition), Refusal(sent.popleft(), error, message))
+        return True
+
+    def add(self, place: Place, refusal: Refusal) -> None:
+        refused = self.places.setdefault(place, Refused())
+        refused.refusals.append(refusal)
+        refused.at = time.monotonic()
+        self.count += 1
+        if len(refused.refusals) == 1:
+            self._hold()
+
+    def take(self, place: Place) -> Refused:
+        """Take out what was refused of a partition."""
+        refused = self.places.pop(place)
+        self.count -= len(refused.refusals)
+        return refused
+
+
+def _bytes(content: Any) -> bytes | None:
+    return content.encode() if isinstance(content, str) else content

@@ -76,8 +76,8 @@ class Accumulator:
             return False
         if self.bytes <= size:
             return True
-        # Copied in one step under the interpreter lock: produce() may append at any moment.
-        return sum(record[SIZE] for record in list(islice(self.records, count))) <= size
+        # A copy, made in one step under the interpreter lock: produce() may append at any moment.
+        return sum(record[SIZE] for record in islice(self.records.copy(), count)) <= size
 
     def observe_ack(self, seconds: float) -> None:
         """Smooth the time from hand-over to the last report."""

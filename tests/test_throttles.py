@@ -25,6 +25,23 @@ def test_producers_of_one_cluster_share_its_deadlines() -> None:
     assert other.deadline(1, 1.0) is None
 
 
+def test_nobody_waits_for_another_while_nothing_throttles() -> None:
+    """Dozens of producers that ask at the same time must not stand in a queue for an answer that is always no."""
+    shared = ThrottleRegistry().of("a:9092")
+    shared.announce(1, 5.0, now=0.0)
+    answers: list[object] = []
+
+    def ask() -> None:
+        answers.extend((shared.deadline(1, 100.0), shared.deadline(None, 100.0), shared.held(100.0)))
+        answers.append(shared.calms(1, 100.0))
+
+    with shared._lock:
+        thread = threading.Thread(target=ask, daemon=True)
+        thread.start()
+        thread.join(5)
+        assert answers == [None, None, {}, False]
+
+
 def test_a_cluster_that_nobody_uses_goes_away() -> None:
     """With its deadlines and its name."""
     registry = ThrottleRegistry()

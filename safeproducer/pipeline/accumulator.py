@@ -182,7 +182,10 @@ class Accumulator:
         """Whether the next batch holds exactly `count` records."""
         if len(self.records) < count:
             return False
-        return self.bytes <= size or sum(record[SIZE] for record in islice(self.records, count)) <= size
+        if self.bytes <= size:
+            return True
+        # A copy, made in one step under the interpreter lock: produce() may append at any moment.
+        return sum(record[SIZE] for record in islice(self.records.copy(), count)) <= size
 
     def observe_ack(self, seconds: float) -> None:
         """Smooth the time from hand-over to the last report."""

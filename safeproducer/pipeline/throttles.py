@@ -42,7 +42,12 @@ class SharedThrottle:
                 while self._interrupting:
                     self._throttle.announce(*self._interrupting.popleft())
 
+    # Without the lock while nothing throttles: dozens of producers ask for each partition, and threads that queue for
+    # this lock and for the interpreter's would stand still together.
+
     def deadline(self, broker: int | None, now: float) -> float | None:
+        if self._throttle.latest <= now:
+            return None
         with self._lock:
             return self._throttle.deadline(broker, now)
 
@@ -53,6 +58,8 @@ class SharedThrottle:
             return self._throttle.calms(broker, now)
 
     def held(self, now: float) -> dict[int, float]:
+        if self._throttle.latest <= now:
+            return {}
         with self._lock:
             return self._throttle.held(now)
 

@@ -79,7 +79,8 @@ class Accumulator:
     def waiting(self) -> int:
         """How many records wait here."""
         count = len(self.records)
-        return count + sum(map(len, self.bound.values())) if self.bound else count
+        # A copy, made in one step under the interpreter lock: any thread may ask.
+        return count + sum(map(len, list(self.bound.values()))) if self.bound else count
 
     @property
     def pinned(self) -> bool:

@@ -823,8 +823,9 @@ class Feed:
         with self._lock:
             if in_queue:
                 self.fail_all(KafkaError._PURGE_QUEUE, "Local: Purged in queue")
-            if self._straight is not None:
-                self.lanes.purge(in_queue, in_flight, blocking)
+            for lane in self.lanes:
+                if self._straight is not None or lane is not self.lanes.first:  # the caller purges that one
+                    lane.native.purge(in_queue, in_flight, blocking)
 
     def run_reports(self) -> int:
         """Run what is queued, on the application's thread; how many. Raises what a callback raises."""

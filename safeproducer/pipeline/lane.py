@@ -120,6 +120,7 @@ class Lane:
             partial(_discovery, settings.lane),
             self.events.on_window,
             self.watchdog.wake,
+            partial(_is_alive, weakref.ref(self)),
         )
         self.news.windows = self.windows
         refusals = Refusals(partial(_quota_refused, weakref.ref(self)))
@@ -564,6 +565,10 @@ def _hold(lane: weakref.ref[Lane]) -> None:
     # The native producer holds its callbacks, and must not hold the lane by them.
     if (found := lane()) is not None:
         found.hold()
+
+
+def _is_alive(lane: weakref.ref[Lane]) -> bool:
+    return lane() is not None
 
 
 def _quota_refused(lane: weakref.ref[Lane]) -> None:

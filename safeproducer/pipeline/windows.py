@@ -34,6 +34,7 @@ class Windows:
     """`budget()` from any thread; the other methods, too. `changed(place, before, after)` runs outside the lock.
 
     - `fixed`: safeproducer.window when it is a number; then nobody is asked.
+    - `alive`: whether there is still a producer to ask for; the thread ends with it.
     - `refresh`: seconds after which an announcement is asked for again; believed for twice as long.
     """
 
@@ -44,12 +45,14 @@ class Windows:
         make: Callable[[Callable[[float], object]], Asks] | None,
         changed: Changed,
         wake: Callable[[float], None],
+        alive: Callable[[], bool],
     ) -> None:
         self._fixed = None if fixed is None else Window(fixed, Source.SETTING, None, "safeproducer.window says so")
         self._refresh = refresh
         self._make = make
         self._changed = changed
         self._wake = wake
+        self._alive = alive
         self._policy = WindowPolicy(max_age=2 * refresh)
         self._lock = threading.RLock()
         self._places: dict[Question, set[Place]] = {}
@@ -115,7 +118,7 @@ class Windows:
     def _serve(self) -> None:
         assert self._make is not None  # noqa: S101 - or the thread would not have been started
         asks = self._make(self._stopped.wait)
-        while not self._stopped.is_set():
+        while not self._stopped.is_set() and self._alive():
             question = self._next(time.monotonic())
             if question is None:
                 self._bell.wait(_IDLE)

@@ -490,8 +490,9 @@ class Feed:
         )
 
     def _budget(self, accumulator: Accumulator, node: int | None, moment: float) -> int:
-        place = (accumulator.topic, accumulator.partition)
-        return self._windows.budget(place, node, moment).size if accumulator.partition >= 0 else LEAST
+        if not self._delivery.spreads or accumulator.partition < 0:  # one lane has fewer under way than that anyway
+            return LEAST
+        return self._windows.budget((accumulator.topic, accumulator.partition), node, moment).size
 
     def _lane_of(self, accumulator: Accumulator) -> FedLane | None:
         """The fed lane for the next batch; None while all are busy that could take it.

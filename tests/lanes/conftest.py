@@ -26,6 +26,7 @@ class Changes(Hook):
     def __init__(self) -> None:
         self.windows: list[WindowChanged] = []
         self.lanes: list[LanesChanged] = []
+        self.fatal: list[Any] = []
         self.window_changed_at = 0.0
         """When the last change of a window was known, in seconds since the Unix epoch."""
 
@@ -35,6 +36,9 @@ class Changes(Hook):
 
     def lanes_changed(self, event: LanesChanged) -> None:
         self.lanes.append(event)
+
+    def fatal_error(self, producer: Any, error: Any) -> None:
+        self.fatal.append(error)
 
 
 Make = Callable[..., SafeProducer]

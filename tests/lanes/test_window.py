@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 from unittest import mock
 
 import pytest
@@ -169,7 +170,7 @@ def test_five_from_the_moment_a_change_of_the_leader_is_known(
 def test_without_the_reset_it_would_stay_at_twenty(cluster: FakeCluster, make: Make, changes: Changes) -> None:
     """The test above can fail: what the old leader announced is believed of the new one when nothing resets it."""
     with (
-        mock.patch.object(Windows, "reset", lambda *_: False),
+        mock.patch.object(Windows, "reset", return_value=False),
         pytest.raises(AssertionError, match=r"\d\d <= 5"),
     ):
         move_to_an_old_broker(cluster, make, changes)
@@ -229,7 +230,7 @@ def test_one_question_for_each_leader_and_topic(cluster: FakeCluster, make: Make
     times = {broker: [entry.time for entry in journal if entry.broker == broker] for broker in (1, 2)}
     for asked in times.values():
         assert len(asked) >= 3
-        assert all(later - earlier > 0.4 for earlier, later in zip(asked, asked[1:], strict=False))
+        assert all(later - earlier > 0.4 for earlier, later in pairwise(asked))
     assert {window.size for window in producer.snapshot().windows} == {20}
     assert began < journal[-1].time
     assert len({entry.client_id for entry in cluster.journal("InitProducerId")}) == 1

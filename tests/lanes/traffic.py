@@ -17,13 +17,16 @@ DELIVERED, NOT_WRITTEN, UNKNOWN = "delivered", "not_written", "unknown"
 
 
 class Traffic:
-    """Produces to one topic and keeps the account of it: `ended` is value -> how it ended."""
+    """Produces to one topic and keeps the account of it: `ended` is value -> how it ended.
 
-    def __init__(self, producer: SafeProducer, topic: str, keys: int | None = 1000, partition: int = -1) -> None:
+    `keys` are used in turn, from number `first` on; None for records without a key.
+    """
+
+    def __init__(self, producer: SafeProducer, topic: str, keys: int | None = 1000, first: int = 0) -> None:
         self.producer = producer
         self.topic = topic
         self.keys = keys
-        self.partition = partition
+        self.first = first
         self.accepted = 0
         self.ended: dict[bytes, str] = {}
         self.twice: list[bytes] = []
@@ -32,10 +35,8 @@ class Traffic:
         """That many records more, one key after the other, without waiting for anything."""
         for _ in range(count):
             number = self.accepted
-            key = None if self.keys is None else b"k%d" % (number % self.keys)
-            self.producer.produce(
-                self.topic, b"%s:%d" % (key or b"", number), key, self.partition, on_delivery=self._note
-            )
+            key = None if self.keys is None else b"k%d" % (self.first + number % self.keys)
+            self.producer.produce(self.topic, b"%s:%d" % (key or b"", number), key, on_delivery=self._note)
             self.accepted += 1
 
     def _note(self, error: Any, message: Any) -> None:

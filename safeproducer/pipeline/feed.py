@@ -747,12 +747,11 @@ class Feed:
                         self._report(accumulator, record, code, reason, handed_over=False)
 
     def purge(self, in_queue: bool, in_flight: bool, blocking: bool) -> None:
-        """As stock's purge(), over what waits here and what the fed lane has."""
+        """As stock's purge(), over what waits here and what the fed lanes have."""
         with self._lock:
             if in_queue:
                 self.fail_all(KafkaError._PURGE_QUEUE, "Local: Purged in queue")
-            if self._straight is not None:
-                self.lanes.purge(in_queue, in_flight, blocking)
+            self.lanes.purge(in_queue, in_flight, blocking)
 
     def run_reports(self) -> int:
         """Run what is queued, on the application's thread; how many. Raises what a callback raises."""

@@ -163,3 +163,22 @@ def test_ordering_partition_stays_on_one_lane(cluster: FakeCluster, make: Make, 
     assert changes.lanes == []
     assert producer.snapshot().lanes == 1
     assert cluster.journal("DescribeConfigs") == []
+
+
+def test_purge_empties_all_lanes(cluster: FakeCluster, make: Make) -> None:
+    """Not only the first one: nothing is left to wait for."""
+    cluster.create_topic("t", config={RETAIN: "20"})
+    producer = make(safeproducer_lanes=4)
+    load = Traffic(producer, "t")
+    load.until(lambda: most_unresolved(cluster, "t", LATE) == 4, backlog=BACKLOG)
+    load.finish()
+    cluster.pause(cluster.leader("t")[0])
+    load.send(8 * BATCH)
+    load.until(lambda: producer.snapshot().held == 4 * BATCH)
+    producer.purge()
+    ended = load.finish(5)
+    assert (ended["unknown"], ended["not_written"]) == (4 * BATCH, 4 * BATCH)
+    cluster.resume(cluster.leader("t")[0])
+    load.send(4 * BATCH)
+    load.finish()
+    load.check(cluster)

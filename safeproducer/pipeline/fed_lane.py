@@ -7,6 +7,7 @@ hand-over, and would make librdkafka spin while a batch waits behind the one in 
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import deque
 from collections.abc import Callable
@@ -73,6 +74,8 @@ class FedLane:
         self._in_lane = InLane()
         self._in_lanes = in_lanes
         self._serving = Lock()
+        self._closed = False
+        self._raised: deque[KafkaException] = deque()
         self.records_handed_over = 0
         self._handed_over_at = 0.0
         self._seen = (0, 0, 0, 0)
@@ -156,28 +159,49 @@ class FedLane:
         return max(0, len(self.native) - self._in_lane.inside)
 
     def kick(self) -> None:
-        """Send what is queued. What the flush serves is queued as reports, so no callback of the user runs here."""
+        """Send what is queued. What the flush serves is queued as reports, so no callback of the user runs here.
+
+        A fatal error that it meets is raised by the next serve(): whoever kicks may be inside produce(), whose record
+        was accepted.
+        """
         with self._serving:
-            self._call(self.native.flush, KICK)
+            try:
+                self._call(self.native.flush, KICK)
+            except KafkaException as error:
+                self._raised.append(error)
 
     def serve(self, timeout: float) -> int:
         """Queue the reports that arrived; wait up to `timeout` seconds for the first. 0 when another thread does."""
         if not self._serving.acquire(blocking=False):
             return 0
         try:
-            return self._call(self.native.poll, timeout)
+            if self._raised:
+                raise self._raised.popleft()
+            return 0 if self._closed else self._call(self.native.poll, timeout)
         finally:
             self._serving.release()
+
+    def close(self) -> None:
+        """Close the native producer; nothing may be under way on it. Not while another thread serves it."""
+        with self._serving:
+            self._closed = True
+            self.native.close()
 
     def _call(self, call: Callable[[float], int], timeout: float) -> int:
         try:
             return call(timeout)
-        except KafkaException as error:
-            cause = _cause(error)
-            if not self.replaceable or not (cause.fatal() or cause.code() == KafkaError._FATAL):
+        except:  # noqa: E722 - a fatal error that arrives inside flush() is raised as a KafkaError, no BaseException
+            raised: Any = sys.exc_info()[1]
+            if isinstance(raised, KafkaError):
+                cause, raised = raised, KafkaException(raised)
+            elif isinstance(raised, KafkaException):
+                cause = _cause(raised)
+            else:
                 raise
-            self._fail(cause)
-            return 0
+        if not self.replaceable or not (cause.fatal() or cause.code() == KafkaError._FATAL):
+            raise raised
+        self._fail(cause)
+        return 0
 
     def _fail(self, cause: KafkaError) -> None:
         """It takes nothing more; what it has ends with an error each."""

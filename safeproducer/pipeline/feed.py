@@ -509,8 +509,9 @@ class Feed:
         )
 
     def _budget(self, accumulator: Accumulator, node: int | None, moment: float) -> int:
-        place = (accumulator.topic, accumulator.partition)
-        return self._windows.budget(place, node, moment).size if accumulator.partition >= 0 else LEAST
+        if not self._delivery.spreads or accumulator.partition < 0:  # one lane has fewer under way than that anyway
+            return LEAST
+        return self._windows.budget((accumulator.topic, accumulator.partition), node, moment).size
 
     def _lane_of(self, accumulator: Accumulator) -> FedLane | None:
         """The fed lane for the next batch; None while all are busy that could take it.
@@ -819,13 +820,11 @@ class Feed:
                         self._report(accumulator, record, code, reason, handed_over=False)
 
     def purge(self, in_queue: bool, in_flight: bool, blocking: bool) -> None:
-        """As stock's purge(), over what waits here and what the fed lane has."""
+        """As stock's purge(), over what waits here and what the fed lanes have."""
         with self._lock:
             if in_queue:
                 self.fail_all(KafkaError._PURGE_QUEUE, "Local: Purged in queue")
-            for lane in self.lanes:
-                if self._straight is not None or lane is not self.lanes.first:  # the caller purges that one
-                    lane.native.purge(in_queue, in_flight, blocking)
+            self.lanes.purge(in_queue, in_flight, blocking)
 
     def run_reports(self) -> int:
         """Run what is queued, on the application's thread; how many. Raises what a callback raises."""

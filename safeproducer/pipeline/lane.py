@@ -351,13 +351,26 @@ class Lane:
     def _tend_lanes(self, now: float) -> None:
         """Make the lanes that are wanted, let go of those that are not."""
         lanes = self.feed.lanes
+        self._grow()
+        if (spare := lanes.spare(now)) is None or not self.feed.let_go(spare):
+            return
+        why = "it was not needed any more" if spare.failed is None else f"one failed: {spare.failed.str()}"
+        self.events.on_lanes(len(lanes) + 1, len(lanes), why)
+        if spare.native is not self.native:
+            spare.close()
+            return
+        # Not closed: another thread may be inside a call of it. The last one that refers to it destroys it.
+        self._grow()
+        if lanes.first is not None:
+            self.native = lanes.first.native
+            if self.metadata is not None:
+                self.metadata.native = self.native
+
+    def _grow(self) -> None:
+        lanes = self.feed.lanes
         before = len(lanes)
         if lanes.grow():
             self.events.on_lanes(before, len(lanes), "batches were ready and waited only for a lane")
-        if (spare := lanes.spare(now)) is not None and self.feed.let_go(spare):
-            why = "it was not needed any more" if spare.failed is None else f"one failed: {spare.failed.str()}"
-            self.events.on_lanes(len(lanes) + 1, len(lanes), why)
-            spare.native.close()
 
     def _serve_for_the_absent(self) -> None:
         if not self._serving and not self.feed.alone:

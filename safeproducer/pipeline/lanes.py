@@ -65,9 +65,8 @@ class Lanes:
     # --- life cycle --------------------------------------------------------------------------------------------------
 
     def adopt(self, native: NativeProducer) -> None:
-        """The first lane, made by somebody else, who uses it for other things, too: its end is the producer's."""
+        """The first lane, made by somebody else."""
         self._add(native)
-        self._lanes[0].replaceable = False
 
     def prepare(self) -> None:
         """Make the first lane, which takes a while to get its producer ID and its connections."""

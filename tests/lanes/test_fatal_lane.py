@@ -1,0 +1,106 @@
+"""One lane's fatal error is not the producer's, wherever it surfaces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from safeproducer import FatalError
+from safeproducer.pipeline.fed_lane import FedLane
+from safeproducer.testing import FakeCluster
+from tests.lanes.conftest import BATCH, LATE, RETAIN, Changes, Make
+from tests.lanes.traffic import Traffic, most_unresolved
+
+BACKLOG = 60 * BATCH
+OUT_OF_ORDER_SEQUENCE_NUMBER = 45
+"""The one that librdkafka takes for fatal when the first batch in flight is answered so."""
+
+Plant = Callable[[Any], None]
+
+
+def plant_in(lane: FedLane, plant_fatal: Plant) -> None:
+    plant_fatal(SimpleNamespace(_lane=lane))
+
+
+def test_a_lane_that_fails_for_good_is_replaced(cluster: FakeCluster, make: Make, changes: Changes) -> None:
+    """Its batches are of unknown outcome, or were not written; the producer goes on with the other lanes."""
+    cluster.create_topic("t", 2, config={RETAIN: "20"})
+    producer = make(safeproducer_lanes=4)
+    load = Traffic(producer, "t", 200)
+    load.until(lambda: most_unresolved(cluster, "t", LATE) == 4, backlog=BACKLOG)
+    cluster.fail_next("Produce", OUT_OF_ORDER_SEQUENCE_NUMBER)
+    load.until(lambda: any("failed" in event.reason for event in changes.lanes), backlog=BACKLOG)
+    load.until(lambda: changes.lanes[-1].after == 4, backlog=BACKLOG)
+    load.keep(3 * LATE, BACKLOG)
+    ended = load.finish()
+    account = producer.snapshot()
+    assert account.state == "open"
+    assert account.lanes == 4
+    assert changes.fatal == []
+    assert 0 < account.failed <= 2 * BATCH, "only what that lane had, one batch of each partition"
+    assert ended["delivered"] == account.delivered == load.accepted - account.failed
+    ids = {record.producer_id for partition in (0, 1) for record in cluster.log("t", partition)}
+    assert len(ids) == 5
+    load.check(cluster, partitions=2)
+
+
+def test_the_first_lane_is_replaced_too(cluster: FakeCluster, make: Make, changes: Changes) -> None:
+    """The one that tells of the cluster: what the application asks it, and new topics, go to the one after it."""
+    cluster.create_topic("t")
+    cluster.create_topic("later")
+    producer = make(safeproducer_lanes=1)
+    load = Traffic(producer, "t")
+    load.send(BATCH)
+    load.finish()
+    cluster.fail_next("Produce", OUT_OF_ORDER_SEQUENCE_NUMBER)
+    load.send(BATCH)
+    load.until(lambda: [event.after for event in changes.lanes] == [0, 1])
+    later = Traffic(producer, "later")
+    later.send(BATCH)
+    assert set(later.finish(5)) == {"delivered"}
+    assert "later" in producer.list_topics(timeout=5).topics
+    assert load.finish() == {"delivered": BATCH, "unknown": BATCH}
+    load.check(cluster)
+
+
+@pytest.mark.parametrize("surface", ["kick", "serve"])
+def test_wherever_the_error_surfaces(
+    cluster: FakeCluster, make: Make, changes: Changes, plant_fatal: Plant, surface: str
+) -> None:
+    """While a batch is kicked, which may be inside produce(), as well as while reports are served."""
+    cluster.create_topic("t")
+    producer = make(safeproducer_lanes=3)
+    load = Traffic(producer, "t")
+    load.until(lambda: most_unresolved(cluster, "t", LATE) == 3, backlog=BACKLOG)
+    load.finish()
+    lane = list(producer._lane.feed.lanes)[1]
+    plant_in(lane, plant_fatal)
+    lane.kick() if surface == "kick" else lane.serve(0.1)
+    load.until(lambda: any("failed" in event.reason for event in changes.lanes), backlog=BACKLOG)
+    load.until(lambda: changes.lanes[-1].after == 3, backlog=BACKLOG)
+    load.finish()
+    assert producer.snapshot().state == "open"
+    load.check(cluster)
+
+
+@pytest.mark.parametrize("surface", ["kick", "serve"])
+def test_the_only_lane_that_fails_for_good_is_the_producers_end(
+    cluster: FakeCluster, make: Make, changes: Changes, plant_fatal: Plant, surface: str
+) -> None:
+    """With ordering=partition nothing could take over and keep the order; poll() raises it, not who kicks."""
+    cluster.create_topic("t")
+    producer = make(safeproducer_ordering="partition")
+    load = Traffic(producer, "t")
+    load.send(BATCH)
+    load.finish()
+    (lane,) = producer._lane.feed.lanes
+    plant_in(lane, plant_fatal)
+    if surface == "kick":
+        lane.kick()
+    with pytest.raises(FatalError, match="OUT_OF_ORDER_SEQUENCE_NUMBER"):
+        load.until(lambda: False, timeout=5)
+    assert producer.snapshot().state == "fatal"
+    assert len(changes.fatal) == 1

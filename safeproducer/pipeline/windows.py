@@ -58,6 +58,7 @@ class Windows:
         self._places: dict[Question, set[Place]] = {}
         self._due: dict[Question, float] = {}
         self._used: dict[Question, float] = {}
+        self._said: dict[Question, tuple[Announcement, float]] = {}
         self._down: set[int] = set()
         self._bell = threading.Event()
         self._stopped = threading.Event()
@@ -72,6 +73,8 @@ class Windows:
             if known.node is None and node is not None:
                 self._policy.led_by(place, Leader(node, None))
                 known = self._policy.leader(place)
+                if (node, place[0]) in self._said:  # about its topic, when another partition was there to ask for
+                    self._policy.announced(place, known, *self._said[node, place[0]])
             if known.node is not None:
                 self._want((known.node, place[0]), place, moment)
             return self._policy.window(place, moment)
@@ -100,7 +103,10 @@ class Windows:
                     smaller |= self._policy.reset(place, f"the connection to broker {entry.leader}, its leader, broke")
                 if smaller:
                     changes.append((place, before, self._policy.window(place, moment)))
-                    self._due[entry.leader, place[0]] = 0.0
+                    question = (entry.leader, place[0])
+                    self._said.pop(question, None)
+                    self._due[question] = 0.0
+                    self._want(question, place, moment)
             self._down = down
         self._tell(changes)
         if changes:
@@ -154,11 +160,16 @@ class Windows:
                     changes.append((place, before, after))
             still = {place for place in self._places.get(question, ()) if self._policy.leader(place).node == node}
             self._places[question] = still
+            self._said[question] = said, at
             if still:
-                self._due[question] = at + (self._refresh if said.value is not None else _AFTER_FAILURE)
+                # An epoch that was learnt meanwhile makes the answer useless, though the same broker leads.
+                useless = any(self._policy.leader(place) != asked.get(place) for place in still)
+                after_answer = self._refresh if said.value is not None else _AFTER_FAILURE
+                self._due[question] = at if useless else at + after_answer
             else:
                 self._places.pop(question)
                 self._used.pop(question)
+                self._said.pop(question)
                 self._due.pop(question, None)
         self._tell(changes)
         self._wake(0.0)

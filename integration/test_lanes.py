@@ -1,0 +1,195 @@
+"""Several lanes on real brokers at a distance: the window holds on the wire, and keys keep their order."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from integration.kafka.cluster import KafkaCluster
+from integration.tap import ConfigEntry, Tap
+from integration.tap.faults import DYNAMIC_TOPIC_CONFIG
+from integration.unresolved import Count, first_below, history, most
+from safeproducer import SafeProducer
+from safeproducer.hooks import Hook, LanesChanged, WindowChanged
+from safeproducer.policy.kip_1269 import BROKER_CONFIG, TOPIC_CONFIG
+
+TopicFactory = Callable[..., str]
+
+TOPIC = 2
+ONE_WAY = 0.02
+AHEAD = 600
+"""Records without a report that an application always has: more than all batches hold."""
+BATCH = 10
+KEYS = 5_000
+STEP = 0.005
+
+
+class Changes(Hook):
+    """What a producer told of its windows and lanes, and when."""
+
+    def __init__(self) -> None:
+        self.windows: list[tuple[float, WindowChanged]] = []
+        self.lanes: list[LanesChanged] = []
+
+    def window_changed(self, event: WindowChanged) -> None:
+        self.windows.append((time.monotonic(), event))
+
+    def lanes_changed(self, event: LanesChanged) -> None:
+        self.lanes.append(event)
+
+    def when(self, topic: str, after: int) -> float:
+        """When the topic's window last became `after`; raises LookupError while it did not."""
+        return [at for at, event in self.windows if (event.topic, event.after) == (topic, after)][-1]
+
+
+class Application:
+    """Always has more for partition 0 of its topics."""
+
+    def __init__(self, bootstrap: str, *topics: str, **config: object) -> None:
+        self.changes = Changes()
+        self.failed: list[object] = []
+        self._waiting = dict.fromkeys(topics, 0)
+        self._number = 0
+        self.producer = SafeProducer(
+            {
+                "bootstrap.servers": bootstrap,
+                "safeproducer.ordering": "key",
+                "safeproducer.mode": "held",
+                "batch.num.messages": BATCH,
+                "linger.ms": 5,
+                "topic.metadata.refresh.interval.ms": 1000,
+                "log_level": 0,
+                **config,
+            },
+            hooks=[self.changes],
+        )
+
+    def step(self) -> None:
+        for topic in self._waiting:
+            while self._waiting[topic] < AHEAD:
+                self._number += 1
+                self.producer.produce(topic, b"x", b"%d" % (self._number % KEYS), 0, on_delivery=self._reported)
+                self._waiting[topic] += 1
+        self.producer.poll(STEP)
+
+    def size(self, topic: str) -> int:
+        """How many batches of it may be unresolved, as the producer says."""
+        return next((one.size for one in self.producer.snapshot().windows if one.topic == topic), 0)
+
+    def _reported(self, error: object, message: Any) -> None:
+        self._waiting[message.topic()] -= 1
+        if error is not None:
+            self.failed.append(error)
+
+
+def run(*applications: Application, until: Callable[[], bool] | None = None, seconds: float = 20.0) -> None:
+    """Let applications produce side by side for some seconds, or until something holds, which it must by then."""
+    deadline = time.monotonic() + seconds
+    while until is None or not until():
+        if time.monotonic() > deadline:
+            assert until is None, f"not within {seconds} s: {[one.producer.snapshot() for one in applications]}"
+            return
+        for application in applications:
+            application.step()
+
+
+def announce(windows: dict[str, int]) -> Callable[[int, str], dict[str, ConfigEntry]]:
+    """What a broker that knows KIP-1269 says of topics with a value of their own."""
+
+    def configs(kind: int, name: str) -> dict[str, ConfigEntry]:
+        if kind != TOPIC:
+            return {BROKER_CONFIG: ConfigEntry("5")}
+        own = windows.get(name)
+        return {TOPIC_CONFIG: ConfigEntry("5") if own is None else ConfigEntry(str(own), DYNAMIC_TOPIC_CONFIG)}
+
+    return configs
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[KafkaCluster]:
+    """Three nodes behind a tap."""
+    with KafkaCluster(3, tapped=True) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def far(nodes: KafkaCluster) -> Iterator[Tap]:
+    """A tap that makes them distant."""
+    with Tap(nodes) as tap:
+        tap.delay(ONE_WAY)
+        yield tap
+        assert tap.undecoded == []
+
+
+def led_by(node: int, cluster: KafkaCluster, topic: str) -> str:
+    cluster.admin.move_leader(topic, 0, node)
+    return topic
+
+
+def test_the_window_of_the_topic_holds_on_the_wire(nodes: KafkaCluster, far: Tap, topic: TopicFactory) -> None:
+    """With 20 announced for one topic it has up to 20 batches unresolved over all lanes, another topic of the same
+    broker up to 5; lowered to 8, it has no more than 8 as soon as the surplus is acknowledged, and goes on."""
+    wide, narrow = (led_by(1, nodes, topic(replication=3, on=nodes)) for _ in range(2))
+    far.rewrite_configs(announce({wide: 20}), broker=1)
+    application = Application(nodes.bootstrap, wide, narrow)
+    with application.producer as producer:
+        run(application, until=lambda: most(history(far, wide)) >= 20)
+        run(application, seconds=1.0)
+        assert producer.snapshot().lanes == 20
+        far.rewrite_configs(announce({wide: 8}), broker=1)
+        run(application, until=lambda: application.size(wide) == 8)
+        delivered = producer.snapshot().delivered
+        run(application, seconds=1.0)
+        assert producer.snapshot().delivered > delivered + BATCH * 8
+    assert application.failed == []
+    wider, narrower = history(far, wide), history(far, narrow)
+    assert (most(wider), most(narrower)) == (20, 5)
+    lowered = first_below(wider, 8, application.changes.when(wide, 8))
+    assert lowered < application.changes.when(wide, 8) + 1.0
+    assert most(wider, lowered) == 8
+
+
+def test_only_the_leader_is_believed(nodes: KafkaCluster, far: Tap, topic: TopicFactory) -> None:
+    """What other brokers announce is not used; a new leader's 20 is; and when leadership moves on to one that does not
+    answer, it is 5 from the moment the change is known. Without the reset it would not be."""
+    sound, planted = (led_by(1, nodes, topic(replication=3, on=nodes)) for _ in range(2))
+    far.rewrite_configs(announce({sound: 20, planted: 20}), broker=2)
+    long = {"topic.metadata.refresh.interval.ms": 40_000}
+    applications = [Application(nodes.bootstrap, name, **long) for name in (sound, planted)]
+    without_reset = applications[1].producer._lane.windows._policy
+    without_reset.reset = lambda *_: False  # type: ignore[method-assign]
+
+    def sizes() -> list[int]:
+        return [one.size(name) for one, name in zip(applications, (sound, planted), strict=True)]
+
+    with applications[0].producer as producer, applications[1].producer:
+        run(*applications, until=lambda: min(most(history(far, name)) for name in (sound, planted)) == 5)
+        run(*applications, seconds=0.5)
+        assert sizes() == [5, 5]
+        assert "does not announce a window" in producer.snapshot().windows[0].reason
+        assert most(history(far, sound)) == 5
+        assert {seen.broker for seen in far.requests("DescribeConfigs")} == {1}
+
+        for name in (sound, planted):
+            led_by(2, nodes, name)
+        run(*applications, until=lambda: sizes() == [20, 20])
+        run(*applications, until=lambda: min(most(history(far, name)) for name in (sound, planted)) == 20)
+
+        far.drop_answers("DescribeConfigs", n=100, keep_open=True, broker=3)
+        for name in (sound, planted):
+            led_by(3, nodes, name)
+        run(*applications, until=lambda: sizes()[0] == 5)
+        run(*applications, seconds=2.0)
+        assert sizes() == [5, 20]
+        far.heal()
+    known = applications[0].changes.when(sound, 5)
+    assert settled(history(far, sound), known, 5) == 5
+    assert settled(history(far, planted), known, 5) > 5
+
+
+def settled(counts: list[Count], since: float, limit: int) -> int:
+    """The most unresolved batches once those that were sent before `since` are acknowledged."""
+    return most(counts, min(first_below(counts, limit, since), since + 1.0))

@@ -81,14 +81,13 @@ class Plan:
 
 
 class Run:
-    """One producer that follows a plan on partitions of its own, a step at a time."""
+    """One producer that follows a plan on a topic of its own, a step at a time."""
 
-    def __init__(self, plan: Plan, make: Maker, bootstrap: str, topic: str, base: int) -> None:
+    def __init__(self, plan: Plan, make: Maker, bootstrap: str, topic: str) -> None:
         self.plan = plan
-        self.base = base
+        self.topic = topic
         self.account = Account(plan.records)
         self.done = False
-        self._topic = topic
         self._todo = list(plan.batches)
         self._next = [0] * plan.streams
         config = {
@@ -116,7 +115,7 @@ class Run:
 
     def verdict(self, log: Sequence[Sequence[bytes | None]]) -> Verdict:
         """What the oracle says, given the values of all partitions of the topic."""
-        return judge(self.account, log[self.base : self.base + self.plan.streams])
+        return judge(self.account, log)
 
     def _produce(self, stream: int) -> None:
         records = self.account.records
@@ -125,30 +124,32 @@ class Run:
         indices = [number * records.streams + stream for number in range(start, start + RECORDS_A_BATCH)]
         for index in indices:
             self.account.accept(index)
-        partition = self.base + stream
+        partition = stream
         if self.plan.in_one_call:
             messages = [{"value": records.value(index)} for index in indices]
             taken = self._producer.produce_batch(
-                self._topic, messages, partition=partition, on_delivery=self.account.report
+                self.topic, messages, partition=partition, on_delivery=self.account.report
             )
             assert taken == len(messages)
         else:
             for index in indices:
                 self._producer.produce(
-                    self._topic, records.value(index), partition=partition, on_delivery=self.account.report
+                    self.topic, records.value(index), partition=partition, on_delivery=self.account.report
                 )
 
 
-def play(cast: Sequence[tuple[Plan, Maker]], cluster: KafkaCluster, tap: Tap, topic: str) -> list[Verdict]:
-    """Make `topic` and follow all plans side by side, each with a producer of its own; verdicts in the same order."""
-    cluster.admin.create_topic(topic, sum(plan.streams for plan, _ in cast))
+def play(cast: Sequence[tuple[Plan, Maker]], cluster: KafkaCluster, tap: Tap, name: str) -> list[Verdict]:
+    """Follow all plans side by side, each with a producer and a topic of its own; verdicts in the same order.
+
+    A topic for each, because a client's statistics list all partitions of the topics it knows.
+    """
     runs: list[Run] = []
-    base = 0
-    for plan, make in cast:
-        runs.append(Run(plan, make, cluster.bootstrap, topic, base))
+    for number, (plan, make) in enumerate(cast):
+        topic = f"{name}-{number}"
+        cluster.admin.create_topic(topic, plan.streams)
+        runs.append(Run(plan, make, cluster.bootstrap, topic))
         for stream, lost in enumerate(plan.lost):
-            tap.drop_answers(n=lost, keep_open=True, topic=topic, partition=base + stream)
-        base += plan.streams
+            tap.drop_answers(n=lost, keep_open=True, topic=topic, partition=stream)
     start = time.monotonic()
     while not all(run.done for run in runs):
         now = time.monotonic() - start
@@ -159,19 +160,27 @@ def play(cast: Sequence[tuple[Plan, Maker]], cluster: KafkaCluster, tap: Tap, to
     with ThreadPoolExecutor(len(runs)) as pool:  # one that still waits for an answer takes its time
         list(pool.map(Run.close, runs))
     tap.heal()
-    log = settled(cluster, topic)
-    return [run.verdict(log) for run in runs]
+    until_settled(cluster, [run.topic for run in runs])
+    return [run.verdict(written(cluster, run.topic)) for run in runs]
 
 
-def settled(cluster: KafkaCluster, topic: str) -> list[list[bytes | None]]:
-    """The values of each partition, once nothing more arrives."""
-    ends: list[list[int]] = [cluster.admin.end_offsets(topic)]
+def until_settled(cluster: KafkaCluster, topics: Sequence[str]) -> None:
+    """Wait until nothing more arrives."""
+
+    def ends() -> list[list[int]]:
+        return [cluster.admin.end_offsets(topic) for topic in topics]
+
+    seen = [ends()]
 
     def quiet() -> bool:
-        ends.append(cluster.admin.end_offsets(topic))
-        return ends[-1] == ends[-2]
+        seen.append(ends())
+        return seen[-1] == seen[-2]
 
-    until(quiet, f"{topic} grows no more", interval=0.3)
+    until(quiet, "the topics grow no more", interval=0.3)
+
+
+def written(cluster: KafkaCluster, topic: str) -> list[list[bytes | None]]:
+    """The values of each partition."""
     return [[record.value for record in partition] for partition in read_records(cluster.direct_bootstrap, topic)]
 
 

@@ -230,7 +230,8 @@ def test_one_question_for_each_leader_and_topic(cluster: FakeCluster, make: Make
     times = {broker: [entry.time for entry in journal if entry.broker == broker] for broker in (1, 2)}
     for asked in times.values():
         assert len(asked) >= 3
-        assert all(later - earlier > 0.4 for earlier, later in pairwise(asked))
+        # A leader is asked twice at first when statistics told its epoch while the first question was on its way.
+        assert sum(later - earlier <= 0.4 for earlier, later in pairwise(asked)) <= 1
     assert {window.size for window in producer.snapshot().windows} == {20}
     assert began < journal[-1].time
     assert len({entry.client_id for entry in cluster.journal("InitProducerId")}) == 1

@@ -824,7 +824,17 @@ class Feed:
         with self._lock:
             if in_queue:
                 self.fail_all(KafkaError._PURGE_QUEUE, "Local: Purged in queue")
+            self._report_partly_expired()
             self.lanes.purge(in_queue, in_flight, blocking)
+
+    def _report_partly_expired(self) -> None:
+        """A purge does not report in order, and which of a batch's reports to swallow is known by their order alone."""
+        now = time.monotonic()
+        for accumulator in tuple(self._accumulators.values()):
+            for batch in accumulator.unresolved:
+                for record in batch.expire(now, -NEVER) if batch.expired else ():
+                    code = KafkaError._PURGE_INFLIGHT
+                    self._report(accumulator, record, code, KafkaError(code).str(), handed_over=True)
 
     def run_reports(self) -> int:
         """Run what is queued, on the application's thread; how many. Raises what a callback raises."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest import mock
 
 from confluent_kafka.cimpl import KafkaError
 
@@ -128,6 +129,25 @@ def test_batches_for_a_named_partition_stay_in_front() -> None:
             assert rig.produce("a", 0)
             rig.poll(0.1)
         rig.flush(10)
+        rig.close()
+
+
+def test_a_purge_of_a_partly_expired_batch_tells_of_each_record_once() -> None:
+    """librdkafka reports the newest purged records first, and the expired ones have been reported before."""
+    with rigged({**CONFIG, "safeproducer.mode": "held", "socket.timeout.ms": 60_000, "linger.ms": 2000}) as rig:
+        rig.cluster.brokers[1].silent = True
+        assert rig.produce("a", 0)
+        rig.away(1.5)
+        assert rig.produce("a", 0)
+        rig.flush(0.3)
+        rig.away(1.8)
+        rig.poll(0)
+        assert len(rig.open_records) == 1
+        native, fail = rig.natives[0], rig.natives[0]._fail
+        with mock.patch.object(native, "_fail", lambda toppar, messages, code: fail(toppar, messages[::-1], code)):
+            rig.purge()
+        rig.poll(0.5)
+        assert [len(record.reports) for record in rig.records.values()] == [1, 1]
         rig.close()
 
 

@@ -37,7 +37,7 @@ def windows(changes: list[tuple[int, int]]) -> Windows:
     def changed(place: Place, before: Window, after: Window) -> None:
         changes.append((before.size, after.size))
 
-    return Windows(None, REFRESH, None, changed, lambda due: None)
+    return Windows(None, REFRESH, None, changed, lambda due: None, lambda: True)
 
 
 def answer_all(asker: Windows, leaders: Leaders) -> None:

@@ -97,7 +97,8 @@ class Windows:
                     smaller |= self._policy.reset(place, f"the connection to broker {entry.leader}, its leader, broke")
                 if smaller:
                     changes.append((place, before, self._policy.window(place, moment)))
-                    self._due[entry.leader, place[0]] = 0.0
+                    if (entry.leader, place[0]) in self._used:  # else the first one who needs it asks
+                        self._due[entry.leader, place[0]] = 0.0
             self._down = down
         self._tell(changes)
         if changes:

@@ -204,10 +204,11 @@ class FedLane:
         return 0
 
     def _fail(self, cause: KafkaError) -> None:
-        """It takes nothing more; what it has ends with an error each."""
+        """It takes nothing more. What it has queued ends with an error each; for what is on its way the answer is
+        waited for: purged, it would free its keys, and might still be written, behind their next records."""
         if self.failed is None:
             self.failed = cause
-            self.native.purge()
+            self.native.purge(in_queue=True, in_flight=False)
 
     def observe(self, statistics: Statistics) -> int:
         """Compare the requests that librdkafka counted with the batches it was given; how many splits that shows.

@@ -16,7 +16,7 @@ BATCH = 5
 RETAIN = "producer.state.batches.to.retain"
 REFRESH_MS = 1000
 """topic.metadata.refresh.interval.ms: the window is asked for every half of it and believed for as long."""
-LATE = 0.1
+LATE = 0.06
 """Seconds by which Produce answers are late."""
 
 

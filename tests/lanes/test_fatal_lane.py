@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -104,3 +105,28 @@ def test_the_only_lane_that_fails_for_good_is_the_producers_end(
         load.until(lambda: False, timeout=5)
     assert producer.snapshot().state == "fatal"
     assert len(changes.fatal) == 1
+
+
+def test_a_batch_on_its_way_when_its_lane_fails_stays_in_front(
+    cluster: FakeCluster, make: Make, changes: Changes, plant_fatal: Plant
+) -> None:
+    """Its request arrives late, by a lane that is of no use any more; later records of its keys wait for the answer."""
+    cluster.create_topic("t")
+    producer = make(safeproducer_lanes=3)
+    load = Traffic(producer, "t")
+    load.until(lambda: most_unresolved(cluster, "t", LATE) == 3, backlog=BACKLOG)
+    load.finish()
+    key = Traffic(producer, "t", 1, first=5000)
+    cluster.delay(0.8, api="Produce", side="request")
+    key.send(1)
+    key.until(lambda: producer._lane.feed.lanes.unresolved == 1)
+    (lane,) = (lane for lane in producer._lane.feed.lanes if lane.unresolved)
+    key.until(lambda: time.monotonic() > lane.used_at + 0.1)  # by when the request has left
+    plant_in(lane, plant_fatal)
+    key.until(lambda: lane.failed)
+    cluster.delay(0, api="Produce", side="request")
+    key.send(1)
+    key.until(lambda: any("failed" in event.reason for event in changes.lanes))
+    assert key.finish() == {"delivered": 2}
+    assert [record.value for record in cluster.log("t") if record.key == b"k5000"] == list(key.ended)
+    key.check(cluster)

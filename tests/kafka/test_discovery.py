@@ -1,0 +1,198 @@
+"""What a leader is asked about its window (KIP-1269), and what is made of the answers of FakeCluster's brokers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from unittest import mock
+
+import pytest
+
+from safeproducer.kafka import discovery
+from safeproducer.kafka.discovery import Discovery
+from safeproducer.policy.window import Announcement, Source
+from safeproducer.testing import FakeCluster
+
+TOPIC_RETAINS = "producer.state.batches.to.retain"
+BROKER_RETAINS = "log." + TOPIC_RETAINS
+REQUEST_TIMED_OUT, TOPIC_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED = 7, 29, 31
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[FakeCluster]:
+    with FakeCluster(brokers=2) as found:
+        yield found
+
+
+@pytest.fixture
+def cluster(running: FakeCluster) -> FakeCluster:
+    """Two brokers that know KIP-1269, and a topic "t"."""
+    running.reset()
+    running.create_topic("t")
+    return running
+
+
+@pytest.fixture
+def naps() -> list[float]:
+    """How long the one who asks slept between attempts; it does not really."""
+    return []
+
+
+@pytest.fixture
+def asks(cluster: FakeCluster, naps: list[float]) -> Discovery:
+    return Discovery({"bootstrap.servers": cluster.bootstrap, "linger.ms": 5, "on_delivery": print}, naps.append)
+
+
+def nothing(cluster: FakeCluster) -> None:
+    """As it is."""
+
+
+def topics_own(cluster: FakeCluster) -> None:
+    cluster.set_broker_config(1, BROKER_RETAINS, "9")
+    cluster.set_topic_config("t", TOPIC_RETAINS, "20")
+
+
+def topics_own_is_less(cluster: FakeCluster) -> None:
+    cluster.set_broker_config(1, BROKER_RETAINS, "30")
+    cluster.set_topic_config("t", TOPIC_RETAINS, "6")
+
+
+def inherited(cluster: FakeCluster) -> None:
+    cluster.set_broker_config(1, BROKER_RETAINS, "9")
+    cluster.set_broker_config(2, BROKER_RETAINS, "12")
+
+
+def taken_back(cluster: FakeCluster) -> None:
+    topics_own(cluster)
+    cluster.set_topic_config("t", TOPIC_RETAINS, None)
+
+
+def old(cluster: FakeCluster) -> None:
+    cluster.set_kip_1269(1, False)
+
+
+def old_with_a_topic_of_20(cluster: FakeCluster) -> None:
+    """The override is listed, sensitive and without a value; the other broker would tell it."""
+    cluster.set_topic_config("t", TOPIC_RETAINS, "20")
+    cluster.set_kip_1269(1, False)
+
+
+def old_with_an_unknown_config_of_its_own(cluster: FakeCluster) -> None:
+    """As a key in a properties file that this broker's version does not know: listed without a value."""
+    inherited(cluster)
+    cluster.set_kip_1269(1, False)
+
+
+@pytest.mark.parametrize(
+    ("arrange", "value", "source"),
+    [
+        (nothing, 5, Source.LEADER),
+        (topics_own, 20, Source.TOPIC),
+        (topics_own_is_less, 6, Source.TOPIC),
+        (inherited, 9, Source.LEADER),
+        (taken_back, 9, Source.LEADER),
+        (old, None, Source.ASSUMED),
+        (old_with_a_topic_of_20, None, Source.ASSUMED),
+        (old_with_an_unknown_config_of_its_own, None, Source.ASSUMED),
+    ],
+)
+def test_what_broker_1_says(
+    cluster: FakeCluster, asks: Discovery, arrange: Callable[[FakeCluster], None], value: int | None, source: Source
+) -> None:
+    """One request, to that broker, for itself and the topic."""
+    arrange(cluster)
+    said = asks.ask(1, "t")
+    assert (said.value, said.source) == (value, source)
+    assert [(entry.broker, entry.outcome) for entry in cluster.journal("DescribeConfigs")] == [(1, "answered")]
+
+
+def test_each_broker_answers_for_itself(cluster: FakeCluster, asks: Discovery) -> None:
+    """What a topic inherits is the answering broker's own value."""
+    inherited(cluster)
+    assert [asks.ask(node, "t").value for node in (1, 2, 1)] == [9, 12, 9]
+    assert [entry.broker for entry in cluster.journal("DescribeConfigs")] == [1, 2, 1]
+
+
+def test_an_upgraded_broker_is_heard(cluster: FakeCluster, asks: Discovery) -> None:
+    """Nothing of an earlier answer is kept."""
+    old_with_a_topic_of_20(cluster)
+    assert asks.ask(1, "t").value is None
+    cluster.set_kip_1269(1, True)
+    assert asks.ask(1, "t") == Announcement(20, Source.TOPIC, "the topic's producer.state.batches.to.retain is 20")
+    cluster.set_topic_config("t", TOPIC_RETAINS, "8")
+    assert asks.ask(1, "t").value == 8
+
+
+@pytest.mark.parametrize(
+    ("code", "name"),
+    [
+        (TOPIC_AUTHORIZATION_FAILED, "TOPIC_AUTHORIZATION_FAILED"),
+        (CLUSTER_AUTHORIZATION_FAILED, "CLUSTER_AUTHORIZATION_FAILED"),
+    ],
+)
+def test_without_rights_it_asks_once_and_says_why(
+    cluster: FakeCluster, asks: Discovery, naps: list[float], code: int, name: str
+) -> None:
+    """Rights do not come back within a second."""
+    cluster.fail_next("DescribeConfigs", code, 9)
+    said = asks.ask(1, "t")
+    assert (said.value, said.source) == (None, Source.ASSUMED)
+    assert said.reason.startswith(f"broker 1 did not tell: {name}: ")
+    assert len(cluster.journal("DescribeConfigs")) == 1
+    assert naps == []
+
+
+def test_a_topic_that_is_not_there_is_asked_for_once(cluster: FakeCluster, asks: Discovery) -> None:
+    """It has just been deleted, say."""
+    said = asks.ask(1, "gone")
+    assert said.value is None
+    assert "UNKNOWN_TOPIC_OR_PART" in said.reason
+    assert len(cluster.journal("DescribeConfigs")) == 1
+
+
+def test_what_may_pass_is_tried_three_times(cluster: FakeCluster, asks: Discovery, naps: list[float]) -> None:
+    """With longer pauses in between; then it gives up, and says why."""
+    cluster.set_topic_config("t", TOPIC_RETAINS, "20")
+    cluster.fail_next("DescribeConfigs", REQUEST_TIMED_OUT, 2)
+    assert asks.ask(1, "t").value == 20
+    assert len(naps) == 2
+    assert all(0 < nap <= 1 + 1 for nap in naps)
+    cluster.fail_next("DescribeConfigs", REQUEST_TIMED_OUT, 9)
+    said = asks.ask(1, "t")
+    assert said.value is None
+    assert "REQUEST_TIMED_OUT" in said.reason
+    assert len(cluster.journal("DescribeConfigs")) == 6
+
+
+@pytest.mark.parametrize("node", [2, 7], ids=["stopped", "not in the cluster"])
+def test_a_broker_that_cannot_be_reached_says_nothing(cluster: FakeCluster, asks: Discovery, node: int) -> None:
+    """After a bounded time; no other broker is asked in its place."""
+    cluster.stop(2)
+    began = time.monotonic()
+    with mock.patch.object(discovery, "TIMEOUT", 0.3):
+        said = asks.ask(node, "t")
+    assert time.monotonic() - began < 5
+    assert said.value is None
+    assert said.reason.startswith(f"broker {node} did not tell: _")
+    assert cluster.journal("DescribeConfigs") == []
+
+
+def test_it_logs_in_as_the_producer_does(naps: list[float]) -> None:
+    """With its SASL settings, and none that only a producer understands; a wrong password is a reason, too."""
+    with FakeCluster(brokers=1, users={"alice": "secret"}) as cluster:
+        cluster.create_topic("t")
+        config = {
+            "bootstrap.servers": cluster.bootstrap,
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": "alice",
+            "sasl.password": "secret",
+            "enable.idempotence": True,
+        }
+        assert Discovery(config, naps.append).ask(1, "t").value == 5
+        assert [entry.user for entry in cluster.journal("DescribeConfigs")] == ["alice"]
+        with mock.patch.object(discovery, "TIMEOUT", 0.3):
+            said = Discovery({**config, "sasl.password": "wrong"}, naps.append).ask(1, "t")
+        assert said.value is None
+        assert "secret" not in said.reason
+        assert len(cluster.journal("DescribeConfigs")) == 1

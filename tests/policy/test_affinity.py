@@ -1,0 +1,182 @@
+"""Key affinity: a key with records under way stays on its lane, and so does one with a record of unknown outcome."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from unittest import mock
+
+import pytest
+from hypothesis import Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import run_state_machine_as_test as run
+
+from safeproducer.policy.affinity import Affinity
+
+KEYS = [b"a", b"b", b""]
+keys = st.sampled_from(KEYS)
+lanes = st.integers(0, 2)
+
+
+def test_a_key_is_free_when_its_last_record_has_ended() -> None:
+    """Not before; and bound to the first lane that took it until then."""
+    keys = Affinity()
+    assert keys.lane_of(b"k") is None
+    keys.bind(b"k", 2)
+    keys.bind(b"k", 2)
+    keys.release(b"k")
+    assert keys.lane_of(b"k") == 2
+    keys.release(b"k")
+    assert keys.lane_of(b"k") is None
+    assert len(keys) == 0
+
+
+def test_an_unknown_outcome_binds_until_its_lane_has_an_acknowledgement() -> None:
+    """One of another lane fences nothing."""
+    keys = Affinity()
+    keys.bind(b"k", 1)
+    keys.doubt([b"k"], 1)
+    keys.acknowledged(0)
+    assert keys.lane_of(b"k") == 1
+    assert keys.doubtful
+    assert keys.doubts(1)
+    assert not keys.doubts(0)
+    keys.acknowledged(1)
+    assert keys.lane_of(b"k") is None
+    assert not keys.doubtful
+
+
+def test_the_keys_of_a_lane_that_is_no_more_are_free() -> None:
+    """Those with records under way as well as those in doubt; other lanes' are not."""
+    keys = Affinity()
+    for key, lane in ((b"a", 1), (b"b", 1), (b"c", 2)):
+        keys.bind(key, lane)
+    keys.doubt([b"a"], 1)
+    keys.forget(1)
+    assert [keys.lane_of(key) for key in (b"a", b"b", b"c")] == [None, None, 2]
+    assert not keys.doubtful
+
+
+def test_a_step_takes_the_same_time_however_much_is_bound() -> None:
+    """Binding and releasing among 200 000 keys takes no longer than among a few, but for the noise of the machine."""
+
+    def seconds(bound: int) -> float:
+        keys = Affinity()
+        for number in range(bound):
+            keys.bind(b"%d" % number, number % 20)
+        best = 1.0
+        for _ in range(20):
+            began = time.perf_counter()
+            for _ in range(1000):
+                keys.bind(b"key", 1)
+                keys.release(b"key")
+            best = min(best, time.perf_counter() - began)
+        return best
+
+    assert seconds(200_000) < 5 * seconds(10)
+
+
+class AffinityMachine(RuleBasedStateMachine):
+    """Against a plain list of records, each with its key, its lane and whether it is in doubt."""
+
+    @initialize()
+    def start(self) -> None:
+        self.affinity = Affinity()
+        self.records: list[tuple[bytes, int, bool]] = []
+
+    def owner(self, key: bytes) -> int | None:
+        return next((lane for of, lane, _ in self.records if of == key), None)
+
+    @rule(key=keys, lane=lanes)
+    def take(self, key: bytes, lane: int) -> None:
+        """As the accumulator does: where the key is bound to, or anywhere."""
+        owner = self.affinity.lane_of(key)
+        self.affinity.bind(key, lane if owner is None else owner)
+        bound = self.owner(key)
+        self.records.append((key, lane if bound is None else bound, False))
+
+    def under_way(self, lane: int | None = None) -> list[tuple[bytes, int, bool]]:
+        return [record for record in self.records if not record[2] and lane in (None, record[1])]
+
+    @precondition(lambda self: self.under_way())
+    @rule(data=st.data())
+    def end(self, data: st.DataObject) -> None:
+        record = data.draw(st.sampled_from(self.under_way()))
+        self.affinity.release(record[0])
+        self.records.remove(record)
+
+    @precondition(lambda self: self.under_way())
+    @rule(data=st.data())
+    def doubt(self, data: st.DataObject) -> None:
+        """A batch of a lane ends, nobody knows how."""
+        lane = data.draw(st.sampled_from(sorted({record[1] for record in self.under_way()})))
+        batch = self.under_way(lane)
+        self.affinity.doubt([key for key, _, _ in batch], lane)
+        for record in batch:
+            self.records[self.records.index(record)] = (*record[:2], True)
+
+    @rule(lane=lanes)
+    def acknowledge(self, lane: int) -> None:
+        self.affinity.acknowledged(lane)
+        self.records = [record for record in self.records if not (record[2] and record[1] == lane)]
+
+    @rule(lane=lanes)
+    def forget(self, lane: int) -> None:
+        self.affinity.forget(lane)
+        self.records = [record for record in self.records if record[1] != lane]
+
+    @invariant()
+    def agrees(self) -> None:
+        for key in KEYS:
+            assert self.affinity.lane_of(key) == self.owner(key)
+        assert len(self.affinity) == len({record[0] for record in self.records})
+        assert self.affinity.doubtful == any(record[2] for record in self.records)
+        for lane in range(3):
+            assert self.affinity.doubts(lane) == any(record[2] and record[1] == lane for record in self.records)
+
+
+def test_keys_are_bound_as_a_plain_list_of_records_says() -> None:
+    """Three keys, the empty one among them, on three lanes."""
+    run(AffinityMachine)  # type: ignore[no-untyped-call]
+
+
+def early_release(self: Affinity, key: bytes) -> None:
+    self._bound.pop(key, None)
+
+
+def no_doubt(self: Affinity, keys: list[bytes], lane: int) -> None:
+    for key in keys:
+        real_release(self, key)
+
+
+def any_acknowledgement(self: Affinity, lane: int) -> None:
+    for doubtful in tuple(self._doubtful):
+        real_acknowledged(self, doubtful)
+
+
+TO_FIND = settings(
+    max_examples=400,
+    deadline=None,
+    database=None,
+    derandomize=True,
+    report_multiple_bugs=False,
+    phases=[Phase.generate],
+)
+real_release, real_acknowledged = Affinity.release, Affinity.acknowledged
+
+
+@pytest.mark.parametrize(
+    ("method", "bug"),
+    [
+        ("release", early_release),
+        ("doubt", no_doubt),
+        ("acknowledged", any_acknowledgement),
+        ("forget", real_acknowledged),
+    ],
+    ids=["released early", "unknown outcomes forgotten", "acknowledged by any lane", "keys of a dead lane stay"],
+)
+def test_the_model_notices(method: str, bug: Callable[..., None]) -> None:
+    """Each rule broken on purpose is found."""
+    with mock.patch.object(Affinity, method, bug), pytest.raises((AssertionError, KeyError, ExceptionGroup)):
+        run(AffinityMachine, settings=TO_FIND)  # type: ignore[no-untyped-call]

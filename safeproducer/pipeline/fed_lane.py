@@ -73,6 +73,7 @@ class FedLane:
         self._in_lane = InLane()
         self._in_lanes = in_lanes
         self._serving = Lock()
+        self._closed = False
         self.records_handed_over = 0
         self._handed_over_at = 0.0
         self._seen = (0, 0, 0, 0)
@@ -169,7 +170,15 @@ class FedLane:
         finally:
             self._serving.release()
 
+    def close(self) -> None:
+        """Close the native producer; a thread that was about to serve this lane serves nothing."""
+        with self._serving:
+            self._closed = True
+            self.native.close()
+
     def _call(self, call: Callable[[float], int], timeout: float) -> int:
+        if self._closed:
+            return 0
         try:
             return call(timeout)
         except KafkaException as error:

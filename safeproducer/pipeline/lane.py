@@ -353,10 +353,18 @@ class Lane:
         before = len(lanes)
         if lanes.grow():
             self.events.on_lanes(before, len(lanes), "batches were ready and waited only for a lane")
+            self._follow_first()
         if (spare := lanes.spare(now)) is not None and self.feed.let_go(spare):
             why = "it was not needed any more" if spare.failed is None else f"one failed: {spare.failed.str()}"
             self.events.on_lanes(len(lanes) + 1, len(lanes), why)
-            spare.native.close()
+            if spare.native is not self.native:
+                spare.close()
+
+    def _follow_first(self) -> None:
+        """When everything is held, the first lane answers what is no record; one that failed has been replaced."""
+        first = self.feed.lanes.first
+        if self.metadata is not None and first is not None and self.state == "open":
+            self.native = self.metadata.native = first.native  # a thread may be inside the old one: it is not closed
 
     def _serve_for_the_absent(self) -> None:
         if not self._serving and not self.feed.alone:

@@ -21,7 +21,7 @@ class Metadata:
     def __init__(
         self, native: Any, learn: Callable[[str, dict[int, int]], None], wake: Callable[[float], None]
     ) -> None:
-        self._native = native
+        self.native = native
         self._learn = learn
         self._wake = wake
         self._wanted: dict[str, None] = {}
@@ -60,7 +60,7 @@ class Metadata:
 
     def _answer(self, topic: str) -> dict[int, int] | None:
         try:
-            entry = self._native.list_topics(topic, _ASK_FOR).topics.get(topic)
+            entry = self.native.list_topics(topic, _ASK_FOR).topics.get(topic)
         except KafkaException:
             return None
         if entry is None or (entry.error is not None and entry.error.code() == KafkaError.LEADER_NOT_AVAILABLE):

@@ -17,6 +17,8 @@ from integration.tap import Tap
 CALM = 0.3
 """Seconds between two of them: lanes come and go meanwhile."""
 OUT_OF_ORDER_SEQUENCE = 45
+OFTEN = 5
+"""How often everything else happens before a broker cannot be reached again: most records are to be delivered."""
 LIFTS = 4.0
 """Seconds for which a broker is not reached: longer than the records' deadline."""
 
@@ -44,11 +46,10 @@ class Hardships:
             self.move_leader,
             self.cut,
             self.lose_answers,
-            self.black_hole,
         )
         try:
             self._wait_for(0.05)
-            for step in itertools.cycle(steps) if again else steps:
+            for step in itertools.cycle((*steps * OFTEN, self.black_hole)) if again else (*steps, self.black_hole):
                 if self._reached(0.85):
                     break
                 step()

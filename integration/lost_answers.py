@@ -164,6 +164,12 @@ def play(cast: Sequence[tuple[Plan, Maker]], cluster: KafkaCluster, tap: Tap, na
     return [run.verdict(written(cluster, run.topic)) for run in runs]
 
 
+def settled(cluster: KafkaCluster, topic: str) -> list[list[bytes | None]]:
+    """The values of each partition, once nothing more arrives."""
+    until_settled(cluster, [topic])
+    return written(cluster, topic)
+
+
 def until_settled(cluster: KafkaCluster, topics: Sequence[str]) -> None:
     """Wait until nothing more arrives."""
 

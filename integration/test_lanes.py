@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined]
 
 from integration.kafka.cluster import KafkaCluster
 from integration.tap import ConfigEntry, Tap
 from integration.tap.faults import DYNAMIC_TOPIC_CONFIG
+from integration.test_kafka_security import client
 from integration.unresolved import Count, first_below, history, most
 from safeproducer import SafeProducer
 from safeproducer.hooks import Hook, LanesChanged, WindowChanged
@@ -25,6 +27,7 @@ AHEAD = 600
 BATCH = 10
 KEYS = 5_000
 STEP = 0.005
+NOTHING: Mapping[str, object] = {}
 
 
 class Changes(Hook):
@@ -48,7 +51,7 @@ class Changes(Hook):
 class Application:
     """Always has more for partition 0 of its topics."""
 
-    def __init__(self, bootstrap: str, *topics: str, **config: object) -> None:
+    def __init__(self, bootstrap: str, *topics: str, config: Mapping[str, object] = NOTHING) -> None:
         self.changes = Changes()
         self.failed: list[object] = []
         self._waiting = dict.fromkeys(topics, 0)
@@ -158,7 +161,7 @@ def test_only_the_leader_is_believed(nodes: KafkaCluster, far: Tap, topic: Topic
     sound, planted = (led_by(1, nodes, topic(replication=3, on=nodes)) for _ in range(2))
     far.rewrite_configs(announce({sound: 20, planted: 20}), broker=2)
     long = {"topic.metadata.refresh.interval.ms": 40_000}
-    applications = [Application(nodes.bootstrap, name, **long) for name in (sound, planted)]
+    applications = [Application(nodes.bootstrap, name, config=long) for name in (sound, planted)]
     without_reset = applications[1].producer._lane.windows._policy
     without_reset.reset = lambda *_: False  # type: ignore[method-assign]
 
@@ -193,3 +196,24 @@ def test_only_the_leader_is_believed(nodes: KafkaCluster, far: Tap, topic: Topic
 def settled(counts: list[Count], since: float, limit: int) -> int:
     """The most unresolved batches once those that were sent before `since` are acknowledged."""
     return most(counts, min(first_below(counts, limit, since), since + 1.0))
+
+
+def test_without_the_right_to_ask_it_is_five(kafka_secure: KafkaCluster, topic: TopicFactory) -> None:
+    """A user who may write and not describe configs has a window of 5, is told why, and writes."""
+    name = topic(on=kafka_secure)
+    kafka_secure.admin.add_scram_user("carol", "carol-password")
+    kafka_secure.admin.add_acl("User:carol", name, AclOperation.WRITE, AclOperation.DESCRIBE)
+    config = client(kafka_secure, "carol", "carol-password")
+    application = Application(kafka_secure.secure_bootstrap, name, config=config)
+
+    def reason() -> str:
+        return "".join(window.reason for window in application.producer.snapshot().windows)
+
+    with application.producer as producer:
+        run(application, until=lambda: "did not tell" in reason())
+        assert "CLUSTER_AUTHORIZATION_FAILED" in reason()
+        (window,) = producer.snapshot().windows
+        assert (window.size, window.source, window.age) == (5, "assumed", None)
+        run(application, until=lambda: producer.snapshot().delivered > AHEAD)
+    assert application.failed == []
+    assert application.changes.windows == []

@@ -177,7 +177,7 @@ class FedLane:
         try:
             if self._raised:
                 raise self._raised.popleft()
-            return 0 if self._closed else self._call(self.native.poll, timeout)
+            return self._call(self.native.poll, timeout)
         finally:
             self._serving.release()
 
@@ -188,6 +188,8 @@ class FedLane:
             self.native.close()
 
     def _call(self, call: Callable[[float], int], timeout: float) -> int:
+        if self._closed:
+            return 0
         try:
             return call(timeout)
         except:  # noqa: E722 - a fatal error that arrives inside flush() is raised as a KafkaError, no BaseException

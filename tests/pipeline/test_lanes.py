@@ -168,6 +168,41 @@ def test_a_lane_that_fails_for_good_is_replaced() -> None:
         rig.close()
 
 
+def test_the_first_lane_is_replaced_too() -> None:
+    """It answers what is no record when everything is held: its successor does that, and tells of the cluster."""
+    with rigged(CONFIG, FAR) as rig:
+        stream(rig, 2.0)
+        failed = rig.lane.native
+        assert failed is rig.feed.lanes.first.native
+        failed.fail_fatally()
+        stream(rig, 2.0)
+        first = rig.feed.lanes.first.native
+        assert first is not failed
+        assert rig.lane.native is rig.lane.metadata.native is first
+        assert not any(native.closed for native in rig.natives if native is not failed)
+        rig.close()
+
+
+def test_a_lane_that_is_let_go_serves_nothing_more() -> None:
+    """A thread that looked at the lanes before, and comes to it now, does not meet a closed native producer."""
+    with rigged(CONFIG, FAR) as rig, mock.patch.object(lane_count, "LONGEST_IDLE", 1.0):
+        stream(rig, 2.0)
+        seen = tuple(rig.feed.lanes)
+        rig.flush(10)
+        rig.away(20)
+        gone = [lane for lane in seen if lane.native.closed]
+        assert gone
+        for lane in gone:
+            lane.native.poll = lane.native.flush = _is_closed
+            assert lane.serve(0) == 0
+            lane.kick()
+        rig.close()
+
+
+def _is_closed(timeout: float) -> int:
+    raise RuntimeError("Producer has been closed")
+
+
 def test_a_user_set_cap_is_for_all_lanes_together() -> None:
     """max.in.flight.requests.per.connection counts what a broker has unanswered, over lanes and partitions."""
     with rigged({**CONFIG, "max.in.flight.requests.per.connection": 3}, FAR) as rig:

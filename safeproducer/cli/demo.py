@@ -40,7 +40,8 @@ _LIMITS = (
 )
 _EPILOG = """\
 Without brokers, FILE and --records it tells a story, on a cluster inside this process: records flow, a leader moves, a
-broker throttles, acknowledgements get lost. Else it sends all records as fast as they are taken, without faults.
+broker throttles, acknowledgements get lost, and a leader far away announces its window.
+Else it sends all records as fast as they are taken, without faults.
 
 Without FILE the input is the source code of Python's standard library. Each line is one record, keyed by its
 file, so the lines of a file must stay in order. On real brokers a topic of its own is created and deleted.

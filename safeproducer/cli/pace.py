@@ -24,6 +24,11 @@ class Pace:
         """The number of the next record."""
         return len(self._experiment.values)
 
+    @property
+    def ended(self) -> bool:
+        """Whether the run has to end."""
+        return self._experiment.ended
+
     def send(self, records: int, rate: float, partition_of: Callable[[int], int]) -> None:
         """Send so many, ``rate`` a second, the n-th (from 0) to its partition. Ends early if the run has to end."""
         experiment, started = self._experiment, time.monotonic()

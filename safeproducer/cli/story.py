@@ -1,4 +1,4 @@
-"""The demonstration on embedded brokers: four steps, each with a fault that is ordered from the cluster."""
+"""The demonstration on embedded brokers: five steps, each with what is ordered from the cluster."""
 
 import math
 import time
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from safeproducer import SafeProducer
-from safeproducer.cli import evidence
+from safeproducer.cli import evidence, long_way
 from safeproducer.cli.corpus import Entry
 from safeproducer.cli.evidence import Evidence, Waiting
 from safeproducer.cli.experiment import Experiment
@@ -69,7 +69,7 @@ class Story:
     def tell(self, entries: Iterator[Entry], experiment: Experiment, stage: Stage, timeout: float) -> None:
         """Play all steps, or until a signal; ``timeout`` is for the acknowledgements at the end of each."""
         self._stage = stage
-        for play in (self._flow, self._move, self._throttle, self._lose):
+        for play in (self._flow, self._move, self._throttle, self._lose, self._go_far):
             if experiment.ended:
                 break
             step = play(Pace(entries, experiment, timeout))
@@ -150,6 +150,14 @@ class Story:
         pace.send(5_500 - _LATER, _RATE, _evenly)
         pace.drain()
         return Step("answers lost", title, pace.first, pace.end, evidence.of_lost_answers(self._requests(), _ANSWERS))
+
+    def _go_far(self, pace: Pace) -> Step:
+        title = self._begin(
+            f"A leader announces its window: {long_way.WINDOW} batches of a producer, over a round trip of "
+            f"{long_way.ROUND_TRIP * 1000:.0f} ms, with the order of keys."
+        )
+        way = long_way.send(self._cluster, f"{self._topic}-far", lambda: pace.ended)
+        return Step("window found", title, pace.first, pace.end, long_way.evidence(way))
 
     def _begin(self, title: str) -> str:
         self._seen = len(self._cluster.journal("Produce"))

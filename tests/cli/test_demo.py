@@ -40,8 +40,8 @@ def test_the_story_is_flawless_and_each_step_happened(command: Any) -> None:
     assert 0 < document["latency_ms"]["p50"] <= document["latency_ms"]["p95"]
     assert document["seconds"] < 30
 
-    flow, moved, throttled, lost = document["steps"]
-    assert [step["shown"] for step in document["steps"]] == [True] * 4
+    flow, moved, throttled, lost, far = document["steps"]
+    assert [step["shown"] for step in document["steps"]] == [True] * 5
     assert sum(step["accepted"] for step in document["steps"]) == 20_000
     assert all(step["accepted"] == step["in_log"] for step in document["steps"])
     assert flow["facts"]["brokers"] == [1, 2, 3]
@@ -52,6 +52,9 @@ def test_the_story_is_flawless_and_each_step_happened(command: Any) -> None:
     assert facts["acknowledged_by_others"] > 100
     assert lost["facts"]["answers_lost"] == 3
     assert lost["facts"]["recognised"] == lost["facts"]["batches_lost"] >= 3
+    assert far["facts"]["window"] == 20
+    assert 5 < far["facts"]["lanes"] <= 20
+    assert far["facts"]["in_log"] == far["facts"]["records"] > 1000
 
 
 @pytest.fixture
@@ -69,12 +72,14 @@ def test_the_story_without_its_faults_fails(
     monkeypatch.setattr(FakeCluster, "move_leader", lambda self, topic, partition, to: self.leader(topic, partition)[0])
     monkeypatch.setattr(FakeCluster, "set_quota", lambda *_, **__: None)
     monkeypatch.setattr(FakeCluster, "lose_acks", lambda *_, **__: None)
+    tell_of_kip_1269 = FakeCluster.set_kip_1269
+    monkeypatch.setattr(FakeCluster, "set_kip_1269", lambda self, broker, _: tell_of_kip_1269(self, broker, False))
     assert main(["demo", "--json"]) == 1
     out, err = capsys.readouterr()
     document = json.loads(out)
     assert {document["total"][name] for name in FLAWS} == {0}
-    assert [step["shown"] for step in document["steps"]] == [True, False, False, False]
-    assert "by step 2, 3, 4" in err
+    assert [step["shown"] for step in document["steps"]] == [True, False, False, False, False]
+    assert "by step 2, 3, 4, 5" in err
 
 
 @pytest.mark.usefixtures("fast")
@@ -97,12 +102,13 @@ def test_the_story_is_told_in_plain_lines_without_a_terminal(capsys: pytest.Capt
     assert (status == 0) == (err == "") == ("NOT SHOWN" not in out)
     assert "\x1b" not in out
     lines = out.splitlines()
-    beginnings = [line for line in lines if re.match(r"[1-4]  \w", line)]
+    beginnings = [line for line in lines if re.match(r"[1-5]  \w", line)]
     assert [line.split(":")[0][3:] for line in beginnings] == [
         "Records flow",
         "A leader moves",
         "A broker throttles",
         "Acknowledgements get lost",
+        "A leader announces its window",
     ]
     for row in ("1 flow", "2 leader moved", "3 throttled", "4 answers lost", "total"):
         assert sum(row in line and "│" in line for line in lines) == 1, row

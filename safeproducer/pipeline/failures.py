@@ -20,15 +20,14 @@ _PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
 
 
 class Failures:
-    """Makes DeliveryErrors and counts them by outcome. Any thread.
-
-    `identity` is the producer ID and epoch last heard of.
-    """
+    """Makes DeliveryErrors and counts them by outcome. Any thread."""
 
     def __init__(self, delivery: Delivery) -> None:
         self.not_written = 0
         self.unknown = 0
-        self.identity: tuple[int | None, int | None] = (None, None)
+        self.many_lanes = False
+        """Whether there are lanes whose producer ID no statistics tell."""
+        self._identities: dict[int, int | None] = {}
         self.failed_at = 0.0
         """When a report of a failed record was last run."""
         self.heard_at = 0.0
@@ -52,10 +51,19 @@ class Failures:
             round_trip=self.round_trip,
             transmitted=message.partition() is not None,  # without a partition it was in no request
         )
-        return self._of_message(error, code, reason, outcome, message)
+        attempts = int(message.partition() is not None) if outcome is Outcome.NOT_WRITTEN else None
+        return self._of_message(error, code, reason, outcome, message, attempts)
+
+    @property
+    def _identity(self) -> tuple[int | None, int | None]:
+        """Producer ID and epoch, when there has been only one: a report does not say which lane it comes from."""
+        identities = tuple(self._identities.items())
+        return identities[0] if len(identities) == 1 and not self.many_lanes else (None, None)
 
     def heard(self, statistics: Statistics) -> None:
-        """Take note of how far away the brokers are."""
+        """Take note of who sends, and how far away the brokers are."""
+        if statistics.producer_id is not None:
+            self._identities[statistics.producer_id] = statistics.producer_epoch
         floors = [broker.rtt_floor for broker in statistics.brokers.values() if broker.rtt_floor is not None]
         if floors:
             self.round_trip = min(floors)
@@ -99,9 +107,12 @@ class Failures:
             f"Local: Message timed out: {reason} within message.timeout.ms",
             Outcome.NOT_WRITTEN if never_sent else Outcome.UNKNOWN,
             message,
+            0 if never_sent else None,
         )
 
-    def _of_message(self, error: KafkaError, code: int, reason: str, outcome: Outcome, message: Message) -> KafkaError:
+    def _of_message(
+        self, error: KafkaError, code: int, reason: str, outcome: Outcome, message: Message, attempts: int | None
+    ) -> KafkaError:
         elapsed = message.latency()
         _, accepted_ms = message.timestamp()
         made = self._made(
@@ -113,6 +124,7 @@ class Failures:
             message.partition(),
             accepted_ms / 1000 if accepted_ms > 0 else None,
             None if elapsed is None else time.time() - elapsed,
+            attempts,
         )
         message.set_error(made)
         return made
@@ -131,6 +143,7 @@ class Failures:
             partition if partition >= 0 else None,
             record[TIMESTAMP] / 1000,
             None,
+            None if handed_over else 0,
         )
 
     def _made(
@@ -143,12 +156,13 @@ class Failures:
         partition: int | None,
         accepted_at: float | None,
         handed_over_at: float | None,
+        attempts: int | None,
     ) -> DeliveryError:
         if outcome is Outcome.NOT_WRITTEN:
             self.not_written += 1
         else:
             self.unknown += 1
-        known = outcome is Outcome.UNKNOWN
+        producer_id, epoch = self._identity if outcome is Outcome.UNKNOWN else (None, None)
         if code != error.code() or reason != error.str():
             error = KafkaError(code, reason, txn_requires_abort=error.txn_requires_abort())
         return DeliveryError(
@@ -156,10 +170,11 @@ class Failures:
             outcome,
             topic=topic,
             partition=partition,
-            producer_id=self.identity[0] if known else None,
-            producer_epoch=self.identity[1] if known else None,
+            producer_id=producer_id,
+            producer_epoch=epoch,
             accepted_at=accepted_at,
             handed_over_at=handed_over_at,
+            attempts=attempts,
         )
 
 

@@ -370,6 +370,7 @@ class Lane:
         lanes = self.feed.lanes
         before = len(lanes)
         if lanes.grow():
+            self.failures.many_lanes = True
             self.events.on_lanes(before, len(lanes), "batches were ready and waited only for a lane")
 
     def _serve_for_the_absent(self) -> None:

@@ -77,7 +77,7 @@ class ClientNews:
             return
         self.statistics_now = found
         self._unseen = True
-        self._identify(found)
+        self.failures.heard(found)
         self.holds.learn(found)
         self._learn_windows(found)
         if found.messages:
@@ -91,7 +91,7 @@ class ClientNews:
         found = read(text)
         if found is not None:
             self.fed_statistics_now = self._fed_seen = found
-            self._identify(found)
+            self.failures.heard(found)
             self.holds.learn(found)
             self._learn_windows(found)
             if found.producer_id is not None and any(broker.state == "UP" for broker in found.brokers.values()):
@@ -148,11 +148,6 @@ class ClientNews:
     def _learn_windows(self, found: Statistics) -> None:
         if self.windows is not None:
             self.windows.learn(found)
-
-    def _identify(self, found: Statistics) -> None:
-        self.failures.heard(found)
-        if found.producer_id is not None:
-            self.failures.identity = (found.producer_id, found.producer_epoch)
 
     def _observe_backlogs(self, found: Statistics) -> None:
         if found.at < self._observed_at:

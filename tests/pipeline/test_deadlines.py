@@ -35,6 +35,9 @@ def test_records_behind_one_without_an_answer_were_not_sent() -> None:
         rig.away(8)
         rig.poll(0)
         assert outcomes(rig, KafkaError._MSG_TIMED_OUT) == 2 * [Outcome.UNKNOWN] + 6 * [Outcome.NOT_WRITTEN]
+        told: list[Any] = [record.reports[0] for record in rig.records.values() if record.reports[0] is not None]
+        assert [error.attempts for error in told] == 2 * [None] + 6 * [0]
+        assert {error.producer_id for error in told[:2]} == {rig.natives[0].producer_id}
         rig.close()
 
 

@@ -182,3 +182,28 @@ def test_purge_empties_all_lanes(cluster: FakeCluster, make: Make) -> None:
     load.send(4 * BATCH)
     load.finish()
     load.check(cluster)
+
+
+def test_a_record_of_unknown_outcome_keeps_its_key_on_its_lane(cluster: FakeCluster, make: Make) -> None:
+    """Purged while its request is late, it is written behind nothing: its successor goes the same way, not by a lane
+    whose request is sooner there."""
+    cluster.create_topic("t", config={RETAIN: "20"})
+    producer = make(safeproducer_lanes=2)
+    load = Traffic(producer, "t")
+    load.until(lambda: most_unresolved(cluster, "t", LATE) == 2, backlog=BACKLOG)
+    load.finish()
+    lanes = producer._lane.feed.lanes
+    other, key = Traffic(producer, "t", 1, first=5000), Traffic(producer, "t", 1, first=6000)
+    for late, one, under_way in ((0.2, other, 1), (0.8, key, 2)):
+        cluster.delay(late, api="Produce", side="request")
+        one.send(1)
+        one.until(lambda under_way=under_way: lanes.unresolved == under_way)  # type: ignore[misc]
+        one.until(lambda: time.monotonic() > max(lane.used_at for lane in lanes) + 0.05)  # by when it has left
+    producer.purge()
+    cluster.delay(0, api="Produce", side="request")
+    assert key.finish() == {"unknown": 1}
+    key.send(1)
+    assert key.finish() == {"delivered": 1, "unknown": 1}
+    cluster.wait(lambda _: len(cluster.log("t")) == load.accepted + 3)
+    assert [record.value for record in cluster.log("t") if record.key == b"k6000"] == list(key.ended)
+    key.check(cluster)

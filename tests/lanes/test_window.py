@@ -205,7 +205,7 @@ def test_brokers_are_upgraded_and_downgraded_while_it_runs(
 def test_a_lowered_and_raised_config_is_followed_under_load(cluster: FakeCluster, make: Make, changes: Changes) -> None:
     """From 20 to 8 what is under way is waited for, without a deadlock; then to 12."""
     wide(cluster)
-    producer = make()
+    producer = make(topic_metadata_refresh_interval_ms=1600)
     load = busy(cluster, producer)
     for value in (8, 12):
         cluster.set_topic_config("wide", RETAIN, str(value))
@@ -214,6 +214,7 @@ def test_a_lowered_and_raised_config_is_followed_under_load(cluster: FakeCluster
         load.keep(6 * LATE, BACKLOG)
         assert most_unresolved(cluster, "wide", LATE, known_at) == value
     assert set(load.finish()) == {"delivered"}
+    assert [(event.before, event.after) for event in changes.windows] == [(5, 20), (20, 8), (8, 12)]
     load.check(cluster)
 
 

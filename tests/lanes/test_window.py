@@ -223,16 +223,15 @@ def test_one_question_for_each_leader_and_topic(cluster: FakeCluster, make: Make
     cluster.create_topic("many", 12, config={RETAIN: "20"})
     producer = make(safeproducer_lanes=6)
     load = Traffic(producer, "many")
-    load.until(lambda: len(producer.snapshot().windows) == 12, backlog=10 * BACKLOG)
+    load.until(lambda: [window.size for window in producer.snapshot().windows] == [20] * 12, backlog=10 * BACKLOG)
     began = time.time()
     load.keep(2.0, 10 * BACKLOG)
     load.finish()
     journal = cluster.journal("DescribeConfigs")
     times = {broker: [entry.time for entry in journal if entry.broker == broker] for broker in (1, 2)}
     for asked in times.values():
-        assert len(asked) >= 3
+        assert len(asked) > 1
         # A leader is asked twice at first when statistics told its epoch while the first question was on its way.
         assert sum(later - earlier <= 0.4 for earlier, later in pairwise(asked)) <= 1
-    assert {window.size for window in producer.snapshot().windows} == {20}
     assert began < journal[-1].time
     assert len({entry.client_id for entry in cluster.journal("InitProducerId")}) == 1

@@ -15,7 +15,8 @@ from safeproducer.testing import FakeCluster
 from tests.lanes.conftest import BATCH, LATE, RETAIN, Changes, Make
 from tests.lanes.traffic import Traffic, most_unresolved
 
-BACKLOG = 60 * BATCH
+BACKLOG = 15 * BATCH
+"""Enough for batches to be ready at once for the few lanes here."""
 OUT_OF_ORDER_SEQUENCE_NUMBER = 45
 """The one that librdkafka takes for fatal when the first batch in flight is answered so."""
 

@@ -30,7 +30,7 @@ def test_max_in_flight_1_with_a_topic_of_20(cluster: FakeCluster, make: Make) ->
     producer = make(**{IN_FLIGHT: 1, "safeproducer_lanes": 20})
     loads = [Traffic(producer, topic) for topic in ("wide", "other")]
     for load in loads:
-        load.send(15 * BATCH)
+        load.send(10 * BATCH)
     for load in loads:
         assert set(load.finish()) == {"delivered"}
         load.check(cluster)

@@ -14,6 +14,9 @@ from tests.lanes.conftest import BATCH, LATE, RETAIN, Changes, Make
 from tests.lanes.traffic import Traffic, batches, depths, most_unresolved
 
 BACKLOG = 60 * BATCH
+"""Records that wait while a load goes on, so that batches are ready for twenty lanes at once."""
+FEW = 15 * BATCH
+"""As many for a few lanes."""
 OUT_OF_ORDER_SEQUENCE_NUMBER, NOT_ENOUGH_REPLICAS_AFTER_APPEND, NOT_LEADER = 45, 20, 6
 FEW_KEYS = 40
 """So few that most batches hold a key that is under way on some lane."""
@@ -67,7 +70,7 @@ def test_a_hot_key_among_others(cluster: FakeCluster, make: Make) -> None:
     cluster.create_topic("t", config={RETAIN: "20"})
     producer = make(safeproducer_lanes=4)
     load, hot = Traffic(producer, "t", 300, first=1), Traffic(producer, "t", 1)
-    for _ in range(20):
+    for _ in range(12):
         hot.send(9)
         load.send(1)
     for one in (load, hot):
@@ -170,7 +173,7 @@ def test_purge_empties_all_lanes(cluster: FakeCluster, make: Make) -> None:
     cluster.create_topic("t", config={RETAIN: "20"})
     producer = make(safeproducer_lanes=4)
     load = Traffic(producer, "t")
-    load.until(lambda: most_unresolved(cluster, "t", LATE) == 4, backlog=BACKLOG)
+    load.until(lambda: most_unresolved(cluster, "t", LATE) == 4, backlog=FEW)
     load.finish()
     cluster.pause(cluster.leader("t")[0])
     load.send(8 * BATCH)
@@ -182,3 +185,28 @@ def test_purge_empties_all_lanes(cluster: FakeCluster, make: Make) -> None:
     load.send(4 * BATCH)
     load.finish()
     load.check(cluster)
+
+
+def test_a_record_of_unknown_outcome_keeps_its_key_on_its_lane(cluster: FakeCluster, make: Make) -> None:
+    """Purged while its request is late, it is written behind nothing: its successor goes the same way, not by a lane
+    whose request is sooner there."""
+    cluster.create_topic("t", config={RETAIN: "20"})
+    producer = make(safeproducer_lanes=2)
+    load = Traffic(producer, "t")
+    load.until(lambda: most_unresolved(cluster, "t", LATE) == 2, backlog=FEW)
+    load.finish()
+    lanes = producer._lane.feed.lanes
+    other, key = Traffic(producer, "t", 1, first=5000), Traffic(producer, "t", 1, first=6000)
+    for late, one, under_way in ((0.2, other, 1), (0.8, key, 2)):
+        cluster.delay(late, api="Produce", side="request")
+        one.send(1)
+        one.until(lambda under_way=under_way: lanes.unresolved == under_way)  # type: ignore[misc]
+        one.until(lambda: time.monotonic() > max(lane.used_at for lane in lanes) + 0.05)  # by when it has left
+    producer.purge()
+    cluster.delay(0, api="Produce", side="request")
+    assert key.finish() == {"unknown": 1}
+    key.send(1)
+    assert key.finish() == {"delivered": 1, "unknown": 1}
+    cluster.wait(lambda _: len(cluster.log("t")) == load.accepted + 3)
+    assert [record.value for record in cluster.log("t") if record.key == b"k6000"] == list(key.ended)
+    key.check(cluster)

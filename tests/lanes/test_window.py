@@ -205,7 +205,7 @@ def test_brokers_are_upgraded_and_downgraded_while_it_runs(
 def test_a_lowered_and_raised_config_is_followed_under_load(cluster: FakeCluster, make: Make, changes: Changes) -> None:
     """From 20 to 8 what is under way is waited for, without a deadlock; then to 12."""
     wide(cluster)
-    producer = make()
+    producer = make(topic_metadata_refresh_interval_ms=1600)
     load = busy(cluster, producer)
     for value in (8, 12):
         cluster.set_topic_config("wide", RETAIN, str(value))
@@ -214,6 +214,7 @@ def test_a_lowered_and_raised_config_is_followed_under_load(cluster: FakeCluster
         load.keep(6 * LATE, BACKLOG)
         assert most_unresolved(cluster, "wide", LATE, known_at) == value
     assert set(load.finish()) == {"delivered"}
+    assert [(event.before, event.after) for event in changes.windows] == [(5, 20), (20, 8), (8, 12)]
     load.check(cluster)
 
 
@@ -222,16 +223,15 @@ def test_one_question_for_each_leader_and_topic(cluster: FakeCluster, make: Make
     cluster.create_topic("many", 12, config={RETAIN: "20"})
     producer = make(safeproducer_lanes=6)
     load = Traffic(producer, "many")
-    load.until(lambda: len(producer.snapshot().windows) == 12, backlog=10 * BACKLOG)
+    load.until(lambda: [window.size for window in producer.snapshot().windows] == [20] * 12, backlog=10 * BACKLOG)
     began = time.time()
     load.keep(2.0, 10 * BACKLOG)
     load.finish()
     journal = cluster.journal("DescribeConfigs")
     times = {broker: [entry.time for entry in journal if entry.broker == broker] for broker in (1, 2)}
     for asked in times.values():
-        assert len(asked) >= 3
+        assert len(asked) > 1
         # A leader is asked twice at first when statistics told its epoch while the first question was on its way.
         assert sum(later - earlier <= 0.4 for earlier, later in pairwise(asked)) <= 1
-    assert {window.size for window in producer.snapshot().windows} == {20}
     assert began < journal[-1].time
     assert len({entry.client_id for entry in cluster.journal("InitProducerId")}) == 1

@@ -138,7 +138,7 @@ class AffinityMachine(RuleBasedStateMachine):
 
 def test_keys_are_bound_as_a_plain_list_of_records_says() -> None:
     """Three keys, the empty one among them, on three lanes."""
-    run(AffinityMachine)  # type: ignore[no-untyped-call]
+    run(AffinityMachine)
 
 
 def early_release(self: Affinity, key: bytes) -> None:
@@ -179,4 +179,4 @@ real_release, real_acknowledged = Affinity.release, Affinity.acknowledged
 def test_the_model_notices(method: str, bug: Callable[..., None]) -> None:
     """Each rule broken on purpose is found."""
     with mock.patch.object(Affinity, method, bug), pytest.raises((AssertionError, KeyError, ExceptionGroup)):
-        run(AffinityMachine, settings=TO_FIND)  # type: ignore[no-untyped-call]
+        run(AffinityMachine, settings=TO_FIND)

@@ -208,7 +208,7 @@ class WindowMachine(RuleBasedStateMachine):
 
 def test_the_window_is_what_a_naive_model_says() -> None:
     """Three partitions, two leaders, three epochs; no partition's history changes another's window."""
-    run_state_machine_as_test(WindowMachine)  # type: ignore[no-untyped-call]
+    run_state_machine_as_test(WindowMachine)
 
 
 def forgetful(self: Windows, place: Place, leader: Leader) -> bool:
@@ -243,4 +243,4 @@ real_window, real_announced = Windows.window, Windows.announced
 def test_the_model_notices(method: str, bug: object) -> None:
     """Each rule broken on purpose is found."""
     with mock.patch.object(Windows, method, bug), pytest.raises((AssertionError, ExceptionGroup)):
-        run_state_machine_as_test(WindowMachine, settings=TO_FIND)  # type: ignore[no-untyped-call]
+        run_state_machine_as_test(WindowMachine, settings=TO_FIND)

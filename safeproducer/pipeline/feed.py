@@ -661,7 +661,7 @@ class Feed:
     def let_go(self, lane: FedLane) -> bool:
         """Take a lane out that nothing is under way on; what waits for it may take any other. False when it is busy.
 
-        After a lane that failed for good there is no order between what it had and what comes later.
+        One that failed for good has had its answers: only what a lost connection left in the network may come later.
         """
         if not self._lock.acquire(blocking=False):
             return False

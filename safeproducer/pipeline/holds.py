@@ -217,7 +217,9 @@ class Holds:
             if partition >= 0:
                 topics.setdefault(topic, {})[partition] = entry.leader
         for topic, leaders in topics.items():
-            self.partitions.learn(topic, leaders)
+            # A topic that librdkafka has not heard of is listed, too, with the partitions that records were made for.
+            if self.partitions.count(topic) or max(leaders.values()) >= 0:
+                self.partitions.learn(topic, leaders)
 
     def measure(self, statistics: Statistics, rate: float, outstanding: int) -> None:
         """How far away the brokers are, from the statistics of the lane that is in use."""

@@ -1,0 +1,27 @@
+"""What statistics tell of a topic's partitions."""
+
+from __future__ import annotations
+
+from safeproducer import delivery
+from safeproducer.kafka.statistics import PartitionStatistics, Statistics
+from safeproducer.pipeline import throttles
+from safeproducer.pipeline.holds import Holds
+
+
+def seen(*leaders: int) -> Statistics:
+    """Of partition 0, 1 ... of a topic; -1 where no leader is known."""
+    partitions = {("a", number): PartitionStatistics(leader, 0, 0, 0, 0, 0, 0) for number, leader in enumerate(leaders)}
+    return Statistics(1.0, 1, 0, 0, 0, {}, partitions)
+
+
+def test_a_topic_that_was_not_heard_of_has_any_partition() -> None:
+    """librdkafka lists it with the partitions records were made for, which says nothing about others."""
+    holds = Holds(delivery.read({}, "held", 0.0, True, False), throttles.of("nowhere"))
+    holds.learn(seen(-1))
+    assert holds.partitions.has("a", 5)
+    holds.learn(seen(1, 2))
+    assert not holds.partitions.has("a", 5)
+    assert holds.partitions.has("a", 1)
+    holds.learn(seen(-1, -1))  # all brokers are away
+    assert holds.partitions.leader("a", 1) is None
+    assert not holds.partitions.has("a", 5)

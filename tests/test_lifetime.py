@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import pickle
@@ -87,6 +88,35 @@ def test_every_call_in_a_forked_child_raises_at_once_and_the_parent_goes_on(mock
     assert producer.flush(10) == 0
     assert delivered == [None, None]
     producer.close()
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
+@pytest.mark.parametrize("mode", ["auto", "held"])
+def test_a_fork_while_the_watchdog_serves_does_not_stop_the_child(mode: str) -> None:
+    """What the watchdog's thread held is held for ever there; poll() and flush() raise all the same."""
+    producer = SafeProducer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0, "safeproducer.mode": mode})
+    lane = producer._lane
+    with lane._away_lock:
+        lane._away.serve_on(-1)
+        child = os.fork()
+        if child == 0:
+            raised = 0
+            for call in (producer.poll, producer.flush):
+                with contextlib.suppress(ForkedProducerError):
+                    call(0)
+                    continue
+                raised += 1
+            os._exit(raised)
+        deadline = time.monotonic() + 10
+        while not (ended := os.waitpid(child, os.WNOHANG))[0] and time.monotonic() < deadline:
+            time.sleep(0.01)
+        if not ended[0]:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+        lane._away.serve_on(0)
+    producer.close(0)
+    assert ended[0], "the child hangs"
+    assert os.waitstatus_to_exitcode(ended[1]) == 2
 
 
 def test_a_forked_child_ends_normally_although_it_holds_the_producer() -> None:

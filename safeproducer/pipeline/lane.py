@@ -213,6 +213,8 @@ class Lane:
 
     def _wait(self, timeout: float) -> int:
         """Serve both lanes and the reports kept here for up to `timeout` seconds, until something was served."""
+        if self.state == "forked":  # the watchdog may have been serving at that moment, and holds its lock for ever
+            self.native.poll(timeout)
         if self._away.thread:
             with self._away_lock:  # what the watchdog is serving comes first
                 pass
@@ -253,6 +255,7 @@ class Lane:
     def _mind(self, now: float) -> None:
         """Act on what was heard: hold, hand over, time out, go straight again."""
         feed, holds = self.feed, self.holds
+        self.news.catch_up(feed.waiting)
         if holds.warming and holds.warms(self._ledger.resolved + len(self._away.reports), len(self.native)):
             self.news.changed = True
         if self.news.changed:
@@ -329,6 +332,7 @@ class Lane:
         if self.state not in ("open", "fatal"):
             return NEVER
         self._tend_lanes(now)
+        self.news.catch_up(self.feed.waiting)
         present = self._polls != self._polls_seen or now - self._served_at < _PRESENT
         self._polls_seen = self._polls
         if self._serving or present:
@@ -344,9 +348,9 @@ class Lane:
                 self._away.reports.append((_raise, error, None))  # for the application's next poll()
             finally:
                 self._away.serve_on(0)
-        if self.feed.busy:
+        if self.feed.busy and self.feed.lanes.inside:
             return now
-        return min(self.feed.due, now + (_ABSENT if self.queued else NEVER))
+        return min(self.feed.due, now + (_ABSENT if self.queued or self.feed.alone else NEVER))
 
     def _tend_lanes(self, now: float) -> None:
         """Make the lanes that are wanted, let go of those that are not."""
@@ -377,7 +381,7 @@ class Lane:
         if not self._serving and not self.feed.alone:
             self.native.poll(0)
         if not self._serving:
-            self.feed.serve(_SLICE if self.feed.busy else 0)
+            self.feed.serve(_SLICE if self.feed.lanes.inside else 0)
         self._mind(time.monotonic())
 
     def flush(self, timeout: float) -> int:

@@ -25,6 +25,8 @@ _TURN = 0.001
 """How long to wait at least for an answer that is overdue: others may come before it."""
 _OVERDUE = 0.1
 """The later it is, the longer the wait: nobody answers, or on another lane."""
+_ALL_EVERY = 0.1
+"""How often lanes are looked at that have no records: each look costs as much as one at a lane that has."""
 _by_due = itemgetter(1)
 
 
@@ -51,6 +53,7 @@ class Lanes:
         self._handed_over = self._splits = 0
         self.completed: deque[HandOver] = deque()
         self.wanted = fixed or 1
+        self._all_due = 0.0
 
     def __iter__(self) -> Iterator[FedLane]:
         return iter(tuple(self._lanes))
@@ -132,12 +135,19 @@ class Lanes:
         lanes = self._lanes
         if len(lanes) == 1:
             return lanes[0].serve(timeout)
-        served = sum(lane.serve(0) for lane in tuple(lanes))
+        served = sum(lane.serve(0) for lane in self._with_something(time.monotonic()))
         if served or timeout <= 0 or not lanes:
             return served
         lane, due = min(((lane, lane.due) for lane in tuple(lanes)), key=_by_due)
         early = due - time.monotonic()
         return lane.serve(min(timeout, max(_TURN, early, -early * _OVERDUE)))
+
+    def _with_something(self, now: float) -> list[FedLane]:
+        """Those that have records or wait for a producer ID; now and then all, as the others may tell of errors."""
+        if now < self._all_due:
+            return [lane for lane in self._lanes if lane.inside or not self.ready(lane)]
+        self._all_due = now + _ALL_EVERY
+        return list(self._lanes)
 
     def resolved(self, batch: HandOver) -> None:
         """Take note of a completed batch."""

@@ -53,6 +53,9 @@ class ClientNews:
         self._unseen = False
         self._fed_seen: Statistics | None = None
         self._measured: tuple[float, int] = (0.0, 0)
+        self._skipped: tuple[Callable[[str], None], str] | None = None
+        self._idle = 0
+        self._accepted = 0
 
     def throttled(self, broker: int, name: str, seconds: float) -> None:
         now = time.monotonic()
@@ -71,7 +74,29 @@ class ClientNews:
                 seconds,
             )
 
+    def _skips(self, again: Callable[[str], None], text: str) -> bool:
+        """Whether statistics need not be read: nothing is produced, and it takes a while with many partitions."""
+        accepted, delivered, failed = self._ledger.totals()[:3]
+        quiet = accepted == self._accepted == delivered + failed and not self._throttle.held(time.monotonic())
+        self._accepted = accepted
+        self._idle = self._idle + 1 if quiet and self._delivery.mode == "held" else 0
+        if self._idle > _IDLE_AFTER and self._idle % _READ_IDLE:
+            self._skipped = again, text
+            return True
+        self._skipped = None
+        return False
+
+    def catch_up(self, waiting: int) -> None:
+        """Read what was skipped, before the first of the records that wait now is handed over."""
+        if waiting and self._skipped is not None:
+            (again, text), self._skipped, self._idle = self._skipped, None, 0
+            again(text)
+
     def statistics(self, text: str) -> None:
+        if not self._skips(self._statistics, text):
+            self._statistics(text)
+
+    def _statistics(self, text: str) -> None:
         found = read(text)
         if found is None or self._delivery.mode == "passthrough":
             return
@@ -189,3 +214,7 @@ def _nothing() -> None:
 
 NEVER = float("inf")
 _MEASURE_EVERY = 0.4
+_IDLE_AFTER = 10
+"""Statistics of an idle producer that are read before any is skipped."""
+_READ_IDLE = 10
+"""Then every so many of them."""

@@ -15,7 +15,7 @@ from confluent_kafka.cimpl import KafkaError, Message
 
 from safeproducer import DeliveryError, QueueFullError, SafeProducer
 from safeproducer import producer as surface
-from safeproducer.pipeline import away, failures, fed_lane, feed, frames, lane, ledger, news, windows
+from safeproducer.pipeline import away, failures, fed_lane, feed, frames, lane, lanes, ledger, news, windows
 from safeproducer.pipeline.windows import Windows
 from safeproducer.policy.outcome import Outcome
 from safeproducer.policy.window import LEAST
@@ -375,7 +375,9 @@ class HandMetadata:
 
 
 class HandWindows(Windows):
-    """Asks without a thread: the answer comes 20 ms later, and is what the cluster's `windows` say."""
+    """Asks without a thread; `answers_after` seconds later the answer is what the `windows` of the cluster say."""
+
+    answers_after = 0.02
 
     def bind(self, cluster: ScriptedCluster, rig: Callable[[], Rig]) -> HandWindows:
         self._cluster = cluster
@@ -387,7 +389,7 @@ class HandWindows(Windows):
         super()._want(question, place, moment)
         if self._due[question] <= moment and question not in self._asking:
             self._asking.add(question)
-            self._cluster.time.after(0.02, lambda: self._answer(question))
+            self._cluster.time.after(self.answers_after, lambda: self._answer(question))
 
     def _answer(self, question: tuple[int, str]) -> None:
         self._asking.discard(question)
@@ -409,7 +411,7 @@ def rigged(
         return rig.native(config)
 
     with ExitStack() as stack:
-        for module in (away, lane, surface, feed, fed_lane, news, failures, ledger, windows):
+        for module in (away, lane, lanes, surface, feed, fed_lane, news, failures, ledger, windows):
             stack.enter_context(mock.patch.object(module, "time", time))
         stack.enter_context(mock.patch.object(lane, "NativeProducer", native))
         stack.enter_context(mock.patch.object(lane, "Watchdog", HandWatchdog))

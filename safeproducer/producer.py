@@ -362,7 +362,7 @@ class SafeProducer(NativeProducer):
             queued=queued,
             not_written=self._lane.failures.not_written,
             unknown=self._lane.failures.unknown,
-            held=feed.waiting,
+            held=feed.buffer.waiting,
             handed_over=feed.lanes.handed_over,
             splits=feed.lanes.splits,
             lanes=len(feed.lanes),

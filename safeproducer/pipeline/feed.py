@@ -16,7 +16,6 @@ from threading import RLock
 from typing import Any
 
 from safeproducer.delivery import GUARD_MS, Delivery
-from safeproducer.errors import QueueFullError
 from safeproducer.kafka.native import KafkaError, KafkaException, Message, NativeProducer
 from safeproducer.pipeline.accumulator import (
     ACCEPTED_AT,
@@ -32,6 +31,7 @@ from safeproducer.pipeline.accumulator import (
     HeldRecord,
 )
 from safeproducer.pipeline.away import Away
+from safeproducer.pipeline.buffer import Buffer, unable
 from safeproducer.pipeline.failures import Failures
 from safeproducer.pipeline.fed_lane import FedLane
 from safeproducer.pipeline.hand_over import HandOver, Report
@@ -46,7 +46,6 @@ from safeproducer.policy.admission import IN_FLIGHT, Admission, Broker, Hold, Pa
 from safeproducer.policy.affinity import Affinity
 from safeproducer.policy.deadline import BACKSTOP_MARGIN
 from safeproducer.policy.outcome import Outcome
-from safeproducer.policy.share import ALWAYS_FREE, has_share
 from safeproducer.policy.window import LEAST
 
 NEVER = float("inf")
@@ -64,8 +63,6 @@ _CREATE_TIME = 1
 _PILED_UP = 3
 _STATISTICS_COME = 1.2
 """Seconds within which a lane's next statistics are served."""
-_SHARES = 256
-"""A share of the buffer is looked at each time another part of so many is filled: it costs more than the record."""
 _PLAIN = frozenset({bytes, type(None)})
 
 
@@ -111,17 +108,12 @@ class Feed:
         self._partial: set[HandOver] = set()
         self.reports: deque[Report] = away.reports
         self._away = away
-        self.waiting = 0
-        self.waiting_bytes = 0
         self.due = NEVER
         self._deadline = NEVER
         """When a record's time is over, or a lane must be purged: what is looked at costs more than a hand-over."""
-        self._room = 0
-        self._room_bytes = 0.0
-        """How much more is accepted, in records and bytes, before the shares of the buffer are looked at again."""
         self.flushing = 0
-        self._running = 0
         self._refusals = refusals
+        self.buffer = Buffer(delivery, holds, straight, lanes, away, refusals, self._busy)
         self._sent_once = sent_once
         self._pinned: set[tuple[str, int]] = set()
         self._hint = None if delivery.spreads or not delivery.idempotent else hint
@@ -166,18 +158,18 @@ class Feed:
         if key is not None:
             size += len(key)
         if not accumulator.held and not accumulator.records and not self._holds.cools(place, size):
-            if self.waiting or self.reports or self._away.deferred or self.lanes:
-                self._refuse_excess(accumulator, size)
+            if self.buffer.waiting or self.reports or self._away.deferred or self.lanes:
+                self.buffer.refuse_excess(accumulator, size)
             if self._holds.warming and self._delivery.feeds:
                 stamp = timestamp or int(time.time() * 1000)
                 self._refusals.remember(topic, (value, key, report, stamp, headers, size + OVERHEAD, moment))
             self._straight.produce(topic, value, key, place[1], report, None, timestamp, headers)
             return
-        self._refuse_excess(accumulator, size)
+        self.buffer.refuse_excess(accumulator, size)
         size += overhead
         records = accumulator.records
-        self.waiting += 1
-        self.waiting_bytes += size - OVERHEAD
+        self.buffer.waiting += 1
+        self.buffer.waiting_bytes += size - OVERHEAD
         accumulator.bytes += size
         records.append((value, key, report, timestamp or int(time.time() * 1000), headers, size, moment))
         count = len(records)
@@ -214,11 +206,11 @@ class Feed:
             return
         if self._metadata is not None:
             self._metadata.want(topic)
-        raise _unable(KafkaError._UNKNOWN_TOPIC)
+        raise unable(KafkaError._UNKNOWN_TOPIC)
 
     def _open(self, topic: str, partition: int) -> Accumulator:
         if not self._holds.partitions.has(topic, partition):
-            raise _unable(KafkaError._UNKNOWN_PARTITION)
+            raise unable(KafkaError._UNKNOWN_PARTITION)
         keyed = self._delivery.ordering == "key" and partition != UNKNOWN
         made = Accumulator(topic, partition, Affinity() if keyed else None)
         made.held_since = time.monotonic()
@@ -226,101 +218,14 @@ class Feed:
         self._wake(NEVER)
         return self._accumulators.setdefault((topic, partition), made)
 
-    def _refuse_excess(self, accumulator: Accumulator, size: int) -> None:
-        delivery = self._delivery
-        if size + MOST_OVERHEAD > delivery.record_bytes:
-            raise _unable(KafkaError.MSG_SIZE_TOO_LARGE)
-        most_bytes = delivery.buffer_bytes
-        if self._room > 0 and size <= self._room_bytes:
-            self._room -= 1
-            self._room_bytes -= size
-            return
-        limit, total, total_bytes = delivery.buffer_records, self.records, self.bytes
-        if (limit is not None and total >= limit) or (most_bytes is not None and total_bytes + size > most_bytes):
-            raise QueueFullError(self.full())
-        crowded = limit is not None and total >= limit * ALWAYS_FREE
-        crowded_bytes = most_bytes is not None and total_bytes >= most_bytes * ALWAYS_FREE
-        if crowded or crowded_bytes:
-            records, held_bytes, others = self._group(accumulator)
-            if (crowded and limit is not None and not has_share(records, total, limit, others)) or (
-                crowded_bytes and most_bytes is not None and not has_share(held_bytes, total_bytes, most_bytes, others)
-            ):
-                raise QueueFullError(self.full(accumulator))
-        self._room = _SHARES if limit is None else min(limit // _SHARES, limit - total) - 1
-        self._room_bytes = NEVER
-        if most_bytes is not None:
-            self._room_bytes = min(most_bytes // _SHARES, most_bytes - total_bytes) - size
-
-    def _group(self, accumulator: Accumulator) -> tuple[int, int, bool]:
-        """(records, bytes) that wait with this partition for the same broker, and whether anybody else is in need."""
-        moment = time.monotonic()
-        leader_of = self._holds.partitions.leader
-        node = leader_of(accumulator.topic, accumulator.partition)
-        blocked = self._holds.blocks(accumulator, moment)
-        records = held_bytes = 0
-        for other in tuple(self._busy.values()):
-            if other is accumulator or (blocked and leader_of(other.topic, other.partition) == node):
-                records += other.waiting
-                held_bytes += other.bytes
-        others = (
-            self._holds.serves_others(node, moment)
-            if blocked
-            else any(other is not accumulator and other.waiting for other in tuple(self._busy.values()))
-        )
-        return records, held_bytes, others
-
-    def full(self, accumulator: Accumulator | None = None) -> str:
-        """Why no record is accepted now, for one partition if it has used up its share, and what to do."""
-        subject = (
-            f"{self.queued} records and events are waiting in this producer (queue.buffering.max.messages, "
-            f"queue.buffering.max.kbytes)"
-            if accumulator is None
-            else f"{accumulator.topic} [{accumulator.partition}] has used up its share of the buffer"
-        )
-        return (
-            f"Local: Queue full: {subject}{self._largest()}. Call poll() to serve delivery reports, then produce the "
-            f"record again"
-        )
-
-    def _largest(self) -> str:
-        busy = [accumulator for accumulator in tuple(self._busy.values()) if accumulator.waiting]
-        if not busy:
-            return ""
-        most = max(busy, key=lambda accumulator: accumulator.bytes)
-        return (
-            f"; most of the memory is held by {most.topic} [{most.partition}]: {most.waiting} records of "
-            f"{most.bytes} bytes, because it {most.why or most.held or 'waits its turn'}"
-        )
-
     def forget_refusals(self) -> None:
         """The brokers know this producer's ID by now."""
         self._refusals.forget()
 
     @property
-    def queued(self) -> int:
-        """What len(producer) says of what is here and in the lanes."""
-        return self.records + self.lanes.events
-
-    @property
-    def records(self) -> int:
-        """What counts against queue.buffering.max.messages."""
-        count = self.waiting + self._refusals.count + len(self.reports) + len(self._away.deferred) + self._running
-        if self._straight is not None:
-            count += len(self._straight)
-        return count + self.lanes.records
-
-    @property
-    def bytes(self) -> int:
-        """What counts against queue.buffering.max.kbytes; of the straight lane as many as its records take usually."""
-        count = self.waiting_bytes + self.lanes.bytes
-        if self._straight is not None and self._holds.record_bytes:
-            count += int(len(self._straight) * self._holds.record_bytes)
-        return count
-
-    @property
     def empty(self) -> bool:
         """Whether nothing waits here, nothing is in a fed lane, and nothing that comes must take one."""
-        return not (self.waiting or self.busy or self._pinned or self._refusals.count)
+        return not (self.buffer.waiting or self.busy or self._pinned or self._refusals.count)
 
     @property
     def busy(self) -> bool:
@@ -553,8 +458,8 @@ class Feed:
             return
         if accumulator.keys is not None:
             full_count = len(taken) == delivery.batch_records
-        self.waiting -= len(taken)
-        self.waiting_bytes -= sum(record[SIZE] for record in taken) - OVERHEAD * len(taken)
+        self.buffer.waiting -= len(taken)
+        self.buffer.waiting_bytes -= sum(record[SIZE] for record in taken) - OVERHEAD * len(taken)
         batch = lane.hand_over(accumulator, taken, full_count, moment, self._refused)
         if lane.refused:
             self._take_back(accumulator, lane)
@@ -573,8 +478,8 @@ class Feed:
                 accumulator.keys.release(record[KEY])
             accumulator.records.appendleft(record)
             accumulator.bytes += record[SIZE]
-            self.waiting += 1
-            self.waiting_bytes += record[SIZE] - OVERHEAD
+            self.buffer.waiting += 1
+            self.buffer.waiting_bytes += record[SIZE] - OVERHEAD
 
     def _assign(self, accumulator: Accumulator, moment: float) -> None:
         """Give records their partitions, now that the topic is known."""
@@ -631,8 +536,8 @@ class Feed:
     def _put_back(self, accumulator: Accumulator, refusals: list[Refusal]) -> None:
         for refusal in reversed(refusals):
             accumulator.put_back([refusal.record], refusal.lane)
-        self.waiting += len(refusals)
-        self.waiting_bytes += sum(refusal.record[SIZE] - OVERHEAD for refusal in refusals)
+        self.buffer.waiting += len(refusals)
+        self.buffer.waiting_bytes += sum(refusal.record[SIZE] - OVERHEAD for refusal in refusals)
         self._expect_deadline(refusals[0].record[ACCEPTED_AT])
         self._busy[accumulator.topic, accumulator.partition] = accumulator
 
@@ -714,8 +619,8 @@ class Feed:
 
     def _take_first(self, accumulator: Accumulator, queue: deque[HeldRecord] | None = None) -> HeldRecord:
         record = accumulator.take_first(accumulator.records if queue is None else queue)
-        self.waiting -= 1
-        self.waiting_bytes -= record[SIZE] - OVERHEAD
+        self.buffer.waiting -= 1
+        self.buffer.waiting_bytes -= record[SIZE] - OVERHEAD
         return record
 
     def _kick(self, needed: set[FedLane], moment: float) -> float:
@@ -840,14 +745,14 @@ class Feed:
         """Run what is queued, on the application's thread; how many. Raises what a callback raises."""
         ran = 0
         reports = self.reports
-        self._running += 1  # a record takes room until its callback has run
+        self.buffer.running += 1  # a record takes room until its callback has run
         try:
             while reports:
                 report, error, message = reports.popleft()
                 ran += 1
                 report(error, message)
         finally:
-            self._running -= 1
+            self.buffer.running -= 1
         return ran
 
     def recheck(self, moment: float) -> None:
@@ -859,12 +764,12 @@ class Feed:
             if accumulator.waiting:
                 self._busy[place] = accumulator
         self.due = self._deadline = 0.0
-        self._room = 0
+        self.buffer.look_again()
         self._wake(0.0)
 
     def leave_straight(self, moment: float) -> None:
         """Records of any partition may have gone straight until now."""
-        self._room = 0
+        self.buffer.look_again()
         for accumulator in tuple(self._accumulators.values()):
             accumulator.held_since = moment
 
@@ -885,11 +790,6 @@ _THROTTLED_TOO_LONG = "Local: Message timed out: its broker is throttled for lon
 
 def _refused_parts(refusal: Refusal) -> tuple[HeldRecord, KafkaError, Message, int | None]:
     return refusal.record, refusal.error, refusal.message, refusal.lane
-
-
-def _unable(code: int) -> KafkaException:
-    """What the native produce() raises."""
-    return KafkaException(KafkaError(code, f"Unable to produce message: {KafkaError(code).str()}"))
 
 
 def _checked(

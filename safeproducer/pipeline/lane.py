@@ -174,7 +174,7 @@ class Lane:
         """Records and events that wait here or in librdkafka."""
         if self.state not in ("open", "fatal"):
             return 0
-        count = self.feed.queued
+        count = self.feed.buffer.queued
         if 0 < count <= _FEW_EVENTS and not self._serving and not self.events.wanted:
             # Records, or statistics that the application did not ask for? In a callback its own record counts, too.
             return count if self._ledger.outstanding(count)[0] else 0
@@ -255,7 +255,7 @@ class Lane:
     def _mind(self, now: float) -> None:
         """Act on what was heard: hold, hand over, time out, go straight again."""
         feed, holds = self.feed, self.holds
-        self.news.catch_up(feed.waiting)
+        self.news.catch_up(feed.buffer.waiting)
         if holds.warming and holds.warms(self._ledger.resolved + len(self._away.reports), len(self.native)):
             self.news.changed = True
         if self.news.changed:
@@ -332,7 +332,7 @@ class Lane:
         if self.state not in ("open", "fatal"):
             return NEVER
         self._tend_lanes(now)
-        self.news.catch_up(self.feed.waiting)
+        self.news.catch_up(self.feed.buffer.waiting)
         present = self._polls != self._polls_seen or now - self._served_at < _PRESENT
         self._polls_seen = self._polls
         if self._serving or present:
@@ -401,7 +401,7 @@ class Lane:
         deadline = time.monotonic() + timeout if timeout >= 0 else None
         raised: Exception | None = None
         feed = self.feed
-        if feed.alone and not feed.records and self.state == "open":
+        if feed.alone and not feed.buffer.records and self.state == "open":
             return 0, None  # events are for poll(), as in stock
         feed.flushing += 1
         feed.due = 0.0
@@ -413,7 +413,7 @@ class Lane:
                     if not isinstance(error, Exception) or not (from_callback or isinstance(error, FatalError)):
                         raise error
                     raised = error
-                left = self.feed.records if self.feed.alone else self.queued
+                left = self.feed.buffer.records if self.feed.alone else self.queued
                 if not left or remaining == 0.0:
                     return left, raised
         finally:
@@ -516,15 +516,15 @@ class Lane:
         feed = self.feed
         feed.flushing += 1
         try:
-            while feed.waiting and (now := time.monotonic()) < deadline:
+            while feed.buffer.waiting and (now := time.monotonic()) < deadline:
                 self.serve(self._wait, min(_SLICE, deadline - now))
         finally:
             feed.flushing -= 1
-        if feed.waiting:
+        if feed.buffer.waiting:
             raise KafkaException(
                 KafkaError(
                     KafkaError._TIMED_OUT,
-                    f"{feed.waiting} record(s) of this transaction are still held back; abort it and try again",
+                    f"{feed.buffer.waiting} record(s) of this transaction are still held back; abort it and try again",
                     retriable=False,
                     txn_requires_abort=True,
                 )
@@ -536,7 +536,7 @@ class Lane:
     def refusal_of(self, error: Exception) -> Exception:
         """What the application should see when the native hand-over raised `error`."""
         if isinstance(error, BufferError) and not isinstance(error, SafeProducerError):
-            return QueueFullError(self.feed.full())
+            return QueueFullError(self.feed.buffer.full())
         return self._fatal_in(error) or error
 
     def _noted(self, error: Any) -> tuple[BaseException, bool]:

@@ -15,7 +15,7 @@ from confluent_kafka.cimpl import KafkaError, Message
 
 from safeproducer import DeliveryError, QueueFullError, SafeProducer
 from safeproducer import producer as surface
-from safeproducer.pipeline import away, failures, fed_lane, feed, frames, lane, lanes, ledger, news, windows
+from safeproducer.pipeline import away, buffer, failures, fed_lane, feed, frames, lane, lanes, ledger, news, windows
 from safeproducer.pipeline.windows import Windows
 from safeproducer.policy.outcome import Outcome
 from safeproducer.policy.window import LEAST
@@ -411,7 +411,7 @@ def rigged(
         return rig.native(config)
 
     with ExitStack() as stack:
-        for module in (away, lane, lanes, surface, feed, fed_lane, news, failures, ledger, windows):
+        for module in (away, buffer, lane, lanes, surface, feed, fed_lane, news, failures, ledger, windows):
             stack.enter_context(mock.patch.object(module, "time", time))
         stack.enter_context(mock.patch.object(lane, "NativeProducer", native))
         stack.enter_context(mock.patch.object(lane, "Watchdog", HandWatchdog))

@@ -34,7 +34,7 @@ def stream(rig: Rig, seconds: float, topic: str = "a", keys: int = 5000) -> None
     end = rig.time.now + seconds
     number = len(rig.records)
     while rig.time.now < end:
-        while rig.feed.waiting < WAITING:
+        while rig.feed.buffer.waiting < WAITING:
             assert rig.produce(topic, 0, b"%d" % (number % keys))
             number += 1
         rig.poll(0.02)

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
-from safeproducer.pipeline import feed
+from safeproducer.pipeline import buffer, feed
 from safeproducer.pipeline.accumulator import Accumulator
 from safeproducer.pipeline.away import Away
+from safeproducer.pipeline.buffer import Buffer
 from safeproducer.pipeline.failures import Failures
 from safeproducer.pipeline.feed import Feed
 from safeproducer.pipeline.hand_over import HandOver
@@ -72,7 +73,7 @@ def unreported(self: Feed, code: int, reason: str) -> None:
             self._take_first(accumulator)
 
 
-def never_blocked(self: Feed, accumulator: Accumulator, size: int) -> None:
+def never_blocked(self: Buffer, accumulator: Accumulator, size: int) -> None:
     pass
 
 
@@ -115,8 +116,8 @@ PLANTS: dict[str, tuple[str, type[RuleBasedStateMachine], Any, str, Any]] = {
     "lets librdkafka expire": ("rule 7", HeldMachine, Feed, "_purge_stuck", lambda *_: feed.NEVER),
     "forgets what it purges": ("rule [789]", CalmHeldMachine, Feed, "fail_all", unreported),
     "never tells of what it deferred": ("rule [789]", FeedMachine, Away, "takes", kept_for_ever),
-    "takes records beyond the buffer": ("rule 9", CalmHeldMachine, Feed, "_refuse_excess", never_blocked),
-    "gives one broker the whole buffer": ("rule 9", CalmHeldMachine, feed, "has_share", lambda *_: True),
+    "takes records beyond the buffer": ("rule 9", CalmHeldMachine, Buffer, "refuse_excess", never_blocked),
+    "gives one broker the whole buffer": ("rule 9", CalmHeldMachine, buffer, "has_share", lambda *_: True),
     "swallows what a callback raises": ("rule 10", CalmHeldMachine, Feed, "run_reports", swallowed),
     "drops the reports behind one that raised": ("rule [789]", CalmHeldMachine, Feed, "run_reports", gives_up),
 }

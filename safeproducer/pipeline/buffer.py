@@ -1,0 +1,150 @@
+"""How many records may wait in a producer: the limits of its buffer, and the share of each partition or broker."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from safeproducer.delivery import Delivery
+from safeproducer.errors import QueueFullError
+from safeproducer.kafka.native import KafkaError, KafkaException, NativeProducer
+from safeproducer.pipeline.accumulator import MOST_OVERHEAD, Accumulator
+from safeproducer.pipeline.away import Away
+from safeproducer.pipeline.holds import Holds
+from safeproducer.pipeline.lanes import Lanes
+from safeproducer.pipeline.refusals import Refusals
+from safeproducer.policy.share import ALWAYS_FREE, has_share
+
+NEVER = float("inf")
+_SHARES = 256
+"""A share of the buffer is looked at each time another part of so many is filled: it costs more than the record."""
+
+
+class Buffer:
+    """Counts the records of one producer. Any thread may ask; `waiting` and its bytes change by in-place addition.
+
+    - `busy`: the accumulators that may hold something, by partition; owned by the feed.
+    - `waiting`, `waiting_bytes`: records that wait in accumulators; `running`: calls that run reports now.
+    """
+
+    def __init__(
+        self,
+        delivery: Delivery,
+        holds: Holds,
+        straight: NativeProducer | None,
+        lanes: Lanes,
+        away: Away,
+        refusals: Refusals,
+        busy: Mapping[tuple[str, int], Accumulator],
+    ) -> None:
+        self._delivery = delivery
+        self._holds = holds
+        self._straight: Any = straight
+        self._lanes = lanes
+        self._away = away
+        self._refusals = refusals
+        self._busy = busy
+        self.waiting = 0
+        self.waiting_bytes = 0
+        self.running = 0
+        self._room = 0
+        self._room_bytes = 0.0
+        """How much more is accepted, in records and bytes, before the shares of the buffer are looked at again."""
+
+    def look_again(self) -> None:
+        """Something changed that shares depend on, or records took a way that is not counted here."""
+        self._room = 0
+
+    def refuse_excess(self, accumulator: Accumulator, size: int) -> None:
+        """Raise what produce() raises when a record of `size` bytes is too large, or there is no room for it."""
+        delivery = self._delivery
+        if size + MOST_OVERHEAD > delivery.record_bytes:
+            raise unable(KafkaError.MSG_SIZE_TOO_LARGE)
+        most_bytes = delivery.buffer_bytes
+        if self._room > 0 and size <= self._room_bytes:
+            self._room -= 1
+            self._room_bytes -= size
+            return
+        limit, total, total_bytes = delivery.buffer_records, self.records, self.bytes
+        if (limit is not None and total >= limit) or (most_bytes is not None and total_bytes + size > most_bytes):
+            raise QueueFullError(self.full())
+        crowded = limit is not None and total >= limit * ALWAYS_FREE
+        crowded_bytes = most_bytes is not None and total_bytes >= most_bytes * ALWAYS_FREE
+        if crowded or crowded_bytes:
+            records, held_bytes, others = self._group(accumulator)
+            if (crowded and limit is not None and not has_share(records, total, limit, others)) or (
+                crowded_bytes and most_bytes is not None and not has_share(held_bytes, total_bytes, most_bytes, others)
+            ):
+                raise QueueFullError(self.full(accumulator))
+        self._room = _SHARES if limit is None else min(limit // _SHARES, limit - total) - 1
+        self._room_bytes = NEVER
+        if most_bytes is not None:
+            self._room_bytes = min(most_bytes // _SHARES, most_bytes - total_bytes) - size
+
+    def _group(self, accumulator: Accumulator) -> tuple[int, int, bool]:
+        """(records, bytes) that wait with this partition for the same broker, and whether anybody else is in need."""
+        moment = time.monotonic()
+        leader_of = self._holds.partitions.leader
+        node = leader_of(accumulator.topic, accumulator.partition)
+        blocked = self._holds.blocks(accumulator, moment)
+        records = held_bytes = 0
+        for other in tuple(self._busy.values()):
+            if other is accumulator or (blocked and leader_of(other.topic, other.partition) == node):
+                records += other.waiting
+                held_bytes += other.bytes
+        others = (
+            self._holds.serves_others(node, moment)
+            if blocked
+            else any(other is not accumulator and other.waiting for other in tuple(self._busy.values()))
+        )
+        return records, held_bytes, others
+
+    def full(self, accumulator: Accumulator | None = None) -> str:
+        """Why no record is accepted now, for one partition if it has used up its share, and what to do."""
+        subject = (
+            f"{self.queued} records and events are waiting in this producer (queue.buffering.max.messages, "
+            f"queue.buffering.max.kbytes)"
+            if accumulator is None
+            else f"{accumulator.topic} [{accumulator.partition}] has used up its share of the buffer"
+        )
+        return (
+            f"Local: Queue full: {subject}{self._largest()}. Call poll() to serve delivery reports, then produce the "
+            f"record again"
+        )
+
+    def _largest(self) -> str:
+        busy = [accumulator for accumulator in tuple(self._busy.values()) if accumulator.waiting]
+        if not busy:
+            return ""
+        most = max(busy, key=lambda accumulator: accumulator.bytes)
+        return (
+            f"; most of the memory is held by {most.topic} [{most.partition}]: {most.waiting} records of "
+            f"{most.bytes} bytes, because it {most.why or most.held or 'waits its turn'}"
+        )
+
+    @property
+    def queued(self) -> int:
+        """What len(producer) says of what is here and in the lanes."""
+        return self.records + self._lanes.events
+
+    @property
+    def records(self) -> int:
+        """What counts against queue.buffering.max.messages."""
+        count = self.waiting + self._refusals.count + len(self._away.reports) + len(self._away.deferred) + self.running
+        if self._straight is not None:
+            count += len(self._straight)
+        return count + self._lanes.records
+
+    @property
+    def bytes(self) -> int:
+        """What counts against queue.buffering.max.kbytes; of the straight lane as many as its records take usually."""
+        count = self.waiting_bytes + self._lanes.bytes
+        if self._straight is not None and self._holds.record_bytes:
+            count += int(len(self._straight) * self._holds.record_bytes)
+        return count
+
+
+def unable(code: int) -> KafkaException:
+    """What the native produce() raises."""
+    return KafkaException(KafkaError(code, f"Unable to produce message: {KafkaError(code).str()}"))

@@ -25,14 +25,14 @@ def cluster() -> Iterator[FakeCluster]:
         yield running
 
 
-def patient(cluster: FakeCluster, idempotent: bool) -> Producer:
-    """A producer with a long back-off and a short socket time-out."""
+def patient(cluster: FakeCluster, idempotent: bool, backoff: float = BACKOFF) -> Producer:
+    """A producer with a long back-off, in seconds, and a short socket time-out."""
     return Producer(
         {
             "bootstrap.servers": cluster.bootstrap,
             "enable.idempotence": idempotent,
-            "retry.backoff.ms": int(BACKOFF * 1000),
-            "retry.backoff.max.ms": int(BACKOFF * 1000),
+            "retry.backoff.ms": int(backoff * 1000),
+            "retry.backoff.max.ms": int(backoff * 1000),
             "socket.timeout.ms": 300,
             "linger.ms": 1,
             "log_level": 0,
@@ -166,18 +166,17 @@ def test_requests_behind_a_failed_one_wait_too(cluster: FakeCluster) -> None:
     assert min(latencies) >= SHORTEST_BACKOFF * BACKOFF
 
 
-def test_a_refusal_at_the_first_attempt_is_reported_at_once(
-    cluster: FakeCluster, producers: dict[bool, Producer], topic: str
-) -> None:
+def test_a_refusal_at_the_first_attempt_is_reported_at_once(cluster: FakeCluster, topic: str) -> None:
     """So it is proven not written, and it is not."""
+    backoff = 10.0  # seconds: no slow machine answers later
+    producer = patient(cluster, idempotent=True, backoff=backoff)
     cluster.fail_next("Produce", MSG_SIZE_TOO_LARGE)
     outcomes: list[Outcome] = []
 
     def report(error: KafkaError, message: Message) -> None:
         elapsed = message.latency()
-        outcomes.append(outcome_of(error.name(), handed_over=True, elapsed=elapsed, retry_backoff=BACKOFF))
+        outcomes.append(outcome_of(error.name(), handed_over=True, elapsed=elapsed, retry_backoff=backoff))
 
-    producer = producers[True]
     producer.produce(topic, b"refused", on_delivery=report)
     assert producer.flush(10) == 0
     assert outcomes == [Outcome.NOT_WRITTEN]

@@ -6,14 +6,13 @@ Each producer is alone in a process; a wire tap makes the distance, the same for
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import random
 import re
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
@@ -21,7 +20,7 @@ from benchmarks.client import SAFE, STOCK, Client, Done, Work
 from benchmarks.interleaved import Bystanders, Spread, show
 from benchmarks.latency import check
 from benchmarks.link import Link, link
-from benchmarks.table import Bar, disturbed, ratio, table
+from benchmarks.table import Bar, conclude, disturbed, ratio, table
 from integration.kafka.jars import classpath, java
 
 VALUE_SIZE = 100
@@ -250,16 +249,7 @@ def main() -> None:
     if not results:
         sys.exit(f"--only {options.only}: no such case")
     bars = [bar for result in results for bar in judged(result)]
-    if options.json:
-        told = [{**asdict(bar), "passed": bar.passed} for bar in bars]
-        print(
-            json.dumps({"rounds": options.rounds, "cases": [asdict(each) for each in results], "bars": told}, indent=2)
-        )
-    else:
-        print(f"Median [quartiles] of {options.rounds} rounds of {options.seconds:g} s.\n")
-        print("\n".join(str(bar) for bar in bars))
-    if options.check and not all(bar.passed for bar in bars):
-        sys.exit(1)
+    conclude(results, bars, options.rounds, options.seconds, options.json, options.check)
 
 
 def arguments() -> argparse.Namespace:

@@ -6,12 +6,11 @@ Each producer is alone in a process; a wire tap makes the distance. See README.m
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import random
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
@@ -20,7 +19,7 @@ from benchmarks.client import SAFE, STOCK, Client, Done, Work
 from benchmarks.interleaved import Bystanders, Spread, show
 from benchmarks.link import Link, link
 from benchmarks.load import VoidError
-from benchmarks.table import Bar, disturbed, ratio, table
+from benchmarks.table import Bar, conclude, disturbed, ratio, table
 
 RTTS = (0.0, 1.0, 5.0, 20.0, 100.0)
 RATES = (1_000, 5_000, 10_000)
@@ -80,14 +79,7 @@ def main() -> None:
     if not results:
         sys.exit(f"--only {options.only}: no such case")
     bars = [bar for result in results for bar in judged(result)]
-    if options.json:
-        told = [{**asdict(bar), "passed": bar.passed} for bar in bars]
-        print(json.dumps({"rounds": rounds, "cases": [asdict(result) for result in results], "bars": told}, indent=2))
-    else:
-        print(f"Median [quartiles] of {rounds} rounds of {options.seconds:g} s.\n")
-        print("\n".join(str(bar) for bar in bars))
-    if options.check and not all(bar.passed for bar in bars):
-        sys.exit(1)
+    conclude(results, bars, rounds, options.seconds, options.json, options.check)
 
 
 def arguments() -> argparse.Namespace:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from benchmarks.interleaved import Spread
 
@@ -27,6 +30,23 @@ class Bar:
     def __str__(self) -> str:
         sign = ">=" if self.at_least else "<="
         return f"{'pass' if self.passed else 'FAIL'}  {self.what}: {self.measured:.3f} (bar: {sign} {self.limit:.2f})"
+
+
+def conclude(
+    cases: Sequence[Any], bars: Sequence[Bar], rounds: int, seconds: float, as_json: bool, check: bool
+) -> None:
+    """Print the verdicts, or everything as one JSON object; exit with 1 when a bar is missed and that is to be checked.
+
+    `cases` are dataclasses, measured in `rounds` blocks of `seconds` each.
+    """
+    if as_json:
+        told = [{**asdict(bar), "passed": bar.passed} for bar in bars]
+        print(json.dumps({"rounds": rounds, "cases": [asdict(case) for case in cases], "bars": told}, indent=2))
+    else:
+        print(f"Median [quartiles] of {rounds} rounds of {seconds:g} s.\n")
+        print("\n".join(map(str, bars)))
+    if check and not all(bar.passed for bar in bars):
+        sys.exit(1)
 
 
 def ratio(spread: Spread) -> str:

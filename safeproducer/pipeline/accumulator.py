@@ -150,15 +150,13 @@ class Accumulator:
             if keys or not refused:
                 self.keys.acknowledged(batch.lane)
 
-    def put_back(self, records: list[HeldRecord], lane: int | None) -> None:
-        """Records that were handed over and certainly not written are to go again, before what came later."""
-        keyed = self.keys is not None and lane is not None
-        for record in reversed(records):
-            if keyed and record[KEY] is not None:
-                self.bound.setdefault(lane or 0, deque()).appendleft(record)
-            else:
-                self.records.appendleft(record)
-            self.bytes += record[SIZE]
+    def put_back(self, record: HeldRecord, lane: int | None) -> None:
+        """A record that was handed over and certainly not written is to go again, before what came later."""
+        if self.keys is not None and lane is not None and record[KEY] is not None:
+            self.bound.setdefault(lane, deque()).appendleft(record)
+        else:
+            self.records.appendleft(record)
+        self.bytes += record[SIZE]
 
     def gives_up(self, record: HeldRecord, lane: int | None, doubtful: bool) -> None:
         """A record that was refused does not go again after all."""

@@ -509,13 +509,12 @@ class Feed:
         due = NEVER
         for place, refused in tuple(self._refusals.places.items()):
             accumulator = self._accumulators.get(place) or self._open(*place)
-            proven = self._proven(place, refused)
             straight = 0 if self._straight is None else len(self._straight)
-            if (
-                accumulator.unresolved
-                or not self._holds.drained(accumulator, straight)
-                or (not proven and moment < refused.at + _STATISTICS_COME)
-            ):
+            if accumulator.unresolved or not self._holds.drained(accumulator, straight):
+                due = moment + self._holds.PATIENCE
+                continue
+            proven = self._proven(place, refused)
+            if not proven and moment < refused.at + _STATISTICS_COME:
                 due = moment + self._holds.PATIENCE
                 continue
             refusals = self._refusals.take(place).refusals
@@ -535,7 +534,7 @@ class Feed:
 
     def _put_back(self, accumulator: Accumulator, refusals: list[Refusal]) -> None:
         for refusal in reversed(refusals):
-            accumulator.put_back([refusal.record], refusal.lane)
+            accumulator.put_back(refusal.record, refusal.lane)
         self.buffer.waiting += len(refusals)
         self.buffer.waiting_bytes += sum(refusal.record[SIZE] - OVERHEAD for refusal in refusals)
         self._expect_deadline(refusals[0].record[ACCEPTED_AT])

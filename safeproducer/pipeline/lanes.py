@@ -78,7 +78,7 @@ class Lanes:
 
     def limited(self, budget: int, ready: int) -> None:
         """A batch is ready to go and waits only for a lane."""
-        self.wanted = max(self.wanted, lane_count.wanted(len(self._lanes), ready, budget, self._fixed, limited=True))
+        self.wanted = max(self.wanted, lane_count.wanted(len(self._lanes), ready, budget, self._fixed))
 
     def grow(self) -> int:
         """Make what is wanted; how many lanes that are. Not inside produce(): making one takes milliseconds."""

@@ -10,17 +10,16 @@ LONGEST_IDLE = 60.0
 """Seconds after which a lane that was not needed is given up."""
 
 
-def wanted(lanes: int, ready: int, budget: int, fixed: int | None, limited: bool) -> int:
-    """How many lanes there should be.
+def wanted(lanes: int, ready: int, budget: int, fixed: int | None) -> int:
+    """How many lanes there should be when a batch is ready to go and waits only for a lane.
 
     - `lanes`, `ready`: those that exist, and those of them that have their producer ID.
     - `budget`: how many batches of one partition may be unresolved over all lanes; each lane carries one of them.
     - `fixed`: safeproducer.lanes when it is a number; None for `auto`.
-    - `limited`: whether a batch is ready to go and waits only for a lane.
     """
     if fixed is not None:
         return fixed
-    if not limited or ready < lanes:
+    if ready < lanes:
         return lanes
     return max(lanes, min(budget, 2 * lanes))
 

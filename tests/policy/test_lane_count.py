@@ -12,46 +12,44 @@ counts = st.integers(1, 50)
 
 
 @pytest.mark.parametrize(
-    ("lanes", "ready", "budget", "limited", "expected"),
+    ("lanes", "ready", "budget", "expected"),
     [
-        (1, 1, 20, True, 2),
-        (2, 2, 20, True, 4),
-        (16, 16, 20, True, 20),
-        (20, 20, 20, True, 20),
-        (4, 4, 5, True, 5),
-        (5, 5, 5, True, 5),
-        (2, 1, 20, True, 2),
-        (2, 2, 20, False, 2),
-        (20, 20, 8, True, 20),
+        (1, 1, 20, 2),
+        (2, 2, 20, 4),
+        (16, 16, 20, 20),
+        (20, 20, 20, 20),
+        (4, 4, 5, 5),
+        (5, 5, 5, 5),
+        (2, 1, 20, 2),
+        (20, 20, 8, 20),
     ],
 )
-def test_how_many_are_wanted(lanes: int, ready: int, budget: int, limited: bool, expected: int) -> None:
+def test_how_many_are_wanted(lanes: int, ready: int, budget: int, expected: int) -> None:
     """They double up to the budget while all of them are ready and busy, and do not go because it is lowered."""
-    assert wanted(lanes, ready, budget, None, limited) == expected
+    assert wanted(lanes, ready, budget, None) == expected
 
 
-@given(counts, counts, st.integers(5, 1000), st.booleans())
-def test_never_more_than_the_budget_can_use(lanes: int, ready: int, budget: int, limited: bool) -> None:
+@given(counts, counts, st.integers(5, 1000))
+def test_never_more_than_the_budget_can_use(lanes: int, ready: int, budget: int) -> None:
     """Nor fewer than there are: giving up is another decision."""
-    more = wanted(lanes, min(lanes, ready), budget, None, limited)
+    more = wanted(lanes, min(lanes, ready), budget, None)
     assert lanes <= more <= max(lanes, budget)
-    assert more == lanes or limited
 
 
 @given(st.integers(1, 1000))
 def test_the_budget_is_reached(budget: int) -> None:
     """In few steps: each new lane takes a producer ID, but so does each step a while."""
     lanes = steps = 1
-    while (more := wanted(lanes, lanes, budget, None, limited=True)) > lanes:
+    while (more := wanted(lanes, lanes, budget, None)) > lanes:
         lanes, steps = more, steps + 1
     assert lanes == budget
     assert steps <= 11
 
 
-@given(counts, counts, counts, counts, st.booleans())
-def test_a_number_that_was_set_is_kept(lanes: int, ready: int, budget: int, fixed: int, limited: bool) -> None:
+@given(counts, counts, counts, counts)
+def test_a_number_that_was_set_is_kept(lanes: int, ready: int, budget: int, fixed: int) -> None:
     """Whatever happens, and however long they idle."""
-    assert wanted(lanes, ready, budget, fixed, limited) == fixed
+    assert wanted(lanes, ready, budget, fixed) == fixed
     assert not spare(lanes, 10 * LONGEST_IDLE, fixed)
 
 

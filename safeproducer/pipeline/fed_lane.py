@@ -17,18 +17,13 @@ from typing import Any
 from safeproducer.kafka.native import KafkaError, KafkaException, NativeProducer
 from safeproducer.kafka.statistics import Statistics
 from safeproducer.pipeline.accumulator import (
-    HEADERS,
-    KEY,
     OVERHEAD,
-    REPORT,
     SIZE,
-    TIMESTAMP,
-    VALUE,
     Accumulator,
     HeldRecord,
 )
 from safeproducer.pipeline.frames import raised_by_native_call
-from safeproducer.pipeline.hand_over import HandOver, InLane, InLanes, Report
+from safeproducer.pipeline.hand_over import HandOver, Report
 from safeproducer.pipeline.ledger import DeliveryCallback
 
 _NEVER = float("inf")
@@ -51,7 +46,7 @@ class FedLane:
         number: int,
         reports: deque[Report],
         completed: deque[HandOver],
-        in_lanes: InLanes,
+        missing: set[str],
         replaceable: bool = False,
     ) -> None:
         self.native: Any = native
@@ -67,12 +62,10 @@ class FedLane:
         self._completed = completed
         self.handed_over = 0
         self.splits = 0
-        self.unresolved = 0
-        self._pending: deque[float] = deque()
+        self._batches: list[HandOver] = []
         self.bytes = 0
         self._reports = reports
-        self._in_lane = InLane()
-        self._in_lanes = in_lanes
+        self._missing = missing
         self._serving = Lock()
         self._closed = False
         self._raised: deque[KafkaException] = deque()
@@ -84,39 +77,33 @@ class FedLane:
         self, accumulator: Accumulator, records: list[HeldRecord], full: bool, now: float, refuse: Refuse
     ) -> HandOver | None:
         """Give `records` to librdkafka as one batch; None when it took none of them."""
-        batch = HandOver(
-            accumulator, records, full, now, self._reports, self._completed, self._in_lanes, self._in_lane, self.number
-        )
+        batch = HandOver(accumulator, records, full, now, self._reports, self._completed, self._missing, self.number)
         produce, topic, partition = self.native.produce, accumulator.topic, accumulator.partition
         # Noted before the first record goes in: a report may arrive before the last one is in.
         accumulator.unresolved.append(batch)
-        self.unresolved += 1
-        self._pending.append(now + (accumulator.ack_time or 0.0))
+        self._batches.append(batch)
         previous: DeliveryCallback | None = None
         bound: DeliveryCallback | None = None
         refused: list[tuple[HeldRecord, KafkaError]] = []
-        index = 0
-        while index < len(records):
-            record = records[index]
-            report = record[REPORT]
+        for index, record in enumerate(tuple(records)):
+            value, key, report, timestamp, headers, _, _ = record
             if report is not previous:
                 previous, bound = report, batch.bind(report)
             try:
-                produce(topic, record[VALUE], record[KEY], partition, bound, None, record[TIMESTAMP], record[HEADERS])
+                produce(topic, value, key, partition, bound, None, timestamp, headers)
             except Exception as raised:
                 if not raised_by_native_call(raised):
                     raise
                 cause = _cause(raised)
+                place = index - len(refused)
                 if self.replaceable and cause.code() == KafkaError._FATAL:
                     self._fail(cause)
-                    self.refused = records[index:]
+                    self.refused = records[place:]
                     for _ in self.refused:
-                        batch.refused(index)
+                        batch.refused(place)
                     break
-                batch.refused(index)
+                batch.refused(place)
                 refused.append((record, cause))
-                continue
-            index += 1
         if refused or self.refused:
             batch.full = False  # short of the count that would have sent it
             for record, cause in refused:
@@ -134,29 +121,38 @@ class FedLane:
     def resolved(self, batch: HandOver) -> None:
         """Take note of a completed batch."""
         batch.accumulator.unresolved.remove(batch)
-        self.unresolved -= 1
-        self._pending.popleft()
+        self._batches.remove(batch)
         self.bytes -= batch.bytes
         if batch.partitions:  # records without a partition: one batch for each partition librdkafka chose
             self.handed_over += len(batch.partitions) - 1
 
     @property
+    def unresolved(self) -> int:
+        """Batches that are not resolved yet."""
+        return len(self._batches)
+
+    @property
     def inside(self) -> int:
-        """All records inside librdkafka."""
-        return self._in_lane.inside
+        """Records inside librdkafka."""
+        # A copy, made in one step under the interpreter lock: any thread may ask.
+        return sum(batch.left for batch in tuple(self._batches))
+
+    @property
+    def open(self) -> int:
+        """Records inside librdkafka that the application has no report of."""
+        return sum(batch.open for batch in tuple(self._batches))
 
     @property
     def due(self) -> float:
         """When the answer to the batch handed over first may come, by what the last ones took; infinity for none."""
-        try:
-            return self._pending[0]
-        except IndexError:
-            return _NEVER
+        for batch in tuple(self._batches[:1]):
+            return batch.at + (batch.accumulator.ack_time or 0.0)
+        return _NEVER
 
     @property
     def events(self) -> int:
         """What librdkafka has to tell beside its records."""
-        return max(0, len(self.native) - self._in_lane.inside)
+        return max(0, len(self.native) - self.inside)
 
     def kick(self) -> None:
         """Send what is queued. What the flush serves is queued as reports, so no callback of the user runs here.

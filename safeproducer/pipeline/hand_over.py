@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from dataclasses import dataclass, field
-from functools import partial
 
 from safeproducer.kafka.native import KafkaError, Message
 from safeproducer.pipeline.accumulator import ACCEPTED_AT, Accumulator, HeldRecord
@@ -15,24 +13,6 @@ from safeproducer.pipeline.refusals import Refusal, is_refusal
 _NO_TOPIC = frozenset({KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART})
 
 
-@dataclass(slots=True)
-class InLane:
-    """How many records librdkafka has of one lane."""
-
-    inside: int = 0
-
-
-@dataclass(slots=True)
-class InLanes:
-    """All lanes of a producer together: `records` that librdkafka has and the application has no report of.
-
-    `missing` are topics whose records failed because there is no such topic.
-    """
-
-    records: int = 0
-    missing: set[str] = field(default_factory=set)
-
-
 Report = tuple[DeliveryCallback, KafkaError | None, Message]
 
 
@@ -40,16 +20,15 @@ class HandOver:
     """librdkafka reports the records of a batch in the order they were handed over in.
 
     It refers to no native producer: that one holds its callbacks while records are under way, and would never be freed.
-    `lane` is the number of its lane, `doubtful` whether a record of it failed
-    so that it may be written later, `refusals` those that a quota refused.
+    `lane` is the number of its lane, `doubtful` whether a record of it failed so that it may be written later,
+    `refusals` those that a quota refused. A topic that does not exist is added to `missing`.
     A record whose deadline passes first is reported by `expire()`; what librdkafka says of it later is swallowed, but
     the hand-over keeps its place until librdkafka has said it.
     """
 
     __slots__ = (
         "_completed",
-        "_in_lane",
-        "_in_lanes",
+        "_missing",
         "_reports",
         "accumulator",
         "at",
@@ -74,8 +53,7 @@ class HandOver:
         at: float,
         reports: deque[Report],
         completed: deque[HandOver],
-        in_lanes: InLanes,
-        in_lane: InLane,
+        missing: set[str],
         lane: int = 0,
     ) -> None:
         self.accumulator = accumulator
@@ -93,29 +71,35 @@ class HandOver:
         self.partitions: set[int | None] = set()
         self._reports = reports
         self._completed = completed
-        self._in_lane = in_lane
-        self._in_lanes = in_lanes
-        in_lanes.records += len(records)
-        in_lane.inside += len(records)
+        self._missing = missing
 
     def bind(self, report: DeliveryCallback) -> DeliveryCallback:
         """The callback for librdkafka that ends in `report` on the application's thread."""
-        return partial(self._reported, report)
+        keep = self._reports.append
+        spread = self.accumulator.partition < 0
 
-    def _reported(self, report: DeliveryCallback, error: KafkaError | None, message: Message) -> None:
-        try:
-            message.partition()
-        except:  # noqa: E722 - see discard_pending
-            discard_pending(sys.exc_info())
-        index = len(self.records) - self.left
-        self.left -= 1
-        self._in_lane.inside -= 1
+        # A closure, and as little as possible: it runs for each record while the next batch waits for the last one.
+        def reported(error: KafkaError | None, message: Message) -> None:
+            try:
+                message.partition()
+            except:  # noqa: E722 - see discard_pending
+                discard_pending(sys.exc_info())
+            self.left = left = self.left - 1  # before the look at `expired`: expire() may run on another thread
+            if error is not None or spread or self.expired:
+                self._reported(len(self.records) - left - 1, report, error, message)
+            else:
+                keep((report, None, message))
+            if not left:
+                self._completed.append(self)
+
+        return reported
+
+    def _reported(self, index: int, report: DeliveryCallback, error: KafkaError | None, message: Message) -> None:
         if error is not None:
             self.doubtful = self.doubtful or not is_refusal(error)
             if error.code() in _NO_TOPIC:
-                self._in_lanes.missing.add(self.accumulator.topic)
+                self._missing.add(self.accumulator.topic)
         if index >= self.expired:
-            self._in_lanes.records -= 1
             if is_refusal(error):
                 assert error is not None  # noqa: S101 - what is_refusal() says
                 self.refusals.append(Refusal(self.records[index], error, message, self.lane))
@@ -123,15 +107,16 @@ class HandOver:
                 self._reports.append((report, error, message))
         if self.accumulator.partition < 0:
             self.partitions.add(message.partition())
-        if not self.left:
-            self._completed.append(self)
 
     def refused(self, index: int) -> None:
         """The record at `index` did not get into librdkafka, which will not report it."""
         del self.records[index]
         self.left -= 1
-        self._in_lanes.records -= 1
-        self._in_lane.inside -= 1
+
+    @property
+    def open(self) -> int:
+        """How many of its records the application has no report of."""
+        return min(self.left, len(self.records) - self.expired)
 
     def expire(self, now: float, timeout: float) -> list[HeldRecord]:
         """The records whose deadline has passed since the last call and which librdkafka has not reported."""
@@ -141,7 +126,6 @@ class HandOver:
             last += 1
         if last > first:
             self.expired = last
-            self._in_lanes.records -= last - first
         return self.records[first:last]
 
     def next_deadline(self, timeout: float) -> float | None:

@@ -15,7 +15,7 @@ from typing import Any
 from safeproducer.kafka.native import NativeProducer
 from safeproducer.kafka.statistics import Statistics
 from safeproducer.pipeline.fed_lane import FedLane
-from safeproducer.pipeline.hand_over import HandOver, InLanes, Report
+from safeproducer.pipeline.hand_over import HandOver, Report
 from safeproducer.pipeline.lane_log import LaneLog
 from safeproducer.policy import lane_count
 
@@ -46,8 +46,7 @@ class Lanes:
         self._reports = reports
         self._lanes: list[FedLane] = []
         self._logs: dict[int, LaneLog] = {}
-        self._in_lanes = InLanes()
-        self.missing = self._in_lanes.missing
+        self.missing: set[str] = set()
         """Topics that do not exist, as far as failed records tell."""
         self._numbers = 0
         self._handed_over = self._splits = 0
@@ -95,7 +94,7 @@ class Lanes:
         self._numbers += 1
         if log is not None:
             self._logs[number] = log
-        lane = FedLane(native, number, self._reports, self.completed, self._in_lanes, self._spreads)
+        lane = FedLane(native, number, self._reports, self.completed, self.missing, self._spreads)
         self._lanes.insert(len(self._lanes) if self._lanes and log is not None else 0, lane)
 
     def spare(self, now: float) -> FedLane | None:
@@ -145,7 +144,7 @@ class Lanes:
     def _with_something(self, now: float) -> list[FedLane]:
         """Those that have records or wait for a producer ID; now and then all, as the others may tell of errors."""
         if now < self._all_due:
-            return [lane for lane in self._lanes if lane.inside or not self.ready(lane)]
+            return [lane for lane in self._lanes if lane.unresolved or not self.ready(lane)]
         self._all_due = now + _ALL_EVERY
         return list(self._lanes)
 
@@ -170,7 +169,7 @@ class Lanes:
     @property
     def records(self) -> int:
         """Records inside librdkafka; those the application was told are unknown do not count."""
-        return self._in_lanes.records
+        return sum(lane.open for lane in self._lanes)
 
     @property
     def bytes(self) -> int:

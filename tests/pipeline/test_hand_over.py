@@ -13,7 +13,7 @@ from safeproducer.kafka.statistics import BrokerStatistics, PartitionStatistics,
 from safeproducer.pipeline.accumulator import Accumulator, HeldRecord
 from safeproducer.pipeline.away import Away
 from safeproducer.pipeline.fed_lane import FedLane
-from safeproducer.pipeline.hand_over import HandOver, InLane, InLanes
+from safeproducer.pipeline.hand_over import HandOver
 
 
 def ignore(*_: Any) -> None:
@@ -28,9 +28,9 @@ def record(number: int, accepted_at: float, report: Any = ignore) -> HeldRecord:
 def test_each_record_ends_once(size: int, steps: list[str]) -> None:
     """Whatever librdkafka says of an expired record later is swallowed, and the batch is over after the last report."""
     ended: list[bytes] = []
-    in_lanes, in_lane, completed, reports = InLanes(), InLane(), deque[HandOver](), deque[Any]()
+    completed, reports = deque[HandOver](), deque[Any]()
     records = [record(n, float(n)) for n in range(size)]
-    batch = HandOver(Accumulator("a", 0), records, True, 0.0, reports, completed, in_lanes, in_lane)
+    batch = HandOver(Accumulator("a", 0), records, True, 0.0, reports, completed, set())
     bound = batch.bind(lambda _, message: ended.append(message.value()))
     now, reported = 0.0, 0
     for step in [*steps, *["report"] * size]:
@@ -44,8 +44,8 @@ def test_each_record_ends_once(size: int, steps: list[str]) -> None:
         while reports:
             report, error, message = reports.popleft()
             report(error, message)
-        assert in_lanes.records == size - len(ended)
-        assert in_lane.inside == size - reported
+        assert batch.open == size - len(ended)
+        assert batch.left == size - reported
     assert sorted(ended) == sorted(b"%d" % n for n in range(size))
     assert list(completed) == [batch]
     assert batch.next_deadline(1.0) is None
@@ -89,7 +89,7 @@ def test_more_requests_than_batches_are_splits() -> None:
     """Unless records were sent again, or librdkafka forgot its counts."""
     client = Client()
     completed: deque[HandOver] = deque()
-    lane = FedLane(client, 0, deque(), completed, InLanes())
+    lane = FedLane(client, 0, deque(), completed, set())
     hand_over(lane, client, completed, 10)
     assert lane.observe(seen(FAR_AHEAD, 1, 10)) == 0
     hand_over(lane, client, completed, 10)
@@ -105,7 +105,7 @@ def test_statistics_from_before_a_hand_over_show_nothing() -> None:
     """Its request may be counted in them or not."""
     client = Client()
     completed: deque[HandOver] = deque()
-    lane = FedLane(client, 0, deque(), completed, InLanes())
+    lane = FedLane(client, 0, deque(), completed, set())
     hand_over(lane, client, completed, 10)
     assert lane.observe(seen(0.0, 2, 10)) == 0
     assert lane.observe(seen(FAR_AHEAD, 2, 10)) == 1

@@ -27,6 +27,9 @@ STATISTICS_MS = 500
 LISTEN_TO = "eos"
 """librdkafka's debug context for a lane's producer ID: a line at each change of its state, none for a record."""
 _LONGEST_TIMEOUT_MS = 2_147_483_647
+_MOST_MESSAGE_BYTES = 1_000_000_000
+_REQUEST_BYTES = 300
+"""What a request takes beside its records, at most."""
 _IN_FLIGHT = "max.in.flight.requests.per.connection"
 
 
@@ -117,6 +120,8 @@ class Delivery:
             {
                 "linger.ms": self.guard_ms,
                 "batch.num.messages": self.batch_records,
+                "batch.size": self._spare_bytes,
+                "message.max.bytes": min(_MOST_MESSAGE_BYTES, max(self._spare_bytes, self.record_bytes)),
                 "enable.sparse.connections": False,  # connected before the first batch, not by it
                 "queue.buffering.max.messages": 0,
                 "queue.buffering.max.kbytes": _LONGEST_TIMEOUT_MS,
@@ -129,6 +134,11 @@ class Delivery:
         producer ID."""
         debug = [text for text in (config.get("debug"), LISTEN_TO) if text]
         return {**self.fed_lane(config), "statistics.interval.ms": 0, "debug": ",".join(map(str, debug))}
+
+    @property
+    def _spare_bytes(self) -> int:
+        """More than any batch that is handed over: librdkafka must not cut it where it counts otherwise."""
+        return min(_MOST_MESSAGE_BYTES, max(0, self.batch_bytes) * 21 // 20 + 2_000)
 
     @property
     def guard_ms(self) -> int:
@@ -206,7 +216,7 @@ def read(
         timeout=timeout_ms / 1000 if timeout_ms > 0 else None,
         linger=number("queue.buffering.max.ms", 5) / 1000,
         batch_records=max(1, int(number("batch.num.messages", 10_000))),
-        batch_bytes=int(0.97 * min(number("batch.size", 1_000_000), message_bytes)) - 300,
+        batch_bytes=int(min(number("batch.size", 1_000_000), message_bytes)) - _REQUEST_BYTES,
         record_bytes=message_bytes,
         buffer_records=records or None,
         buffer_bytes=int(number("queue.buffering.max.kbytes", 1_048_576)) * 1024,

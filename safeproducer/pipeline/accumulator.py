@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from safeproducer.pipeline.ledger import DeliveryCallback
@@ -23,9 +22,13 @@ HEADERS: Final = 4
 SIZE: Final = 5
 ACCEPTED_AT: Final = 6
 
-OVERHEAD = 16
-"""Bytes that a record takes in a batch beside key and value: seven numbers of variable length, the time among them as
-the distance from the batch's first. Up to 3 more for large ones, which the spare room of a batch covers."""
+OVERHEAD = 13
+"""Bytes that a record takes in a batch beside key and value: seven numbers of variable length, of which the time as the
+distance from the batch's first takes two, and each of the sizes two. Up to three more for large ones, which the spare
+room of a batch covers; `take()` sees to times that are further apart."""
+_NEAR_MS = 8191
+_FAR_TIMES = 3
+"""Bytes more that a time takes beyond that distance, up to 24 days."""
 MOST_OVERHEAD = 36
 """What librdkafka counts, and what headers and an application's own times may take up."""
 
@@ -97,32 +100,31 @@ class Accumulator:
         Records whose keys are bound to another lane are put aside for that one. Each is looked at once here and taken
         once, so that the work is linear in records, however keys are spread.
         """
+        records, keys, own = self.records, self.keys, self.bound.get(lane)
+        first, last = (own or records)[0], (records or own or records)[-1]
+        extra = _FAR_TIMES if last[TIMESTAMP] - first[TIMESTAMP] > _NEAR_MS else 0
         taken: list[HeldRecord] = []
-        total = 0
-        own = self.bound.get(lane)
-        while own and len(taken) < count and (not taken or total + own[0][SIZE] <= size):
-            record = own.popleft()
-            total += record[SIZE]
-            taken.append(record)
+        room = size
+        while own and len(taken) < count and ((room := room - own[0][SIZE] - extra) >= 0 or not taken):
+            taken.append(own.popleft())
         if own is not None and not own:
             del self.bound[lane]
-        records, keys = self.records, self.keys
         while records and not own and len(taken) < count:
             record = records[0]
-            if keys is not None and (key := record[KEY]) is not None:
+            key = None if keys is None else record[KEY]
+            if keys is not None and key is not None:
                 owner = keys.lane_of(key)
                 if owner is not None and owner != lane:
                     keys.bind(key, owner)
                     self.bound.setdefault(owner, deque()).append(records.popleft())
                     continue
-                if total + record[SIZE] > size and taken:
-                    break
-                keys.bind(key, lane)
-            elif total + record[SIZE] > size and taken:
+            room -= record[SIZE] + extra
+            if room < 0 and taken:
                 break
-            total += record[SIZE]
+            if keys is not None and key is not None:
+                keys.bind(key, lane)
             taken.append(records.popleft())
-        self.bytes -= total
+        self.bytes -= sum([record[SIZE] for record in taken])
         return taken
 
     def take_first(self, queue: deque[HeldRecord]) -> HeldRecord:
@@ -176,15 +178,6 @@ class Accumulator:
         if self.keys is not None:
             self.keys.forget(lane)
             self.records.extendleft(reversed(self.bound.pop(lane, deque())))
-
-    def fills_count(self, count: int, size: int) -> bool:
-        """Whether the next batch holds exactly `count` records."""
-        if len(self.records) < count:
-            return False
-        if self.bytes <= size:
-            return True
-        # A copy, made in one step under the interpreter lock: produce() may append at any moment.
-        return sum(record[SIZE] for record in islice(self.records.copy(), count)) <= size
 
     def observe_ack(self, seconds: float) -> None:
         """Smooth the time from hand-over to the last report."""

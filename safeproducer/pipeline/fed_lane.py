@@ -146,7 +146,7 @@ class FedLane:
     def due(self) -> float:
         """When the answer to the batch handed over first may come, by what the last ones took; infinity for none."""
         for batch in tuple(self._batches[:1]):
-            return batch.at + (batch.accumulator.ack_time or 0.0)
+            return batch.sent_at + (batch.accumulator.ack_time or 0.0)
         return _NEVER
 
     @property

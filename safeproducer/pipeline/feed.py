@@ -273,14 +273,13 @@ class Feed:
                 due = min(due, self._expire(accumulator, moment))
             self._deadline = min(self._deadline, due)
         due = min(self._deadline, again)
-        kick: set[FedLane] = set()
         for place, accumulator in tuple(self._busy.items()):
             if not accumulator.waiting:
                 if not accumulator.unresolved:
                     self._settle(place, accumulator, moment)
                 continue
-            due = min(due, self._hand_over(accumulator, moment, kick))
-        return min(due, self._kick(kick, moment))
+            due = min(due, self._hand_over(accumulator, moment))
+        return min(due, self._kick(moment))
 
     def _purge_stuck(self, moment: float) -> float:
         """Purge a fed lane before librdkafka's own time-out comes; when to look again.
@@ -322,8 +321,8 @@ class Feed:
         if accumulator.waiting:  # accepted meanwhile
             self._busy[place] = accumulator
 
-    def _hand_over(self, accumulator: Accumulator, moment: float, kick: set[FedLane]) -> float:
-        """When to look again; the lanes that got a partial batch are added to `kick`."""
+    def _hand_over(self, accumulator: Accumulator, moment: float) -> float:
+        """Hand over what may go of one partition; when to look again."""
         holds = self._holds
         if (accumulator.topic, accumulator.partition) in self._refusals.places:
             accumulator.why = REFUSED
@@ -349,7 +348,7 @@ class Feed:
             if lane is None or lane.quarantined:
                 return self._wait_for_lane(accumulator, lane, broker.node, moment)
             accumulator.why = None
-            self._feed_lane(accumulator, lane, broker.node, moment, kick)
+            self._feed_lane(accumulator, lane, broker.node, moment)
         return NEVER
 
     def _knows(self, topic: str) -> bool:
@@ -363,16 +362,14 @@ class Feed:
         delivery = self._delivery
         on_lane = [batch for batch in accumulator.unresolved if lane is not None and batch.lane == lane.number]
         waiting = accumulator.waiting
-        many = waiting >= delivery.batch_records
         oldest = min(queue[0][ACCEPTED_AT] for queue in accumulator.queues())
         return admit(
             Partition(
                 waiting,
                 oldest,
                 len(on_lane),
-                all(batch.full for batch in on_lane),
-                many or accumulator.bytes >= delivery.batch_bytes,
-                many and self._fills_count(accumulator),
+                max((batch.leaves_by for batch in on_lane), default=-NEVER),
+                waiting >= delivery.batch_records or accumulator.bytes >= delivery.batch_bytes,
                 len(accumulator.unresolved),
                 self._budget(accumulator, broker.node, moment),
             ),
@@ -399,19 +396,6 @@ class Feed:
         if hint is not None and accumulator.waiting > _PILED_UP * self._delivery.batch_records:
             self._hint = None
             hint(accumulator.topic, accumulator.partition)
-
-    def _fills_count(self, accumulator: Accumulator) -> bool:
-        """Whether the next batch has exactly the count that sends it.
-
-        Records without a partition are spread over several, none of which they fill; of those whose keys are bound
-        only the taking tells.
-        """
-        delivery = self._delivery
-        return (
-            accumulator.partition >= 0
-            and not accumulator.bound
-            and accumulator.fills_count(delivery.batch_records, delivery.batch_bytes)
-        )
 
     def _budget(self, accumulator: Accumulator, node: int | None, moment: float) -> int:
         if not self._delivery.spreads or accumulator.partition < 0:  # one lane has fewer under way than that anyway
@@ -448,19 +432,16 @@ class Feed:
         growing = lanes.wanted > len(lanes) or not all(map(lanes.ready, lanes))
         return moment + self._holds.PATIENCE if growing else NEVER
 
-    def _feed_lane(
-        self, accumulator: Accumulator, lane: FedLane, node: int | None, moment: float, kick: set[FedLane]
-    ) -> None:
+    def _feed_lane(self, accumulator: Accumulator, lane: FedLane, node: int | None, moment: float) -> None:
         delivery = self._delivery
-        full_count = self._fills_count(accumulator)
         taken = accumulator.take(delivery.batch_records, delivery.batch_bytes, lane.number)
         if not taken:  # the keys of all that waited are bound to other lanes
             return
-        if accumulator.keys is not None:
-            full_count = len(taken) == delivery.batch_records
+        # Records without a partition are spread over several, none of which they fill.
+        full = len(taken) == delivery.batch_records and accumulator.partition >= 0
         self.buffer.waiting -= len(taken)
         self.buffer.waiting_bytes -= sum(record[SIZE] for record in taken) - OVERHEAD * len(taken)
-        batch = lane.hand_over(accumulator, taken, full_count, moment, self._refused)
+        batch = lane.hand_over(accumulator, taken, full, moment, self._refused)
         if lane.refused:
             self._take_back(accumulator, lane)
         if batch is not None:
@@ -468,7 +449,8 @@ class Feed:
             self._in_flight[node] = self._in_flight.get(node, 0) + 1
             if not batch.full:
                 self._partial.add(batch)
-                kick.add(lane)
+                if any(other.lane == batch.lane for other in accumulator.unresolved[:-1]):
+                    batch.kick_at = NEVER  # until the one in front of it is answered
 
     def _take_back(self, accumulator: Accumulator, lane: FedLane) -> None:
         """What a lane that has failed for good did not take may go to another one."""
@@ -622,23 +604,26 @@ class Feed:
         self.buffer.waiting_bytes -= record[SIZE] - OVERHEAD
         return record
 
-    def _kick(self, needed: set[FedLane], moment: float) -> float:
+    def _kick(self, moment: float) -> float:
         """Kick partial batches, and again while they are not reported: a busy broker thread misses a kick."""
         due = NEVER
         if not self._partial:
             return due
-        lanes = {lane.number: lane for lane in self.lanes}
+        needed: set[int] = set()
         for batch in tuple(self._partial):
             if not batch.left or moment - batch.at > _GUARD:
                 self._partial.discard(batch)
                 continue
             if batch.kick_at <= moment:
-                if batch.lane in lanes:
-                    needed.add(lanes[batch.lane])
-                batch.kick_at = moment + self._kick_again(batch, moment - batch.at)
+                needed.add(batch.lane)
+                batch.kicked(moment)
+                batch.kick_at = moment + self._kick_again(batch, moment - batch.sent_at)
+                if batch.accumulator.waiting:  # the next one may go when this one has left
+                    due = min(due, batch.leaves_by)
             due = min(due, batch.kick_at)
-        for lane in needed:
-            lane.kick()
+        for lane in self.lanes:
+            if lane.number in needed:
+                lane.kick()
         return due
 
     def _kick_again(self, batch: HandOver, age: float) -> float:
@@ -662,8 +647,12 @@ class Feed:
             remember((accumulator.topic, accumulator.partition))
             self._note_refused(batch)
             if not batch.expired and not batch.refusals:
-                accumulator.observe_ack(moment - batch.at)
+                accumulator.observe_ack(moment - batch.sent_at)
             self._partial.discard(batch)
+            for following in accumulator.unresolved[:1]:
+                if following.kick_at == NEVER:  # its turn
+                    until = self._holds.broker(accumulator, moment).throttled_until
+                    following.kick_at = moment if until is None else max(moment, until)
             left = self._in_flight.get(batch.broker, 0) - 1
             if left > 0:
                 self._in_flight[batch.broker] = left

@@ -10,6 +10,8 @@ from safeproducer.pipeline.accumulator import ACCEPTED_AT, Accumulator, HeldReco
 from safeproducer.pipeline.ledger import DeliveryCallback, discard_pending
 from safeproducer.pipeline.refusals import Refusal, is_refusal
 
+_NEVER = float("inf")
+_SURE_KICKS = 3
 _NO_TOPIC = frozenset({KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART})
 
 
@@ -21,7 +23,8 @@ class HandOver:
 
     It refers to no native producer: that one holds its callbacks while records are under way, and would never be freed.
     `lane` is the number of its lane, `doubtful` whether a record of it failed so that it may be written later,
-    `refusals` those that a quota refused. A topic that does not exist is added to `missing`.
+    `refusals` those that a quota refused. `at`: when it was handed over; `sent_at`: when it was kicked first, if it
+    needs that; after `kicks` of them the next is due at `kick_at`. A topic that does not exist is added to `missing`.
     A record whose deadline passes first is reported by `expire()`; what librdkafka says of it later is swallowed, but
     the hand-over keeps its place until librdkafka has said it.
     """
@@ -38,11 +41,13 @@ class HandOver:
         "expired",
         "full",
         "kick_at",
+        "kicks",
         "lane",
         "left",
         "partitions",
         "records",
         "refusals",
+        "sent_at",
     )
 
     def __init__(
@@ -66,7 +71,8 @@ class HandOver:
         self.left = len(records)
         self.expired = 0
         self.bytes = 0
-        self.kick_at = at
+        self.kick_at = self.sent_at = at
+        self.kicks = 0
         self.broker: int | None = None
         self.partitions: set[int | None] = set()
         self._reports = reports
@@ -107,6 +113,26 @@ class HandOver:
                 self._reports.append((report, error, message))
         if self.accumulator.partition < 0:
             self.partitions.add(message.partition())
+
+    def kicked(self, moment: float) -> None:
+        """librdkafka was told to send what it has."""
+        self.kicks += 1
+        if self.kicks == 1:
+            self.sent_at = moment
+
+    @property
+    def leaves_by(self) -> float:
+        """By when it has left librdkafka's queue; long ago for a full one. Infinity while that is not sure enough.
+
+        A busy broker thread may miss a kick, and one more. What was kicked three times has left before half of the time
+        that an answer takes is over.
+        """
+        if self.full:
+            return -_NEVER
+        ack_time = self.accumulator.ack_time
+        if self.accumulator.partition < 0 or self.kicks < _SURE_KICKS or ack_time is None:
+            return _NEVER
+        return self.sent_at + ack_time / 2
 
     def refused(self, index: int) -> None:
         """The record at `index` did not get into librdkafka, which will not report it."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from safeproducer.policy.window import MOST
 
+NEVER = float("inf")
 LONGEST_DEPTH = 3
 """Hand-overs of one partition inside librdkafka at once: one on its way and full ones behind it, so that the next one
 leaves without waiting for Python."""
@@ -23,12 +24,10 @@ class Partition:
     """When the longest waiting record was accepted."""
     unresolved: int
     """Hand-overs of it to the lane that would take the next one, without all their reports."""
-    only_full: bool
-    """Whether each of those was full to the count."""
+    leaves_by: float
+    """By when each of those has left librdkafka's queue; long ago for one that leaves by its count, without a kick."""
     full: bool
     """Whether the waiting records fill a batch, by count or by size."""
-    full_count: bool
-    """Whether they fill it to the exact count, so that it goes out without a kick."""
     outstanding: int = 0
     """Hand-overs of it to all lanes, without all their reports."""
     budget: int = MOST
@@ -79,10 +78,10 @@ def admit(partition: Partition, broker: Broker, now: float, linger: float, depth
     if partition.outstanding >= partition.budget:
         return Hold(None, BUDGET)
     if partition.unresolved:
-        # Behind a batch in flight a partial one would make librdkafka spin, and a kick could not release it.
-        if partition.full_count and partition.only_full and partition.unresolved < depth:
-            return GO
-        return Hold(None, IN_FLIGHT)
+        # It waits there behind the batch in flight, and must not be mixed with one that has not left.
+        if not partition.full or partition.unresolved >= depth or partition.leaves_by == NEVER:
+            return Hold(None, IN_FLIGHT)
+        return GO if partition.leaves_by <= now else Hold(partition.leaves_by, IN_FLIGHT)
     if not partition.full and (ripe := partition.oldest + linger) > now:
         return Hold(ripe, LINGER)
     return GO

@@ -1,35 +1,58 @@
-"""Accumulators: any thread appends while the feed looks."""
+"""What is taken from an accumulator fits into a batch, as the wire format counts bytes."""
 
 from __future__ import annotations
 
-import sys
-import threading
 from typing import Any
 
-from safeproducer.pipeline.accumulator import Accumulator
+from hypothesis import given
+from hypothesis import strategies as st
+
+from safeproducer.pipeline.accumulator import OVERHEAD, TIMESTAMP, VALUE, Accumulator
+from safeproducer.policy.affinity import Affinity
+
+SPARE = 3
+"""Bytes that a large record may take beyond its share of a batch."""
 
 
-def test_a_batch_is_measured_while_records_come_in() -> None:
-    """Another thread that produces changes the queue at any moment, and must not end the feed's round."""
-    accumulator = Accumulator("a", 0)
-    record: Any = (b"v", None, None, 0, None, 20, 0.0)
-    accumulator.records.extend([record] * 500)
-    accumulator.bytes = 10**9
-    over = threading.Event()
+def varint(number: int) -> int:
+    """How many bytes a number takes in a record: zigzag, seven bits in each."""
+    number = number << 1 if number >= 0 else (-number << 1) - 1
+    return max(1, -(-number.bit_length() // 7))
 
-    def produce() -> None:
-        while not over.is_set():
-            accumulator.records.append(record)
-            accumulator.records.pop()
 
-    thread = threading.Thread(target=produce)
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        thread.start()
-        for _ in range(2_000):
-            assert accumulator.fills_count(500, 10_000)
-    finally:
-        sys.setswitchinterval(interval)
-        over.set()
-        thread.join()
+def on_the_wire(record: Any, offset: int, first_ms: int) -> int:
+    """The record's bytes in a batch, without headers."""
+    value, key = record[VALUE], record[1]
+    body = 1 + varint(record[TIMESTAMP] - first_ms) + varint(offset) + varint(-1 if key is None else len(key))
+    body += (0 if key is None else len(key)) + varint(len(value)) + len(value) + varint(0)
+    return varint(body) + body
+
+
+records = st.lists(
+    st.tuples(st.integers(0, 70_000), st.none() | st.integers(0, 200), st.integers(0, 10**9)), min_size=1, max_size=200
+)
+
+
+@given(records, st.integers(100, 100_000), st.integers(1, 200), st.booleans())
+def test_a_batch_is_no_larger_than_it_may_be(
+    rows: list[tuple[int, int | None, int]], size: int, count: int, keyed: bool
+) -> None:
+    """However far apart its times are; only its first record may be larger alone, and nothing is lost."""
+    accumulator = Accumulator("a", 0, Affinity() if keyed else None)
+    held: list[Any] = []
+    stamp = 1_700_000_000_000
+    for value, key, later in rows:
+        stamp += later if later % 3 == 0 else later % 3
+        body = value + (key or 0)
+        held.append((bytes(value), None if key is None else bytes(key), None, stamp, None, body + OVERHEAD, 0.0))
+    accumulator.records.extend(held)
+    accumulator.bytes = sum(record[5] for record in held)
+    taken = accumulator.take(count, size, 0)
+    assert taken == held[: len(taken)]
+    assert accumulator.bytes == sum(record[5] for record in held[len(taken) :])
+    assert 1 <= len(taken) <= count
+    wire = sum(on_the_wire(record, number, taken[0][TIMESTAMP]) for number, record in enumerate(taken))
+    assert len(taken) == 1 or wire <= size + SPARE * sum(len(record[VALUE]) > 8_000 for record in taken)
+    if len(taken) < min(count, len(held)):
+        following = sum(record[5] for record in held[: len(taken) + 1])
+        assert following + 3 * (len(taken) + 1) > size, "room was left"

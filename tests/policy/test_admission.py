@@ -23,13 +23,19 @@ from safeproducer.policy.admission import (
 )
 
 NOW, LINGERS = 100.0, 0.005
-RIPE = Partition(5, NOW - 1, 0, only_full=True, full=False, full_count=False)
-FULL = replace(RIPE, oldest=NOW, full=True, full_count=True)
+LONG_AGO, SOMETIME = float("-inf"), float("inf")
+RIPE = Partition(5, NOW - 1, 0, leaves_by=LONG_AGO, full=False)
+FULL = replace(RIPE, oldest=NOW, full=True)
 IDLE = Broker(None, probing=False, unresolved=0)
 
 times = st.floats(0, 1000)
 partitions = st.builds(
-    Partition, st.integers(1, 99), times, st.integers(0, 5), st.booleans(), st.booleans(), st.booleans()
+    Partition,
+    st.integers(1, 99),
+    times,
+    st.integers(0, 5),
+    times | st.just(LONG_AGO) | st.just(SOMETIME),
+    st.booleans(),
 )
 brokers = st.builds(Broker, st.none() | times, st.booleans(), st.integers(0, 5))
 
@@ -48,8 +54,10 @@ brokers = st.builds(Broker, st.none() | times, st.booleans(), st.integers(0, 5))
         (replace(RIPE, unresolved=1), IDLE, Hold(None, IN_FLIGHT)),
         (replace(FULL, unresolved=1), IDLE, GO),
         (replace(FULL, unresolved=2), IDLE, Hold(None, IN_FLIGHT)),
-        (replace(FULL, unresolved=1, only_full=False), IDLE, Hold(None, IN_FLIGHT)),
-        (replace(FULL, unresolved=1, full_count=False), IDLE, Hold(None, IN_FLIGHT)),
+        (replace(FULL, unresolved=1, leaves_by=SOMETIME), IDLE, Hold(None, IN_FLIGHT)),
+        (replace(FULL, unresolved=1, leaves_by=NOW + 1), IDLE, Hold(NOW + 1, IN_FLIGHT)),
+        (replace(FULL, unresolved=1, leaves_by=NOW), IDLE, GO),
+        (replace(FULL, unresolved=1, full=False), IDLE, Hold(None, IN_FLIGHT)),
     ],
 )
 def test_each_reason(partition: Partition, broker: Broker, expected: object) -> None:
@@ -63,7 +71,9 @@ def test_what_goes_breaks_no_rule(partition: Partition, broker: Broker, now: flo
     if admit(partition, broker, now, linger, deep) == GO:
         assert broker.throttled_until is None or broker.throttled_until <= now
         assert not (broker.probing and broker.unresolved)
-        assert partition.unresolved == 0 or (partition.unresolved < deep and partition.full_count)
+        assert partition.unresolved == 0 or (
+            partition.unresolved < deep and partition.full and partition.leaves_by <= now
+        )
 
 
 @given(partitions, brokers, times, st.floats(0, 10), st.integers(1, LONGEST_DEPTH))

@@ -27,6 +27,8 @@ from safeproducer.pipeline.hand_over import HandOver, Report
 from safeproducer.pipeline.ledger import DeliveryCallback
 
 _NEVER = float("inf")
+_EARLIEST = 0.75
+"""Of the usual time, when the answer is looked for first."""
 KICK = 0.001
 """Seconds of flush() that send what is queued. flush(0) does not: its flag is gone before the broker's thread looks."""
 
@@ -62,7 +64,10 @@ class FedLane:
         self._completed = completed
         self.handed_over = 0
         self.splits = 0
-        self._batches: list[HandOver] = []
+        self.batches: list[HandOver] = []
+        """Those that are not resolved yet, in the order in which they were handed over."""
+        self.due = self.soon = _NEVER
+        """When the answer to the first of them comes, and when it may come at the earliest, by what others took."""
         self.bytes = 0
         self._reports = reports
         self._missing = missing
@@ -81,7 +86,8 @@ class FedLane:
         produce, topic, partition = self.native.produce, accumulator.topic, accumulator.partition
         # Noted before the first record goes in: a report may arrive before the last one is in.
         accumulator.unresolved.append(batch)
-        self._batches.append(batch)
+        self.batches.append(batch)
+        self._expect()
         previous: DeliveryCallback | None = None
         bound: DeliveryCallback | None = None
         refused: list[tuple[HeldRecord, KafkaError]] = []
@@ -121,33 +127,31 @@ class FedLane:
     def resolved(self, batch: HandOver) -> None:
         """Take note of a completed batch."""
         batch.accumulator.unresolved.remove(batch)
-        self._batches.remove(batch)
+        self.batches.remove(batch)
+        self._expect()
         self.bytes -= batch.bytes
         if batch.partitions:  # records without a partition: one batch for each partition librdkafka chose
             self.handed_over += len(batch.partitions) - 1
 
+    def _expect(self) -> None:
+        if not self.batches:
+            self.due = self.soon = _NEVER
+            return
+        first = self.batches[0]
+        ack_time = first.accumulator.ack_time or 0.0
+        self.due = first.sent_at + ack_time
+        self.soon = first.sent_at + _EARLIEST * ack_time
+
     @property
     def unresolved(self) -> int:
         """Batches that are not resolved yet."""
-        return len(self._batches)
+        return len(self.batches)
 
     @property
     def inside(self) -> int:
         """Records inside librdkafka."""
         # A copy, made in one step under the interpreter lock: any thread may ask.
-        return sum(batch.left for batch in tuple(self._batches))
-
-    @property
-    def open(self) -> int:
-        """Records inside librdkafka that the application has no report of."""
-        return sum(batch.open for batch in tuple(self._batches))
-
-    @property
-    def due(self) -> float:
-        """When the answer to the batch handed over first may come, by what the last ones took; infinity for none."""
-        for batch in tuple(self._batches[:1]):
-            return batch.sent_at + (batch.accumulator.ack_time or 0.0)
-        return _NEVER
+        return sum([batch.left for batch in self.batches.copy()])
 
     @property
     def events(self) -> int:

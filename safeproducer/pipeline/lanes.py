@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from operator import itemgetter
+from operator import attrgetter
 from typing import Any
 
 from safeproducer.kafka.native import NativeProducer
@@ -26,8 +26,8 @@ _TURN = 0.001
 _OVERDUE = 0.1
 """The later it is, the longer the wait: nobody answers, or on another lane."""
 _ALL_EVERY = 0.1
-"""How often lanes are looked at that have no records: each look costs as much as one at a lane that has."""
-_by_due = itemgetter(1)
+_BUSY_EVERY = 0.02
+_by_due = attrgetter("due")
 
 
 class Lanes:
@@ -52,7 +52,7 @@ class Lanes:
         self._handed_over = self._splits = 0
         self.completed: deque[HandOver] = deque()
         self.wanted = fixed or 1
-        self._all_due = 0.0
+        self._all_due = self._busy_due = 0.0
 
     def __iter__(self) -> Iterator[FedLane]:
         return iter(tuple(self._lanes))
@@ -134,19 +134,28 @@ class Lanes:
         lanes = self._lanes
         if len(lanes) == 1:
             return lanes[0].serve(timeout)
-        served = sum(lane.serve(0) for lane in self._with_something(time.monotonic()))
+        served = 0
+        for lane in self._to_look_at(time.monotonic()):
+            served += lane.serve(0)
         if served or timeout <= 0 or not lanes:
             return served
-        lane, due = min(((lane, lane.due) for lane in tuple(lanes)), key=_by_due)
-        early = due - time.monotonic()
-        return lane.serve(min(timeout, max(_TURN, early, -early * _OVERDUE)))
+        next_lane = min(lanes.copy(), key=_by_due)
+        early = next_lane.due - time.monotonic()
+        return next_lane.serve(min(timeout, max(_TURN, early, -early * _OVERDUE)))
 
-    def _with_something(self, now: float) -> list[FedLane]:
-        """Those that have records or wait for a producer ID; now and then all, as the others may tell of errors."""
-        if now < self._all_due:
-            return [lane for lane in self._lanes if lane.unresolved or not self.ready(lane)]
-        self._all_due = now + _ALL_EVERY
-        return list(self._lanes)
+    def _to_look_at(self, now: float) -> list[FedLane]:
+        """Those whose answer is near, now and then those with records, and more seldom all: each look costs the same.
+
+        An answer may come earlier than usual, one that is to get its producer ID tells of it, and others of errors.
+        """
+        if now >= self._all_due:
+            self._all_due = now + _ALL_EVERY
+            self._busy_due = now + _BUSY_EVERY
+            return self._lanes.copy()
+        if now >= self._busy_due:
+            self._busy_due = now + _BUSY_EVERY
+            return [lane for lane in self._lanes if lane.batches or not self.ready(lane)]
+        return [lane for lane in self._lanes if lane.soon <= now]
 
     def resolved(self, batch: HandOver) -> None:
         """Take note of a completed batch."""
@@ -169,7 +178,7 @@ class Lanes:
     @property
     def records(self) -> int:
         """Records inside librdkafka; those the application was told are unknown do not count."""
-        return sum(lane.open for lane in self._lanes)
+        return sum([batch.open for lane in self._lanes.copy() for batch in lane.batches.copy()])
 
     @property
     def bytes(self) -> int:

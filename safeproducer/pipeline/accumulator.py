@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
-from safeproducer.pipeline.ledger import DeliveryCallback
 from safeproducer.policy.affinity import Affinity
 
 if TYPE_CHECKING:
     from safeproducer.pipeline.hand_over import HandOver
 
-HeldRecord = tuple[Any, Any, DeliveryCallback, int, Any, int, float]
-"""(value, key, report, timestamp in ms, headers, size in bytes, accepted at): a tuple, because one is made for each
-record."""
+HeldRecord = tuple[Any, Any, int, int, Any, int, float]
+"""(value, key, number of the report (see report_numbers.py), timestamp in ms, headers, size in bytes, accepted at): a
+tuple, because one is made for each record."""
 VALUE: Final = 0
 KEY: Final = 1
 REPORT: Final = 2
@@ -111,18 +110,13 @@ class Accumulator:
             del self.bound[lane]
         while records and not own and len(taken) < count:
             record = records[0]
-            key = None if keys is None else record[KEY]
-            if keys is not None and key is not None:
-                owner = keys.lane_of(key)
-                if owner is not None and owner != lane:
-                    keys.bind(key, owner)
-                    self.bound.setdefault(owner, deque()).append(records.popleft())
-                    continue
-            room -= record[SIZE] + extra
-            if room < 0 and taken:
+            left = room - record[SIZE] - extra
+            if left < 0 and taken:
                 break
-            if keys is not None and key is not None:
-                keys.bind(key, lane)
+            if keys is not None and (key := record[KEY]) is not None and (owner := keys.bind(key, lane)) != lane:
+                self.bound.setdefault(owner, deque()).append(records.popleft())
+                continue
+            room = left
             taken.append(records.popleft())
         self.bytes -= sum([record[SIZE] for record in taken])
         return taken
@@ -147,8 +141,9 @@ class Accumulator:
         if batch.doubtful:
             self.keys.doubt(keys, batch.lane)
         else:
+            release = self.keys.release
             for key in keys:
-                self.keys.release(key)
+                release(key)
             if keys or not refused:
                 self.keys.acknowledged(batch.lane)
 

@@ -24,10 +24,10 @@ from safeproducer.pipeline.accumulator import (
 )
 from safeproducer.pipeline.frames import raised_by_native_call
 from safeproducer.pipeline.hand_over import HandOver, Report
-from safeproducer.pipeline.ledger import DeliveryCallback
+from safeproducer.pipeline.report_numbers import ReportNumbers
 
 _NEVER = float("inf")
-_EARLIEST = 0.75
+_EARLIEST = 0.95
 """Of the usual time, when the answer is looked for first."""
 KICK = 0.001
 """Seconds of flush() that send what is queued. flush(0) does not: its flag is gone before the broker's thread looks."""
@@ -49,6 +49,7 @@ class FedLane:
         reports: deque[Report],
         completed: deque[HandOver],
         missing: set[str],
+        numbers: ReportNumbers,
         replaceable: bool = False,
     ) -> None:
         self.native: Any = native
@@ -71,6 +72,7 @@ class FedLane:
         self.bytes = 0
         self._reports = reports
         self._missing = missing
+        self._numbers = numbers
         self._serving = Lock()
         self._closed = False
         self._raised: deque[KafkaException] = deque()
@@ -82,19 +84,23 @@ class FedLane:
         self, accumulator: Accumulator, records: list[HeldRecord], full: bool, now: float, refuse: Refuse
     ) -> HandOver | None:
         """Give `records` to librdkafka as one batch; None when it took none of them."""
+        count = len(records)
         batch = HandOver(accumulator, records, full, now, self._reports, self._completed, self._missing, self.number)
         produce, topic, partition = self.native.produce, accumulator.topic, accumulator.partition
         # Noted before the first record goes in: a report may arrive before the last one is in.
         accumulator.unresolved.append(batch)
         self.batches.append(batch)
         self._expect()
-        previous: DeliveryCallback | None = None
-        bound: DeliveryCallback | None = None
+        previous = bound = None
+        began = 0
         refused: list[tuple[HeldRecord, KafkaError]] = []
         for index, record in enumerate(tuple(records)):
-            value, key, report, timestamp, headers, _, _ = record
-            if report is not previous:
-                previous, bound = report, batch.bind(report)
+            value, key, number, timestamp, headers, _, _ = record
+            if number != previous:
+                if previous is not None:
+                    batch.runs.append((previous, index - began))
+                previous, began = number, index
+                bound = batch.bind(self._numbers[number])
             try:
                 produce(topic, value, key, partition, bound, None, timestamp, headers)
             except Exception as raised:
@@ -110,6 +116,8 @@ class FedLane:
                     break
                 batch.refused(place)
                 refused.append((record, cause))
+        if previous is not None:
+            batch.runs.append((previous, count - began))
         if refused or self.refused:
             batch.full = False  # short of the count that would have sent it
             for record, cause in refused:

@@ -41,6 +41,7 @@ from safeproducer.pipeline.ledger import DeliveryCallback
 from safeproducer.pipeline.metadata import Metadata
 from safeproducer.pipeline.partitions import UNKNOWN
 from safeproducer.pipeline.refusals import REFUSED, Refusal, Refusals, Refused
+from safeproducer.pipeline.report_numbers import ReportNumbers
 from safeproducer.pipeline.windows import Windows
 from safeproducer.policy.admission import IN_FLIGHT, Admission, Broker, Hold, Partition, admit, depth
 from safeproducer.policy.affinity import Affinity
@@ -88,9 +89,12 @@ class Feed:
         wake: Callable[[float], None],
         hint: Callable[[str, int], None],
         refusals: Refusals,
+        numbers: ReportNumbers,
         sent_once: Callable[[tuple[str, int], int | None, float], bool],
     ) -> None:
         self._delivery = delivery
+        self._batch_records = delivery.batch_records
+        self._batch_bytes = max(1, delivery.batch_bytes)
         self._holds = holds
         self._straight: Any = straight
         self.lanes = lanes
@@ -113,6 +117,7 @@ class Feed:
         """When a record's time is over, or a lane must be purged: what is looked at costs more than a hand-over."""
         self.flushing = 0
         self._refusals = refusals
+        self.numbers = numbers
         self.buffer = Buffer(delivery, holds, straight, lanes, away, refusals, self._busy)
         self._sent_once = sent_once
         self._pinned: set[tuple[str, int]] = set()
@@ -162,7 +167,8 @@ class Feed:
                 self.buffer.refuse_excess(accumulator, size)
             if self._holds.warming and self._delivery.feeds:
                 stamp = timestamp or int(time.time() * 1000)
-                self._refusals.remember(topic, (value, key, report, stamp, headers, size + OVERHEAD, moment))
+                number = self.numbers.hold(report)
+                self._refusals.remember(topic, (value, key, number, stamp, headers, size + OVERHEAD, moment))
             self._straight.produce(topic, value, key, place[1], report, None, timestamp, headers)
             return
         self.buffer.refuse_excess(accumulator, size)
@@ -171,7 +177,8 @@ class Feed:
         self.buffer.waiting += 1
         self.buffer.waiting_bytes += size - OVERHEAD
         accumulator.bytes += size
-        records.append((value, key, report, timestamp or int(time.time() * 1000), headers, size, moment))
+        number = self.numbers.hold(report)
+        records.append((value, key, number, timestamp or int(time.time() * 1000), headers, size, moment))
         count = len(records)
         if count == 1:
             self._busy[place] = accumulator
@@ -180,7 +187,9 @@ class Feed:
             if ripe < self.due:
                 self.due = ripe
                 self._wake(ripe)
-        elif count % self._delivery.batch_records == 0 or self._fills(accumulator.bytes, size):
+        elif count % self._batch_records == 0 or (
+            accumulator.bytes >= self._batch_bytes and self._fills(accumulator.bytes, size)
+        ):
             self.pump(moment)
 
     def _expect_deadline(self, accepted: float) -> None:
@@ -189,8 +198,8 @@ class Feed:
 
     def _fills(self, held_bytes: int, size: int) -> bool:
         """Whether a record of `size` filled a batch: once for each, or every record behind a full one would pump."""
-        most = max(1, self._delivery.batch_bytes)
-        return held_bytes >= most and held_bytes // most > (held_bytes - size) // most
+        most = self._batch_bytes
+        return held_bytes // most > (held_bytes - size) // most
 
     def _chosen(self, topic: str, key: bytes | None, moment: float) -> int:
         """The partition of a record that names none; UNKNOWN behind others that are not placed yet."""
@@ -460,6 +469,7 @@ class Feed:
                 accumulator.keys.release(record[KEY])
             accumulator.records.appendleft(record)
             accumulator.bytes += record[SIZE]
+            self.numbers.hold_again(record[REPORT])
             self.buffer.waiting += 1
             self.buffer.waiting_bytes += record[SIZE] - OVERHEAD
 
@@ -482,6 +492,7 @@ class Feed:
         accumulator, refusals = batch.accumulator, self._refusals
         place = (accumulator.topic, accumulator.partition)
         for refusal in batch.refusals:
+            self.numbers.hold_again(refusal.record[REPORT])
             refusals.add(place, refusal)
         if place in refusals.places and not batch.refusals and not self._delivery.spreads:
             refusals.places[place].overtaken = True
@@ -526,7 +537,8 @@ class Feed:
         for record, error, message, lane in map(_refused_parts, refusals):
             told = self._failures.reported(error, message)
             accumulator.gives_up(record, lane, getattr(told, "outcome", None) is not Outcome.NOT_WRITTEN)
-            self.reports.append((record[REPORT], told, message))
+            self.reports.append((self.numbers[record[REPORT]], told, message))
+            self.numbers.let_go(record[REPORT])
 
     def _way(self, accumulator: Accumulator, moment: float) -> Any:
         """Where the next batch goes: the fed lanes, the straight native producer, or None while it must wait.
@@ -583,7 +595,7 @@ class Feed:
                     record[VALUE],
                     record[KEY],
                     partition,
-                    record[REPORT],
+                    self.numbers[record[REPORT]],
                     None,
                     record[TIMESTAMP],
                     record[HEADERS],
@@ -591,18 +603,17 @@ class Feed:
             except BufferError:
                 return time.monotonic() + self._holds.PATIENCE
             except KafkaException as error:
-                self._take_first(accumulator)
                 self._refused(accumulator, record, error.args[0])
-                continue
-            self._take_first(accumulator)
+            self._take_first(accumulator, records)
         accumulator.held = None
         return NEVER
 
-    def _take_first(self, accumulator: Accumulator, queue: deque[HeldRecord] | None = None) -> HeldRecord:
-        record = accumulator.take_first(accumulator.records if queue is None else queue)
+    def _take_first(self, accumulator: Accumulator, queue: deque[HeldRecord]) -> None:
+        """The first record of one of its queues has ended, or left by the straight lane."""
+        record = accumulator.take_first(queue)
+        self.numbers.let_go(record[REPORT])
         self.buffer.waiting -= 1
         self.buffer.waiting_bytes -= record[SIZE] - OVERHEAD
-        return record
 
     def _kick(self, moment: float) -> float:
         """Kick partial batches, and again while they are not reported: a busy broker thread misses a kick."""
@@ -646,6 +657,8 @@ class Feed:
             remember = self._pinned.add if accumulator.pinned else self._pinned.discard
             remember((accumulator.topic, accumulator.partition))
             self._note_refused(batch)
+            for number, count in batch.runs:
+                self.numbers.let_go(number, count)
             if not batch.expired and not batch.refusals:
                 accumulator.observe_ack(moment - batch.sent_at)
             self._partial.discard(batch)
@@ -676,7 +689,7 @@ class Feed:
     def _report(self, accumulator: Accumulator, record: HeldRecord, code: int, reason: str, handed_over: bool) -> None:
         """Queue a failed record's report, with a message as librdkafka would have made it."""
         error = self._failures.in_process(accumulator.topic, accumulator.partition, record, code, reason, handed_over)
-        self.reports.append((record[REPORT], error, _failed_message(accumulator, record, error)))
+        self.reports.append((self.numbers[record[REPORT]], error, _failed_message(accumulator, record, error)))
 
     def _expire(self, accumulator: Accumulator, moment: float) -> float:
         """Fail what is past its deadline; when the next one is."""
@@ -697,8 +710,8 @@ class Feed:
                     break
                 reason = _NOT_SENT if deadline <= moment else _THROTTLED_TOO_LONG
                 held = f" (it {accumulator.why or accumulator.held or 'waited'})"
-                record = self._take_first(accumulator, queue)
-                self._report(accumulator, record, KafkaError._MSG_TIMED_OUT, reason + held, handed_over=False)
+                self._report(accumulator, queue[0], KafkaError._MSG_TIMED_OUT, reason + held, handed_over=False)
+                self._take_first(accumulator, queue)
         return due
 
     def fail_all(self, code: int, reason: str) -> None:
@@ -709,8 +722,8 @@ class Feed:
             for accumulator in tuple(self._accumulators.values()):
                 for queue in accumulator.queues():
                     while queue:
-                        record = self._take_first(accumulator, queue)
-                        self._report(accumulator, record, code, reason, handed_over=False)
+                        self._report(accumulator, queue[0], code, reason, handed_over=False)
+                        self._take_first(accumulator, queue)
 
     def purge(self, in_queue: bool, in_flight: bool, blocking: bool) -> None:
         """As stock's purge(), over what waits here and what the fed lanes have."""

@@ -25,6 +25,7 @@ class HandOver:
     `lane` is the number of its lane, `doubtful` whether a record of it failed so that it may be written later,
     `refusals` those that a quota refused. `at`: when it was handed over; `sent_at`: when it was kicked first, if it
     needs that; after `kicks` of them the next is due at `kick_at`. A topic that does not exist is added to `missing`.
+    `runs`: (number of the report, how many records have it), in order.
     A record whose deadline passes first is reported by `expire()`; what librdkafka says of it later is swallowed, but
     the hand-over keeps its place until librdkafka has said it.
     """
@@ -47,6 +48,7 @@ class HandOver:
         "partitions",
         "records",
         "refusals",
+        "runs",
         "sent_at",
     )
 
@@ -75,6 +77,7 @@ class HandOver:
         self.kicks = 0
         self.broker: int | None = None
         self.partitions: set[int | None] = set()
+        self.runs: list[tuple[int, int]] = []
         self._reports = reports
         self._completed = completed
         self._missing = missing

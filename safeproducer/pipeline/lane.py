@@ -29,6 +29,7 @@ from safeproducer.pipeline.metadata import Metadata
 from safeproducer.pipeline.news import ClientNews
 from safeproducer.pipeline.observed import ObservedSend
 from safeproducer.pipeline.refusals import Refusals
+from safeproducer.pipeline.report_numbers import ReportNumbers
 from safeproducer.pipeline.watchdog import Watchdog
 from safeproducer.pipeline.windows import REFRESH, Asks, Windows
 from safeproducer.records import ProducerInfo
@@ -111,7 +112,8 @@ class Lane:
         self.native: Any = native
         self.metadata = Metadata(native, self.holds.partitions.learn, self.watchdog.wake) if held else None
         make = partial(_fed_native, settings, self.events) if delivery.feeds else None
-        lanes = Lanes(make, delivery.lanes, delivery.spreads, self._away.reports)
+        numbers = ReportNumbers()
+        lanes = Lanes(make, delivery.lanes, delivery.spreads, self._away.reports, numbers)
         if held:
             lanes.adopt(native)
         self.windows = Windows(
@@ -123,7 +125,7 @@ class Lane:
             partial(_is_alive, weakref.ref(self)),
         )
         self.news.windows = self.windows
-        refusals = Refusals(partial(_quota_refused, weakref.ref(self)))
+        refusals = Refusals(partial(_quota_refused, weakref.ref(self)), numbers)
         if delivery.feeds:
             self._away.refusals = refusals
         self.feed = Feed(
@@ -138,6 +140,7 @@ class Lane:
             self.watchdog.wake,
             self.events.on_limited,
             refusals,
+            numbers,
             self.news.sent_once,
         )
         self.direct = False

@@ -17,6 +17,7 @@ from safeproducer.kafka.statistics import Statistics
 from safeproducer.pipeline.fed_lane import FedLane
 from safeproducer.pipeline.hand_over import HandOver, Report
 from safeproducer.pipeline.lane_log import LaneLog
+from safeproducer.pipeline.report_numbers import ReportNumbers
 from safeproducer.policy import lane_count
 
 MakeNative = Callable[[LaneLog | None], NativeProducer]
@@ -39,16 +40,19 @@ class Lanes:
     - `wanted`: how many lanes there should be; whoever tends makes them.
     """
 
-    def __init__(self, make: MakeNative | None, fixed: int | None, spreads: bool, reports: deque[Report]) -> None:
+    def __init__(
+        self, make: MakeNative | None, fixed: int | None, spreads: bool, reports: deque[Report], numbers: ReportNumbers
+    ) -> None:
         self._make = make
         self._fixed = fixed
         self._spreads = spreads
         self._reports = reports
+        self._numbers = numbers
         self._lanes: list[FedLane] = []
         self._logs: dict[int, LaneLog] = {}
         self.missing: set[str] = set()
         """Topics that do not exist, as far as failed records tell."""
-        self._numbers = 0
+        self._made = 0
         self._handed_over = self._splits = 0
         self.completed: deque[HandOver] = deque()
         self.wanted = fixed or 1
@@ -82,7 +86,7 @@ class Lanes:
     def grow(self) -> int:
         """Make what is wanted; how many lanes that are. Not inside produce(): making one takes milliseconds."""
         made = 0
-        while self._numbers and self._make is not None and len(self._lanes) < self.wanted:
+        while self._made and self._make is not None and len(self._lanes) < self.wanted:
             tells = any(lane.number not in self._logs for lane in self)
             log = LaneLog() if tells else None
             self._add(self._make(log), log)
@@ -90,11 +94,11 @@ class Lanes:
         return made
 
     def _add(self, native: NativeProducer, log: LaneLog | None = None) -> None:
-        number = self._numbers
-        self._numbers += 1
+        number = self._made
+        self._made += 1
         if log is not None:
             self._logs[number] = log
-        lane = FedLane(native, number, self._reports, self.completed, self.missing, self._spreads)
+        lane = FedLane(native, number, self._reports, self.completed, self.missing, self._numbers, self._spreads)
         self._lanes.insert(len(self._lanes) if self._lanes and log is not None else 0, lane)
 
     def spare(self, now: float) -> FedLane | None:

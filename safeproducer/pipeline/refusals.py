@@ -15,7 +15,8 @@ from typing import Any
 
 from safeproducer.errors import DeliveryError
 from safeproducer.kafka.native import KafkaError, Message
-from safeproducer.pipeline.accumulator import KEY, VALUE, HeldRecord
+from safeproducer.pipeline.accumulator import KEY, REPORT, VALUE, HeldRecord
+from safeproducer.pipeline.report_numbers import ReportNumbers
 
 Place = tuple[str, int]
 REFUSED = "waits because a quota refused a batch of it, which goes first once what is under way has ended"
@@ -56,7 +57,8 @@ class Refusals:
     - `count`: records here, which take room in the buffer.
     """
 
-    def __init__(self, hold: Callable[[], None]) -> None:
+    def __init__(self, hold: Callable[[], None], numbers: ReportNumbers) -> None:
+        self._numbers = numbers
         self._hold = hold
         self._sent: dict[tuple[str, bytes | None, bytes | None], deque[HeldRecord]] = {}
         self.places: dict[Place, Refused] = {}
@@ -69,10 +71,18 @@ class Refusals:
         """
         self._sent.setdefault((topic, _bytes(record[VALUE]), _bytes(record[KEY])), deque()).append(record)
 
+    @property
+    def remembered(self) -> int:
+        """How many records are."""
+        return sum(map(len, self._sent.values()))
+
     def forget(self) -> None:
         """The broker knows the ID by now."""
         if self._sent:
-            self._sent = {}
+            sent, self._sent = self._sent, {}
+            for records in sent.values():
+                for record in records:
+                    self._numbers.let_go(record[REPORT])
 
     def takes(self, error: Any, message: Message) -> bool:
         """Whether a report of the straight lane is kept here. A delivered one is not, but tells of the order."""

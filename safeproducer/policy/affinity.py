@@ -30,10 +30,15 @@ class Affinity:
         bound = self._bound.get(key)
         return None if bound is None else bound[0]
 
-    def bind(self, key: Key, lane: int) -> None:
-        """One record more of this key waits for that lane, or is on it."""
-        owner, count = self._bound.get(key, (lane, 0))
+    def bind(self, key: Key, lane: int) -> int:
+        """One record more of this key: the lane it must take, which is `lane` if the key may take any."""
+        bound = self._bound.get(key)
+        if bound is None:
+            self._bound[key] = (lane, 1)
+            return lane
+        owner, count = bound
         self._bound[key] = (owner, count + 1)
+        return owner
 
     def release(self, key: Key) -> None:
         """One record less: it has ended, and how is known."""

@@ -248,6 +248,11 @@ class Rig:
         count = len(self.open_records)
         if self.limit and count > self.limit:
             raise RuleError(f"rule 9: {count} records without a report, {self.limit} allowed")
+        feed = self.feed
+        in_lanes = sum(uses for each in feed.lanes for batch in each.batches for _, uses in batch.runs)
+        records = feed.buffer.waiting + in_lanes + feed._refusals.count + feed._refusals.remembered
+        if feed.numbers.uses != records:
+            raise RuleError(f"rule 9: callbacks are kept for {feed.numbers.uses} records, and there are {records}")
 
     def check_share(self, topic: str, partition: int) -> None:
         """Rule 9: a throttled broker's records take half of the buffer at most while another broker is well."""

@@ -14,14 +14,18 @@ from safeproducer.pipeline.accumulator import Accumulator, HeldRecord
 from safeproducer.pipeline.away import Away
 from safeproducer.pipeline.fed_lane import FedLane
 from safeproducer.pipeline.hand_over import HandOver
+from safeproducer.pipeline.report_numbers import ReportNumbers
 
 
 def ignore(*_: Any) -> None:
     pass
 
 
-def record(number: int, accepted_at: float, report: Any = ignore) -> HeldRecord:
-    return (b"%d" % number, None, report, 1, None, 40, accepted_at)
+NUMBERS = ReportNumbers()
+
+
+def record(number: int, accepted_at: float) -> HeldRecord:
+    return (b"%d" % number, None, NUMBERS.hold(ignore), 1, None, 40, accepted_at)
 
 
 @given(st.integers(1, 8), st.lists(st.sampled_from(["report", "expire"]), max_size=20))
@@ -89,7 +93,7 @@ def test_more_requests_than_batches_are_splits() -> None:
     """Unless records were sent again, or librdkafka forgot its counts."""
     client = Client()
     completed: deque[HandOver] = deque()
-    lane = FedLane(client, 0, deque(), completed, set())
+    lane = FedLane(client, 0, deque(), completed, set(), NUMBERS)
     hand_over(lane, client, completed, 10)
     assert lane.observe(seen(FAR_AHEAD, 1, 10)) == 0
     hand_over(lane, client, completed, 10)
@@ -105,7 +109,7 @@ def test_statistics_from_before_a_hand_over_show_nothing() -> None:
     """Its request may be counted in them or not."""
     client = Client()
     completed: deque[HandOver] = deque()
-    lane = FedLane(client, 0, deque(), completed, set())
+    lane = FedLane(client, 0, deque(), completed, set(), NUMBERS)
     hand_over(lane, client, completed, 10)
     assert lane.observe(seen(0.0, 2, 10)) == 0
     assert lane.observe(seen(FAR_AHEAD, 2, 10)) == 1

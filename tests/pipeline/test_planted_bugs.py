@@ -18,6 +18,7 @@ from safeproducer.pipeline.failures import Failures
 from safeproducer.pipeline.feed import Feed
 from safeproducer.pipeline.hand_over import HandOver
 from safeproducer.pipeline.holds import Holds, Leader
+from safeproducer.pipeline.report_numbers import ReportNumbers
 from safeproducer.policy.throttle import Throttle
 from tests.pipeline.machine import CalmHeldMachine, FeedMachine, HeldMachine
 from tests.pipeline.rig import RuleError
@@ -70,7 +71,7 @@ def sure_of_everything(self: Failures, *args: Any) -> Any:
 def unreported(self: Feed, code: int, reason: str) -> None:
     for accumulator in tuple(self._accumulators.values()):
         while accumulator.records:
-            self._take_first(accumulator)
+            self._take_first(accumulator, accumulator.records)
 
 
 def never_blocked(self: Buffer, accumulator: Accumulator, size: int) -> None:
@@ -117,6 +118,7 @@ PLANTS: dict[str, tuple[str, type[RuleBasedStateMachine], Any, str, Any]] = {
     "forgets what it purges": ("rule [789]", CalmHeldMachine, Feed, "fail_all", unreported),
     "never tells of what it deferred": ("rule [789]", FeedMachine, Away, "takes", kept_for_ever),
     "takes records beyond the buffer": ("rule 9", CalmHeldMachine, Buffer, "refuse_excess", never_blocked),
+    "keeps the callbacks of ended records": ("rule 9", CalmHeldMachine, ReportNumbers, "let_go", lambda *_: None),
     "gives one broker the whole buffer": ("rule 9", CalmHeldMachine, buffer, "has_share", lambda *_: True),
     "swallows what a callback raises": ("rule 10", CalmHeldMachine, Feed, "run_reports", swallowed),
     "drops the reports behind one that raised": ("rule [789]", CalmHeldMachine, Feed, "run_reports", gives_up),

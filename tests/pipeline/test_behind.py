@@ -1,0 +1,102 @@
+"""A batch that is full by its bytes waits inside librdkafka behind the one in flight, and is never mixed with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from safeproducer.pipeline.fed_lane import FedLane
+from safeproducer.pipeline.hand_over import HandOver
+from tests.pipeline.cluster import ScriptedCluster
+from tests.pipeline.rig import Rig, rigged
+
+FAR = {1: 0.1, 2: 0.1, 3: 0.1}
+CONFIG = {
+    "safeproducer.mode": "held",
+    "batch.size": 2_000,
+    "linger.ms": 5,
+    "message.timeout.ms": 60_000,
+    "queue.buffering.max.messages": 10_000,
+}
+RECORDS = 600
+
+
+class Seen:
+    """(when, how many records) of hand-overs and of requests."""
+
+    def __init__(self) -> None:
+        self.handed_over: list[tuple[float, int]] = []
+        self.sent: list[tuple[float, int]] = []
+
+    @property
+    def overlaps(self) -> int:
+        """Hand-overs between a request and the one after it, which carries them."""
+        return sum(
+            any(before < at < after for before, after in zip(self.times, self.times[1:], strict=False))
+            for at, _ in self.handed_over
+        )
+
+    @property
+    def times(self) -> list[float]:
+        return [at for at, _ in self.sent]
+
+
+@contextmanager
+def watched(misses: int = 0) -> Iterator[tuple[Rig, Seen]]:
+    seen = Seen()
+    real_hand_over, real_send = FedLane.hand_over, ScriptedCluster.send
+    with rigged(CONFIG, FAR, {"a": 1}) as rig:
+
+        def hand_over(self: FedLane, accumulator: Any, records: list[Any], *rest: Any) -> Any:
+            seen.handed_over.append((rig.time.now, len(records)))
+            if len(records) > 1:
+                rig.natives[0].miss_kicks(misses)
+            return real_hand_over(self, accumulator, records, *rest)
+
+        def send(self: ScriptedCluster, node: int, attempt: Any) -> None:
+            seen.sent.append((rig.time.now, len(attempt.messages)))
+            real_send(self, node, attempt)
+
+        with mock.patch.object(FedLane, "hand_over", hand_over), mock.patch.object(ScriptedCluster, "send", send):
+            yield rig, seen
+
+
+def run(rig: Rig) -> None:
+    """A few round trips first, so that the time that an answer takes is known; then more than can go at once."""
+    for _ in range(3):
+        rig.produce("a", 0)
+        rig.flush(5)
+    for _ in range(RECORDS):
+        rig.produce("a", 0)
+    rig.flush(10)
+    rig.close()
+
+
+@pytest.mark.parametrize("misses", [0, 1, 2])
+def test_it_is_one_request_as_it_was_handed_over(misses: int) -> None:
+    """Also when the broker's thread misses the first kicks, after which the next batch could be mixed with it."""
+    with watched(misses) as (rig, seen):
+        run(rig)
+    assert [count for _, count in seen.sent] == [count for _, count in seen.handed_over]
+    assert len(seen.sent) > 8
+    assert seen.overlaps >= 3
+
+
+def test_two_in_the_queue_would_be_mixed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the waiting is for: were a batch taken for gone at once, one whose kicks are missed would take the next."""
+    monkeypatch.setattr(HandOver, "leaves_by", property(lambda self: -1.0))
+    with watched(misses=5) as (rig, seen):
+        run(rig)
+    assert [count for _, count in seen.sent] != [count for _, count in seen.handed_over]
+
+
+def test_it_is_sent_as_soon_as_the_one_before_it_is_answered() -> None:
+    """So each round trip carries a batch, however long handing it over takes."""
+    with watched() as (rig, seen):
+        run(rig)
+    pauses = [after - before for before, after in zip(seen.times[3:], seen.times[4:], strict=False)]
+    assert max(pauses) < FAR[1] + 0.012

@@ -10,6 +10,8 @@ round trip that is so short that holding back costs more (measured: a round trip
 RUSH = 50_000.0
 """Records per second from which an application is busy producing: each costs more in Python held back than straight,
 and librdkafka's batches fill in no time."""
+RUSH_WITHIN = 4.0
+"""Of that bound, beyond which haste is no reason: librdkafka would spin for most of each round trip."""
 _BACK = 0.7
 
 
@@ -22,5 +24,5 @@ def is_far(ack_time: float, linger: float, rate: float, outstanding: int, batch:
     bound = max(LINGERS * linger, SHORTEST)
     if ack_time <= (bound * _BACK if was_far else bound):
         return False
-    rushing = rate > (RUSH if was_far else RUSH / 2)
+    rushing = ack_time <= RUSH_WITHIN * bound and rate > (RUSH if was_far else RUSH / 2)
     return not (rushing and outstanding <= 2 * batch)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from safeproducer.errors import DeliveryError
+from safeproducer.pipeline.reports import Reports
 
 if TYPE_CHECKING:
     from safeproducer.pipeline.refusals import Refusals
@@ -24,7 +24,7 @@ class Deferred(NamedTuple):
 
 
 class Away:
-    """`reports` wait for the application's next poll(): (callable, first argument, second argument).
+    """`reports` wait for the application's next poll().
 
     `thread` is the watchdog's while it serves the straight lane, else 0. While `purged`, failed reports go to
     `deferred`: what became of them is told by statistics that come after them. `on`: whether to ask `takes()`.
@@ -39,7 +39,7 @@ class Away:
         self.thread = 0
         self.purged = False
         self.refusals: Refusals | None = None
-        self.reports: deque[Any] = deque()
+        self.reports = Reports()
         self.deferred: list[Deferred] = []
         self._purged_since = 0.0
         self._heard: dict[int, float] = {}
@@ -78,6 +78,6 @@ class Away:
         if self.here:
             if error is not None:
                 self.failed_at = time.monotonic()
-            self.reports.append((run, error, message))
+            self.reports.add(run, error, message)
             return True
         return False

@@ -107,7 +107,7 @@ class ClientEvents:
     def _call(self, callback: Callable[..., Any] | None, event: Any, later: bool = False) -> None:
         if callback is not None:
             if later or self._away.here:
-                self._away.reports.append((self._run, callback, event))
+                self._away.reports.add(self._run, callback, event)
             else:
                 self._run(callback, event)
 

@@ -23,8 +23,9 @@ from safeproducer.pipeline.accumulator import (
     HeldRecord,
 )
 from safeproducer.pipeline.frames import raised_by_native_call
-from safeproducer.pipeline.hand_over import HandOver, Report
+from safeproducer.pipeline.hand_over import HandOver
 from safeproducer.pipeline.report_numbers import ReportNumbers
+from safeproducer.pipeline.reports import Reports
 
 _NEVER = float("inf")
 _EARLIEST = 0.95
@@ -46,7 +47,7 @@ class FedLane:
         self,
         native: NativeProducer,
         number: int,
-        reports: deque[Report],
+        reports: Reports,
         completed: deque[HandOver],
         missing: set[str],
         numbers: ReportNumbers,

@@ -34,7 +34,7 @@ from safeproducer.pipeline.away import Away
 from safeproducer.pipeline.buffer import Buffer, unable
 from safeproducer.pipeline.failures import Failures
 from safeproducer.pipeline.fed_lane import FedLane
-from safeproducer.pipeline.hand_over import HandOver, Report
+from safeproducer.pipeline.hand_over import HandOver
 from safeproducer.pipeline.holds import COLD, Holds, Leader
 from safeproducer.pipeline.lanes import Lanes
 from safeproducer.pipeline.ledger import DeliveryCallback
@@ -110,7 +110,7 @@ class Feed:
         self._busy: dict[tuple[str, int], Accumulator] = {}
         self._in_flight: dict[int | None, int] = {}
         self._partial: set[HandOver] = set()
-        self.reports: deque[Report] = away.reports
+        self.reports = away.reports
         self._away = away
         self.due = NEVER
         self._deadline = NEVER
@@ -537,7 +537,7 @@ class Feed:
         for record, error, message, lane in map(_refused_parts, refusals):
             told = self._failures.reported(error, message)
             accumulator.gives_up(record, lane, getattr(told, "outcome", None) is not Outcome.NOT_WRITTEN)
-            self.reports.append((self.numbers[record[REPORT]], told, message))
+            self.reports.add(self.numbers[record[REPORT]], told, message)
             self.numbers.let_go(record[REPORT])
 
     def _way(self, accumulator: Accumulator, moment: float) -> Any:
@@ -689,7 +689,7 @@ class Feed:
     def _report(self, accumulator: Accumulator, record: HeldRecord, code: int, reason: str, handed_over: bool) -> None:
         """Queue a failed record's report, with a message as librdkafka would have made it."""
         error = self._failures.in_process(accumulator.topic, accumulator.partition, record, code, reason, handed_over)
-        self.reports.append((self.numbers[record[REPORT]], error, _failed_message(accumulator, record, error)))
+        self.reports.add(self.numbers[record[REPORT]], error, _failed_message(accumulator, record, error))
 
     def _expire(self, accumulator: Accumulator, moment: float) -> float:
         """Fail what is past its deadline; when the next one is."""
@@ -744,17 +744,11 @@ class Feed:
 
     def run_reports(self) -> int:
         """Run what is queued, on the application's thread; how many. Raises what a callback raises."""
-        ran = 0
-        reports = self.reports
         self.buffer.running += 1  # a record takes room until its callback has run
         try:
-            while reports:
-                report, error, message = reports.popleft()
-                ran += 1
-                report(error, message)
+            return self.reports.run()
         finally:
             self.buffer.running -= 1
-        return ran
 
     def recheck(self, moment: float) -> None:
         """Ask each accumulator again whether it is held: something about brokers or acknowledgements changed."""

@@ -9,13 +9,11 @@ from safeproducer.kafka.native import KafkaError, Message
 from safeproducer.pipeline.accumulator import ACCEPTED_AT, Accumulator, HeldRecord
 from safeproducer.pipeline.ledger import DeliveryCallback, discard_pending
 from safeproducer.pipeline.refusals import Refusal, is_refusal
+from safeproducer.pipeline.reports import Reports
 
 _NEVER = float("inf")
 _SURE_KICKS = 3
 _NO_TOPIC = frozenset({KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART})
-
-
-Report = tuple[DeliveryCallback, KafkaError | None, Message]
 
 
 class HandOver:
@@ -32,6 +30,8 @@ class HandOver:
 
     __slots__ = (
         "_completed",
+        "_kept",
+        "_kept_for",
         "_missing",
         "_reports",
         "accumulator",
@@ -58,7 +58,7 @@ class HandOver:
         records: list[HeldRecord],
         full: bool,
         at: float,
-        reports: deque[Report],
+        reports: Reports,
         completed: deque[HandOver],
         missing: set[str],
         lane: int = 0,
@@ -79,12 +79,14 @@ class HandOver:
         self.partitions: set[int | None] = set()
         self.runs: list[tuple[int, int]] = []
         self._reports = reports
+        self._kept: deque[Message] = deque()
+        self._kept_for: DeliveryCallback | None = None
+        """Delivered records of that callback, which are passed on together."""
         self._completed = completed
         self._missing = missing
 
     def bind(self, report: DeliveryCallback) -> DeliveryCallback:
         """The callback for librdkafka that ends in `report` on the application's thread."""
-        keep = self._reports.append
         spread = self.accumulator.partition < 0
 
         # A closure, and as little as possible: it runs for each record while the next batch waits for the last one.
@@ -95,13 +97,26 @@ class HandOver:
                 discard_pending(sys.exc_info())
             self.left = left = self.left - 1  # before the look at `expired`: expire() may run on another thread
             if error is not None or spread or self.expired:
+                self._pass_on()
                 self._reported(len(self.records) - left - 1, report, error, message)
+            elif self._kept_for is report:
+                self._kept.append(message)
             else:
-                keep((report, None, message))
+                self._pass_on()
+                self._kept_for = report  # before the message: see _pass_on()
+                self._kept.append(message)
             if not left:
+                self._pass_on()
                 self._completed.append(self)
 
         return reported
+
+    def _pass_on(self) -> None:
+        nothing: deque[Message] = deque()
+        # One step under the interpreter lock, as there is no call in it: expire() comes from another thread.
+        kept, report, self._kept, self._kept_for = self._kept, self._kept_for, nothing, None
+        if report is not None:
+            self._reports.add_delivered(report, kept)
 
     def _reported(self, index: int, report: DeliveryCallback, error: KafkaError | None, message: Message) -> None:
         if error is not None:
@@ -113,7 +128,7 @@ class HandOver:
                 assert error is not None  # noqa: S101 - what is_refusal() says
                 self.refusals.append(Refusal(self.records[index], error, message, self.lane))
             else:
-                self._reports.append((report, error, message))
+                self._reports.add(report, error, message)
         if self.accumulator.partition < 0:
             self.partitions.add(message.partition())
 
@@ -144,8 +159,8 @@ class HandOver:
 
     @property
     def open(self) -> int:
-        """How many of its records the application has no report of."""
-        return min(self.left, len(self.records) - self.expired)
+        """How many of its records have no report that was passed on to the application."""
+        return min(self.left, len(self.records) - self.expired) + len(self._kept)
 
     def expire(self, now: float, timeout: float) -> list[HeldRecord]:
         """The records whose deadline has passed since the last call and which librdkafka has not reported."""
@@ -155,6 +170,7 @@ class HandOver:
             last += 1
         if last > first:
             self.expired = last
+            self._pass_on()  # they were accepted before
         return self.records[first:last]
 
     def next_deadline(self, timeout: float) -> float | None:

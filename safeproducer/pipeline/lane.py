@@ -348,7 +348,7 @@ class Lane:
                 self._serve_for_the_absent()
             except:  # noqa: E722 - as in _attempt()
                 error = self._noted(sys.exc_info()[1])[0]
-                self._away.reports.append((_raise, error, None))  # for the application's next poll()
+                self._away.reports.add(_raise, error, None)  # for the application's next poll()
             finally:
                 self._away.serve_on(0)
         if self.feed.busy and self.feed.lanes.inside:

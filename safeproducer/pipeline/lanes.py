@@ -15,9 +15,10 @@ from typing import Any
 from safeproducer.kafka.native import NativeProducer
 from safeproducer.kafka.statistics import Statistics
 from safeproducer.pipeline.fed_lane import FedLane
-from safeproducer.pipeline.hand_over import HandOver, Report
+from safeproducer.pipeline.hand_over import HandOver
 from safeproducer.pipeline.lane_log import LaneLog
 from safeproducer.pipeline.report_numbers import ReportNumbers
+from safeproducer.pipeline.reports import Reports
 from safeproducer.policy import lane_count
 
 MakeNative = Callable[[LaneLog | None], NativeProducer]
@@ -41,7 +42,7 @@ class Lanes:
     """
 
     def __init__(
-        self, make: MakeNative | None, fixed: int | None, spreads: bool, reports: deque[Report], numbers: ReportNumbers
+        self, make: MakeNative | None, fixed: int | None, spreads: bool, reports: Reports, numbers: ReportNumbers
     ) -> None:
         self._make = make
         self._fixed = fixed

@@ -15,6 +15,7 @@ from safeproducer.pipeline.away import Away
 from safeproducer.pipeline.fed_lane import FedLane
 from safeproducer.pipeline.hand_over import HandOver
 from safeproducer.pipeline.report_numbers import ReportNumbers
+from safeproducer.pipeline.reports import Reports
 
 
 def ignore(*_: Any) -> None:
@@ -32,7 +33,7 @@ def record(number: int, accepted_at: float) -> HeldRecord:
 def test_each_record_ends_once(size: int, steps: list[str]) -> None:
     """Whatever librdkafka says of an expired record later is swallowed, and the batch is over after the last report."""
     ended: list[bytes] = []
-    completed, reports = deque[HandOver](), deque[Any]()
+    completed, reports = deque[HandOver](), Reports()
     records = [record(n, float(n)) for n in range(size)]
     batch = HandOver(Accumulator("a", 0), records, True, 0.0, reports, completed, set())
     bound = batch.bind(lambda _, message: ended.append(message.value()))
@@ -45,9 +46,7 @@ def test_each_record_ends_once(size: int, steps: list[str]) -> None:
             assert not completed
             bound(None, Message(topic="a", partition=0, value=b"%d" % reported))
             reported += 1
-        while reports:
-            report, error, message = reports.popleft()
-            report(error, message)
+        reports.run()
         assert batch.open == size - len(ended)
         assert batch.left == size - reported
     assert sorted(ended) == sorted(b"%d" % n for n in range(size))
@@ -93,7 +92,7 @@ def test_more_requests_than_batches_are_splits() -> None:
     """Unless records were sent again, or librdkafka forgot its counts."""
     client = Client()
     completed: deque[HandOver] = deque()
-    lane = FedLane(client, 0, deque(), completed, set(), NUMBERS)
+    lane = FedLane(client, 0, Reports(), completed, set(), NUMBERS)
     hand_over(lane, client, completed, 10)
     assert lane.observe(seen(FAR_AHEAD, 1, 10)) == 0
     hand_over(lane, client, completed, 10)
@@ -109,7 +108,7 @@ def test_statistics_from_before_a_hand_over_show_nothing() -> None:
     """Its request may be counted in them or not."""
     client = Client()
     completed: deque[HandOver] = deque()
-    lane = FedLane(client, 0, deque(), completed, set(), NUMBERS)
+    lane = FedLane(client, 0, Reports(), completed, set(), NUMBERS)
     hand_over(lane, client, completed, 10)
     assert lane.observe(seen(0.0, 2, 10)) == 0
     assert lane.observe(seen(FAR_AHEAD, 2, 10)) == 1

@@ -19,6 +19,7 @@ from safeproducer.pipeline.feed import Feed
 from safeproducer.pipeline.hand_over import HandOver
 from safeproducer.pipeline.holds import Holds, Leader
 from safeproducer.pipeline.report_numbers import ReportNumbers
+from safeproducer.pipeline.reports import Reports
 from safeproducer.policy.throttle import Throttle
 from tests.pipeline.machine import CalmHeldMachine, FeedMachine, HeldMachine
 from tests.pipeline.rig import RuleError
@@ -37,6 +38,7 @@ EFFORT = settings(
 real_admit = feed.admit
 real_reported = HandOver._reported
 real_takes = Away.takes
+real_run = Reports.run
 real_in_process = Failures.in_process
 
 
@@ -78,29 +80,20 @@ def never_blocked(self: Buffer, accumulator: Accumulator, size: int) -> None:
     pass
 
 
-def swallowed(self: Feed) -> int:
-    ran = 0
-    while self.reports:
-        report, error, message = self.reports.popleft()
-        ran += 1
+def swallowed(self: Reports) -> int:
+    while True:
         try:
-            report(error, message)
+            return real_run(self)
         except Exception as raised:
-            self.swallowed = raised  # type: ignore[attr-defined]
-    return ran
+            swallowed.raised = raised  # type: ignore[attr-defined]
 
 
-def gives_up(self: Feed) -> int:
-    ran = 0
+def gives_up(self: Reports) -> int:
     try:
-        while self.reports:
-            report, error, message = self.reports.popleft()
-            ran += 1
-            report(error, message)
+        return real_run(self)
     except Exception:
-        self.reports.clear()
+        self._entries.clear()
         raise
-    return ran
 
 
 def kept_for_ever(self: Away, run: Any, error: Any, message: Any) -> bool:
@@ -120,8 +113,8 @@ PLANTS: dict[str, tuple[str, type[RuleBasedStateMachine], Any, str, Any]] = {
     "takes records beyond the buffer": ("rule 9", CalmHeldMachine, Buffer, "refuse_excess", never_blocked),
     "keeps the callbacks of ended records": ("rule 9", CalmHeldMachine, ReportNumbers, "let_go", lambda *_: None),
     "gives one broker the whole buffer": ("rule 9", CalmHeldMachine, buffer, "has_share", lambda *_: True),
-    "swallows what a callback raises": ("rule 10", CalmHeldMachine, Feed, "run_reports", swallowed),
-    "drops the reports behind one that raised": ("rule [789]", CalmHeldMachine, Feed, "run_reports", gives_up),
+    "swallows what a callback raises": ("rule 10", CalmHeldMachine, Reports, "run", swallowed),
+    "drops the reports behind one that raised": ("rule [789]", CalmHeldMachine, Reports, "run", gives_up),
 }
 
 

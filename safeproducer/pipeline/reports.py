@@ -1,0 +1,63 @@
+"""What the application's next poll() or flush() runs: reports of fed batches, of records that failed here, events."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+Run = Callable[[Any, Any], Any]
+Report = tuple[Run, Any, Any]
+"""(callable, first argument, second argument): a delivery callback, its error and its message, or an event's."""
+
+
+class Reports:
+    """In the order in which they are run. Any thread may add and run; counts change by in-place addition.
+
+    Delivered records of one callback come as a deque of messages. One tuple for each of them would stay long enough for
+    the garbage collector to look through everything after each large batch.
+    """
+
+    __slots__ = ("_count", "_entries")
+
+    def __init__(self) -> None:
+        self._entries: deque[tuple[Run, Any, Any]] = deque()
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, run: Run, first: Any, second: Any) -> None:
+        self._entries.append((run, first, second))
+        self._count += 1
+
+    def add_delivered(self, run: Run, messages: deque[Any]) -> None:
+        self._entries.append((run, None, messages))
+        self._count += len(messages)
+
+    def extend(self, reports: Iterable[Report]) -> None:
+        for report in reports:
+            self.add(*report)
+
+    def run(self) -> int:
+        """Run them on the calling thread, until one raises; how many."""
+        ran = 0
+        entries = self._entries
+        while entries:
+            entry = entries.popleft()
+            run, first, second = entry
+            if type(second) is not deque:
+                self._count -= 1
+                ran += 1
+                run(first, second)
+                continue
+            try:
+                while second:
+                    message = second.popleft()
+                    self._count -= 1
+                    ran += 1
+                    run(None, message)
+            finally:
+                if second:
+                    entries.appendleft(entry)
+        return ran

@@ -167,17 +167,22 @@ class FedLane:
         """What librdkafka has to tell beside its records."""
         return max(0, len(self.native) - self.inside)
 
-    def kick(self) -> None:
+    def kick(self, beside: bool = False) -> None:
         """Send what is queued. What the flush serves is queued as reports, so no callback of the user runs here.
+
+        `beside`: also while another thread serves; only when no two batches of a partition can be answered meanwhile.
 
         A fatal error that it meets is raised by the next serve(): whoever kicks may be inside produce(), whose record
         was accepted.
         """
-        with self._serving:
-            try:
-                self._call(self.native.flush, KICK)
-            except KafkaException as error:
-                self._raised.append(error)
+        alone = not beside and self._serving.acquire()
+        try:
+            self._call(self.native.flush, KICK)
+        except KafkaException as error:
+            self._raised.append(error)
+        finally:
+            if alone:
+                self._serving.release()
 
     def serve(self, timeout: float) -> int:
         """Queue the reports that arrived; wait up to `timeout` seconds for the first. 0 when another thread does."""

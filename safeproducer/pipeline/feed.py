@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from operator import index
 from threading import RLock
 from typing import Any
@@ -34,7 +36,7 @@ from safeproducer.pipeline.away import Away
 from safeproducer.pipeline.buffer import Buffer, unable
 from safeproducer.pipeline.failures import Failures
 from safeproducer.pipeline.fed_lane import FedLane
-from safeproducer.pipeline.hand_over import HandOver
+from safeproducer.pipeline.hand_over import FAR, HandOver
 from safeproducer.pipeline.holds import COLD, Holds, Leader
 from safeproducer.pipeline.lanes import Lanes
 from safeproducer.pipeline.ledger import DeliveryCallback
@@ -458,8 +460,10 @@ class Feed:
             self._in_flight[node] = self._in_flight.get(node, 0) + 1
             if not batch.full:
                 self._partial.add(batch)
-                if any(other.lane == batch.lane for other in accumulator.unresolved[:-1]):
+                before = [other for other in accumulator.unresolved[:-1] if other.lane == batch.lane]
+                if before:
                     batch.kick_at = NEVER  # until the one in front of it is answered
+                    before[-1].on_answer = partial(_its_turn, weakref.ref(self), batch)
 
     def _take_back(self, accumulator: Accumulator, lane: FedLane) -> None:
         """What a lane that has failed for good did not take may go to another one."""
@@ -621,12 +625,14 @@ class Feed:
         if not self._partial:
             return due
         needed: set[int] = set()
+        near = False
         for batch in tuple(self._partial):
             if not batch.left or moment - batch.at > _GUARD:
                 self._partial.discard(batch)
                 continue
             if batch.kick_at <= moment:
                 needed.add(batch.lane)
+                near = near or (batch.accumulator.ack_time or 0.0) < FAR
                 batch.kicked(moment)
                 batch.kick_at = moment + self._kick_again(batch, moment - batch.sent_at)
                 if batch.accumulator.waiting:  # the next one may go when this one has left
@@ -634,8 +640,23 @@ class Feed:
             due = min(due, batch.kick_at)
         for lane in self.lanes:
             if lane.number in needed:
-                lane.kick()
+                lane.kick(beside=not near)
         return due
+
+    def answered(self, following: HandOver) -> None:
+        """The reports of the batch in front of `following` are being served, which takes a while: another thread kicks.
+
+        Runs inside a native call, so it makes none.
+        """
+        self._let_follow(following, time.monotonic())
+        self.due = 0.0
+        self._wake(0.0)
+
+    def _let_follow(self, batch: HandOver, moment: float) -> None:
+        """Nothing is in front of this batch any more."""
+        if batch.kick_at == NEVER:
+            until = self._holds.broker(batch.accumulator, moment).throttled_until
+            batch.kick_at = moment if until is None else max(moment, until)
 
     def _kick_again(self, batch: HandOver, age: float) -> float:
         ack_time = batch.accumulator.ack_time
@@ -663,9 +684,7 @@ class Feed:
                 accumulator.observe_ack(moment - batch.sent_at)
             self._partial.discard(batch)
             for following in accumulator.unresolved[:1]:
-                if following.kick_at == NEVER:  # its turn
-                    until = self._holds.broker(accumulator, moment).throttled_until
-                    following.kick_at = moment if until is None else max(moment, until)
+                self._let_follow(following, moment)
             left = self._in_flight.get(batch.broker, 0) - 1
             if left > 0:
                 self._in_flight[batch.broker] = left
@@ -781,6 +800,12 @@ _NO_ANSWER = "Local: Message timed out: no broker answered within message.timeou
 _STUCK_WITH = "Local: Message timed out: it was purged with records that no broker answered"
 _NOT_SENT = "Local: Message timed out: it was not sent within message.timeout.ms"
 _THROTTLED_TOO_LONG = "Local: Message timed out: its broker is throttled for longer than the time it has left"
+
+
+def _its_turn(feed: weakref.ref[Feed], batch: HandOver) -> None:
+    # The native producer holds its callbacks, and must not hold the feed by them.
+    if (found := feed()) is not None:
+        found.answered(batch)
 
 
 def _refused_parts(refusal: Refusal) -> tuple[HeldRecord, KafkaError, Message, int | None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
+from collections.abc import Callable
 
 from safeproducer.kafka.native import KafkaError, Message
 from safeproducer.pipeline.accumulator import ACCEPTED_AT, Accumulator, HeldRecord
@@ -13,6 +14,9 @@ from safeproducer.pipeline.reports import Reports
 
 _NEVER = float("inf")
 _SURE_KICKS = 3
+FAR = 0.04
+"""Seconds of acknowledgement time from which a batch may follow one that needs kicks: no answer to it comes while those
+of the one before it are served."""
 _NO_TOPIC = frozenset({KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART})
 
 
@@ -23,7 +27,8 @@ class HandOver:
     `lane` is the number of its lane, `doubtful` whether a record of it failed so that it may be written later,
     `refusals` those that a quota refused. `at`: when it was handed over; `sent_at`: when it was kicked first, if it
     needs that; after `kicks` of them the next is due at `kick_at`. A topic that does not exist is added to `missing`.
-    `runs`: (number of the report, how many records have it), in order.
+    `runs`: (number of the report, how many records have it), in order. `on_answer` is called at the first report of
+    a delivered batch, inside the native call that serves them.
     A record whose deadline passes first is reported by `expire()`; what librdkafka says of it later is swallowed, but
     the hand-over keeps its place until librdkafka has said it.
     """
@@ -45,6 +50,7 @@ class HandOver:
         "kicks",
         "lane",
         "left",
+        "on_answer",
         "partitions",
         "records",
         "refusals",
@@ -77,6 +83,7 @@ class HandOver:
         self.kicks = 0
         self.broker: int | None = None
         self.partitions: set[int | None] = set()
+        self.on_answer: Callable[[], None] | None = None
         self.runs: list[tuple[int, int]] = []
         self._reports = reports
         self._kept: deque[Message] = deque()
@@ -102,6 +109,8 @@ class HandOver:
             elif self._kept_for is report:
                 self._kept.append(message)
             else:
+                if self.on_answer is not None:
+                    self.on_answer()
                 self._pass_on()
                 self._kept_for = report  # before the message: see _pass_on()
                 self._kept.append(message)
@@ -148,7 +157,7 @@ class HandOver:
         if self.full:
             return -_NEVER
         ack_time = self.accumulator.ack_time
-        if self.accumulator.partition < 0 or self.kicks < _SURE_KICKS or ack_time is None:
+        if self.accumulator.partition < 0 or self.kicks < _SURE_KICKS or ack_time is None or ack_time < FAR:
             return _NEVER
         return self.sent_at + ack_time / 2
 

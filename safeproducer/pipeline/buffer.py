@@ -131,7 +131,7 @@ class Buffer:
     @property
     def records(self) -> int:
         """What counts against queue.buffering.max.messages."""
-        count = self.waiting + self._refusals.count + len(self._away.reports) + len(self._away.deferred) + self.running
+        count = self.waiting + self._refusals.count + self._away.reports.count + len(self._away.deferred) + self.running
         if self._straight is not None:
             count += len(self._straight)
         return count + self._lanes.records

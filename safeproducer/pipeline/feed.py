@@ -165,7 +165,7 @@ class Feed:
         if key is not None:
             size += len(key)
         if not accumulator.held and not accumulator.records and not self._holds.cools(place, size):
-            if self.buffer.waiting or self.reports or self._away.deferred or self.lanes:
+            if self.buffer.waiting or self.reports.count or self._away.deferred or self.lanes:
                 self.buffer.refuse_excess(accumulator, size)
             if self._holds.warming and self._delivery.feeds:
                 stamp = timestamp or int(time.time() * 1000)

@@ -38,7 +38,9 @@ RECORD_EVENTS = ("record_accepted", "record_refused", "record_resolved")
 NO_TIMEOUT = -1.0
 _FEW_EVENTS = 4
 _SLICE = 0.01
-"""How long to wait on one lane while the other, or a timer, may have something."""
+"""How long to wait on one lane while the other has records, too."""
+_LONG_SLICE = 0.05
+"""While it has none, and can only tell of events."""
 _SHORTEST_WAIT = 0.001
 _PRESENT = 0.01
 """An application that served within this time is there, and the watchdog leaves the serving to it."""
@@ -199,7 +201,7 @@ class Lane:
         serving.add(thread)
         self._polls += 1
         try:
-            if self.direct and not self._away.thread and not self._away.reports:
+            if self.direct and not self._away.thread and not self._away.reports.count:
                 served: int = self.native.poll(timeout)
                 if not self.news.changed:
                     return served
@@ -237,7 +239,8 @@ class Lane:
             if served or now >= end or self.state not in ("open", "fatal"):
                 return served
             # The client counts in whole milliseconds, and a shorter wait would be none.
-            pause = max(_SHORTEST_WAIT, min(end, self.feed.due, now + _SLICE) - now)
+            both = self.feed.busy and not self.feed.alone and len(self.native)
+            pause = max(_SHORTEST_WAIT, min(end, self.feed.due, now + (_SLICE if both else _LONG_SLICE)) - now)
             if self.feed.busy:
                 self.feed.serve(pause)
             else:
@@ -259,7 +262,7 @@ class Lane:
         """Act on what was heard: hold, hand over, time out, go straight again."""
         feed, holds = self.feed, self.holds
         self.news.catch_up(feed.buffer.waiting)
-        if holds.warming and holds.warms(self._ledger.resolved + len(self._away.reports), len(self.native)):
+        if holds.warming and holds.warms(self._ledger.resolved + self._away.reports.count, len(self.native)):
             self.news.changed = True
         if self.news.changed:
             if self.direct:
@@ -277,7 +280,7 @@ class Lane:
             if self._delivery.owns_timeout:
                 self._mind_straight_deadlines(now)
             # Reports that wait here take room that the native producer does not know of.
-            straight = not holds.any(now) and feed.empty and not self._away.reports
+            straight = not holds.any(now) and feed.empty and not self._away.reports.count
             if straight is not self.direct and self.state == "open":
                 self._go(straight)
 
@@ -423,7 +426,7 @@ class Lane:
             feed.flushing -= 1
 
     def _flush_round(self, timeout: float) -> None:
-        if self.direct and not self._away.thread and not self._away.reports:
+        if self.direct and not self._away.thread and not self._away.reports.count:
             self.native.flush(timeout)
             self.feed.serve(0)
             if len(self.native):  # events, which flush() does not serve once all reports are

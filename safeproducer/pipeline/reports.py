@@ -18,22 +18,20 @@ class Reports:
     the garbage collector to look through everything after each large batch.
     """
 
-    __slots__ = ("_count", "_entries")
+    __slots__ = ("_entries", "count")
 
     def __init__(self) -> None:
         self._entries: deque[tuple[Run, Any, Any]] = deque()
-        self._count = 0
-
-    def __len__(self) -> int:
-        return self._count
+        self.count = 0
+        """How many wait."""
 
     def add(self, run: Run, first: Any, second: Any) -> None:
         self._entries.append((run, first, second))
-        self._count += 1
+        self.count += 1
 
     def add_delivered(self, run: Run, messages: deque[Any]) -> None:
         self._entries.append((run, None, messages))
-        self._count += len(messages)
+        self.count += len(messages)
 
     def extend(self, reports: Iterable[Report]) -> None:
         for report in reports:
@@ -47,14 +45,14 @@ class Reports:
             entry = entries.popleft()
             run, first, second = entry
             if type(second) is not deque:
-                self._count -= 1
+                self.count -= 1
                 ran += 1
                 run(first, second)
                 continue
             try:
                 while second:
                     message = second.popleft()
-                    self._count -= 1
+                    self.count -= 1
                     ran += 1
                     run(None, message)
             finally:

@@ -18,10 +18,10 @@ MODES: tuple[Mode, ...] = ("auto", "held", "passthrough")
 Ordering = Literal["partition", "key", "none"]
 ORDERINGS: tuple[Ordering, ...] = ("partition", "key", "none")
 
-GUARD_MS = 1000
-"""The linger of a fed lane. It must outlast the time a hand-over takes, and depth x acknowledgement time: a head of
-the queue older than linger behind a closed window makes librdkafka spin, and one that gets older in the middle of a
-hand-over splits the batch."""
+GUARD_MS = 60_000
+"""The linger of a fed lane. It must outlast the time a hand-over takes, and the time that a batch waits behind one that
+is not answered: a head of the queue older than linger behind a closed window makes librdkafka spin, and one that gets
+older in the middle of a hand-over splits the batch."""
 
 STATISTICS_MS = 500
 LISTEN_TO = "eos"
@@ -143,9 +143,10 @@ class Delivery:
     @property
     def guard_ms(self) -> int:
         """The linger of a fed lane: librdkafka wants it shorter than its own timeout of records."""
-        if self.owns_timeout or self.timeout is None:
+        if self.timeout is None:
             return GUARD_MS
-        return min(GUARD_MS, int(self.timeout * 500))
+        limit = backstop(self.timeout, self.socket_timeout) if self.owns_timeout else self.timeout
+        return min(GUARD_MS, int(limit * 500))
 
 
 def _changed(config: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

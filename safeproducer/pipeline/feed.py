@@ -17,7 +17,7 @@ from operator import index
 from threading import RLock
 from typing import Any
 
-from safeproducer.delivery import GUARD_MS, Delivery
+from safeproducer.delivery import Delivery
 from safeproducer.kafka.native import KafkaError, KafkaException, Message, NativeProducer
 from safeproducer.pipeline.accumulator import (
     ACCEPTED_AT,
@@ -57,9 +57,12 @@ WAITS_FOR_METADATA = "waits for a broker to tell of its topic"
 WAITS_FOR_FREE_LANE = "waits for a lane: each has a batch of it under way"
 WAITS_FOR_KEY = "waits for acknowledgements of earlier records with the same keys"
 WAITS_FOR_PURGE = "waits until records that no broker answers have been taken out of librdkafka"
-_GUARD = GUARD_MS / 1000
+_LONGEST_WAIT = 1.0
+"""Seconds that a batch may wait behind others inside librdkafka; at its deadline nobody knows what became of it."""
 _FIRST_KICK_AGAIN = 0.02
 _KICKS_AGAIN = (0.005, 0.02)
+_SELDOM = 0.1
+"""What is not answered for long is kicked now and then: librdkafka may have it in its queue again, for another try."""
 _VALIDATOR = NativeProducer.__new__(NativeProducer)
 """Has no handle: its produce() checks the arguments as stock does, and then says that it is closed."""
 _CREATE_TIME = 1
@@ -95,6 +98,7 @@ class Feed:
         sent_once: Callable[[tuple[str, int], int | None, float], bool],
     ) -> None:
         self._delivery = delivery
+        self._guard = delivery.guard_ms / 1000
         self._batch_records = delivery.batch_records
         self._batch_bytes = max(1, delivery.batch_bytes)
         self._holds = holds
@@ -241,7 +245,7 @@ class Feed:
     @property
     def busy(self) -> bool:
         """Whether the fed lanes have something that will be reported."""
-        return bool(self.lanes) and (self.lanes.unresolved > 0 or self.alone)
+        return bool(self.lanes) and (self.alone or self.lanes.busy)
 
     @property
     def alone(self) -> bool:
@@ -392,7 +396,7 @@ class Feed:
             ),
             moment,
             0.0 if self.flushing else delivery.linger,
-            depth(accumulator.ack_time, _GUARD),
+            depth(accumulator.ack_time, min(_LONGEST_WAIT, self._guard)),
         )
 
     def _held(self, accumulator: Accumulator, verdict: Hold) -> float:
@@ -627,7 +631,7 @@ class Feed:
         needed: set[int] = set()
         near = False
         for batch in tuple(self._partial):
-            if not batch.left or moment - batch.at > _GUARD:
+            if not batch.left or moment - batch.at > self._guard:
                 self._partial.discard(batch)
                 continue
             if batch.kick_at <= moment:
@@ -661,11 +665,12 @@ class Feed:
     def _kick_again(self, batch: HandOver, age: float) -> float:
         ack_time = batch.accumulator.ack_time
         if ack_time is None:  # connecting, or getting a producer ID: no kick is heard before that is done
-            return _FIRST_KICK_AGAIN
-        for early in _KICKS_AGAIN:  # a missed one costs no round trip; none is near the answer
+            return max(_FIRST_KICK_AGAIN, min(_SELDOM, age / 4))
+        # A missed one costs no round trip; none is near the answer. The last is for the sake of what waits to follow.
+        for early in _KICKS_AGAIN if batch.accumulator.waiting else _KICKS_AGAIN[:-1]:
             if age < early < ack_time / 2:
                 return early - age
-        return max(_FIRST_KICK_AGAIN, 1.5 * ack_time)
+        return max(_FIRST_KICK_AGAIN, min(1.5 * ack_time, _SELDOM) if age > ack_time else 1.5 * ack_time - age)
 
     def _complete(self, moment: float) -> None:
         """Take note of the batches whose reports have all arrived."""

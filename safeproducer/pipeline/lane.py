@@ -233,26 +233,29 @@ class Lane:
         end = started + timeout if timeout >= 0 else NEVER
         served = 0
         now = started
+        feed = self.feed
         while True:
+            busy = feed.busy
+            if timeout == 0 or not busy:  # else the wait looks first
+                feed.serve(0)
             served += self._serve_now(now)
             now = time.monotonic()
             if served or now >= end or self.state not in ("open", "fatal"):
                 return served
             # The client counts in whole milliseconds, and a shorter wait would be none.
-            both = self.feed.busy and not self.feed.alone and len(self.native)
-            pause = max(_SHORTEST_WAIT, min(end, self.feed.due, now + (_SLICE if both else _LONG_SLICE)) - now)
-            if self.feed.busy:
-                self.feed.serve(pause)
+            both = busy and not feed.alone and len(self.native)
+            pause = max(_SHORTEST_WAIT, min(end, feed.due, now + (_SLICE if both else _LONG_SLICE)) - now)
+            if feed.busy:
+                feed.serve(pause)
             else:
                 served += self.native.poll(pause) - self.events.take_unseen()
             now = time.monotonic()
 
     def _serve_now(self, now: float) -> int:
-        """Serve without waiting: batches first, so that the next ones leave before callbacks run."""
-        self.feed.serve(0)
+        """Act on what was heard, and run callbacks: batches first, so that the next ones leave before callbacks run."""
         self._mind(now)
         served = self.feed.run_reports()
-        if not self.feed.alone:
+        if not self.feed.alone and len(self.native):  # records and events: to ask costs less than to serve nothing
             served += self.native.poll(0) - self.events.take_unseen()
             if self.news.changed:
                 self._mind(now)

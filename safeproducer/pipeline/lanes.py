@@ -177,8 +177,12 @@ class Lanes:
             lane.native.purge(*args)
 
     @property
-    def unresolved(self) -> int:
-        return sum(lane.unresolved for lane in self._lanes)
+    def busy(self) -> bool:
+        """Whether batches are under way."""
+        for lane in self._lanes:  # noqa: SIM110 - asked at each poll(), and a generator costs more than all the rest
+            if lane.batches:
+                return True
+        return False
 
     @property
     def records(self) -> int:

@@ -36,6 +36,8 @@ class Backlogs:
 
     def __init__(self) -> None:
         self._by_place: dict[Place, _Backlog] = {}
+        self._earliest: float | None = None
+        self._stale = False
 
     def observe(
         self, place: Place, counted: int, acknowledged: int, at: float, uncounted: int = 0, uncounted_least: int = 0
@@ -70,6 +72,7 @@ class Backlogs:
         while history and history[0][1] <= acknowledged:
             history.popleft()
         backlog.given, backlog.acknowledged, backlog.at = given, acknowledged, at
+        self._stale = True
 
     def released(self, place: Place, now: float, since: float) -> None:
         """Records are given to the lane from now on that have waited elsewhere, the oldest `since` then. Any thread."""
@@ -82,7 +85,12 @@ class Backlogs:
 
     def earliest(self) -> float | None:
         """The earliest of `oldest()` over all partitions."""
-        return min((row.history[0][2] for row in tuple(self._by_place.values()) if row.history), default=None)
+        if self._stale:
+            self._stale = False  # before the look: what changes meanwhile is looked at again
+            self._earliest = min(
+                (row.history[0][2] for row in tuple(self._by_place.values()) if row.history), default=None
+            )
+        return self._earliest
 
     def stuck(self, now: float, patience: float, age: float) -> frozenset[Place]:
         """Partitions without an acknowledgement for `patience` seconds, or with a record older than `age`."""
@@ -107,3 +115,4 @@ class Backlogs:
             backlog.forgiven = backlog.certain
             while backlog.history and backlog.history[0][1] <= backlog.certain:
                 backlog.history.popleft()
+        self._stale = True

@@ -19,11 +19,11 @@ from integration.kafka.cluster import KafkaCluster
 from integration.kafka.poll import until
 from integration.portions import Around, Case, Feeder, busy
 from integration.tap import BatchSeen, Tap
-from safeproducer import SafeProducer
+from safeproducer import SafeProducer, delivery
 
 NewTopic = Callable[..., str]
-INTERRUPTION = 1.5
-"""Seconds; longer than any guard that is worth having."""
+GUARD, INTERRUPTION = 1, 1.5
+"""Seconds. The real guard is a minute, for which no test should wait."""
 
 
 SHORT = [
@@ -114,8 +114,11 @@ def test_one_hand_over_is_one_batch(tap: Tap, kafka_tapped: KafkaCluster, topic:
 
 
 @held_back.needed
-def test_provoked_split_is_reported(tap: Tap, kafka_tapped: KafkaCluster, topic: NewTopic) -> None:
-    """A hand-over that is interrupted for longer than any guard goes out in two, and the account says so."""
+def test_provoked_split_is_reported(
+    tap: Tap, kafka_tapped: KafkaCluster, topic: NewTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hand-over that is interrupted for longer than the guard goes out in two, and the account says so."""
+    monkeypatch.setattr(delivery, "GUARD_MS", GUARD * 1000)
     name = topic(on=kafka_tapped)
     count, calls = 100, Counter[int]()
 

@@ -36,6 +36,8 @@ SHORT = [
     Case(5_000, 100, codec="zstd", around="busy main thread", in_one_call=True),
     Case(20_000, 10, batches=20, codec="lz4", partitions=2, in_one_call=True),
     Case(20_000, 100, batches=8),
+    Case(20_000, 100, batches=8, rtt=0.1, lost_answers=2),
+    Case(20_000, 100, batches=8, rtt=0.1, around="busy processes"),
     Case(100_000, 10, batches=3, codec="lz4"),
 ]
 SIZES = [(1, 10), (1, 100_000), (1, 900_000), (10, 90_000), (100, 100), (100, 9_000), (1_000, 100), (1_000, 900)]

@@ -155,7 +155,7 @@ class Feed:
             value, key, headers_size = _checked(topic, value, key, partition, report, timestamp, headers)
             size += headers_size
             overhead = MOST_OVERHEAD
-            partition = index(partition)
+            partition, timestamp = index(partition), index(timestamp)
             self._topics.add(topic)
         moment = time.monotonic()
         if topic in self.lanes.missing:

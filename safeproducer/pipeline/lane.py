@@ -218,7 +218,8 @@ class Lane:
 
     def _wait(self, timeout: float) -> int:
         """Serve both lanes and the reports kept here for up to `timeout` seconds, until something was served."""
-        if self.state == "forked":  # the watchdog may have been serving at that moment, and holds its lock for ever
+        if self.state not in ("open", "fatal"):
+            # Raises. In a forked child the watchdog may have been serving at that moment, and holds its lock for ever.
             self.native.poll(timeout)
         if self._away.thread:
             with self._away_lock:  # what the watchdog is serving comes first

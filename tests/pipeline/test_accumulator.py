@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -56,3 +57,18 @@ def test_a_batch_is_no_larger_than_it_may_be(
     if len(taken) < min(count, len(held)):
         following = sum(record[5] for record in held[: len(taken) + 1])
         assert following + 3 * (len(taken) + 1) > size, "room was left"
+
+
+@pytest.mark.parametrize("step_ms", [1, 1_000_000])
+def test_many_small_records_fit_exactly(step_ms: int) -> None:
+    """Where a byte too few for each record adds up to more than the room that the last one left."""
+    size, body = 40_000, 64
+    accumulator = Accumulator("a", 0)
+    held: list[Any] = [
+        (bytes(body), bytes(body), None, 1_700_000_000_000 + number * step_ms, None, 2 * body + OVERHEAD, 0.0)
+        for number in range(400)
+    ]
+    accumulator.records.extend(held)
+    taken = accumulator.take(1_000, size, 0)
+    assert 250 < len(taken) < 400
+    assert sum(on_the_wire(record, number, taken[0][TIMESTAMP]) for number, record in enumerate(taken)) <= size

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from safeproducer.policy.distance import LINGERS, RUSH, SHORTEST, is_far
+from safeproducer.policy.distance import LINGERS, RUSH, RUSH_WITHIN, SHORTEST, is_far
 
 seconds = st.floats(0, 1)
 
@@ -25,6 +25,14 @@ def test_a_rushing_application_with_little_outstanding_is_not_held() -> None:
     """Its batches fill at once; with a lot outstanding they wait all the same."""
     assert not is_far(FAR, LINGER, RUSH, 10, 1000, was_far=False)
     assert is_far(FAR, LINGER, RUSH, 5000, 1000, was_far=False)
+
+
+def test_haste_is_no_reason_very_far_away() -> None:
+    """The straight lane would take all that waits, and spin."""
+    limit = RUSH_WITHIN * LINGERS * LINGER
+    for was_far in (False, True):
+        assert not is_far(limit, LINGER, 2 * RUSH, 10, 1000, was_far)
+        assert is_far(1.01 * limit, LINGER, 2 * RUSH, 10, 1000, was_far)
 
 
 @given(seconds, seconds, st.floats(0, 2 * RUSH), st.integers(0, 10_000), st.integers(1, 10_000))

@@ -89,6 +89,11 @@ class Accumulator:
         """Whether the next record must take the lane that an earlier one took, though nothing is under way."""
         return self.doubtful or (self.keys is not None and self.keys.doubtful)
 
+    @property
+    def oldest(self) -> float:
+        """When the longest waiting record was accepted; something waits."""
+        return min([queue[0][ACCEPTED_AT] for queue in self.queues()])
+
     def queues(self) -> list[deque[HeldRecord]]:
         """The queues that hold something, each in the order in which its records were accepted."""
         return [queue for queue in (*self.bound.values(), self.records) if queue]
@@ -136,15 +141,16 @@ class Accumulator:
         self.doubtful = batch.doubtful
         if self.keys is None:
             return
-        refused = {id(refusal.record) for refusal in batch.refusals}  # their keys stay bound until they go again
-        keys = [record[KEY] for record in batch.records if record[KEY] is not None and id(record) not in refused]
+        answered = batch.records
+        if batch.refusals:  # their keys stay bound until they go again
+            refused = {id(refusal.record) for refusal in batch.refusals}
+            answered = [record for record in answered if id(record) not in refused]
+        keys = [record[KEY] for record in answered if record[KEY] is not None]
         if batch.doubtful:
             self.keys.doubt(keys, batch.lane)
         else:
-            release = self.keys.release
-            for key in keys:
-                release(key)
-            if keys or not refused:
+            self.keys.release_all(keys)
+            if keys or not batch.refusals:
                 self.keys.acknowledged(batch.lane)
 
     def put_back(self, record: HeldRecord, lane: int | None) -> None:

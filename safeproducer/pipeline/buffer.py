@@ -17,7 +17,7 @@ from safeproducer.pipeline.refusals import Refusals
 from safeproducer.policy.share import ALWAYS_FREE, has_share
 
 NEVER = float("inf")
-_SHARES = 256
+_SHARES = 64
 """A share of the buffer is looked at each time another part of so many is filled: it costs more than the record."""
 
 

@@ -45,7 +45,7 @@ from safeproducer.pipeline.partitions import UNKNOWN
 from safeproducer.pipeline.refusals import REFUSED, Refusal, Refusals, Refused
 from safeproducer.pipeline.report_numbers import ReportNumbers
 from safeproducer.pipeline.windows import Windows
-from safeproducer.policy.admission import IN_FLIGHT, Admission, Broker, Hold, Partition, admit, depth
+from safeproducer.policy.admission import IN_FLIGHT, WHATEVER_WAITS, Admission, Broker, Hold, Partition, admit, depth
 from safeproducer.policy.affinity import Affinity
 from safeproducer.policy.deadline import BACKSTOP_MARGIN
 from safeproducer.policy.outcome import Outcome
@@ -193,8 +193,10 @@ class Feed:
             if ripe < self.due:
                 self.due = ripe
                 self._wake(ripe)
-        elif count % self._batch_records == 0 or (
-            accumulator.bytes >= self._batch_bytes and self._fills(accumulator.bytes, size)
+        elif (
+            (count >= self._batch_records or accumulator.bytes >= self._batch_bytes)
+            and accumulator.why not in WHATEVER_WAITS
+            and self._fills(count, accumulator.bytes, size)
         ):
             self.pump(moment)
 
@@ -202,10 +204,10 @@ class Feed:
         if self._delivery.timeout is not None and accepted + self._delivery.timeout < self._deadline:
             self._deadline = accepted + self._delivery.timeout
 
-    def _fills(self, held_bytes: int, size: int) -> bool:
+    def _fills(self, count: int, held_bytes: int, size: int) -> bool:
         """Whether a record of `size` filled a batch: once for each, or every record behind a full one would pump."""
         most = self._batch_bytes
-        return held_bytes // most > (held_bytes - size) // most
+        return count % self._batch_records == 0 or held_bytes // most > (held_bytes - size) // most
 
     def _chosen(self, topic: str, key: bytes | None, moment: float) -> int:
         """The partition of a record that names none; UNKNOWN behind others that are not placed yet."""
@@ -290,6 +292,7 @@ class Feed:
         due = min(self._deadline, again)
         for place, accumulator in tuple(self._busy.items()):
             if not accumulator.waiting:
+                accumulator.why = None
                 if not accumulator.unresolved:
                     self._settle(place, accumulator, moment)
                 continue
@@ -331,7 +334,6 @@ class Feed:
     def _settle(self, place: tuple[str, int], accumulator: Accumulator, moment: float) -> None:
         """Nothing waits and nothing is under way: go straight again if there is no reason to hold any more."""
         self._busy.pop(place, None)
-        accumulator.why = None
         accumulator.hold(self._holds.reason(accumulator, moment), moment)
         if accumulator.waiting:  # accepted meanwhile
             self._busy[place] = accumulator
@@ -377,11 +379,10 @@ class Feed:
         delivery = self._delivery
         on_lane = [batch for batch in accumulator.unresolved if lane is not None and batch.lane == lane.number]
         waiting = accumulator.waiting
-        oldest = min(queue[0][ACCEPTED_AT] for queue in accumulator.queues())
         return admit(
             Partition(
                 waiting,
-                oldest,
+                accumulator.oldest,
                 len(on_lane),
                 max((batch.leaves_by for batch in on_lane), default=-NEVER),
                 waiting >= delivery.batch_records or accumulator.bytes >= delivery.batch_bytes,
@@ -425,11 +426,14 @@ class Feed:
         if not self._delivery.spreads or accumulator.partition == UNKNOWN:
             return self.lanes.first
         busy = {batch.lane for batch in accumulator.unresolved}
-        free = [lane for lane in self.lanes if lane.number not in busy and self.lanes.ready(lane)]
-        bound = [lane for lane in free if accumulator.bound.get(lane.number)]
+        free = (lane for lane in self.lanes if lane.number not in busy and self.lanes.ready(lane))
+        if not accumulator.bound:
+            return next(free, None)
+        lanes = list(free)
+        bound = [lane for lane in lanes if accumulator.bound.get(lane.number)]
         if bound:
             return min(bound, key=lambda lane: accumulator.bound[lane.number][0][ACCEPTED_AT])
-        return free[0] if free and accumulator.records else None
+        return lanes[0] if lanes and accumulator.records else None
 
     def _wait_for_lane(self, accumulator: Accumulator, lane: FedLane | None, node: int | None, moment: float) -> float:
         """A batch is ready to go, and no lane may take it; when to look again."""

@@ -42,6 +42,8 @@ _SLICE = 0.01
 _LONG_SLICE = 0.05
 """While it has none, and can only tell of events."""
 _SHORTEST_WAIT = 0.001
+_ROUND_UP = 0.00099
+"""The client counts in whole milliseconds and drops the rest: another round for nothing."""
 _PRESENT = 0.01
 """An application that served within this time is there, and the watchdog leaves the serving to it."""
 _ABSENT = 0.1
@@ -243,9 +245,9 @@ class Lane:
             now = time.monotonic()
             if served or now >= end or self.state not in ("open", "fatal"):
                 return served
-            # The client counts in whole milliseconds, and a shorter wait would be none.
             both = busy and not feed.alone and len(self.native)
-            pause = max(_SHORTEST_WAIT, min(end, feed.due, now + (_SLICE if both else _LONG_SLICE)) - now)
+            pause = min(end, feed.due, now + (_SLICE if both else _LONG_SLICE)) - now
+            pause = max(_SHORTEST_WAIT, pause + _ROUND_UP)
             if feed.busy:
                 feed.serve(pause)
             else:

@@ -27,7 +27,7 @@ _TURN = 0.001
 """How long to wait at least for an answer that is overdue: others may come before it."""
 _OVERDUE = 0.1
 """The later it is, the longer the wait: nobody answers, or on another lane."""
-_ALL_EVERY = 0.1
+_ALL_EVERY = 0.25
 _BUSY_EVERY = 0.02
 _by_due = attrgetter("due")
 

@@ -264,16 +264,22 @@ class Ledger:
         """Reports counted so far."""
         return sum(self.totals()[1:])
 
+    @property
+    def accepted(self) -> int:
+        """Records accepted so far."""
+        accepted = 0
+        for topic in list(self.topics.values()):
+            accepted += topic.accepted + sum([row.accepted for row in list(topic.partitions.values())])
+        return accepted
+
     def totals(self) -> tuple[int, int, int]:
         """(accepted, delivered, failed). Reports are read first, so that accepted is never the smaller one."""
-        delivered = failed = accepted = 0
+        delivered = failed = 0
         for topic in list(self.topics.values()):
             for row in list(topic.partitions.values()):
                 delivered += row.named.delivered + row.placed.delivered
                 failed += row.named.failed + row.placed.failed
-        for topic in list(self.topics.values()):
-            accepted += topic.accepted + sum(row.accepted for row in list(topic.partitions.values()))
-        return accepted, delivered, failed
+        return self.accepted, delivered, failed
 
     def outstanding(self, queued: int) -> tuple[int, int]:
         """(unresolved, interrupted), given how much librdkafka still holds.

@@ -56,6 +56,7 @@ class ClientNews:
         self._skipped: tuple[Callable[[str], None], str] | None = None
         self._idle = 0
         self._accepted = 0
+        self._read_until = self._reading = 0.0
 
     def throttled(self, broker: int, name: str, seconds: float) -> None:
         now = time.monotonic()
@@ -76,11 +77,14 @@ class ClientNews:
 
     def _skips(self, again: Callable[[str], None], text: str) -> bool:
         """Whether statistics need not be read: nothing is produced, and it takes a while with many partitions."""
-        accepted, delivered, failed = self._ledger.totals()[:3]
-        quiet = accepted == self._accepted == delivered + failed and not self._throttle.held(time.monotonic())
-        self._accepted = accepted
-        self._idle = self._idle + 1 if quiet and self._delivery.mode == "held" else 0
-        if self._idle > _IDLE_AFTER and self._idle % _READ_IDLE:
+        now = time.monotonic()
+        before, self._accepted = self._accepted, self._ledger.accepted
+        quiet = self._delivery.mode == "held" and self._accepted == before and not self._throttle.held(now)
+        if quiet and not self._idle:  # once nothing is under way, that can change only with what is accepted
+            accepted, delivered, failed = self._ledger.totals()
+            quiet = accepted == delivered + failed
+        self._idle = self._idle + 1 if quiet else 0
+        if self._idle > _IDLE_AFTER and now < self._read_until + _IDLE_READS * self._reading:
             self._skipped = again, text
             return True
         self._skipped = None
@@ -94,7 +98,10 @@ class ClientNews:
 
     def statistics(self, text: str) -> None:
         if not self._skips(self._statistics, text):
+            began = time.monotonic()
             self._statistics(text)
+            self._read_until = time.monotonic()
+            self._reading = self._read_until - began
 
     def _statistics(self, text: str) -> None:
         found = read(text)
@@ -216,5 +223,5 @@ NEVER = float("inf")
 _MEASURE_EVERY = 0.4
 _IDLE_AFTER = 10
 """Statistics of an idle producer that are read before any is skipped."""
-_READ_IDLE = 10
-"""Then every so many of them."""
+_IDLE_READS = 1000
+"""Then it rests so many times longer than it takes to read them."""

@@ -69,6 +69,8 @@ CAPPED = "waits for an answer of its broker (max.in.flight.requests.per.connecti
 BUDGET = "waits for an acknowledgement: as many of its batches are under way as its leader remembers (KIP-1269)"
 IN_FLIGHT = "waits for the acknowledgement of the batch before it"
 LINGER = "gathers a batch (linger.ms)"
+WHATEVER_WAITS = frozenset({THROTTLED, PROBING, CAPPED, BUDGET})
+"""What no further record changes."""
 
 
 def admit(partition: Partition, broker: Broker, now: float, linger: float, depth: int) -> Admission:

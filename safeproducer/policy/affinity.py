@@ -42,11 +42,17 @@ class Affinity:
 
     def release(self, key: Key) -> None:
         """One record less: it has ended, and how is known."""
-        lane, count = self._bound[key]
-        if count > 1:
-            self._bound[key] = (lane, count - 1)
-        else:
-            del self._bound[key]
+        self.release_all((key,))
+
+    def release_all(self, keys: Iterable[Key]) -> None:
+        """One record less of each of them."""
+        owners = self._bound
+        for key in keys:
+            lane, count = owners[key]
+            if count > 1:
+                owners[key] = (lane, count - 1)
+            else:
+                del owners[key]
 
     def doubt(self, keys: Iterable[Key], lane: int) -> None:
         """Records that were on this lane have ended, and nobody knows how: their keys stay bound."""
@@ -63,8 +69,7 @@ class Affinity:
 
     def acknowledged(self, lane: int) -> None:
         """This lane had a later batch acknowledged: what its earlier ones left behind is fenced."""
-        for key in self._doubtful.pop(lane, ()):
-            self.release(key)
+        self.release_all(self._doubtful.pop(lane, ()))
 
     def forget(self, lane: int) -> None:
         """This lane is no more; its keys are free, whatever became of their records."""

@@ -9,6 +9,7 @@ import argparse
 import os
 import random
 import re
+import statistics
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
+from benchmarks import pace
 from benchmarks.client import SAFE, STOCK, Client, Done, Work
 from benchmarks.interleaved import Bystanders, Spread, show
 from benchmarks.latency import check
@@ -62,12 +64,16 @@ class Case:
 
 @dataclass(frozen=True)
 class Result:
-    """Spreads of each side by its title; `speed`: records/s in units of stock's in the same round."""
+    """Spreads of each side by its title; `speed`: records/s in units of stock's in the same round.
+
+    `call_ns`: what a call of stock's produce() took meanwhile, see pace.py.
+    """
 
     title: str
     rtt: float
     measured_rtt: float
     disturbance: float
+    call_ns: float
     figures: dict[str, dict[str, Spread]]
     speed: dict[str, Spread]
     to_java: dict[str, Spread]
@@ -108,6 +114,7 @@ def run_case(way: Link, case: Case, rtt: float, rounds: int) -> Result:
         way.create_topic(topic, 1)
     done: list[dict[str, Done]] = []
     by_java: list[float] = []
+    calls: list[float] = []
     produced = dict.fromkeys(topics, 0)
     bystanders = Bystanders()
     clients = {side.title: Client(side.kind, {**base, **side.config}) for side in case.sides}
@@ -123,6 +130,7 @@ def run_case(way: Link, case: Case, rtt: float, rounds: int) -> Result:
                 produced[title] += row[title].records
             if number >= 0:
                 done.append(row)
+                calls.append(pace.stock_call_ns())
                 if case.java:
                     by_java.append(java_speed(way.bootstrap, java_topic, case.work.seconds))
     finally:
@@ -132,7 +140,7 @@ def run_case(way: Link, case: Case, rtt: float, rounds: int) -> Result:
     check(way, topics, produced)
     for topic in (*topics.values(), java_topic):
         way.delete_topic(topic)
-    return evaluated(case, (rtt, measured), bystanders.share(), done, by_java)
+    return evaluated(case, (rtt, measured), (bystanders.share(), statistics.median(calls)), done, by_java)
 
 
 def java_speed(bootstrap: str, topic: str, seconds: float) -> float:
@@ -161,7 +169,11 @@ def java_speed(bootstrap: str, topic: str, seconds: float) -> float:
 
 
 def evaluated(
-    case: Case, distance: tuple[float, float], disturbance: float, done: Sequence[dict[str, Done]], by_java: list[float]
+    case: Case,
+    distance: tuple[float, float],
+    machine: tuple[float, float],
+    done: Sequence[dict[str, Done]],
+    by_java: list[float],
 ) -> Result:
     titles = [side.title for side in case.sides]
     figures = {
@@ -176,7 +188,7 @@ def evaluated(
         for title in titles
         if by_java
     }
-    return Result(case.title, *distance, disturbance, figures, speed, to_java)
+    return Result(case.title, *distance, *machine, figures, speed, to_java)
 
 
 def judged(result: Result) -> list[Bar]:
@@ -230,9 +242,10 @@ def described(results: Sequence[Result]) -> str:
             rows.append(("", JAVA, "", "", "", "", ratio(result.speed[JAVA]), ""))
     measured = f"{min(result.measured_rtt for result in results):.2f} ms measured"
     busiest = max(result.disturbance for result in results)
+    slow = pace.described(statistics.median([result.call_ns for result in results]))
     return (
         f"Round trip {results[0].rtt:g} ms wanted, {measured}; 1 partition, {VALUE_SIZE} B; {disturbed(busiest)}\n"
-        f"{table(heads, rows)}\n"
+        f"{table(heads, rows)}\n{slow}\n"
     )
 
 

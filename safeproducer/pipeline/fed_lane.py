@@ -30,6 +30,8 @@ from safeproducer.pipeline.reports import Reports
 _NEVER = float("inf")
 _EARLIEST = 0.95
 """Of the usual time, when the answer is looked for first."""
+_KICK_ENDS = 0.1
+"""Seconds for which to wait for another thread's kick that serves reports: it gets on with them only meanwhile."""
 KICK = 0.001
 """Seconds of flush() that send what is queued. flush(0) does not: its flag is gone before the broker's thread looks."""
 
@@ -75,6 +77,7 @@ class FedLane:
         self._missing = missing
         self._numbers = numbers
         self._serving = Lock()
+        self._kicking = Lock()
         self._closed = False
         self._raised: deque[KafkaException] = deque()
         self.records_handed_over = 0
@@ -175,19 +178,28 @@ class FedLane:
         A fatal error that it meets is raised by the next serve(): whoever kicks may be inside produce(), whose record
         was accepted.
         """
-        alone = not beside and self._serving.acquire()
-        try:
-            self._call(self.native.flush, KICK)
-        except KafkaException as error:
-            self._raised.append(error)
-        finally:
-            if alone:
-                self._serving.release()
+        with self._kicking:
+            alone = not beside and self._serving.acquire()
+            try:
+                self._call(self.native.flush, KICK)
+            except KafkaException as error:
+                self._raised.append(error)
+            finally:
+                if alone:
+                    self._serving.release()
 
     def serve(self, timeout: float) -> int:
-        """Queue the reports that arrived; wait up to `timeout` seconds for the first. 0 when another thread does."""
+        """Queue the reports that arrived; wait up to `timeout` seconds for the first. 0 when another thread does.
+
+        That thread is waited for, and its kick also when `timeout` is 0: for each report it needs the interpreter lock,
+        which a thread that computes, or looks again and again, gives away every 5 ms only.
+        """
+        if self._kicking.locked() and self._kicking.acquire(timeout=max(timeout, _KICK_ENDS)):
+            self._kicking.release()
         if not self._serving.acquire(blocking=False):
-            return 0
+            if timeout <= 0 or not self._serving.acquire(timeout=timeout):
+                return 0
+            timeout = 0.0
         try:
             if self._raised:
                 raise self._raised.popleft()

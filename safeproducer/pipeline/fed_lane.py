@@ -81,7 +81,7 @@ class FedLane:
         self._closed = False
         self._raised: deque[KafkaException] = deque()
         self.records_handed_over = 0
-        self._handed_over_at = 0.0
+        self._emptied_at = 0.0
         self._seen = (0, 0, 0, 0)
 
     def hand_over(
@@ -133,13 +133,15 @@ class FedLane:
         self.bytes += batch.bytes
         self.handed_over += 1
         self.records_handed_over += len(records)
-        self._handed_over_at = self.used_at = time.monotonic()
+        self.used_at = time.monotonic()
         return batch
 
     def resolved(self, batch: HandOver) -> None:
         """Take note of a completed batch."""
         batch.accumulator.unresolved.remove(batch)
         self.batches.remove(batch)
+        if not self.batches:
+            self._emptied_at = time.monotonic()
         self._expect()
         self.bytes -= batch.bytes
         if batch.partitions:  # records without a partition: one batch for each partition librdkafka chose
@@ -158,6 +160,12 @@ class FedLane:
     def unresolved(self) -> int:
         """Batches that are not resolved yet."""
         return len(self.batches)
+
+    @property
+    def one_of_each(self) -> bool:
+        """Whether no partition has two batches here: two threads that serve cannot confuse the order of reports."""
+        places = {batch.accumulator for batch in self.batches}
+        return len(places) == len(self.batches) and all(place.partition >= 0 for place in places)
 
     @property
     def inside(self) -> int:
@@ -244,8 +252,8 @@ class FedLane:
         Between two moments at which the lane was empty, each batch is one request; a retry sends its records again,
         which the count of sent records shows. So requests too many with no record sent twice are split batches.
         """
-        if self.unresolved or statistics.at <= self._handed_over_at:
-            return 0  # counted while something was under way
+        if self.unresolved or statistics.at <= self._emptied_at:
+            return 0  # counted while something was under way, and may be of records, and not yet of their request
         requests = sum(broker.produce_requests for broker in statistics.brokers.values())
         sent = sum(entry.sent for (_, partition), entry in statistics.partitions.items() if partition >= 0)
         seen, self._seen = self._seen, (requests, sent, self.handed_over, self.records_handed_over)

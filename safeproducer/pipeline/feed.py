@@ -648,7 +648,7 @@ class Feed:
             due = min(due, batch.kick_at)
         for lane in self.lanes:
             if lane.number in needed:
-                lane.kick(beside=not near)
+                lane.kick(beside=not near or lane.one_of_each)
         return due
 
     def answered(self, following: HandOver) -> None:

@@ -248,7 +248,8 @@ class Lane:
             both = busy and not feed.alone and len(self.native)
             pause = min(end, feed.due, now + (_SLICE if both else _LONG_SLICE)) - now
             pause = max(_SHORTEST_WAIT, pause + _ROUND_UP)
-            if feed.busy:
+            # Another thread may produce meanwhile: wait where the answers to its records will come.
+            if feed.busy or (feed.lanes and not self.direct and not len(self.native)):
                 feed.serve(pause)
             else:
                 served += self.native.poll(pause) - self.events.take_unseen()

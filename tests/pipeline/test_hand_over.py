@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from typing import Any
 
@@ -112,6 +113,20 @@ def test_statistics_from_before_a_hand_over_show_nothing() -> None:
     hand_over(lane, client, completed, 10)
     assert lane.observe(seen(0.0, 2, 10)) == 0
     assert lane.observe(seen(FAR_AHEAD, 2, 10)) == 1
+
+
+def test_statistics_from_within_a_hand_over_show_nothing_when_they_are_read_after_it() -> None:
+    """Records are counted when their request is made, the request when it is sent."""
+    client = Client()
+    completed: deque[HandOver] = deque()
+    lane = FedLane(client, 0, Reports(), completed, set(), NUMBERS)
+    lane.hand_over(Accumulator("a", 0), [record(n, 0.0) for n in range(10)], True, 0.0, lambda *_: None)
+    within = time.monotonic()
+    client.report_all()
+    lane.resolved(completed.popleft())
+    assert lane.observe(seen(within, 0, 10)) == 0
+    hand_over(lane, client, completed, 10)
+    assert lane.observe(seen(FAR_AHEAD, 2, 20)) == 0
 
 
 def test_failed_reports_of_a_purged_lane_are_kept() -> None:

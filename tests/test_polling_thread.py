@@ -1,0 +1,68 @@
+"""An application with a thread that only polls, while another one produces: nobody waits for the end of a poll."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from safeproducer import SafeProducer
+from safeproducer.pipeline import lane
+from safeproducer.testing import FakeCluster
+
+ROUND_TRIP = 0.03
+"""Far enough to hold back, and near enough for kicks that keep the order of reports."""
+LINGER_MS = 5
+RECORDS, GAP = 20, 0.1
+PARTITIONS = 3
+SOON = 0.15
+"""Of a second: statistics alone would end a poll after half of one."""
+
+
+@contextmanager
+def polled(producer: SafeProducer) -> Iterator[None]:
+    stopped = threading.Event()
+
+    def poll() -> None:
+        while not stopped.is_set():
+            producer.poll(1.0)
+
+    thread = threading.Thread(target=poll)
+    thread.start()
+    try:
+        yield
+    finally:
+        stopped.set()
+        thread.join()
+
+
+def times_to_report(producer: SafeProducer, records: int, gap: float = GAP) -> list[float]:
+    took: list[float] = []
+
+    def since(began: float) -> Callable[[Any, Any], None]:
+        return lambda error, message: took.append(time.monotonic() - began)
+
+    for number in range(records):
+        producer.produce("t", b"x", partition=number % PARTITIONS, on_delivery=since(time.monotonic()))
+        time.sleep(gap)
+    return took
+
+
+@pytest.mark.parametrize("mode", ["held", "auto"])
+def test_a_record_is_not_kept_waiting_by_a_poll_of_another_thread(mode: str) -> None:
+    with FakeCluster(brokers=1) as cluster, mock.patch.object(lane, "_LONG_SLICE", 1.0):
+        cluster.create_topic("t", PARTITIONS)
+        cluster.delay(ROUND_TRIP, api="Produce")
+        config = {"bootstrap.servers": cluster.bootstrap, "linger.ms": LINGER_MS, "safeproducer.mode": mode}
+        with SafeProducer(config) as producer, polled(producer):
+            deadline = time.monotonic() + 20
+            while producer._lane.direct or producer.snapshot().handed_over < 3:
+                assert time.monotonic() < deadline, "it does not hold back"
+                times_to_report(producer, PARTITIONS, gap=0.02)
+            took = times_to_report(producer, RECORDS)
+    assert sorted(took)[-3] < SOON, took

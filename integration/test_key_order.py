@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from unittest import mock
@@ -128,10 +128,11 @@ def test_the_judge_sees_a_key_that_is_released_early(
 ) -> None:
     """Without any hardship: a later record of a key overtakes those that still wait for its lane."""
 
-    def released_early(self: Affinity, key: bytes) -> None:
-        self._bound.pop(key, None)
+    def released_early(self: Affinity, keys: Iterable[bytes]) -> None:
+        for key in keys:
+            self._bound.pop(key, None)
 
-    monkeypatch.setattr(Affinity, "release", released_early)
+    monkeypatch.setattr(Affinity, "release_all", released_early)
     name = topic(PARTITIONS, 3, on=nodes)
     verdict = play(nodes, name, SkewedRecords(6_000, KEYS, HOT), 3_000, hardships=False).verdict
     assert verdict.broken == [f"{verdict.reordered} reordered"]

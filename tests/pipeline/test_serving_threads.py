@@ -6,9 +6,12 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
+from safeproducer.pipeline.accumulator import Accumulator
 from safeproducer.pipeline.fed_lane import FedLane
+from safeproducer.pipeline.partitions import UNKNOWN
 from safeproducer.pipeline.report_numbers import ReportNumbers
 from safeproducer.pipeline.reports import Reports
 
@@ -78,3 +81,14 @@ def test_not_even_a_look_overtakes_a_kick_that_serves_reports() -> None:
         with at_work(native, lambda lane=lane, beside=beside: lane.kick(beside)):  # type: ignore[misc]
             assert lane.serve(0) == 1
             assert native.done.is_set()
+
+
+def test_only_what_cannot_be_confused_is_kicked_beside_another_thread() -> None:
+    """Two batches of a partition, or batches spread over several, could be reported by two threads at once."""
+    for partitions, unconfused in ((), True), ((0, 1), True), ((0, 1, 0), False), ((UNKNOWN,), False):
+        lane = lane_of(SimpleNamespace(produce=lambda *_: None))
+        places = {number: Accumulator("t", number) for number in partitions}
+        for number in partitions:
+            record = (b"x", None, lane._numbers.hold(lambda *_: None), 0, None, 1, 0.0)
+            lane.hand_over(places[number], [record], True, 0.0, lambda *_: None)
+        assert lane.one_of_each is unconfused, partitions

@@ -78,6 +78,7 @@ class FedLane:
         self._numbers = numbers
         self._serving = Lock()
         self._kicking = Lock()
+        self._asking = Lock()
         self._closed = False
         self._raised: deque[KafkaException] = deque()
         self.records_handed_over = 0
@@ -215,9 +216,16 @@ class FedLane:
         finally:
             self._serving.release()
 
+    def list_topics(self, topic: str, timeout: float) -> Any:
+        """As the native producer's, which thereby hears who leads the partitions of this topic."""
+        with self._asking:
+            if self._closed:
+                raise KafkaException(KafkaError(KafkaError._DESTROY))
+            return self.native.list_topics(topic, timeout)
+
     def close(self) -> None:
-        """Close the native producer; nothing may be under way on it. Not while another thread serves it."""
-        with self._serving:
+        """Close the native producer; nothing may be under way on it. Not while another thread is inside it."""
+        with self._asking, self._serving:
             self._closed = True
             self.native.close()
 

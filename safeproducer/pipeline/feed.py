@@ -37,7 +37,7 @@ from safeproducer.pipeline.buffer import Buffer, unable
 from safeproducer.pipeline.failures import Failures
 from safeproducer.pipeline.fed_lane import FedLane
 from safeproducer.pipeline.hand_over import FAR, HandOver
-from safeproducer.pipeline.holds import COLD, Holds, Leader
+from safeproducer.pipeline.holds import COLD, OVERDUE, STALE, Holds, Leader
 from safeproducer.pipeline.lanes import Lanes
 from safeproducer.pipeline.ledger import DeliveryCallback
 from safeproducer.pipeline.metadata import Metadata
@@ -67,6 +67,8 @@ _VALIDATOR = NativeProducer.__new__(NativeProducer)
 """Has no handle: its produce() checks the arguments as stock does, and then says that it is closed."""
 _CREATE_TIME = 1
 _PILED_UP = 3
+_OVERDUE_TIMES = 5
+"""An answer that took so many times as long as usual was not on its way all that time."""
 _STATISTICS_COME = 1.2
 """Seconds within which a lane's next statistics are served."""
 _PLAIN = frozenset({bytes, type(None)})
@@ -354,7 +356,7 @@ class Feed:
                 if placeable and holds.partitions.count(accumulator.topic):
                     self._assign(accumulator, moment)
                     break
-            lane = None if way is self._straight else self._lane_of(accumulator)
+            lane = None if way is self._straight else self._lane_of(accumulator, moment)
             broker = holds.broker(accumulator, moment)
             verdict = self._admitted(accumulator, lane, broker, moment)
             if isinstance(verdict, Hold):
@@ -362,7 +364,7 @@ class Feed:
             if way is self._straight:
                 accumulator.why = None
                 return self._release(accumulator)
-            if lane is None or lane.quarantined:
+            if lane is None or lane.quarantined or self._is_stale(lane, accumulator, moment):
                 return self._wait_for_lane(accumulator, lane, broker.node, moment)
             accumulator.why = None
             self._feed_lane(accumulator, lane, broker.node, moment)
@@ -418,7 +420,10 @@ class Feed:
             return LEAST
         return self._windows.budget((accumulator.topic, accumulator.partition), node, moment).size
 
-    def _lane_of(self, accumulator: Accumulator) -> FedLane | None:
+    def _is_stale(self, lane: FedLane, accumulator: Accumulator, moment: float) -> bool:
+        return self._holds.stale.concerns(lane.number, (accumulator.topic, accumulator.partition), moment)
+
+    def _lane_of(self, accumulator: Accumulator, moment: float) -> FedLane | None:
         """The fed lane for the next batch; None while all are busy that could take it.
 
         Where one lane after the other is used, it is the first one that is free: so few are used when few are needed.
@@ -426,7 +431,11 @@ class Feed:
         if not self._delivery.spreads or accumulator.partition == UNKNOWN:
             return self.lanes.first
         busy = {batch.lane for batch in accumulator.unresolved}
-        free = (lane for lane in self.lanes if lane.number not in busy and self.lanes.ready(lane))
+        free = (
+            lane
+            for lane in self.lanes
+            if lane.number not in busy and self.lanes.ready(lane) and not self._is_stale(lane, accumulator, moment)
+        )
         if not accumulator.bound:
             return next(free, None)
         lanes = list(free)
@@ -438,8 +447,8 @@ class Feed:
     def _wait_for_lane(self, accumulator: Accumulator, lane: FedLane | None, node: int | None, moment: float) -> float:
         """A batch is ready to go, and no lane may take it; when to look again."""
         lanes = self.lanes
-        if lane is not None:
-            accumulator.why = WAITS_FOR_PURGE
+        if lane is not None or any(self._is_stale(other, accumulator, moment) for other in lanes):
+            accumulator.why = WAITS_FOR_PURGE if lane is not None and lane.quarantined else STALE
             return moment + self._holds.PATIENCE
         if not accumulator.records:
             accumulator.why = WAITS_FOR_KEY
@@ -689,8 +698,13 @@ class Feed:
             self._note_refused(batch)
             for number, count in batch.runs:
                 self.numbers.let_go(number, count)
+            waited = moment - batch.sent_at
+            much = _OVERDUE_TIMES * (accumulator.ack_time or 0.0)
+            if waited > max(OVERDUE, much):
+                self._holds.stale.answered_late((accumulator.topic, accumulator.partition), batch.lane, moment)
+                waited = much or waited
             if not batch.expired and not batch.refusals:
-                accumulator.observe_ack(moment - batch.sent_at)
+                accumulator.observe_ack(waited)
             self._partial.discard(batch)
             for following in accumulator.unresolved[:1]:
                 self._let_follow(following, moment)

@@ -8,6 +8,7 @@ from safeproducer.delivery import Delivery
 from safeproducer.kafka.statistics import Statistics
 from safeproducer.pipeline.accumulator import Accumulator
 from safeproducer.pipeline.partitions import Partitions
+from safeproducer.pipeline.stale_leaders import STRAIGHT, StaleLeaders
 from safeproducer.pipeline.throttles import SharedThrottle
 from safeproducer.policy.backlog import Backlogs
 from safeproducer.policy.distance import is_far
@@ -18,7 +19,9 @@ FAR = "is held back because acknowledgements take longer than linger.ms"
 QUOTA = "is held back since a quota on producer IDs refused this producer (KIP-936)"
 PINNED = "stays on its lane until an acknowledgement, because a record of it ended there and nobody knows how"
 STUCK = "waits because its leader acknowledges nothing"
-_OVERDUE = 1.5
+STALE = "waits until its lane has heard who leads it now"
+OVERDUE = 1.5
+"""Seconds after which the leader of an unanswered batch is in doubt."""
 _LATE_THREADS = 0.05
 """A thread that was on its straight way when the hold began has given its record away by then."""
 _FIRST_PART = 0.1
@@ -58,6 +61,7 @@ class Holds:
         self.draining = False
         self.stuck: frozenset[tuple[str, int]] = frozenset()
         self.backlogs = Backlogs()
+        self.stale = StaleLeaders()
         self._always = delivery.mode == "held"
         self._delivery = delivery
         self._throttle = throttle
@@ -79,6 +83,7 @@ class Holds:
             or self.warming
             or self.draining
             or self.stuck
+            or self.stale.concern(STRAIGHT, moment)
             or self._throttle.calms(None, moment)
             or self._throttle.held(moment)
         )
@@ -95,8 +100,14 @@ class Holds:
             return always
         if self.far and self.fed_ready and place not in self._suspects and not self.draining:
             return FAR
+        return self._closed(place, moment)
+
+    def _closed(self, place: tuple[str, int], moment: float) -> str | None:
+        """Why the straight lane takes nothing of this partition for now."""
         if self.draining:
             return DRAINING
+        if self.stale.concerns(STRAIGHT, place, moment):
+            return STALE
         return COLD if self.cold or (self.warming and self._closed_to_others() and place not in self._begun) else None
 
     def _for_good(self, accumulator: Accumulator) -> str | None:
@@ -120,7 +131,7 @@ class Holds:
         return (
             place in self.stuck
             or self.broker(accumulator, moment).throttled_until is not None
-            or bool(accumulator.unresolved and accumulator.unresolved[0].at + _OVERDUE < moment)
+            or bool(accumulator.unresolved and accumulator.unresolved[0].at + OVERDUE < moment)
         )
 
     def serves_others(self, node: int | None, moment: float) -> bool:
@@ -139,6 +150,8 @@ class Holds:
             return False
         if self.quota_refused or (self.far and self.fed_ready):
             return True
+        if self.stale.concerns(STRAIGHT, (accumulator.topic, accumulator.partition), moment):
+            return True  # the fed lane knows better
         leader = self.broker(accumulator, moment)
         return leader.probing or leader.throttled_until is not None
 

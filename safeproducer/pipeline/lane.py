@@ -30,6 +30,7 @@ from safeproducer.pipeline.news import ClientNews
 from safeproducer.pipeline.observed import ObservedSend
 from safeproducer.pipeline.refusals import Refusals
 from safeproducer.pipeline.report_numbers import ReportNumbers
+from safeproducer.pipeline.stale_leaders import STRAIGHT
 from safeproducer.pipeline.watchdog import Watchdog
 from safeproducer.pipeline.windows import REFRESH, Asks, Windows
 from safeproducer.records import ProducerInfo
@@ -114,22 +115,26 @@ class Lane:
             else None
         )
         self.native: Any = native
-        self.metadata = Metadata(native, self.holds.partitions.learn, self.watchdog.wake) if held else None
         make = partial(_fed_native, settings, self.events) if delivery.feeds else None
         numbers = ReportNumbers()
         lanes = Lanes(make, delivery.lanes, delivery.spreads, self._away.reports, numbers)
         if held:
             lanes.adopt(native)
+        this = weakref.ref(self)
+        self.metadata = Metadata(
+            partial(_lanes_of, this), self.holds.partitions.learn, partial(_heard, this), self.watchdog.wake
+        )
+        self.holds.stale.ask_others = self.metadata.tell_others
         self.windows = Windows(
             delivery.window,
             min(REFRESH, delivery.metadata_refresh / 2),
             partial(_discovery, settings.lane),
             self.events.on_window,
             self.watchdog.wake,
-            partial(_is_alive, weakref.ref(self)),
+            partial(_is_alive, this),
         )
         self.news.windows = self.windows
-        refusals = Refusals(partial(_quota_refused, weakref.ref(self)), numbers)
+        refusals = Refusals(partial(_quota_refused, this), numbers)
         if delivery.feeds:
             self._away.refusals = refusals
         self.feed = Feed(
@@ -140,7 +145,7 @@ class Lane:
             self.windows,
             self._away,
             self.failures,
-            self.metadata,
+            self.metadata if held else None,
             self.watchdog.wake,
             self.events.on_limited,
             refusals,
@@ -150,7 +155,7 @@ class Lane:
         self.direct = False
         self.send: Callable[..., Any]
         self._go(straight=delivery.mode == "passthrough")
-        self.news.hold = partial(_hold, weakref.ref(self))
+        self.news.hold = partial(_hold, this)
 
     def _made(self, settings: Settings, config: dict[str, Any], fed: bool) -> NativeProducer:
         try:
@@ -380,8 +385,6 @@ class Lane:
         self._grow()
         if lanes.first is not None:
             self.native = lanes.first.native
-            if self.metadata is not None:
-                self.metadata.native = self.native
 
     def _grow(self) -> None:
         lanes = self.feed.lanes
@@ -498,9 +501,7 @@ class Lane:
 
     def stop_threads(self, timeout: float | None) -> None:
         """End the threads of this producer; wait for them up to `timeout` seconds, not at all if that is None."""
-        helpers: list[Watchdog | Metadata | Windows] = [self.watchdog, self.windows]
-        if self.metadata is not None:
-            helpers.append(self.metadata)
+        helpers: tuple[Watchdog | Metadata | Windows, ...] = (self.watchdog, self.windows, self.metadata)
         for helper in helpers:
             helper.stop()
         if timeout is not None:
@@ -596,6 +597,22 @@ def _hold(lane: weakref.ref[Lane]) -> None:
     # The native producer holds its callbacks, and must not hold the lane by them.
     if (found := lane()) is not None:
         found.hold()
+
+
+def _lanes_of(lane: weakref.ref[Lane]) -> dict[int, Any]:
+    """By number, the lanes that may be asked for metadata."""
+    found = lane()
+    if found is None or found.state != "open":
+        return {}
+    lanes: dict[int, Any] = {} if found.feed.alone else {STRAIGHT: found.native}
+    lanes.update((fed.number, fed) for fed in found.feed.lanes if not fed.failed)
+    return lanes
+
+
+def _heard(lane: weakref.ref[Lane], topic: str, number: int, asked_at: float) -> None:
+    if (found := lane()) is not None:
+        found.holds.stale.heard(topic, number, asked_at)
+        found.news.changed = True
 
 
 def _is_alive(lane: weakref.ref[Lane]) -> bool:

@@ -1,47 +1,73 @@
-"""Asks the cluster about topics that records wait for: one thread a producer, while there is something to ask."""
+"""Asks the cluster who leads the partitions of topics: one thread a producer, while there is something to ask."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from safeproducer.kafka.native import KafkaError, KafkaException
 
+_FIRST_PAUSE = 0.02
+_LONGEST_PAUSE = 1.0
 _ASK_FOR = 0.3
 """Seconds of one question: how long closing the producer may have to wait for it."""
 
 
 class Metadata:
-    """`want(topic)` from any thread; `learn(topic, partition -> leader)` is called with what the cluster said.
+    """`want(topic)` and `tell_others(topic, lane)` from any thread.
 
-    A topic that the cluster does not know is learned with no partitions: librdkafka decides what that means.
+    - `lanes()`: by number, the first of all first, what has `list_topics(topic, timeout)` of its native producer, which
+      hears the answer, too.
+    - `learn(topic, partition -> leader)` is called with what the cluster said; no partitions when it does not know the
+      topic: librdkafka decides what that means.
+    - `heard(topic, lane, asked at)` is called after that.
     """
 
     def __init__(
-        self, native: Any, learn: Callable[[str, dict[int, int]], None], wake: Callable[[float], None]
+        self,
+        lanes: Callable[[], Mapping[int, Any]],
+        learn: Callable[[str, dict[int, int]], None],
+        heard: Callable[[str, int, float], None],
+        wake: Callable[[float], None],
     ) -> None:
-        self.native: Any = native
-        """Who is asked."""
+        self._lanes = lanes
         self._learn = learn
+        self._heard = heard
         self._wake = wake
-        self._wanted: dict[str, None] = {}
+        self._wanted: dict[tuple[str, int | None], float] = {}
+        """Since when."""
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
-        self._stopped = False
+        self._stopped = threading.Event()
 
     def want(self, topic: str) -> None:
-        self._wanted[topic] = None
+        """Records wait for this topic to be known, by the first lane."""
+        self._wanted[topic, None] = time.monotonic()
+        self._start()
+
+    def tell_others(self, topic: str, lane: int) -> set[int]:
+        """Let every lane but that one ask who leads the partitions of this topic; which those are."""
+        others = set(self._lanes()) - {lane}
+        now = time.monotonic()
+        for other in others:
+            self._wanted[topic, other] = now
+        if others:
+            self._start()
+        return others
+
+    def _start(self) -> None:
         if self._lock.acquire(blocking=False):  # else another thread, or the one this call interrupted, is at it
             try:
-                if (self._thread is None or not self._thread.is_alive()) and not self._stopped:
+                if (self._thread is None or not self._thread.is_alive()) and not self._stopped.is_set():
                     self._thread = threading.Thread(target=self._ask, name="safeproducer-metadata", daemon=True)
                     self._thread.start()
             finally:
                 self._lock.release()
 
     def stop(self) -> None:
-        self._stopped = True
+        self._stopped.set()
 
     def join(self, timeout: float) -> None:
         thread = self._thread
@@ -49,21 +75,38 @@ class Metadata:
             thread.join(timeout)
 
     def _ask(self) -> None:
+        pause = _FIRST_PAUSE
         while self._wanted:
-            for topic in tuple(self._wanted):
-                if self._stopped:
+            answered = False
+            for (topic, number), since in tuple(self._wanted.items()):
+                if self._stopped.is_set():
                     return
-                found = self._answer(topic)
+                lanes = self._lanes()
+                lane = next(iter(lanes.values()), None) if number is None else lanes.get(number)
+                if lane is None:
+                    self._wanted.pop((topic, number), None)
+                    continue
+                asked_at = time.monotonic()
+                found = _answer(lane, topic)
+                del lanes, lane  # a producer nobody refers to is to be freed at once
                 if found is not None:
-                    self._wanted.pop(topic, None)
+                    answered = True
+                    if self._wanted.get((topic, number)) == since:  # else it is to ask again
+                        self._wanted.pop((topic, number), None)
                     self._learn(topic, found)
+                    if number is not None:
+                        self._heard(topic, number, asked_at)
                     self._wake(0.0)
+            pause = _FIRST_PAUSE if answered else min(2 * pause, _LONGEST_PAUSE)
+            if not answered:  # a lane asks a broker that it is connected to, and that may be the one that hangs
+                self._stopped.wait(pause)
 
-    def _answer(self, topic: str) -> dict[int, int] | None:
-        try:
-            entry = self.native.list_topics(topic, _ASK_FOR).topics.get(topic)
-        except KafkaException:
-            return None
-        if entry is None or (entry.error is not None and entry.error.code() == KafkaError.LEADER_NOT_AVAILABLE):
-            return None
-        return {number: partition.leader for number, partition in entry.partitions.items()}
+
+def _answer(lane: Any, topic: str) -> dict[int, int] | None:
+    try:
+        entry = lane.list_topics(topic, _ASK_FOR).topics.get(topic)
+    except KafkaException:
+        return None
+    if entry is None or (entry.error is not None and entry.error.code() == KafkaError.LEADER_NOT_AVAILABLE):
+        return None
+    return {number: partition.leader for number, partition in entry.partitions.items()}

@@ -14,6 +14,7 @@ from safeproducer.pipeline import throttles
 from safeproducer.pipeline.failures import Failures
 from safeproducer.pipeline.holds import Holds
 from safeproducer.pipeline.ledger import BatchCount, Ledger
+from safeproducer.pipeline.stale_leaders import STRAIGHT
 from safeproducer.pipeline.windows import Windows
 from safeproducer.records import ProducerInfo
 
@@ -196,11 +197,14 @@ class ClientNews:
             backlogs.forgive()
             self._empty, self._empty_batches = found, batches
         timeout = self._delivery.timeout
+        before = self.holds.stuck
         self.holds.stuck = backlogs.stuck(
             found.at,
             max(_STUCK_AFTER, 5 * self.holds.ack_time),
             NEVER if timeout is None else max(_STUCK_AFTER, timeout * _STUCK_SHARE),
         )
+        for place in before - self.holds.stuck:
+            self.holds.stale.answered_late(place, STRAIGHT, found.at)
 
     def measure(self, outstanding: int, now: float) -> None:
         """Judge the distance to the brokers, from the last statistics of the lane in use."""

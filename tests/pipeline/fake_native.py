@@ -295,6 +295,11 @@ class FakeNative:
             if len(toppar.queue) == 1:
                 self.time.after(self.linger, lambda: self._look(toppar))
 
+    def hears_of(self, topic: str) -> None:
+        """It was told who leads the partitions of this topic."""
+        if topic in self._metadata:
+            self._leaders.update(((topic, number), leader) for number, leader in self.cluster.topic(topic).items())
+
     def _connected(self, topic: str) -> None:
         if topic in self._metadata:
             return

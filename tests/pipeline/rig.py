@@ -350,26 +350,44 @@ class _PlantedError(Exception):
 
 
 class HandMetadata:
-    """Answers like Metadata, without its thread: 20 ms later."""
+    """Answers like Metadata, without its thread: `answers_after` seconds later."""
 
-    def __init__(self, native: Any, learn: Any, wake: Any) -> None:
-        self._native = native
+    answers_after = 0.02
+
+    def __init__(self, lanes: Any, learn: Any, heard: Any, wake: Any) -> None:
+        self._lanes = lanes
         self._learn = learn
+        self._heard = heard
         self._wake = wake
-        self._asked: set[str] = set()
+        self._asked: set[tuple[str, int | None]] = set()
 
     def want(self, topic: str) -> None:
-        if topic in self._asked:
-            return
-        self._asked.add(topic)
-        self._native.time.after(0.02, lambda: self._answer(topic))
+        self._ask(topic, None, next(iter(self._lanes().values())))
 
-    def _answer(self, topic: str) -> None:
-        self._asked.discard(topic)
-        found = self._native.cluster.topic(topic)
+    def tell_others(self, topic: str, lane: int) -> set[int]:
+        others = {number: client for number, client in self._lanes().items() if number != lane}
+        for number, client in others.items():
+            self._asked.discard((topic, number))
+            self._ask(topic, number, client)
+        return set(others)
+
+    def _ask(self, topic: str, lane: int | None, client: Any) -> None:
+        native: FakeNative = getattr(client, "native", client)
+        if (topic, lane) not in self._asked:
+            self._asked.add((topic, lane))
+            asked_at = native.time.now
+            native.time.after(self.answers_after, lambda: self._answer(topic, lane, native, asked_at))
+
+    def _answer(self, topic: str, lane: int | None, native: FakeNative, asked_at: float) -> None:
+        self._asked.discard((topic, lane))
+        if lane is not None:
+            native.hears_of(topic)
+        found = native.cluster.topic(topic)
         for number, leader in found.items():
-            self._native.observer.told_of_leader((topic, number), leader)
+            native.observer.told_of_leader((topic, number), leader)
         self._learn(topic, found)
+        if lane is not None:
+            self._heard(topic, lane, asked_at)
         self._wake(0.0)
 
     def stop(self) -> None:

@@ -1,0 +1,127 @@
+"""The one service that asks the cluster for leaders, and which lanes are to be told of a new one."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka.cimpl import KafkaError, KafkaException
+
+from safeproducer.pipeline.metadata import Metadata
+from safeproducer.pipeline.stale_leaders import STRAIGHT, StaleLeaders
+
+PLACE = ("t", 0)
+
+
+class Client:
+    """Answers `list_topics`, or does not while it `hangs`; `before` runs before each answer."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.hangs = False
+        self.before: Callable[[], object] = int
+
+    def list_topics(self, topic: str, timeout: float) -> Any:
+        self.asked += 1
+        self.before()
+        if self.hangs:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+        return SimpleNamespace(topics={topic: SimpleNamespace(error=None, partitions={0: SimpleNamespace(leader=2)})})
+
+
+@pytest.fixture
+def clients() -> dict[int, Any]:
+    return {STRAIGHT: Client(), 0: Client(), 1: Client()}
+
+
+class Service:
+    """A Metadata for `clients` that tells a StaleLeaders of what was heard."""
+
+    def __init__(self, clients: dict[int, Any]) -> None:
+        self.learned: list[tuple[str, dict[int, int]]] = []
+        self.stale = StaleLeaders()
+        self.metadata = Metadata(
+            lambda: clients, lambda *news: self.learned.append(news), self.stale.heard, lambda due: None
+        )
+        self.stale.ask_others = self.metadata.tell_others
+
+    def finish(self) -> None:
+        """Wait until nothing is asked any more."""
+        self.metadata.join(5)
+        assert not self.metadata._thread.is_alive()  # type: ignore[union-attr]
+
+    def concerns(self, lane: int) -> bool:
+        return self.stale.concerns(lane, PLACE, 101.0)
+
+
+def test_every_other_lane_is_asked_once(clients: dict[int, Any]) -> None:
+    """The one that found out need not ask, and nobody is in doubt after the answers."""
+    service = Service(clients)
+    asking = threading.Event()
+    for client in clients.values():
+        client.before = lambda: asking.wait(5)
+    service.stale.answered_late(PLACE, 0, 0.0)
+    assert [service.concerns(lane) for lane in clients] == [True, False, True]
+    assert not service.stale.concerns(1, ("t", 1), 101.0)
+    asking.set()
+    service.finish()
+    assert [client.asked for client in clients.values()] == [1, 0, 1]
+    assert service.learned == [("t", {0: 2})] * 2
+    assert not any(map(service.concerns, clients))
+    assert not service.stale.concern(STRAIGHT, 101.0)
+
+
+def test_a_lane_without_an_answer_is_asked_again_and_the_others_do_not_wait(clients: dict[int, Any]) -> None:
+    service = Service(clients)
+    clients[STRAIGHT].hangs = True
+    heard = threading.Event()
+    clients[1].before = heard.set
+    service.stale.answered_late(PLACE, 0, 0.0)
+    assert heard.wait(5)
+    clients[STRAIGHT].before = lambda: setattr(clients[STRAIGHT], "hangs", clients[STRAIGHT].asked < 4)
+    service.finish()
+    assert clients[STRAIGHT].asked >= 2
+    assert clients[1].asked == 1
+    assert not service.concerns(STRAIGHT)
+
+
+def test_what_happens_during_a_question_is_asked_again(clients: dict[int, Any]) -> None:
+    """An answer that was under way may be of the time before."""
+    del clients[1]
+    service = Service(clients)
+    again = iter([True])
+    clients[STRAIGHT].before = lambda: next(again, None) and service.stale.answered_late(PLACE, 0, float("inf"))
+    service.stale.answered_late(PLACE, 0, 0.0)
+    service.finish()
+    assert clients[STRAIGHT].asked == 2
+    assert service.concerns(STRAIGHT)
+
+
+def test_a_lane_that_is_gone_is_not_asked(clients: dict[int, Any]) -> None:
+    service = Service(clients)
+    gone = clients[1]
+    clients[STRAIGHT].before = lambda: clients.pop(1, None)
+    service.stale.answered_late(PLACE, 0, 0.0)
+    service.finish()
+    assert gone.asked <= 1
+    assert service.learned
+
+
+def test_nobody_waits_for_ever() -> None:
+    """A lane that can ask nobody sends as before, after a while."""
+    stale = StaleLeaders()
+    stale.ask_others = lambda topic, lane: {1, 2}
+    stale.answered_late(PLACE, 0, 100.0)
+    assert stale.concerns(1, PLACE, 219.0)
+    assert not stale.concerns(1, PLACE, 221.0)
+    assert not stale.concern(2, 221.0)
+
+
+def test_alone_there_is_nobody_to_tell() -> None:
+    stale = StaleLeaders()
+    stale.ask_others = lambda topic, lane: set()
+    stale.answered_late(PLACE, STRAIGHT, 1.0)
+    assert not stale.concern(STRAIGHT, 1.0)

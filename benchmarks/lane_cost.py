@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import argparse
 import gc
-import json
 import multiprocessing
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -21,7 +19,7 @@ from confluent_kafka import Producer
 
 from benchmarks.brokers import broker
 from benchmarks.interleaved import show
-from benchmarks.table import Bar, table
+from benchmarks.table import Bar, conclude, table
 from safeproducer import SafeProducer
 
 LANES = (1, 5, 20)
@@ -62,15 +60,7 @@ def main() -> None:
                         in_fresh_process(cluster.bootstrap, topic, lanes, partitions, application, options.seconds)
                     )
     show("")
-    bars = judged(rows)
-    if options.json:
-        told = [{**asdict(bar), "passed": bar.passed} for bar in bars]
-        print(json.dumps({"rows": [asdict(row) for row in rows], "bars": told}, indent=2))
-    else:
-        print(described(rows), end="\n\n")
-        print("\n".join(str(bar) for bar in bars))
-    if options.check and not all(bar.passed for bar in bars):
-        sys.exit(1)
+    conclude({"rows": list(map(asdict, rows))}, described(rows), judged(rows), options.json, options.check)
 
 
 def arguments() -> argparse.Namespace:

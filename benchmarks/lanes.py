@@ -13,7 +13,7 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import count
 from typing import Any
 
@@ -262,7 +262,9 @@ def main() -> None:
     if not results:
         sys.exit(f"--only {options.only}: no such case")
     bars = [bar for result in results for bar in judged(result)]
-    conclude(results, bars, options.rounds, options.seconds, options.json, options.check)
+    facts = {"rounds": options.rounds, "cases": list(map(asdict, results))}
+    text = f"Median [quartiles] of {options.rounds} rounds of {options.seconds:g} s."
+    conclude(facts, text, bars, options.json, options.check)
 
 
 def arguments() -> argparse.Namespace:

@@ -10,7 +10,7 @@ import math
 import random
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import count
 from typing import Any
 
@@ -79,7 +79,9 @@ def main() -> None:
     if not results:
         sys.exit(f"--only {options.only}: no such case")
     bars = [bar for result in results for bar in judged(result)]
-    conclude(results, bars, rounds, options.seconds, options.json, options.check)
+    facts = {"rounds": rounds, "cases": list(map(asdict, results))}
+    text = f"Median [quartiles] of {rounds} rounds of {options.seconds:g} s."
+    conclude(facts, text, bars, options.json, options.check)
 
 
 def arguments() -> argparse.Namespace:

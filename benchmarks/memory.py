@@ -6,13 +6,11 @@ Every run is a process of its own that keeps no payload itself; the two sides al
 from __future__ import annotations
 
 import argparse
-import json
 import multiprocessing
 import os
 import random
 import socket
 import statistics
-import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
@@ -22,7 +20,7 @@ import psutil
 from confluent_kafka.cimpl import Producer
 
 from benchmarks.interleaved import Spread, show
-from benchmarks.table import Bar, ratio, table
+from benchmarks.table import Bar, conclude, ratio, table
 from safeproducer import SafeProducer
 
 LIMIT = 1.5
@@ -58,24 +56,12 @@ def main() -> None:
         for row in rows
         if row.callbacks == SHARED
     ]
-    if options.json:
-        judged = [{**asdict(bar), "passed": bar.passed} for bar in bars]
-        print(json.dumps({"rows": [asdict(row) for row in rows], "bars": judged}, indent=2))
-    else:
-        cells = [
-            (
-                f"{row.value_size} B",
-                row.callbacks,
-                f"{row.stock_bytes:,.0f}",
-                f"{row.safe_bytes:,.0f}",
-                ratio(row.ratio),
-            )
-            for row in rows
-        ]
-        print(table(("value", "callbacks", "stock, bytes", "safe, bytes", "SafeProducer / stock"), cells), end="\n\n")
-        print("\n".join(str(bar) for bar in bars))
-    if options.check and not all(bar.passed for bar in bars):
-        sys.exit(1)
+    cells = [
+        (f"{row.value_size} B", row.callbacks, f"{row.stock_bytes:,.0f}", f"{row.safe_bytes:,.0f}", ratio(row.ratio))
+        for row in rows
+    ]
+    text = table(("value", "callbacks", "stock, bytes", "safe, bytes", "SafeProducer / stock"), cells)
+    conclude({"rows": list(map(asdict, rows))}, text, bars, options.json, options.check)
 
 
 def arguments() -> argparse.Namespace:

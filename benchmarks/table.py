@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -32,18 +32,15 @@ class Bar:
         return f"{'pass' if self.passed else 'FAIL'}  {self.what}: {self.measured:.3f} (bar: {sign} {self.limit:.2f})"
 
 
-def conclude(
-    cases: Sequence[Any], bars: Sequence[Bar], rounds: int, seconds: float, as_json: bool, check: bool
-) -> None:
-    """Print the verdicts, or everything as one JSON object; exit with 1 when a bar is missed and that is to be checked.
-
-    `cases` are dataclasses, measured in `rounds` blocks of `seconds` each.
+def conclude(facts: Mapping[str, Any], text: str, bars: Sequence[Bar], as_json: bool, check: bool) -> None:
+    """Print `text` and the verdicts, or `facts` with them as one JSON object; exit with 1 when a bar is missed and that
+    is to be checked.
     """
     if as_json:
         told = [{**asdict(bar), "passed": bar.passed} for bar in bars]
-        print(json.dumps({"rounds": rounds, "cases": [asdict(case) for case in cases], "bars": told}, indent=2))
+        print(json.dumps({**facts, "bars": told}, indent=2))
     else:
-        print(f"Median [quartiles] of {rounds} rounds of {seconds:g} s.\n")
+        print(text, end="\n\n")
         print("\n".join(map(str, bars)))
     if check and not all(bar.passed for bar in bars):
         sys.exit(1)

@@ -6,7 +6,6 @@ Both run in this process with the same configuration, block-interleaved; see REA
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import sys
 from dataclasses import asdict, dataclass
@@ -17,7 +16,7 @@ from benchmarks import load as forms
 from benchmarks.brokers import Broker, broker, written
 from benchmarks.interleaved import Block, Rounds, Spread, cpu_ratio, joined, measure, rate, throughput_ratio
 from benchmarks.load import POLL_EVERY, Form, Load, block
-from benchmarks.table import Bar, disturbed, ratio, table
+from benchmarks.table import Bar, conclude, disturbed, ratio, table
 from safeproducer import SafeProducer
 
 RECORDS = {100: 20_000, 1_000: 10_000}
@@ -106,18 +105,9 @@ def main() -> None:
                 if not options.json:
                     print(described(case), flush=True)
         kind = where.kind
-    if options.json:
-        bars = [{**asdict(bar), "passed": bar.passed} for case in cases for bar in case.bars]
-        print(
-            json.dumps(
-                {"broker": kind, "rounds": rounds, "cases": [asdict(case) for case in cases], "bars": bars}, indent=2
-            )
-        )
-    else:
-        print(f"Against {kind}; median [quartiles] of {rounds} rounds; poll(0) every {POLL_EVERY} records.\n")
-        print("\n".join(str(bar) for case in cases for bar in case.bars))
-    if options.check and not all(bar.passed for case in cases for bar in case.bars):
-        sys.exit(1)
+    facts = {"broker": kind, "rounds": rounds, "cases": list(map(asdict, cases))}
+    text = f"Against {kind}; median [quartiles] of {rounds} rounds; poll(0) every {POLL_EVERY} records."
+    conclude(facts, text, [bar for case in cases for bar in case.bars], options.json, options.check)
 
 
 def arguments() -> argparse.Namespace:

@@ -701,7 +701,8 @@ class Feed:
             waited = moment - batch.sent_at
             much = _OVERDUE_TIMES * (accumulator.ack_time or 0.0)
             if waited > max(OVERDUE, much):
-                self._holds.stale.answered_late((accumulator.topic, accumulator.partition), batch.lane, moment)
+                place = (accumulator.topic, accumulator.partition)
+                self._holds.stale.answered_late(place, batch.lane, batch.sent_at, moment)
                 waited = much or waited
             if not batch.expired and not batch.refusals:
                 accumulator.observe_ack(waited)

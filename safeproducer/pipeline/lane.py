@@ -124,7 +124,8 @@ class Lane:
         self.metadata = Metadata(
             partial(_lanes_of, this), self.holds.partitions.learn, partial(_heard, this), self.watchdog.wake
         )
-        self.holds.stale.ask_others = self.metadata.tell_others
+        self.holds.stale.lanes = partial(_lanes_of, this)
+        self.holds.stale.ask = self.metadata.tell
         self.windows = Windows(
             delivery.window,
             min(REFRESH, delivery.metadata_refresh / 2),

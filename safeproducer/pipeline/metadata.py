@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from safeproducer.kafka.native import KafkaError, KafkaException
@@ -16,7 +16,7 @@ _ASK_FOR = 0.3
 
 
 class Metadata:
-    """`want(topic)` and `tell_others(topic, lane)` from any thread.
+    """`want(topic)` and `tell(topic, lanes)` from any thread.
 
     - `lanes()`: by number, the first of all first, what has `list_topics(topic, timeout)` of its native producer, which
       hears the answer, too.
@@ -47,15 +47,12 @@ class Metadata:
         self._wanted[topic, None] = time.monotonic()
         self._start()
 
-    def tell_others(self, topic: str, lane: int) -> set[int]:
-        """Let every lane but that one ask who leads the partitions of this topic; which those are."""
-        others = set(self._lanes()) - {lane}
+    def tell(self, topic: str, lanes: Iterable[int]) -> None:
+        """Let these lanes ask who leads the partitions of this topic."""
         now = time.monotonic()
-        for other in others:
-            self._wanted[topic, other] = now
-        if others:
-            self._start()
-        return others
+        for lane in lanes:
+            self._wanted[topic, lane] = now
+        self._start()
 
     def _start(self) -> None:
         if self._lock.acquire(blocking=False):  # else another thread, or the one this call interrupted, is at it

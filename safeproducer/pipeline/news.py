@@ -204,7 +204,7 @@ class ClientNews:
             NEVER if timeout is None else max(_STUCK_AFTER, timeout * _STUCK_SHARE),
         )
         for place in before - self.holds.stuck:
-            self.holds.stale.answered_late(place, STRAIGHT, found.at)
+            self.holds.stale.answered_late(place, STRAIGHT, found.at - _STUCK_AFTER, found.at)
 
     def measure(self, outstanding: int, now: float) -> None:
         """Judge the distance to the brokers, from the last statistics of the lane in use."""

@@ -7,7 +7,7 @@ after the other. So when one of them has waited long for an answer, the others a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 Place = tuple[str, int]
 STRAIGHT = -1
@@ -21,27 +21,43 @@ class StaleLeaders:
     """Any thread may use it: each change is one step under the interpreter lock."""
 
     def __init__(self) -> None:
-        self.ask_others: Callable[[str, int], set[int]] = _nobody
-        """(topic, lane) -> the other lanes, which are asked to hear who leads the topic's partitions."""
-        self._unaware: dict[Place, tuple[float, set[int]]] = {}
+        self.lanes: Callable[[], Iterable[int]] = tuple
+        self.ask: Callable[[str, Iterable[int]], None] = _nobody
+        """Lets these lanes ask who leads the partitions of a topic."""
+        self._asked_at: dict[Place, float] = {}
+        self._unaware: dict[Place, set[int]] = {}
 
-    def answered_late(self, place: Place, lane: int, now: float) -> None:
-        """The leader of this partition had not answered for long, and `lane` has got an answer."""
-        if others := self.ask_others(place[0], lane):
-            self._unaware[place] = (now, others)
+    def answered_late(self, place: Place, lane: int, sent_at: float, now: float) -> None:
+        """The leader of this partition left `lane` without an answer since `sent_at`, and now there is one.
+
+        What was sent before the others were asked tells nothing new: each lane may have waited for the same leader.
+        """
+        if sent_at < self._asked_at.get(place, sent_at):
+            self._knows(place, lane)
+        elif others := set(self.lanes()) - {lane}:
+            self._asked_at[place] = now
+            self._unaware[place] = others
+            self.ask(place[0], tuple(others))
 
     def heard(self, topic: str, lane: int, asked_at: float) -> None:
         """This lane was told who leads the topic's partitions."""
-        for place, (since, lanes) in tuple(self._unaware.items()):
-            if place[0] == topic and since <= asked_at:
-                lanes.discard(lane)
-                if not lanes:
-                    self._unaware.pop(place, None)
+        for place in tuple(self._unaware):
+            if place[0] == topic and self._asked_at[place] <= asked_at:
+                self._knows(place, lane)
+
+    def _knows(self, place: Place, lane: int) -> None:
+        lanes = self._unaware.get(place)
+        if lanes is not None:
+            lanes.discard(lane)
+            if not lanes:
+                self._unaware.pop(place, None)
 
     def concerns(self, lane: int, place: Place, now: float) -> bool:
         """Whether this lane may still take the old leader for the partition's."""
-        since, lanes = self._unaware.get(place, (0.0, ()))
-        if lanes and now > since + _PATIENCE:
+        lanes = self._unaware.get(place)
+        if lanes is None:
+            return False
+        if now > self._asked_at[place] + _PATIENCE:
             self._unaware.pop(place, None)
             return False
         return lane in lanes
@@ -51,5 +67,5 @@ class StaleLeaders:
         return any(self.concerns(lane, place, now) for place in tuple(self._unaware))
 
 
-def _nobody(topic: str, lane: int) -> set[int]:
-    return set()
+def _nobody(topic: str, lanes: Iterable[int]) -> None:
+    pass

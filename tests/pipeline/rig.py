@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -364,12 +364,10 @@ class HandMetadata:
     def want(self, topic: str) -> None:
         self._ask(topic, None, next(iter(self._lanes().values())))
 
-    def tell_others(self, topic: str, lane: int) -> set[int]:
-        others = {number: client for number, client in self._lanes().items() if number != lane}
-        for number, client in others.items():
+    def tell(self, topic: str, lanes: Iterable[int]) -> None:
+        for number in lanes:
             self._asked.discard((topic, number))
-            self._ask(topic, number, client)
-        return set(others)
+            self._ask(topic, number, self._lanes()[number])
 
     def _ask(self, topic: str, lane: int | None, client: Any) -> None:
         native: FakeNative = getattr(client, "native", client)

@@ -46,7 +46,8 @@ class Service:
         self.metadata = Metadata(
             lambda: clients, lambda *news: self.learned.append(news), self.stale.heard, lambda due: None
         )
-        self.stale.ask_others = self.metadata.tell_others
+        self.stale.lanes = lambda: clients
+        self.stale.ask = self.metadata.tell
 
     def finish(self) -> None:
         """Wait until nothing is asked any more."""
@@ -63,7 +64,7 @@ def test_every_other_lane_is_asked_once(clients: dict[int, Any]) -> None:
     asking = threading.Event()
     for client in clients.values():
         client.before = lambda: asking.wait(5)
-    service.stale.answered_late(PLACE, 0, 0.0)
+    service.stale.answered_late(PLACE, 0, 0.0, 0.0)
     assert [service.concerns(lane) for lane in clients] == [True, False, True]
     assert not service.stale.concerns(1, ("t", 1), 101.0)
     asking.set()
@@ -79,7 +80,7 @@ def test_a_lane_without_an_answer_is_asked_again_and_the_others_do_not_wait(clie
     clients[STRAIGHT].hangs = True
     heard = threading.Event()
     clients[1].before = heard.set
-    service.stale.answered_late(PLACE, 0, 0.0)
+    service.stale.answered_late(PLACE, 0, 0.0, 0.0)
     assert heard.wait(5)
     clients[STRAIGHT].before = lambda: setattr(clients[STRAIGHT], "hangs", clients[STRAIGHT].asked < 4)
     service.finish()
@@ -93,8 +94,8 @@ def test_what_happens_during_a_question_is_asked_again(clients: dict[int, Any]) 
     del clients[1]
     service = Service(clients)
     again = iter([True])
-    clients[STRAIGHT].before = lambda: next(again, None) and service.stale.answered_late(PLACE, 0, float("inf"))
-    service.stale.answered_late(PLACE, 0, 0.0)
+    clients[STRAIGHT].before = lambda: next(again, None) and service.stale.answered_late(PLACE, 0, 1.0, float("inf"))
+    service.stale.answered_late(PLACE, 0, 0.0, 0.0)
     service.finish()
     assert clients[STRAIGHT].asked == 2
     assert service.concerns(STRAIGHT)
@@ -104,17 +105,32 @@ def test_a_lane_that_is_gone_is_not_asked(clients: dict[int, Any]) -> None:
     service = Service(clients)
     gone = clients[1]
     clients[STRAIGHT].before = lambda: clients.pop(1, None)
-    service.stale.answered_late(PLACE, 0, 0.0)
+    service.stale.answered_late(PLACE, 0, 0.0, 0.0)
     service.finish()
     assert gone.asked <= 1
     assert service.learned
 
 
+def test_who_waited_for_the_same_leader_tells_nothing_new() -> None:
+    """With twenty lanes under way, each would send the others to ask again."""
+    asked: list[list[int]] = []
+    stale = StaleLeaders()
+    stale.lanes = lambda: range(3)
+    stale.ask = lambda topic, lanes: asked.append(sorted(lanes))
+    stale.answered_late(PLACE, 0, 98.0, 100.0)
+    stale.answered_late(PLACE, 1, 99.0, 100.1)
+    assert asked == [[1, 2]]
+    assert [stale.concerns(lane, PLACE, 101.0) for lane in range(3)] == [False, False, True]
+    stale.answered_late(PLACE, 1, 100.2, 102.0)  # sent after that: it hangs again
+    assert asked == [[1, 2], [0, 2]]
+    assert [stale.concerns(lane, PLACE, 102.0) for lane in range(3)] == [True, False, True]
+
+
 def test_nobody_waits_for_ever() -> None:
     """A lane that can ask nobody sends as before, after a while."""
     stale = StaleLeaders()
-    stale.ask_others = lambda topic, lane: {1, 2}
-    stale.answered_late(PLACE, 0, 100.0)
+    stale.lanes = lambda: range(3)
+    stale.answered_late(PLACE, 0, 98.0, 100.0)
     assert stale.concerns(1, PLACE, 219.0)
     assert not stale.concerns(1, PLACE, 221.0)
     assert not stale.concern(2, 221.0)
@@ -122,6 +138,6 @@ def test_nobody_waits_for_ever() -> None:
 
 def test_alone_there_is_nobody_to_tell() -> None:
     stale = StaleLeaders()
-    stale.ask_others = lambda topic, lane: set()
-    stale.answered_late(PLACE, STRAIGHT, 1.0)
+    stale.lanes = lambda: {STRAIGHT}
+    stale.answered_late(PLACE, STRAIGHT, 0.0, 1.0)
     assert not stale.concern(STRAIGHT, 1.0)

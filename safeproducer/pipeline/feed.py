@@ -60,6 +60,8 @@ WAITS_FOR_PURGE = "waits until records that no broker answers have been taken ou
 _LONGEST_WAIT = 1.0
 """Seconds that a batch may wait behind others inside librdkafka; at its deadline nobody knows what became of it."""
 _FIRST_KICK_AGAIN = 0.02
+_REST_SERVED = 0.02
+"""Seconds within which the reports of one answer are served, however many they are."""
 _KICKS_AGAIN = (0.005, 0.02)
 _SELDOM = 0.1
 """What is not answered for long is kicked now and then: librdkafka may have it in its queue again, for another try."""
@@ -293,6 +295,7 @@ class Feed:
             self._deadline = min(self._deadline, due)
         due = min(self._deadline, again)
         for place, accumulator in tuple(self._busy.items()):
+            self._expect_rest(accumulator, moment)
             if not accumulator.waiting:
                 accumulator.why = None
                 if not accumulator.unresolved:
@@ -636,6 +639,17 @@ class Feed:
         self.buffer.waiting -= 1
         self.buffer.waiting_bytes -= record[SIZE] - OVERHEAD
 
+    def _expect_rest(self, accumulator: Accumulator, moment: float) -> None:
+        """Part of a full batch was answered: what is left may still be in librdkafka's queue, short of its count.
+
+        That is so when the batch before it had not left yet, all its kicks missed, and went together with the first
+        part of this one. Most often its reports are just being served.
+        """
+        for batch in accumulator.unresolved:
+            if batch.full and batch.left < len(batch.records) and batch not in self._partial:
+                batch.kick_at = moment + _REST_SERVED
+                self._partial.add(batch)
+
     def _kick(self, moment: float) -> float:
         """Kick partial batches, and again while they are not reported: a busy broker thread misses a kick."""
         due = NEVER
@@ -650,6 +664,7 @@ class Feed:
             if batch.kick_at <= moment:
                 needed.add(batch.lane)
                 near = near or (batch.accumulator.ack_time or 0.0) < FAR
+                batch.full = False
                 batch.kicked(moment)
                 batch.kick_at = moment + self._kick_again(batch, moment - batch.sent_at)
                 if batch.accumulator.waiting:  # the next one may go when this one has left

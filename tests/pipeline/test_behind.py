@@ -100,3 +100,27 @@ def test_it_is_sent_as_soon_as_the_one_before_it_is_answered() -> None:
         run(rig)
     pauses = [after - before for before, after in zip(seen.times[3:], seen.times[4:], strict=False)]
     assert max(pauses) < FAR[1] + 0.012
+
+
+@pytest.mark.parametrize("misses", [3, 10])
+def test_what_was_mixed_is_sent_to_the_end(misses: int) -> None:
+    """All kicks missed, a full batch took the one before it along, and is itself short of the count that would send it:
+    without a kick the rest of it waits for the guard, a minute.
+    """
+    with rigged({**CONFIG, "batch.size": 100_000, "batch.num.messages": 50}, FAR, {"a": 1}) as rig:
+        for _ in range(3):
+            rig.produce("a", 0)
+            rig.flush(5)
+        rig.natives[0].miss_kicks(misses)
+        for _ in range(10):
+            rig.produce("a", 0)
+        for _ in range(80):  # until it is taken for gone
+            rig.poll(0.001)
+        for _ in range(50):
+            rig.produce("a", 0)
+        began = rig.time.now
+        rig.flush(30)
+        assert not rig.open_records
+        assert rig.time.now - began < 10 * FAR[1]
+        assert rig.producer.snapshot().handed_over == 5
+        rig.close()

@@ -53,6 +53,9 @@ class ClientNews:
         self.fed_statistics_now: Statistics | None = None
         self._unseen = False
         self._fed_seen: Statistics | None = None
+        self._requests = {STRAIGHT: 0, _FED: 0}
+        self._in_use: Statistics | None = None
+        """Of the lane that sent Produce requests last: other requests may be answered sooner than those."""
         self._measured: tuple[float, int] = (0.0, 0)
         self._skipped: tuple[Callable[[str], None], str] | None = None
         self._idle = 0
@@ -110,6 +113,7 @@ class ClientNews:
             return
         self.statistics_now = found
         self._unseen = True
+        self._look_for_use(found, STRAIGHT)
         self.failures.heard(found)
         self.holds.learn(found)
         self._learn_windows(found)
@@ -124,12 +128,19 @@ class ClientNews:
         found = read(text)
         if found is not None:
             self.fed_statistics_now = self._fed_seen = found
+            self._look_for_use(found, _FED)
             self.failures.heard(found)
             self.holds.learn(found)
             self._learn_windows(found)
             if found.producer_id is not None and any(broker.state == "UP" for broker in found.brokers.values()):
                 self.holds.fed_ready = True
             self.changed = True
+
+    def _look_for_use(self, found: Statistics, lane: int) -> None:
+        requests = sum(broker.produce_requests for broker in found.brokers.values())
+        if requests != self._requests[lane]:
+            self._requests[lane] = requests
+            self._in_use = found
 
     def take_fed(self, alone: bool) -> Statistics | None:
         """What the fed lane said last, once; `alone` when it is the only lane."""
@@ -216,7 +227,7 @@ class ClientNews:
         if now - then < _MEASURE_EVERY:
             return
         self._measured = (now, accepted)
-        self.holds.measure(self._fed_seen or found, (accepted - before) / (now - then), outstanding)
+        self.holds.measure(self._in_use or found, (accepted - before) / (now - then), outstanding)
 
 
 def _nothing() -> None:
@@ -224,6 +235,7 @@ def _nothing() -> None:
 
 
 NEVER = float("inf")
+_FED = 0
 _MEASURE_EVERY = 0.4
 _IDLE_AFTER = 10
 """Statistics of an idle producer that are read before any is skipped."""

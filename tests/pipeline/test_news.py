@@ -1,0 +1,79 @@
+"""What statistics of several lanes say of the distance to the brokers."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+from collections.abc import Callable
+
+import pytest
+
+from safeproducer import SafeProducer
+from safeproducer.pipeline.news import ClientNews
+
+FAR, NEAR = 30_000, 100
+"""Microseconds. Acknowledgements take as long as followers do; other requests are answered at once."""
+
+
+def statistics(produce_requests: int, floor: int | None) -> str:
+    window = {"cnt": 0 if floor is None else 1, "min": floor or 0, "p50": floor or 0}
+    broker = {
+        "name": "b:9092/1",
+        "nodeid": 1,
+        "state": "UP",
+        "waitresp_cnt": 0,
+        "rx": 1,
+        "tx": 1,
+        "req": {"Produce": produce_requests},
+        "txretries": 0,
+        "req_timeouts": 0,
+        "rtt": window,
+        "throttle": {"cnt": 0, "max": 0},
+    }
+    eos = {"producer_id": 1, "producer_epoch": 0}
+    moment = int(time.monotonic() * 1e6)
+    return json.dumps({"ts": moment, "msg_cnt": 0, "msg_size": 0, "brokers": {"b": broker}, "topics": {}, "eos": eos})
+
+
+@pytest.fixture
+def news(unreachable: dict[str, object]) -> ClientNews:
+    return SafeProducer({**unreachable, "linger.ms": 5})._lane.news
+
+
+@pytest.fixture
+def measured(news: ClientNews) -> Callable[[], bool]:
+    moments = itertools.count(100)
+
+    def far() -> bool:
+        news.measure(0, next(moments))
+        return news.holds.far
+
+    return far
+
+
+def test_a_lane_that_sends_nothing_tells_no_distance(news: ClientNews, measured: Callable[[], bool]) -> None:
+    """A new lane has only connected, and was answered at once: taken for the distance, it ended all holding back."""
+    news.statistics(statistics(5, FAR))
+    assert measured()
+    news.fed_statistics(statistics(0, NEAR))
+    assert measured()
+    news.fed_statistics(statistics(0, None))
+    news.statistics(statistics(9, FAR))
+    assert measured()
+
+
+def test_the_lane_that_sends_tells_the_distance(news: ClientNews, measured: Callable[[], bool]) -> None:
+    """The straight one before, the fed one while its records are held back, and nobody when nothing is sent."""
+    news.statistics(statistics(5, FAR))
+    assert measured()
+    news.fed_statistics(statistics(3, FAR))
+    news.statistics(statistics(5, NEAR))  # a question for metadata
+    assert measured()
+    news.fed_statistics(statistics(9, NEAR))  # its leader is a near one now
+    assert not measured()
+
+
+def test_before_the_first_record_any_answer_counts(news: ClientNews, measured: Callable[[], bool]) -> None:
+    news.statistics(statistics(0, FAR))
+    assert measured()

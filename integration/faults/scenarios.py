@@ -20,7 +20,6 @@ from integration.faults.scene import Scene
 from integration.kafka.log import read_records
 from integration.tap import Tap
 
-CPU_LIMIT = 0.15
 SOCKET_TIMEOUT = 5.0
 """socket.timeout.ms, in seconds."""
 SESSION = 3.0
@@ -42,8 +41,6 @@ class Scenario:
     config: Mapping[str, object] = field(default_factory=dict)
     all_delivered: bool = True
     """The fault is over before the deadline, so no record may fail."""
-    cpu: float | None = CPU_LIMIT
-    """Of one core, while nothing can be sent; None while other brokers go on."""
     reported: float | None = None
     """Seconds within which each record has its report, where that is sooner than its deadline."""
     first_ack: float | None = None
@@ -75,9 +72,7 @@ SCENARIOS = {
     for scenario in (
         Scenario("leader killed", faults.leader_killed, short=True, first_ack=SESSION + 3),
         # A client that waits for the hung broker finds out by one time-out, not by one for each native producer.
-        Scenario(
-            "leader paused 20 s", faults.leader_paused(20), rate=1_000, cpu=None, reported=2 * SOCKET_TIMEOUT - 0.5
-        ),
+        Scenario("leader paused 20 s", faults.leader_paused(20), rate=1_000, reported=2 * SOCKET_TIMEOUT - 0.5),
         Scenario("leaders moved", faults.leaders_moved(0.15), keyed=True),
         Scenario("rolling restart", faults.rolling_restart, rate=1_000),
         Scenario("connections cut", faults.connections_cut, tapped=True, short=True),

@@ -53,14 +53,21 @@ class Losses(Hook):
 
 
 def run(script: str, *, timeout: float = 30) -> subprocess.CompletedProcess[str]:
-    """Run a script of its own in a fresh interpreter."""
-    return subprocess.run(
-        [sys.executable, "-W", "always", "-c", textwrap.dedent(script)],
-        capture_output=True,
+    """Run a script of its own in a fresh interpreter; one that hangs is made to tell where, its children too."""
+    process = subprocess.Popen(
+        [sys.executable, "-X", "faulthandler", "-W", "always", "-c", textwrap.dedent(script)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=timeout,
-        check=False,
+        start_new_session=True,
     )
+    try:
+        out, err = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGABRT)
+        out, err = process.communicate()
+        pytest.fail(f"hangs after {timeout} s: {out!r}\n{err}")
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
@@ -135,8 +142,22 @@ def test_a_forked_child_ends_normally_although_it_holds_the_producer() -> None:
         producer.close(0)
         """
     )
-    assert result.stdout == "child 7\n"
+    assert result.stdout == "child 7\n", result.stderr
     assert "lost" not in result.stderr
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
+def test_a_destructor_in_a_forked_child_asks_no_thread(mock_bootstrap: str) -> None:
+    """The watchdog's thread may have held the lock of its bell."""
+    producer = SafeProducer({"bootstrap.servers": mock_bootstrap, "log_level": 0})
+    with producer._lane.watchdog._bell._cond:
+        child = os.fork()
+        if child == 0:
+            signal.alarm(5)
+            producer.__del__()
+            os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    producer.close()
 
 
 def test_a_fork_inside_a_callback_is_recognised_in_the_child(mock_bootstrap: str) -> None:

@@ -502,6 +502,8 @@ class Lane:
 
     def stop_threads(self, timeout: float | None) -> None:
         """End the threads of this producer; wait for them up to `timeout` seconds, not at all if that is None."""
+        if self.state == "forked":  # there are none in the child, and they may have held locks when it was made
+            return
         helpers: tuple[Watchdog | Metadata | Windows, ...] = (self.watchdog, self.windows, self.metadata)
         for helper in helpers:
             helper.stop()
@@ -588,8 +590,7 @@ class Lane:
     def retire(self, state: str, refusal: Callable[[], SafeProducerError]) -> None:
         """Let go of the native producer; from now on every call raises what `refusal` makes."""
         self.state = state
-        if state != "forked":  # there are no threads in the child, and they may have held locks when it was made
-            self.stop_threads(None)
+        self.stop_threads(None)
         self.native = self.send = Unusable(refusal)
         self._serving = set()  # a fork inside a callback leaves none in the child
 

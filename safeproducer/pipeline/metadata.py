@@ -43,8 +43,8 @@ class Metadata:
         self._stopped = threading.Event()
 
     def want(self, topic: str) -> None:
-        """Records wait for this topic to be known, by the first lane."""
-        self._wanted[topic, None] = time.monotonic()
+        """Records wait for this topic to be known, by the first lane; an answer that is under way tells them, too."""
+        self._wanted.setdefault((topic, None), time.monotonic())
         self._start()
 
     def tell(self, topic: str, lanes: Iterable[int]) -> None:

@@ -101,6 +101,15 @@ def test_what_happens_during_a_question_is_asked_again(clients: dict[int, Any]) 
     assert service.concerns(STRAIGHT)
 
 
+def test_records_that_come_during_a_question_are_told_by_its_answer(clients: dict[int, Any]) -> None:
+    """Each pump() wants an unknown topic, and one question is enough."""
+    service = Service(clients)
+    clients[STRAIGHT].before = lambda: service.metadata.want("t")
+    service.metadata.want("t")
+    service.finish()
+    assert [client.asked for client in clients.values()] == [1, 0, 0]
+
+
 def test_a_lane_that_is_gone_is_not_asked(clients: dict[int, Any]) -> None:
     service = Service(clients)
     gone = clients[1]

@@ -66,7 +66,8 @@ class Case:
 class Result:
     """Spreads of each side by its title; `speed`: records/s in units of stock's in the same round.
 
-    `call_ns`: what a call of stock's produce() took meanwhile, see pace.py.
+    `call_ns`: what a call of stock's produce() took meanwhile, see pace.py. `near`: the share of a core that stock
+    takes beside the broker, where nothing has to wait, for the records/s that each side reached.
     """
 
     title: str
@@ -77,6 +78,7 @@ class Result:
     figures: dict[str, dict[str, Spread]]
     speed: dict[str, Spread]
     to_java: dict[str, Spread]
+    near: dict[str, Spread]
 
 
 BUDGETS = Side("stock", STOCK), Side("budget 5", SAFE, 5), Side("budget 20", SAFE, 20)
@@ -102,7 +104,7 @@ def run_case(way: Link, case: Case, rtt: float, rounds: int) -> Result:
     label = f"RTT {rtt:g} ms, {case.title}"
     measured = way.set_rtt(rtt)
     topics = {side.title: f"lanes-{next(_numbers)}" for side in case.sides}
-    java_topic = f"lanes-{next(_numbers)}"
+    java_topic, near_topic = (f"lanes-{next(_numbers)}" for _ in range(2))
     base = {
         "bootstrap.servers": way.bootstrap,
         "enable.idempotence": True,
@@ -110,14 +112,16 @@ def run_case(way: Link, case: Case, rtt: float, rounds: int) -> Result:
         "log_level": 3,
         **case.config,
     }
-    for topic in (*topics.values(), java_topic):
+    for topic in (*topics.values(), java_topic, near_topic):
         way.create_topic(topic, 1)
     done: list[dict[str, Done]] = []
+    near: list[dict[str, float]] = []
     by_java: list[float] = []
     calls: list[float] = []
     produced = dict.fromkeys(topics, 0)
     bystanders = Bystanders()
     clients = {side.title: Client(side.kind, {**base, **side.config}) for side in case.sides}
+    beside = Client(STOCK, {**base, "bootstrap.servers": way.direct_bootstrap})
     try:
         for number in range(-1, rounds):
             if number >= 0:
@@ -131,16 +135,28 @@ def run_case(way: Link, case: Case, rtt: float, rounds: int) -> Result:
             if number >= 0:
                 done.append(row)
                 calls.append(pace.stock_call_ns())
+                near.append(
+                    {side: beside.run(as_fast_as(row[side], case, near_topic)).cpu for side in safe_sides(case)}
+                )
                 if case.java:
                     by_java.append(java_speed(way.bootstrap, java_topic, case.work.seconds))
     finally:
-        for client in clients.values():
+        for client in (*clients.values(), beside):
             client.close()
     show("")
     check(way, topics, produced)
-    for topic in (*topics.values(), java_topic):
+    for topic in (*topics.values(), java_topic, near_topic):
         way.delete_topic(topic)
-    return evaluated(case, (rtt, measured), (bystanders.share(), statistics.median(calls)), done, by_java)
+    return evaluated(case, (rtt, measured), (bystanders.share(), statistics.median(calls)), done, by_java, near)
+
+
+def safe_sides(case: Case) -> list[str]:
+    return [side.title for side in case.sides if side.budget is not None]
+
+
+def as_fast_as(done: Done, case: Case, topic: str) -> Work:
+    """The same work at the rate that was reached."""
+    return Work(topic, VALUE_SIZE, case.work.seconds, round(done.rate), keys=case.work.keys)
 
 
 def java_speed(bootstrap: str, topic: str, seconds: float) -> float:
@@ -174,6 +190,7 @@ def evaluated(
     machine: tuple[float, float],
     done: Sequence[dict[str, Done]],
     by_java: list[float],
+    near: Sequence[dict[str, float]],
 ) -> Result:
     titles = [side.title for side in case.sides]
     figures = {
@@ -188,7 +205,8 @@ def evaluated(
         for title in titles
         if by_java
     }
-    return Result(case.title, *distance, *machine, figures, speed, to_java)
+    by_stock = {title: Spread.of([row[title] for row in near]) for title in safe_sides(case)}
+    return Result(case.title, *distance, *machine, figures, speed, to_java, by_stock)
 
 
 def judged(result: Result) -> list[Bar]:
@@ -221,7 +239,7 @@ def judged(result: Result) -> list[Bar]:
 
 
 def described(results: Sequence[Result]) -> str:
-    heads = ("", "", "p50 ms", "p95 ms", "records/s", "% of a core", "times stock", "times Java")
+    heads = ("", "", "p50 ms", "p95 ms", "records/s", "% of a core", "stock near", "times stock", "times Java")
     rows = []
     for result in results:
         for number, (title, figures) in enumerate(result.figures.items()):
@@ -234,18 +252,20 @@ def described(results: Sequence[Result]) -> str:
                     f"{median['p95']:.1f}",
                     f"{median['rate']:,.0f}",
                     f"{median['cpu']:.1%}",
+                    f"{result.near[title].median:.1%}" if title in result.near else "",
                     ratio(result.speed[title]),
                     ratio(result.to_java[title]) if title in result.to_java else "",
                 )
             )
         if JAVA in result.speed:
-            rows.append(("", JAVA, "", "", "", "", ratio(result.speed[JAVA]), ""))
+            rows.append(("", JAVA, "", "", "", "", "", ratio(result.speed[JAVA]), ""))
     measured = f"{min(result.measured_rtt for result in results):.2f} ms measured"
     busiest = max(result.disturbance for result in results)
     slow = pace.described(statistics.median([result.call_ns for result in results]))
     return (
         f"Round trip {results[0].rtt:g} ms wanted, {measured}; 1 partition, {VALUE_SIZE} B; {disturbed(busiest)}\n"
         f"{table(heads, rows)}\n{slow}\n"
+        "stock near: its share of a core for as many such records beside the broker, where nothing has to wait\n"
     )
 
 

@@ -17,6 +17,7 @@ from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]
 
 from integration.kafka.cluster import KafkaCluster
+from integration.kafka.exchange import answer_to, exchange
 from integration.tap import BatchSeen, ConfigEntry, PartitionKey, Route, Tap
 from integration.tap.gauges import Window
 from safeproducer.testing import wire
@@ -120,18 +121,6 @@ def test_kafka_python_is_read(tap: Tap, kafka_tapped: KafkaCluster, topic: NewTo
     assert tap.batches[-1].base_sequence + tap.batches[-1].count - 1 == state.last_sequence
     assert {batch.version for batch in tap.batches} == {9}
     assert tap.undecoded == []
-
-
-def exchange(port: int, frame: bytes) -> bytes:
-    """Send one frame, return one."""
-    with socket.create_connection(("127.0.0.1", port), 10) as peer:
-        return answer_to(peer, frame)
-
-
-def answer_to(peer: socket.socket, frame: bytes) -> bytes:
-    peer.sendall(len(frame).to_bytes(4, "big") + frame)
-    reader = peer.makefile("rb")
-    return reader.read(int.from_bytes(reader.read(4), "big"))
 
 
 def test_topic_ids_are_read(tap: Tap, kafka_tapped: KafkaCluster, topic: NewTopic) -> None:

@@ -35,6 +35,8 @@ class Account:
         self.told = bytearray(records.count)
         self.partitions = array("h", [-1]) * records.count
         """Where the report says that the record is, or should have been."""
+        self.offsets = array("q", [-1]) * records.count
+        """At which offset the report says that the record is."""
         self.accepted_at = array("d", [0.0]) * records.count
         self.reported_at = array("d", [0.0]) * records.count
         self.accepted = 0
@@ -79,7 +81,10 @@ class Account:
         self.reported += 1
         partition = message.partition()
         self.partitions[index] = -1 if partition is None else partition
-        if error is not None:
+        if error is None:
+            offset = message.offset()
+            self.offsets[index] = -1 if offset is None else offset
+        else:
             self.errors[_name(error)] += 1
 
     def count(self, told: Told) -> int:

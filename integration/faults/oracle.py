@@ -77,7 +77,7 @@ def judge(account: Account, log: Log) -> Verdict:
             if state in (Told.NOT_WRITTEN, Told.REFUSED, Told.NOTHING):
                 reading.show("phantom", index)
         elif state == Told.DELIVERED:
-            reading.show("lost", index)
+            reading.show("lost", index, f"at offset {account.offsets[index]} of partition {account.partitions[index]}")
         if state == Told.ACCEPTED:
             reading.show("unreported", index)
     return Verdict(

@@ -30,6 +30,9 @@ class Message:
     def partition(self) -> int:
         return self._partition
 
+    def offset(self) -> int:
+        return 7
+
 
 class Error:
     """An error, with or without an outcome."""

@@ -325,7 +325,8 @@ class Lane:
             return
         if not holds.draining and now >= earliest + timeout - holds.drain_time(timeout):
             holds.draining = True
-            self.feed.recheck(now)
+            self.hold()  # now: what followed the purge into the lane would meet the end of its epoch
+            return
         if now >= earliest + timeout:
             self._away.defer(True)
             self._purged_at = now

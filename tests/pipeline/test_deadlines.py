@@ -77,6 +77,36 @@ def test_records_that_were_held_first_are_not_late() -> None:
         rig.close()
 
 
+def test_nothing_goes_straight_behind_a_purge_however_late_that_is() -> None:
+    """An application that stood still hears of the deadline when it has passed, and another thread produces meanwhile."""
+    with rigged({**CONFIG, "socket.timeout.ms": 60_000}) as rig:
+        assert rig.produce("a", 0)
+        assert rig.produce("a", 1)
+        rig.flush(2)
+        rig.away(2)
+        assert rig.lane.direct
+        rig.cluster.brokers[1].silent = True
+        assert rig.produce("a", 0)
+        rig.away(1)
+        straight = rig.natives[0]
+        before: list[int] = []
+        purge = straight.purge
+
+        def purging(*args: Any, **kwargs: Any) -> None:
+            purge(*args, **kwargs)
+            before.append(len(straight))
+            assert rig.produce("b", 0)
+            assert len(straight) == before[-1]
+
+        with mock.patch.object(straight, "purge", purging), mock.patch.object(rig.lane, "tend", lambda now: now + 1):
+            rig.time.now += 4
+            rig.poll(0)
+            rig.poll(0.1)
+        assert before
+        rig.away(8)
+        rig.close()
+
+
 def test_records_purged_before_prove_nothing() -> None:
     """They count as given and not as sent, too, and must not be taken for those whose time is over."""
     with rigged({**CONFIG, "batch.num.messages": 2}) as rig:

@@ -78,7 +78,7 @@ def test_records_that_were_held_first_are_not_late() -> None:
 
 
 def test_nothing_goes_straight_behind_a_purge_however_late_that_is() -> None:
-    """An application that stood still hears of the deadline when it has passed, and another thread produces meanwhile."""
+    """An application that stood still hears of the deadline when it has passed; another thread produces meanwhile."""
     with rigged({**CONFIG, "socket.timeout.ms": 60_000}) as rig:
         assert rig.produce("a", 0)
         assert rig.produce("a", 1)

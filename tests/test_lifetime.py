@@ -146,6 +146,38 @@ def test_a_forked_child_ends_normally_although_it_holds_the_producer() -> None:
     assert "lost" not in result.stderr
 
 
+def test_a_fork_waits_for_a_log_line_that_is_being_written() -> None:
+    """A stream has a lock of its own, which logging does not renew in the child, and flushes at its exit."""
+    result = run(
+        """
+        import logging, os, sys, threading, time
+        from safeproducer import SafeProducer
+
+        class Stream:
+            lock, busy = threading.Lock(), threading.Event()
+            def write(self, text):
+                with self.lock:
+                    self.busy.set()
+                    time.sleep(0.3)
+            def flush(self):
+                with self.lock:
+                    pass
+
+        stream = Stream()
+        logging.getLogger("safeproducer").addHandler(logging.StreamHandler(stream))
+        producer = SafeProducer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
+        producer.produce("t", b"x")
+        assert stream.busy.wait(5)
+        if os.fork() == 0:
+            sys.exit(7)
+        print("child", os.waitstatus_to_exitcode(os.wait()[1]))
+        producer.close(0)
+        """,
+        timeout=15,
+    )
+    assert result.stdout == "child 7\n", result.stderr
+
+
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
 def test_a_destructor_in_a_forked_child_asks_no_thread(mock_bootstrap: str) -> None:
     """The watchdog's thread may have held the lock of its bell."""

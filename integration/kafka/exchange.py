@@ -9,9 +9,9 @@ from integration.kafka.ports import LOOPBACK
 PATIENCE = 10.0
 
 
-def exchange(port: int, frame: bytes) -> bytes:
-    """Send one frame, return one."""
-    with socket.create_connection((LOOPBACK, port), PATIENCE) as peer:
+def exchange(port: int, frame: bytes, patience: float = PATIENCE) -> bytes:
+    """Send one frame, return one, or nothing when the connection ends; raises OSError after `patience` seconds."""
+    with socket.create_connection((LOOPBACK, port), patience) as peer:
         return answer_to(peer, frame)
 
 

@@ -15,9 +15,11 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from integration.kafka.exchange import exchange
 from integration.kafka.jars import java
 from integration.kafka.ports import LOOPBACK, is_listening
 from integration.kafka.settings import Ports
+from safeproducer.testing import wire
 
 LAUNCHER = Path(__file__).with_name("launcher.py")
 TAIL = 4_000
@@ -111,7 +113,7 @@ class Node:
             self._check_alive(deadline)
             time.sleep(0.02)
         probe = AdminClient({"bootstrap.servers": f"{LOOPBACK}:{self.direct_port}", "log_level": 0})
-        while not self._serves(probe):
+        while not (self._serves(probe) and self._answers(self.client_port)):
             self._check_alive(deadline)
             time.sleep(0.02)
 
@@ -176,6 +178,13 @@ class Node:
         try:
             return self.id in probe.list_topics(timeout=1).brokers
         except KafkaException:
+            return False
+
+    def _answers(self, port: int) -> bool:
+        """Whether a broker is behind the port, and not somebody else who took it."""
+        try:
+            return exchange(port, wire.encode_request("ApiVersions", 0, 1, "probe", {}), patience=1.0) != b""
+        except OSError:
             return False
 
     def _check_alive(self, deadline: float) -> None:

@@ -6,12 +6,15 @@ producer nobody refers to is freed at once, and ends with it.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 import weakref
 from typing import Protocol
 
 LONGEST_SLEEP = 0.25
+_FORK_WAITS = 1.0
+"""Seconds, at most: a hook may wait for what the forking thread holds."""
 
 
 class Tended(Protocol):
@@ -23,7 +26,11 @@ class Tended(Protocol):
 
 
 class Watchdog:
-    """`wake(due)` from any thread, also from a signal handler; `stop()` ends the thread and does not wait for it."""
+    """`wake(due)` from any thread, also from a signal handler; `stop()` ends the thread and does not wait for it.
+
+    `at_work` is held while it works. A fork waits for it: what the thread had locked, such as the stream that it writes
+    a log line to, would stay locked in the child for ever.
+    """
 
     def __init__(self, tended: Tended) -> None:
         self._tended = weakref.ref(tended)
@@ -32,6 +39,8 @@ class Watchdog:
         self._asleep_until = 0.0
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
+        self.at_work = threading.RLock()
+        _dogs.add(self)
 
     def wake(self, due: float) -> None:
         if self._thread is None:
@@ -79,7 +88,28 @@ def _watch(tended: weakref.ref[Tended], dog: Watchdog) -> None:
         lane = tended()
         if lane is None:
             return
-        due = lane.tend(now)
+        with dog.at_work:
+            due = lane.tend(now)
         del lane
         if not dog.sleep(min(due, now + LONGEST_SLEEP)):
             return
+
+
+_dogs: weakref.WeakSet[Watchdog] = weakref.WeakSet()
+_stopped: dict[int, list[Watchdog]] = {}
+"""Those that wait for a fork, by the thread that forks."""
+
+
+def _before_fork() -> None:
+    deadline = time.monotonic() + _FORK_WAITS
+    _stopped[threading.get_ident()] = [
+        dog for dog in list(_dogs) if dog.at_work.acquire(timeout=max(0.0, deadline - time.monotonic()))
+    ]
+
+
+def _after_fork() -> None:
+    for dog in _stopped.pop(threading.get_ident(), ()):
+        dog.at_work.release()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)

@@ -70,7 +70,7 @@ class SafeProducer(NativeProducer):
             site,
         )
         failures = Failures(settings.delivery)
-        self._ledger = Ledger(settings.only_errors, failures.reported)
+        self._ledger = Ledger(settings.only_errors, failures.reported, offset_proves=settings.delivery.idempotent)
         self._topics = self._ledger.topics
         self._on_delivery = settings.on_delivery
         self._in_transaction = False

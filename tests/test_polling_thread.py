@@ -64,5 +64,26 @@ def test_a_record_is_not_kept_waiting_by_a_poll_of_another_thread(mode: str) -> 
             while producer._lane.direct or producer.snapshot().handed_over < 3:
                 assert time.monotonic() < deadline, "it does not hold back"
                 times_to_report(producer, PARTITIONS, gap=0.02)
+            assert producer.flush(10) == 0  # it has connected, and has its producer ID
             took = times_to_report(producer, RECORDS)
     assert sorted(took)[-3] < SOON, took
+
+
+def test_what_the_watchdog_serves_is_not_taken_off_the_count_of_a_poll() -> None:
+    """Statistics that come while the application is away are no reason to return less than 0, or 0 for a report."""
+    with FakeCluster(brokers=1) as cluster:
+        cluster.create_topic("t")
+        with SafeProducer({"bootstrap.servers": cluster.bootstrap}) as producer:
+            producer.produce("t", b"warm")
+            assert producer.flush(10) == 0
+            cluster.delay(2.0, api="Produce")
+            reports: list[Any] = []
+            producer.produce("t", b"x", on_delivery=lambda error, message: reports.append(error))
+            time.sleep(1.15)
+            counts = []
+            deadline = time.monotonic() + 10
+            while not reports:
+                assert time.monotonic() < deadline
+                counts.append(producer.poll(0))
+                time.sleep(0.01)
+            assert (min(counts), max(counts), sum(counts)) == (0, 1, 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from threading import get_ident
 from typing import Any, Protocol
 
 from safeproducer.config import Settings
@@ -51,8 +52,9 @@ class ClientEvents:
         self._statistics_cb = settings.statistics_cb
         self._every = settings.delivery.ticks_per_statistics
         self._ticks = 0
-        self.unseen = 0
-        """Statistics events that the application did not ask for and did not see."""
+        self.unseen: dict[int, int] = {}
+        """Statistics events that the application did not ask for and did not see, by the thread that served them: what
+        another thread serves, the watchdog above all, is not in the count of this one's poll()."""
 
     def on_error(self, error: KafkaError) -> None:
         sentence = self._scrub(advice(error.name(), error.str()))
@@ -80,7 +82,8 @@ class ClientEvents:
         if self._statistics_cb is not None and self._every and self._ticks % self._every == 0:
             self._call(self._statistics_cb, text)
         else:
-            self.unseen += 1
+            thread = get_ident()
+            self.unseen[thread] = self.unseen.get(thread, 0) + 1
 
     def on_fed_throttle(self, event: ThrottleEvent) -> None:
         """As on_throttle(), from a lane that is served at any time: the application's callback waits for its poll()."""
@@ -98,11 +101,6 @@ class ClientEvents:
     def wanted(self) -> bool:
         """Whether the application gave a callback for events."""
         return self._error_cb is not None or self._throttle_cb is not None or self._statistics_cb is not None
-
-    def take_unseen(self) -> int:
-        """How many events were served since the last call that poll() must not count."""
-        unseen, self.unseen = self.unseen, 0
-        return unseen
 
     def _call(self, callback: Callable[..., Any] | None, event: Any, later: bool = False) -> None:
         if callback is not None:

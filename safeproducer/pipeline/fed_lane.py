@@ -171,6 +171,8 @@ class FedLane:
     @property
     def inside(self) -> int:
         """Records inside librdkafka."""
+        if not self.batches:
+            return 0
         # A copy, made in one step under the interpreter lock: any thread may ask.
         return sum([batch.left for batch in self.batches.copy()])
 

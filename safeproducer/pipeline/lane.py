@@ -110,7 +110,15 @@ class Lane:
         held = delivery.mode == "held"
         native = self._made(settings, delivery.fed_lane(settings.lane) if held else delivery.lane(settings.lane), False)
         self.observed = (
-            ObservedSend(native.produce, hooks, info, self.refusal_of, self.failures.reported, ledger.away)
+            ObservedSend(
+                native.produce,
+                hooks,
+                info,
+                self.refusal_of,
+                self.failures.reported,
+                ledger.away,
+                offset_proves=delivery.idempotent,
+            )
             if hooks.wants(*RECORD_EVENTS)
             else None
         )
@@ -190,6 +198,8 @@ class Lane:
         count = self.feed.buffer.queued
         if 0 < count <= _FEW_EVENTS and not self._serving and not self.events.wanted:
             # Records, or statistics that the application did not ask for? In a callback its own record counts, too.
+            if self.feed.alone and not self.feed.buffer.records:
+                return 0  # as the ledger would say, after adding up all partitions
             return count if self._ledger.outstanding(count)[0] else 0
         return count
 
@@ -210,10 +220,12 @@ class Lane:
         self._polls += 1
         try:
             if self.direct and not self._away.thread and not self._away.reports.count:
+                unseen = self.events.unseen
+                before = unseen.get(thread, 0)
                 served: int = self.native.poll(timeout)
                 if not self.news.changed:
                     return served
-                served -= self.events.take_unseen()
+                served -= unseen.get(thread, 0) - before
                 if served > 0 or timeout == 0:
                     self._mind(time.monotonic())
                     return served
@@ -258,15 +270,22 @@ class Lane:
             if feed.busy or (feed.lanes and not self.direct and not len(self.native)):
                 feed.serve(pause)
             else:
-                served += self.native.poll(pause) - self.events.take_unseen()
+                served += self._poll_native(pause)
             now = time.monotonic()
+
+    def _poll_native(self, timeout: float) -> int:
+        """Serve it; how much of what it served poll() counts."""
+        unseen, thread = self.events.unseen, get_ident()
+        before = unseen.get(thread, 0)
+        served: int = self.native.poll(timeout)
+        return served - (unseen.get(thread, 0) - before)
 
     def _serve_now(self, now: float) -> int:
         """Act on what was heard, and run callbacks: batches first, so that the next ones leave before callbacks run."""
         self._mind(now)
         served = self.feed.run_reports()
         if not self.feed.alone and len(self.native):  # records and events: to ask costs less than to serve nothing
-            served += self.native.poll(0) - self.events.take_unseen()
+            served += self._poll_native(0)
             if self.news.changed:
                 self._mind(now)
         return served
@@ -444,7 +463,6 @@ class Lane:
             if len(self.native):  # events, which flush() does not serve once all reports are
                 self.native.poll(0)
             if self.news.changed:
-                self.events.take_unseen()
                 self._mind(time.monotonic())
             return
         if not self._wait(0) and timeout > 0:

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 from safeproducer.kafka.native import KafkaError, Message
 from safeproducer.pipeline.away import Away
 from safeproducer.pipeline.callbacks import CallbackErrors
+from safeproducer.pipeline.unproven import UNPROVEN
 from safeproducer.snapshot import PartitionSnapshot
 
 DeliveryCallback = Callable[[KafkaError | None, Message], Any]
@@ -40,12 +41,16 @@ def _as_it_is(error: KafkaError, message: Message) -> KafkaError:
 
 @dataclass(frozen=True, slots=True)
 class Reporting:
-    """What the report callbacks of one producer share. `explained` makes the error that a callback is given."""
+    """What the report callbacks of one producer share. `explained` makes the error that a callback is given.
+
+    `offset_proves`: whether a record without an error and without an offset is not delivered, see unproven.py.
+    """
 
     only_errors: bool
     errors: CallbackErrors
     away: Away
     explained: Explained
+    offset_proves: bool
 
 
 class BatchCount(NamedTuple):
@@ -126,14 +131,17 @@ class PartitionAccount:
         self.placed = Resolved()
         self.bound = NOT_BOUND
         away, errors, explained = reporting.away, reporting.errors, reporting.explained
-        only_errors = reporting.only_errors
+        only_errors, offset_proves = reporting.only_errors, reporting.offset_proves
 
         # A closure over the counts, not over the account: no cycle, and quicker than a method.
         def report(callback: DeliveryCallback | None, error: KafkaError | None, message: Message) -> None:
             try:
-                message.partition()
+                offset: Any = message.offset()
             except:  # noqa: E722 - see discard_pending
                 discard_pending(sys.exc_info())
+                offset = message.offset()
+            if offset is None and error is None and offset_proves:
+                error = UNPROVEN
             if (away.on or error is not None) and away.takes(partial(report, callback), error, message):
                 return
             if error is None:
@@ -170,7 +178,7 @@ class TopicAccount:
         self._reporting = reporting
         partitions = self.partitions
         away, errors, explained = reporting.away, reporting.errors, reporting.explained
-        only_errors = reporting.only_errors
+        only_errors, offset_proves = reporting.only_errors, reporting.offset_proves
 
         def report(callback: DeliveryCallback | None, error: KafkaError | None, message: Message) -> None:
             try:
@@ -178,6 +186,8 @@ class TopicAccount:
             except:  # noqa: E722 - see discard_pending
                 discard_pending(sys.exc_info())
                 number = message.partition()
+            if error is None and offset_proves and message.offset() is None:
+                error = UNPROVEN
             if (away.on or error is not None) and away.takes(partial(report, callback), error, message):
                 return
             if number is None:  # it failed before it was given one
@@ -237,12 +247,12 @@ def discard_pending(raised: tuple[Any, Any, Any]) -> None:
 class Ledger:
     """The accounts of one producer, by topic. Shared by every thread that produces or polls."""
 
-    def __init__(self, only_errors: bool, explained: Explained = _as_it_is) -> None:
+    def __init__(self, only_errors: bool, explained: Explained = _as_it_is, offset_proves: bool = False) -> None:
         self.topics: dict[str, TopicAccount] = {}
         self.interrupts = 0
         self.errors = CallbackErrors()
         self.away = Away()
-        self._reporting = Reporting(only_errors, self.errors, self.away, explained)
+        self._reporting = Reporting(only_errors, self.errors, self.away, explained, offset_proves)
 
     def open(self, topic: Any) -> TopicAccount:
         """The account of a topic seen for the first time."""

@@ -10,6 +10,7 @@ from safeproducer.kafka.native import KafkaError, Message
 from safeproducer.pipeline.away import Away
 from safeproducer.pipeline.frames import raised_by_native_call
 from safeproducer.pipeline.ledger import DeliveryCallback, Explained
+from safeproducer.pipeline.unproven import UNPROVEN
 from safeproducer.records import ProducerInfo, Record
 
 
@@ -27,10 +28,12 @@ class ObservedSend:
         refusal_of: Callable[[Exception], Exception],
         explained: Explained,
         away: Away,
+        offset_proves: bool,
     ) -> None:
         self.send = send
         """How a record goes on: the lane steers it."""
         self._explained = explained
+        self._offset_proves = offset_proves
         self._away = away
         self._hooks = hooks
         self._producer = producer
@@ -49,6 +52,7 @@ class ObservedSend:
         headers: Any = None,
     ) -> None:
         hooks, open_records, explained, away = self._hooks, self.open, self._explained, self._away
+        offset_proves = self._offset_proves
         well_formed = headers is None or isinstance(headers, (dict, list))
         copied = Record.copied_headers(headers) if well_formed else []
         record = Record(self._producer, topic, value, key, partition, timestamp, copied)
@@ -58,6 +62,8 @@ class ObservedSend:
             if away.on and away.takes(resolve, error, message):
                 return
             open_records.discard(record)
+            if error is None and offset_proves and message.offset() is None:
+                error = UNPROVEN
             if error is not None:
                 error = explained(error, message)
             try:

@@ -367,6 +367,31 @@ def test_failed_reports_tell_the_outcome(make: Any, is_stock: bool) -> None:
     assert "produce it again" in str(error)
 
 
+def test_a_record_that_nobody_acknowledged(producer_class: type, is_stock: bool, is_held: bool) -> None:
+    """The leader refuses the first batch, and does not know the producer when the second comes. Stock calls both
+    delivered; SafeProducer calls the first unknown, or, held back, sends it again before the second leaves."""
+    from safeproducer.testing import FakeCluster  # noqa: PLC0415 - the mock cluster cannot do it
+
+    told: dict[bytes, Any] = {}
+
+    def report(error: Any, message: Any) -> None:
+        told[message.value()] = None if error is None else getattr(error, "outcome", error.name())
+
+    with FakeCluster(brokers=1) as fake:
+        fake.create_topic("t")
+        fake.delay(0.4, api="Produce")
+        fake.fail_next("Produce", KafkaError.UNKNOWN_TOPIC_OR_PART, topic="t", partition=0)
+        settings = {"bootstrap.servers": fake.bootstrap, "enable.idempotence": True, "linger.ms": 0, "log_level": 0}
+        producer = producer_class(settings)
+        for number, value in enumerate((b"one", b"two"), 1):
+            producer.produce("t", value, partition=0, on_delivery=report)
+            poll_until(producer, lambda sent=number: len(fake.journal("Produce")) >= sent)
+        assert producer.flush(10) == 0
+        assert [record.value for record in fake.log("t")] == ([b"one", b"two"] if is_held else [b"two"])
+        producer.close()
+    assert told == {b"one": None if is_stock or is_held else "unknown", b"two": None}
+
+
 def test_repr_tells_something(make: Any, is_stock: bool) -> None:
     """Stock's repr is an address. SafeProducer's names the cluster and counts the records, and no secret."""
     producer = make({"bootstrap.servers": NOWHERE, "sasl.password": "marker-5f1c"})

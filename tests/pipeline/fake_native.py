@@ -391,6 +391,8 @@ class FakeNative:
     def _report(self, toppar: Toppar, message: NativeMessage, error: KafkaError | None) -> None:
         def run() -> None:
             place: dict[str, Any] = {} if toppar.place[1] < 0 else {"partition": toppar.place[1]}
+            if error is None:
+                place["offset"] = message.number
             report = Message(
                 topic=message.topic,
                 **place,

@@ -1,0 +1,54 @@
+"""A topic is deleted and made again while records are on their way: none of them is said to be where it is not."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from integration.kafka.cluster import KafkaCluster
+from integration.lost_answers import settled
+from integration.tap import Tap
+from safeproducer import SafeProducer
+
+LATE = 3.0
+"""Seconds until an answer arrives. To make the topic again takes less, so both requests leave before any answer."""
+
+
+@pytest.mark.parametrize(("kind", "first"), [(Producer, "delivered"), (SafeProducer, "unknown")])
+def test_what_met_the_deletion_is_unknown(
+    kafka_tapped: KafkaCluster, tap: Tap, kind: Callable[..., Any], first: str
+) -> None:
+    """The new topic does not know the producer and takes its second batch: from that, librdkafka concludes that it has
+    the first one, too. So does stock."""
+    admin, name = kafka_tapped.admin, f"again-{uuid.uuid4().hex[:8]}"
+    admin.create_topic(name)
+    producer = kind(
+        {"bootstrap.servers": kafka_tapped.bootstrap, "enable.idempotence": True, "linger.ms": 0, "log_level": 0}
+    )
+    told: dict[bytes, str] = {}
+
+    def report(error: Any, message: Any) -> None:
+        told[message.value()] = "delivered" if error is None else str(error.outcome)
+
+    def produce(value: bytes) -> None:
+        producer.produce(name, value, partition=0, on_delivery=report)
+
+    produce(b"before")
+    assert producer.flush(10) == 0
+    admin.delete_topic(name)
+    sent = len(tap.batches)
+    tap.delay(LATE, to_broker=False)
+    produce(b"one")
+    tap.wait(lambda tap: len(tap.batches) == sent + 1)
+    admin.create_topic(name)
+    produce(b"two")
+    tap.wait(lambda tap: len(tap.batches) == sent + 2)
+    tap.delay(0)
+    assert producer.flush(30) == 0
+    assert settled(kafka_tapped, name) == [[b"two"]], "only then it shows what it is about"
+    assert told == {b"before": "delivered", b"one": first, b"two": "delivered"}
+    producer.close()

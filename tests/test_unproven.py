@@ -1,0 +1,96 @@
+"""Records that librdkafka reports as delivered because a later batch was acknowledged, and which nobody has.
+
+That stock's report of them is without an error is in tests/contract/test_differences.py: when that fails, librdkafka
+has stopped to conclude, and unproven.py can go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError
+
+from safeproducer import DeliveryError, Hook, Record, SafeProducer
+from safeproducer.testing import FakeCluster
+
+UNKNOWN_TOPIC_OR_PART = 3
+LATE = 0.4
+"""Seconds until an answer arrives: time enough for the next record to be sent."""
+
+Send = Callable[[Any, bytes, Callable[..., Any]], object]
+
+
+@pytest.fixture
+def cluster() -> Iterator[FakeCluster]:
+    with FakeCluster(brokers=1) as made:
+        made.create_topic("t")
+        made.delay(LATE, api="Produce")
+        yield made
+
+
+class Resolved(Hook):
+    def __init__(self) -> None:
+        self.errors: list[Any] = []
+
+    def record_resolved(self, record: Record, error: KafkaError | None, message: Any) -> None:
+        self.errors.append(error)
+
+
+def write_two(cluster: FakeCluster, producer: Any, send: Send) -> dict[bytes, Any]:
+    """The leader does not know the topic when the first record comes, and does when the second comes."""
+    told: dict[bytes, Any] = {}
+
+    def report(error: Any, message: Any) -> None:
+        told[message.value()] = error
+        assert message.error() is error
+
+    cluster.fail_next("Produce", UNKNOWN_TOPIC_OR_PART, topic="t", partition=0)
+    for number, value in enumerate((b"one", b"two"), 1):
+        send(producer, value, report)
+        while len(cluster.journal("Produce")) < number:
+            producer.poll(0.01)
+    assert producer.flush(10) == 0
+    assert [record.value for record in cluster.log("t")] == [b"two"], "only then it shows what it is about"
+    return told
+
+
+def by_batch(producer: Any, value: bytes, report: Callable[..., Any]) -> None:
+    producer.produce_batch("t", [{"value": value}], partition=0, on_delivery=report)
+
+
+SENDS: dict[str, Send] = {
+    "partition": lambda producer, value, report: producer.produce("t", value, partition=0, on_delivery=report),
+    "no partition": lambda producer, value, report: producer.produce("t", value, on_delivery=report),
+    "batch": by_batch,
+}
+
+
+@pytest.mark.parametrize("send", SENDS.values(), ids=SENDS)
+@pytest.mark.parametrize("hooked", [False, True])
+def test_what_nobody_acknowledged_is_unknown(cluster: FakeCluster, send: Send, hooked: bool) -> None:
+    """The report, the hooks and the counts say so; the record that was acknowledged is delivered."""
+    hook = Resolved()
+    producer = SafeProducer({"bootstrap.servers": cluster.bootstrap, "linger.ms": 0}, hooks=[hook] if hooked else [])
+    told = write_two(cluster, producer, send)
+    error = told[b"one"]
+    assert isinstance(error, DeliveryError)
+    assert (error.outcome, error.code(), error.partition) == ("unknown", KafkaError._INCONSISTENT, 0)
+    assert told[b"two"] is None
+    assert hook.errors == ([error, None] if hooked else [])
+    snapshot = producer.snapshot()
+    assert (snapshot.delivered, snapshot.failed, snapshot.unknown) == (1, 1, 1)
+    producer.close()
+
+
+@pytest.mark.parametrize("acks", ["0", "1"])
+def test_without_idempotence_a_report_is_taken_as_it_is(cluster: FakeCluster, acks: str) -> None:
+    """With acks=0 there never is an offset."""
+    cluster.delay(0, api="Produce")
+    errors: list[Any] = []
+    with SafeProducer({"bootstrap.servers": cluster.bootstrap, "acks": acks}) as producer:
+        for partition in (0, -1):
+            producer.produce("t", b"v", partition=partition, on_delivery=lambda error, message: errors.append(error))
+        assert producer.flush(10) == 0
+    assert errors == [None, None]

@@ -32,6 +32,7 @@ from safeproducer.pipeline.accumulator import (
     Accumulator,
     HeldRecord,
 )
+from safeproducer.pipeline.alarm import NEVER, Alarm
 from safeproducer.pipeline.away import Away
 from safeproducer.pipeline.buffer import Buffer, unable
 from safeproducer.pipeline.failures import Failures
@@ -51,7 +52,6 @@ from safeproducer.policy.deadline import BACKSTOP_MARGIN
 from safeproducer.policy.outcome import Outcome
 from safeproducer.policy.window import LEAST
 
-NEVER = float("inf")
 WAITS_FOR_LANE = "waits until the records before it have left the other lane"
 WAITS_FOR_METADATA = "waits for a broker to tell of its topic"
 WAITS_FOR_FREE_LANE = "waits for a lane: each has a batch of it under way"
@@ -82,7 +82,7 @@ class Feed:
     - `straight`: the native producer that takes records one by one, None when everything is held back.
     - `lanes`: those that take batches; empty until the first is needed.
     - `hint(topic, partition)` is called once, when round trips limit a partition and another ordering would cure it.
-    - `due`: when `pump()` has something to do again, in seconds of time.monotonic().
+    - `alarm`: when `pump()` has something to do again.
     """
 
     def __init__(
@@ -122,8 +122,8 @@ class Feed:
         self._partial: set[HandOver] = set()
         self.reports = away.reports
         self._away = away
-        self.due = NEVER
-        self._deadline = NEVER
+        self.alarm = Alarm()
+        self._deadline = Alarm()
         """When a record's time is over, or a lane must be purged: what is looked at costs more than a hand-over."""
         self.flushing = 0
         self._refusals = refusals
@@ -131,6 +131,8 @@ class Feed:
         self.buffer = Buffer(delivery, holds, straight, lanes, away, refusals, self._busy)
         self._sent_once = sent_once
         self._pinned: set[tuple[str, int]] = set()
+        self._straight_at = -NEVER
+        """When a record of any partition went straight last: of a new one, too, while librdkafka places it."""
         self._hint = None if delivery.spreads or not delivery.idempotent else hint
 
     # --- accepting ---------------------------------------------------------------------------------------------------
@@ -179,6 +181,7 @@ class Feed:
                 stamp = timestamp or int(time.time() * 1000)
                 number = self.numbers.hold(report)
                 self._refusals.remember(topic, (value, key, number, stamp, headers, size + OVERHEAD, moment))
+            self._straight_at = moment
             self._straight.produce(topic, value, key, place[1], report, None, timestamp, headers)
             return
         self.buffer.refuse_excess(accumulator, size)
@@ -194,8 +197,7 @@ class Feed:
             self._busy[place] = accumulator
             self._expect_deadline(moment)
             ripe = moment if self.flushing else moment + self._delivery.linger
-            if ripe < self.due:
-                self.due = ripe
+            if self.alarm.ask(ripe):
                 self._wake(ripe)
         elif (
             (count >= self._batch_records or accumulator.bytes >= self._batch_bytes)
@@ -205,8 +207,8 @@ class Feed:
             self.pump(moment)
 
     def _expect_deadline(self, accepted: float) -> None:
-        if self._delivery.timeout is not None and accepted + self._delivery.timeout < self._deadline:
-            self._deadline = accepted + self._delivery.timeout
+        if self._delivery.timeout is not None:
+            self._deadline.ask(accepted + self._delivery.timeout)
 
     def _fills(self, count: int, held_bytes: int, size: int) -> bool:
         """Whether a record of `size` filled a batch: once for each, or every record behind a full one would pump."""
@@ -234,8 +236,8 @@ class Feed:
             raise unable(KafkaError._UNKNOWN_PARTITION)
         keyed = self._delivery.ordering == "key" and partition != UNKNOWN
         made = Accumulator(topic, partition, Affinity() if keyed else None)
-        made.held_since = time.monotonic()
-        made.held = self._holds.reason(made, made.held_since)
+        made.held_since = self._straight_at
+        made.held = self._holds.reason(made, time.monotonic())
         self._wake(NEVER)
         return self._accumulators.setdefault((topic, partition), made)
 
@@ -274,9 +276,8 @@ class Feed:
                     return
                 self._pumping = True
                 self._again = False
-                self.due = NEVER
-                until = self._round(moment)
-                self.due = min(self.due, until)
+                self.alarm.begin()
+                self.alarm.end(self._round(moment))
             finally:
                 self._pumping = False
                 self._lock.release()
@@ -287,13 +288,13 @@ class Feed:
     def _round(self, moment: float) -> float:
         self._complete(moment)
         again = self._settle_refused(moment)
-        if moment >= self._deadline:
-            self._deadline = NEVER  # first, so that a record that is accepted meanwhile is not missed
+        if self._deadline.rings(moment):
+            self._deadline.begin()
             due = self._purge_stuck(moment)
             for accumulator in tuple(self._busy.values()):
                 due = min(due, self._expire(accumulator, moment))
-            self._deadline = min(self._deadline, due)
-        due = min(self._deadline, again)
+            self._deadline.end(due)
+        due = min(self._deadline.at, again)
         for place, accumulator in tuple(self._busy.items()):
             self._expect_rest(accumulator, moment)
             if not accumulator.waiting:
@@ -527,7 +528,7 @@ class Feed:
         for place, refused in tuple(self._refusals.places.items()):
             accumulator = self._accumulators.get(place) or self._open(*place)
             straight = 0 if self._straight is None else len(self._straight)
-            if accumulator.unresolved or not self._holds.drained(accumulator, straight):
+            if accumulator.unresolved or not self._holds.drained(accumulator, straight, moment):
                 due = moment + self._holds.PATIENCE
                 continue
             proven = self._proven(place, refused)
@@ -575,7 +576,7 @@ class Feed:
             return self._straight if self._holds.reason(accumulator, moment) is None else None
         if not self._delivery.feeds:
             return self._straight
-        if not self._holds.drained(accumulator, len(self._straight)):
+        if not self._holds.drained(accumulator, len(self._straight), moment):
             return None
         self.lanes.prepare()
         return self.lanes
@@ -600,7 +601,7 @@ class Feed:
             self.lanes.remove(lane)
         finally:
             self._lock.release()
-        self.due = 0.0
+        self.alarm.hurry()
         return True
 
     def _release(self, accumulator: Accumulator) -> float:
@@ -613,6 +614,7 @@ class Feed:
             if self._holds.cools((topic, partition), record[SIZE] - OVERHEAD):
                 accumulator.why = COLD
                 return time.monotonic() + self._holds.PATIENCE
+            accumulator.held_since = self._straight_at = time.monotonic()
             try:
                 produce(
                     topic,
@@ -681,7 +683,7 @@ class Feed:
         Runs inside a native call, so it makes none.
         """
         self._let_follow(following, time.monotonic())
-        self.due = 0.0
+        self.alarm.hurry()
         self._wake(0.0)
 
     def _let_follow(self, batch: HandOver, moment: float) -> None:
@@ -731,7 +733,7 @@ class Feed:
                 self._in_flight.pop(batch.broker, None)
 
     def pump_if_due(self, moment: float) -> None:
-        if self.due <= moment or self.lanes.completed:
+        if self.alarm.rings(moment) or self.lanes.completed:
             self.pump(moment)
 
     # --- ending ------------------------------------------------------------------------------------------------------
@@ -816,12 +818,14 @@ class Feed:
                 accumulator.hold(reason, moment)
             if accumulator.waiting:
                 self._busy[place] = accumulator
-        self.due = self._deadline = 0.0
+        self._deadline.hurry()
+        self.alarm.hurry()
         self.buffer.look_again()
         self._wake(0.0)
 
     def leave_straight(self, moment: float) -> None:
         """Records of any partition may have gone straight until now."""
+        self._straight_at = moment
         self.buffer.look_again()
         for accumulator in tuple(self._accumulators.values()):
             accumulator.held_since = moment

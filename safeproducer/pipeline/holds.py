@@ -61,6 +61,7 @@ class Holds:
         self.draining = False
         self.stuck: frozenset[tuple[str, int]] = frozenset()
         self.backlogs = Backlogs()
+        self._straight_empty_at = 0.0
         self.stale = StaleLeaders()
         self._always = delivery.mode == "held"
         self._delivery = delivery
@@ -155,10 +156,16 @@ class Holds:
         leader = self.broker(accumulator, moment)
         return leader.probing or leader.throttled_until is not None
 
-    def drained(self, accumulator: Accumulator, straight_records: int) -> bool:
-        """Whether the straight lane has nothing of this partition any more."""
-        return not straight_records or self.backlogs.drained(
-            (accumulator.topic, accumulator.partition), accumulator.held_since + _LATE_THREADS
+    def drained(self, accumulator: Accumulator, straight_records: int, moment: float) -> bool:
+        """Whether the straight lane has nothing of this partition any more; it has so many records and events.
+
+        Seen empty once is enough: what is in it later is of others, or an event that nobody has asked for yet.
+        """
+        if not straight_records:
+            self._straight_empty_at = moment
+        since = accumulator.held_since + _LATE_THREADS
+        return self._straight_empty_at > since or self.backlogs.drained(
+            (accumulator.topic, accumulator.partition), since
         )
 
     def hopeless_until(self, accumulator: Accumulator, moment: float) -> float:

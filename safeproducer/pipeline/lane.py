@@ -19,9 +19,10 @@ from safeproducer.config import Settings, explain_refusal
 from safeproducer.errors import CallbackReentryError, FatalError, ProducerClosedError, QueueFullError, SafeProducerError
 from safeproducer.hooks import Hooks
 from safeproducer.kafka.native import KafkaError, KafkaException, NativeProducer
+from safeproducer.pipeline.alarm import NEVER
 from safeproducer.pipeline.events import ClientEvents
 from safeproducer.pipeline.failures import Failures
-from safeproducer.pipeline.feed import NEVER, Feed
+from safeproducer.pipeline.feed import Feed
 from safeproducer.pipeline.lane_log import LaneLog
 from safeproducer.pipeline.lanes import Lanes
 from safeproducer.pipeline.ledger import Ledger
@@ -264,7 +265,7 @@ class Lane:
             if served or now >= end or self.state not in ("open", "fatal"):
                 return served
             both = busy and not feed.alone and len(self.native)
-            pause = min(end, feed.due, now + (_SLICE if both else _LONG_SLICE)) - now
+            pause = min(end, feed.alarm.at, now + (_SLICE if both else _LONG_SLICE)) - now
             pause = max(_SHORTEST_WAIT, pause + _ROUND_UP)
             # Another thread may produce meanwhile: wait where the answers to its records will come.
             if feed.busy or (feed.lanes and not self.direct and not len(self.native)):
@@ -377,7 +378,7 @@ class Lane:
         if self._serving or present:
             if not self.direct:
                 self.feed.pump_if_due(now)
-            return max(self.feed.due, now + _PRESENT)
+            return max(self.feed.alarm.at, now + _PRESENT)
         with self._away_lock:
             self._away.serve_on(get_ident())
             try:
@@ -389,7 +390,7 @@ class Lane:
                 self._away.serve_on(0)
         if self.feed.busy and self.feed.lanes.inside:
             return now
-        return min(self.feed.due, now + (_ABSENT if self.queued or self.feed.alone else NEVER))
+        return min(self.feed.alarm.at, now + (_ABSENT if self.queued or self.feed.alone else NEVER))
 
     def _tend_lanes(self, now: float) -> None:
         """Make the lanes that are wanted, let go of those that are not."""
@@ -441,7 +442,7 @@ class Lane:
         if feed.alone and not feed.buffer.records and self.state == "open":
             return 0, None  # events are for poll(), as in stock
         feed.flushing += 1
-        feed.due = 0.0
+        feed.alarm.hurry()
         try:
             while True:
                 remaining = _FLUSH_ROUND if deadline is None else max(0.0, deadline - time.monotonic())

@@ -13,6 +13,8 @@ import weakref
 from typing import Protocol
 
 LONGEST_SLEEP = 0.25
+_AWAKE = float("inf")
+"""It may have looked already: whoever wakes it has it look again."""
 _FORK_WAITS = 1.0
 """Seconds, at most: a hook may wait for what the forking thread holds."""
 
@@ -36,7 +38,7 @@ class Watchdog:
         self._tended = weakref.ref(tended)
         self._bell = threading.Event()
         self._stopped = False
-        self._asleep_until = 0.0
+        self._asleep_until = _AWAKE
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
         self.at_work = threading.RLock()
@@ -76,7 +78,7 @@ class Watchdog:
         self._asleep_until = until
         if (pause := until - time.monotonic()) > 0 and not self._stopped:
             self._bell.wait(pause)
-        self._asleep_until = 0.0
+        self._asleep_until = _AWAKE
         self._bell.clear()
         return not self._stopped
 

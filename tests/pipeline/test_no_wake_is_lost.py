@@ -1,0 +1,128 @@
+"""Another thread may come between any two steps: what it asks for is done in time, not when something else happens."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from types import CodeType, FrameType
+from typing import Any
+from unittest import mock
+
+from safeproducer.pipeline.alarm import Alarm
+from safeproducer.pipeline.feed import Feed
+from safeproducer.pipeline.watchdog import Watchdog, _watch
+from tests.pipeline.rig import rigged
+
+FAR = {1: 0.1, 2: 0.1, 3: 0.1}
+LINGER = 0.005
+TIMEOUT = 30.0
+CONFIG = {"safeproducer.mode": "held", "message.timeout.ms": int(TIMEOUT * 1000), "linger.ms": 5}
+
+
+@contextmanager
+def between(codes: set[CodeType], step: int, other: Callable[[], object]) -> Iterator[list[int]]:
+    """`other` runs before the given step of what runs in `codes`; gives how many steps there were."""
+    steps = [0]
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        if frame.f_code not in codes:
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            if steps[0] == step:
+                sys.settrace(None)
+                other()
+                sys.settrace(trace)
+            steps[0] += 1
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        yield steps
+    finally:
+        sys.settrace(before)
+
+
+def codes_of(*functions: Any) -> set[CodeType]:
+    return {function.__code__ for function in functions}
+
+
+def test_a_record_that_is_accepted_during_a_pump() -> None:
+    codes = codes_of(Feed.pump, Feed._round, Alarm.begin, Alarm.end)
+    step, steps = 0, [1]
+    while step < steps[0]:
+        with rigged(CONFIG, FAR, {"a": 2}) as rig:
+            rig.produce("a", 0)
+            rig.flush(5)
+            rig.feed.recheck(rig.time.monotonic())
+            with between(codes, step, lambda rig=rig: rig.produce("a", 1)) as steps:  # type: ignore[misc]
+                rig.feed.pump(rig.time.monotonic())
+            now = rig.time.monotonic()
+            assert rig.feed.alarm.at <= now + LINGER, f"step {step}: it is not sent in time"
+            assert rig.feed._deadline.at <= now + TIMEOUT, f"step {step}: it does not fail in time"
+            rig.close()
+        step += 1
+    assert step > 100
+
+
+def test_one_who_asks_while_another_asks() -> None:
+    """The later time may win when both ask at once, but neither is forgotten, and no hurry."""
+    codes = codes_of(Alarm.ask, Alarm.hurry)
+    for first, second in ((5.0, 6.0), (6.0, 5.0)):
+        step, steps = 0, [1]
+        while step < steps[0]:
+            alarm = Alarm()
+            with between(codes, step, lambda alarm=alarm, second=second: alarm.ask(second)) as steps:  # type: ignore[misc]
+                alarm.ask(first)
+            assert alarm.at in (first, second)
+            alarm = Alarm()
+            with between(codes, step, alarm.hurry) as steps:
+                alarm.ask(first)
+            assert alarm.rings(0.0)
+            step += 1
+
+
+class Tended:
+    """There is something to do at `due`."""
+
+    def __init__(self) -> None:
+        self.due = float("inf")
+
+    def tend(self, now: float) -> float:
+        return self.due
+
+
+class AsleepError(Exception):
+    """The watchdog begins to wait."""
+
+
+def test_a_watchdog_that_is_woken_while_it_is_awake() -> None:
+    codes = codes_of(_watch, Watchdog.sleep, Tended.tend)
+    step, steps = 0, [1]
+    while step < steps[0]:
+        tended = Tended()
+        dog = Watchdog(tended)
+        until: list[float] = []
+
+        def wait(pause: float, dog: Watchdog = dog, until: list[float] = until) -> None:
+            if not dog._bell.is_set():
+                until.append(time.monotonic() + pause)
+                raise AsleepError
+
+        def ask(dog: Watchdog = dog, tended: Tended = tended) -> None:
+            tended.due = time.monotonic() + 0.02
+            dog.wake(tended.due)
+
+        with (
+            mock.patch.object(dog, "_start"),
+            mock.patch.object(dog._bell, "wait", wait),
+            between(codes, step, ask) as steps,
+            suppress(AsleepError),
+        ):
+            _watch(lambda tended=tended: tended, dog)  # type: ignore[arg-type, misc]
+        assert step >= steps[0] or until[0] <= tended.due + 0.01, f"step {step}"
+        step += 1
+    assert step > 30

@@ -1,0 +1,62 @@
+"""From the straight lane to the fed ones: nothing of the partition is left behind, and nothing else is waited for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tests.pipeline.rig import Rig, rigged
+
+FAR = {1: 0.1, 2: 0.1, 3: 0.1}
+CONFIG = {"message.timeout.ms": 30_000, "linger.ms": 5}
+LINGER = 0.005
+LATE = 0.05
+
+
+@contextmanager
+def far_away() -> Iterator[Rig]:
+    """A producer whose records go by a fed lane, with nothing under way."""
+    with rigged({"safeproducer.mode": "auto", **CONFIG}, FAR) as rig:
+        patience = rig.time.now + 60
+        while rig.lane.direct or not rig.feed.lanes.handed_over:
+            assert rig.time.now < patience, "it does not hold back"
+            rig.produce("a", 0)
+            rig.poll(0.05)
+        rig.flush(5)
+        yield rig
+        rig.close()
+
+
+def handed_over(rig: Rig, topic: str, partition: int) -> bool:
+    """Whether a record that is produced now goes as soon as it has waited for linger.ms, with nobody polling."""
+    assert rig.produce(topic, partition)
+    rig.time.pass_(LINGER + 0.001)
+    rig.feed.pump(rig.time.monotonic())
+    return rig.feed.lanes.inside > 0
+
+
+def test_statistics_that_nobody_has_read_are_not_waited_for() -> None:
+    """librdkafka counts them with the records of a lane, and a thread may be polling the other lane for a while."""
+    with far_away() as rig:
+        straight = rig.natives[0]
+        straight.poll(0)
+        straight._events.append((False, lambda: None))
+        assert len(straight) == 1
+        assert handed_over(rig, "a", 0)
+
+
+def test_a_record_that_went_straight_is_waited_for() -> None:
+    """Also by a partition that is new here: librdkafka may have chosen it for a record of no partition."""
+    for partition in (0, 1):
+        with far_away() as rig:
+            rig.away(1)
+            rig.lane._go(straight=True)
+            assert rig.produce("a", partition)
+            rig.lane._go(straight=False)
+            rig.feed.recheck(rig.time.monotonic())
+            assert not handed_over(rig, "a", partition)
+            rig.time.pass_(LATE)
+            assert not rig.feed.lanes.inside
+            rig.flush(5)
+            assert rig.feed.lanes.handed_over
+            rig.check_order()

@@ -29,7 +29,7 @@ _NEAR_MS = 8191
 _FAR_TIMES = 3
 """Bytes more that a time takes beyond that distance, up to 24 days."""
 MOST_OVERHEAD = 36
-"""What librdkafka counts, and what headers and an application's own times may take up."""
+"""What librdkafka counts, and what the number of headers and an application's own times may take up."""
 
 
 class Accumulator:

@@ -8,6 +8,7 @@ whoever holds it looks again before letting go. Reports of fed batches, and of r
 from __future__ import annotations
 
 import contextlib
+import itertools
 import time
 import weakref
 from collections import deque
@@ -68,6 +69,8 @@ _SELDOM = 0.1
 _VALIDATOR = NativeProducer.__new__(NativeProducer)
 """Has no handle: its produce() checks the arguments as stock does, and then says that it is closed."""
 _CREATE_TIME = 1
+_ONE_BYTE, _TWO_BYTES = 63, 8191
+"""The longest length that takes so many bytes in a record."""
 _PILED_UP = 3
 _OVERDUE_TIMES = 5
 """An answer that took so many times as long as usual was not on its way all that time."""
@@ -158,9 +161,8 @@ class Feed:
             or type(partition) is not int
             or topic not in self._topics
         ):
-            value, key, headers_size = _checked(topic, value, key, partition, report, timestamp, headers)
-            size += headers_size
-            overhead = MOST_OVERHEAD
+            value, key, size, lengths = _checked(topic, value, key, partition, report, timestamp, headers)
+            overhead = MOST_OVERHEAD + lengths
             partition, timestamp = index(partition), index(timestamp)
             self._topics.add(topic)
         moment = time.monotonic()
@@ -857,15 +859,20 @@ def _refused_parts(refusal: Refusal) -> tuple[HeldRecord, KafkaError, Message, i
 
 def _checked(
     topic: Any, value: Any, key: Any, partition: Any, report: Any, timestamp: Any, headers: Any
-) -> tuple[bytes | None, bytes | None, int]:
-    """(value, key, bytes of the headers), copied as stock copies them; raises what stock raises for the arguments."""
+) -> tuple[bytes | None, bytes | None, int, int]:
+    """(value, key, bytes of the headers, and those that tell their lengths), copied as stock copies them.
+
+    Raises what stock raises for the arguments.
+    """
     with contextlib.suppress(RuntimeError):
         _VALIDATOR.produce(topic, value, key, partition, report, None, timestamp, headers)
-    size = 0
+    size = lengths = 0
     if headers:
-        for name, content in headers.items() if isinstance(headers, dict) else headers:
-            size += len(str(name)) + len(content or b"")
-    return _copied(value), _copied(key), size
+        for part in itertools.chain.from_iterable(headers.items() if isinstance(headers, dict) else headers):
+            length = len(_copied(part) or b"")
+            size += length
+            lengths += 1 + (length > _ONE_BYTE) + 2 * (length > _TWO_BYTES)
+    return _copied(value), _copied(key), size, lengths
 
 
 def _copied(content: Any) -> bytes | None:

@@ -1,0 +1,74 @@
+"""Bytes of what librdkafka sends in one request: of a batch with headers, and of two that missed kicks merged."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from safeproducer import SafeProducer
+from safeproducer.pipeline.fed_lane import FedLane
+from safeproducer.testing import FakeCluster
+
+ROUND_TRIP = 0.06
+"""Far enough for a batch to follow one that was kicked three times and is taken for gone."""
+WARM = 10
+"""The first answers take longer, and what takes long is not followed."""
+VALUE = bytes(1_000)
+RECORDS = 2_500
+CONFIG = {"linger.ms": 5, "safeproducer.mode": "held", "enable.idempotence": True, "log_level": 0}
+
+
+def test_merged_batches_are_not_more_than_a_topic_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is full by its bytes, and a request would take what fits into it of the second along."""
+    kick, hand_over = FedLane.kick, FedLane.hand_over
+    handed_over: list[int] = []
+
+    def missed(self: FedLane, beside: bool = False) -> None:
+        if len(handed_over) != 1:
+            kick(self, beside)
+
+    def counted(self: FedLane, accumulator: Any, records: list[Any], *rest: Any) -> Any:
+        batch = hand_over(self, accumulator, records, *rest)
+        if len(records) > 1:
+            handed_over.append(len(records))
+        return batch
+
+    monkeypatch.setattr(FedLane, "kick", missed)
+    monkeypatch.setattr(FedLane, "hand_over", counted)
+    failed: list[Any] = []
+    with FakeCluster(brokers=1) as cluster:
+        cluster.create_topic("t")  # max.message.bytes is 1 048 588, as everywhere
+        cluster.delay(ROUND_TRIP, api="Produce")
+        with SafeProducer({"bootstrap.servers": cluster.bootstrap, **CONFIG}) as producer:
+            for _ in range(WARM):
+                producer.produce("t", b"x", partition=0)
+                assert producer.flush(10) == 0
+            for _ in range(RECORDS):
+                producer.produce("t", VALUE, partition=0, on_delivery=lambda error, _: error and failed.append(error))
+            deadline = time.monotonic() + 20
+            while len(producer):
+                assert time.monotonic() < deadline, producer.explain("t")
+                producer.poll(0.01)
+        sent = [batch.records for entry in cluster.journal("Produce") for batch in entry.batches]
+        log = cluster.log("t")
+    assert failed == []
+    assert len(log) == WARM + RECORDS
+    assert sent[WARM] > handed_over[0], f"{sent} for {handed_over}: nothing was merged"
+
+
+def test_a_batch_of_many_headers_is_sent_in_one() -> None:
+    """Each header takes bytes of its own beside name and value, and a character may be several."""
+    headers: list[tuple[str, bytes | None]] = [*((f"h{number}", b"") for number in range(60)), ("ключ" * 20, None)]
+    with FakeCluster(brokers=1) as cluster:
+        cluster.create_topic("t")
+        config = {**CONFIG, "bootstrap.servers": cluster.bootstrap, "linger.ms": 60_000, "batch.size": 100_000}
+        with SafeProducer(config) as producer:
+            for _ in range(2_000):
+                producer.produce("t", b"x", partition=0, headers=headers)
+            assert producer.flush(20) == 0
+            snapshot = producer.snapshot()
+        sent = [batch.records for entry in cluster.journal("Produce") for batch in entry.batches]
+    assert len(sent) == snapshot.handed_over, sent
+    assert len(sent) < 12, "room was left"

@@ -39,7 +39,7 @@ class Accumulator:
     records of this partition are held back at all, None while they go straight; `held_since`: when the last of them may
     have gone straight; `why` is what the next batch waits for. `bound`: records whose keys are bound to a lane, by
     lane, and `keys` which keys are; None while every record of the partition stays on one lane. `doubtful`: the last
-    batch of it that left the fed lane ended without anybody knowing how.
+    batch of it that left `lane` ended without anybody knowing how.
     """
 
     __slots__ = (
@@ -50,6 +50,7 @@ class Accumulator:
         "held",
         "held_since",
         "keys",
+        "lane",
         "partition",
         "records",
         "topic",
@@ -70,6 +71,7 @@ class Accumulator:
         self.held_since = 0.0
         self.why: str | None = None
         self.doubtful = False
+        self.lane: int | None = None
 
     def hold(self, reason: str | None, moment: float) -> None:
         """Hold records back for `reason` from now on, or let them go straight again if that is None."""
@@ -138,7 +140,7 @@ class Accumulator:
         """A batch has all its reports: its keys are free, or bound as long as nobody knows what became of it."""
         if not batch.records:
             return
-        self.doubtful = batch.doubtful
+        self.doubtful, self.lane = batch.doubtful, batch.lane
         if self.keys is None:
             return
         answered = batch.records
@@ -172,7 +174,9 @@ class Accumulator:
 
     def binds(self, lane: int) -> bool:
         """Whether records must take that lane, those that wait or those that come."""
-        return bool(self.bound.get(lane)) or (self.keys is not None and self.keys.doubts(lane))
+        if self.keys is None:
+            return self.doubtful and self.lane == lane
+        return bool(self.bound.get(lane)) or self.keys.doubts(lane)
 
     def unbind(self, lane: int) -> None:
         """That lane is no more: what was put aside for it may take any other, before what came later."""

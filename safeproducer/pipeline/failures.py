@@ -187,3 +187,9 @@ def _purged(kept: Deferred) -> Purged:
 
 
 _NEVER = float("inf")
+
+
+def purged_places(reports: Sequence[Deferred]) -> set[Place]:
+    """The partitions of the records that a purge took out of librdkafka."""
+    places = {(kept.message.topic(), kept.message.partition()) for kept in reports if kept.error.code() in _PURGED}
+    return {(topic, partition) for topic, partition in places if topic is not None and partition is not None}

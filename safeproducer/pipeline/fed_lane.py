@@ -35,6 +35,7 @@ _KICK_ENDS = 0.1
 KICK = 0.001
 """Seconds of flush() that send what is queued. flush(0) does not: its flag is gone before the broker's thread looks."""
 
+Place = tuple[str, int]
 Refuse = Callable[[Accumulator, HeldRecord, KafkaError], None]
 
 
@@ -70,6 +71,9 @@ class FedLane:
         self.splits = 0
         self.batches: list[HandOver] = []
         """Those that are not resolved yet, in the order in which they were handed over."""
+        self.gaps: set[Place] = set()
+        """Partitions whose sequence numbers a purge may have broken, see `takes()`."""
+        self.purged_at = -_NEVER
         self.due = self.soon = _NEVER
         """When the answer to the first of them comes, and when it may come at the earliest, by what others took."""
         self.bytes = 0
@@ -130,6 +134,7 @@ class FedLane:
         if not records:
             self._completed.append(batch)
             return None
+        batch.bridges = (topic, partition) in self.gaps
         batch.bytes = sum(record[SIZE] for record in records) - OVERHEAD * len(records)
         self.bytes += batch.bytes
         self.handed_over += 1
@@ -137,8 +142,34 @@ class FedLane:
         self.used_at = time.monotonic()
         return batch
 
+    def takes(self, place: Place) -> bool:
+        """Whether a batch of this partition may go by this lane, as far as gaps are concerned.
+
+        A purge of records that wait for another try leaves a gap in their partition's sequence numbers. A leader that
+        never got them refuses the next batch, librdkafka starts a new epoch for the whole lane, and every other batch
+        under way whose answer is lost meanwhile would be written twice. So the batch that bridges a gap is alone.
+        """
+        return not self.gaps or not (self.batches if place in self.gaps else self.bridging)
+
+    @property
+    def bridging(self) -> bool:
+        """Whether a batch is under way that may find a gap before it."""
+        return any(batch.bridges for batch in self.batches.copy())
+
+    def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
+        """As the native producer's."""
+        self.gaps.update((batch.accumulator.topic, batch.accumulator.partition) for batch in self.batches if batch.left)
+        self.purged_at = time.monotonic()
+        self.native.purge(in_queue, in_flight, blocking)
+
     def resolved(self, batch: HandOver) -> None:
         """Take note of a completed batch."""
+        if self.gaps:
+            topic, partition = batch.accumulator.topic, batch.accumulator.partition
+            if not batch.doubtful:
+                self.gaps.discard((topic, partition))
+            elif partition < 0:  # librdkafka had chosen one for each record by then
+                self.gaps.update((topic, chosen) for chosen in batch.partitions if chosen is not None)
         batch.accumulator.unresolved.remove(batch)
         self.batches.remove(batch)
         if not self.batches:

@@ -57,6 +57,7 @@ WAITS_FOR_LANE = "waits until the records before it have left the other lane"
 WAITS_FOR_METADATA = "waits for a broker to tell of its topic"
 WAITS_FOR_FREE_LANE = "waits for a lane: each has a batch of it under way"
 WAITS_FOR_KEY = "waits for acknowledgements of earlier records with the same keys"
+WAITS_FOR_BRIDGE = "waits until its lane, which was purged, has had a batch acknowledged that is alone in it"
 WAITS_FOR_PURGE = "waits until records that no broker answers have been taken out of librdkafka"
 _LONGEST_WAIT = 1.0
 """Seconds that a batch may wait behind others inside librdkafka; at its deadline nobody knows what became of it."""
@@ -133,6 +134,8 @@ class Feed:
         self.numbers = numbers
         self.buffer = Buffer(delivery, holds, straight, lanes, away, refusals, self._busy)
         self._sent_once = sent_once
+        self._acknowledged: dict[int | None, float] = {}
+        """When a broker acknowledged a batch last."""
         self._pinned: set[tuple[str, int]] = set()
         self._straight_at = -NEVER
         """When a record of any partition went straight last: of a new one, too, while librdkafka places it."""
@@ -336,7 +339,7 @@ class Feed:
         for batch in batches:
             for record in batch.expire(moment, -NEVER):
                 self._report(batch.accumulator, record, KafkaError._MSG_TIMED_OUT, _STUCK_WITH, handed_over=True)
-        lane.native.purge()
+        lane.purge()
         return moment + self._holds.PATIENCE
 
     def _settle(self, place: tuple[str, int], accumulator: Accumulator, moment: float) -> None:
@@ -362,15 +365,15 @@ class Feed:
                 if placeable and holds.partitions.count(accumulator.topic):
                     self._assign(accumulator, moment)
                     break
-            lane = None if way is self._straight else self._lane_of(accumulator, moment)
             broker = holds.broker(accumulator, moment)
+            lane = None if way is self._straight else self._lane_of(accumulator, broker.node, moment)
             verdict = self._admitted(accumulator, lane, broker, moment)
             if isinstance(verdict, Hold):
                 return self._held(accumulator, verdict)
             if way is self._straight:
                 accumulator.why = None
                 return self._release(accumulator)
-            if lane is None or lane.quarantined or self._is_stale(lane, accumulator, moment):
+            if lane is None or lane.quarantined or self._is_closed(lane, accumulator, broker.node, moment):
                 return self._wait_for_lane(accumulator, lane, broker.node, moment)
             accumulator.why = None
             self._feed_lane(accumulator, lane, broker.node, moment)
@@ -429,18 +432,20 @@ class Feed:
     def _is_stale(self, lane: FedLane, accumulator: Accumulator, moment: float) -> bool:
         return self._holds.stale.concerns(lane.number, (accumulator.topic, accumulator.partition), moment)
 
-    def _lane_of(self, accumulator: Accumulator, moment: float) -> FedLane | None:
+    def _lane_of(self, accumulator: Accumulator, node: int | None, moment: float) -> FedLane | None:
         """The fed lane for the next batch; None while all are busy that could take it.
 
         Where one lane after the other is used, it is the first one that is free: so few are used when few are needed.
         """
         if not self._delivery.spreads or accumulator.partition == UNKNOWN:
-            return self.lanes.first
+            return self._only_lane(accumulator, node)
         busy = {batch.lane for batch in accumulator.unresolved}
         free = (
             lane
             for lane in self.lanes
-            if lane.number not in busy and self.lanes.ready(lane) and not self._is_stale(lane, accumulator, moment)
+            if lane.number not in busy
+            and self.lanes.ready(lane)
+            and not self._is_closed(lane, accumulator, node, moment)
         )
         if not accumulator.bound:
             return next(free, None)
@@ -450,11 +455,53 @@ class Feed:
             return min(bound, key=lambda lane: accumulator.bound[lane.number][0][ACCEPTED_AT])
         return lanes[0] if lanes and accumulator.records else None
 
+    def _only_lane(self, accumulator: Accumulator, node: int | None) -> FedLane | None:
+        """Where one lane takes all: another one only while a batch is alone in it, and not for what is bound to it."""
+        if len(self.lanes) < 2:
+            return self.lanes.first
+        used = accumulator.unresolved[0].lane if accumulator.unresolved else accumulator.lane
+        lanes = {lane.number: lane for lane in self.lanes}
+        if used in lanes and (accumulator.unresolved or accumulator.doubtful):
+            return lanes[used]
+        free = (lane for lane in self.lanes if self.lanes.ready(lane) and self._bridges(lane, accumulator, node))
+        return next(free, self.lanes.first)
+
+    def _is_closed(self, lane: FedLane, accumulator: Accumulator, node: int | None, moment: float) -> bool:
+        """Whether nothing of this partition may go by this lane for now."""
+        return self._is_stale(lane, accumulator, moment) or not self._bridges(lane, accumulator, node)
+
+    def _bridges(self, lane: FedLane, accumulator: Accumulator, node: int | None) -> bool:
+        """Whether a gap in sequence numbers is no obstacle, see FedLane.takes().
+
+        A leader that has acknowledged nothing since the purge gets one such batch, which says whether it is well: more
+        would close as many lanes to everybody else.
+        """
+        if not lane.gaps:
+            return True
+        place = (accumulator.topic, accumulator.partition)
+        if not lane.takes(place):
+            return False
+        if place not in lane.gaps or self._acknowledged.get(node, -NEVER) > lane.purged_at:
+            return True
+        return not any(batch.bridges and batch.broker == node for other in self.lanes for batch in other.batches.copy())
+
     def _wait_for_lane(self, accumulator: Accumulator, lane: FedLane | None, node: int | None, moment: float) -> float:
         """A batch is ready to go, and no lane may take it; when to look again."""
         lanes = self.lanes
-        if lane is not None or any(self._is_stale(other, accumulator, moment) for other in lanes):
-            accumulator.why = WAITS_FOR_PURGE if lane is not None and lane.quarantined else STALE
+        if lane is not None and lane.quarantined:
+            accumulator.why = WAITS_FOR_PURGE
+            return moment + self._holds.PATIENCE
+        if any(self._is_stale(other, accumulator, moment) for other in ([lane] if lane is not None else lanes)):
+            accumulator.why = STALE
+            return moment + self._holds.PATIENCE
+        if not all(self._bridges(other, accumulator, node) for other in lanes):
+            accumulator.why = WAITS_FOR_BRIDGE
+            if len(lanes) == 1 and not (accumulator.unresolved or accumulator.pinned):
+                lanes.one_more()
+            elif self._delivery.spreads and accumulator.records:
+                lanes.limited(self._budget(accumulator, node, moment), sum(map(lanes.ready, lanes)))
+            if lanes.wanted > len(lanes):
+                self._wake(0.0)
             return moment + self._holds.PATIENCE
         if not accumulator.records:
             accumulator.why = WAITS_FOR_KEY
@@ -575,6 +622,8 @@ class Feed:
         if self._straight is None or accumulator.unresolved or accumulator.bound or accumulator.pinned:
             return self.lanes
         if not self._holds.wants_fed(accumulator, moment):
+            if not self._holds.bridges(accumulator, len(self._straight)):
+                return None
             return self._straight if self._holds.reason(accumulator, moment) is None else None
         if not self._delivery.feeds:
             return self._straight
@@ -723,6 +772,8 @@ class Feed:
                 place = (accumulator.topic, accumulator.partition)
                 self._holds.stale.answered_late(place, batch.lane, batch.sent_at, moment)
                 waited = much or waited
+            if not batch.doubtful:
+                self._acknowledged[batch.broker] = moment
             if not batch.expired and not batch.refusals:
                 accumulator.observe_ack(waited)
             self._partial.discard(batch)

@@ -25,8 +25,9 @@ class HandOver:
 
     It refers to no native producer: that one holds its callbacks while records are under way, and would never be freed.
     `lane` is the number of its lane, `doubtful` whether a record of it failed so that it may be written later,
-    `refusals` those that a quota refused. `at`: when it was handed over; `sent_at`: when it was kicked first, if it
-    needs that; after `kicks` of them the next is due at `kick_at`. A topic that does not exist is added to `missing`.
+    `refusals` those that a quota refused, `bridges` whether it is the first behind a gap (FedLane.takes). `at`: when it
+    was handed over; `sent_at`: when it was kicked first, if it needs that; after `kicks` of them the next is due at
+    `kick_at`. A topic that does not exist is added to `missing`.
     `runs`: (number of the report, how many records have it), in order. `on_answer` is called at the first report of
     a delivered batch, inside the native call that serves them.
     A record whose deadline passes first is reported by `expire()`; what librdkafka says of it later is swallowed, but
@@ -41,6 +42,7 @@ class HandOver:
         "_reports",
         "accumulator",
         "at",
+        "bridges",
         "broker",
         "bytes",
         "doubtful",
@@ -72,6 +74,7 @@ class HandOver:
         self.accumulator = accumulator
         self.lane = lane
         self.doubtful = False
+        self.bridges = False
         self.refusals: list[Refusal] = []
         self.records = records
         self.full = full

@@ -25,6 +25,7 @@ OVERDUE = 1.5
 _LATE_THREADS = 0.05
 """A thread that was on its straight way when the hold began has given its record away by then."""
 _FIRST_PART = 0.1
+BRIDGING = "waits because the straight lane was purged: one partition after the other finds out what that left"
 DRAINING = "waits until librdkafka has given up on records whose deadline comes"
 
 
@@ -42,7 +43,9 @@ class Holds:
 
     `quota_refused`: a quota on producer IDs refused the straight lane's: from then on the other lanes' are used alone.
     `far`: acknowledgements take longer than linger; acted on once the fed lane is `fed_ready`. `cold`: more was
-    accepted than may go before the first acknowledgement. `draining`: the straight lane is about to be purged. `stuck`:
+    accepted than may go before the first acknowledgement. `draining`: the straight lane is about to be purged. `gaps`:
+    partitions whose sequence numbers that may have broken; as in FedLane.takes(), no others use the lane until each has
+    had an acknowledgement, or a new epoch has begun, and one at a time. `stuck`:
     partitions whose acknowledgements stopped. `record_bytes`: what a record of the straight lane takes, on average.
     """
 
@@ -59,6 +62,9 @@ class Holds:
         self.cold = False
         self.quota_refused = False
         self.draining = False
+        self.gaps: set[tuple[str, int]] = set()
+        self._gap_epoch: int | None = None
+        self._bridging: tuple[str, int] | None = None
         self.stuck: frozenset[tuple[str, int]] = frozenset()
         self.backlogs = Backlogs()
         self._straight_empty_at = 0.0
@@ -83,6 +89,7 @@ class Holds:
             or (self.far and self.fed_ready)
             or self.warming
             or self.draining
+            or self.gaps
             or self.stuck
             or self.stale.concern(STRAIGHT, moment)
             or self._throttle.calms(None, moment)
@@ -107,6 +114,8 @@ class Holds:
         """Why the straight lane takes nothing of this partition for now."""
         if self.draining:
             return DRAINING
+        if self.gaps and place != self._bridging:
+            return BRIDGING
         if self.stale.concerns(STRAIGHT, place, moment):
             return STALE
         return COLD if self.cold or (self.warming and self._closed_to_others() and place not in self._begun) else None
@@ -149,7 +158,7 @@ class Holds:
         """
         if (accumulator.topic, accumulator.partition) in self._suspects:
             return False
-        if self.quota_refused or (self.far and self.fed_ready):
+        if self.quota_refused or (self.far and self.fed_ready) or self.gaps:
             return True
         if self.stale.concerns(STRAIGHT, (accumulator.topic, accumulator.partition), moment):
             return True  # the fed lane knows better
@@ -167,6 +176,13 @@ class Holds:
         return self._straight_empty_at > since or self.backlogs.drained(
             (accumulator.topic, accumulator.partition), since
         )
+
+    def bridges(self, accumulator: Accumulator, straight_records: int) -> bool:
+        """Whether it is the turn of this partition to use the straight lane, which has so many records and events."""
+        place = (accumulator.topic, accumulator.partition)
+        if place in self.gaps and not straight_records:
+            self._bridging = place
+        return not self.gaps or place == self._bridging
 
     def hopeless_until(self, accumulator: Accumulator, moment: float) -> float:
         """A deadline at or before this time cannot be met: the broker's throttle time is known to last longer."""
@@ -221,6 +237,18 @@ class Holds:
         self._suspects.update(dict.fromkeys(self.backlogs.waiting()))
         self.stuck = frozenset()
 
+    def purged(self, places: set[tuple[str, int]], epoch: int | None) -> None:
+        """Records of these partitions were purged from the straight lane, which was in this epoch after that."""
+        self._suspects.update(dict.fromkeys(places))
+        self.gaps |= places
+        self._gap_epoch = epoch
+        self._bridging = None
+
+    def in_epoch(self, epoch: int | None) -> None:
+        """The straight lane's epoch: a new one has new sequence numbers, without gaps."""
+        if self.gaps and epoch is not None and self._gap_epoch is not None and epoch > self._gap_epoch:
+            self.gaps.clear()
+
     def acknowledged(self, place: tuple[str, int], count: int) -> None:
         """What the straight lane's statistics say of a partition: an acknowledgement clears it of suspicion."""
         if place in self._suspects:
@@ -229,6 +257,7 @@ class Holds:
                 self._suspects[place] = count
             elif count > known:
                 del self._suspects[place]
+                self.gaps.discard(place)
 
     def learn(self, statistics: Statistics) -> None:
         """Leaders and partition counts from statistics of any lane."""

@@ -21,7 +21,7 @@ from safeproducer.hooks import Hooks
 from safeproducer.kafka.native import KafkaError, KafkaException, NativeProducer
 from safeproducer.pipeline.alarm import NEVER
 from safeproducer.pipeline.events import ClientEvents
-from safeproducer.pipeline.failures import Failures
+from safeproducer.pipeline.failures import Failures, purged_places
 from safeproducer.pipeline.feed import Feed
 from safeproducer.pipeline.lane_log import LaneLog
 from safeproducer.pipeline.lanes import Lanes
@@ -364,6 +364,7 @@ class Lane:
         deferred, self._away.deferred = self._away.deferred, []
         never_sent = self.news.never_sent(found, max(self.failures.failed_at, self._away.failed_at))
         self._away.reports.extend(self.failures.expired(deferred, never_sent))
+        self.holds.purged(purged_places(deferred), found.producer_epoch)
         self.holds.draining = False
         self.feed.recheck(now)
 

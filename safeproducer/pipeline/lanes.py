@@ -84,6 +84,10 @@ class Lanes:
         """A batch is ready to go and waits only for a lane."""
         self.wanted = max(self.wanted, lane_count.wanted(len(self._lanes), ready, budget, self._fixed))
 
+    def one_more(self) -> None:
+        """The only lane there should be is not to be used by others for a while."""
+        self.wanted = max(self.wanted, 2)
+
     def grow(self) -> int:
         """Make what is wanted; how many lanes that are. Not inside produce(): making one takes milliseconds."""
         made = 0
@@ -174,7 +178,7 @@ class Lanes:
 
     def purge(self, *args: Any) -> None:
         for lane in self:
-            lane.native.purge(*args)
+            lane.purge(*args)
 
     @property
     def busy(self) -> bool:

@@ -116,6 +116,7 @@ class ClientNews:
         self._look_for_use(found, STRAIGHT)
         self.failures.heard(found)
         self.holds.learn(found)
+        self.holds.in_epoch(found.producer_epoch)
         self._learn_windows(found)
         if found.messages:
             self.holds.record_bytes = found.message_bytes / found.messages

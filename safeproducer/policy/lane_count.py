@@ -26,4 +26,4 @@ def wanted(lanes: int, ready: int, budget: int, fixed: int | None) -> int:
 
 def spare(lanes: int, idle_for: float, fixed: int | None) -> bool:
     """Whether the last of `lanes`, not used for `idle_for` seconds, should be given up."""
-    return fixed is None and lanes > 1 and idle_for > LONGEST_IDLE
+    return lanes > (fixed or 1) and idle_for > LONGEST_IDLE

@@ -34,7 +34,8 @@ class Broker:
 
 
 class ScriptedCluster:
-    """`log` holds what was written, by partition, in order. Producer IDs are fenced by epoch and de-duplicated."""
+    """`log` holds what was written, by partition, in order. Producer IDs are fenced by epoch and de-duplicated, and
+    sequence numbers have no gaps."""
 
     def __init__(self, time: VirtualTime, round_trips: dict[int, float], partitions: dict[str, int]) -> None:
         self.time = time
@@ -111,11 +112,15 @@ class ScriptedCluster:
         place = attempt.place
         if self.brokers[self.leaders[place]] is not broker:
             return KafkaError.NOT_LEADER_FOR_PARTITION
-        epoch, last = self._last.get((place, attempt.producer_id), (0, 0))
-        if attempt.epoch < epoch:
-            return KafkaError.INVALID_PRODUCER_EPOCH
-        if attempt.epoch == epoch and attempt.messages[-1].number <= last:
-            return 0  # DUPLICATE_SEQUENCE_NUMBER, a success to librdkafka
-        self._last[place, attempt.producer_id] = (attempt.epoch, attempt.messages[-1].number)
+        known = self._last.get((place, attempt.producer_id))
+        if known is not None:
+            epoch, last = known
+            if attempt.epoch < epoch:
+                return KafkaError.INVALID_PRODUCER_EPOCH
+            if attempt.epoch == epoch and attempt.last_sequence <= last:
+                return 0  # DUPLICATE_SEQUENCE_NUMBER, a success to librdkafka
+            if attempt.sequence != (last + 1 if attempt.epoch == epoch else 0):
+                return KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER
+        self._last[place, attempt.producer_id] = (attempt.epoch, attempt.last_sequence)
         self.log[place].extend(message.value for message in attempt.messages)
         return 0

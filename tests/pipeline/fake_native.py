@@ -3,8 +3,9 @@
 What it keeps of librdkafka 2.16 and of the C client: one batch of a partition in flight; a batch leaves when it has
 `batch.num.messages` records, when its first is older than `linger.ms`, or during a flush() that lasts; a request that
 is not answered in `socket.timeout.ms` is sent again after a back-off with the same numbers; throttle events are served
-before the reports of the same answer; purge() and an expiry of its own raise the epoch, after which what waits for a
-retry goes out under a new sequence; poll() stops at a callback that raises, flush() goes on and raises at the end.
+before the reports of the same answer; a purge() of what is on its way, an expiry of its own, and a batch that a broker
+refuses because a purge() of what waited left a gap before it raise the epoch, after which what waits for a retry goes
+out under a new sequence; poll() stops at a callback that raises, flush() goes on and raises at the end.
 
 Not kept: that a refused batch raises the epoch, too. With answers of other partitions lost at the same time that writes
 twice, and nothing above librdkafka can prevent it.
@@ -57,6 +58,7 @@ class Attempt:
     batch: Batch
     producer_id: int
     epoch: int
+    sequence: int
     over: bool = False
 
     @property
@@ -66,6 +68,10 @@ class Attempt:
     @property
     def messages(self) -> list[NativeMessage]:
         return self.batch.messages
+
+    @property
+    def last_sequence(self) -> int:
+        return self.sequence + len(self.messages) - 1
 
     def answered(self, code: int, throttle: float) -> None:
         self.batch.native.answered(self, code, throttle)
@@ -88,6 +94,8 @@ class Toppar:
         self.uncounted = 0
         self.acknowledged = 0
         self.sent = 0
+        self.epoch, self.base = 0, 1
+        """The first record of an epoch has sequence number 0."""
 
 
 class FakeNative:
@@ -122,6 +130,8 @@ class FakeNative:
         self._flushing = 0
         self._misses = 0
         self._fatal: KafkaError | None = None
+        self._drains = False
+        """Nothing is sent before all answers are there: a new epoch begins then."""
         self.closed = False
         self._calls: deque[float] = deque(maxlen=SPINNING)
         self._interval = config.get("statistics.interval.ms", 0) / 1000
@@ -209,7 +219,6 @@ class FakeNative:
 
     def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
         self.time.catch_up()
-        bumped = False
         for toppar in tuple(self._toppars.values()):
             if in_queue:  # first, as rd_kafka_purge() does with what the broker's thread has not taken over
                 queued, toppar.queue = list(toppar.queue), deque()
@@ -219,10 +228,10 @@ class FakeNative:
                 code = KafkaError._PURGE_INFLIGHT if batch.attempt is not None else KafkaError._PURGE_QUEUE
                 if batch.attempt is not None:
                     batch.attempt.over = True
-                bumped = True
+                    self._drains = True
                 toppar.batch = None
                 self._fail(toppar, batch.messages, code)
-        self.epoch += bumped
+        self._bump()
 
     def __len__(self) -> int:
         return self._inside + len(self._urgent) + sum(not is_report for is_report, _ in self._events)
@@ -331,6 +340,8 @@ class FakeNative:
     def _send(self, toppar: Toppar) -> None:
         if toppar.batch is not None or not toppar.queue or toppar.place not in self._leaders or self._fatal is not None:
             return
+        if self._drains:
+            return
         taken = [toppar.queue.popleft() for _ in range(min(len(toppar.queue), self.batch_records))]
         if toppar.queue:
             self.time.at(toppar.queue[0].enqueued + self.linger, lambda: self._look(toppar))
@@ -338,9 +349,12 @@ class FakeNative:
         self._transmit(toppar.batch)
 
     def _transmit(self, batch: Batch) -> None:
-        if batch.toppar.batch is not batch:  # purged
+        if batch.toppar.batch is not batch or batch.attempt is not None or self._drains:  # purged, sent, or to wait
             return
-        attempt = batch.attempt = Attempt(batch, self.producer_id, self.epoch)
+        if batch.toppar.epoch != self.epoch:
+            batch.toppar.epoch, batch.toppar.base = self.epoch, batch.messages[0].number
+        sequence = batch.messages[0].number - batch.toppar.base
+        attempt = batch.attempt = Attempt(batch, self.producer_id, self.epoch, sequence)
         node = self._leaders[batch.toppar.place]
         batch.toppar.sent += len(batch.messages)
         self.produce_requests[node] += 1
@@ -358,6 +372,19 @@ class FakeNative:
         attempt.over = True
         attempt.batch.attempt = None
         self.time.after(self.backoff, lambda: self._transmit(attempt.batch))
+        self._bump()
+
+    def _bump(self) -> None:
+        """Begin a new epoch, if one is to begin and nothing is under way; what waits for a retry goes in it."""
+        if not self._drains or any(one.batch and one.batch.attempt for one in self._toppars.values()):
+            return
+        self._drains = False
+        self.epoch += 1
+        for toppar in tuple(self._toppars.values()):
+            if toppar.batch is not None:
+                self._transmit(toppar.batch)
+            else:
+                self._look(toppar)
 
     def answered(self, attempt: Attempt, code: int, throttle: float) -> None:
         if throttle > 0:
@@ -370,6 +397,11 @@ class FakeNative:
             self._leaders[attempt.place] = self.cluster.leaders[attempt.place]
             self._retry(attempt)
             return
+        if code == KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER:
+            assert attempt.messages[0].number > toppar.acknowledged + 1, "librdkafka would fail for good"
+            self._drains = True
+            self._retry(attempt)
+            return
         attempt.over = True
         toppar.batch = None
         if code:
@@ -379,6 +411,7 @@ class FakeNative:
             for message in attempt.messages:
                 self._report(toppar, message, None)
         self._look(toppar)
+        self._bump()
 
     def _throttled(self, node: int, seconds: float) -> None:
         self.observer.throttled(node, self.time.now + seconds)
@@ -430,7 +463,8 @@ class FakeNative:
 
     def _expire(self, toppar: Toppar, messages: list[NativeMessage]) -> None:
         self.expired_inside += len(messages)
-        self.epoch += 1
+        self._drains = True
+        self._bump()
         self._fail(toppar, messages, KafkaError._MSG_TIMED_OUT)
 
     def _tick(self) -> None:

@@ -1,0 +1,113 @@
+"""A purge of what waits for another try leaves a gap in sequence numbers. The batch that finds it is alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest import mock
+
+import pytest
+
+from safeproducer.pipeline.fed_lane import FedLane
+from safeproducer.pipeline.holds import Holds
+from safeproducer.policy.deadline import BACKSTOP_MARGIN
+from tests.pipeline.cluster import LOSE_ANSWER, LOSE_REQUEST
+from tests.pipeline.rig import Rig, rigged
+
+ROUND_TRIPS = {1: 0.002, 2: 0.002}
+TIMEOUT, SOCKET_TIMEOUT = 2.0, 0.3
+CONFIG = {
+    "message.timeout.ms": int(TIMEOUT * 1000),
+    "socket.timeout.ms": int(SOCKET_TIMEOUT * 1000),
+    "retry.backoff.ms": 5_000,
+    "linger.ms": 5,
+}
+PURGED = TIMEOUT + 2 * SOCKET_TIMEOUT + BACKSTOP_MARGIN / 2 + 1
+LEFT_OUT, OTHER = ("a", 0), ("a", 1)
+"""Partitions: of a broker that gets nothing for a while, and of one that does."""
+
+
+def say(rig: Rig, *places: tuple[str, int]) -> None:
+    for place in places:
+        assert rig.produce(*place, key=b"%d" % place[1])
+
+
+@contextmanager
+def purged(mode: str, **config: object) -> Iterator[Rig]:
+    """A producer with a gap: a batch never arrived, and was purged while it waited for another try."""
+    with rigged({"safeproducer.mode": mode, **CONFIG, **config}, ROUND_TRIPS, {"a": 2}) as rig:
+        for _ in range(3):
+            say(rig, LEFT_OUT, OTHER)
+            rig.flush(5)
+        rig.lossy = True
+        rig.cluster.brokers[1].script.append((LOSE_REQUEST, 0.0))
+        say(rig, LEFT_OUT)
+        rig.poll(0.1)
+        for _ in range(int(PURGED / 0.1)):
+            rig.away(0.1)
+        rig.poll(0)
+        assert {native.epoch for native in rig.natives} == {0}
+        assert [record.reports[0].outcome for record in rig.records.values() if record.reports[0]] == ["unknown"]
+        yield rig
+
+
+def wait(rig: Rig, seconds: float) -> None:
+    end = rig.time.now + seconds
+    while rig.time.now < end:
+        rig.poll(0.1)
+
+
+def written_twice(rig: Rig) -> int:
+    return sum(len(values) - len(set(values)) for values in rig.cluster.log.values())
+
+
+def go_on(rig: Rig) -> None:
+    """Both partitions go on, and the other one's answer is lost."""
+    rig.cluster.brokers[2].script.append((LOSE_ANSWER, 0.0))
+    say(rig, OTHER, LEFT_OUT)
+    wait(rig, 10)
+    say(rig, LEFT_OUT, OTHER)
+    wait(rig, 3)
+
+
+MODES = [("held", {}), ("auto", {}), ("held", {"safeproducer.ordering": "key", "safeproducer.lanes": 1})]
+
+
+@pytest.mark.parametrize(("mode", "config"), MODES)
+def test_nothing_is_written_twice_when_the_gap_is_found(mode: str, config: dict[str, object]) -> None:
+    with purged(mode, **config) as rig:
+        go_on(rig)
+        assert any(native.epoch for native in rig.natives), "the gap was to be found"
+        rig.close()
+
+
+@pytest.mark.parametrize(("mode", "config"), MODES)
+def test_without_the_rule_it_is(mode: str, config: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FedLane, "takes", lambda *_: True)
+    monkeypatch.setattr(Holds, "purged", lambda *_: None)
+    with purged(mode, **config) as rig:
+        go_on(rig)
+        assert written_twice(rig) == 1
+
+
+def test_others_take_another_lane_while_a_batch_waits_alone_for_its_answer() -> None:
+    """The broker that got nothing is still not well: the others wait for a new lane, and not for its answer."""
+    with purged("held") as rig:
+        rig.cluster.brokers[1].silent = True
+        say(rig, LEFT_OUT)
+        rig.poll(0.05)
+        before = len(rig.cluster.log[OTHER])
+        for _ in range(10):
+            say(rig, OTHER)
+            rig.poll(0.1)
+        rig.poll(0.1)
+        assert len(rig.cluster.log[OTHER]) == before + 10
+        assert rig.producer.snapshot().lanes == 2
+        with mock.patch("safeproducer.policy.lane_count.LONGEST_IDLE", 0.1):
+            rig.cluster.heal()
+            for _ in range(100):
+                rig.poll(0.2)
+                rig.away(0.2)
+        assert rig.producer.snapshot().lanes == 1
+        say(rig, LEFT_OUT, OTHER)
+        rig.close()

@@ -6,14 +6,16 @@ import itertools
 import random
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from integration.faults.load import Load
 from integration.kafka.cluster import KafkaCluster
 from integration.kafka.poll import until
-from integration.tap import Tap
+from integration.tap import BatchSeen, Tap
 
+RECENT = 2_000
+"""Batches and answers to look through for the one before another."""
 CALM = 0.3
 """Seconds between two of them: lanes come and go meanwhile."""
 OUT_OF_ORDER_SEQUENCE = 45
@@ -86,7 +88,11 @@ class Hardships:
         self._tap.resume(broker=node)
 
     def fail_a_lane(self) -> None:
-        """A broker says that a batch is out of sequence, which is fatal to a producer; it has written it, in truth."""
+        """A broker says that a batch is out of sequence, which is fatal to a producer; it has written it, in truth.
+
+        Said only of one whose predecessor was acknowledged. Of another one librdkafka believes that it was not written,
+        and sends it again in a new epoch; that is true of a broker that found a gap, and never a lie but here.
+        """
         left = [1]
 
         def edit(body: dict[str, Any]) -> dict[str, Any] | None:
@@ -98,9 +104,24 @@ class Hardships:
                     answer["error_code"] = OUT_OF_ORDER_SEQUENCE
             return body
 
-        self._tap.edit_answers("Produce", edit)
+        self._tap.edit_answers("Produce", edit, of=self._all_follow)
         until(lambda: not left, "an answer was changed")
         self._tap.edit_answers("Produce", None)
+
+    def _all_follow(self, batches: Sequence[BatchSeen]) -> bool:
+        """Whether the client knows of all batches before these that they were written."""
+        seen, answers = self._tap.batches[-RECENT:], self._tap.answers[-RECENT:]
+        acknowledged = {
+            (answer.connection, answer.correlation_id, answer.partition)
+            for answer in answers
+            if answer.delivered and not answer.error_code
+        }
+        ends = {
+            (one.key, one.epoch, one.base_sequence + one.count)
+            for one in seen
+            if (one.connection, one.correlation_id, one.partition) in acknowledged
+        }
+        return all((one.key, one.epoch, one.base_sequence) in ends for one in batches)
 
     def _dropped(self) -> None:
         until(lambda: not self._tap.drops_left or self._reached(0.89), "frames were dropped")

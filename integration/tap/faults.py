@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from integration.tap.ledger import Pending
+from integration.tap.seen import BatchSeen
 from safeproducer.testing.wire import Body
 
 SOURCE_UNKNOWN = 0
@@ -38,6 +39,8 @@ ConfigEdit = Callable[[int, str], Changes]
 """Called with the type and the name of a resource."""
 AnswerEdit = Callable[[Body], Body | None]
 """Gets a decoded answer; gives the body to send instead, or None to leave the answer alone."""
+Asked = Callable[[Sequence[BatchSeen]], bool]
+"""Whether the answer to a request with these batches is meant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +88,7 @@ class Faults:
             self._delays: dict[tuple[int | None, bool], float] = {}
             self._rates: dict[int | None, float] = {}
             self._drops: dict[bool, list[Drop]] = {True: [], False: []}
-            self._edits: dict[tuple[str, int | None], AnswerEdit] = {}
+            self._edits: dict[tuple[str, int | None], tuple[AnswerEdit, Asked | None]] = {}
 
     def set_delay(self, seconds: float, broker: int | None, to_broker: bool) -> None:
         if seconds < 0:
@@ -108,12 +111,12 @@ class Faults:
         with self._lock:
             self._drops[to_broker].append(drop)
 
-    def set_edit(self, api: str, broker: int | None, edit: AnswerEdit | None) -> None:
+    def set_edit(self, api: str, broker: int | None, edit: AnswerEdit | None, of: Asked | None = None) -> None:
         with self._lock:
             if edit is None:
                 self._edits.pop((api, broker), None)
             else:
-                self._edits[api, broker] = edit
+                self._edits[api, broker] = edit, of
 
     # ---- asked by the tap's thread
 
@@ -140,10 +143,11 @@ class Faults:
         with self._lock:
             return sum(drop.left for drops in self._drops.values() for drop in drops)
 
-    def edit(self, api: str, broker: int) -> AnswerEdit | None:
+    def edit(self, api: str, broker: int, batches: Sequence[BatchSeen]) -> AnswerEdit | None:
         if not self._edits:
             return None
-        return self._edits.get((api, broker), self._edits.get((api, None)))
+        edit, of = self._edits.get((api, broker), self._edits.get((api, None), (None, None)))
+        return edit if of is None or of(batches) else None
 
 
 def edit_throttle(milliseconds: int) -> AnswerEdit:

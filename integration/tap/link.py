@@ -178,7 +178,7 @@ class Link:
 
     def _edited(self, pending: Pending, frame: bytes) -> bytes:
         header = pending.header
-        edit = self._faults.edit(header.api, self.broker)
+        edit = self._faults.edit(header.api, self.broker, pending.batches)
         if edit is None:
             return frame
         correlation, body = decode_response(header.api, header.version, frame)

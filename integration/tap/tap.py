@@ -11,6 +11,7 @@ from typing import Literal, TypeVar
 
 from integration.tap.faults import (
     AnswerEdit,
+    Asked,
     Changes,
     ConfigEdit,
     Drop,
@@ -249,10 +250,15 @@ class Tap:
         """
         self.edit_answers("DescribeConfigs", None if changes is None else edit_configs(changes), broker=broker)
 
-    def edit_answers(self, api: str, edit: AnswerEdit | None, *, broker: int | None = None) -> None:
-        """Pass every answer of this API through `edit` (on the tap's thread); None stops it."""
+    def edit_answers(
+        self, api: str, edit: AnswerEdit | None, *, broker: int | None = None, of: Asked | None = None
+    ) -> None:
+        """Pass every answer of this API through `edit` (on the tap's thread); None stops it.
+
+        With `of` only those to requests with batches for which that is true.
+        """
         self._chosen(broker)
-        self._faults.set_edit(api, broker, edit)
+        self._faults.set_edit(api, broker, edit, of)
 
     def cut(
         self,

@@ -1,4 +1,4 @@
-"""Records that never arrived are purged, and leave a gap in sequence numbers: nothing of other partitions is doubled."""
+"""Records that never arrived are purged, and leave a gap in sequence numbers: nothing of others is written twice."""
 
 from __future__ import annotations
 

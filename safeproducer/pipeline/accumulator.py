@@ -128,6 +128,17 @@ class Accumulator:
         self.bytes -= sum([record[SIZE] for record in taken])
         return taken
 
+    def take_back(self, records: list[HeldRecord], lane: int) -> None:
+        """Records that a lane was to have and did not take wait again, before what came later."""
+        aside = self.bound.get(lane)
+        if aside:  # then all of them had been put aside for it, and stay so
+            aside.extendleft(reversed(records))
+        else:
+            if self.keys is not None:
+                self.keys.release_all([record[KEY] for record in records if record[KEY] is not None])
+            self.records.extendleft(reversed(records))
+        self.bytes += sum([record[SIZE] for record in records])
+
     def take_first(self, queue: deque[HeldRecord]) -> HeldRecord:
         """The first of one of the queues, which will not be handed over."""
         record = queue.popleft()

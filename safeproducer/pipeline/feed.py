@@ -538,11 +538,8 @@ class Feed:
     def _take_back(self, accumulator: Accumulator, lane: FedLane) -> None:
         """What a lane that has failed for good did not take may go to another one."""
         back, lane.refused = lane.refused, []
-        for record in reversed(back):
-            if accumulator.keys is not None and record[KEY] is not None:
-                accumulator.keys.release(record[KEY])
-            accumulator.records.appendleft(record)
-            accumulator.bytes += record[SIZE]
+        accumulator.take_back(back, lane.number)
+        for record in back:
             self.numbers.hold_again(record[REPORT])
             self.buffer.waiting += 1
             self.buffer.waiting_bytes += record[SIZE] - OVERHEAD

@@ -59,6 +59,34 @@ def test_a_batch_is_no_larger_than_it_may_be(
         assert following + 3 * (len(taken) + 1) > size, "room was left"
 
 
+@given(st.lists(st.sampled_from([b"k", b"l", b"m", None]), max_size=30), st.integers(1, 12), st.integers(0, 12))
+def test_what_a_failed_lane_did_not_take_keeps_its_order(keys: list[bytes | None], count: int, taken: int) -> None:
+    """A batch before it has the keys in that lane, and another lane looked at the records meanwhile."""
+    held: list[Any] = [(b"", key, None, 0, None, OVERHEAD, float(number)) for number, key in enumerate(keys)]
+    accumulator = Accumulator("a", 0, Affinity())
+    for key in (b"k", b"l"):
+        assert accumulator.keys is not None
+        accumulator.keys.bind(key, 1)
+    accumulator.records.extend(held)
+    accumulator.bytes = len(held) * OVERHEAD
+    if keys:
+        accumulator.take(count, 10_000, 2)
+    out = {record[6] for record in held} - {record[6] for queue in accumulator.queues() for record in queue}
+    if accumulator.bound.get(1) or accumulator.records:
+        batch = accumulator.take(count, 10_000, 1)
+        accepted, back = batch[:taken], batch[taken:]
+        out |= {record[6] for record in accepted}
+        accumulator.take_back(back, 1)
+    accumulator.unbind(1)
+    accumulator.unbind(2)
+    left = list(accumulator.records)
+    assert {record[6] for record in left} | out == {record[6] for record in held}
+    assert accumulator.bytes == len(left) * OVERHEAD
+    for key in (b"k", b"l", b"m"):
+        numbers = [record[6] for record in left if record[1] == key]
+        assert numbers == sorted(numbers)
+
+
 @pytest.mark.parametrize("step_ms", [1, 1_000_000])
 def test_many_small_records_fit_exactly(step_ms: int) -> None:
     """Where a byte too few for each record adds up to more than the room that the last one left."""

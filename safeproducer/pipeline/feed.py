@@ -8,7 +8,6 @@ whoever holds it looks again before letting go. Reports of fed batches, and of r
 from __future__ import annotations
 
 import contextlib
-import itertools
 import time
 import weakref
 from collections import deque
@@ -916,10 +915,10 @@ def _checked(
         _VALIDATOR.produce(topic, value, key, partition, report, None, timestamp, headers)
     size = lengths = 0
     if headers:
-        for part in itertools.chain.from_iterable(headers.items() if isinstance(headers, dict) else headers):
-            length = len(_copied(part) or b"")
-            size += length
-            lengths += 1 + (length > _ONE_BYTE) + 2 * (length > _TWO_BYTES)
+        for name, content in headers.items() if isinstance(headers, dict) else headers:
+            for length in (len(str(name).encode()), len(_copied(content) or b"")):
+                size += length
+                lengths += 1 + (length > _ONE_BYTE) + 2 * (length > _TWO_BYTES)
     return _copied(value), _copied(key), size, lengths
 
 

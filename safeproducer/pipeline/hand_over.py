@@ -105,10 +105,12 @@ class HandOver:
                 message.partition()
             except:  # noqa: E722 - see discard_pending
                 discard_pending(sys.exc_info())
-            self.left = left = self.left - 1  # before the look at `expired`: expire() may run on another thread
-            if error is not None or spread or self.expired:
+            # With the look at `expired` one step under the interpreter lock: expire() may run on another thread.
+            self.left = left = self.left - 1
+            expired = self.expired
+            if error is not None or spread or expired:
                 self._pass_on()
-                self._reported(len(self.records) - left - 1, report, error, message)
+                self._reported(len(self.records) - left - 1, expired, report, error, message)
             elif self._kept_for is report:
                 self._kept.append(message)
             else:
@@ -130,12 +132,14 @@ class HandOver:
         if report is not None:
             self._reports.add_delivered(report, kept)
 
-    def _reported(self, index: int, report: DeliveryCallback, error: KafkaError | None, message: Message) -> None:
+    def _reported(
+        self, index: int, expired: int, report: DeliveryCallback, error: KafkaError | None, message: Message
+    ) -> None:
         if error is not None:
             self.doubtful = self.doubtful or not is_refusal(error)
             if error.code() in _NO_TOPIC:
                 self._missing.add(self.accumulator.topic)
-        if index >= self.expired:
+        if index >= expired:
             if is_refusal(error):
                 assert error is not None  # noqa: S101 - what is_refusal() says
                 self.refusals.append(Refusal(self.records[index], error, message, self.lane))
@@ -181,7 +185,9 @@ class HandOver:
         while last < len(self.records) and self.records[last][ACCEPTED_AT] + timeout <= now:
             last += 1
         if last > first:
-            self.expired = last
+            # One step under the interpreter lock: a report that came before is passed on there, one after it is not.
+            self.expired, left = last, self.left
+            first = max(first, len(self.records) - left)
             self._pass_on()  # they were accepted before
         return self.records[first:last]
 

@@ -6,6 +6,7 @@ import time
 from collections import deque
 from typing import Any
 
+import pytest
 from confluent_kafka.cimpl import KafkaError, Message
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,6 +18,7 @@ from safeproducer.pipeline.fed_lane import FedLane
 from safeproducer.pipeline.hand_over import HandOver
 from safeproducer.pipeline.report_numbers import ReportNumbers
 from safeproducer.pipeline.reports import Reports
+from tests.pipeline.interleaving import between, codes_of
 
 
 def ignore(*_: Any) -> None:
@@ -53,6 +55,46 @@ def test_each_record_ends_once(size: int, steps: list[str]) -> None:
     assert sorted(ended) == sorted(b"%d" % n for n in range(size))
     assert list(completed) == [batch]
     assert batch.next_deadline(1.0) is None
+
+
+def reported_and_expired(switch_in: str, step: int, error: KafkaError | None) -> tuple[list[bytes], int]:
+    """Reports of librdkafka for all records but the last, and an expiry of all, one in the middle of the other."""
+    ended: list[bytes] = []
+    reports = Reports()
+    records = [record(n, 0.0) for n in range(4)]
+    batch = HandOver(Accumulator("a", 0), records, True, 0.0, reports, deque(), set())
+    bound = batch.bind(lambda _, message: ended.append(message.value()))
+
+    def report_two() -> None:
+        for number in (1, 2):
+            bound(error, Message(topic="a", partition=0, value=b"%d" % number, error=error))
+
+    def expire() -> None:
+        ended.extend(taken[0] or b"" for taken in batch.expire(1.0, 0.5))
+
+    bound(None, Message(topic="a", partition=0, value=b"0"))
+    outer, inner = (report_two, expire) if switch_in == "report" else (expire, report_two)
+    codes = (
+        codes_of(bound, HandOver._reported, HandOver._pass_on) if switch_in == "report" else codes_of(HandOver.expire)
+    )
+    with between(codes, step, inner) as steps:
+        outer()
+    if step >= steps[0]:
+        inner()
+    bound(error, Message(topic="a", partition=0, value=b"3", error=error))
+    reports.run()
+    return ended, steps[0]
+
+
+@pytest.mark.parametrize("switch_in", ["report", "expire"])
+@pytest.mark.parametrize("error", [None, KafkaError(KafkaError._PURGE_QUEUE)])
+def test_each_record_ends_once_wherever_two_threads_meet(switch_in: str, error: KafkaError | None) -> None:
+    step, steps = 0, 1
+    while step <= steps:
+        ended, steps = reported_and_expired(switch_in, step, error)
+        assert sorted(ended) == [b"0", b"1", b"2", b"3"], f"step {step}"
+        step += 1
+    assert steps > 8
 
 
 class Client:

@@ -1,0 +1,51 @@
+"""Another thread that comes wherever the interpreter may switch to one: behind a call, at a loop's end, at a start."""
+
+from __future__ import annotations
+
+import dis
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from types import CodeType, FrameType
+from typing import Any
+
+
+@contextmanager
+def between(codes: set[CodeType], step: int, other: Callable[[], object]) -> Iterator[list[int]]:
+    """`other` runs at the given one of the places for it in what runs in `codes`; gives how many places there were."""
+    steps = [0]
+    places = {code: _switches(code) for code in codes}
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        if frame.f_code not in codes:
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode" and frame.f_lasti in places[frame.f_code]:
+            if steps[0] == step:
+                sys.settrace(None)
+                other()
+                sys.settrace(trace)
+            steps[0] += 1
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        yield steps
+    finally:
+        sys.settrace(before)
+
+
+def codes_of(*functions: Any) -> set[CodeType]:
+    return {function.__code__ for function in functions}
+
+
+def _switches(code: CodeType) -> set[int]:
+    """Where the interpreter may give its lock away."""
+    steps = list(dis.get_instructions(code))
+    return {
+        step.offset
+        for before, step in pairwise(steps)
+        if "CALL" in before.opname or "BACKWARD" in before.opname or before.opname == "RESUME"
+    }

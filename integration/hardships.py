@@ -16,6 +16,8 @@ from integration.tap import BatchSeen, Tap
 
 RECENT = 2_000
 """Batches and answers to look through for the one before another."""
+PROMPT = 0.5
+"""Seconds after which an answer may come too late: the client asks for it again, or has forgotten what it was about."""
 CALM = 0.3
 """Seconds between two of them: lanes come and go meanwhile."""
 OUT_OF_ORDER_SEQUENCE = 45
@@ -114,7 +116,7 @@ class Hardships:
         acknowledged = {
             (answer.connection, answer.correlation_id, answer.partition)
             for answer in answers
-            if answer.delivered and not answer.error_code
+            if answer.delivered and not answer.error_code and answer.duration < PROMPT
         }
         ends = {
             (one.key, one.epoch, one.base_sequence + one.count)

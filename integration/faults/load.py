@@ -39,7 +39,7 @@ class Load:
         self.first_rss = 0
         self.seconds = 0.0
         self._topic = topic
-        self._rate = rate
+        self.rate = rate
         self._sampled_at = 0.0
 
     @property
@@ -69,7 +69,7 @@ class Load:
         index, moved_at = 0, begun
         while index < count and self.fatal is None:
             now = time.monotonic()
-            due = min(int((now - begun) * self._rate) + 1, count if self.fault_over.is_set() else before_tail)
+            due = min(int((now - begun) * self.rate) + 1, count if self.fault_over.is_set() else before_tail)
             if index >= due:
                 self.producer.poll(TICK)
             elif self._send(index):

@@ -73,7 +73,7 @@ class FedLane:
         """Those that are not resolved yet, in the order in which they were handed over."""
         self.gaps: set[Place] = set()
         """Partitions whose sequence numbers a purge may have broken, see `takes()`."""
-        self.purged_at = -_NEVER
+        self.purged_at = self.awaited_until = -_NEVER
         self.due = self.soon = _NEVER
         """When the answer to the first of them comes, and when it may come at the earliest, by what others took."""
         self.bytes = 0
@@ -142,14 +142,17 @@ class FedLane:
         self.used_at = time.monotonic()
         return batch
 
-    def takes(self, place: Place) -> bool:
+    def takes(self, place: Place, now: float) -> bool:
         """Whether a batch of this partition may go by this lane, as far as gaps are concerned.
 
         A purge of records that wait for another try leaves a gap in their partition's sequence numbers. A leader that
         never got them refuses the next batch, librdkafka starts a new epoch for the whole lane, and every other batch
         under way whose answer is lost meanwhile would be written twice. So the batch that bridges a gap is alone.
+        While one waits for its turn, the lane takes nothing else: `awaited_until`.
         """
-        return not self.gaps or not (self.batches if place in self.gaps else self.bridging)
+        if not self.gaps:
+            return True
+        return not self.batches if place in self.gaps else now >= self.awaited_until and not self.bridging
 
     @property
     def bridging(self) -> bool:

@@ -69,6 +69,8 @@ _SELDOM = 0.1
 _VALIDATOR = NativeProducer.__new__(NativeProducer)
 """Has no handle: its produce() checks the arguments as stock does, and then says that it is closed."""
 _CREATE_TIME = 1
+_TURN = 0.05
+"""Seconds for which a lane is closed to others by one look of a partition that waits for it: several looks long."""
 _ONE_BYTE, _TWO_BYTES = 63, 8191
 """The longest length that takes so many bytes in a record."""
 _PILED_UP = 3
@@ -437,7 +439,7 @@ class Feed:
         Where one lane after the other is used, it is the first one that is free: so few are used when few are needed.
         """
         if not self._delivery.spreads or accumulator.partition == UNKNOWN:
-            return self._only_lane(accumulator, node)
+            return self._only_lane(accumulator, node, moment)
         busy = {batch.lane for batch in accumulator.unresolved}
         free = (
             lane
@@ -454,7 +456,7 @@ class Feed:
             return min(bound, key=lambda lane: accumulator.bound[lane.number][0][ACCEPTED_AT])
         return lanes[0] if lanes and accumulator.records else None
 
-    def _only_lane(self, accumulator: Accumulator, node: int | None) -> FedLane | None:
+    def _only_lane(self, accumulator: Accumulator, node: int | None, moment: float) -> FedLane | None:
         """Where one lane takes all: another one only while a batch is alone in it, and not for what is bound to it."""
         if len(self.lanes) < 2:
             return self.lanes.first
@@ -462,14 +464,16 @@ class Feed:
         lanes = {lane.number: lane for lane in self.lanes}
         if used in lanes and (accumulator.unresolved or accumulator.doubtful):
             return lanes[used]
-        free = (lane for lane in self.lanes if self.lanes.ready(lane) and self._bridges(lane, accumulator, node))
+        free = (
+            lane for lane in self.lanes if self.lanes.ready(lane) and self._bridges(lane, accumulator, node, moment)
+        )
         return next(free, self.lanes.first)
 
     def _is_closed(self, lane: FedLane, accumulator: Accumulator, node: int | None, moment: float) -> bool:
         """Whether nothing of this partition may go by this lane for now."""
-        return self._is_stale(lane, accumulator, moment) or not self._bridges(lane, accumulator, node)
+        return self._is_stale(lane, accumulator, moment) or not self._bridges(lane, accumulator, node, moment)
 
-    def _bridges(self, lane: FedLane, accumulator: Accumulator, node: int | None) -> bool:
+    def _bridges(self, lane: FedLane, accumulator: Accumulator, node: int | None, moment: float) -> bool:
         """Whether a gap in sequence numbers is no obstacle, see FedLane.takes().
 
         A leader that has acknowledged nothing since the purge gets one such batch, which says whether it is well: more
@@ -478,11 +482,13 @@ class Feed:
         if not lane.gaps:
             return True
         place = (accumulator.topic, accumulator.partition)
-        if not lane.takes(place):
-            return False
-        if place not in lane.gaps or self._acknowledged.get(node, -NEVER) > lane.purged_at:
-            return True
-        return not any(batch.bridges and batch.broker == node for other in self.lanes for batch in other.batches.copy())
+        return lane.takes(place, moment) and (place not in lane.gaps or self._is_well(node, lane.purged_at))
+
+    def _is_well(self, node: int | None, since: float) -> bool:
+        """Whether a broker has acknowledged a batch since then, or none is under way that will tell."""
+        return self._acknowledged.get(node, -NEVER) > since or not any(
+            batch.bridges and batch.broker == node for lane in self.lanes for batch in lane.batches.copy()
+        )
 
     def _wait_for_lane(self, accumulator: Accumulator, lane: FedLane | None, node: int | None, moment: float) -> float:
         """A batch is ready to go, and no lane may take it; when to look again."""
@@ -493,8 +499,9 @@ class Feed:
         if any(self._is_stale(other, accumulator, moment) for other in ([lane] if lane is not None else lanes)):
             accumulator.why = STALE
             return moment + self._holds.PATIENCE
-        if not all(self._bridges(other, accumulator, node) for other in lanes):
+        if not all(self._bridges(other, accumulator, node, moment) for other in lanes):
             accumulator.why = WAITS_FOR_BRIDGE
+            self._await_turn(accumulator, node, moment)
             if len(lanes) == 1 and not (accumulator.unresolved or accumulator.pinned):
                 lanes.one_more()
             elif self._delivery.spreads and accumulator.records:
@@ -511,6 +518,19 @@ class Feed:
             self._wake(0.0)
         growing = lanes.wanted > len(lanes) or not all(map(lanes.ready, lanes))
         return moment + self._holds.PATIENCE if growing else NEVER
+
+    def _await_turn(self, accumulator: Accumulator, node: int | None, moment: float) -> None:
+        """Have a lane emptied for a batch that must be alone in it."""
+        place = (accumulator.topic, accumulator.partition)
+        lanes = [
+            lane
+            for lane in self.lanes
+            if place in lane.gaps and (not accumulator.bound or lane.number in accumulator.bound)
+        ]
+        if lanes and not accumulator.unresolved:
+            lane = min(lanes, key=lambda lane: lane.due)
+            if self._is_well(node, lane.purged_at):
+                lane.awaited_until = moment + _TURN
 
     def _feed_lane(self, accumulator: Accumulator, lane: FedLane, node: int | None, moment: float) -> None:
         delivery = self._delivery

@@ -111,3 +111,18 @@ def test_others_take_another_lane_while_a_batch_waits_alone_for_its_answer() -> 
         assert rig.producer.snapshot().lanes == 1
         say(rig, LEFT_OUT, OTHER)
         rig.close()
+
+
+@pytest.mark.parametrize(("mode", "config"), MODES)
+def test_a_lane_that_is_never_idle_is_emptied_for_it(mode: str, config: dict[str, object]) -> None:
+    with purged(mode, **config) as rig:
+        before = len(rig.cluster.log[LEFT_OUT])
+        say(rig, LEFT_OUT)
+        end = rig.time.now + 1.0
+        while rig.time.now < end:
+            for _ in range(3):
+                say(rig, OTHER)
+            rig.poll(0.001)
+        assert len(rig.cluster.log[LEFT_OUT]) == before + 1
+        assert written_twice(rig) == 0
+        rig.close()

@@ -99,7 +99,7 @@ class Feed:
         windows: Windows,
         away: Away,
         failures: Failures,
-        metadata: Metadata | None,
+        metadata: Metadata,
         wake: Callable[[float], None],
         hint: Callable[[str, int], None],
         refusals: Refusals,
@@ -233,8 +233,7 @@ class Feed:
         if self._holds.partitions.count(topic):
             self.lanes.missing.discard(topic)
             return
-        if self._metadata is not None:
-            self._metadata.want(topic)
+        self._metadata.want(topic)
         raise unable(KafkaError._UNKNOWN_TOPIC)
 
     def _open(self, topic: str, partition: int) -> Accumulator:
@@ -383,7 +382,7 @@ class Feed:
     def _knows(self, topic: str) -> bool:
         """Whether a broker has told of this topic; asks when none has."""
         known = self._holds.partitions.known(topic)
-        if not known and self._metadata is not None:
+        if not known:
             self._metadata.want(topic)
         return known
 

@@ -155,7 +155,7 @@ class Lane:
             self.windows,
             self._away,
             self.failures,
-            self.metadata if held else None,
+            self.metadata,
             self.watchdog.wake,
             self.events.on_limited,
             refusals,

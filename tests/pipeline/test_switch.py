@@ -60,3 +60,16 @@ def test_a_record_that_went_straight_is_waited_for() -> None:
             rig.flush(5)
             assert rig.feed.lanes.handed_over
             rig.check_order()
+
+
+def test_a_topic_that_is_new_while_brokers_are_far_is_asked_for() -> None:
+    """Nothing of it goes straight, which would tell of its partitions."""
+    with far_away() as rig:
+        end = rig.time.now + 1
+        assert rig.produce("b", 0)
+        record = list(rig.records.values())[-1]
+        while not record.reports and rig.time.now < end:
+            rig.produce("a", 0)
+            rig.poll(0.02)
+        assert record.reports
+        assert not rig.lane.direct

@@ -241,8 +241,9 @@ class Feed:
             raise unable(KafkaError._UNKNOWN_PARTITION)
         keyed = self._delivery.ordering == "key" and partition != UNKNOWN
         made = Accumulator(topic, partition, Affinity() if keyed else None)
-        made.held_since = self._straight_at
-        made.held = self._holds.reason(made, time.monotonic())
+        now = time.monotonic()
+        made.held_since = min(self._straight_at, now)
+        made.held = self._holds.reason(made, now)
         self._wake(NEVER)
         return self._accumulators.setdefault((topic, partition), made)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from safeproducer.pipeline.alarm import NEVER
 from tests.pipeline.rig import Rig, rigged
 
 FAR = {1: 0.1, 2: 0.1, 3: 0.1}
@@ -73,3 +74,13 @@ def test_a_topic_that_is_new_while_brokers_are_far_is_asked_for() -> None:
             rig.poll(0.02)
         assert record.reports
         assert not rig.lane.direct
+
+
+def test_a_partition_that_is_new_in_the_middle_of_the_switch_does_not_wait_for_ever() -> None:
+    """Another thread takes the first record of it before the switch is over."""
+    with far_away() as rig:
+        rig.feed.leave_straight(NEVER)
+        assert rig.produce("a", 1)
+        opened = rig.feed._accumulators["a", 1]
+        assert opened.held_since <= rig.time.monotonic()
+        rig.feed.leave_straight(rig.time.monotonic())

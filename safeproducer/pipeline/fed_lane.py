@@ -15,7 +15,7 @@ from threading import Lock
 from typing import Any
 
 from safeproducer.kafka.native import KafkaError, KafkaException, NativeProducer
-from safeproducer.kafka.statistics import Statistics
+from safeproducer.kafka.statistics import Place, Statistics
 from safeproducer.pipeline.accumulator import (
     OVERHEAD,
     SIZE,
@@ -35,7 +35,6 @@ _KICK_ENDS = 0.1
 KICK = 0.001
 """Seconds of flush() that send what is queued. flush(0) does not: its flag is gone before the broker's thread looks."""
 
-Place = tuple[str, int]
 Refuse = Callable[[Accumulator, HeldRecord, KafkaError], None]
 
 

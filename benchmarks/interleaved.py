@@ -37,6 +37,8 @@ class Spread:
 
     @classmethod
     def of(cls, figures: list[float]) -> Spread:
+        if len(figures) == 1:
+            return cls(*figures * 3)
         low, median, high = statistics.quantiles(figures, n=4, method="inclusive")
         return cls(low, median, high)
 
@@ -74,7 +76,7 @@ class Bystanders:
         me = psutil.Process()
         for process in (me, *me.children(recursive=True)):
             used = process.cpu_times()
-            busy -= used.user + used.system
+            busy -= used.user + used.system + used.children_user + used.children_system  # of those that ended, too
         return busy
 
 

@@ -52,6 +52,7 @@ class Accumulator:
         "keys",
         "lane",
         "partition",
+        "place",
         "records",
         "topic",
         "unresolved",
@@ -61,6 +62,7 @@ class Accumulator:
     def __init__(self, topic: str, partition: int, keys: Affinity | None = None) -> None:
         self.topic = topic
         self.partition = partition
+        self.place = (topic, partition)
         self.records: deque[HeldRecord] = deque()
         self.bound: dict[int, deque[HeldRecord]] = {}
         self.keys = keys

@@ -160,7 +160,7 @@ class FedLane:
 
     def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
         """As the native producer's."""
-        self.gaps.update((batch.accumulator.topic, batch.accumulator.partition) for batch in self.batches if batch.left)
+        self.gaps.update(batch.accumulator.place for batch in self.batches if batch.left)
         self.purged_at = time.monotonic()
         self.native.purge(in_queue, in_flight, blocking)
 

@@ -7,7 +7,6 @@ whoever holds it looks again before letting go. Reports of fed batches, and of r
 
 from __future__ import annotations
 
-import contextlib
 import time
 import weakref
 from collections import deque
@@ -33,12 +32,15 @@ from safeproducer.pipeline.accumulator import (
     HeldRecord,
 )
 from safeproducer.pipeline.alarm import NEVER, Alarm
+from safeproducer.pipeline.arguments import checked
 from safeproducer.pipeline.away import Away
 from safeproducer.pipeline.buffer import Buffer, unable
 from safeproducer.pipeline.failures import Failures
 from safeproducer.pipeline.fed_lane import FedLane
-from safeproducer.pipeline.hand_over import FAR, HandOver
-from safeproducer.pipeline.holds import COLD, OVERDUE, STALE, Holds, Leader
+from safeproducer.pipeline.hand_over import HandOver
+from safeproducer.pipeline.holds import COLD, OVERDUE, Holds, Leader
+from safeproducer.pipeline.kicks import Kicks
+from safeproducer.pipeline.lane_choice import LaneChoice
 from safeproducer.pipeline.lanes import Lanes
 from safeproducer.pipeline.ledger import DeliveryCallback
 from safeproducer.pipeline.metadata import Metadata
@@ -50,29 +52,12 @@ from safeproducer.policy.admission import IN_FLIGHT, WHATEVER_WAITS, Admission, 
 from safeproducer.policy.affinity import Affinity
 from safeproducer.policy.deadline import BACKSTOP_MARGIN
 from safeproducer.policy.outcome import Outcome
-from safeproducer.policy.window import LEAST
 
 WAITS_FOR_LANE = "waits until the records before it have left the other lane"
 WAITS_FOR_METADATA = "waits for a broker to tell of its topic"
-WAITS_FOR_FREE_LANE = "waits for a lane: each has a batch of it under way"
-WAITS_FOR_KEY = "waits for acknowledgements of earlier records with the same keys"
-WAITS_FOR_BRIDGE = "waits until its lane, which was purged, has had a batch acknowledged that is alone in it"
-WAITS_FOR_PURGE = "waits until records that no broker answers have been taken out of librdkafka"
 _LONGEST_WAIT = 1.0
 """Seconds that a batch may wait behind others inside librdkafka; at its deadline nobody knows what became of it."""
-_FIRST_KICK_AGAIN = 0.02
-_REST_SERVED = 0.02
-"""Seconds within which the reports of one answer are served, however many they are."""
-_KICKS_AGAIN = (0.005, 0.02)
-_SELDOM = 0.1
-"""What is not answered for long is kicked now and then: librdkafka may have it in its queue again, for another try."""
-_VALIDATOR = NativeProducer.__new__(NativeProducer)
-"""Has no handle: its produce() checks the arguments as stock does, and then says that it is closed."""
 _CREATE_TIME = 1
-_TURN = 0.05
-"""Seconds for which a lane is closed to others by one look of a partition that waits for it: several looks long."""
-_ONE_BYTE, _TWO_BYTES = 63, 8191
-"""The longest length that takes so many bytes in a record."""
 _PILED_UP = 3
 _OVERDUE_TIMES = 5
 """An answer that took so many times as long as usual was not on its way all that time."""
@@ -113,7 +98,6 @@ class Feed:
         self._holds = holds
         self._straight: Any = straight
         self.lanes = lanes
-        self._windows = windows
         self._failures = failures
         self._metadata = metadata
         self._wake = wake
@@ -124,7 +108,6 @@ class Feed:
         self._topics: set[str] = set()
         self._busy: dict[tuple[str, int], Accumulator] = {}
         self._in_flight: dict[int | None, int] = {}
-        self._partial: set[HandOver] = set()
         self.reports = away.reports
         self._away = away
         self.alarm = Alarm()
@@ -133,10 +116,10 @@ class Feed:
         self.flushing = 0
         self._refusals = refusals
         self.numbers = numbers
+        self._choice = LaneChoice(delivery, holds, lanes, windows, wake)
+        self._kicks = Kicks(holds, lanes, self._guard)
         self.buffer = Buffer(delivery, holds, straight, lanes, away, refusals, self._busy)
         self._sent_once = sent_once
-        self._acknowledged: dict[int | None, float] = {}
-        """When a broker acknowledged a batch last."""
         self._pinned: set[tuple[str, int]] = set()
         self._straight_at = -NEVER
         """When a record of any partition went straight last: of a new one, too, while librdkafka places it."""
@@ -165,7 +148,7 @@ class Feed:
             or type(partition) is not int
             or topic not in self._topics
         ):
-            value, key, size, lengths = _checked(topic, value, key, partition, report, timestamp, headers)
+            value, key, size, lengths = checked(topic, value, key, partition, report, timestamp, headers)
             overhead = MOST_OVERHEAD + lengths
             partition, timestamp = index(partition), index(timestamp)
             self._topics.add(topic)
@@ -302,14 +285,14 @@ class Feed:
             self._deadline.end(due)
         due = min(self._deadline.at, again)
         for place, accumulator in tuple(self._busy.items()):
-            self._expect_rest(accumulator, moment)
+            self._kicks.expect_rest(accumulator, moment)
             if not accumulator.waiting:
                 accumulator.why = None
                 if not accumulator.unresolved:
                     self._settle(place, accumulator, moment)
                 continue
             due = min(due, self._hand_over(accumulator, moment))
-        return min(due, self._kick(moment))
+        return min(due, self._kicks.kick(moment))
 
     def _purge_stuck(self, moment: float) -> float:
         """Purge a fed lane before librdkafka's own time-out comes; when to look again.
@@ -353,7 +336,7 @@ class Feed:
     def _hand_over(self, accumulator: Accumulator, moment: float) -> float:
         """Hand over what may go of one partition; when to look again."""
         holds = self._holds
-        if (accumulator.topic, accumulator.partition) in self._refusals.places:
+        if accumulator.place in self._refusals.places:
             accumulator.why = REFUSED
             return moment + holds.PATIENCE
         while accumulator.waiting:
@@ -367,15 +350,15 @@ class Feed:
                     self._assign(accumulator, moment)
                     break
             broker = holds.broker(accumulator, moment)
-            lane = None if way is self._straight else self._lane_of(accumulator, broker.node, moment)
+            lane = None if way is self._straight else self._choice.lane_for(accumulator, broker.node, moment)
             verdict = self._admitted(accumulator, lane, broker, moment)
             if isinstance(verdict, Hold):
                 return self._held(accumulator, verdict)
             if way is self._straight:
                 accumulator.why = None
                 return self._release(accumulator)
-            if lane is None or lane.quarantined or self._is_closed(lane, accumulator, broker.node, moment):
-                return self._wait_for_lane(accumulator, lane, broker.node, moment)
+            if lane is None or lane.quarantined or self._choice.is_closed(lane, accumulator, broker.node, moment):
+                return self._choice.wait(accumulator, lane, broker.node, moment)
             accumulator.why = None
             self._feed_lane(accumulator, lane, broker.node, moment)
         return NEVER
@@ -399,7 +382,7 @@ class Feed:
                 max((batch.leaves_by for batch in on_lane), default=-NEVER),
                 waiting >= delivery.batch_records or accumulator.bytes >= delivery.batch_bytes,
                 len(accumulator.unresolved),
-                self._budget(accumulator, broker.node, moment),
+                self._choice.budget(accumulator, broker.node, moment),
             ),
             Broker(
                 broker.throttled_until,
@@ -423,114 +406,7 @@ class Feed:
         hint = self._hint
         if hint is not None and accumulator.waiting > _PILED_UP * self._delivery.batch_records:
             self._hint = None
-            hint(accumulator.topic, accumulator.partition)
-
-    def _budget(self, accumulator: Accumulator, node: int | None, moment: float) -> int:
-        if not self._delivery.spreads or accumulator.partition < 0:  # one lane has fewer under way than that anyway
-            return LEAST
-        return self._windows.budget((accumulator.topic, accumulator.partition), node, moment).size
-
-    def _is_stale(self, lane: FedLane, accumulator: Accumulator, moment: float) -> bool:
-        return self._holds.stale.concerns(lane.number, (accumulator.topic, accumulator.partition), moment)
-
-    def _lane_of(self, accumulator: Accumulator, node: int | None, moment: float) -> FedLane | None:
-        """The fed lane for the next batch; None while all are busy that could take it.
-
-        Where one lane after the other is used, it is the first one that is free: so few are used when few are needed.
-        """
-        if not self._delivery.spreads or accumulator.partition == UNKNOWN:
-            return self._only_lane(accumulator, node, moment)
-        busy = {batch.lane for batch in accumulator.unresolved}
-        free = (
-            lane
-            for lane in self.lanes
-            if lane.number not in busy
-            and self.lanes.ready(lane)
-            and not self._is_closed(lane, accumulator, node, moment)
-        )
-        if not accumulator.bound:
-            return next(free, None)
-        lanes = list(free)
-        bound = [lane for lane in lanes if accumulator.bound.get(lane.number)]
-        if bound:
-            return min(bound, key=lambda lane: accumulator.bound[lane.number][0][ACCEPTED_AT])
-        return lanes[0] if lanes and accumulator.records else None
-
-    def _only_lane(self, accumulator: Accumulator, node: int | None, moment: float) -> FedLane | None:
-        """Where one lane takes all: another one only while a batch is alone in it, and not for what is bound to it."""
-        if len(self.lanes) < 2:
-            return self.lanes.first
-        used = accumulator.unresolved[0].lane if accumulator.unresolved else accumulator.lane
-        lanes = {lane.number: lane for lane in self.lanes}
-        if used in lanes and (accumulator.unresolved or accumulator.doubtful):
-            return lanes[used]
-        free = (
-            lane for lane in self.lanes if self.lanes.ready(lane) and self._bridges(lane, accumulator, node, moment)
-        )
-        return next(free, self.lanes.first)
-
-    def _is_closed(self, lane: FedLane, accumulator: Accumulator, node: int | None, moment: float) -> bool:
-        """Whether nothing of this partition may go by this lane for now."""
-        return self._is_stale(lane, accumulator, moment) or not self._bridges(lane, accumulator, node, moment)
-
-    def _bridges(self, lane: FedLane, accumulator: Accumulator, node: int | None, moment: float) -> bool:
-        """Whether a gap in sequence numbers is no obstacle, see FedLane.takes().
-
-        A leader that has acknowledged nothing since the purge gets one such batch, which says whether it is well: more
-        would close as many lanes to everybody else.
-        """
-        if not lane.gaps:
-            return True
-        place = (accumulator.topic, accumulator.partition)
-        return lane.takes(place, moment) and (place not in lane.gaps or self._is_well(node, lane.purged_at))
-
-    def _is_well(self, node: int | None, since: float) -> bool:
-        """Whether a broker has acknowledged a batch since then, or none is under way that will tell."""
-        return self._acknowledged.get(node, -NEVER) > since or not any(
-            batch.bridges and batch.broker == node for lane in self.lanes for batch in lane.batches.copy()
-        )
-
-    def _wait_for_lane(self, accumulator: Accumulator, lane: FedLane | None, node: int | None, moment: float) -> float:
-        """A batch is ready to go, and no lane may take it; when to look again."""
-        lanes = self.lanes
-        if lane is not None and lane.quarantined:
-            accumulator.why = WAITS_FOR_PURGE
-            return moment + self._holds.PATIENCE
-        if any(self._is_stale(other, accumulator, moment) for other in ([lane] if lane is not None else lanes)):
-            accumulator.why = STALE
-            return moment + self._holds.PATIENCE
-        if not all(self._bridges(other, accumulator, node, moment) for other in lanes):
-            accumulator.why = WAITS_FOR_BRIDGE
-            self._await_turn(accumulator, node, moment)
-            if len(lanes) == 1 and not (accumulator.unresolved or accumulator.pinned):
-                lanes.one_more()
-            elif self._delivery.spreads and accumulator.records:
-                lanes.limited(self._budget(accumulator, node, moment), sum(map(lanes.ready, lanes)))
-            if lanes.wanted > len(lanes):
-                self._wake(0.0)
-            return moment + self._holds.PATIENCE
-        if not accumulator.records:
-            accumulator.why = WAITS_FOR_KEY
-            return NEVER
-        accumulator.why = WAITS_FOR_FREE_LANE
-        lanes.limited(self._budget(accumulator, node, moment), sum(map(lanes.ready, lanes)))
-        if lanes.wanted > len(lanes):
-            self._wake(0.0)
-        growing = lanes.wanted > len(lanes) or not all(map(lanes.ready, lanes))
-        return moment + self._holds.PATIENCE if growing else NEVER
-
-    def _await_turn(self, accumulator: Accumulator, node: int | None, moment: float) -> None:
-        """Have a lane emptied for a batch that must be alone in it."""
-        place = (accumulator.topic, accumulator.partition)
-        lanes = [
-            lane
-            for lane in self.lanes
-            if place in lane.gaps and (not accumulator.bound or lane.number in accumulator.bound)
-        ]
-        if lanes and not accumulator.unresolved:
-            lane = min(lanes, key=lambda lane: lane.due)
-            if self._is_well(node, lane.purged_at):
-                lane.awaited_until = moment + _TURN
+            hint(*accumulator.place)
 
     def _feed_lane(self, accumulator: Accumulator, lane: FedLane, node: int | None, moment: float) -> None:
         delivery = self._delivery
@@ -548,10 +424,9 @@ class Feed:
             batch.broker = node
             self._in_flight[node] = self._in_flight.get(node, 0) + 1
             if not batch.full:
-                self._partial.add(batch)
                 before = [other for other in accumulator.unresolved[:-1] if other.lane == batch.lane]
+                self._kicks.add(batch, behind_another=bool(before))
                 if before:
-                    batch.kick_at = NEVER  # until the one in front of it is answered
                     before[-1].on_answer = partial(_its_turn, weakref.ref(self), batch)
 
     def _take_back(self, accumulator: Accumulator, lane: FedLane) -> None:
@@ -580,7 +455,7 @@ class Feed:
 
     def _note_refused(self, batch: HandOver) -> None:
         accumulator, refusals = batch.accumulator, self._refusals
-        place = (accumulator.topic, accumulator.partition)
+        place = accumulator.place
         for refusal in batch.refusals:
             self.numbers.hold_again(refusal.record[REPORT])
             refusals.add(place, refusal)
@@ -621,7 +496,7 @@ class Feed:
         self.buffer.waiting += len(refusals)
         self.buffer.waiting_bytes += sum(refusal.record[SIZE] - OVERHEAD for refusal in refusals)
         self._expect_deadline(refusals[0].record[ACCEPTED_AT])
-        self._busy[accumulator.topic, accumulator.partition] = accumulator
+        self._busy[accumulator.place] = accumulator
 
     def _give_up(self, accumulator: Accumulator, refusals: list[Refusal]) -> None:
         for record, error, message, lane in map(_refused_parts, refusals):
@@ -664,7 +539,7 @@ class Feed:
             for accumulator in accumulators:
                 accumulator.unbind(lane.number)
                 if accumulator.waiting:
-                    self._busy[accumulator.topic, accumulator.partition] = accumulator
+                    self._busy[accumulator.place] = accumulator
             self.lanes.remove(lane)
         finally:
             self._lock.release()
@@ -708,66 +583,14 @@ class Feed:
         self.buffer.waiting -= 1
         self.buffer.waiting_bytes -= record[SIZE] - OVERHEAD
 
-    def _expect_rest(self, accumulator: Accumulator, moment: float) -> None:
-        """Part of a full batch was answered: what is left may still be in librdkafka's queue, short of its count.
-
-        That is so when the batch before it had not left yet, all its kicks missed, and went together with the first
-        part of this one. Most often its reports are just being served.
-        """
-        for batch in accumulator.unresolved:
-            if batch.full and batch.left < len(batch.records) and batch not in self._partial:
-                batch.kick_at = moment + _REST_SERVED
-                self._partial.add(batch)
-
-    def _kick(self, moment: float) -> float:
-        """Kick partial batches, and again while they are not reported: a busy broker thread misses a kick."""
-        due = NEVER
-        if not self._partial:
-            return due
-        needed: set[int] = set()
-        near = False
-        for batch in tuple(self._partial):
-            if not batch.left or moment - batch.at > self._guard:
-                self._partial.discard(batch)
-                continue
-            if batch.kick_at <= moment:
-                needed.add(batch.lane)
-                near = near or (batch.accumulator.ack_time or 0.0) < FAR
-                batch.full = False
-                batch.kicked(moment)
-                batch.kick_at = moment + self._kick_again(batch, moment - batch.sent_at)
-                if batch.accumulator.waiting:  # the next one may go when this one has left
-                    due = min(due, batch.leaves_by)
-            due = min(due, batch.kick_at)
-        for lane in self.lanes:
-            if lane.number in needed:
-                lane.kick(beside=not near or lane.one_of_each)
-        return due
-
     def answered(self, following: HandOver) -> None:
         """The reports of the batch in front of `following` are being served, which takes a while: another thread kicks.
 
         Runs inside a native call, so it makes none.
         """
-        self._let_follow(following, time.monotonic())
+        self._kicks.let_follow(following, time.monotonic())
         self.alarm.hurry()
         self._wake(0.0)
-
-    def _let_follow(self, batch: HandOver, moment: float) -> None:
-        """Nothing is in front of this batch any more."""
-        if batch.kick_at == NEVER:
-            until = self._holds.broker(batch.accumulator, moment).throttled_until
-            batch.kick_at = moment if until is None else max(moment, until)
-
-    def _kick_again(self, batch: HandOver, age: float) -> float:
-        ack_time = batch.accumulator.ack_time
-        if ack_time is None:  # connecting, or getting a producer ID: no kick is heard before that is done
-            return max(_FIRST_KICK_AGAIN, min(_SELDOM, age / 4))
-        # A missed one costs no round trip; none is near the answer. The last is for the sake of what waits to follow.
-        for early in _KICKS_AGAIN if batch.accumulator.waiting else _KICKS_AGAIN[:-1]:
-            if age < early < ack_time / 2:
-                return early - age
-        return max(_FIRST_KICK_AGAIN, min(1.5 * ack_time, _SELDOM) if age > ack_time else 1.5 * ack_time - age)
 
     def _complete(self, moment: float) -> None:
         """Take note of the batches whose reports have all arrived."""
@@ -778,23 +601,23 @@ class Feed:
             self.lanes.resolved(batch)
             accumulator.ended(batch)
             remember = self._pinned.add if accumulator.pinned else self._pinned.discard
-            remember((accumulator.topic, accumulator.partition))
+            remember(accumulator.place)
             self._note_refused(batch)
             for number, count in batch.runs:
                 self.numbers.let_go(number, count)
             waited = moment - batch.sent_at
             much = _OVERDUE_TIMES * (accumulator.ack_time or 0.0)
             if waited > max(OVERDUE, much):
-                place = (accumulator.topic, accumulator.partition)
+                place = accumulator.place
                 self._holds.stale.answered_late(place, batch.lane, batch.sent_at, moment)
                 waited = much or waited
             if not batch.doubtful:
-                self._acknowledged[batch.broker] = moment
+                self._choice.acknowledged(batch.broker, moment)
             if not batch.expired and not batch.refusals:
                 accumulator.observe_ack(waited)
-            self._partial.discard(batch)
+            self._kicks.discard(batch)
             for following in accumulator.unresolved[:1]:
-                self._let_follow(following, moment)
+                self._kicks.let_follow(following, moment)
             left = self._in_flight.get(batch.broker, 0) - 1
             if left > 0:
                 self._in_flight[batch.broker] = left
@@ -922,30 +745,6 @@ def _its_turn(feed: weakref.ref[Feed], batch: HandOver) -> None:
 
 def _refused_parts(refusal: Refusal) -> tuple[HeldRecord, KafkaError, Message, int | None]:
     return refusal.record, refusal.error, refusal.message, refusal.lane
-
-
-def _checked(
-    topic: Any, value: Any, key: Any, partition: Any, report: Any, timestamp: Any, headers: Any
-) -> tuple[bytes | None, bytes | None, int, int]:
-    """(value, key, bytes of the headers, and those that tell their lengths), copied as stock copies them.
-
-    Raises what stock raises for the arguments.
-    """
-    with contextlib.suppress(RuntimeError):
-        _VALIDATOR.produce(topic, value, key, partition, report, None, timestamp, headers)
-    size = lengths = 0
-    if headers:
-        for name, content in headers.items() if isinstance(headers, dict) else headers:
-            for length in (len(str(name).encode()), len(_copied(content) or b"")):
-                size += length
-                lengths += 1 + (length > _ONE_BYTE) + 2 * (length > _TWO_BYTES)
-    return _copied(value), _copied(key), size, lengths
-
-
-def _copied(content: Any) -> bytes | None:
-    if content is None or type(content) is bytes:
-        return content
-    return content.encode() if isinstance(content, str) else bytes(memoryview(content))
 
 
 def _failed_message(accumulator: Accumulator, record: HeldRecord, error: KafkaError) -> Message:

@@ -98,7 +98,7 @@ class Holds:
 
     def reason(self, accumulator: Accumulator, moment: float) -> str | None:
         """Why this partition is held back; None when its records may go straight."""
-        place = (accumulator.topic, accumulator.partition)
+        place = accumulator.place
         if place in self.stuck:
             return STUCK
         leader = self.broker(accumulator, moment)
@@ -129,7 +129,7 @@ class Holds:
         return PINNED if accumulator.pinned else None
 
     def broker(self, accumulator: Accumulator, moment: float) -> Leader:
-        node = self.partitions.leader(accumulator.topic, accumulator.partition)
+        node = self.partitions.leader(*accumulator.place)
         until = self._throttle.deadline(node, moment)
         # In a lane for batches a topic must be known, and nobody tells of one to which nothing has gone straight yet.
         known = self._always or self.partitions.known(accumulator.topic)
@@ -137,7 +137,7 @@ class Holds:
 
     def blocks(self, accumulator: Accumulator, moment: float) -> bool:
         """Whether this partition waits for something that may take long: its broker's throttle time, or its return."""
-        place = (accumulator.topic, accumulator.partition)
+        place = accumulator.place
         return (
             place in self.stuck
             or self.broker(accumulator, moment).throttled_until is not None
@@ -156,11 +156,11 @@ class Holds:
         Not while a record of this partition that the straight lane had is of unknown outcome: there its late copy is
         fenced by the new epoch, and on another lane it would appear behind its successors.
         """
-        if (accumulator.topic, accumulator.partition) in self._suspects:
+        if accumulator.place in self._suspects:
             return False
         if self.quota_refused or (self.far and self.fed_ready) or self.gaps:
             return True
-        if self.stale.concerns(STRAIGHT, (accumulator.topic, accumulator.partition), moment):
+        if self.stale.concerns(STRAIGHT, accumulator.place, moment):
             return True  # the fed lane knows better
         leader = self.broker(accumulator, moment)
         return leader.probing or leader.throttled_until is not None
@@ -173,20 +173,18 @@ class Holds:
         if not straight_records:
             self._straight_empty_at = moment
         since = accumulator.held_since + _LATE_THREADS
-        return self._straight_empty_at > since or self.backlogs.drained(
-            (accumulator.topic, accumulator.partition), since
-        )
+        return self._straight_empty_at > since or self.backlogs.drained(accumulator.place, since)
 
     def bridges(self, accumulator: Accumulator, straight_records: int) -> bool:
         """Whether it is the turn of this partition to use the straight lane, which has so many records and events."""
-        place = (accumulator.topic, accumulator.partition)
+        place = accumulator.place
         if place in self.gaps and not straight_records:
             self._bridging = place
         return not self.gaps or place == self._bridging
 
     def hopeless_until(self, accumulator: Accumulator, moment: float) -> float:
         """A deadline at or before this time cannot be met: the broker's throttle time is known to last longer."""
-        node = self.partitions.leader(accumulator.topic, accumulator.partition)
+        node = self.partitions.leader(*accumulator.place)
         return 0.0 if node is None else self._throttle.deadline(node, moment) or 0.0
 
     def cools(self, place: tuple[str, int], size: int) -> bool:
@@ -270,16 +268,14 @@ class Holds:
             if self.partitions.count(topic) or max(leaders.values()) >= 0:
                 self.partitions.learn(topic, leaders)
 
-    def measure(self, statistics: Statistics, rate: float, outstanding: int) -> None:
+    def measure(self, statistics: Statistics, rate: float) -> None:
         """How far away the brokers are, from the statistics of the lane that is in use."""
         floors = [broker.rtt_floor for broker in statistics.brokers.values() if broker.rtt_floor is not None]
         if not floors:
             return
         self.ack_time = max(floors)
         if self._delivery.idempotent and not self._delivery.transactional:  # others wait for nothing
-            self.far = is_far(
-                max(floors), self._delivery.linger, rate, outstanding, self._delivery.batch_records, self.far
-            )
+            self.far = is_far(max(floors), self._delivery.linger, rate, self.far)
 
 
 def _throttled(leader: Leader, moment: float) -> str:

@@ -21,7 +21,7 @@ from safeproducer.hooks import Hooks
 from safeproducer.kafka.native import KafkaError, KafkaException, NativeProducer
 from safeproducer.pipeline.alarm import NEVER
 from safeproducer.pipeline.events import ClientEvents
-from safeproducer.pipeline.failures import Failures, purged_places
+from safeproducer.pipeline.failures import Failures
 from safeproducer.pipeline.feed import Feed
 from safeproducer.pipeline.lane_log import LaneLog
 from safeproducer.pipeline.lanes import Lanes
@@ -32,6 +32,7 @@ from safeproducer.pipeline.observed import ObservedSend
 from safeproducer.pipeline.refusals import Refusals
 from safeproducer.pipeline.report_numbers import ReportNumbers
 from safeproducer.pipeline.stale_leaders import STRAIGHT
+from safeproducer.pipeline.straight_deadline import StraightDeadline
 from safeproducer.pipeline.watchdog import Watchdog
 from safeproducer.pipeline.windows import REFRESH, Asks, Windows
 from safeproducer.records import ProducerInfo
@@ -100,7 +101,6 @@ class Lane:
         self._serving: set[int] = set()
         self._served_at = 0.0
         self._polls = self._polls_seen = 0
-        self._purged_at: float | None = None
         self._warned_reentry = False
         self.failures = failures
         self.news = ClientNews(info, hooks, settings, failures, ledger)
@@ -162,6 +162,7 @@ class Lane:
             numbers,
             self.news.sent_once,
         )
+        self._straight_deadline = StraightDeadline(delivery, self.feed, self.news, self._away, self.failures)
         self.direct = False
         self.send: Callable[..., Any]
         self._go(straight=delivery.mode == "passthrough")
@@ -301,7 +302,7 @@ class Lane:
             if self.direct:
                 feed.serve(0)  # nobody else asks a fed lane that is not in use for its events
             self.news.changed = False
-            self.news.measure(len(self.native), now)
+            self.news.measure(now)
             self._look_for_splits()
             if holds.far:
                 feed.lanes.prepare()
@@ -311,7 +312,7 @@ class Lane:
         feed.pump_if_due(now)
         if self._delivery.mode == "auto":
             if self._delivery.owns_timeout:
-                self._mind_straight_deadlines(now)
+                self._straight_deadline.mind(now, self.hold, self.native.purge)
             # Reports that wait here take room that the native producer does not know of.
             straight = not holds.any(now) and feed.empty and not self._away.reports.count
             if straight is not self.direct and self.state == "open":
@@ -330,43 +331,6 @@ class Lane:
         statistics = self.news.take_fed(self.feed.alone)
         if statistics is not None and (found := self.feed.lanes.observe(statistics)):
             self.events.on_split(found)
-
-    def _mind_straight_deadlines(self, now: float) -> None:
-        """Purge the straight lane when a record in it reaches its deadline, after what is healthy has left it."""
-        holds, timeout = self.holds, self._delivery.timeout
-        if self._purged_at is not None:
-            self._tell_of_purged(self._purged_at, now)
-            return
-        earliest = holds.backlogs.earliest()
-        if earliest is None or timeout is None:
-            if holds.draining:  # it was acknowledged after all
-                holds.draining = False
-                self.feed.recheck(now)
-            return
-        if not holds.draining and now >= earliest + timeout - holds.drain_time(timeout):
-            holds.draining = True
-            self.hold()  # now: what followed the purge into the lane would meet the end of its epoch
-            return
-        if now >= earliest + timeout:
-            self._away.defer(True)
-            self._purged_at = now
-            holds.expired()
-            self.news.purging()
-            self.native.purge()
-
-    def _tell_of_purged(self, purged_at: float, now: float) -> None:
-        """Once statistics tell what had been sent of what was purged: report it, and go on."""
-        found = self.news.statistics_now
-        if found is None or found.at <= purged_at or found.messages:
-            return
-        self._purged_at = None
-        self._away.defer(False)
-        deferred, self._away.deferred = self._away.deferred, []
-        never_sent = self.news.never_sent(found, max(self.failures.failed_at, self._away.failed_at))
-        self._away.reports.extend(self.failures.expired(deferred, never_sent))
-        self.holds.purged(purged_places(deferred), found.producer_epoch)
-        self.holds.draining = False
-        self.feed.recheck(now)
 
     def tend(self, now: float) -> float:
         """For the watchdog: do what is due, serve when the application does not; when to come again."""

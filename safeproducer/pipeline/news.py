@@ -218,7 +218,7 @@ class ClientNews:
         for place in before - self.holds.stuck:
             self.holds.stale.answered_late(place, STRAIGHT, found.at - _STUCK_AFTER, found.at)
 
-    def measure(self, outstanding: int, now: float) -> None:
+    def measure(self, now: float) -> None:
         """Judge the distance to the brokers, from the last statistics of the lane in use."""
         found = self.statistics_now
         if self._delivery.mode != "auto" or found is None:
@@ -228,7 +228,7 @@ class ClientNews:
         if now - then < _MEASURE_EVERY:
             return
         self._measured = (now, accepted)
-        self.holds.measure(self._in_use or found, (accepted - before) / (now - then), outstanding)
+        self.holds.measure(self._in_use or found, (accepted - before) / (now - then))
 
 
 def _nothing() -> None:

@@ -9,20 +9,20 @@ LINGERS = 2.0
 round trip that is so short that holding back costs more (measured: a round trip of 5 ms at a linger of 5 ms)."""
 RUSH = 50_000.0
 """Records per second from which an application is busy producing: each costs more in Python held back than straight,
-and librdkafka's batches fill in no time."""
+and librdkafka's batches fill in no time. However many are outstanding: at a round trip of 20 ms a saturated producer
+that was held back again when batches piled up had 0.79 to 0.81 of stock's throughput, and 0.94 to 0.99 without."""
 RUSH_WITHIN = 4.0
 """Of that bound, beyond which haste is no reason: librdkafka would spin for most of each round trip."""
 _BACK = 0.7
 
 
-def is_far(ack_time: float, linger: float, rate: float, outstanding: int, batch: int, was_far: bool) -> bool:
+def is_far(ack_time: float, linger: float, rate: float, was_far: bool) -> bool:
     """Whether acknowledgements take so much longer than linger that a batch waits long behind a closed window.
 
-    `ack_time`: the quickest round trip lately, in seconds; `rate`: records per second accepted; `outstanding`: records
-    without a report; `batch`: records a batch may hold. With `was_far` the bounds are wider, so that it does not flap.
+    `ack_time`: the quickest round trip lately, in seconds; `rate`: records per second accepted. With `was_far` the
+    bounds are wider, so that it does not flap.
     """
     bound = max(LINGERS * linger, SHORTEST)
     if ack_time <= (bound * _BACK if was_far else bound):
         return False
-    rushing = ack_time <= RUSH_WITHIN * bound and rate > (RUSH if was_far else RUSH / 2)
-    return not (rushing and outstanding <= 2 * batch)
+    return ack_time > RUSH_WITHIN * bound or rate <= (RUSH if was_far else RUSH / 2)

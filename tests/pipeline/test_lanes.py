@@ -9,7 +9,7 @@ from unittest import mock
 import pytest
 
 from safeproducer.pipeline import news
-from safeproducer.pipeline.feed import Feed
+from safeproducer.pipeline.lane_choice import LaneChoice
 from safeproducer.policy import lane_count
 from safeproducer.policy.affinity import Affinity
 from safeproducer.policy.outcome import Outcome
@@ -26,7 +26,7 @@ CONFIG = {
 }
 FAR = {1: 0.1, 2: 0.1, 3: 0.1}
 WAITING = 600
-real_budget = Feed._budget
+real_budget = LaneChoice.budget
 
 
 def stream(rig: Rig, seconds: float, topic: str = "a", keys: int = 5000) -> None:
@@ -105,12 +105,12 @@ def late_copy() -> None:
         rig.close()
 
 
-def one_more(self: Feed, accumulator: Any, node: int | None, moment: float) -> int:
+def one_more(self: LaneChoice, accumulator: Any, node: int | None, moment: float) -> int:
     return real_budget(self, accumulator, node, moment) + 1
 
 
-def of_each_lane(self: Feed, accumulator: Any, node: int | None, moment: float) -> int:
-    return real_budget(self, accumulator, node, moment) * max(1, len(self.lanes))
+def of_each_lane(self: LaneChoice, accumulator: Any, node: int | None, moment: float) -> int:
+    return real_budget(self, accumulator, node, moment) * max(1, len(self._lanes))
 
 
 def released_early(self: Affinity, keys: Iterable[bytes]) -> None:
@@ -124,8 +124,8 @@ def undoubted(self: Affinity, keys: Iterable[bytes], lane: int) -> None:
 
 
 PLANTS: dict[str, tuple[Callable[[], None], Any, str, Any, str]] = {
-    "one batch more than the budget": (grows_to_the_window, Feed, "_budget", one_more, "rule 2"),
-    "the budget for each lane": (grows_to_the_window, Feed, "_budget", of_each_lane, "rule 2"),
+    "one batch more than the budget": (grows_to_the_window, LaneChoice, "budget", one_more, "rule 2"),
+    "the budget for each lane": (grows_to_the_window, LaneChoice, "budget", of_each_lane, "rule 2"),
     "the window of the old leader": (leader_moves, Windows, "reset", lambda *_: False, "rule 2"),
     "a key released early": (hot_key, Affinity, "release_all", released_early, "rule 6"),
     "a key of unknown outcome released": (late_copy, Affinity, "doubt", undoubted, "rule 6"),

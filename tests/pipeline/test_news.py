@@ -46,7 +46,7 @@ def measured(news: ClientNews) -> Callable[[], bool]:
     moments = itertools.count(100)
 
     def far() -> bool:
-        news.measure(0, next(moments))
+        news.measure(next(moments))
         return news.holds.far
 
     return far

@@ -298,6 +298,8 @@ class Lane:
         self.news.catch_up(feed.buffer.waiting)
         if holds.warming and holds.warms(self._ledger.resolved + self._away.reports.count, len(self.native)):
             self.news.changed = True
+        if self.news.rushes(feed.buffer.waiting, now):
+            self.news.changed = True
         if self.news.changed:
             if self.direct:
                 feed.serve(0)  # nobody else asks a fed lane that is not in use for its events

@@ -16,6 +16,7 @@ from safeproducer.pipeline.holds import Holds
 from safeproducer.pipeline.ledger import BatchCount, Ledger
 from safeproducer.pipeline.stale_leaders import STRAIGHT
 from safeproducer.pipeline.windows import Windows
+from safeproducer.policy.distance import RUSH
 from safeproducer.records import ProducerInfo
 
 logger = logging.getLogger("safeproducer")
@@ -57,6 +58,8 @@ class ClientNews:
         self._in_use: Statistics | None = None
         """Of the lane that sent Produce requests last: other requests may be answered sooner than those."""
         self._measured: tuple[float, int] = (0.0, 0)
+        self._rush: tuple[float, int] | None = None
+        """(since when more than a batch waits, records accepted by then)."""
         self._skipped: tuple[Callable[[str], None], str] | None = None
         self._idle = 0
         self._accepted = 0
@@ -220,15 +223,39 @@ class ClientNews:
 
     def measure(self, now: float) -> None:
         """Judge the distance to the brokers, from the last statistics of the lane in use."""
-        found = self.statistics_now
-        if self._delivery.mode != "auto" or found is None:
+        if self._delivery.mode != "auto" or self.statistics_now is None:
             return
         accepted = self._ledger.totals()[0]
         then, before = self._measured
         if now - then < _MEASURE_EVERY:
             return
+        self._judge(now, accepted, (accepted - before) / (now - then))
+
+    def rushes(self, waiting: int, now: float) -> bool:
+        """Whether the application has begun to rush so much that its records need not be held back any more.
+
+        Told before statistics come, by how fast records are accepted while more than a batch of them is `waiting`.
+        """
+        if not self.holds.far or waiting < self._delivery.batch_records or self._delivery.mode != "auto":
+            self._rush = None
+            return False
+        if self._rush is None:
+            self._rush = (now, self._ledger.accepted)
+            return False
+        then, before = self._rush
+        if now - then < _RUSH_SEEN:
+            return False
+        accepted = self._ledger.accepted
+        self._rush = (now, accepted)
+        rate = (accepted - before) / (now - then)
+        if rate > _SURELY * RUSH:
+            self._judge(now, accepted, rate)
+        return not self.holds.far
+
+    def _judge(self, now: float, accepted: int, rate: float) -> None:
         self._measured = (now, accepted)
-        self.holds.measure(self._in_use or found, (accepted - before) / (now - then))
+        if (found := self._in_use or self.statistics_now) is not None:
+            self.holds.measure(found, rate)
 
 
 def _nothing() -> None:
@@ -238,6 +265,9 @@ def _nothing() -> None:
 NEVER = float("inf")
 _FED = 0
 _MEASURE_EVERY = 0.4
+_RUSH_SEEN = 0.1
+_SURELY = 2
+"""So many times the rate that is a rush, or a burst of some ten thousand records would be one."""
 _IDLE_AFTER = 10
 """Statistics of an idle producer that are read before any is skipped."""
 _IDLE_READS = 1000

@@ -6,10 +6,12 @@ import itertools
 import json
 import time
 from collections.abc import Callable
+from unittest import mock
 
 import pytest
 
 from safeproducer import SafeProducer
+from safeproducer.pipeline.ledger import Ledger
 from safeproducer.pipeline.news import ClientNews
 
 FAR, NEAR = 30_000, 100
@@ -77,3 +79,41 @@ def test_the_lane_that_sends_tells_the_distance(news: ClientNews, measured: Call
 def test_before_the_first_record_any_answer_counts(news: ClientNews, measured: Callable[[], bool]) -> None:
     news.statistics(statistics(0, FAR))
     assert measured()
+
+
+@pytest.mark.parametrize(("accepted", "far"), [(25_000, False), (15_000, True)])
+def test_a_rush_is_noticed_before_statistics_come(
+    news: ClientNews, measured: Callable[[], bool], accepted: int, far: bool
+) -> None:
+    """A burst is none. Held back until then, a saturated producer lost a third of a second at half of its speed."""
+    news.statistics(statistics(5, FAR))
+    assert measured()
+    batch = news._delivery.batch_records
+    with mock.patch.object(Ledger, "accepted", 0):
+        assert not news.rushes(batch, 200.0)
+    with mock.patch.object(Ledger, "accepted", accepted):
+        assert not news.rushes(batch, 200.05)
+        assert news.rushes(batch, 200.2) is not far
+    assert news.holds.far is far
+
+
+def test_it_is_no_rush_while_less_than_a_batch_waits(news: ClientNews, measured: Callable[[], bool]) -> None:
+    news.statistics(statistics(5, FAR))
+    assert measured()
+    batch = news._delivery.batch_records
+    with mock.patch.object(Ledger, "accepted", 0):
+        assert not news.rushes(batch, 200.0)
+    with mock.patch.object(Ledger, "accepted", 100_000):
+        assert not news.rushes(batch - 1, 200.05)
+        assert not news.rushes(batch, 200.2)
+    assert news.holds.far
+
+
+def test_a_rush_is_no_reason_very_far_away(news: ClientNews, measured: Callable[[], bool]) -> None:
+    news.statistics(statistics(5, 100_000))
+    assert measured()
+    with mock.patch.object(Ledger, "accepted", 0):
+        assert not news.rushes(10_000, 200.0)
+    with mock.patch.object(Ledger, "accepted", 100_000):
+        assert not news.rushes(10_000, 200.2)
+    assert news.holds.far

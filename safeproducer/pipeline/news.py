@@ -239,10 +239,11 @@ class ClientNews:
         if not self.holds.far or waiting < self._delivery.batch_records or self._delivery.mode != "auto":
             self._rush = None
             return False
-        if self._rush is None:
+        rush = self._rush  # other threads serve, too
+        if rush is None:
             self._rush = (now, self._ledger.accepted)
             return False
-        then, before = self._rush
+        then, before = rush
         if now - then < _RUSH_SEEN:
             return False
         accepted = self._ledger.accepted

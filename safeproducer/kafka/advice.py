@@ -67,7 +67,7 @@ _RULES = (
     _rule(
         _CONNECTION,
         r"security\.protocol|ssl listener|sasl listener|requesting apiversion|"
-        r"disconnected.*in state APIVERSION|closed by peer.*after \d{1,3}ms in state UP",
+        r"disconnected.*in state APIVERSION|(closed by peer|send failed).*after \d{1,3}ms in state UP",
         "{address} hung up before it answered, as a TLS or SASL listener does with a client that does "
         "not speak it: set security.protocol to what that listener expects (SSL, SASL_SSL or SASL_PLAINTEXT).",
     ),

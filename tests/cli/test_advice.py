@@ -49,6 +49,19 @@ CODES = sorted({KafkaError(getattr(KafkaError, name)).name() for name in dir(Kaf
             "ssl://127.0.0.1:9/bootstrap: Disconnected: SSL connection closed by peer (after 2ms in state UP)",
             ["hung up", "security.protocol"],
         ),
+        # Every two hundredth hang-up of a real SASL listener: the client was about to send.
+        (
+            "_TRANSPORT",
+            "ssl://127.0.0.1:9/bootstrap: Send failed: error:80000020:system library::Broken pipe: "
+            "tls_retry_write_records failure (after 2ms in state UP)",
+            ["hung up", "security.protocol"],
+        ),
+        (
+            "_TRANSPORT",
+            "ssl://127.0.0.1:9/1: Send failed: error:80000020:system library::Broken pipe: "
+            "tls_retry_write_records failure (after 61000ms in state UP)",
+            ["cannot be reached", "firewall"],
+        ),
         (
             "_TRANSPORT",
             "127.0.0.1:9/bootstrap: Disconnected: connection closed by peer: receive 0 after POLLIN (after 2ms in "

@@ -87,20 +87,24 @@ class LaneChoice:
             self._await_turn(accumulator, node, moment)
             if len(lanes) == 1 and not (accumulator.unresolved or accumulator.pinned):
                 lanes.one_more()
-            elif self._delivery.spreads and accumulator.records:
-                lanes.limited(self.budget(accumulator, node, moment), sum(map(lanes.ready, lanes)))
-            if lanes.wanted > len(lanes):
                 self._wake(0.0)
+            elif self._delivery.spreads and accumulator.records:
+                self._is_limited(accumulator, node, moment)
             return moment + self._holds.PATIENCE
         if not accumulator.records:
             accumulator.why = WAITS_FOR_KEY
             return NEVER
         accumulator.why = WAITS_FOR_FREE_LANE
+        growing = self._is_limited(accumulator, node, moment)
+        return moment + self._holds.PATIENCE if growing or not all(map(lanes.ready, lanes)) else NEVER
+
+    def _is_limited(self, accumulator: Accumulator, node: int | None, moment: float) -> bool:
+        """Say that this partition lacks lanes, and have those made that are wanted now; whether any are."""
+        lanes = self._lanes
         lanes.limited(self.budget(accumulator, node, moment), sum(map(lanes.ready, lanes)))
-        if lanes.wanted > len(lanes):
+        if wanted := lanes.wanted > len(lanes):
             self._wake(0.0)
-        growing = lanes.wanted > len(lanes) or not all(map(lanes.ready, lanes))
-        return moment + self._holds.PATIENCE if growing else NEVER
+        return wanted
 
     def _only_lane(self, accumulator: Accumulator, node: int | None, moment: float) -> FedLane | None:
         """Where one lane takes all: another one only while a batch is alone in it, and not for what is bound to it."""

@@ -236,7 +236,7 @@ class ClientNews:
 
         Told before statistics come, by how fast records are accepted while more than a batch of them is `waiting`.
         """
-        if not self.holds.far or waiting < self._delivery.batch_records or self._delivery.mode != "auto":
+        if not self.holds.far or waiting < self._delivery.batch_records:
             self._rush = None
             return False
         rush = self._rush  # other threads serve, too

@@ -146,12 +146,14 @@ def test_a_forked_child_ends_normally_although_it_holds_the_producer() -> None:
     assert "lost" not in result.stderr
 
 
-def test_a_fork_waits_for_a_log_line_that_is_being_written() -> None:
+@pytest.mark.parametrize("thread", ["watchdog", "windows"])
+def test_a_fork_waits_for_a_log_line_that_is_being_written(thread: str) -> None:
     """A stream has a lock of its own, which logging does not renew in the child, and flushes at its exit."""
     result = run(
-        """
+        f"""
         import logging, os, sys, threading, time
         from safeproducer import SafeProducer
+        from safeproducer.policy.window import Announcement, Source
 
         class Stream:
             lock, busy = threading.Lock(), threading.Event()
@@ -163,10 +165,20 @@ def test_a_fork_waits_for_a_log_line_that_is_being_written() -> None:
                 with self.lock:
                     pass
 
+        class Broker:
+            def ask(self, node, topic):
+                return Announcement(20, Source.LEADER, "it says so")
+
         stream = Stream()
         logging.getLogger("safeproducer").addHandler(logging.StreamHandler(stream))
-        producer = SafeProducer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
-        producer.produce("t", b"x")
+        producer = SafeProducer({{"bootstrap.servers": "127.0.0.1:1", "log_level": 0}})
+        if "{thread}" == "watchdog":
+            producer.produce("t", b"x")
+        else:
+            logging.getLogger("safeproducer").setLevel("INFO")
+            windows = producer._lane.windows
+            windows._make = lambda _: Broker()
+            windows.budget(("t", 0), 1, time.monotonic())
         assert stream.busy.wait(5)
         if os.fork() == 0:
             sys.exit(7)

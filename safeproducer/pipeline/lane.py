@@ -163,7 +163,7 @@ class Lane:
             self.news.sent_once,
         )
         self._straight_deadline = StraightDeadline(delivery, self.feed, self.news, self._away, self.failures)
-        self.direct = False
+        self.direct = self._going = False
         self.send: Callable[..., Any]
         self._go(straight=delivery.mode == "passthrough")
         self.news.hold = partial(_hold, this)
@@ -178,10 +178,11 @@ class Lane:
             raise refusal from None
 
     def _go(self, straight: bool) -> None:
-        """Which way the next record goes."""
+        """Which way the next record goes. Ctrl-C may end this anywhere; then the next _mind() does it again."""
         way = self.native.produce if straight else self.feed.send
-        was_direct = self.direct
-        if was_direct:
+        leaves_straight = self.direct or self._going
+        self._going = True
+        if leaves_straight:
             self.feed.leave_straight(NEVER)  # until the last record has gone straight
         self.direct = straight
         if self.observed is None:
@@ -189,8 +190,9 @@ class Lane:
         else:
             self.observed.send = way
             self.send = self.observed
-        if was_direct:
+        if leaves_straight:
             self.feed.leave_straight(time.monotonic())
+        self._going = False
 
     @property
     def queued(self) -> int:
@@ -317,7 +319,7 @@ class Lane:
                 self._straight_deadline.mind(now, self.hold, self.native.purge)
             # Reports that wait here take room that the native producer does not know of.
             straight = not holds.any(now) and feed.empty and not self._away.reports.count
-            if straight is not self.direct and self.state == "open":
+            if (straight is not self.direct or self._going) and self.state == "open":
                 self._go(straight)
 
     def hold(self) -> None:

@@ -6,17 +6,16 @@ producer nobody refers to is freed at once, and ends with it.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 import weakref
 from typing import Protocol
 
+from safeproducer.pipeline.forks import Work
+
 LONGEST_SLEEP = 0.25
 _AWAKE = float("inf")
 """It may have looked already: whoever wakes it has it look again."""
-_FORK_WAITS = 1.0
-"""Seconds, at most: a hook may wait for what the forking thread holds."""
 
 
 class Tended(Protocol):
@@ -30,8 +29,7 @@ class Tended(Protocol):
 class Watchdog:
     """`wake(due)` from any thread, also from a signal handler; `stop()` ends the thread and does not wait for it.
 
-    `at_work` is held while it works. A fork waits for it: what the thread had locked, such as the stream that it writes
-    a log line to, would stay locked in the child for ever.
+    `at_work` is held while it works.
     """
 
     def __init__(self, tended: Tended) -> None:
@@ -41,8 +39,7 @@ class Watchdog:
         self._asleep_until = _AWAKE
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
-        self.at_work = threading.RLock()
-        _dogs.add(self)
+        self.at_work = Work()
 
     def wake(self, due: float) -> None:
         if self._thread is None:
@@ -95,23 +92,3 @@ def _watch(tended: weakref.ref[Tended], dog: Watchdog) -> None:
         del lane
         if not dog.sleep(min(due, now + LONGEST_SLEEP)):
             return
-
-
-_dogs: weakref.WeakSet[Watchdog] = weakref.WeakSet()
-_stopped: dict[int, list[Watchdog]] = {}
-"""Those that wait for a fork, by the thread that forks."""
-
-
-def _before_fork() -> None:
-    deadline = time.monotonic() + _FORK_WAITS
-    _stopped[threading.get_ident()] = [
-        dog for dog in list(_dogs) if dog.at_work.acquire(timeout=max(0.0, deadline - time.monotonic()))
-    ]
-
-
-def _after_fork() -> None:
-    for dog in _stopped.pop(threading.get_ident(), ()):
-        dog.at_work.release()
-
-
-os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from safeproducer.kafka.statistics import Statistics
+from safeproducer.pipeline.forks import Work
 from safeproducer.policy.window import Announcement, Leader, Place, Source, Window
 from safeproducer.policy.window import Windows as WindowPolicy
 
@@ -63,6 +64,8 @@ class Windows:
         self._bell = threading.Event()
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
+        self._telling = Work()
+        """Of the thread: others, who may hold what a hook waits for, must not wait for it."""
 
     def budget(self, place: Place, node: int | None, moment: float) -> Window:
         """How many batches of this partition, led by `node` as far as is known, may be unresolved at once."""
@@ -171,7 +174,8 @@ class Windows:
                 self._used.pop(question)
                 self._said.pop(question)
                 self._due.pop(question, None)
-        self._tell(changes)
+        with self._telling:
+            self._tell(changes)
         self._wake(0.0)
 
     def _tell(self, changes: list[tuple[Place, Window, Window]]) -> None:

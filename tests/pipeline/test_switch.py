@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from safeproducer.pipeline.alarm import NEVER
+from safeproducer.pipeline.feed import Feed
+from safeproducer.pipeline.lane import Lane
+from tests.pipeline.interleaving import between, codes_of
 from tests.pipeline.rig import Rig, rigged
 
 FAR = {1: 0.1, 2: 0.1, 3: 0.1}
@@ -84,3 +87,33 @@ def test_a_partition_that_is_new_in_the_middle_of_the_switch_does_not_wait_for_e
         opened = rig.feed._accumulators["a", 1]
         assert opened.held_since <= rig.time.monotonic()
         rig.feed.leave_straight(rig.time.monotonic())
+
+
+class StopError(Exception):
+    """As Ctrl-C: it comes anywhere, and the application goes on."""
+
+
+def _stop() -> None:
+    raise StopError
+
+
+def test_a_switch_that_is_interrupted_is_made_by_the_next_poll() -> None:
+    """Neither are records sent both ways at once, nor does a partition wait for an end that never comes."""
+    codes = codes_of(Lane._go, Feed.leave_straight)
+    with far_away() as rig, between(codes, -1, _stop) as steps:
+        rig.lane._go(straight=True)
+        rig.lane._go(straight=False)
+    assert steps[0] > 10
+    for step in range(steps[0]):
+        with far_away() as rig:
+            with suppress(StopError), between(codes, step, _stop):
+                rig.lane._go(straight=True)
+                assert rig.produce("a", 0)
+                rig.lane._go(straight=False)
+            rig.poll(0)
+            assert rig.lane.send == (rig.natives[0].produce if rig.lane.direct else rig.feed.send), f"step {step}"
+            assert rig.produce("a", 0)
+            assert rig.produce("a", 1)
+            rig.flush(5)
+            assert all(record.reports for record in rig.records.values()), f"step {step}"
+            rig.check_order()

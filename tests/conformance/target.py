@@ -13,7 +13,8 @@ from tests.testing.raw import RawClient
 
 T = TypeVar("T")
 
-NOT_THERE_YET = (3, 6, 78)  # UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, OFFSET_NOT_AVAILABLE
+NOT_LEADER = 6
+NOT_THERE_YET = (3, NOT_LEADER, 78)  # UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, OFFSET_NOT_AVAILABLE
 TOPICS_AT_ONCE = 60
 """Plain topics are made in advance: one at a time they would take longer than the tests that use them."""
 
@@ -67,7 +68,7 @@ class Target:
         return fake if self.kind == "fake" else kafka
 
     def topic(self, partitions: int = 1, replication: int = 1, configs: Mapping[str, str] | None = None) -> str:
-        """A new topic; returns when all its leaders serve it."""
+        """A new topic; returns when all its leaders serve it, and all brokers know of it."""
         if (partitions, replication) != (1, 1) or configs:
             return self._make(1, partitions, replication, configs or {})[0]
         if not self._spare:
@@ -90,26 +91,29 @@ class Target:
                 self.wait_for_leader(name, partition)
         return names
 
-    def leader(self, topic: str, partition: int = 0) -> tuple[int, int]:
-        """Leader and leader epoch of a partition; -1 while unknown."""
-        with self.connect() as client:
+    def leader(self, topic: str, partition: int = 0, broker: int = 1) -> tuple[int, int]:
+        """Leader and leader epoch of a partition, as this broker knows it; -1 while unknown."""
+        with self.connect(broker) as client:
             (found,) = client.ask("Metadata", 12, topics=[{"name": topic}])["topics"]
         views = [one for one in found["partitions"] if one["partition_index"] == partition]
         return (views[0]["leader_id"], views[0]["leader_epoch"]) if views else (-1, -1)
 
     def wait_for_leader(self, topic: str, partition: int = 0) -> int:
-        """Returns the leader, when it knows that it leads: metadata tells it a moment earlier."""
+        """Returns the leader, when it knows that it leads and the others know it, too: each is told for itself."""
 
         def served() -> int:
-            leader, _ = self.leader(topic, partition)
-            if leader < 0:
+            ((leader, _), *others) = {self.leader(topic, partition, broker) for broker in self.brokers}
+            if leader < 0 or others:
                 return 0
-            with self.connect(leader) as client:
-                error = list_offsets(client, topic, -1, partition=partition)["error_code"]
-            assert error in (0, *NOT_THERE_YET)
-            return 0 if error else leader
+            for broker in self.brokers:
+                with self.connect(broker) as client:
+                    error = list_offsets(client, topic, -1, partition=partition)["error_code"]
+                assert error in (0, *NOT_THERE_YET)
+                if error != (0 if broker == leader else NOT_LEADER):
+                    return 0
+            return leader
 
-        return until(served, f"{topic}-{partition} has a leader that serves")
+        return until(served, f"{topic}-{partition} has a leader that serves, and all brokers know it")
 
 
 def list_offsets(

@@ -36,7 +36,9 @@ class MockCluster:
     process: "subprocess.Popen[str]"
 
     def freeze(self) -> None:
+        """Returns once the process stands still: until its main thread has the signal, the others go on."""
         self.process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WNOWAIT)
 
     def thaw(self) -> None:
         self.process.send_signal(signal.SIGCONT)

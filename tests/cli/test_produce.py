@@ -210,7 +210,7 @@ def _waits_for_input(process: "subprocess.Popen[bytes]") -> bool:
 def check_left(document: dict[str, Any]) -> int:
     """The 5 late lines, and those of the first 10 whose answer the freeze caught, are left; all adds up."""
     left: int = document["left"]
-    assert 5 <= left <= 15
+    assert 5 <= left <= 15, document
     assert (document["sent"], document["delivered"], document["failed"]) == (15, 15 - left, 0)
     assert document["delivered_through_line"] <= document["delivered"]
     return left

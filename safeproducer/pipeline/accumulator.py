@@ -43,6 +43,8 @@ class Accumulator:
     """
 
     __slots__ = (
+        "_last_ack",
+        "ack_jitter",
         "ack_time",
         "bound",
         "bytes",
@@ -69,6 +71,7 @@ class Accumulator:
         self.bytes = 0
         self.unresolved: list[HandOver] = []
         self.ack_time: float | None = None
+        self.ack_jitter = self._last_ack = 0.0
         self.held: str | None = None
         self.held_since = 0.0
         self.why: str | None = None
@@ -127,7 +130,8 @@ class Accumulator:
                 continue
             room = left
             taken.append(records.popleft())
-        self.bytes -= sum([record[SIZE] for record in taken])
+        taken_bytes = sum([record[SIZE] for record in taken])
+        self.bytes -= taken_bytes  # one step, see ledger.py: what others add meanwhile must not be lost
         return taken
 
     def take_back(self, records: list[HeldRecord], lane: int) -> None:
@@ -139,7 +143,8 @@ class Accumulator:
             if self.keys is not None:
                 self.keys.release_all([record[KEY] for record in records if record[KEY] is not None])
             self.records.extendleft(reversed(records))
-        self.bytes += sum([record[SIZE] for record in records])
+        back_bytes = sum([record[SIZE] for record in records])
+        self.bytes += back_bytes
 
     def take_first(self, queue: deque[HeldRecord]) -> HeldRecord:
         """The first of one of the queues, which will not be handed over."""
@@ -198,5 +203,8 @@ class Accumulator:
             self.records.extendleft(reversed(self.bound.pop(lane, deque())))
 
     def observe_ack(self, seconds: float) -> None:
-        """Smooth the time from hand-over to the last report."""
+        """Smooth the time from hand-over to the last report, and by how much it differs from one batch to the next."""
+        if self.ack_time is not None:
+            self.ack_jitter = (self.ack_jitter + abs(seconds - self._last_ack)) / 2
+        self._last_ack = seconds
         self.ack_time = seconds if self.ack_time is None else 0.8 * self.ack_time + 0.2 * seconds

@@ -130,11 +130,17 @@ class Buffer:
 
     @property
     def records(self) -> int:
-        """What counts against queue.buffering.max.messages."""
-        count = self.waiting + self._refusals.count + self._away.reports.count + len(self._away.deferred) + self.running
+        """What counts against queue.buffering.max.messages.
+
+        Looked at in the order in which records go, or one that goes on meanwhile would be missed, and flush() end.
+        """
+        count = self.waiting + self._lanes.records
         if self._straight is not None:
             count += len(self._straight)
-        return count + self._lanes.records
+        return (
+            count + self._refusals.count + len(self._away.deferred) + self._away.reports.count + self.running
+            or self.waiting  # what a quota refused goes back there
+        )
 
     @property
     def bytes(self) -> int:

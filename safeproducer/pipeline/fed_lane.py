@@ -89,15 +89,25 @@ class FedLane:
         self._seen = (0, 0, 0, 0)
 
     def hand_over(
-        self, accumulator: Accumulator, records: list[HeldRecord], full: bool, now: float, refuse: Refuse
+        self,
+        accumulator: Accumulator,
+        records: list[HeldRecord],
+        full: bool,
+        now: float,
+        refuse: Refuse,
+        counted: Callable[[], object] = int,
     ) -> HandOver | None:
-        """Give `records` to librdkafka as one batch; None when it took none of them."""
+        """Give `records` to librdkafka as one batch; None when it took none of them.
+
+        `counted()` is called as soon as this lane counts them: at no moment does nobody, or flush() would end.
+        """
         count = len(records)
         batch = HandOver(accumulator, records, full, now, self._reports, self._completed, self._missing, self.number)
         produce, topic, partition = self.native.produce, accumulator.topic, accumulator.partition
         # Noted before the first record goes in: a report may arrive before the last one is in.
         accumulator.unresolved.append(batch)
         self.batches.append(batch)
+        counted()
         self._expect()
         previous = bound = None
         began = 0
@@ -137,7 +147,8 @@ class FedLane:
         batch.bytes = sum(record[SIZE] for record in records) - OVERHEAD * len(records)
         self.bytes += batch.bytes
         self.handed_over += 1
-        self.records_handed_over += len(records)
+        count = len(records)
+        self.records_handed_over += count
         self.used_at = time.monotonic()
         return batch
 
@@ -179,7 +190,8 @@ class FedLane:
         self._expect()
         self.bytes -= batch.bytes
         if batch.partitions:  # records without a partition: one batch for each partition librdkafka chose
-            self.handed_over += len(batch.partitions) - 1
+            count = len(batch.partitions)
+            self.handed_over += count - 1
 
     def _expect(self) -> None:
         if not self.batches:

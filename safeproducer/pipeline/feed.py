@@ -321,8 +321,7 @@ class Feed:
         if moment < purge_at and not all(batch.stuck for batch in batches):
             return min(purge_at, moment + self._holds.PATIENCE)
         for batch in batches:
-            for record in batch.expire(moment, -NEVER):
-                self._report(batch.accumulator, record, KafkaError._MSG_TIMED_OUT, _STUCK_WITH, handed_over=True)
+            self._report_expired(batch, moment, -NEVER, KafkaError._MSG_TIMED_OUT, _STUCK_WITH)
         lane.purge()
         return moment + self._holds.PATIENCE
 
@@ -415,9 +414,8 @@ class Feed:
             return
         # Records without a partition are spread over several, none of which they fill.
         full = len(taken) == delivery.batch_records and accumulator.partition >= 0
-        self.buffer.waiting -= len(taken)
-        self.buffer.waiting_bytes -= sum(record[SIZE] for record in taken) - OVERHEAD * len(taken)
-        batch = lane.hand_over(accumulator, taken, full, moment, self._refused)
+        left = partial(self._left, len(taken), sum(record[SIZE] for record in taken) - OVERHEAD * len(taken))
+        batch = lane.hand_over(accumulator, taken, full, moment, self._refused, left)
         if lane.refused:
             self._take_back(accumulator, lane)
         if batch is not None:
@@ -428,6 +426,11 @@ class Feed:
                 self._kicks.add(batch, behind_another=bool(before))
                 if before:
                     before[-1].on_answer = partial(_its_turn, weakref.ref(self), batch)
+
+    def _left(self, count: int, size: int) -> None:
+        """So many records do not wait any more: the lane counts them."""
+        self.buffer.waiting -= count
+        self.buffer.waiting_bytes -= size
 
     def _take_back(self, accumulator: Accumulator, lane: FedLane) -> None:
         """What a lane that has failed for good did not take may go to another one."""
@@ -493,8 +496,7 @@ class Feed:
     def _put_back(self, accumulator: Accumulator, refusals: list[Refusal]) -> None:
         for refusal in reversed(refusals):
             accumulator.put_back(refusal.record, refusal.lane)
-        self.buffer.waiting += len(refusals)
-        self.buffer.waiting_bytes += sum(refusal.record[SIZE] - OVERHEAD for refusal in refusals)
+        self._left(-len(refusals), -sum(refusal.record[SIZE] - OVERHEAD for refusal in refusals))
         self._expect_deadline(refusals[0].record[ACCEPTED_AT])
         self._busy[accumulator.place] = accumulator
 
@@ -598,11 +600,11 @@ class Feed:
         while completed:
             batch = completed.popleft()
             accumulator = batch.accumulator
+            self._note_refused(batch)
             self.lanes.resolved(batch)
             accumulator.ended(batch)
             remember = self._pinned.add if accumulator.pinned else self._pinned.discard
             remember(accumulator.place)
-            self._note_refused(batch)
             for number, count in batch.runs:
                 self.numbers.let_go(number, count)
             waited = moment - batch.sent_at
@@ -643,6 +645,12 @@ class Feed:
         error = self._failures.in_process(accumulator.topic, accumulator.partition, record, code, reason, handed_over)
         self.reports.add(self.numbers[record[REPORT]], error, _failed_message(accumulator, record, error))
 
+    def _report_expired(self, batch: HandOver, moment: float, timeout: float, code: int, reason: str) -> None:
+        def report(record: HeldRecord) -> None:
+            self._report(batch.accumulator, record, code, reason, handed_over=True)
+
+        batch.expire(moment, timeout, report)
+
     def _expire(self, accumulator: Accumulator, moment: float) -> float:
         """Fail what is past its deadline; when the next one is."""
         timeout = self._delivery.timeout
@@ -650,8 +658,7 @@ class Feed:
             return NEVER
         due = NEVER
         for batch in accumulator.unresolved if self._delivery.owns_timeout else ():
-            for record in batch.expire(moment, timeout):
-                self._report(accumulator, record, KafkaError._MSG_TIMED_OUT, _NO_ANSWER, handed_over=True)
+            self._report_expired(batch, moment, timeout, KafkaError._MSG_TIMED_OUT, _NO_ANSWER)
             due = min(due, batch.next_deadline(timeout) or NEVER)
         hopeless = self._holds.hopeless_until(accumulator, moment)
         for queue in accumulator.queues():
@@ -690,9 +697,9 @@ class Feed:
         now = time.monotonic()
         for accumulator in tuple(self._accumulators.values()):
             for batch in accumulator.unresolved:
-                for record in batch.expire(now, -NEVER) if batch.expired else ():
+                if batch.expired:
                     code = KafkaError._PURGE_INFLIGHT
-                    self._report(accumulator, record, code, KafkaError(code).str(), handed_over=True)
+                    self._report_expired(batch, now, -NEVER, code, KafkaError(code).str())
 
     def run_reports(self) -> int:
         """Run what is queued, on the application's thread; how many. Raises what a callback raises."""

@@ -17,6 +17,8 @@ _SURE_KICKS = 3
 FAR = 0.04
 """Seconds of acknowledgement time from which a batch may follow one that needs kicks: no answer to it comes while those
 of the one before it are served."""
+STEADY = 0.2
+"""Of the acknowledgement time: where it differs by more, it is no distance, but a machine that is too busy to send."""
 _NO_TOPIC = frozenset({KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART})
 
 
@@ -39,7 +41,9 @@ class HandOver:
         "_kept",
         "_kept_for",
         "_missing",
+        "_passed",
         "_reports",
+        "_told",
         "accumulator",
         "at",
         "bridges",
@@ -92,6 +96,10 @@ class HandOver:
         self._kept: deque[Message] = deque()
         self._kept_for: DeliveryCallback | None = None
         """Delivered records of that callback, which are passed on together."""
+        self._passed = 0
+        """How many of librdkafka's reports were passed on, or swallowed."""
+        self._told = 0
+        """How many records expired, or had ended before, and have their report."""
         self._completed = completed
         self._missing = missing
 
@@ -130,7 +138,9 @@ class HandOver:
         # One step under the interpreter lock, as there is no call in it: expire() comes from another thread.
         kept, report, self._kept, self._kept_for = self._kept, self._kept_for, nothing, None
         if report is not None:
+            count = len(kept)
             self._reports.add_delivered(report, kept)
+            self._passed += count
 
     def _reported(
         self, index: int, expired: int, report: DeliveryCallback, error: KafkaError | None, message: Message
@@ -147,6 +157,7 @@ class HandOver:
                 self._reports.add(report, error, message)
         if self.accumulator.partition < 0:
             self.partitions.add(message.partition())
+        self._passed += 1
 
     def kicked(self, moment: float) -> None:
         """librdkafka was told to send what it has."""
@@ -159,12 +170,14 @@ class HandOver:
         """By when it has left librdkafka's queue; long ago for a full one. Infinity while that is not sure enough.
 
         A busy broker thread may miss a kick, and one more. What was kicked three times has left before half of the time
-        that an answer takes is over.
+        that an answer takes is over; not where threads wait so long for a processor that they miss any number.
         """
         if self.full:
             return -_NEVER
         ack_time = self.accumulator.ack_time
         if self.accumulator.partition < 0 or self.kicks < _SURE_KICKS or ack_time is None or ack_time < FAR:
+            return _NEVER
+        if self.accumulator.ack_jitter > STEADY * ack_time:
             return _NEVER
         return self.sent_at + ack_time / 2
 
@@ -175,11 +188,14 @@ class HandOver:
 
     @property
     def open(self) -> int:
-        """How many of its records have no report that was passed on to the application."""
-        return min(self.left, len(self.records) - self.expired) + len(self._kept)
+        """How many of its records have no report that was passed on to the application.
 
-    def expire(self, now: float, timeout: float) -> list[HeldRecord]:
-        """The records whose deadline has passed since the last call and which librdkafka has not reported."""
+        One that is being passed on counts until the reports count it: else flush() would find nothing left.
+        """
+        return len(self.records) - max(self._passed, self._told) + len(self.refusals)
+
+    def expire(self, now: float, timeout: float, report: Callable[[HeldRecord], object]) -> None:
+        """`report` the records whose deadline has passed since the last call and which librdkafka has not reported."""
         first = max(self.expired, len(self.records) - self.left)
         last = first
         while last < len(self.records) and self.records[last][ACCEPTED_AT] + timeout <= now:
@@ -189,7 +205,9 @@ class HandOver:
             self.expired, left = last, self.left
             first = max(first, len(self.records) - left)
             self._pass_on()  # they were accepted before
-        return self.records[first:last]
+        for record in self.records[first:last]:
+            report(record)
+        self._told = self.expired
 
     def next_deadline(self, timeout: float) -> float | None:
         first = max(self.expired, len(self.records) - self.left)

@@ -106,7 +106,8 @@ class Batches:
         """Counts as they were at `moment`. One thread asks, and never for an earlier moment than before."""
         calls = self._calls
         while calls and calls[0].ended <= moment:
-            self._earlier += calls.popleft().count
+            count = calls.popleft().count
+            self._earlier += count
         later = tuple(calls)
         return BatchCount(
             self._earlier + sum(call.count for call in later if call.began <= moment),

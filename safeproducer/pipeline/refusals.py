@@ -110,7 +110,8 @@ class Refusals:
     def take(self, place: Place) -> Refused:
         """Take out what was refused of a partition."""
         refused = self.places.pop(place)
-        self.count -= len(refused.refusals)
+        count = len(refused.refusals)
+        self.count -= count
         return refused
 
 

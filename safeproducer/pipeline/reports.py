@@ -26,12 +26,13 @@ class Reports:
         """How many wait."""
 
     def add(self, run: Run, first: Any, second: Any) -> None:
-        self._entries.append((run, first, second))
         self.count += 1
+        self._entries.append((run, first, second))
 
     def add_delivered(self, run: Run, messages: deque[Any]) -> None:
+        count = len(messages)
+        self.count += count  # before another thread can take of them
         self._entries.append((run, None, messages))
-        self.count += len(messages)
 
     def extend(self, reports: Iterable[Report]) -> None:
         for report in reports:

@@ -9,6 +9,7 @@ from unittest import mock
 
 import pytest
 
+from safeproducer.pipeline import hand_over
 from safeproducer.pipeline.fed_lane import FedLane
 from safeproducer.pipeline.hand_over import HandOver
 from tests.pipeline.cluster import ScriptedCluster
@@ -92,6 +93,23 @@ def test_two_in_the_queue_would_be_mixed(monkeypatch: pytest.MonkeyPatch) -> Non
     with watched(misses=5) as (rig, seen):
         run(rig)
     assert [count for _, count in seen.sent] != [count for _, count in seen.handed_over]
+
+
+@pytest.mark.parametrize("steady", [hand_over.STEADY, float("inf")])
+def test_a_time_that_varies_is_no_distance(steady: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where answers take long for want of a processor, kicks are missed for the same reason, all of them."""
+    monkeypatch.setattr(hand_over, "STEADY", steady)
+    with watched(misses=5) as (rig, seen):
+        for turn in range(6):
+            rig.cluster.brokers[1].round_trip = (0.06, 0.3)[turn % 2]
+            rig.produce("a", 0)
+            rig.flush(5)
+        for _ in range(RECORDS // 2):
+            rig.produce("a", 0)
+        rig.flush(10)
+        rig.close()
+    same = [count for _, count in seen.sent] == [count for _, count in seen.handed_over]
+    assert same == (steady < 1)
 
 
 def test_it_is_sent_as_soon_as_the_one_before_it_is_answered() -> None:

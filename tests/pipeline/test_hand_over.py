@@ -44,7 +44,7 @@ def test_each_record_ends_once(size: int, steps: list[str]) -> None:
     for step in [*steps, *["report"] * size]:
         if step == "expire":
             now += 1.0
-            ended += [taken[0] for taken in batch.expire(now, 1.0)]
+            batch.expire(now, 1.0, lambda taken: ended.append(taken[0] or b""))
         elif reported < size:
             assert not completed
             bound(None, Message(topic="a", partition=0, value=b"%d" % reported))
@@ -70,7 +70,7 @@ def reported_and_expired(switch_in: str, step: int, error: KafkaError | None) ->
             bound(error, Message(topic="a", partition=0, value=b"%d" % number, error=error))
 
     def expire() -> None:
-        ended.extend(taken[0] or b"" for taken in batch.expire(1.0, 0.5))
+        batch.expire(1.0, 0.5, lambda taken: ended.append(taken[0] or b""))
 
     bound(None, Message(topic="a", partition=0, value=b"0"))
     outer, inner = (report_two, expire) if switch_in == "report" else (expire, report_two)

@@ -1,0 +1,196 @@
+"""At no moment is an accepted record counted nowhere: another thread's flush() would end, and close() report a loss."""
+
+from __future__ import annotations
+
+import ast
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.cimpl import KafkaError, Message
+
+from safeproducer import pipeline
+from safeproducer.pipeline.accumulator import Accumulator
+from safeproducer.pipeline.buffer import Buffer
+from safeproducer.pipeline.fed_lane import FedLane
+from safeproducer.pipeline.feed import Feed
+from safeproducer.pipeline.hand_over import HandOver
+from safeproducer.pipeline.lanes import Lanes
+from safeproducer.pipeline.report_numbers import ReportNumbers
+from safeproducer.pipeline.reports import Reports
+from tests.pipeline.interleaving import between, codes_of
+from tests.pipeline.rig import Rig, rigged
+
+FAR = {1: 0.1, 2: 0.1, 3: 0.1}
+CONFIG = {"safeproducer.mode": "held", "message.timeout.ms": 30_000, "linger.ms": 5}
+RECORDS = 3
+
+
+@contextmanager
+def knowing() -> Iterator[Rig]:
+    """A producer that holds everything back, knows the topic, and has nothing under way."""
+    with rigged(CONFIG, FAR, {"a": 1}) as rig:
+        rig.produce("a", 0)
+        rig.flush(5)
+        yield rig
+
+
+def everywhere(run: Callable[[int], int], least: int) -> None:
+    """`run(step)` for each place at which another thread may come; it gives how many there were."""
+    step, steps = 0, 1
+    while step < steps:
+        steps = run(step)
+        step += 1
+    assert step > least
+
+
+@pytest.mark.parametrize("error", [None, KafkaError(KafkaError._PURGE_QUEUE)])
+@pytest.mark.parametrize("expires", [False, True])
+def test_while_librdkafka_reports_it(error: KafkaError | None, expires: bool) -> None:
+    """Reported to this library, and not yet waiting for the application's poll()."""
+
+    def play(step: int) -> int:
+        numbers, reports, ended = ReportNumbers(), Reports(), list[Any]()
+
+        def delivered(_: KafkaError | None, message: Message) -> None:
+            ended.append(message)
+
+        records = [(b"x", None, numbers.hold(delivered), 1, None, 40, 0.0) for _ in range(RECORDS)]
+        batch = HandOver(Accumulator("a", 0), records, True, 0.0, reports, deque(), set())
+        bound = batch.bind(delivered)
+        codes = codes_of(
+            bound, HandOver._pass_on, HandOver._reported, HandOver.expire, Reports.add, Reports.add_delivered
+        )
+
+        def look() -> None:
+            assert batch.open + reports.count >= RECORDS
+
+        with between(codes, step, look) as steps:
+            if expires:
+                batch.expire(1.0, 0.5, lambda record: reports.add(delivered, error, record))
+            for _ in range(RECORDS):
+                bound(error, Message(topic="a", partition=0, error=error))
+        assert batch.open == 0
+        assert reports.count == reports.run() == len(ended) == RECORDS
+        return steps[0]
+
+    everywhere(play, 8)
+
+
+def test_while_another_thread_runs_it() -> None:
+    """What is run before it is all there is not counted for ever, nor is it for ever missing."""
+
+    def play(step: int) -> int:
+        reports, ended = Reports(), list[Any]()
+        with between(codes_of(Reports.add, Reports.add_delivered), step, reports.run) as steps:
+            reports.add(lambda *_: ended.append(0), None, None)
+            reports.add_delivered(lambda _, message: ended.append(message), deque([1, 2, 3]))
+        reports.run()
+        assert (ended, reports.count) == ([0, 1, 2, 3], 0)
+        return steps[0]
+
+    everywhere(play, 4)
+
+
+def test_while_it_is_handed_over() -> None:
+    def play(step: int) -> int:
+        with knowing() as rig:
+            for _ in range(RECORDS):
+                rig.produce("a", 0)
+            rig.time.pass_(0.006)
+
+            def look() -> None:
+                assert rig.feed.buffer.records >= RECORDS, f"step {step}"
+
+            with between(codes_of(Feed._feed_lane, Feed._left, FedLane.hand_over), step, look) as steps:
+                rig.feed.pump(rig.time.monotonic())
+            assert rig.feed.lanes.inside == RECORDS
+            assert rig.feed.buffer.waiting == 0
+            rig.close()
+        return steps[0]
+
+    everywhere(play, 20)
+
+
+@pytest.mark.parametrize("goes_on", ["handed over", "reported"])
+def test_while_it_is_counted(goes_on: str) -> None:
+    """It goes on from one place to the next while another thread adds up the places."""
+
+    def play(step: int) -> int:
+        with knowing() as rig:
+            rig.produce("a", 0)
+            rig.time.pass_(0.006)
+            if goes_on == "reported":
+                rig.feed.pump(rig.time.monotonic())
+                rig.time.pass_(0.2)
+
+            def go_on() -> None:
+                if goes_on == "reported":
+                    assert rig.feed.lanes.serve(0)
+                else:
+                    rig.feed.pump(rig.time.monotonic())
+
+            codes = codes_of(Buffer.records.fget, Lanes.records.fget, HandOver.open.fget)  # type: ignore[attr-defined]
+            with between(codes, step, go_on) as steps:
+                count = rig.feed.buffer.records
+            assert count >= 1, f"step {step}"
+            rig.close()
+        return steps[0]
+
+    everywhere(play, 2)
+
+
+def test_while_its_callback_runs() -> None:
+    def play(step: int) -> int:
+        with knowing() as rig:
+            for _ in range(RECORDS):
+                rig.produce("a", 0)
+            rig.time.pass_(0.006)
+            rig.feed.pump(rig.time.monotonic())
+            rig.time.pass_(0.2)
+            rig.feed.lanes.serve(0)
+
+            def look() -> None:
+                assert rig.feed.buffer.records or not rig.open_records, f"step {step}"
+
+            with between(codes_of(Feed.run_reports, Reports.run), step, look) as steps:
+                assert rig.feed.run_reports() == RECORDS
+            assert rig.feed.buffer.records == 0
+            rig.close()
+        return steps[0]
+
+    everywhere(play, 8)
+
+
+def test_counters_change_in_one_step() -> None:
+    """`self.count += len(x)` loads the count, calls, and stores: what another thread added meanwhile is lost."""
+    found = []
+    for path in sorted(Path(pipeline.__file__).parent.glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.AugAssign) and not isinstance(node.target, ast.Name):
+                steps = (ast.Call, ast.ListComp, ast.GeneratorExp)
+                if any(isinstance(part, steps) for part in ast.walk(node.value)):
+                    found.append(f"{path.name}:{node.lineno}: {ast.unparse(node)}")
+    assert found == []
+
+
+def test_bytes_that_are_added_while_a_batch_is_taken() -> None:
+    def play(step: int) -> int:
+        accumulator = Accumulator("a", 0)
+        numbers = ReportNumbers()
+
+        def accept() -> None:
+            accumulator.records.append((b"x", None, numbers.hold(int), 1, None, 40, 0.0))
+            accumulator.bytes += 40
+
+        accept()
+        with between(codes_of(Accumulator.take), step, accept) as steps:
+            taken = accumulator.take(1, 1000, 0)
+        assert accumulator.bytes == 40 * accumulator.waiting
+        assert len(taken) == 1
+        return steps[0]
+
+    everywhere(play, 3)

@@ -10,7 +10,7 @@ round trip that is so short that holding back costs more (measured: a round trip
 RUSH = 50_000.0
 """Records per second from which an application is busy producing: each costs more in Python held back than straight,
 and librdkafka's batches fill in no time. However many are outstanding: at a round trip of 20 ms a saturated producer
-that was held back again when batches piled up had 0.79 to 0.81 of stock's throughput, and 0.90 to 0.99 without."""
+that was held back again when batches piled up had 0.79 to 0.81 of stock's throughput, and 0.82 to 0.99 without."""
 RUSH_WITHIN = 4.0
 """Of that bound, beyond which haste is no reason: librdkafka would spin for most of each round trip."""
 _BACK = 0.7

@@ -67,7 +67,10 @@ class Delivery:
 
     @property
     def feeds(self) -> bool:
-        """Whether there may be a fed lane."""
+        """Whether records may be held back, and leave by a fed lane.
+
+        Not those of a transaction: a commit must know of each failure, and librdkafka counts those that it reports.
+        """
         return not self.transactional and self.mode != "passthrough"
 
     @property

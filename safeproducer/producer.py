@@ -74,6 +74,7 @@ class SafeProducer(NativeProducer):
         self._topics = self._ledger.topics
         self._on_delivery = settings.on_delivery
         self._in_transaction = False
+        self._unproven = 0
         self._blocked: set[int] = set()
         self._close_report = None
         self._loss_reported = False
@@ -204,19 +205,27 @@ class SafeProducer(NativeProducer):
         """As stock: records produced from now on belong to a new transaction."""
         self._lane.serve(self._lane.native.begin_transaction)
         self._in_transaction = True
+        self._unproven = self._lane.failures.unproven
 
     def send_offsets_to_transaction(self, positions: Any, group_metadata: Any, timeout: float = NO_TIMEOUT) -> None:
         """As stock: commit consumer offsets with the transaction."""
         self._lane.serve(self._lane.native.send_offsets_to_transaction, positions, group_metadata, timeout)
 
     def commit_transaction(self, timeout: float = NO_TIMEOUT) -> None:
-        """As stock: flush, then commit. Raises KafkaException; `error.args[0].txn_requires_abort()` says what to do."""
-        self._lane.serve(self._lane.native.commit_transaction, self._lane.settle(timeout))
+        """As stock: flush, then commit. Raises KafkaException; `error.args[0].txn_requires_abort()` says what to do.
+
+        It succeeds only if every record since begin_transaction() was acknowledged.
+        """
+        raised = None
+        if self._in_transaction:
+            timeout, raised = self._lane.settle(timeout, self._unproven)
+        self._lane.serve(self._lane.native.commit_transaction, timeout)
         self._in_transaction = False
+        if raised is not None:
+            raise raised
 
     def abort_transaction(self, timeout: float = NO_TIMEOUT) -> None:
         """As stock: purge what was not sent, and abort."""
-        self._lane.feed.purge(in_queue=True, in_flight=False, blocking=True)
         self._lane.serve(self._lane.native.abort_transaction, timeout)
         self._in_transaction = False
 

@@ -9,26 +9,28 @@ from safeproducer.kafka.native import NativeProducer
 
 _VALIDATOR = NativeProducer.__new__(NativeProducer)
 """Has no handle: its produce() checks the arguments as stock does, and then says that it is closed."""
+Headers = list[tuple[Any, Any]]
 _ONE_BYTE, _TWO_BYTES = 63, 8191
 """The longest length that takes so many bytes in a record."""
 
 
 def checked(
     topic: Any, value: Any, key: Any, partition: Any, report: Any, timestamp: Any, headers: Any
-) -> tuple[bytes | None, bytes | None, int, int]:
-    """(value, key, bytes of the headers, and those that tell their lengths), copied as stock copies them.
+) -> tuple[bytes | None, bytes | None, Headers | None, int, int]:
+    """(value, key, headers, bytes of the headers, and those that tell their lengths), copied as stock copies them.
 
     Raises what stock raises for the arguments.
     """
     with contextlib.suppress(RuntimeError):
         _VALIDATOR.produce(topic, value, key, partition, report, None, timestamp, headers)
     size = lengths = 0
-    if headers:
-        for name, content in headers.items() if isinstance(headers, dict) else headers:
+    copied = list(headers.items() if isinstance(headers, dict) else headers) if headers else None
+    if copied is not None:
+        for name, content in copied:
             for length in (len(str(name).encode()), len(_copied(content) or b"")):
                 size += length
                 lengths += 1 + (length > _ONE_BYTE) + 2 * (length > _TWO_BYTES)
-    return _copied(value), _copied(key), size, lengths
+    return _copied(value), _copied(key), copied, size, lengths
 
 
 def _copied(content: Any) -> bytes | None:

@@ -13,6 +13,7 @@ from safeproducer.kafka.statistics import Place, Statistics
 from safeproducer.pipeline.accumulator import TIMESTAMP, HeldRecord
 from safeproducer.pipeline.away import Deferred
 from safeproducer.pipeline.ledger import DeliveryCallback
+from safeproducer.pipeline.unproven import UNPROVEN
 from safeproducer.policy.outcome import Outcome, is_first_attempt, outcome_of
 from safeproducer.policy.purged import Purged, never_sent
 
@@ -25,6 +26,8 @@ class Failures:
     def __init__(self, delivery: Delivery) -> None:
         self.not_written = 0
         self.unknown = 0
+        self.unproven = 0
+        """Records that librdkafka took for delivered, and which nobody has acknowledged."""
         self.many_lanes = False
         """Whether there are lanes whose producer ID no statistics tell."""
         self._identities: dict[int, int | None] = {}
@@ -40,6 +43,8 @@ class Failures:
         if isinstance(error, DeliveryError):
             return error
         self.failed_at = time.monotonic()
+        if error is UNPROVEN:
+            self.unproven += 1
         elapsed = message.latency()
         code = error.code()
         reason = error.str()

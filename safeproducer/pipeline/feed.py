@@ -148,7 +148,7 @@ class Feed:
             or type(partition) is not int
             or topic not in self._topics
         ):
-            value, key, size, lengths = checked(topic, value, key, partition, report, timestamp, headers)
+            value, key, headers, size, lengths = checked(topic, value, key, partition, report, timestamp, headers)
             overhead = MOST_OVERHEAD + lengths
             partition, timestamp = index(partition), index(timestamp)
             self._topics.add(topic)
@@ -518,8 +518,6 @@ class Feed:
             if not self._holds.bridges(accumulator, len(self._straight)):
                 return None
             return self._straight if self._holds.reason(accumulator, moment) is None else None
-        if not self._delivery.feeds:
-            return self._straight
         if not self._holds.drained(accumulator, len(self._straight), moment):
             return None
         self.lanes.prepare()

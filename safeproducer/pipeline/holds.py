@@ -58,7 +58,7 @@ class Holds:
         self.fed_ready = False
         self.ack_time = 0.0
         self.record_bytes = 0.0
-        self.warming = delivery.mode == "auto"
+        self.warming = delivery.mode == "auto" and delivery.feeds
         self.cold = False
         self.quota_refused = False
         self.draining = False

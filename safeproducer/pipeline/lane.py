@@ -165,7 +165,7 @@ class Lane:
         self._straight_deadline = StraightDeadline(delivery, self.feed, self.news, self._away, self.failures)
         self.direct = self._going = False
         self.send: Callable[..., Any]
-        self._go(straight=delivery.mode == "passthrough")
+        self._go(straight=not delivery.feeds)
         self.news.hold = partial(_hold, this)
 
     def _made(self, settings: Settings, config: dict[str, Any], fed: bool) -> NativeProducer:
@@ -314,7 +314,7 @@ class Lane:
                 feed.forget_refusals()
             feed.recheck(now)
         feed.pump_if_due(now)
-        if self._delivery.mode == "auto":
+        if self._delivery.mode == "auto" and self._delivery.feeds:
             if self._delivery.owns_timeout:
                 self._straight_deadline.mind(now, self.hold, self.native.purge)
             # Reports that wait here take room that the native producer does not know of.
@@ -513,29 +513,25 @@ class Lane:
             if not any(native is other for other in full):
                 native.close()  # with records in it, it would wait for ever; letting go of it does not
 
-    def settle(self, timeout: float) -> float:
-        """Hand over everything that is held, for a commit; how much of `timeout` is left.
+    def settle(self, timeout: float, unproven: int) -> tuple[float, Exception | None]:
+        """Wait for all reports, for a commit; (how much of `timeout` is left, what a callback raised).
 
-        Raises KafkaException whose error demands an abort when records are held for longer than that.
+        Raises KafkaException whose error demands an abort when a record was not acknowledged though librdkafka takes it
+        for delivered, and would commit without it: `unproven` is how many of them there were when it began.
         """
-        deadline = time.monotonic() + timeout if timeout >= 0 else NEVER
-        feed = self.feed
-        feed.flushing += 1
-        try:
-            while feed.buffer.waiting and (now := time.monotonic()) < deadline:
-                self.serve(self._wait, min(_SLICE, deadline - now))
-        finally:
-            feed.flushing -= 1
-        if feed.buffer.waiting:
+        started = time.monotonic()
+        _, raised = self.drain(timeout)
+        if (missing := self.failures.unproven - unproven) > 0:
             raise KafkaException(
                 KafkaError(
-                    KafkaError._TIMED_OUT,
-                    f"{feed.buffer.waiting} record(s) of this transaction are still held back; abort it and try again",
+                    KafkaError._INCONSISTENT,
+                    f"{missing} record(s) of this transaction were not acknowledged by any broker (see their delivery "
+                    f"reports). Call abort_transaction() and produce the records again in a new transaction",
                     retriable=False,
                     txn_requires_abort=True,
                 )
             )
-        return timeout if timeout < 0 else max(0.0, deadline - time.monotonic())
+        return timeout if timeout < 0 else max(0.0, timeout - (time.monotonic() - started)), raised
 
     # --- errors ----------------------------------------------------------------------------------------------------
 

@@ -70,16 +70,19 @@ class ClientNews:
         episode = self._throttle.announce(broker, seconds, now)
         if self._delivery.mode == "passthrough":
             return
-        self.changed = True
-        self.hold()
+        if self._delivery.feeds:
+            self.changed = True
+            self.hold()
         if episode is not None:
             logger.warning(
-                "%s: broker %s (%s) throttles this client for %.3f s because it exceeds a quota; records for its "
-                "partitions are held back until then",
+                "%s: broker %s (%s) throttles this client for %.3f s because it exceeds a quota; %s",
                 self._info.client_id,
                 broker,
                 name,
                 seconds,
+                "records for its partitions are held back until then"
+                if self._delivery.feeds
+                else "records of a transaction are not held back",
             )
 
     def _skips(self, again: Callable[[str], None], text: str) -> bool:

@@ -1,0 +1,74 @@
+"""A transaction under a byte quota: it is committed whole, or not at all."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+
+from integration.kafka.cluster import KafkaCluster
+from safeproducer import SafeProducer
+
+RATE = 20_000
+DEBIT = b"x" * 700_000
+"""More than the quota allows within half a minute."""
+
+
+def committed(kafka: KafkaCluster, topic: str) -> list[bytes | None]:
+    """Keys of what a consumer of committed records sees."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": kafka.bootstrap,
+            "group.id": uuid.uuid4().hex,
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+        }
+    )
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    keys: list[bytes | None] = []
+    try:
+        while True:
+            message = consumer.poll(20)
+            assert message is not None, "neither a record nor the end within 20 s"
+            error = message.error()
+            if error is None:
+                keys.append(message.key())
+            elif error.code() == KafkaError._PARTITION_EOF:
+                return keys
+    finally:
+        consumer.close()
+
+
+@pytest.mark.parametrize("cls", [Producer, SafeProducer])
+def test_no_transaction_is_committed_without_one_of_its_records(
+    kafka: KafkaCluster, topic: Callable[..., str], cls: Any
+) -> None:
+    """The second record's time runs out while the broker throttles: the commit raises, and the abort hides both."""
+    place, client = topic(partitions=1), f"quota-{uuid.uuid4().hex[:8]}"
+    kafka.admin.set_quota(client_id=client, producer_byte_rate=RATE)
+    producer = cls(
+        {
+            "bootstrap.servers": kafka.bootstrap,
+            "client.id": client,
+            "transactional.id": client,
+            "message.timeout.ms": 2_000,
+            "log_level": 0,
+        }
+    )
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(place, DEBIT, key=b"debit")
+    assert producer.flush(10) == 0
+    producer.produce(place, b"y", key=b"credit")
+    try:
+        producer.commit_transaction(30)
+    except KafkaException as raised:
+        assert raised.args[0].txn_requires_abort()
+        producer.abort_transaction(60)
+        expected = []
+    else:  # a quota may be waited out: then both are there
+        expected = [b"debit", b"credit"]
+    assert committed(kafka, place) == expected

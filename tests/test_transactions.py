@@ -1,0 +1,63 @@
+"""A commit succeeds only if every record since begin_transaction() was acknowledged."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaException
+
+from safeproducer import SafeProducer
+
+
+@pytest.fixture
+def producer(mock_bootstrap: str) -> SafeProducer:
+    made = SafeProducer({"bootstrap.servers": mock_bootstrap, "transactional.id": "t", "log_level": 0})
+    made.init_transactions(30)
+    return made
+
+
+def test_what_librdkafka_only_takes_for_delivered_is_not_committed(producer: SafeProducer) -> None:
+    """It concluded from a later acknowledgement; the next transaction is a new one."""
+    failures: Any = producer._lane.failures
+
+    def report(error: Any, message: Any) -> None:
+        failures.unproven += 1  # as the report of a record without an offset does, see test_unproven.py
+
+    producer.begin_transaction()
+    producer.produce("topic", b"v", on_delivery=report)
+    with pytest.raises(KafkaException, match=r"1 record\(s\) of this transaction .* abort_transaction\(\)") as caught:
+        producer.commit_transaction(30)
+    assert caught.value.args[0].txn_requires_abort()
+    producer.abort_transaction(30)
+    producer.begin_transaction()
+    producer.produce("topic", b"v")
+    producer.commit_transaction(30)
+    producer.close()
+
+
+def test_nothing_of_a_transaction_is_held_back(producer: SafeProducer) -> None:
+    """Not while a broker throttles either: librdkafka would know nothing of what fails in the meantime."""
+    lane: Any = producer._lane
+    lane.news.throttled(1, "broker", 30.0)
+    producer.begin_transaction()
+    producer.produce("topic", b"v")
+    assert producer.snapshot().held == 0
+    assert producer.flush(20) == 0
+    producer.commit_transaction(30)
+    producer.close()
+
+
+def test_what_a_callback_raises_is_raised_after_the_commit(producer: SafeProducer) -> None:
+    """As stock does: the transaction is committed all the same."""
+
+    def report(error: Any, message: Any) -> None:
+        raise RuntimeError("planted")
+
+    producer.begin_transaction()
+    producer.produce("topic", b"v", on_delivery=report)
+    with pytest.raises(RuntimeError, match="planted"):
+        producer.commit_transaction(30)
+    producer.begin_transaction()
+    producer.abort_transaction(30)
+    producer.close()

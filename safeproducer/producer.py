@@ -278,6 +278,7 @@ class SafeProducer(NativeProducer):
         if self._close_report is not None:
             return self._close_report
         self._lane.refuse_in_callback("close")
+        inside = self._lane.inside  # a signal handler: the call that it interrupted still uses the native producer
         started = time.monotonic()
         deadline = None if timeout is None or timeout < 0 else started + timeout
         if self._in_transaction:
@@ -289,7 +290,9 @@ class SafeProducer(NativeProducer):
             raised = self._lane.drain(_PURGE_PATIENCE)[1] or raised
         self._report_loss("close deadline")
         self._lane.stop_threads(_THREADS_PATIENCE)
-        if not self._lane.queued:  # else the native close() would wait for ever; letting go of it does not
+        if (
+            not self._lane.queued and not inside
+        ):  # else the native close() would wait for ever; letting go of it does not
             with warnings.catch_warnings():
                 # It warns that it cannot abort a transaction that was never begun.
                 warnings.simplefilter("ignore", RuntimeWarning)

@@ -25,9 +25,9 @@ def test_merged_batches_are_not_more_than_a_topic_takes(monkeypatch: pytest.Monk
     kick, hand_over = FedLane.kick, FedLane.hand_over
     handed_over: list[int] = []
 
-    def missed(self: FedLane, beside: bool = False) -> None:
+    def missed(self: FedLane) -> None:
         if len(handed_over) != 1:
-            kick(self, beside)
+            kick(self)
 
     def counted(self: FedLane, accumulator: Any, records: list[Any], *rest: Any) -> Any:
         batch = hand_over(self, accumulator, records, *rest)

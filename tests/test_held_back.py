@@ -81,7 +81,7 @@ def test_a_throttled_broker_is_waited_for_and_the_other_is_not(
             "t", b"v", partition=partition, on_delivery=lambda _, m: times.setdefault(m.partition(), time.monotonic())
         )
     assert producer.snapshot().held >= 1
-    assert "broker 1, its leader, throttles this client" in producer.explain("t", 0)
+    wait(producer, lambda: "broker 1, its leader, throttles this client" in producer.explain("t", 0))
     wait(producer, lambda: len(times) == 2)
     assert times[1] - began < THROTTLE / 2
     assert times[0] - began >= THROTTLE * 0.8
@@ -95,7 +95,7 @@ def test_throttle_times_are_shared_by_the_producers_of_a_process(
     first, second = make(), make()
     throttle(cluster, first)
     second.poll(0)
-    wait(second, lambda: not second._lane.direct)
+    wait(second, lambda: second._lane.feed._accumulators["t", 0].held)
     second.produce("t", b"v", partition=0)
     assert second.snapshot().held == 1
     assert second.flush(10) == 0

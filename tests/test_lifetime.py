@@ -99,28 +99,27 @@ def test_every_call_in_a_forked_child_raises_at_once_and_the_parent_goes_on(mock
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
 @pytest.mark.parametrize("mode", ["auto", "held"])
-def test_a_fork_while_the_watchdog_serves_does_not_stop_the_child(mode: str) -> None:
-    """What the watchdog's thread held is held for ever there; poll() and flush() raise all the same."""
+def test_a_fork_while_the_sender_serves_does_not_stop_the_child(mode: str) -> None:
+    """Its thread is not in the child, though it looks as if; poll() and flush() raise all the same."""
     producer = SafeProducer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0, "safeproducer.mode": mode})
     lane = producer._lane
-    with lane._away_lock:
-        lane._away.serve_on(-1)
-        child = os.fork()
-        if child == 0:
-            raised = 0
-            for call in (producer.poll, producer.flush):
-                with contextlib.suppress(ForkedProducerError):
-                    call(0)
-                    continue
-                raised += 1
-            os._exit(raised)
-        deadline = time.monotonic() + 10
-        while not (ended := os.waitpid(child, os.WNOHANG))[0] and time.monotonic() < deadline:
-            time.sleep(0.01)
-        if not ended[0]:
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
-        lane._away.serve_on(0)
+    lane._away.serve_on(-1)
+    child = os.fork()
+    if child == 0:
+        raised = 0
+        for call in (producer.poll, producer.flush):
+            with contextlib.suppress(ForkedProducerError):
+                call(0)
+                continue
+            raised += 1
+        os._exit(raised)
+    deadline = time.monotonic() + 10
+    while not (ended := os.waitpid(child, os.WNOHANG))[0] and time.monotonic() < deadline:
+        time.sleep(0.01)
+    if not ended[0]:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    lane._away.serve_on(0)
     producer.close(0)
     assert ended[0], "the child hangs"
     assert os.waitstatus_to_exitcode(ended[1]) == 2
@@ -146,7 +145,7 @@ def test_a_forked_child_ends_normally_although_it_holds_the_producer() -> None:
     assert "lost" not in result.stderr
 
 
-@pytest.mark.parametrize("thread", ["watchdog", "windows"])
+@pytest.mark.parametrize("thread", ["sender", "windows"])
 def test_a_fork_waits_for_a_log_line_that_is_being_written(thread: str) -> None:
     """A stream has a lock of its own, which logging does not renew in the child, and flushes at its exit."""
     result = run(
@@ -172,7 +171,7 @@ def test_a_fork_waits_for_a_log_line_that_is_being_written(thread: str) -> None:
         stream = Stream()
         logging.getLogger("safeproducer").addHandler(logging.StreamHandler(stream))
         producer = SafeProducer({{"bootstrap.servers": "127.0.0.1:1", "log_level": 0}})
-        if "{thread}" == "watchdog":
+        if "{thread}" == "sender":
             producer.produce("t", b"x")
         else:
             logging.getLogger("safeproducer").setLevel("INFO")
@@ -192,9 +191,9 @@ def test_a_fork_waits_for_a_log_line_that_is_being_written(thread: str) -> None:
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
 def test_a_destructor_in_a_forked_child_asks_no_thread(mock_bootstrap: str) -> None:
-    """The watchdog's thread may have held the lock of its bell."""
+    """The sender's thread may have been at work."""
     producer = SafeProducer({"bootstrap.servers": mock_bootstrap, "log_level": 0})
-    with producer._lane.watchdog._bell._cond:
+    with producer._lane.sender.at_work:
         child = os.fork()
         if child == 0:
             signal.alarm(5)

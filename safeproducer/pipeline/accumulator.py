@@ -33,7 +33,7 @@ MOST_OVERHEAD = 36
 
 
 class Accumulator:
-    """Any thread appends to `records`; only the holder of the feed's lock takes away.
+    """Any thread appends to `records`; only the sender takes away.
 
     Counters change by in-place addition, which is one step under the interpreter lock (see ledger.py). `held` is why
     records of this partition are held back at all, None while they go straight; `held_since`: when the last of them may
@@ -105,19 +105,20 @@ class Accumulator:
         """The queues that hold something, each in the order in which its records were accepted."""
         return [queue for queue in (*self.bound.values(), self.records) if queue]
 
-    def take(self, count: int, size: int, lane: int) -> list[HeldRecord]:
-        """The next batch for a lane: up to `count` records of up to `size` bytes, and one if there is any for it.
+    def take(self, count: int, size: int, lane: int, taken: list[HeldRecord]) -> None:
+        """Into `taken` the next batch for a lane: up to `count` records of up to `size` bytes, or one if it is larger.
 
-        Records whose keys are bound to another lane are put aside for that one. Each is looked at once here and taken
-        once, so that the work is linear in records, however keys are spread.
+        A record is there before it leaves here, so that at no moment nobody counts it. Records whose keys are bound to
+        another lane are put aside for that one. Each is looked at once here and taken once, so that the work is linear
+        in records, however keys are spread.
         """
         records, keys, own = self.records, self.keys, self.bound.get(lane)
         first, last = (own or records)[0], (records or own or records)[-1]
         extra = _FAR_TIMES if last[TIMESTAMP] - first[TIMESTAMP] > _NEAR_MS else 0
-        taken: list[HeldRecord] = []
         room = size
         while own and len(taken) < count and ((room := room - own[0][SIZE] - extra) >= 0 or not taken):
-            taken.append(own.popleft())
+            taken.append(own[0])
+            own.popleft()
         if own is not None and not own:
             del self.bound[lane]
         while records and not own and len(taken) < count:
@@ -126,13 +127,14 @@ class Accumulator:
             if left < 0 and taken:
                 break
             if keys is not None and (key := record[KEY]) is not None and (owner := keys.bind(key, lane)) != lane:
-                self.bound.setdefault(owner, deque()).append(records.popleft())
+                self.bound.setdefault(owner, deque()).append(record)
+                records.popleft()
                 continue
             room = left
-            taken.append(records.popleft())
+            taken.append(record)
+            records.popleft()
         taken_bytes = sum([record[SIZE] for record in taken])
         self.bytes -= taken_bytes  # one step, see ledger.py: what others add meanwhile must not be lost
-        return taken
 
     def take_back(self, records: list[HeldRecord], lane: int) -> None:
         """Records that a lane was to have and did not take wait again, before what came later."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from threading import get_ident
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from safeproducer.errors import DeliveryError
 from safeproducer.pipeline.reports import Reports
+from safeproducer.pipeline.sender import get_ident
 
 if TYPE_CHECKING:
     from safeproducer.pipeline.refusals import Refusals
@@ -26,7 +26,7 @@ class Deferred(NamedTuple):
 class Away:
     """`reports` wait for the application's next poll().
 
-    `thread` is the watchdog's while it serves the straight lane, else 0. While `purged`, failed reports go to
+    `thread` is the sender's while it serves the straight lane, else 0. While `purged`, failed reports go to
     `deferred`: what became of them is told by statistics that come after them. `on`: whether to ask `takes()`.
     `failed_at`: when a failed record's report was last kept for later. `refusals`: who keeps those of a quota.
     """
@@ -50,7 +50,7 @@ class Away:
         return self.thread != 0 and self.thread == get_ident()
 
     def serve_on(self, thread: int) -> None:
-        """The watchdog begins to serve on this thread; 0 when it has ended."""
+        """The sender begins to serve the straight lane on this thread; 0 when it has ended."""
         self.thread = thread
         self.decide()
 
@@ -78,6 +78,11 @@ class Away:
         if self.here:
             if error is not None:
                 self.failed_at = time.monotonic()
-            self.reports.add(run, error, message)
+            self.reports.add(run, error, message, len(message))
             return True
         return False
+
+    @property
+    def bytes(self) -> int:
+        """Of the records whose reports are kept here, about."""
+        return self.reports.bytes + sum([len(kept.message) for kept in self.deferred.copy()])

@@ -9,7 +9,7 @@ from typing import Any
 from safeproducer.delivery import Delivery
 from safeproducer.errors import QueueFullError
 from safeproducer.kafka.native import KafkaError, KafkaException, NativeProducer
-from safeproducer.pipeline.accumulator import MOST_OVERHEAD, Accumulator
+from safeproducer.pipeline.accumulator import MOST_OVERHEAD, OVERHEAD, Accumulator, HeldRecord
 from safeproducer.pipeline.away import Away
 from safeproducer.pipeline.holds import Holds
 from safeproducer.pipeline.lanes import Lanes
@@ -22,10 +22,11 @@ _SHARES = 64
 
 
 class Buffer:
-    """Counts the records of one producer. Any thread may ask; `waiting` and its bytes change by in-place addition.
+    """Counts the records of one producer, where they are, when somebody asks. Any thread may.
 
-    - `busy`: the accumulators that may hold something, by partition; owned by the feed.
-    - `waiting`, `waiting_bytes`: records that wait in accumulators; `running`: calls that run reports now.
+    - `accumulators`: by partition; owned by the feed.
+    - `taken`: records that the sender has taken from an accumulator and not given to a lane yet.
+    - `running`: threads that run a report now.
     """
 
     def __init__(
@@ -36,7 +37,7 @@ class Buffer:
         lanes: Lanes,
         away: Away,
         refusals: Refusals,
-        busy: Mapping[tuple[str, int], Accumulator],
+        accumulators: Mapping[tuple[str, int], Accumulator],
     ) -> None:
         self._delivery = delivery
         self._holds = holds
@@ -44,10 +45,9 @@ class Buffer:
         self._lanes = lanes
         self._away = away
         self._refusals = refusals
-        self._busy = busy
-        self.waiting = 0
-        self.waiting_bytes = 0
-        self.running = 0
+        self._accumulators = accumulators
+        self.taken: list[HeldRecord] = []
+        self.running: set[int] = set()
         self._room = 0
         self._room_bytes = 0.0
         """How much more is accepted, in records and bytes, before the shares of the buffer are looked at again."""
@@ -66,7 +66,7 @@ class Buffer:
             self._room -= 1
             self._room_bytes -= size
             return
-        limit, total, total_bytes = delivery.buffer_records, self.records, self.bytes
+        limit, total, total_bytes = delivery.buffer_records, self.records, self.bytes(size)
         if (limit is not None and total >= limit) or (most_bytes is not None and total_bytes + size > most_bytes):
             raise QueueFullError(self.full())
         crowded = limit is not None and total >= limit * ALWAYS_FREE
@@ -89,14 +89,14 @@ class Buffer:
         node = leader_of(accumulator.topic, accumulator.partition)
         blocked = self._holds.blocks(accumulator, moment)
         records = held_bytes = 0
-        for other in tuple(self._busy.values()):
+        for other in tuple(self._accumulators.values()):
             if other is accumulator or (blocked and leader_of(other.topic, other.partition) == node):
                 records += other.waiting
                 held_bytes += other.bytes
         others = (
             self._holds.serves_others(node, moment)
             if blocked
-            else any(other is not accumulator and other.waiting for other in tuple(self._busy.values()))
+            else any(other is not accumulator and other.waiting for other in tuple(self._accumulators.values()))
         )
         return records, held_bytes, others
 
@@ -114,7 +114,7 @@ class Buffer:
         )
 
     def _largest(self) -> str:
-        busy = [accumulator for accumulator in tuple(self._busy.values()) if accumulator.waiting]
+        busy = [accumulator for accumulator in tuple(self._accumulators.values()) if accumulator.waiting]
         if not busy:
             return ""
         most = max(busy, key=lambda accumulator: accumulator.bytes)
@@ -129,6 +129,12 @@ class Buffer:
         return self.records + self._lanes.events
 
     @property
+    def waiting(self) -> int:
+        """Records that wait here."""
+        # In the order in which records go, or one that goes on meanwhile would be missed.
+        return sum([accumulator.waiting for accumulator in tuple(self._accumulators.values())]) + len(self.taken)
+
+    @property
     def records(self) -> int:
         """What counts against queue.buffering.max.messages.
 
@@ -138,16 +144,20 @@ class Buffer:
         if self._straight is not None:
             count += len(self._straight)
         return (
-            count + self._refusals.count + len(self._away.deferred) + self._away.reports.count + self.running
+            count + self._refusals.count + len(self._away.deferred) + self._away.reports.count + len(self.running)
             or self.waiting  # what a quota refused goes back there
         )
 
-    @property
-    def bytes(self) -> int:
-        """What counts against queue.buffering.max.kbytes; of the straight lane as many as its records take usually."""
-        count = self.waiting_bytes + self._lanes.bytes
-        if self._straight is not None and self._holds.record_bytes:
-            count += int(len(self._straight) * self._holds.record_bytes)
+    def bytes(self, usual: int = 0) -> int:
+        """What counts against queue.buffering.max.kbytes.
+
+        Of the straight lane as many as its records take usually: `usual` as long as no statistics have told. Records whose reports nobody has served count, too: they are in memory.
+        """
+        waiting = tuple(self._accumulators.values())
+        count = sum([accumulator.bytes - OVERHEAD * accumulator.waiting for accumulator in waiting])
+        count += self._lanes.bytes + self._away.bytes + self._refusals.bytes
+        if self._straight is not None:
+            count += int(len(self._straight) * (self._holds.record_bytes or usual))
         return count
 
 

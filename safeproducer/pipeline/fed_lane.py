@@ -30,8 +30,6 @@ from safeproducer.pipeline.reports import Reports
 _NEVER = float("inf")
 _EARLIEST = 0.95
 """Of the usual time, when the answer is looked for first."""
-_KICK_ENDS = 0.1
-"""Seconds for which to wait for another thread's kick that serves reports: it gets on with them only meanwhile."""
 KICK = 0.001
 """Seconds of flush() that send what is queued. flush(0) does not: its flag is gone before the broker's thread looks."""
 
@@ -39,7 +37,7 @@ Refuse = Callable[[Accumulator, HeldRecord, KafkaError], None]
 
 
 class FedLane:
-    """Hand-over, kick and purge exclude each other: the caller holds the feed's lock. Serving has a lock of its own.
+    """The sender's thread calls; any thread may ask what is inside, and ask brokers for metadata.
 
     `bytes` are those of keys, values and headers inside. `handed_over` counts batches, `splits` those requests more
     than batches that librdkafka's statistics showed.
@@ -79,8 +77,6 @@ class FedLane:
         self._reports = reports
         self._missing = missing
         self._numbers = numbers
-        self._serving = Lock()
-        self._kicking = Lock()
         self._asking = Lock()
         self._closed = False
         self._raised: deque[KafkaException] = deque()
@@ -208,12 +204,6 @@ class FedLane:
         return len(self.batches)
 
     @property
-    def one_of_each(self) -> bool:
-        """Whether no partition has two batches here: two threads that serve cannot confuse the order of reports."""
-        places = {batch.accumulator for batch in self.batches}
-        return len(places) == len(self.batches) and all(place.partition >= 0 for place in places)
-
-    @property
     def inside(self) -> int:
         """Records inside librdkafka."""
         if not self.batches:
@@ -226,42 +216,25 @@ class FedLane:
         """What librdkafka has to tell beside its records."""
         return max(0, len(self.native) - self.inside)
 
-    def kick(self, beside: bool = False) -> None:
-        """Send what is queued. What the flush serves is queued as reports, so no callback of the user runs here.
+    def kick(self) -> None:
+        """Send what is queued. What the flush serves is queued as reports, so no callback of the user runs here."""
+        self._keeping_error(self.native.flush, KICK)
 
-        `beside`: also while another thread serves; only when no two batches of a partition can be answered meanwhile.
+    def wait(self, timeout: float) -> None:
+        """Queue the reports that arrive; wait up to `timeout` seconds for the first."""
+        self._keeping_error(self.native.poll, timeout)
 
-        A fatal error that it meets is raised by the next serve(): whoever kicks may be inside produce(), whose record
-        was accepted.
-        """
-        with self._kicking:
-            alone = not beside and self._serving.acquire()
-            try:
-                self._call(self.native.flush, KICK)
-            except KafkaException as error:
-                self._raised.append(error)
-            finally:
-                if alone:
-                    self._serving.release()
+    def serve(self) -> int:
+        """Queue the reports that arrived; how many. Raises a fatal error that a kick or a wait has met."""
+        if self._raised:
+            raise self._raised.popleft()
+        return self._call(self.native.poll, 0)
 
-    def serve(self, timeout: float) -> int:
-        """Queue the reports that arrived; wait up to `timeout` seconds for the first. 0 when another thread does.
-
-        That thread is waited for, and its kick also when `timeout` is 0: for each report it needs the interpreter lock,
-        which a thread that computes, or looks again and again, gives away every 5 ms only.
-        """
-        if self._kicking.locked() and self._kicking.acquire(timeout=max(timeout, _KICK_ENDS)):
-            self._kicking.release()
-        if not self._serving.acquire(blocking=False):
-            if timeout <= 0 or not self._serving.acquire(timeout=timeout):
-                return 0
-            timeout = 0.0
+    def _keeping_error(self, call: Callable[[float], int], timeout: float) -> None:
         try:
-            if self._raised:
-                raise self._raised.popleft()
-            return self._call(self.native.poll, timeout)
-        finally:
-            self._serving.release()
+            self._call(call, timeout)
+        except KafkaException as error:
+            self._raised.append(error)
 
     def list_topics(self, topic: str, timeout: float) -> Any:
         """As the native producer's, which thereby hears who leads the partitions of this topic."""
@@ -272,7 +245,7 @@ class FedLane:
 
     def close(self) -> None:
         """Close the native producer; nothing may be under way on it. Not while another thread is inside it."""
-        with self._asking, self._serving:
+        with self._asking:
             self._closed = True
             self.native.close()
 

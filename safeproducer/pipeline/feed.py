@@ -1,8 +1,7 @@
 """The held-back feed: records wait in accumulators, and leave when admission says go.
 
-produce() appends without a lock. `pump()` takes from the accumulators under the feed's lock, and never waits for it:
-whoever holds it looks again before letting go. Reports of fed batches, and of records that failed here, go into
-`reports`; the application's thread runs them in its poll() or flush().
+produce() appends, in one step, and rings. All else is done by the sender's thread. Reports of fed batches, and of
+records that failed here, go into `reports`; the application's thread runs them in its poll() or flush().
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 from operator import index
-from threading import RLock
 from typing import Any
 
 from safeproducer.delivery import Delivery
@@ -32,7 +30,7 @@ from safeproducer.pipeline.accumulator import (
     HeldRecord,
 )
 from safeproducer.pipeline.alarm import NEVER, Alarm
-from safeproducer.pipeline.arguments import checked
+from safeproducer.pipeline.arguments import Headers, checked
 from safeproducer.pipeline.away import Away
 from safeproducer.pipeline.buffer import Buffer, unable
 from safeproducer.pipeline.failures import Failures
@@ -47,6 +45,7 @@ from safeproducer.pipeline.metadata import Metadata
 from safeproducer.pipeline.partitions import UNKNOWN
 from safeproducer.pipeline.refusals import REFUSED, Refusal, Refusals, Refused
 from safeproducer.pipeline.report_numbers import ReportNumbers
+from safeproducer.pipeline.sender import LONGEST_SLEEP, get_ident
 from safeproducer.pipeline.windows import Windows
 from safeproducer.policy.admission import IN_FLIGHT, WHATEVER_WAITS, Admission, Broker, Hold, Partition, admit, depth
 from safeproducer.policy.affinity import Affinity
@@ -67,7 +66,9 @@ _PLAIN = frozenset({bytes, type(None)})
 
 
 class Feed:
-    """Owns the accumulators of one producer, and hands over to its lanes. Thread-safe.
+    """Owns the accumulators of one producer, and hands over to its lanes.
+
+    `send()`, `run_reports()`, `waits()` and the counts from any thread, all else from the sender's.
 
     - `straight`: the native producer that takes records one by one, None when everything is held back.
     - `lanes`: those that take batches; empty until the first is needed.
@@ -101,9 +102,6 @@ class Feed:
         self._failures = failures
         self._metadata = metadata
         self._wake = wake
-        self._lock = RLock()
-        self._pumping = False
-        self._again = False
         self._accumulators: dict[tuple[str, int], Accumulator] = {}
         self._topics: set[str] = set()
         self._busy: dict[tuple[str, int], Accumulator] = {}
@@ -113,12 +111,18 @@ class Feed:
         self.alarm = Alarm()
         self._deadline = Alarm()
         """When a record's time is over, or a lane must be purged: what is looked at costs more than a hand-over."""
-        self.flushing = 0
+        self._unrung_at = 0.0
+        self.flush_until = 0.0
+        """Until when linger does not count: a time, as a count would be wrong for good after a handler that raises."""
+        self.rechecks = False
+        """Brokers may be worse off than the accumulators tell: nothing goes straight until the sender has looked."""
+        self.failing: tuple[int, str] | None = None
+        """The error with which all that waits is to fail."""
         self._refusals = refusals
         self.numbers = numbers
         self._choice = LaneChoice(delivery, holds, lanes, windows, wake)
         self._kicks = Kicks(holds, lanes, self._guard)
-        self.buffer = Buffer(delivery, holds, straight, lanes, away, refusals, self._busy)
+        self.buffer = Buffer(delivery, holds, straight, lanes, away, refusals, self._accumulators)
         self._sent_once = sent_once
         self._pinned: set[tuple[str, int]] = set()
         self._straight_at = -NEVER
@@ -163,10 +167,11 @@ class Feed:
             size += len(value)
         if key is not None:
             size += len(key)
-        if not accumulator.held and not accumulator.records and not self._holds.cools(place, size):
-            if self.buffer.waiting or self.reports.count or self._away.deferred or self.lanes:
+        straight = not (accumulator.held or accumulator.records or self.rechecks)
+        if straight and not self._holds.cools(place, size):
+            if self._busy or self._away.reports or self._away.deferred or self.lanes:
                 self.buffer.refuse_excess(accumulator, size)
-            if self._holds.warming and self._delivery.feeds:
+            if self._holds.warming:
                 stamp = timestamp or int(time.time() * 1000)
                 number = self.numbers.hold(report)
                 self._refusals.remember(topic, (value, key, number, stamp, headers, size + OVERHEAD, moment))
@@ -174,18 +179,33 @@ class Feed:
             self._straight.produce(topic, value, key, place[1], report, None, timestamp, headers)
             return
         self.buffer.refuse_excess(accumulator, size)
-        size += overhead
-        records = accumulator.records
-        self.buffer.waiting += 1
-        self.buffer.waiting_bytes += size - OVERHEAD
+        self._append(
+            accumulator, value, key, report, timestamp or int(time.time() * 1000), headers, size + overhead, moment
+        )
+
+    def _append(
+        self,
+        accumulator: Accumulator,
+        value: bytes | None,
+        key: bytes | None,
+        report: DeliveryCallback,
+        timestamp: int,
+        headers: Headers | None,
+        size: int,
+        moment: float,
+    ) -> None:
+        """The record waits from here on; what follows has the sender know, which looks at everything now and then."""
+        records, reports, uses, number = accumulator.records, self.numbers.reports, self.numbers.uses, id(report)
+        # Up to the end of append() there is no place where a signal handler could come between: a call is the first.
+        uses[number] += 1
+        reports[number] = report
         accumulator.bytes += size
-        number = self.numbers.hold(report)
-        records.append((value, key, number, timestamp or int(time.time() * 1000), headers, size, moment))
+        records.append((value, key, number, timestamp, headers, size, moment))
         count = len(records)
         if count == 1:
-            self._busy[place] = accumulator
+            self._busy[accumulator.place] = accumulator
             self._expect_deadline(moment)
-            ripe = moment if self.flushing else moment + self._delivery.linger
+            ripe = moment if moment < self.flush_until else moment + self._delivery.linger
             if self.alarm.ask(ripe):
                 self._wake(ripe)
         elif (
@@ -193,7 +213,8 @@ class Feed:
             and accumulator.why not in WHATEVER_WAITS
             and self._fills(count, accumulator.bytes, size)
         ):
-            self.pump(moment)
+            self.alarm.hurry()
+            self._wake(0.0)
 
     def _expect_deadline(self, accepted: float) -> None:
         if self._delivery.timeout is not None:
@@ -249,32 +270,38 @@ class Feed:
         """Whether there is no straight lane."""
         return self._straight is None
 
-    def serve(self, timeout: float) -> None:
-        """Queue the reports that the fed lanes have; wait up to `timeout` seconds for the first."""
+    def serve(self) -> None:
+        """Queue the reports that the fed lanes have."""
         if self.lanes:
-            self.lanes.serve(timeout)
+            self.lanes.serve()
 
     # --- handing over ------------------------------------------------------------------------------------------------
 
     def pump(self, moment: float) -> None:
-        """Do what is due: expire, hand over, kick. Returns at once when another thread is doing it."""
-        self._again = True
-        while self._again and not self._pumping and self._lock.acquire(blocking=False):
-            try:
-                if self._is_pumping():  # re-entered by a signal handler on this thread
-                    return
-                self._pumping = True
-                self._again = False
-                self.alarm.begin()
-                self.alarm.end(self._round(moment))
-            finally:
-                self._pumping = False
-                self._lock.release()
+        """Do what is due: expire, hand over, kick."""
+        self.alarm.begin()
+        self.alarm.end(self._round(moment))
 
-    def _is_pumping(self) -> bool:
-        return self._pumping
+    @property
+    def waiting(self) -> int:
+        """Records that wait here, as far as the sender knows."""
+        return sum([accumulator.waiting for accumulator in tuple(self._busy.values())])
+
+    def find_unrung(self, moment: float) -> None:
+        """Look now and then for records whose produce() was left by an exception before it rang."""
+        if moment < self._unrung_at:
+            return
+        self._unrung_at = moment + LONGEST_SLEEP
+        for place, accumulator in tuple(self._accumulators.items()):
+            if accumulator.records and place not in self._busy:
+                self._busy[place] = accumulator
+                self._expect_deadline(accumulator.oldest)
+                self.alarm.hurry()
 
     def _round(self, moment: float) -> float:
+        if self.failing is not None:
+            failing, self.failing = self.failing, None
+            self.fail_all(*failing)
         self._complete(moment)
         again = self._settle_refused(moment)
         if self._deadline.rings(moment):
@@ -390,7 +417,7 @@ class Feed:
                 delivery.connection_cap if delivery.spreads else None,
             ),
             moment,
-            0.0 if self.flushing else delivery.linger,
+            0.0 if moment < self.flush_until else delivery.linger,
             depth(accumulator.ack_time, min(_LONGEST_WAIT, self._guard)),
         )
 
@@ -409,13 +436,13 @@ class Feed:
 
     def _feed_lane(self, accumulator: Accumulator, lane: FedLane, node: int | None, moment: float) -> None:
         delivery = self._delivery
-        taken = accumulator.take(delivery.batch_records, delivery.batch_bytes, lane.number)
+        taken = self.buffer.taken = []
+        accumulator.take(delivery.batch_records, delivery.batch_bytes, lane.number, taken)
         if not taken:  # the keys of all that waited are bound to other lanes
             return
         # Records without a partition are spread over several, none of which they fill.
         full = len(taken) == delivery.batch_records and accumulator.partition >= 0
-        left = partial(self._left, len(taken), sum(record[SIZE] for record in taken) - OVERHEAD * len(taken))
-        batch = lane.hand_over(accumulator, taken, full, moment, self._refused, left)
+        batch = lane.hand_over(accumulator, taken, full, moment, self._refused, self._handed_over)
         if lane.refused:
             self._take_back(accumulator, lane)
         if batch is not None:
@@ -427,10 +454,9 @@ class Feed:
                 if before:
                     before[-1].on_answer = partial(_its_turn, weakref.ref(self), batch)
 
-    def _left(self, count: int, size: int) -> None:
-        """So many records do not wait any more: the lane counts them."""
-        self.buffer.waiting -= count
-        self.buffer.waiting_bytes -= size
+    def _handed_over(self) -> None:
+        """The lane counts them."""
+        self.buffer.taken = []
 
     def _take_back(self, accumulator: Accumulator, lane: FedLane) -> None:
         """What a lane that has failed for good did not take may go to another one."""
@@ -438,8 +464,6 @@ class Feed:
         accumulator.take_back(back, lane.number)
         for record in back:
             self.numbers.hold_again(record[REPORT])
-            self.buffer.waiting += 1
-            self.buffer.waiting_bytes += record[SIZE] - OVERHEAD
 
     def _assign(self, accumulator: Accumulator, moment: float) -> None:
         """Give records their partitions, now that the topic is known."""
@@ -449,12 +473,13 @@ class Feed:
             place = (accumulator.topic, choose(accumulator.topic, record[KEY], moment))
             chosen = self._accumulators.get(place) or self._open(*place)
             chosen.hold(chosen.held or accumulator.held, moment)  # the straight way is not for records with a timestamp
-            accumulator.records.popleft()
-            accumulator.bytes -= record[SIZE]
-            chosen.records.append(record)
+            # There before it leaves here: until then produce() puts what follows behind it.
             chosen.bytes += record[SIZE]
+            chosen.records.append(record)
             self._busy[place] = chosen
-        self._again = True
+            accumulator.bytes -= record[SIZE]
+            accumulator.records.popleft()
+        self.alarm.hurry()
 
     def _note_refused(self, batch: HandOver) -> None:
         accumulator, refusals = batch.accumulator, self._refusals
@@ -496,7 +521,6 @@ class Feed:
     def _put_back(self, accumulator: Accumulator, refusals: list[Refusal]) -> None:
         for refusal in reversed(refusals):
             accumulator.put_back(refusal.record, refusal.lane)
-        self._left(-len(refusals), -sum(refusal.record[SIZE] - OVERHEAD for refusal in refusals))
         self._expect_deadline(refusals[0].record[ACCEPTED_AT])
         self._busy[accumulator.place] = accumulator
 
@@ -521,28 +545,26 @@ class Feed:
         if not self._holds.drained(accumulator, len(self._straight), moment):
             return None
         self.lanes.prepare()
-        return self.lanes
+        if self.lanes:
+            return self.lanes
+        # None can be made now. The straight lane sends well, unless it was refused for good.
+        return None if self._holds.quota_refused or self._holds.gaps else self._straight
 
     def let_go(self, lane: FedLane) -> bool:
         """Take a lane out that nothing is under way on; what waits for it may take any other. False when it is busy.
 
         One that failed for good has had its answers: only what a lost connection left in the network may come later.
         """
-        if not self._lock.acquire(blocking=False):
+        if lane.unresolved or lane.inside or self.lanes.completed:
             return False
-        try:
-            if lane.unresolved or lane.inside or self.lanes.completed:
-                return False
-            accumulators = tuple(self._accumulators.values())
-            if lane.failed is None and any(each.binds(lane.number) for each in accumulators):
-                return False
-            for accumulator in accumulators:
-                accumulator.unbind(lane.number)
-                if accumulator.waiting:
-                    self._busy[accumulator.place] = accumulator
-            self.lanes.remove(lane)
-        finally:
-            self._lock.release()
+        accumulators = tuple(self._accumulators.values())
+        if lane.failed is None and any(each.binds(lane.number) for each in accumulators):
+            return False
+        for accumulator in accumulators:
+            accumulator.unbind(lane.number)
+            if accumulator.waiting:
+                self._busy[accumulator.place] = accumulator
+        self.lanes.remove(lane)
         self.alarm.hurry()
         return True
 
@@ -580,17 +602,11 @@ class Feed:
         """The first record of one of its queues has ended, or left by the straight lane."""
         record = accumulator.take_first(queue)
         self.numbers.let_go(record[REPORT])
-        self.buffer.waiting -= 1
-        self.buffer.waiting_bytes -= record[SIZE] - OVERHEAD
 
     def answered(self, following: HandOver) -> None:
-        """The reports of the batch in front of `following` are being served, which takes a while: another thread kicks.
-
-        Runs inside a native call, so it makes none.
-        """
+        """The reports of the batch in front of `following` are being served. Inside a native call, so it makes none."""
         self._kicks.let_follow(following, time.monotonic())
         self.alarm.hurry()
-        self._wake(0.0)
 
     def _complete(self, moment: float) -> None:
         """Take note of the batches whose reports have all arrived."""
@@ -641,7 +657,8 @@ class Feed:
     def _report(self, accumulator: Accumulator, record: HeldRecord, code: int, reason: str, handed_over: bool) -> None:
         """Queue a failed record's report, with a message as librdkafka would have made it."""
         error = self._failures.in_process(accumulator.topic, accumulator.partition, record, code, reason, handed_over)
-        self.reports.add(self.numbers[record[REPORT]], error, _failed_message(accumulator, record, error))
+        message = _failed_message(accumulator, record, error)
+        self.reports.add(self.numbers[record[REPORT]], error, message, record[SIZE])
 
     def _report_expired(self, batch: HandOver, moment: float, timeout: float, code: int, reason: str) -> None:
         def report(record: HeldRecord) -> None:
@@ -673,22 +690,20 @@ class Feed:
 
     def fail_all(self, code: int, reason: str) -> None:
         """Fail every waiting record, certainly not written."""
-        with self._lock:
-            for place in tuple(self._refusals.places):
-                self._give_up(self._accumulators.get(place) or self._open(*place), self._refusals.take(place).refusals)
-            for accumulator in tuple(self._accumulators.values()):
-                for queue in accumulator.queues():
-                    while queue:
-                        self._report(accumulator, queue[0], code, reason, handed_over=False)
-                        self._take_first(accumulator, queue)
+        for place in tuple(self._refusals.places):
+            self._give_up(self._accumulators.get(place) or self._open(*place), self._refusals.take(place).refusals)
+        for accumulator in tuple(self._accumulators.values()):
+            for queue in accumulator.queues():
+                while queue:
+                    self._report(accumulator, queue[0], code, reason, handed_over=False)
+                    self._take_first(accumulator, queue)
 
     def purge(self, in_queue: bool, in_flight: bool, blocking: bool) -> None:
         """As stock's purge(), over what waits here and what the fed lanes have."""
-        with self._lock:
-            if in_queue:
-                self.fail_all(KafkaError._PURGE_QUEUE, "Local: Purged in queue")
-            self._report_partly_expired()
-            self.lanes.purge(in_queue, in_flight, blocking)
+        if in_queue:
+            self.fail_all(KafkaError._PURGE_QUEUE, "Local: Purged in queue")
+        self._report_partly_expired()
+        self.lanes.purge(in_queue, in_flight, blocking)
 
     def _report_partly_expired(self) -> None:
         """A purge does not report in order, and which of a batch's reports to swallow is known by their order alone."""
@@ -701,14 +716,18 @@ class Feed:
 
     def run_reports(self) -> int:
         """Run what is queued, on the application's thread; how many. Raises what a callback raises."""
-        self.buffer.running += 1  # a record takes room until its callback has run
+        thread, running = get_ident(), self.buffer.running
+        fresh = thread not in running
         try:
+            running.add(thread)  # a record takes room until its callback has run
             return self.reports.run()
         finally:
-            self.buffer.running -= 1
+            if fresh:
+                running.discard(thread)
 
     def recheck(self, moment: float) -> None:
         """Ask each accumulator again whether it is held: something about brokers or acknowledgements changed."""
+        self.rechecks = False
         for place, accumulator in tuple(self._accumulators.items()):
             reason = self._holds.reason(accumulator, moment)
             if reason is not None or not (accumulator.waiting or accumulator.unresolved):
@@ -718,7 +737,6 @@ class Feed:
         self._deadline.hurry()
         self.alarm.hurry()
         self.buffer.look_again()
-        self._wake(0.0)
 
     def leave_straight(self, moment: float) -> None:
         """Records of any partition may have gone straight until now."""

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 
 from safeproducer.kafka.native import KafkaError, Message
-from safeproducer.pipeline.accumulator import ACCEPTED_AT, Accumulator, HeldRecord
+from safeproducer.pipeline.accumulator import ACCEPTED_AT, SIZE, Accumulator, HeldRecord
 from safeproducer.pipeline.ledger import DeliveryCallback, discard_pending
 from safeproducer.pipeline.refusals import Refusal, is_refusal
 from safeproducer.pipeline.reports import Reports
@@ -43,6 +43,7 @@ class HandOver:
         "_missing",
         "_passed",
         "_reports",
+        "_size",
         "_told",
         "accumulator",
         "at",
@@ -93,6 +94,8 @@ class HandOver:
         self.on_answer: Callable[[], None] | None = None
         self.runs: list[tuple[int, int]] = []
         self._reports = reports
+        self._size = sum([record[SIZE] for record in records]) // (len(records) or 1)
+        """Of one record, about."""
         self._kept: deque[Message] = deque()
         self._kept_for: DeliveryCallback | None = None
         """Delivered records of that callback, which are passed on together."""
@@ -139,7 +142,7 @@ class HandOver:
         kept, report, self._kept, self._kept_for = self._kept, self._kept_for, nothing, None
         if report is not None:
             count = len(kept)
-            self._reports.add_delivered(report, kept)
+            self._reports.add_delivered(report, kept, self._size)
             self._passed += count
 
     def _reported(
@@ -154,7 +157,7 @@ class HandOver:
                 assert error is not None  # noqa: S101 - what is_refusal() says
                 self.refusals.append(Refusal(self.records[index], error, message, self.lane))
             else:
-                self._reports.add(report, error, message)
+                self._reports.add(report, error, message, self._size)
         if self.accumulator.partition < 0:
             self.partitions.add(message.partition())
         self._passed += 1

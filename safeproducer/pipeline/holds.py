@@ -72,6 +72,7 @@ class Holds:
         self._always = delivery.mode == "held"
         self._delivery = delivery
         self._throttle = throttle
+        self._latest = throttle.latest
         self._suspects: dict[tuple[str, int], int | None] = {}
         self._sent = 0
         self._needed: int | None = None
@@ -134,6 +135,11 @@ class Holds:
         # In a lane for batches a topic must be known, and nobody tells of one to which nothing has gone straight yet.
         known = self._always or self.partitions.known(accumulator.topic)
         return Leader(node, until, known and self._throttle.calms(node, moment))
+
+    def throttle_changed(self) -> bool:
+        """Whether a throttle time was announced since the last call, to any producer of this process."""
+        before, self._latest = self._latest, self._throttle.latest
+        return before != self._latest
 
     def blocks(self, accumulator: Accumulator, moment: float) -> bool:
         """Whether this partition waits for something that may take long: its broker's throttle time, or its return."""

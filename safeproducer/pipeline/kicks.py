@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from safeproducer.pipeline.accumulator import Accumulator
 from safeproducer.pipeline.alarm import NEVER
-from safeproducer.pipeline.hand_over import FAR, HandOver
+from safeproducer.pipeline.hand_over import HandOver
 from safeproducer.pipeline.holds import Holds
 from safeproducer.pipeline.lanes import Lanes
 
@@ -17,7 +17,7 @@ _SELDOM = 0.1
 
 
 class Kicks:
-    """Owns the batches of one producer that need kicks. The holder of the feed's lock calls.
+    """Owns the batches of one producer that need kicks. The sender's thread calls.
 
     `guard`: seconds after which a batch leaves by itself.
     """
@@ -55,14 +55,12 @@ class Kicks:
         if not self._partial:
             return due
         needed: set[int] = set()
-        near = False
         for batch in tuple(self._partial):
             if not batch.left or moment - batch.at > self._guard:
                 self._partial.discard(batch)
                 continue
             if batch.kick_at <= moment:
                 needed.add(batch.lane)
-                near = near or (batch.accumulator.ack_time or 0.0) < FAR
                 batch.full = False
                 batch.kicked(moment)
                 batch.kick_at = moment + self._again(batch, moment - batch.sent_at)
@@ -71,7 +69,7 @@ class Kicks:
             due = min(due, batch.kick_at)
         for lane in self._lanes:
             if lane.number in needed:
-                lane.kick(beside=not near or lane.one_of_each)
+                lane.kick()
         return due
 
     def let_follow(self, batch: HandOver, moment: float) -> None:

@@ -12,28 +12,30 @@ import warnings
 import weakref
 from collections.abc import Callable
 from functools import partial
-from threading import Lock, get_ident
 from typing import Any, NoReturn
 
 from safeproducer.config import Settings, explain_refusal
 from safeproducer.errors import CallbackReentryError, FatalError, ProducerClosedError, QueueFullError, SafeProducerError
 from safeproducer.hooks import Hooks
 from safeproducer.kafka.native import KafkaError, KafkaException, NativeProducer
+from safeproducer.pipeline import stack
 from safeproducer.pipeline.alarm import NEVER
 from safeproducer.pipeline.events import ClientEvents
 from safeproducer.pipeline.failures import Failures
+from safeproducer.pipeline.fed_lane import FedLane
 from safeproducer.pipeline.feed import Feed
 from safeproducer.pipeline.lane_log import LaneLog
 from safeproducer.pipeline.lanes import Lanes
 from safeproducer.pipeline.ledger import Ledger
 from safeproducer.pipeline.metadata import Metadata
 from safeproducer.pipeline.news import ClientNews
+from safeproducer.pipeline.notices import Notices
 from safeproducer.pipeline.observed import ObservedSend
 from safeproducer.pipeline.refusals import Refusals
 from safeproducer.pipeline.report_numbers import ReportNumbers
+from safeproducer.pipeline.sender import Sender, get_ident
 from safeproducer.pipeline.stale_leaders import STRAIGHT
 from safeproducer.pipeline.straight_deadline import StraightDeadline
-from safeproducer.pipeline.watchdog import Watchdog
 from safeproducer.pipeline.windows import REFRESH, Asks, Windows
 from safeproducer.records import ProducerInfo
 
@@ -41,15 +43,17 @@ RECORD_EVENTS = ("record_accepted", "record_refused", "record_resolved")
 NO_TIMEOUT = -1.0
 _FEW_EVENTS = 4
 _SLICE = 0.01
-"""How long to wait on one lane while the other has records, too."""
+"""How long to wait on the straight lane while the others have records, too."""
 _LONG_SLICE = 0.05
-"""While it has none, and can only tell of events."""
-_SHORTEST_WAIT = 0.001
+"""While they have none, and can only tell of events; and on them, while another thread may use the straight one."""
 _ROUND_UP = 0.00099
 """The client counts in whole milliseconds and drops the rest: another round for nothing."""
 _PRESENT = 0.01
-"""An application that served within this time is there, and the watchdog leaves the serving to it."""
+"""An application that served within this time is there, and the sender leaves the serving to it."""
 _ABSENT = 0.1
+_AFTER_ERROR = 0.1
+_LINGER_OFF = 0.4
+"""Seconds for which a round of flush() switches linger off: longer than the round."""
 _FAREWELL = 2.0
 _FLUSH_ROUND = 0.15  # below the 0.2 s from which the native call splits the wait itself
 _LOST_EXCEPTION = "returned NULL without setting an exception"
@@ -97,17 +101,21 @@ class Lane:
         self._ledger = ledger
         self._delivery = delivery = settings.delivery
         self._away = ledger.away
-        self._away_lock = Lock()
         self._serving: set[int] = set()
-        self._served_at = 0.0
+        """Threads inside a call that serves."""
+        self._barred: set[int] = set()
+        """Those of them whose call interrupted a native call that is in the middle of a callback: it is not called."""
+        self._served_at = self._seen_at = 0.0
         self._polls = self._polls_seen = 0
+        self._told_turns: set[str] = set()
         self._warned_reentry = False
         self.failures = failures
-        self.news = ClientNews(info, hooks, settings, failures, ledger)
-        self.events = ClientEvents(info, hooks, settings, ledger.errors, ledger.away, self.news)
+        self.sender = Sender(self)
+        self.notices = Notices(self.sender.is_this_thread)
+        self.news = ClientNews(info, hooks, settings, failures, ledger, self.notices)
+        self.events = ClientEvents(info, hooks, settings, ledger.errors, ledger.away, self.news, self.notices)
         self.state = "open"
         self.holds = self.news.holds
-        self.watchdog = Watchdog(self)
         held = delivery.mode == "held"
         native = self._made(settings, delivery.fed_lane(settings.lane) if held else delivery.lane(settings.lane), False)
         self.observed = (
@@ -126,12 +134,12 @@ class Lane:
         self.native: Any = native
         make = partial(_fed_native, settings, self.events) if delivery.feeds else None
         numbers = ReportNumbers()
-        lanes = Lanes(make, delivery.lanes, delivery.spreads, self._away.reports, numbers)
+        lanes = Lanes(make, delivery.lanes, delivery.spreads, self._away.reports, numbers, self.events.on_lane_not_made)
         if held:
             lanes.adopt(native)
         this = weakref.ref(self)
         self.metadata = Metadata(
-            partial(_lanes_of, this), self.holds.partitions.learn, partial(_heard, this), self.watchdog.wake
+            partial(_lanes_of, this), self.holds.partitions.learn, partial(_heard, this), self.sender.wake
         )
         self.holds.stale.lanes = partial(_lanes_of, this)
         self.holds.stale.ask = self.metadata.tell
@@ -140,7 +148,7 @@ class Lane:
             min(REFRESH, delivery.metadata_refresh / 2),
             partial(_discovery, settings.lane),
             self.events.on_window,
-            self.watchdog.wake,
+            self.sender.wake,
             partial(_is_alive, this),
         )
         self.news.windows = self.windows
@@ -156,7 +164,7 @@ class Lane:
             self._away,
             self.failures,
             self.metadata,
-            self.watchdog.wake,
+            self.sender.wake,
             self.events.on_limited,
             refusals,
             numbers,
@@ -211,28 +219,37 @@ class Lane:
 
     @property
     def in_callback(self) -> bool:
-        """Whether the calling thread is inside a callback that this lane runs."""
+        """Whether the calling thread is inside a callback that this lane runs; a signal handler is none."""
+        return get_ident() in self._serving and stack.in_callback()
+
+    @property
+    def inside(self) -> bool:
+        """Whether the calling code, a signal handler, interrupted a call of this lane."""
         return get_ident() in self._serving
 
+    @stack.calls_natively
     def poll(self, timeout: float) -> int:
         # What serve() does, inline: many applications poll after each record.
         thread = get_ident()
         serving = self._serving
         if thread in serving:
-            return self._inside_callback("poll", 0)
-        serving.add(thread)
-        self._polls += 1
+            return self._poll_inside(timeout)
         try:
-            if self.direct and not self._away.thread and not self._away.reports.count:
+            serving.add(thread)
+            self._polls += 1
+            started = time.monotonic() if timeout > 0 else 0.0
+            if self.direct and not self._away.thread and not self._away.reports:
                 unseen = self.events.unseen
                 before = unseen.get(thread, 0)
                 served: int = self.native.poll(timeout)
                 if not self.news.changed:
                     return served
+                self.sender.wake(0.0)
                 served -= unseen.get(thread, 0) - before
                 if served > 0 or timeout == 0:
-                    self._mind(time.monotonic())
                     return served
+                if timeout > 0:
+                    timeout = max(0.0, started + timeout - time.monotonic())
             return self._wait(timeout)
         except:  # noqa: E722 - as in _attempt()
             error = self._noted(sys.exc_info()[1])[0]
@@ -240,43 +257,63 @@ class Lane:
             serving.discard(thread)
         raise error
 
+    def _poll_inside(self, timeout: float) -> int:
+        """A poll() inside another call of this thread: a signal handler's serves, a callback's answers at once."""
+        if stack.in_callback():
+            return self._inside_callback("poll", 0)
+        served, error, _ = self._attempt(self._wait, timeout)
+        if error is not None:
+            raise error
+        return int(served)
+
     def _wait(self, timeout: float) -> int:
-        """Serve both lanes and the reports kept here for up to `timeout` seconds, until something was served."""
+        """Serve the straight lane and the reports kept here for up to `timeout` seconds, until something was served."""
         if self.state not in ("open", "fatal"):
-            # Raises. In a forked child the watchdog may have been serving at that moment, and holds its lock for ever.
-            self.native.poll(timeout)
-        if self._away.thread:
-            with self._away_lock:  # what the watchdog is serving comes first
-                pass
+            self.native.poll(timeout)  # raises
+        end = time.monotonic() + timeout if timeout >= 0 else NEVER
+        if self.news.changed:
+            self.sender.wake(0.0)
+        self.sender.let_work()
         try:
-            return self._wait_for(timeout)
+            while True:
+                served = self._serve_now()
+                left = end - time.monotonic()
+                if served or left <= 0 or self.state not in ("open", "fatal"):
+                    return served
+                if served := self._wait_once(left):
+                    return served
         finally:
             self._served_at = time.monotonic()
 
-    def _wait_for(self, timeout: float) -> int:
-        started = time.monotonic()
-        end = started + timeout if timeout >= 0 else NEVER
-        served = 0
-        now = started
-        feed = self.feed
-        while True:
-            busy = feed.busy
-            if timeout == 0 or not busy:  # else the wait looks first
-                feed.serve(0)
-            served += self._serve_now(now)
-            now = time.monotonic()
-            if served or now >= end or self.state not in ("open", "fatal"):
-                return served
-            both = busy and not feed.alone and len(self.native)
-            pause = min(end, feed.alarm.at, now + (_SLICE if both else _LONG_SLICE)) - now
-            pause = max(_SHORTEST_WAIT, pause + _ROUND_UP)
-            # Another thread may produce meanwhile: wait where the answers to its records will come.
-            if feed.busy or (feed.lanes and not self.direct and not len(self.native)):
-                feed.serve(pause)
-            else:
-                served += self._poll_native(pause)
-            now = time.monotonic()
+    @property
+    def _serves_straight(self) -> bool:
+        """Whether the calling thread may serve the straight lane now."""
+        return not (self.feed.alone or self._away.thread or (self._barred and get_ident() in self._barred))
 
+    def _serve_now(self) -> int:
+        """Run callbacks: first those that wait here, the sender may have taken some out of the straight lane."""
+        served = self.feed.run_reports() if self._away.reports else 0
+        if self._serves_straight and len(self.native):  # records and events: to ask costs less than to serve nothing
+            served += self._poll_native(0)
+        if self.news.changed:
+            self.sender.wake(0.0)
+        return served
+
+    def _wait_once(self, left: float) -> int:
+        """Wait where the next answer is likely to come, not longer than `left`; how much was served meanwhile."""
+        feed = self.feed
+        if feed.alone:
+            self.sender.wait(left)
+            return 0
+        straight = self._serves_straight and (self.direct or len(self.native))
+        if not straight:
+            self.sender.wait(min(left, _LONG_SLICE))
+            return 0
+        # The sender rings for what it has; here nobody hears it.
+        busy = feed.busy or self._away.reports or not self.direct
+        return self._poll_native(min(left, _SLICE if busy else _LONG_SLICE) + _ROUND_UP)
+
+    @stack.calls_natively
     def _poll_native(self, timeout: float) -> int:
         """Serve it; how much of what it served poll() counts."""
         unseen, thread = self.events.unseen, get_ident()
@@ -284,27 +321,17 @@ class Lane:
         served: int = self.native.poll(timeout)
         return served - (unseen.get(thread, 0) - before)
 
-    def _serve_now(self, now: float) -> int:
-        """Act on what was heard, and run callbacks: batches first, so that the next ones leave before callbacks run."""
-        self._mind(now)
-        served = self.feed.run_reports()
-        if not self.feed.alone and len(self.native):  # records and events: to ask costs less than to serve nothing
-            served += self._poll_native(0)
-            if self.news.changed:
-                self._mind(now)
-        return served
+    # --- the sender's thread ---------------------------------------------------------------------------------------
 
     def _mind(self, now: float) -> None:
         """Act on what was heard: hold, hand over, time out, go straight again."""
         feed, holds = self.feed, self.holds
-        self.news.catch_up(feed.buffer.waiting)
+        self.news.catch_up(feed.waiting)
         if holds.warming and holds.warms(self._ledger.resolved + self._away.reports.count, len(self.native)):
             self.news.changed = True
-        if self.news.rushes(feed.buffer.waiting, now):
+        if self.news.rushes(feed.waiting, now):
             self.news.changed = True
         if self.news.changed:
-            if self.direct:
-                feed.serve(0)  # nobody else asks a fed lane that is not in use for its events
             self.news.changed = False
             self.news.measure(now)
             self._look_for_splits()
@@ -313,23 +340,31 @@ class Lane:
             if not holds.warming and not len(self.native):
                 feed.forget_refusals()
             feed.recheck(now)
+        elif feed.rechecks or holds.throttle_changed():
+            feed.recheck(now)
         feed.pump_if_due(now)
         if self._delivery.mode == "auto" and self._delivery.feeds:
             if self._delivery.owns_timeout:
                 self._straight_deadline.mind(now, self.hold, self.native.purge)
-            # Reports that wait here take room that the native producer does not know of.
-            straight = not holds.any(now) and feed.empty and not self._away.reports.count
-            if (straight is not self.direct or self._going) and self.state == "open":
-                self._go(straight)
+            self._choose_way(now)
+
+    def _choose_way(self, now: float) -> None:
+        # Reports that wait here take room that the native producer does not know of.
+        straight = not (self.holds.any(now) or self.feed.rechecks or self._away.reports) and self.feed.empty
+        if (straight is not self.direct or self._going) and self.state == "open":
+            self._go(straight)
+            if straight and self.feed.rechecks:  # a throttle time was announced meanwhile
+                self._go(straight=False)
 
     def hold(self) -> None:
-        """Send nothing straight to a broker that throttles from now on, not even for a callback served before _mind().
+        """Send nothing straight from now on until the sender has looked, not even what a callback produces next.
 
         Runs inside a native call, so it makes none.
         """
+        self.feed.rechecks = True
         if self.direct and self.state == "open":
             self._go(straight=False)
-        self.feed.recheck(time.monotonic())
+        self.sender.wake(0.0)
 
     def _look_for_splits(self) -> None:
         statistics = self.news.take_fed(self.feed.alone)
@@ -337,29 +372,63 @@ class Lane:
             self.events.on_split(found)
 
     def tend(self, now: float) -> float:
-        """For the watchdog: do what is due, serve when the application does not; when to come again."""
+        """For the sender: do what is due, serve when the application does not; when to come again."""
         if self.state not in ("open", "fatal"):
             return NEVER
+        try:
+            return self._turn(now)
+        except:  # noqa: E722 - as in _attempt()
+            raised: Any = sys.exc_info()[1]
+            error = self._instead_of(raised) or raised
+        if isinstance(error, FatalError):
+            self._away.reports.add_event(_raise, error, None)  # for the application's next poll()
+        elif (kind := f"{type(error).__name__}: {error}") not in self._told_turns:
+            self._told_turns.add(kind)
+            self.notices.tell(self.events.on_turn_failed, error)
+        return now + _AFTER_ERROR
+
+    def near(self, now: float) -> tuple[FedLane, float] | None:
+        """For the sender: the lane whose answer may come at any moment, and how long to wait for it."""
+        return self.feed.lanes.near(now) if self.state in ("open", "fatal") else None
+
+    def _turn(self, now: float) -> float:
+        feed = self.feed
         self._tend_lanes(now)
-        self.news.catch_up(self.feed.buffer.waiting)
-        present = self._polls != self._polls_seen or now - self._served_at < _PRESENT
-        self._polls_seen = self._polls
-        if self._serving or present:
-            if not self.direct:
-                self.feed.pump_if_due(now)
-            return max(self.feed.alarm.at, now + _PRESENT)
-        with self._away_lock:
-            self._away.serve_on(get_ident())
-            try:
-                self._serve_for_the_absent()
-            except:  # noqa: E722 - as in _attempt()
-                error = self._noted(sys.exc_info()[1])[0]
-                self._away.reports.add(_raise, error, None)  # for the application's next poll()
-            finally:
-                self._away.serve_on(0)
-        if self.feed.busy and self.feed.lanes.inside:
-            return now
-        return min(self.feed.alarm.at, now + (_ABSENT if self.queued or self.feed.alone else NEVER))
+        feed.find_unrung(now)
+        feed.serve()
+        present = self._is_present(now)
+        if not present:
+            self._serve_for_the_absent()
+        now = time.monotonic()
+        self._mind(now)
+        due = min(feed.alarm.at, feed.lanes.next_look(now))
+        if present:
+            return min(due, now + _ABSENT) if self.queued else due
+        return min(due, now + (_ABSENT if self.queued or feed.alone else NEVER))
+
+    def _is_present(self, now: float) -> bool:
+        """Whether the application serves, so that its callbacks come when it expects them."""
+        if self._polls != self._polls_seen:
+            self._polls_seen, self._seen_at = self._polls, now
+        busy = self._serving - self._barred
+        return bool(busy) or (not self._barred and now - max(self._seen_at, self._served_at) < _PRESENT)
+
+    @stack.calls_natively
+    def _serve_for_the_absent(self) -> None:
+        """Take the straight lane's reports, so that it has room, and until half of ours is used up."""
+        if self.feed.alone or not len(self.native):
+            return
+        limit = self._delivery.buffer_bytes
+        if limit is not None and self._away.bytes > limit / 2:
+            return
+        if self.direct and self.state == "open":
+            self._go(straight=False)  # its room is not the producer's any more
+        self._away.serve_on(get_ident())
+        try:
+            if not self._serving - self._barred:
+                self.native.poll(0)
+        finally:
+            self._away.serve_on(0)
 
     def _tend_lanes(self, now: float) -> None:
         """Make the lanes that are wanted, let go of those that are not."""
@@ -384,13 +453,6 @@ class Lane:
             self.failures.many_lanes = True
             self.events.on_lanes(before, len(lanes), "batches were ready and waited only for a lane")
 
-    def _serve_for_the_absent(self) -> None:
-        if not self._serving and not self.feed.alone:
-            self.native.poll(0)
-        if not self._serving:
-            self.feed.serve(_SLICE if self.feed.lanes.inside else 0)
-        self._mind(time.monotonic())
-
     def flush(self, timeout: float) -> int:
         if self.in_callback:
             return self._inside_callback("flush", self.queued)
@@ -408,38 +470,38 @@ class Lane:
         deadline = time.monotonic() + timeout if timeout >= 0 else None
         raised: Exception | None = None
         feed = self.feed
-        if feed.alone and not feed.buffer.records and self.state == "open":
+        if not feed.buffer.records and self.state == "open":
             return 0, None  # events are for poll(), as in stock
-        feed.flushing += 1
-        feed.alarm.hurry()
-        try:
-            while True:
-                remaining = _FLUSH_ROUND if deadline is None else max(0.0, deadline - time.monotonic())
-                _, error, from_callback = self._attempt(self._flush_round, min(remaining, _FLUSH_ROUND))
-                if error is not None:
-                    if not isinstance(error, Exception) or not (from_callback or isinstance(error, FatalError)):
-                        raise error
-                    raised = error
-                left = self.feed.buffer.records if self.feed.alone else self.queued
-                if not left or remaining == 0.0:
-                    return left, raised
-        finally:
-            feed.flushing -= 1
+        while True:
+            feed.flush_until = time.monotonic() + _LINGER_OFF
+            feed.alarm.hurry()
+            self.sender.wake(0.0)
+            remaining = _FLUSH_ROUND if deadline is None else max(0.0, deadline - time.monotonic())
+            _, error, from_callback = self._attempt(self._flush_round, min(remaining, _FLUSH_ROUND))
+            if error is not None:
+                if not isinstance(error, Exception) or not (from_callback or isinstance(error, FatalError)):
+                    raise error
+                raised = error
+            left = self.feed.buffer.records if self.feed.alone else self.queued
+            if not left or remaining == 0.0:
+                feed.flush_until = 0.0  # another thread's flush() sets it again in its next round
+                return left, raised
 
+    @stack.calls_natively
     def _flush_round(self, timeout: float) -> None:
-        if self.direct and not self._away.thread and not self._away.reports.count:
+        if self._serves_straight and self.direct and not self._away.reports:
             self.native.flush(timeout)
-            self.feed.serve(0)
             if len(self.native):  # events, which flush() does not serve once all reports are
                 self.native.poll(0)
             if self.news.changed:
-                self._mind(time.monotonic())
-            return
-        if not self._wait(0) and timeout > 0:
-            if self.feed.busy or not len(self.native) or self.feed.alone:
-                self._wait(min(timeout, _SLICE))
-            else:
+                self.sender.wake(0.0)
+            if timeout > 0 and self.feed.lanes.events:
+                self.sender.wait(min(timeout, _SLICE))
+        elif not self._wait(0) and timeout > 0:
+            if self._serves_straight and len(self.native):
                 self.native.flush(min(timeout, _SLICE))
+            else:
+                self._wait(timeout)
 
     def serve(self, call: Callable[..., Any], *args: Any) -> Any:
         """Run a native call that may run callbacks on this thread."""
@@ -451,14 +513,22 @@ class Lane:
 
     def _attempt(self, call: Callable[..., Any], *args: Any) -> tuple[Any, BaseException | None, bool]:
         """(result, what to raise, whether a callback raised it)."""
-        thread = get_ident()
-        self._serving.add(thread)
+        thread, serving = get_ident(), self._serving
+        fresh = thread not in serving
+        barred = not fresh and thread not in self._barred and stack.in_native_callback()
         try:
+            serving.add(thread)
+            if barred:
+                self._barred.add(thread)
+                self.sender.wake(0.0)  # it serves in place of this thread
             return call(*args), None, False
         except:  # noqa: E722 - a pending fatal error can be a KafkaError, which is no BaseException
             return None, *self._noted(sys.exc_info()[1])
         finally:
-            self._serving.discard(thread)
+            if barred:
+                self._barred.discard(thread)
+            if fresh:
+                serving.discard(thread)
 
     def refuse_in_callback(self, method: str) -> None:
         """Raise CallbackReentryError when the calling thread is inside a callback."""
@@ -486,14 +556,17 @@ class Lane:
 
     def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
         """As stock's, over the records here and in all lanes."""
-        self.feed.purge(in_queue, in_flight, blocking)
-        self.native.purge(in_queue, in_flight, blocking)
+        usable = self.state in ("open", "fatal")
+        if not (self.feed.alone and usable):  # else it is one of the lanes
+            self.native.purge(in_queue, in_flight, blocking)
+        if usable:
+            self.sender.run(partial(self.feed.purge, in_queue, in_flight, blocking))
 
     def stop_threads(self, timeout: float | None) -> None:
         """End the threads of this producer; wait for them up to `timeout` seconds, not at all if that is None."""
         if self.state == "forked":  # there are none in the child, and they may have held locks when it was made
             return
-        helpers: tuple[Watchdog | Metadata | Windows, ...] = (self.watchdog, self.windows, self.metadata)
+        helpers: tuple[Sender | Metadata | Windows, ...] = (self.sender, self.windows, self.metadata)
         for helper in helpers:
             helper.stop()
         if timeout is not None:
@@ -507,7 +580,8 @@ class Lane:
             lanes.purge()
             deadline = time.monotonic() + _FAREWELL
             while lanes.inside and time.monotonic() < deadline:
-                lanes.serve(_SLICE)
+                for lane in lanes:
+                    lane.wait(_SLICE)
         full = [lane.native for lane in lanes if lane.inside]
         for native in self.natives:
             if not any(native is other for other in full):
@@ -565,7 +639,9 @@ class Lane:
         if self.state == "open":
             self.state = "fatal"
             self.send = Unusable(self._fatal_again)
-            self.feed.fail_all(KafkaError._FATAL, "Local: Fatal error: it was not sent before the producer failed")
+            self.feed.failing = (KafkaError._FATAL, "Local: Fatal error: it was not sent before the producer failed")
+            self.feed.alarm.hurry()
+            self.sender.wake(0.0)
         return self._fatal_again()
 
     def _fatal_again(self) -> FatalError:
@@ -577,7 +653,7 @@ class Lane:
         self.state = state
         self.stop_threads(None)
         self.native = self.send = Unusable(refusal)
-        self._serving = set()  # a fork inside a callback leaves none in the child
+        self._serving, self._barred = set(), set()  # a fork inside a callback leaves none in the child
 
 
 def _hold(lane: weakref.ref[Lane]) -> None:
@@ -622,7 +698,10 @@ def _with_callbacks(config: dict[str, Any], events: ClientEvents, fed: bool) -> 
         callbacks = (events.on_fed_error, events.on_fed_throttle, events.on_fed_statistics)
     else:
         callbacks = (events.on_error, events.on_throttle, events.on_statistics)
-    return {**config, **dict(zip(("error_cb", "throttle_cb", "stats_cb"), callbacks, strict=True))}
+    told = {**config, **dict(zip(("error_cb", "throttle_cb", "stats_cb"), callbacks, strict=True))}
+    if told.get("logger") is not None:
+        told["logger"] = events.logger_for(told["logger"])
+    return told
 
 
 def _discovery(config: dict[str, Any], sleep: Callable[[float], object]) -> Asks:

@@ -23,7 +23,7 @@ _TURN = 0.05
 
 
 class LaneChoice:
-    """The holder of the feed's lock calls. `wake(due)` has the lanes made that are wanted."""
+    """The sender's thread calls. `wake(due)` has the lanes made that are wanted."""
 
     def __init__(
         self, delivery: Delivery, holds: Holds, lanes: Lanes, windows: Windows, wake: Callable[[float], None]

@@ -14,6 +14,7 @@ from typing import Any
 
 from safeproducer.kafka.native import NativeProducer
 from safeproducer.kafka.statistics import Statistics
+from safeproducer.pipeline.alarm import NEVER
 from safeproducer.pipeline.fed_lane import FedLane
 from safeproducer.pipeline.hand_over import HandOver
 from safeproducer.pipeline.lane_log import LaneLog
@@ -27,22 +28,31 @@ _TURN = 0.001
 """How long to wait at least for an answer that is overdue: others may come before it."""
 _OVERDUE = 0.1
 """The later it is, the longer the wait: nobody answers, or on another lane."""
+_LONGEST_TURN = 0.02
+_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 _ALL_EVERY = 0.25
 _BUSY_EVERY = 0.02
 _by_due = attrgetter("due")
 
 
 class Lanes:
-    """Hand-over, kick and purge exclude each other: the caller holds the feed's lock. Any thread may serve.
+    """The sender's thread calls; any thread may ask how much is inside.
 
     - `make`: None when there never is a fed lane. `fixed`: safeproducer.lanes when it is a number, None for `auto`.
     - `spreads`: whether there may be more than one, so that the others take over when one fails for good.
     - `completed`: batches whose last report arrived, for the feed to take note of.
     - `wanted`: how many lanes there should be; whoever tends makes them.
+    - `not_made(error, seconds)` is called when one cannot be made, and that it is tried again so much later.
     """
 
     def __init__(
-        self, make: MakeNative | None, fixed: int | None, spreads: bool, reports: Reports, numbers: ReportNumbers
+        self,
+        make: MakeNative | None,
+        fixed: int | None,
+        spreads: bool,
+        reports: Reports,
+        numbers: ReportNumbers,
+        not_made: Callable[[Exception, float], None],
     ) -> None:
         self._make = make
         self._fixed = fixed
@@ -58,6 +68,8 @@ class Lanes:
         self.completed: deque[HandOver] = deque()
         self.wanted = fixed or 1
         self._all_due = self._busy_due = 0.0
+        self._not_made = not_made
+        self._pause = self._again_at = 0.0
 
     def __iter__(self) -> Iterator[FedLane]:
         return iter(tuple(self._lanes))
@@ -77,8 +89,23 @@ class Lanes:
 
     def prepare(self) -> None:
         """Make the first lane, which takes a while to get its producer ID and its connections."""
-        if not self._lanes and self._make is not None:
-            self._add(self._make(None))
+        if not self._lanes and (native := self._try_to_make(None)) is not None:
+            self._add(native)
+
+    def _try_to_make(self, log: LaneLog | None) -> NativeProducer | None:
+        """None if it cannot be made now: files of the configuration may be gone, or files and threads used up."""
+        now = time.monotonic()
+        if self._make is None or now < self._again_at:
+            return None
+        try:
+            native = self._make(log)
+        except Exception as error:
+            self._pause = min(_LONGEST_PAUSE, 2 * self._pause or _FIRST_PAUSE)
+            self._again_at = now + self._pause
+            self._not_made(error, self._pause)
+            return None
+        self._pause = 0.0
+        return native
 
     def limited(self, budget: int, ready: int) -> None:
         """A batch is ready to go and waits only for a lane."""
@@ -94,7 +121,10 @@ class Lanes:
         while self._made and self._make is not None and len(self._lanes) < self.wanted:
             tells = any(lane.number not in self._logs for lane in self)
             log = LaneLog() if tells else None
-            self._add(self._make(log), log)
+            native = self._try_to_make(log)
+            if native is None:
+                break
+            self._add(native, log)
             made += 1
         return made
 
@@ -134,23 +164,35 @@ class Lanes:
 
     # --- all of them -------------------------------------------------------------------------------------------------
 
-    def serve(self, timeout: float) -> int:
-        """Queue the reports that arrived; wait up to `timeout` seconds for the first.
-
-        There is no waiting on several lanes at once. So the wait is on the one whose answer is due next, and the others
-        are looked at when it is over: answers come in about the order in which batches left.
-        """
-        lanes = self._lanes
-        if len(lanes) == 1:
-            return lanes[0].serve(timeout)
+    def serve(self) -> int:
+        """Queue the reports that arrived; how many."""
         served = 0
         for lane in self._to_look_at(time.monotonic()):
-            served += lane.serve(0)
-        if served or timeout <= 0 or not lanes:
-            return served
-        next_lane = min(lanes.copy(), key=_by_due)
-        early = next_lane.due - time.monotonic()
-        return next_lane.serve(min(timeout, max(_TURN, early, -early * _OVERDUE)))
+            served += lane.serve()
+        return served
+
+    def near(self, now: float) -> tuple[FedLane, float] | None:
+        """The lane whose answer may come at any moment, and for how long to wait for it.
+
+        There is no waiting on several lanes at once: answers come in about the order in which batches left. And whoever
+        wants something else is not heard meanwhile.
+        """
+        if not self._lanes:
+            return None
+        lane = min(self._lanes, key=_by_due)
+        if lane.soon > now:
+            return None
+        early = lane.due - now
+        return lane, min(_LONGEST_TURN, max(_TURN, early, -early * _OVERDUE))
+
+    def next_look(self, now: float) -> float:
+        """When to look at them again, whether or not an answer is near()."""
+        if not self._lanes:
+            return NEVER
+        looks = [lane.soon for lane in self._lanes if lane.soon > now]
+        if any(lane.batches or not self.ready(lane) for lane in self._lanes):
+            looks.append(self._busy_due)
+        return min(self._all_due, *looks)
 
     def _to_look_at(self, now: float) -> list[FedLane]:
         """Those whose answer is near, now and then those with records, and more seldom all: each look costs the same.

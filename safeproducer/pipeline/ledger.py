@@ -20,6 +20,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from safeproducer.kafka.native import KafkaError, Message
+from safeproducer.pipeline import stack
 from safeproducer.pipeline.away import Away
 from safeproducer.pipeline.callbacks import CallbackErrors
 from safeproducer.pipeline.unproven import UNPROVEN
@@ -135,6 +136,7 @@ class PartitionAccount:
         only_errors, offset_proves = reporting.only_errors, reporting.offset_proves
 
         # A closure over the counts, not over the account: no cycle, and quicker than a method.
+        @stack.called_natively
         def report(callback: DeliveryCallback | None, error: KafkaError | None, message: Message) -> None:
             try:
                 offset: Any = message.offset()
@@ -181,6 +183,7 @@ class TopicAccount:
         away, errors, explained = reporting.away, reporting.errors, reporting.explained
         only_errors, offset_proves = reporting.only_errors, reporting.offset_proves
 
+        @stack.called_natively
         def report(callback: DeliveryCallback | None, error: KafkaError | None, message: Message) -> None:
             try:
                 number: Any = message.partition()

@@ -14,6 +14,7 @@ from safeproducer.pipeline import throttles
 from safeproducer.pipeline.failures import Failures
 from safeproducer.pipeline.holds import Holds
 from safeproducer.pipeline.ledger import BatchCount, Ledger
+from safeproducer.pipeline.notices import Notices
 from safeproducer.pipeline.stale_leaders import STRAIGHT
 from safeproducer.pipeline.windows import Windows
 from safeproducer.policy.distance import RUSH
@@ -31,11 +32,18 @@ class ClientNews:
     """Written by the threads that serve. `changed` asks the lane to look again; it holds no native producer."""
 
     def __init__(
-        self, info: ProducerInfo, hooks: Hooks, settings: Settings, failures: Failures, ledger: Ledger
+        self,
+        info: ProducerInfo,
+        hooks: Hooks,
+        settings: Settings,
+        failures: Failures,
+        ledger: Ledger,
+        notices: Notices,
     ) -> None:
         self._info = info
         self._ledger = ledger
         self._hooks = hooks
+        self._notices = notices
         self._delivery = settings.delivery
         self._throttle = throttles.of(settings.cluster)
         self.holds = Holds(settings.delivery, self._throttle)
@@ -74,7 +82,8 @@ class ClientNews:
             self.changed = True
             self.hold()
         if episode is not None:
-            logger.warning(
+            self._notices.tell(
+                logger.warning,
                 "%s: broker %s (%s) throttles this client for %.3f s because it exceeds a quota; %s",
                 self._info.client_id,
                 broker,

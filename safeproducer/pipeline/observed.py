@@ -7,6 +7,7 @@ from typing import Any
 
 from safeproducer.hooks import Hooks
 from safeproducer.kafka.native import KafkaError, Message
+from safeproducer.pipeline import stack
 from safeproducer.pipeline.away import Away
 from safeproducer.pipeline.frames import raised_by_native_call
 from safeproducer.pipeline.ledger import DeliveryCallback, Explained
@@ -58,6 +59,7 @@ class ObservedSend:
         record = Record(self._producer, topic, value, key, partition, timestamp, copied)
         hooks.call("record_accepted", record)
 
+        @stack.called_natively
         def resolve(error: KafkaError | None, message: Message) -> None:
             if away.on and away.takes(resolve, error, message):
                 return

@@ -15,7 +15,7 @@ from typing import Any
 
 from safeproducer.errors import DeliveryError
 from safeproducer.kafka.native import KafkaError, Message
-from safeproducer.pipeline.accumulator import KEY, REPORT, VALUE, HeldRecord
+from safeproducer.pipeline.accumulator import KEY, REPORT, SIZE, VALUE, HeldRecord
 from safeproducer.pipeline.report_numbers import ReportNumbers
 
 Place = tuple[str, int]
@@ -106,6 +106,12 @@ class Refusals:
         self.count += 1
         if len(refused.refusals) == 1:
             self._hold()
+
+    @property
+    def bytes(self) -> int:
+        """Of the records here."""
+        refused = [refusal.record[SIZE] for each in tuple(self.places.values()) for refusal in each.refusals.copy()]
+        return sum(refused)
 
     def take(self, place: Place) -> Refused:
         """Take out what was refused of a partition."""

@@ -15,39 +15,36 @@ class ReportNumbers:
     """Any thread. A callback is kept while records use its number: whoever has a record holds it once.
 
     Each step changes both dictionaries without a call in between, which is one step under the interpreter lock (see
-    ledger.py): a callback that is let go for the last time while another thread holds it again is kept.
+    ledger.py): a callback that is let go for the last time while another thread holds it again is kept. `Feed._append`
+    does what `hold()` does itself, as a part of a step of its own.
     """
 
-    __slots__ = ("_reports", "_uses")
+    __slots__ = ("reports", "uses")
 
     def __init__(self) -> None:
-        self._reports: dict[int, DeliveryCallback] = {}
-        self._uses: defaultdict[int, int] = defaultdict(int)
+        self.reports: dict[int, DeliveryCallback] = {}
+        self.uses: defaultdict[int, int] = defaultdict(int)
+        """By how many records."""
 
     def __len__(self) -> int:
-        return len(self._reports)
-
-    @property
-    def uses(self) -> int:
-        """By how many records."""
-        return sum(self._uses.values())
+        return len(self.reports)
 
     def __getitem__(self, number: int) -> DeliveryCallback:
-        return self._reports[number]
+        return self.reports[number]
 
     def hold(self, report: DeliveryCallback) -> int:
         """The number of `report`, for one more record."""
         number = id(report)
-        self._uses[number] += 1
-        self._reports[number] = report
+        self.uses[number] += 1
+        self.reports[number] = report
         return number
 
     def hold_again(self, number: int) -> None:
         """For one record more."""
-        self._uses[number] += 1
+        self.uses[number] += 1
 
     def let_go(self, number: int, count: int = 1) -> None:
         """`count` records of that number have ended."""
-        self._uses[number] -= count
-        if not self._uses[number]:
-            del self._uses[number], self._reports[number]
+        self.uses[number] -= count
+        if not self.uses[number]:
+            del self.uses[number], self.reports[number]

@@ -6,57 +6,93 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from safeproducer.pipeline import stack
+
 Run = Callable[[Any, Any], Any]
 Report = tuple[Run, Any, Any]
 """(callable, first argument, second argument): a delivery callback, its error and its message, or an event's."""
 
 
-class Reports:
-    """In the order in which they are run. Any thread may add and run; counts change by in-place addition.
+class Bunch:
+    """Delivered records of one callback, in order; or one failed record, or one event: those have no `size`.
 
-    Delivered records of one callback come as a deque of messages. One tuple for each of them would stay long enough for
-    the garbage collector to look through everything after each large batch.
+    `size`: bytes of one record, about.
+
+    One tuple for each record would stay long enough for the garbage collector to look through everything after each
+    large batch.
     """
 
-    __slots__ = ("_entries", "count")
+    __slots__ = ("first", "run", "seconds", "size")
+
+    def __init__(self, run: Run, first: Any, seconds: deque[Any], size: int | None) -> None:
+        self.run = run
+        self.first = first
+        self.seconds = seconds
+        self.size = size
+
+
+class Reports:
+    """In the order in which they are run. Any thread may add and run, and so may a signal handler that interrupts it.
+
+    What waits is counted when somebody asks: a number beside it would be wrong for good after a signal handler that
+    raises between two steps.
+    """
+
+    __slots__ = ("_bunches",)
 
     def __init__(self) -> None:
-        self._entries: deque[tuple[Run, Any, Any]] = deque()
-        self.count = 0
-        """How many wait."""
+        self._bunches: deque[Bunch] = deque()
 
-    def add(self, run: Run, first: Any, second: Any) -> None:
-        self.count += 1
-        self._entries.append((run, first, second))
+    def __bool__(self) -> bool:
+        return bool(self._bunches)
 
-    def add_delivered(self, run: Run, messages: deque[Any]) -> None:
-        count = len(messages)
-        self.count += count  # before another thread can take of them
-        self._entries.append((run, None, messages))
+    @property
+    def count(self) -> int:
+        """How many records wait for their report."""
+        return sum([len(bunch.seconds) for bunch in self._bunches.copy() if bunch.size is not None])
+
+    @property
+    def bytes(self) -> int:
+        """Of keys and values of the records whose reports wait, about."""
+        return sum([len(bunch.seconds) * (bunch.size or 0) for bunch in self._bunches.copy()])
+
+    def add(self, run: Run, first: Any, second: Any, size: int = 0) -> None:
+        self._bunches.append(Bunch(run, first, deque((second,)), size))
+
+    def add_event(self, run: Run, first: Any, second: Any) -> None:
+        """What is no record's report: poll() runs it, and nobody waits for it."""
+        self._bunches.append(Bunch(run, first, deque((second,)), None))
+
+    def add_delivered(self, run: Run, messages: deque[Any], size: int = 0) -> None:
+        self._bunches.append(Bunch(run, None, messages, size))
 
     def extend(self, reports: Iterable[Report]) -> None:
         for report in reports:
             self.add(*report)
 
+    @stack.runs_reports
     def run(self) -> int:
         """Run them on the calling thread, until one raises; how many."""
         ran = 0
-        entries = self._entries
-        while entries:
-            entry = entries.popleft()
-            run, first, second = entry
-            if type(second) is not deque:
-                self.count -= 1
+        bunches = self._bunches
+        while bunches:
+            try:
+                bunch = bunches[0]
+            except IndexError:  # another thread was quicker
+                break
+            run, first, seconds = bunch.run, bunch.first, bunch.seconds
+            while seconds:
+                try:
+                    second = seconds.popleft()
+                except IndexError:
+                    break
                 ran += 1
                 run(first, second)
-                continue
-            try:
-                while second:
-                    message = second.popleft()
-                    self.count -= 1
-                    ran += 1
-                    run(None, message)
-            finally:
-                if second:
-                    entries.appendleft(entry)
+            self._forget(bunch)
         return ran
+
+    def _forget(self, bunch: Bunch) -> None:
+        try:  # noqa: SIM105 - a context manager for each bunch takes longer
+            self._bunches.remove(bunch)
+        except ValueError:
+            pass

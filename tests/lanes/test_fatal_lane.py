@@ -80,7 +80,7 @@ def test_wherever_the_error_surfaces(
     load.finish()
     lane = list(producer._lane.feed.lanes)[1]
     plant_in(lane, plant_fatal)
-    lane.kick() if surface == "kick" else lane.serve(0.1)
+    lane.kick() if surface == "kick" else lane.serve()
     load.until(lambda: any("failed" in event.reason for event in changes.lanes), backlog=BACKLOG)
     load.until(lambda: changes.lanes[-1].after == 3, backlog=BACKLOG)
     load.finish()

@@ -28,14 +28,48 @@ CLOSE_PATIENCE = 300.0
 _ids = itertools.count()
 
 
-class HandWatchdog:
-    """Does nothing by itself: the rig tends the lane as the thread would."""
+class HandSender:
+    """Works in the calling thread whenever that waits, and when the rig says so."""
 
-    def __init__(self, tended: Any) -> None:
+    time: VirtualTime
+
+    def __init__(self, sends: Any) -> None:
+        self._sends = sends
         self.asked = float("inf")
+
+    def is_this_thread(self) -> bool:
+        return False
 
     def wake(self, due: float) -> None:
         self.asked = min(self.asked, due)
+
+    def turn(self) -> float:
+        self.asked = float("inf")
+        due: float = self._sends.tend(self.time.monotonic())
+        return due
+
+    def let_work(self) -> None:
+        if self.asked <= self.time.now:
+            self.turn()
+
+    def wait(self, timeout: float) -> None:
+        end = self.time.now + timeout
+        while True:
+            due = min(self.turn(), self.asked, self.time.now + 0.25)
+            if self._sends._away.reports or self.time.now >= end or self._sends.state not in ("open", "fatal"):
+                return
+            self.rest(min(end, due))
+
+    def rest(self, until: float) -> None:
+        """Until then, or until an answer or somebody who wakes it."""
+        if (near := self._sends.near(self.time.now)) is not None and until > self.time.now:
+            near[0].wait(min(near[1], until - self.time.now))
+            return
+        while self.time.now < until and self.time.step(until):
+            until = min(until, self.asked)
+
+    def run(self, call: Callable[[], object]) -> None:
+        call()
 
     def stop(self) -> None:
         pass
@@ -94,6 +128,7 @@ class Rig:
         self.producer = SafeProducer({"bootstrap.servers": f"virtual-{next(_ids)}:9092", **config})
         self.lane: Any = self.producer._lane
         self.feed: Any = self.lane.feed
+        self.lane.events.on_turn_failed = _raise
 
     # --- seen by the fake client ---------------------------------------------------------------------
 
@@ -208,10 +243,7 @@ class Rig:
 
     def poll(self, timeout: float) -> None:
         self.expecting_raise(lambda: self.producer.poll(timeout))
-        dog = self.lane.watchdog
-        if dog.asked <= self.time.now:  # the thread that it stands for comes at once
-            dog.asked = float("inf")
-            self.lane.tend(self.time.monotonic())
+        self.lane.sender.let_work()  # the thread that it stands for comes at once
 
     def flush(self, timeout: float) -> None:
         self.expecting_raise(lambda: self.producer.flush(timeout))
@@ -220,15 +252,12 @@ class Rig:
         self.producer.purge()
 
     def away(self, seconds: float) -> None:
-        """The application does something else; the watchdog comes when it wants to."""
-        dog = self.lane.watchdog
+        """The application does something else; the sender comes when it wants to."""
+        sender = self.lane.sender
         end = self.time.now + seconds
         while self.time.now < end:
-            dog.asked = float("inf")
-            due = self.lane.tend(self.time.monotonic())
-            until = min(end, due, dog.asked, self.time.now + 0.25)
-            while self.time.now < until and self.time.step(min(until, end)):
-                until = min(until, dog.asked)
+            due = sender.turn()
+            sender.rest(min(end, due, sender.asked, self.time.now + 0.25))
 
     def plant_raise(self) -> None:
         self.raising.append(_PlantedError("planted"))
@@ -251,8 +280,8 @@ class Rig:
         feed = self.feed
         in_lanes = sum(uses for each in feed.lanes for batch in each.batches for _, uses in batch.runs)
         records = feed.buffer.waiting + in_lanes + feed._refusals.count + feed._refusals.remembered
-        if feed.numbers.uses != records:
-            raise RuleError(f"rule 9: callbacks are kept for {feed.numbers.uses} records, and there are {records}")
+        if (uses := sum(feed.numbers.uses.values())) != records:
+            raise RuleError(f"rule 9: callbacks are kept for {uses} records, and there are {records}")
 
     def check_share(self, topic: str, partition: int) -> None:
         """Rule 9: a throttled broker's records take half of the buffer at most while another broker is well."""
@@ -345,6 +374,11 @@ class Rig:
                         newest[group] = record.number
 
 
+def _raise(error: BaseException) -> None:
+    """What the sender survives in an application is a failure here."""
+    raise error
+
+
 class _PlantedError(Exception):
     """Raised by a callback."""
 
@@ -435,7 +469,8 @@ def rigged(
         for module in (away, buffer, lane, lanes, surface, feed, fed_lane, news, failures, ledger, windows):
             stack.enter_context(mock.patch.object(module, "time", time))
         stack.enter_context(mock.patch.object(lane, "NativeProducer", native))
-        stack.enter_context(mock.patch.object(lane, "Watchdog", HandWatchdog))
+        stack.enter_context(mock.patch.object(lane, "Sender", HandSender))
+        stack.enter_context(mock.patch.object(HandSender, "time", time, create=True))
         stack.enter_context(mock.patch.object(lane, "Metadata", HandMetadata))
         stack.enter_context(
             mock.patch.object(

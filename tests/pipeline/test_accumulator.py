@@ -48,7 +48,8 @@ def test_a_batch_is_no_larger_than_it_may_be(
         held.append((bytes(value), None if key is None else bytes(key), None, stamp, None, body + OVERHEAD, 0.0))
     accumulator.records.extend(held)
     accumulator.bytes = sum(record[5] for record in held)
-    taken = accumulator.take(count, size, 0)
+    taken: list[Any] = []
+    accumulator.take(count, size, 0, taken)
     assert taken == held[: len(taken)]
     assert accumulator.bytes == sum(record[5] for record in held[len(taken) :])
     assert 1 <= len(taken) <= count
@@ -70,10 +71,11 @@ def test_what_a_failed_lane_did_not_take_keeps_its_order(keys: list[bytes | None
     accumulator.records.extend(held)
     accumulator.bytes = len(held) * OVERHEAD
     if keys:
-        accumulator.take(count, 10_000, 2)
+        accumulator.take(count, 10_000, 2, [])
     out = {record[6] for record in held} - {record[6] for queue in accumulator.queues() for record in queue}
     if accumulator.bound.get(1) or accumulator.records:
-        batch = accumulator.take(count, 10_000, 1)
+        batch: list[Any] = []
+        accumulator.take(count, 10_000, 1, batch)
         accepted, back = batch[:taken], batch[taken:]
         out |= {record[6] for record in accepted}
         accumulator.take_back(back, 1)
@@ -97,6 +99,7 @@ def test_many_small_records_fit_exactly(step_ms: int) -> None:
         for number in range(400)
     ]
     accumulator.records.extend(held)
-    taken = accumulator.take(1_000, size, 0)
+    taken: list[Any] = []
+    accumulator.take(1_000, size, 0, taken)
     assert 250 < len(taken) < 400
     assert sum(on_the_wire(record, number, taken[0][TIMESTAMP]) for number, record in enumerate(taken)) <= size

@@ -105,7 +105,8 @@ def test_while_it_is_handed_over() -> None:
             def look() -> None:
                 assert rig.feed.buffer.records >= RECORDS, f"step {step}"
 
-            with between(codes_of(Feed._feed_lane, Feed._left, FedLane.hand_over), step, look) as steps:
+            codes = codes_of(Feed._feed_lane, Feed._handed_over, Accumulator.take, FedLane.hand_over)
+            with between(codes, step, look) as steps:
                 rig.feed.pump(rig.time.monotonic())
             assert rig.feed.lanes.inside == RECORDS
             assert rig.feed.buffer.waiting == 0
@@ -129,7 +130,7 @@ def test_while_it_is_counted(goes_on: str) -> None:
 
             def go_on() -> None:
                 if goes_on == "reported":
-                    assert rig.feed.lanes.serve(0)
+                    assert next(iter(rig.feed.lanes)).serve()
                 else:
                     rig.feed.pump(rig.time.monotonic())
 
@@ -151,7 +152,7 @@ def test_while_its_callback_runs() -> None:
             rig.time.pass_(0.006)
             rig.feed.pump(rig.time.monotonic())
             rig.time.pass_(0.2)
-            rig.feed.lanes.serve(0)
+            next(iter(rig.feed.lanes)).serve()
 
             def look() -> None:
                 assert rig.feed.buffer.records or not rig.open_records, f"step {step}"
@@ -188,7 +189,8 @@ def test_bytes_that_are_added_while_a_batch_is_taken() -> None:
 
         accept()
         with between(codes_of(Accumulator.take), step, accept) as steps:
-            taken = accumulator.take(1, 1000, 0)
+            taken: list[Any] = []
+            accumulator.take(1, 1000, 0, taken)
         assert accumulator.bytes == 40 * accumulator.waiting
         assert len(taken) == 1
         return steps[0]

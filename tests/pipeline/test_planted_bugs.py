@@ -55,10 +55,9 @@ def blind_broker(self: Holds, accumulator: Accumulator, moment: float) -> Leader
     return Leader(None, self._throttle.deadline(None, moment), self._throttle.calms(None, moment))
 
 
-def last_first(self: Accumulator, count: int, size: int, lane: int) -> list[Any]:
-    taken = [self.records.pop() for _ in range(min(count, len(self.records)))]
+def last_first(self: Accumulator, count: int, size: int, lane: int, taken: list[Any]) -> None:
+    taken.extend(self.records.pop() for _ in range(min(count, len(self.records))))
     self.bytes -= sum(record[5] for record in taken)
-    return taken
 
 
 def report_again(self: HandOver, *report: Any) -> None:
@@ -92,7 +91,7 @@ def gives_up(self: Reports) -> int:
     try:
         return real_run(self)
     except Exception:
-        self._entries.clear()
+        self._bunches.clear()
         raise
 
 

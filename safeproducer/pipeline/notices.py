@@ -1,0 +1,61 @@
+"""Log lines and hooks of what happens on the producer's own thread: told on another one.
+
+A log handler or a hook may wait for something that a thread of the application holds, which waits for this producer.
+So the thread that sends never runs them.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from safeproducer.pipeline.forks import Work
+
+logger = logging.getLogger("safeproducer")
+
+MOST = 1000
+"""Notices that wait behind one that does not end; the oldest go."""
+
+
+class Notices:
+    """`tell()` from any thread. `sends()`: whether the calling thread is the one that must not run them.
+
+    A thread is there while there is something to tell, and ends with it.
+    """
+
+    def __init__(self, sends: Callable[[], bool]) -> None:
+        self._sends = sends
+        self._waiting: deque[tuple[Callable[..., Any], tuple[Any, ...]]] = deque(maxlen=MOST)
+        self._thread: threading.Thread | None = None
+        self._work = Work()
+
+    @property
+    def needed(self) -> bool:
+        """Whether the calling thread must not run what belongs to the application."""
+        return self._sends()
+
+    def tell(self, call: Callable[..., Any], *args: Any) -> None:
+        """Call it: now, or on a thread of its own if this is the one that sends."""
+        if not self._sends():
+            call(*args)
+            return
+        self._waiting.append((call, args))
+        if self._thread is None or not self._thread.is_alive():
+            thread = threading.Thread(target=self._tell_all, name="safeproducer-notices", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # too many threads, or the interpreter ends: the next notice tries again
+                return
+            self._thread = thread
+
+    def _tell_all(self) -> None:
+        while self._waiting:
+            with self._work:
+                call, args = self._waiting.popleft()
+                try:
+                    call(*args)
+                except Exception:
+                    logger.exception("a hook or log handler raised")

@@ -26,6 +26,7 @@ from safeproducer import (
     SafeProducer,
 )
 from safeproducer.testing import FakeCluster
+from tests.inside import lane_of
 
 CALLS: list[tuple[str, tuple[Any, ...]]] = [
     ("produce", ("t", b"x")),
@@ -102,7 +103,7 @@ def test_every_call_in_a_forked_child_raises_at_once_and_the_parent_goes_on(mock
 def test_a_fork_while_the_watchdog_serves_does_not_stop_the_child(mode: str) -> None:
     """What the watchdog's thread held is held for ever there; poll() and flush() raise all the same."""
     producer = SafeProducer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0, "safeproducer.mode": mode})
-    lane = producer._lane
+    lane = lane_of(producer)
     with lane._away_lock:
         lane._away.serve_on(-1)
         child = os.fork()
@@ -154,6 +155,7 @@ def test_a_fork_waits_for_a_log_line_that_is_being_written(thread: str) -> None:
         import logging, os, sys, threading, time
         from safeproducer import SafeProducer
         from safeproducer.policy.window import Announcement, Source
+        from tests.inside import lane_of
 
         class Stream:
             lock, busy = threading.Lock(), threading.Event()
@@ -176,7 +178,7 @@ def test_a_fork_waits_for_a_log_line_that_is_being_written(thread: str) -> None:
             producer.produce("t", b"x")
         else:
             logging.getLogger("safeproducer").setLevel("INFO")
-            windows = producer._lane.windows
+            windows = lane_of(producer).windows
             windows._make = lambda _: Broker()
             windows.budget(("t", 0), 1, time.monotonic())
         assert stream.busy.wait(5)
@@ -194,7 +196,7 @@ def test_a_fork_waits_for_a_log_line_that_is_being_written(thread: str) -> None:
 def test_a_destructor_in_a_forked_child_asks_no_thread(mock_bootstrap: str) -> None:
     """The watchdog's thread may have held the lock of its bell."""
     producer = SafeProducer({"bootstrap.servers": mock_bootstrap, "log_level": 0})
-    with producer._lane.watchdog._bell._cond:
+    with lane_of(producer).watchdog._bell._cond:
         child = os.fork()
         if child == 0:
             signal.alarm(5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 import warnings
 from collections.abc import Callable, Iterable
@@ -28,7 +29,15 @@ _NOW = 0
 _PURGE_PATIENCE = 5.0
 _ROOM_ROUND = 0.1
 _THREADS_PATIENCE = 1.0
-_CLOSED = "Producer has been closed: make a new one to produce again"
+_CLOSED = "Producer has been closed (Handle has been closed): make a new one to produce again"
+
+
+def _seconds(timeout: float) -> float:
+    """What stock takes for a number, text not; raises its TypeError."""
+    try:
+        return math.ldexp(timeout, 0)
+    except TypeError as error:
+        raise TypeError(f"timeout {error}: give seconds, such as 1.5") from None
 
 
 @dataclass(slots=True)
@@ -72,7 +81,7 @@ class SafeProducer(NativeProducer):
 
     def __init__(self, *args: Any, hooks: Iterable[Hook] = (), **config: Any) -> None:
         if self.__progress.initialised:
-            raise RuntimeError("SafeProducer already initialised: make a new one instead of calling __init__() again")
+            raise RuntimeError("Producer already __init__:ialized: make a new one instead of calling __init__() again")
         settings = parse(args, config)
         site = frames.caller()
         dispatcher = Hooks(hooks)
@@ -204,20 +213,20 @@ class SafeProducer(NativeProducer):
 
         Inside a callback it serves nothing and returns 0, where stock would abort the process.
         """
-        return self.__lane.poll(timeout)
+        return self.__lane.poll(_seconds(timeout))
 
     def flush(self, timeout: float = NO_TIMEOUT) -> int:
         """Wait up to `timeout` seconds until every record has its report; returns how many are left.
 
         Inside a callback it serves nothing and returns how many are left.
         """
-        return self.__lane.flush(timeout)
+        return self.__lane.flush(_seconds(timeout))
 
     # --- transactions ----------------------------------------------------------------------------------------------
 
     def init_transactions(self, timeout: float = NO_TIMEOUT) -> None:
         """As stock: register the transactional.id with its coordinator, which fences older producers."""
-        self.__lane.serve(self.__lane.native.init_transactions, timeout)
+        self.__lane.serve(self.__lane.native.init_transactions, _seconds(timeout))
 
     def begin_transaction(self) -> None:
         """As stock: records produced from now on belong to a new transaction."""
@@ -226,17 +235,18 @@ class SafeProducer(NativeProducer):
 
     def send_offsets_to_transaction(self, positions: Any, group_metadata: Any, timeout: float = NO_TIMEOUT) -> None:
         """As stock: commit consumer offsets with the transaction."""
-        self.__lane.serve(self.__lane.native.send_offsets_to_transaction, positions, group_metadata, timeout)
+        self.__lane.serve(self.__lane.native.send_offsets_to_transaction, positions, group_metadata, _seconds(timeout))
 
     def commit_transaction(self, timeout: float = NO_TIMEOUT) -> None:
         """As stock: flush, then commit. Raises KafkaException; `error.args[0].txn_requires_abort()` says what to do."""
-        self.__lane.serve(self.__lane.native.commit_transaction, self.__lane.settle(timeout))
+        self.__lane.serve(self.__lane.native.commit_transaction, self.__lane.settle(_seconds(timeout)))
         self.__progress.in_transaction = False
 
     def abort_transaction(self, timeout: float = NO_TIMEOUT) -> None:
         """As stock: purge what was not sent, and abort."""
+        seconds = _seconds(timeout)
         self.__lane.feed.purge(in_queue=True, in_flight=False, blocking=True)
-        self.__lane.serve(self.__lane.native.abort_transaction, timeout)
+        self.__lane.serve(self.__lane.native.abort_transaction, seconds)
         self.__progress.in_transaction = False
 
     # --- the rest of stock's surface ---------------------------------------------------------------------------------
@@ -289,7 +299,7 @@ class SafeProducer(NativeProducer):
             return self.__progress.close_report
         self.__lane.refuse_in_callback("close")
         started = time.monotonic()
-        deadline = None if timeout is None or timeout < 0 else started + timeout
+        deadline = None if timeout is None or (seconds := _seconds(timeout)) < 0 else started + seconds
         if self.__progress.in_transaction:
             self.__abort_for_close(deadline)
         queued, raised = self.__lane.drain(NO_TIMEOUT if deadline is None else max(0.0, deadline - time.monotonic()))

@@ -21,6 +21,7 @@ from benchmarks.brokers import broker
 from benchmarks.interleaved import show
 from benchmarks.table import Bar, conclude, table
 from safeproducer import SafeProducer
+from tests.inside import lane_of
 
 LANES = (1, 5, 20)
 PARTITIONS = (1, 1000)
@@ -172,7 +173,7 @@ def _with_lanes(config: dict[str, Any], lanes: int, topic: str, partitions: int)
     own = {"safeproducer.mode": "held", "safeproducer.ordering": "key", "safeproducer.lanes": lanes}
     producer = SafeProducer({**config, **own})
     _write(producer, topic, partitions)
-    made = producer._lane.feed.lanes
+    made = lane_of(producer).feed.lanes
     while len(made) < lanes or not all(made.ready(lane) for lane in made):
         producer.poll(0.05)
     for lane in tuple(made)[1:]:  # the first has written to all of them

@@ -15,6 +15,7 @@ from integration.tap import Tap
 from safeproducer import SafeProducer
 from safeproducer.pipeline import feed
 from safeproducer.policy.affinity import Affinity
+from tests.inside import lane_of
 
 TopicFactory = Callable[..., str]
 
@@ -60,7 +61,7 @@ class Writer:
 
     @property
     def lanes(self) -> Any:
-        return self.producer._lane.feed.lanes
+        return lane_of(self.producer).feed.lanes
 
     def produce(self, key: bytes, value: bytes) -> None:
         self.producer.produce(self.topic, value, key, 0, on_delivery=self._report)

@@ -10,6 +10,7 @@ from operator import itemgetter
 from typing import Any
 
 from safeproducer.kafka.native import KafkaError, KafkaException
+from safeproducer.pipeline.arguments import is_invalid
 from safeproducer.pipeline.frames import raised_by_native_call
 from safeproducer.pipeline.lane import Lane
 from safeproducer.pipeline.ledger import Ledger
@@ -33,6 +34,8 @@ def produce_batch(
     simple = not isinstance(messages, list) or not messages  # nothing to lose: the native call answers as stock does
     if simple or (lane.direct and lane.observed is None and lane.state == "open" and _is_plain(messages)):
         return _native(lane, ledger, topic, messages, partition, callback)
+    if isinstance(topic, str) and is_invalid(topic):
+        raise KafkaException(KafkaError(KafkaError._INVALID_ARG, f"Invalid topic: {topic}"))
     checked = [_checked(index, message, partition) for index, message in enumerate(messages)]
     return sum(_one(lane, produce, topic, message, arguments, callback) for message, arguments in checked)
 
@@ -100,9 +103,8 @@ def _checked(index: int, message: Any, partition: int) -> tuple[dict[str, Any], 
     for field in ("value", "key"):
         content = message.get(field)
         if not isinstance(content, str | bytes | None):
-            raise TypeError(
-                f"Message at index {index}: {field} must be bytes, str or None, not {type(content).__name__}"
-            )
+            kind = type(content).__name__
+            raise TypeError(f"Message {field} at index {index} must be bytes or str, not {kind}; None for none")
         if isinstance(content, str):
             content.encode()
     own_partition = _integer(index, message, "partition", bits=32)
@@ -122,25 +124,21 @@ def _checked(index: int, message: Any, partition: int) -> tuple[dict[str, Any], 
 def _integer(index: int, message: dict[str, Any], field: str, bits: int) -> int | None:
     number: Any = message.get(field)
     if not isinstance(number, int | None):
-        raise TypeError(f"Message at index {index}: {field} must be an int, not {type(number).__name__}")
+        raise TypeError(f"Message {field} at index {index} must be int, not {type(number).__name__}")
     if number is not None and not -(2 ** (bits - 1)) <= number < 2 ** (bits - 1):
-        raise OverflowError(f"Message at index {index}: {field} {number} does not fit into {bits} bits")
+        raise OverflowError(f"Message {field} at index {index} does not fit into {bits} bits: {number}")
     return number
 
 
 def _check_headers(index: int, headers: Any) -> None:
     """Raise ValueError, as the native batch call does, for what is no dict or list of (name, value) pairs."""
     if not isinstance(headers, dict | list):
-        raise ValueError(f"Message at index {index}: headers must be a dict or a list, not {type(headers).__name__}")
+        kind = type(headers).__name__
+        raise ValueError(f"Invalid headers at index {index}: they must be a dict or a list of pairs, not {kind}")
     for pair in headers.items() if isinstance(headers, dict) else headers:
-        if not (
-            isinstance(pair, tuple)
-            and len(pair) == 2
-            and isinstance(pair[0], str | bytes)
-            and isinstance(pair[1], str | bytes | None)
-        ):
+        if not (isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[1], str | bytes | None)):
             raise ValueError(
-                f"Message at index {index}: each header must be a pair of a name (str) and a value (bytes, str or None)"
+                f"Invalid headers at index {index}: each must be a tuple of a name and a value (bytes, str or None)"
             )
         for text in pair:
             if isinstance(text, str):
@@ -164,11 +162,15 @@ def _one(
     try:
         produce(topic, value, key, partition, own_callback, None, timestamp, headers)
     except BufferError:
-        message["_error"] = KafkaError(KafkaError._QUEUE_FULL, "Message failed: Local: Queue full")
+        message["_error"] = _failed(KafkaError._QUEUE_FULL)
         return 0
     except KafkaException as error:
         if lane.events.fatal is not None:
             raise
-        message["_error"] = error.args[0]
+        message["_error"] = _failed(error.args[0].code())
         return 0
     return 1
+
+
+def _failed(code: int) -> KafkaError:
+    return KafkaError(code, f"Message failed: {KafkaError(code).str()}")

@@ -78,10 +78,15 @@ def parse(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Settings:
     window = _number_or(own, WINDOW, "discover", LEAST, MOST)
     _refuse(config)
     only_errors = _boolean(config, "delivery.report.only.error")
-    on_delivery = _callback(config, "on_delivery", ConfigurationError)
-    error_cb = _callback(config, "error_cb", ConfigurationTypeError)
-    throttle_cb = _callback(config, "throttle_cb", ConfigurationValueError)
-    statistics_cb = _callback(config, "stats_cb", ConfigurationTypeError)
+    on_delivery = _callback(config, "on_delivery", ConfigurationError, "on_delivery requires a callable object")
+    error_cb, throttle_cb, statistics_cb = (
+        _callback(config, name, kind, f"expected {name} property as a callable function")
+        for name, kind in (
+            ("error_cb", ConfigurationTypeError),
+            ("throttle_cb", ConfigurationValueError),
+            ("stats_cb", ConfigurationTypeError),
+        )
+    )
     by_name = {canonical(name): value for name, value in config.items()}
     if "enable.idempotence" not in config:
         config["enable.idempotence"] = not _rules_out_idempotence(by_name)
@@ -129,21 +134,21 @@ def _refusal(kind: type[ConfigurationError], text: str, settings: Settings) -> C
     if not setting:
         setting = next((name for name in settings.lane if name in text), "")
     if "No such configuration property" in text:
-        return _unknown(kind, setting, settings.lane.get(setting))
+        return _unknown(kind, setting, settings.lane.get(setting), text)
     way_out = "Correct it; librdkafka's CONFIGURATION.md lists the values each setting takes"
     if " when `" in text or "must be" in text:
         way_out = "Change one of the settings named here"
     return kind(setting, _shown(setting, settings.lane.get(setting)), text.rstrip("."), way_out)
 
 
-def _unknown(kind: type[ConfigurationError], setting: str, value: Any) -> ConfigurationError:
+def _unknown(kind: type[ConfigurationError], setting: str, value: Any, text: str) -> ConfigurationError:
     similar = suggestions(setting)
     way_out = (
         f"Did you mean {' or '.join(repr(name) for name in similar)}?"
         if similar
         else f"Remove it: librdkafka has no such setting, and this library's own begin with {OWN_PREFIX!r}"
     )
-    return kind(setting, _shown(setting, value), "there is no such setting", way_out)
+    return kind(setting, _shown(setting, value), text, way_out)
 
 
 def _shown(setting: str, value: Any) -> str:
@@ -152,10 +157,11 @@ def _shown(setting: str, value: Any) -> str:
 
 def _merged(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     if len(args) > 1 or (args and not isinstance(args[0], dict)) or not (args or kwargs):
+        stock = "expected tuple containing single dict" if len(args) > 1 else "expected configuration dict"
         raise ConfigurationTypeError(
             "",
             "",
-            f"SafeProducer() takes one configuration dict or keywords, not {_described(args)}",
+            f"{stock}: SafeProducer() takes one, or keywords, not {_described(args)}",
             "Call SafeProducer({'bootstrap.servers': 'host:9092'})",
         )
     config: dict[Any, Any] = {**(args[0] if args else {}), **kwargs}
@@ -193,7 +199,10 @@ def _refuse_unknown(own: Mapping[str, Any]) -> None:
         if name not in OWN_SETTINGS:
             similar = suggestions(name, OWN_SETTINGS) or list(OWN_SETTINGS)
             raise ConfigurationError(
-                name, _shown(name, value), "there is no such setting", f"Did you mean {' or '.join(similar)}?"
+                name,
+                _shown(name, value),
+                f'No such configuration property: "{name}"',
+                f"Did you mean {' or '.join(similar)}?",
             )
 
 
@@ -269,19 +278,22 @@ def _refuse(config: dict[str, Any]) -> None:
             raise ConfigurationError(name, repr(config[name]), f"refused, because {why}", way_out)
 
 
-def _callback(config: dict[str, Any], name: str, kind: type[ConfigurationError]) -> Callable[..., Any] | None:
+def _callback(
+    config: dict[str, Any], name: str, kind: type[ConfigurationError], problem: str
+) -> Callable[..., Any] | None:
     if name not in config:
         return None
     callback: Any = config.pop(name)
     if not callable(callback):
-        raise kind(name, repr(callback), "it must be callable", "Give a function, or leave the setting out")
+        raise kind(name, repr(callback), problem, "Give a function, or leave the setting out")
     return callback  # type: ignore[no-any-return]
 
 
 def _boolean(config: dict[str, Any], name: str) -> bool:
     value = config.pop(name, False)
     if not isinstance(value, bool):  # strings too, as stock
-        raise ConfigurationTypeError(name, repr(value), "it must be a bool, not text or a number", "Give True or False")
+        problem = f"Expected {name} to be bool type, not {type(value).__name__}"
+        raise ConfigurationTypeError(name, repr(value), problem, "Give True or False")
     return value
 
 

@@ -30,6 +30,7 @@ _LONGEST_TIMEOUT_MS = 2_147_483_647
 _MOST_MESSAGE_BYTES = 1_000_000_000
 _REQUEST_BYTES = 300
 """What a request takes beside its records, at most."""
+_SPARSE = "enable.sparse.connections"
 _IN_FLIGHT = "max.in.flight.requests.per.connection"
 
 
@@ -125,7 +126,7 @@ class Delivery:
                 "batch.num.messages": self.batch_records,
                 "batch.size": self._spare_bytes,
                 "message.max.bytes": min(_MOST_MESSAGE_BYTES, max(self._spare_bytes, self.record_bytes)),
-                "enable.sparse.connections": False,  # connected before the first batch, not by it
+                _SPARSE: False,  # connected before the first batch, not by it
                 "queue.buffering.max.messages": 0,
                 "queue.buffering.max.kbytes": _LONGEST_TIMEOUT_MS,
                 "statistics.interval.ms": self.ticks_ms,
@@ -171,6 +172,8 @@ def _changed(config: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str,
 
 
 def _is_good(name: str, value: Any) -> bool:
+    if name == _SPARSE:
+        return str(value).lower() in ("true", "t", "1", "false", "f", "0")
     if name not in RANGES:
         return True
     least, most = RANGES[name]
@@ -182,7 +185,9 @@ def _is_good(name: str, value: Any) -> bool:
 
 RANGES = {
     "batch.num.messages": (1, 1_000_000),
+    "batch.size": (1, 2_147_483_647),
     "linger.ms": (0, 900_000),
+    "message.max.bytes": (1_000, _MOST_MESSAGE_BYTES),
     "message.timeout.ms": (0, _LONGEST_TIMEOUT_MS),
     "queue.buffering.max.kbytes": (1, _LONGEST_TIMEOUT_MS),
     "queue.buffering.max.messages": (0, _LONGEST_TIMEOUT_MS),

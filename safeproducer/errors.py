@@ -7,6 +7,8 @@ One class stands for one decision a caller can take.
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
 from typing import Any
 
 from safeproducer.kafka.native import KafkaError, KafkaException
@@ -14,7 +16,17 @@ from safeproducer.policy.outcome import Outcome
 
 
 class SafeProducerError(Exception):
-    """Base of every error raised by this library; catch it to catch them all."""
+    """Base of every error raised by this library; catch it to catch them all. All can be copied and pickled."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Not through the constructor: what it takes is not what it leaves in `args`.
+        return _again, (type(self), self.args, self.__dict__)
+
+
+def _again(kind: type[SafeProducerError], args: tuple[Any, ...], attributes: dict[str, Any]) -> SafeProducerError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(attributes)
+    return error
 
 
 class ConfigurationError(SafeProducerError, KafkaException):
@@ -80,11 +92,23 @@ class CallbackReentryError(SafeProducerError, RuntimeError):
     """close() was called from inside a callback, where it could never finish."""
 
 
+def _by_code(compare: Callable[[int, int], bool]) -> Callable[[KafkaError, object], Any]:
+    def method(self: KafkaError, other: object) -> Any:
+        try:
+            code: int = other.code() if isinstance(other, KafkaError) else operator.index(other)  # type: ignore[arg-type]
+        except TypeError:
+            return NotImplemented
+        return compare(self.code(), code)
+
+    return method
+
+
 class DeliveryError(KafkaError):
     """Why a record was not delivered, and what became of it: the error that a delivery callback gets.
 
-    It is the KafkaError that stock gives, with the same `code()`, `name()`, `str()`, `fatal()` and comparisons, and
-    like that no exception class: raise `KafkaException(error)`. It can be copied and pickled.
+    It is the KafkaError that stock gives, with the same `code()`, `name()`, `str()` and `fatal()`, and like that no
+    exception class: raise `KafkaException(error)`. It compares, sorts and hashes by its code, with KafkaErrors and with
+    codes; beside anything else it is unequal, where stock's comparison raises. It can be copied and pickled.
 
     What to do with `outcome`:
 
@@ -128,6 +152,15 @@ class DeliveryError(KafkaError):
         self.handed_over_at = handed_over_at
         self.attempts = attempts
 
+    # Stock's compares an instance of this class as it compares anything that is no KafkaError: it raises.
+    __eq__ = _by_code(operator.eq)
+    __ne__ = _by_code(operator.ne)
+    __lt__ = _by_code(operator.lt)
+    __le__ = _by_code(operator.le)
+    __gt__ = _by_code(operator.gt)
+    __ge__ = _by_code(operator.ge)
+    __hash__ = KafkaError.__hash__
+
     def __str__(self) -> str:
         place = "" if self.topic is None else f" for {self.topic}"
         if self.topic is not None and self.partition is not None:
@@ -149,8 +182,7 @@ class DeliveryError(KafkaError):
             retriable=bool(self.retriable()),
             txn_requires_abort=bool(self.txn_requires_abort()),
         )
-        fields = (self.topic, self.partition, self.producer_id, self.producer_epoch)
-        return type(self), (error, self.outcome, *fields, self.accepted_at, self.handed_over_at, self.attempts)
+        return type(self), (error, self.outcome), self.__dict__
 
 
 __all__ = [

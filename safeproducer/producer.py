@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import time
 import warnings
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import partial
 from threading import get_ident
 from types import MethodType, TracebackType
 from typing import Any, NoReturn
 
 from safeproducer.batch import produce_batch
-from safeproducer.config import parse
+from safeproducer.config import Settings, parse
 from safeproducer.errors import ForkedProducerError, ProducerClosedError, QueueFullError
 from safeproducer.explanation import explanation
 from safeproducer.hooks import Hook, Hooks
@@ -27,7 +29,26 @@ _NOW = 0
 _PURGE_PATIENCE = 5.0
 _ROOM_ROUND = 0.1
 _THREADS_PATIENCE = 1.0
-_CLOSED = "Producer has been closed: make a new one to produce again"
+_CLOSED = "Producer has been closed (Handle has been closed): make a new one to produce again"
+
+
+def _seconds(timeout: float) -> float:
+    """What stock takes for a number, text not; raises its TypeError."""
+    try:
+        return math.ldexp(timeout, 0)
+    except TypeError as error:
+        raise TypeError(f"timeout {error}: give seconds, such as 1.5") from None
+
+
+@dataclass(slots=True)
+class _Progress:
+    """How far a producer has come in its life."""
+
+    initialised: bool
+    in_transaction: bool = False
+    unproven: int = 0
+    loss_reported: bool = False
+    close_report: CloseReport | None = None
 
 
 class SafeProducer(NativeProducer):
@@ -47,21 +68,25 @@ class SafeProducer(NativeProducer):
     # The base class stays uninitialised: it makes isinstance() true, and its methods are all replaced below. A method a
     # newer confluent_kafka adds would find no handle and raise "Producer has been closed"; see _forward_the_rest().
 
-    # What a subclass that forgets super().__init__() finds.
-    _lane: Lane = UNINITIALISED  # type: ignore[assignment]
-    _ledger: Ledger = UNINITIALISED  # type: ignore[assignment]
-    _topics: dict[str, TopicAccount] = UNINITIALISED  # type: ignore[assignment]
-    _on_delivery: Callable[..., Any] | None = None
-    _close_report: CloseReport | None = None
+    # Two underscores each, and no public method called by way of self: as with stock, a subclass may use any name of
+    # its own and override any method. What stands here is what one that forgets super().__init__() finds.
+    __lane: Lane = UNINITIALISED  # type: ignore[assignment]
+    __ledger: Ledger = UNINITIALISED  # type: ignore[assignment]
+    __topics: dict[str, TopicAccount] = UNINITIALISED  # type: ignore[assignment]
+    __on_delivery: Callable[..., Any] | None = None
+    __progress = _Progress(initialised=False)
+    __settings: Settings
+    __hooks: Hooks
+    __info: ProducerInfo
+    __blocked: set[int]
 
     def __init__(self, *args: Any, hooks: Iterable[Hook] = (), **config: Any) -> None:
-        if "_lane" in self.__dict__:
-            raise RuntimeError("SafeProducer already initialised: make a new one instead of calling __init__() again")
+        if self.__progress.initialised:
+            raise RuntimeError("Producer already __init__:ialized: make a new one instead of calling __init__() again")
         settings = parse(args, config)
         site = frames.caller()
-        self._settings = settings
-        self._hooks = Hooks(hooks)
-        self._info = ProducerInfo(
+        dispatcher = Hooks(hooks)
+        info = ProducerInfo(
             settings.client_id,
             settings.bootstrap_servers,
             settings.principal,
@@ -70,20 +95,23 @@ class SafeProducer(NativeProducer):
             site,
         )
         failures = Failures(settings.delivery)
-        self._ledger = Ledger(settings.only_errors, failures.reported, offset_proves=settings.delivery.idempotent)
-        self._topics = self._ledger.topics
-        self._on_delivery = settings.on_delivery
-        self._in_transaction = False
-        self._unproven = 0
-        self._blocked: set[int] = set()
-        self._close_report = None
-        self._loss_reported = False
-        self._lane = Lane(settings, self._info, self._hooks, self._ledger, failures)
-        lifetime.enrol(self)
+        ledger = Ledger(settings.only_errors, failures.reported, offset_proves=settings.delivery.idempotent)
+        lane = Lane(settings, info, dispatcher, ledger, failures)
+        put = partial(object.__setattr__, self)  # a subclass that is a frozen dataclass refuses assignments
+        put("_SafeProducer__settings", settings)
+        put("_SafeProducer__hooks", dispatcher)
+        put("_SafeProducer__info", info)
+        put("_SafeProducer__ledger", ledger)
+        put("_SafeProducer__topics", ledger.topics)
+        put("_SafeProducer__on_delivery", settings.on_delivery)
+        put("_SafeProducer__blocked", set())
+        put("_SafeProducer__lane", lane)
+        put("_SafeProducer__progress", _Progress(initialised=True))
+        lifetime.enrol(self, SafeProducer.__become_forked, SafeProducer.__report_loss)
         churned = churn.registry.record((settings.cluster, settings.principal), site, settings.producer_ids_per_hour)
-        self._hooks.call("producer_created", self._info)
+        dispatcher.call("producer_created", info)
         if churned is not None:
-            self._hooks.call("producer_churn", churned)
+            dispatcher.call("producer_churn", churned)
 
     # --- producing -------------------------------------------------------------------------------------------------
 
@@ -108,11 +136,11 @@ class SafeProducer(NativeProducer):
         refused is certainly not written.
         """
         try:
-            account: Any = self._topics[topic]
+            account: Any = self.__topics[topic]
         except (KeyError, TypeError):
-            account = self._ledger.open(topic)
+            account = self.__ledger.open(topic)
         if callback is None:
-            callback = self._on_delivery if on_delivery is None else on_delivery
+            callback = self.__on_delivery if on_delivery is None else on_delivery
         if partition != -1:
             account = account.explicit(partition)
         bound = account.bound
@@ -123,33 +151,33 @@ class SafeProducer(NativeProducer):
         account.accepted += 1
         try:
             if headers is None and timestamp is _NOW:  # other kinds of zero go to the native call's own check
-                self._lane.send(topic, value, key, partition, bound[1])
+                self.__lane.send(topic, value, key, partition, bound[1])
             else:
                 refuse_surrogate_names(headers)
-                self._lane.send(topic, value, key, partition, bound[1], None, timestamp, headers)
+                self.__lane.send(topic, value, key, partition, bound[1], None, timestamp, headers)
         except Exception as error:
             if not frames.raised_by_native_call(error):
                 raise
             account.accepted -= 1
-            refusal = self._lane.refusal_of(error)
-            if isinstance(refusal, QueueFullError) and self._may_block():
-                self._produce_when_there_is_room(refusal, topic, value, key, partition, callback, timestamp, headers)
+            refusal = self.__lane.refusal_of(error)
+            if isinstance(refusal, QueueFullError) and self.__may_block():
+                self.__produce_when_there_is_room(refusal, topic, value, key, partition, callback, timestamp, headers)
                 return
             raise refusal from None
 
-    def _may_block(self) -> bool:
+    def __may_block(self) -> bool:
         thread = get_ident()
-        return self._settings.delivery.max_block > 0 and thread not in self._blocked and not self._lane.in_callback
+        return self.__settings.delivery.max_block > 0 and thread not in self.__blocked and not self.__lane.in_callback
 
-    def _produce_when_there_is_room(self, refusal: QueueFullError, *record: Any) -> None:
+    def __produce_when_there_is_room(self, refusal: QueueFullError, *record: Any) -> None:
         """Serve callbacks for up to safeproducer.max.block.ms until the record is accepted; else raise `refusal`."""
         topic, value, key, partition, callback, timestamp, headers = record
-        deadline = time.monotonic() + self._settings.delivery.max_block
+        deadline = time.monotonic() + self.__settings.delivery.max_block
         thread = get_ident()
-        self._blocked.add(thread)
+        self.__blocked.add(thread)
         try:
             while (left := deadline - time.monotonic()) > 0:
-                self._lane.poll(min(left, _ROOM_ROUND))
+                self.__lane.poll(min(left, _ROOM_ROUND))
                 try:
                     SafeProducer.produce(self, topic, value, key, partition, callback, None, timestamp, headers)
                 except QueueFullError as still_full:
@@ -157,7 +185,7 @@ class SafeProducer(NativeProducer):
                 else:
                     return
         finally:
-            self._blocked.discard(thread)
+            self.__blocked.discard(thread)
         raise refusal
 
     def produce_batch(
@@ -175,9 +203,9 @@ class SafeProducer(NativeProducer):
         that is malformed raises TypeError before any of them is accepted.
         """
         if callback is None:
-            callback = self._on_delivery if on_delivery is None else on_delivery
+            callback = self.__on_delivery if on_delivery is None else on_delivery
         produce = partial(SafeProducer.produce, self)  # not an override of a subclass, as in stock
-        return produce_batch(self._lane, self._ledger, produce, topic, messages, partition, callback)
+        return produce_batch(self.__lane, self.__ledger, produce, topic, messages, partition, callback)
 
     # --- serving ---------------------------------------------------------------------------------------------------
 
@@ -186,48 +214,48 @@ class SafeProducer(NativeProducer):
 
         Inside a callback it serves nothing and returns 0, where stock would abort the process.
         """
-        return self._lane.poll(timeout)
+        return self.__lane.poll(_seconds(timeout))
 
     def flush(self, timeout: float = NO_TIMEOUT) -> int:
         """Wait up to `timeout` seconds until every record has its report; returns how many are left.
 
         Inside a callback it serves nothing and returns how many are left.
         """
-        return self._lane.flush(timeout)
+        return self.__lane.flush(_seconds(timeout))
 
     # --- transactions ----------------------------------------------------------------------------------------------
 
     def init_transactions(self, timeout: float = NO_TIMEOUT) -> None:
         """As stock: register the transactional.id with its coordinator, which fences older producers."""
-        self._lane.serve(self._lane.native.init_transactions, timeout)
+        self.__lane.serve(self.__lane.native.init_transactions, _seconds(timeout))
 
     def begin_transaction(self) -> None:
         """As stock: records produced from now on belong to a new transaction."""
-        self._lane.serve(self._lane.native.begin_transaction)
-        self._in_transaction = True
-        self._unproven = self._lane.failures.unproven
+        self.__lane.serve(self.__lane.native.begin_transaction)
+        self.__progress.in_transaction = True
+        self.__progress.unproven = self.__lane.failures.unproven
 
     def send_offsets_to_transaction(self, positions: Any, group_metadata: Any, timeout: float = NO_TIMEOUT) -> None:
         """As stock: commit consumer offsets with the transaction."""
-        self._lane.serve(self._lane.native.send_offsets_to_transaction, positions, group_metadata, timeout)
+        self.__lane.serve(self.__lane.native.send_offsets_to_transaction, positions, group_metadata, _seconds(timeout))
 
     def commit_transaction(self, timeout: float = NO_TIMEOUT) -> None:
         """As stock: flush, then commit. Raises KafkaException; `error.args[0].txn_requires_abort()` says what to do.
 
         It succeeds only if every record since begin_transaction() was acknowledged.
         """
-        raised = None
-        if self._in_transaction:
-            timeout, raised = self._lane.settle(timeout, self._unproven)
-        self._lane.serve(self._lane.native.commit_transaction, timeout)
-        self._in_transaction = False
+        seconds, raised = _seconds(timeout), None
+        if self.__progress.in_transaction:
+            seconds, raised = self.__lane.settle(seconds, self.__progress.unproven)
+        self.__lane.serve(self.__lane.native.commit_transaction, seconds)
+        self.__progress.in_transaction = False
         if raised is not None:
             raise raised
 
     def abort_transaction(self, timeout: float = NO_TIMEOUT) -> None:
         """As stock: purge what was not sent, and abort."""
-        self._lane.serve(self._lane.native.abort_transaction, timeout)
-        self._in_transaction = False
+        self.__lane.serve(self.__lane.native.abort_transaction, _seconds(timeout))
+        self.__progress.in_transaction = False
 
     # --- the rest of stock's surface ---------------------------------------------------------------------------------
 
@@ -236,26 +264,26 @@ class SafeProducer(NativeProducer):
 
         A purged record is of unknown outcome: the broker may have written it although its answer never came.
         """
-        self._lane.purge(*args, **kwargs)
+        self.__lane.purge(*args, **kwargs)
 
     def list_topics(self, *args: Any, **kwargs: Any) -> Any:
         """As stock: list_topics(topic=None, timeout=-1) -> ClusterMetadata."""
-        return self._lane.native.list_topics(*args, **kwargs)
+        return self.__lane.native.list_topics(*args, **kwargs)
 
     def cluster_id(self, *args: Any, **kwargs: Any) -> Any:
         """As stock: the cluster's ID, asked for with a timeout in seconds."""
-        return self._lane.native.cluster_id(*args, **kwargs)
+        return self.__lane.native.cluster_id(*args, **kwargs)
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
         """As stock: use these credentials from the next connection on, in every lane; needs no new producer."""
-        self._lane.native.set_sasl_credentials(username, password)
-        for native in self._lane.natives:
+        self.__lane.native.set_sasl_credentials(username, password)
+        for native in self.__lane.natives:
             native.set_sasl_credentials(username, password)
-        self._settings.lane.update({"sasl.username": username, "sasl.password": password})
+        self.__settings.lane.update({"sasl.username": username, "sasl.password": password})
 
     def __len__(self) -> int:
         """As stock: records and events inside librdkafka, reports that wait to be served included. 0 once closed."""
-        return self._lane.queued
+        return self.__lane.queued
 
     def __bool__(self) -> bool:
         """Always true, as stock."""
@@ -273,63 +301,66 @@ class SafeProducer(NativeProducer):
 
         Raises CallbackReentryError inside a callback.
         """
-        if "_lane" not in self.__dict__:
+        if not self.__progress.initialised:
             return CloseReport(0, 0, 0, 0, 0.0)
-        if self._close_report is not None:
-            return self._close_report
-        self._lane.refuse_in_callback("close")
-        inside = self._lane.inside  # a signal handler: the call that it interrupted still uses the native producer
+        if self.__progress.close_report is not None:
+            return self.__progress.close_report
+        self.__lane.refuse_in_callback("close")
+        inside = self.__lane.inside  # a signal handler: the call that it interrupted still uses the native producer
         started = time.monotonic()
-        deadline = None if timeout is None or timeout < 0 else started + timeout
-        if self._in_transaction:
-            self._abort_for_close(deadline)
-        queued, raised = self._lane.drain(NO_TIMEOUT if deadline is None else max(0.0, deadline - time.monotonic()))
-        left = self._ledger.outstanding(queued)[0] if queued else 0
+        deadline = None if timeout is None or (seconds := _seconds(timeout)) < 0 else started + seconds
+        if self.__progress.in_transaction:
+            self.__abort_for_close(deadline)
+        queued, raised = self.__lane.drain(NO_TIMEOUT if deadline is None else max(0.0, deadline - time.monotonic()))
+        left = self.__ledger.outstanding(queued)[0] if queued else 0
         if queued:
-            self._lane.purge()
-            raised = self._lane.drain(_PURGE_PATIENCE)[1] or raised
-        self._report_loss("close deadline")
-        self._lane.stop_threads(_THREADS_PATIENCE)
-        if (
-            not self._lane.queued and not inside
-        ):  # else the native close() would wait for ever; letting go of it does not
+            self.__lane.purge()
+            raised = self.__lane.drain(_PURGE_PATIENCE)[1] or raised
+        self.__report_loss("close deadline")
+        self.__lane.stop_threads(_THREADS_PATIENCE)
+        # With records in it the native close() would wait for ever; letting go of it does not.
+        if not self.__lane.queued and not inside:
             with warnings.catch_warnings():
                 # It warns that it cannot abort a transaction that was never begun.
                 warnings.simplefilter("ignore", RuntimeWarning)
-                self._lane.serve(self._lane.close_natives)
-        accepted, delivered, failed = self._ledger.totals()
-        self._close_report = CloseReport(accepted, delivered, failed, left, time.monotonic() - started)
-        self._lane.retire("closed", lambda: ProducerClosedError(_CLOSED))
-        self._hooks.call("producer_closed", self._info, self._close_report)
+                self.__lane.serve(self.__lane.close_natives)
+        accepted, delivered, failed = self.__ledger.totals()
+        self.__progress.close_report = CloseReport(accepted, delivered, failed, left, time.monotonic() - started)
+        self.__lane.retire("closed", lambda: ProducerClosedError(_CLOSED))
+        self.__hooks.call("producer_closed", self.__info, self.__progress.close_report)
         if raised is not None:
             raise raised
-        return self._close_report
+        return self.__progress.close_report
 
-    def _abort_for_close(self, deadline: float | None) -> None:
+    def __abort_for_close(self, deadline: float | None) -> None:
         try:
-            self.abort_transaction(NO_TIMEOUT if deadline is None else max(0.0, deadline - time.monotonic()))
+            SafeProducer.abort_transaction(
+                self, NO_TIMEOUT if deadline is None else max(0.0, deadline - time.monotonic())
+            )
         except KafkaException:
             # The coordinator aborts it after transaction.timeout.ms; the records are purged below.
-            self._in_transaction = False
+            self.__progress.in_transaction = False
 
-    def _become_forked(self) -> None:
+    def __become_forked(self) -> None:
         """In the child after a fork: the native producer's threads are gone, and touching it would hang."""
-        if self._lane.state in ("closed", "forked"):
+        if self.__lane.state in ("closed", "forked"):
             return
-        for native in self._lane.natives:
+        for native in self.__lane.natives:
             lifetime.make_immortal(native)
-        self._lane.retire(
+        self.__lane.retire(
             "forked",
             lambda: ForkedProducerError(
-                f"this SafeProducer was made at {self._info.site} before a fork and does not work in the child "
+                f"this SafeProducer was made at {self.__info.site} before a fork and does not work in the child "
                 f"process: its threads stayed in the parent. Make producers after the fork, one in each process"
             ),
         )
 
-    def _report_loss(self, reason: str) -> None:
-        if self._lane.state in ("open", "fatal") and not self._loss_reported:
-            self._loss_reported = True
-            lifetime.report_loss(reason, self._ledger, self._info, self._hooks, self._lane.observed, self._lane.queued)
+    def __report_loss(self, reason: str) -> None:
+        if self.__lane.state in ("open", "fatal") and not self.__progress.loss_reported:
+            self.__progress.loss_reported = True
+            lifetime.report_loss(
+                reason, self.__ledger, self.__info, self.__hooks, self.__lane.observed, self.__lane.queued
+            )
 
     def __enter__(self) -> SafeProducer:
         """The producer itself; leaving the block closes it."""
@@ -338,12 +369,12 @@ class SafeProducer(NativeProducer):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.close()
+        SafeProducer.close(self)
 
     def __del__(self) -> None:
-        if "_lane" in self.__dict__:  # else the constructor refused
-            self._lane.stop_threads(None)
-            self._report_loss("garbage collection")
+        if self.__progress.initialised:  # else the constructor refused
+            self.__lane.stop_threads(None)
+            self.__report_loss("garbage collection")
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
@@ -354,13 +385,13 @@ class SafeProducer(NativeProducer):
 
     def snapshot(self) -> Snapshot:
         """The account of this producer at this moment, as a frozen value. Cheap; callable from any thread."""
-        queued = self._lane.queued
-        unresolved, interrupted = self._ledger.outstanding(queued)
-        accepted, delivered, failed = self._ledger.totals()
-        info = self._info
-        feed = self._lane.feed
+        queued = self.__lane.queued
+        unresolved, interrupted = self.__ledger.outstanding(queued)
+        accepted, delivered, failed = self.__ledger.totals()
+        info = self.__info
+        feed = self.__lane.feed
         return Snapshot(
-            state=self._lane.state,
+            state=self.__lane.state,
             client_id=info.client_id,
             bootstrap_servers=info.bootstrap_servers,
             principal=info.principal,
@@ -372,37 +403,37 @@ class SafeProducer(NativeProducer):
             unresolved=unresolved,
             interrupted=interrupted,
             queued=queued,
-            not_written=self._lane.failures.not_written,
-            unknown=self._lane.failures.unknown,
+            not_written=self.__lane.failures.not_written,
+            unknown=self.__lane.failures.unknown,
             held=feed.buffer.waiting,
             handed_over=feed.lanes.handed_over,
             splits=feed.lanes.splits,
             lanes=len(feed.lanes),
-            windows=self._windows(),
-            partitions=self._ledger.partitions(feed.waits()),
-            last_error=self._lane.events.last_error,
-            throttled_brokers=dict(self._lane.events.throttled),
+            windows=self.__windows(),
+            partitions=self.__ledger.partitions(feed.waits()),
+            last_error=self.__lane.events.last_error,
+            throttled_brokers=dict(self.__lane.events.throttled),
         )
 
-    def _windows(self) -> tuple[WindowSnapshot, ...]:
-        if self._lane.state == "forked":  # a thread that is not here may have held the lock
+    def __windows(self) -> tuple[WindowSnapshot, ...]:
+        if self.__lane.state == "forked":  # a thread that is not here may have held the lock
             return ()
         now = time.monotonic()
         return tuple(
             WindowSnapshot(
                 *place, window.size, window.source.value, None if window.at is None else now - window.at, window.reason
             )
-            for place, window in self._lane.windows.known(now).items()
+            for place, window in self.__lane.windows.known(now).items()
         )
 
     def explain(self, topic: str | None = None, partition: int | None = None) -> str:
         """A sentence for a person: what the records of this producer, topic or partition are waiting for."""
-        return explanation(self.snapshot(), topic, partition)
+        return explanation(SafeProducer.snapshot(self), topic, partition)
 
     def __repr__(self) -> str:
-        if "_lane" not in self.__dict__:
+        if not self.__progress.initialised:
             return f"<{type(self).__name__} not initialised>"
-        account = self.snapshot()
+        account = SafeProducer.snapshot(self)
         return (
             f"<{type(self).__name__} {account.client_id!r} to {account.bootstrap_servers} {account.state}: "
             f"{account.accepted} accepted, {account.delivered} delivered, {account.failed} failed, "
@@ -415,7 +446,8 @@ def _forward_the_rest() -> None:
 
     def forwarded(name: str) -> Callable[..., Any]:
         def method(self: SafeProducer, *args: Any, **kwargs: Any) -> Any:
-            return getattr(self._lane.native, name)(*args, **kwargs)
+            lane: Lane = self._SafeProducer__lane  # type: ignore[attr-defined]
+            return getattr(lane.native, name)(*args, **kwargs)
 
         method.__name__ = name
         return method

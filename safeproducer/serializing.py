@@ -14,14 +14,14 @@ from safeproducer.snapshot import CloseReport
 class _Hooked(SafeProducer):
     """Takes from attributes what stock's SerializingProducer, above it, does not pass on."""
 
-    _given_hooks: tuple[Hook, ...] = ()
-    _close_timeout: float | None = None
+    __hooks: tuple[Hook, ...] = ()
+    __close_timeout: float | None = None
 
     def __init__(self, conf: dict[str, Any]) -> None:
-        super().__init__(conf, hooks=self._given_hooks)
+        super().__init__(conf, hooks=self.__hooks)
 
     def close(self, timeout: float | None = None) -> CloseReport:  # type: ignore[override]
-        return super().close(self._close_timeout if timeout is None else timeout)
+        return super().close(self.__close_timeout if timeout is None else timeout)
 
 
 class SafeSerializingProducer(SerializingProducer, _Hooked):  # type: ignore[misc]
@@ -33,10 +33,10 @@ class SafeSerializingProducer(SerializingProducer, _Hooked):  # type: ignore[mis
     """
 
     def __init__(self, conf: dict[str, Any], hooks: Iterable[Hook] = ()) -> None:
-        self._given_hooks = tuple(hooks)
+        self._Hooked__hooks = tuple(hooks)
         super().__init__(conf)
 
     def close(self, timeout: float | None = None) -> CloseReport:  # type: ignore[override]
         """As SafeProducer.close(); then closes the serializers that this producer built."""
-        self._close_timeout = timeout
+        self._Hooked__close_timeout = timeout
         return super().close()  # type: ignore[return-value]

@@ -11,6 +11,8 @@ import pytest
 from confluent_kafka.cimpl import Producer
 
 from safeproducer import SafeProducer
+from safeproducer.pipeline.fed_lane import FedLane
+from tests.inside import lane_of
 
 
 @pytest.fixture(scope="session")
@@ -37,15 +39,15 @@ def unreachable() -> dict[str, object]:
 
 
 @pytest.fixture(scope="session")
-def plant_fatal() -> Callable[[SafeProducer], None]:
-    """Makes a producer's librdkafka raise a fatal error, through the test function that librdkafka exports."""
+def plant_fatal() -> Callable[[SafeProducer | FedLane], None]:
+    """Makes librdkafka raise a fatal error in a producer or in one of its fed lanes, by a function that it exports."""
     libraries = Path(confluent_kafka.__file__).parent.with_name("confluent_kafka.libs").glob("librdkafka*")
     library = ctypes.CDLL(str(next(libraries)))
     library.rd_kafka_test_fatal_error.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p]
     out_of_order_sequence_number = 45
 
-    def plant(producer: SafeProducer) -> None:
-        after_object_header = id(producer._lane.native) + 16
+    def plant(owner: SafeProducer | FedLane) -> None:
+        after_object_header = id((owner if isinstance(owner, FedLane) else lane_of(owner)).native) + 16
         handle = ctypes.c_void_p.from_address(after_object_header).value
         assert library.rd_kafka_test_fatal_error(handle, out_of_order_sequence_number, b"planted") == 0
 

@@ -10,6 +10,7 @@ from confluent_kafka.cimpl import KafkaError, KafkaException, Producer
 from safeproducer import ConfigurationError, SafeProducer
 from safeproducer.config import parse
 from safeproducer.kafka.properties import ALIASES, HANDLED_HERE, PRODUCER_PROPERTIES, REFUSED, is_sensitive
+from tests.inside import settings_of
 
 MARKER = "marker-Xy7-secret"
 BROKER = {"bootstrap.servers": "b:9092,a:9092"}
@@ -149,7 +150,7 @@ def test_values_that_may_be_secret_are_never_shown(name: str, caplog: pytest.Log
     texts = []
     try:
         producer = SafeProducer({name: MARKER, "log_level": 0, "bootstrap.servers": "127.0.0.1:1"})
-        texts += [repr(producer), repr(producer.snapshot()), producer.explain(), repr(producer._settings)]
+        texts += [repr(producer), repr(producer.snapshot()), producer.explain(), repr(settings_of(producer))]
         producer.close(0)
     except ConfigurationError as error:
         texts += [str(error), repr(error), repr(error.args), error.value]

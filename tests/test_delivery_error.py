@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import copy
+import operator
 import pickle
+from collections import Counter
+from typing import Any
+from unittest import mock
 
 import pytest
 from confluent_kafka import KafkaException
@@ -34,6 +38,52 @@ def test_it_answers_as_stock_does(stock: KafkaError) -> None:
     with pytest.raises(KafkaException) as caught:
         raise KafkaException(error)
     assert caught.value.args[0] is error
+
+
+LOWER = DeliveryError(KafkaError(KafkaError._DESTROY), Outcome.NOT_WRITTEN)
+"""Of a lower code than STOCK."""
+LOW_TO_HIGH = {"lt": True, "le": True, "gt": False, "ge": False, "eq": False, "ne": True}
+"""What each comparison says of a lower one and a higher one."""
+HIGH_TO_LOW = {"lt": False, "le": False, "gt": True, "ge": True, "eq": False, "ne": True}
+SAME = {"lt": False, "le": True, "gt": False, "ge": True, "eq": True, "ne": False}
+
+
+def compared(one: Any, other: Any) -> dict[str, bool]:
+    """What each comparison says."""
+    return {name: getattr(operator, name)(one, other) for name in SAME}
+
+
+@pytest.mark.parametrize("same", [FULL, copy.copy(FULL), STOCK, STOCK.code()], ids=["itself", "copy", "stock", "code"])
+def test_it_is_equal_to_what_has_its_code(same: Any) -> None:
+    """From both sides, whatever the outcome; so in lists, sets, counts and mocks."""
+    assert compared(FULL, same) == compared(same, FULL) == SAME
+    assert FULL in [None, "text", LOWER, same]
+    assert same in [LOWER, FULL]
+    assert len({FULL, same}) == 1
+    assert Counter([FULL, same, LOWER])[FULL] == 2
+    called = mock.Mock()
+    called(FULL, "message")
+    called.assert_called_with(same, "message")
+    called.assert_called_with(mock.ANY, mock.ANY)
+
+
+@pytest.mark.parametrize("higher", [FULL, STOCK, STOCK.code(), 2**70], ids=["ours", "stock", "code", "no code"])
+def test_it_sorts_by_its_code(higher: Any) -> None:
+    """From both sides."""
+    assert compared(LOWER, higher) == LOW_TO_HIGH
+    assert compared(higher, LOWER) == HIGH_TO_LOW
+    assert sorted([higher, LOWER]) == [LOWER, higher]
+
+
+@pytest.mark.parametrize("other", [None, "text", 1.5, float(STOCK.code()), object(), (), b""], ids=repr)
+def test_it_is_unequal_to_anything_else(other: Any) -> None:
+    """Stock raises TypeError or SystemError for these."""
+    for one, two in ((FULL, other), (other, FULL)):
+        assert operator.ne(one, two)
+        assert not operator.eq(one, two)
+    assert FULL not in [other]
+    with pytest.raises(TypeError, match="not supported between instances"):
+        sorted([FULL, other])
 
 
 def test_unknown_is_said_with_what_to_do() -> None:

@@ -11,6 +11,7 @@ from confluent_kafka import KafkaError
 
 from safeproducer import DeliveryError, QueueFullError, SafeProducer
 from safeproducer.testing import FakeCluster
+from tests.inside import lane_of
 
 THROTTLE = 1.0
 
@@ -37,7 +38,7 @@ def make(cluster: FakeCluster) -> Iterator[Callable[..., SafeProducer]]:
         for partition in (0, 1):
             producer.produce("t", b"warm", partition=partition)
         assert producer.flush(10) == 0
-        wait(producer, lambda: producer._lane.holds.partitions.leader("t", 1) is not None)  # told by statistics
+        wait(producer, lambda: lane_of(producer).holds.partitions.leader("t", 1) is not None)  # told by statistics
         return producer
 
     yield build
@@ -95,7 +96,7 @@ def test_throttle_times_are_shared_by_the_producers_of_a_process(
     first, second = make(), make()
     throttle(cluster, first)
     second.poll(0)
-    wait(second, lambda: second._lane.feed._accumulators["t", 0].held)
+    wait(second, lambda: lane_of(second).feed._accumulators["t", 0].held)
     second.produce("t", b"v", partition=0)
     assert second.snapshot().held == 1
     assert second.flush(10) == 0
@@ -208,7 +209,7 @@ def test_records_held_before_their_topic_is_known_keep_their_order(cluster: Fake
         for number in range(60):
             producer.produce("t", b"%d" % number, b"key")
         assert producer.snapshot().held == 50
-        wait(producer, lambda: producer._lane.holds.partitions.count("t"))
+        wait(producer, lambda: lane_of(producer).holds.partitions.count("t"))
         for number in range(60, 90):
             producer.produce("t", b"%d" % number, b"key")
         cluster.delay(0, api="Produce")

@@ -26,6 +26,7 @@ from safeproducer import (
     SafeProducer,
 )
 from safeproducer.testing import FakeCluster
+from tests.inside import lane_of
 
 CALLS: list[tuple[str, tuple[Any, ...]]] = [
     ("produce", ("t", b"x")),
@@ -102,7 +103,7 @@ def test_every_call_in_a_forked_child_raises_at_once_and_the_parent_goes_on(mock
 def test_a_fork_while_the_sender_serves_does_not_stop_the_child(mode: str) -> None:
     """Its thread is not in the child, though it looks as if; poll() and flush() raise all the same."""
     producer = SafeProducer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0, "safeproducer.mode": mode})
-    lane = producer._lane
+    lane = lane_of(producer)
     lane._away.serve_on(-1)
     child = os.fork()
     if child == 0:
@@ -153,6 +154,7 @@ def test_a_fork_waits_for_a_log_line_that_is_being_written(thread: str) -> None:
         import logging, os, sys, threading, time
         from safeproducer import SafeProducer
         from safeproducer.policy.window import Announcement, Source
+        from tests.inside import lane_of
 
         class Stream:
             lock, busy = threading.Lock(), threading.Event()
@@ -175,7 +177,7 @@ def test_a_fork_waits_for_a_log_line_that_is_being_written(thread: str) -> None:
             producer.produce("t", b"x")
         else:
             logging.getLogger("safeproducer").setLevel("INFO")
-            windows = producer._lane.windows
+            windows = lane_of(producer).windows
             windows._make = lambda _: Broker()
             windows.budget(("t", 0), 1, time.monotonic())
         assert stream.busy.wait(5)
@@ -193,7 +195,7 @@ def test_a_fork_waits_for_a_log_line_that_is_being_written(thread: str) -> None:
 def test_a_destructor_in_a_forked_child_asks_no_thread(mock_bootstrap: str) -> None:
     """The sender's thread may have been at work."""
     producer = SafeProducer({"bootstrap.servers": mock_bootstrap, "log_level": 0})
-    with producer._lane.sender.at_work:
+    with lane_of(producer).sender.at_work:
         child = os.fork()
         if child == 0:
             signal.alarm(5)

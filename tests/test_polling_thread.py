@@ -14,6 +14,7 @@ import pytest
 from safeproducer import SafeProducer
 from safeproducer.pipeline import lane
 from safeproducer.testing import FakeCluster
+from tests.inside import lane_of
 
 ROUND_TRIP = 0.03
 """Far enough to hold back, and near enough for kicks that keep the order of reports."""
@@ -61,7 +62,7 @@ def test_a_record_is_not_kept_waiting_by_a_poll_of_another_thread(mode: str) -> 
         config = {"bootstrap.servers": cluster.bootstrap, "linger.ms": LINGER_MS, "safeproducer.mode": mode}
         with SafeProducer(config) as producer, polled(producer):
             deadline = time.monotonic() + 20
-            while producer._lane.direct or producer.snapshot().handed_over < 3:
+            while lane_of(producer).direct or producer.snapshot().handed_over < 3:
                 assert time.monotonic() < deadline, "it does not hold back"
                 times_to_report(producer, PARTITIONS, gap=0.02)
             assert producer.flush(10) == 0  # it has connected, and has its producer ID

@@ -8,6 +8,7 @@ import pytest
 from confluent_kafka import KafkaException
 
 from safeproducer import SafeProducer
+from tests.inside import lane_of
 
 
 @pytest.fixture
@@ -19,7 +20,7 @@ def producer(mock_bootstrap: str) -> SafeProducer:
 
 def test_what_librdkafka_only_takes_for_delivered_is_not_committed(producer: SafeProducer) -> None:
     """It concluded from a later acknowledgement; the next transaction is a new one."""
-    failures: Any = producer._lane.failures
+    failures: Any = lane_of(producer).failures
 
     def report(error: Any, message: Any) -> None:
         failures.unproven += 1  # as the report of a record without an offset does, see test_unproven.py
@@ -38,7 +39,7 @@ def test_what_librdkafka_only_takes_for_delivered_is_not_committed(producer: Saf
 
 def test_nothing_of_a_transaction_is_held_back(producer: SafeProducer) -> None:
     """Not while a broker throttles either: librdkafka would know nothing of what fails in the meantime."""
-    lane: Any = producer._lane
+    lane: Any = lane_of(producer)
     lane.news.throttled(1, "broker", 30.0)
     producer.begin_transaction()
     producer.produce("topic", b"v")

@@ -5,13 +5,20 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
-from safeproducer.kafka.native import NativeProducer
+from safeproducer.kafka.native import KafkaError, NativeProducer
+from safeproducer.pipeline.buffer import unable
 
 _VALIDATOR = NativeProducer.__new__(NativeProducer)
 """Has no handle: its produce() checks the arguments as stock does, and then says that it is closed."""
 Headers = list[tuple[Any, Any]]
 _ONE_BYTE, _TWO_BYTES = 63, 8191
 """The longest length that takes so many bytes in a record."""
+_LONGEST_TOPIC = 512
+
+
+def is_invalid(topic: str) -> bool:
+    """Whether librdkafka refuses this name of a topic, which it does only once it sees it."""
+    return len(topic.encode()) > _LONGEST_TOPIC
 
 
 def checked(
@@ -23,6 +30,8 @@ def checked(
     """
     with contextlib.suppress(RuntimeError):
         _VALIDATOR.produce(topic, value, key, partition, report, None, timestamp, headers)
+    if is_invalid(topic):
+        raise unable(KafkaError._INVALID_ARG)
     size = lengths = 0
     copied = list(headers.items() if isinstance(headers, dict) else headers) if headers else None
     if copied is not None:

@@ -151,7 +151,8 @@ class Buffer:
     def bytes(self, usual: int = 0) -> int:
         """What counts against queue.buffering.max.kbytes.
 
-        Of the straight lane as many as its records take usually: `usual` as long as no statistics have told. Records whose reports nobody has served count, too: they are in memory.
+        Of the straight lane as many as its records take usually: `usual` as long as no statistics have told. Records
+        whose reports nobody has served count, too: they are in memory.
         """
         waiting = tuple(self._accumulators.values())
         count = sum([accumulator.bytes - OVERHEAD * accumulator.waiting for accumulator in waiting])

@@ -176,7 +176,11 @@ class Feed:
                 number = self.numbers.hold(report)
                 self._refusals.remember(topic, (value, key, number, stamp, headers, size + OVERHEAD, moment))
             self._straight_at = moment
-            self._straight.produce(topic, value, key, place[1], report, None, timestamp, headers)
+            try:
+                self._straight.produce(topic, value, key, place[1], report, None, timestamp, headers)
+            except BaseException:
+                self._holds.refused(size)
+                raise
             return
         self.buffer.refuse_excess(accumulator, size)
         self._append(

@@ -202,6 +202,7 @@ class Holds:
         """
         if not self.warming or self.cold:
             return self.cold
+        first = not self._sent  # goes whatever its size: nothing else would end the wait
         if place not in self._begun:
             if self._closed_to_others():
                 return True
@@ -210,11 +211,19 @@ class Holds:
         self._warming_records -= 1
         self._warming_bytes -= size
         self.cold = self._warming_records < 0 or self._warming_bytes < 0
-        return self.cold
+        return self.cold and not first
+
+    def refused(self, size: int) -> None:
+        """A record was not sent after all, so no answer to it will end the wait."""
+        if self.warming:
+            self._sent -= 1
+            self._warming_records += 1
+            self._warming_bytes += size
+            self.cold = self._warming_records < 0 or self._warming_bytes < 0
 
     def _closed_to_others(self) -> bool:
         share = 1 - _FIRST_PART
-        return (
+        return self._sent > 0 and (
             self._warming_records < share * self._delivery.batch_records
             or self._warming_bytes < share * self._delivery.batch_bytes
         )

@@ -83,7 +83,10 @@ class Unusable:
 
 
 UNINITIALISED = Unusable(
-    lambda: ProducerClosedError("this SafeProducer is not initialised: call super().__init__(config) in its subclass")
+    lambda: ProducerClosedError(
+        "Producer has been closed (Handle has been closed), or rather was never initialised: call "
+        "super().__init__(config) in its subclass"
+    )
 )
 
 

@@ -8,7 +8,8 @@ import logging
 import os
 import warnings
 import weakref
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from safeproducer.hooks import Hooks, RecordsLost
 from safeproducer.pipeline.ledger import Ledger
@@ -17,19 +18,31 @@ from safeproducer.records import ProducerInfo
 
 logger = logging.getLogger("safeproducer")
 
-
-class Survivor(Protocol):
-    """What this module needs of a producer."""
-
-    def _become_forked(self) -> None: ...
-    def _report_loss(self, reason: str) -> None: ...
+Producer = TypeVar("Producer")
 
 
-_alive: weakref.WeakSet[Any] = weakref.WeakSet()
+_alive: dict[int, tuple[weakref.ref[Any], Callable[[Any], None], Callable[[Any, str], None]]] = {}
+"""By identity, because a subclass may say when its instances are equal, and that they have no hash."""
 
 
-def enrol(producer: Survivor) -> None:
-    _alive.add(producer)
+def enrol(
+    producer: Producer, become_forked: Callable[[Producer], None], report_loss: Callable[[Producer, str], None]
+) -> None:
+    """Call `become_forked` in a forked child, `report_loss` at exit, if the producer is alive then.
+
+    They are no methods to be looked up by name: a subclass may have its own of any name.
+    """
+
+    def forget(_: object, identity: int = id(producer), alive: dict[int, Any] = _alive) -> None:
+        alive.pop(identity, None)
+
+    _alive[id(producer)] = weakref.ref(producer, forget), become_forked, report_loss
+
+
+def _survivors() -> list[tuple[Any, Callable[[Any], None], Callable[[Any, str], None]]]:
+    # list() reads the dict in one step: a destructor, on any thread, may forget a producer before or after it.
+    found = [(alive(), become_forked, report_loss) for alive, become_forked, report_loss in list(_alive.values())]
+    return [survivor for survivor in found if survivor[0] is not None]
 
 
 def make_immortal(native: object) -> None:
@@ -57,14 +70,14 @@ def report_loss(
 
 
 def _after_fork_in_child() -> None:
-    for producer in list(_alive):
-        producer._become_forked()
+    for producer, become_forked, _ in _survivors():
+        become_forked(producer)
 
 
 def _at_exit() -> None:
     # Locks of threads that are gone must not block the exit, so nothing here waits.
-    for producer in list(_alive):
-        producer._report_loss("interpreter exit")
+    for producer, _, report_loss in _survivors():
+        report_loss(producer, "interpreter exit")
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)

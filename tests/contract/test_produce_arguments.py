@@ -203,6 +203,31 @@ def test_record_over_the_size_limit_raises(make: Any, topic: str) -> None:
     assert len(producer) == 1
 
 
+def test_record_that_was_refused_holds_nobody_up(make: Any, cluster: Any, topic: str) -> None:
+    """The first record of a producer is too large; those behind it go at once."""
+    producer = make()
+    with pytest.raises(KafkaException):
+        producer.produce(topic, b"v" * 2_000_000)
+    for _ in range(3):
+        producer.produce(topic, b"v")
+    assert producer.flush(10) == 0
+    assert cluster.values(topic) == [b"v"] * 3
+
+
+@pytest.mark.parametrize(
+    "settings", [{"batch.size": 1}, {"batch.size": 1000}, {"message.max.bytes": 5_000_000}, {}], ids=str
+)
+def test_first_record_may_be_larger_than_a_batch(make: Any, topic: str, settings: dict[str, int]) -> None:
+    """The first records of a producer go, whatever batch.size is."""
+    value = b"v" * (settings.get("message.max.bytes", 2_000) // 2)
+    producer = make(settings)
+    reports = Reports()
+    for _ in range(3):
+        producer.produce(topic, value, on_delivery=reports)
+    assert producer.flush(10) == 0
+    assert reports.codes == [None] * 3
+
+
 def test_headers_count_towards_the_size_limit(make: Any, topic: str) -> None:
     """A record whose headers alone exceed message.max.bytes raises at the call."""
     producer = make({"message.max.bytes": 2000})

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
+from unittest import mock
 
 import pytest
 from confluent_kafka import KafkaError
@@ -84,3 +86,24 @@ def test_producer_goes_on_after_purge(make: Any, cluster: Any, topic: str) -> No
     assert producer.flush(10) == 0
     assert reports.codes == [KafkaError._PURGE_QUEUE, None]
     assert cluster.values(topic) == [b"kept"]
+
+
+def test_errors_of_reports_compare_by_their_code(make: Any) -> None:
+    """Errors of the same code are equal: in lists, sets, counts and mocks, and beside plain ones and codes."""
+    producer = make({"bootstrap.servers": NOWHERE})
+    reports = Reports()
+    for _ in range(2):
+        producer.produce("t", b"v", on_delivery=reports)
+    producer.purge()
+    poll_until(producer, lambda: len(reports) == 2)
+    (one, message), (other, _) = reports
+    assert one == other == message.error() == KafkaError(KafkaError._PURGE_QUEUE) == one
+    assert one == KafkaError._PURGE_QUEUE
+    assert one != KafkaError._PURGE_INFLIGHT
+    assert KafkaError(KafkaError._PURGE_INFLIGHT) not in [one, other]
+    assert Counter([one, other, KafkaError(KafkaError._PURGE_QUEUE)])[one] == 3
+    assert {one, other} == {KafkaError(KafkaError._PURGE_QUEUE)}
+    assert sorted([one, KafkaError(KafkaError._DESTROY)])[0].code() == KafkaError._DESTROY
+    called = mock.Mock()
+    called(one, message)
+    called.assert_called_with(other, message)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from safeproducer import FatalError
-from safeproducer.pipeline.fed_lane import FedLane
 from safeproducer.testing import FakeCluster
+from tests.inside import lane_of
 from tests.lanes.conftest import BATCH, LATE, RETAIN, Changes, Make
 from tests.lanes.traffic import Traffic, most_unresolved
 
@@ -21,10 +20,6 @@ OUT_OF_ORDER_SEQUENCE_NUMBER = 45
 """The one that librdkafka takes for fatal when the first batch in flight is answered so."""
 
 Plant = Callable[[Any], None]
-
-
-def plant_in(lane: FedLane, plant_fatal: Plant) -> None:
-    plant_fatal(SimpleNamespace(_lane=lane))
 
 
 def test_a_lane_that_fails_for_good_is_replaced(cluster: FakeCluster, make: Make, changes: Changes) -> None:
@@ -78,8 +73,8 @@ def test_wherever_the_error_surfaces(
     load = Traffic(producer, "t")
     load.until(lambda: most_unresolved(cluster, "t", LATE) == 3, backlog=BACKLOG)
     load.finish()
-    lane = list(producer._lane.feed.lanes)[1]
-    plant_in(lane, plant_fatal)
+    lane = list(lane_of(producer).feed.lanes)[1]
+    plant_fatal(lane)
     lane.kick() if surface == "kick" else lane.serve()
     load.until(lambda: any("failed" in event.reason for event in changes.lanes), backlog=BACKLOG)
     load.until(lambda: changes.lanes[-1].after == 3, backlog=BACKLOG)
@@ -98,8 +93,8 @@ def test_the_only_lane_that_fails_for_good_is_the_producers_end(
     load = Traffic(producer, "t")
     load.send(BATCH)
     load.finish()
-    (lane,) = producer._lane.feed.lanes
-    plant_in(lane, plant_fatal)
+    (lane,) = lane_of(producer).feed.lanes
+    plant_fatal(lane)
     if surface == "kick":
         lane.kick()
     with pytest.raises(FatalError, match="OUT_OF_ORDER_SEQUENCE_NUMBER"):
@@ -120,10 +115,10 @@ def test_a_batch_on_its_way_when_its_lane_fails_stays_in_front(
     key = Traffic(producer, "t", 1, first=5000)
     cluster.delay(0.8, api="Produce", side="request")
     key.send(1)
-    key.until(lambda: sum(lane.unresolved for lane in producer._lane.feed.lanes) == 1)
-    (lane,) = (lane for lane in producer._lane.feed.lanes if lane.unresolved)
+    key.until(lambda: sum(lane.unresolved for lane in lane_of(producer).feed.lanes) == 1)
+    (lane,) = (lane for lane in lane_of(producer).feed.lanes if lane.unresolved)
     key.until(lambda: time.monotonic() > lane.used_at + 0.1)  # by when the request has left
-    plant_in(lane, plant_fatal)
+    plant_fatal(lane)
     key.until(lambda: lane.failed)
     cluster.delay(0, api="Produce", side="request")
     key.send(1)

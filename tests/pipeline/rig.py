@@ -19,6 +19,7 @@ from safeproducer.pipeline import away, buffer, failures, fed_lane, feed, frames
 from safeproducer.pipeline.windows import Windows
 from safeproducer.policy.outcome import Outcome
 from safeproducer.policy.window import LEAST
+from tests.inside import lane_of
 from tests.pipeline import fake_native
 from tests.pipeline.cluster import Place, ScriptedCluster
 from tests.pipeline.fake_native import FakeNative
@@ -126,7 +127,7 @@ class Rig:
         self.closed = False
         self._numbers = itertools.count()
         self.producer = SafeProducer({"bootstrap.servers": f"virtual-{next(_ids)}:9092", **config})
-        self.lane: Any = self.producer._lane
+        self.lane: Any = lane_of(self.producer)
         self.feed: Any = self.lane.feed
         self.lane.events.on_turn_failed = _raise
 

@@ -13,6 +13,7 @@ import pytest
 from safeproducer import SafeProducer
 from safeproducer.pipeline.ledger import Ledger
 from safeproducer.pipeline.news import ClientNews
+from tests.inside import lane_of
 
 FAR, NEAR = 30_000, 100
 """Microseconds. Acknowledgements take as long as followers do; other requests are answered at once."""
@@ -40,7 +41,7 @@ def statistics(produce_requests: int, floor: int | None) -> str:
 
 @pytest.fixture
 def news(unreachable: dict[str, object]) -> ClientNews:
-    return SafeProducer({**unreachable, "linger.ms": 5})._lane.news
+    return lane_of(SafeProducer({**unreachable, "linger.ms": 5})).news
 
 
 @pytest.fixture

@@ -1,0 +1,17 @@
+"""The one door by which tests and benchmarks look inside a producer; its own names are not a subclass's to touch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from safeproducer import SafeProducer
+
+
+def lane_of(producer: SafeProducer) -> Any:
+    """The lane of `producer`."""
+    return producer._SafeProducer__lane  # type: ignore[attr-defined]
+
+
+def settings_of(producer: SafeProducer) -> Any:
+    """The checked settings of `producer`."""
+    return producer._SafeProducer__settings  # type: ignore[attr-defined]

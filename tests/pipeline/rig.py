@@ -445,7 +445,7 @@ def rigged(
             )
         )
         # What the stand-in raises has left a native call, though it has a Python frame.
-        stack.enter_context(mock.patch.object(frames, "_PACKAGE", (frames._PACKAGE, fake_native.__file__)))
+        stack.enter_context(mock.patch.object(frames, "_PACKAGE", (frames._PACKAGE, fake_native.__name__)))
         rig = Rig.__new__(Rig)
         rig.__init__(cluster, config)  # type: ignore[misc]
         try:

@@ -70,7 +70,8 @@ class SafeProducer(NativeProducer):
             site,
         )
         failures = Failures(settings.delivery)
-        self._ledger = Ledger(settings.only_errors, failures.reported, offset_proves=settings.delivery.idempotent)
+        delivery = settings.delivery
+        self._ledger = Ledger(settings.only_errors, failures.reported, delivery.idempotent, delivery.owns_timeout)
         self._topics = self._ledger.topics
         self._on_delivery = settings.on_delivery
         self._in_transaction = False
@@ -134,7 +135,10 @@ class SafeProducer(NativeProducer):
             if isinstance(refusal, QueueFullError) and self._may_block():
                 self._produce_when_there_is_room(refusal, topic, value, key, partition, callback, timestamp, headers)
                 return
-            raise refusal from None
+            try:
+                raise refusal from None
+            finally:
+                del refusal  # it refers to this frame, which refers to the callback: a cycle
 
     def _may_block(self) -> bool:
         thread = get_ident()
@@ -157,7 +161,10 @@ class SafeProducer(NativeProducer):
                     return
         finally:
             self._blocked.discard(thread)
-        raise refusal
+        try:
+            raise refusal
+        finally:
+            del refusal
 
     def produce_batch(
         self,
@@ -286,6 +293,7 @@ class SafeProducer(NativeProducer):
                 warnings.simplefilter("ignore", RuntimeWarning)
                 self._lane.serve(self._lane.close_natives)
         accepted, delivered, failed = self._ledger.totals()
+        self._lane.let_go_of_callbacks()
         self._close_report = CloseReport(accepted, delivered, failed, left, time.monotonic() - started)
         self._lane.retire("closed", lambda: ProducerClosedError(_CLOSED))
         self._hooks.call("producer_closed", self._info, self._close_report)

@@ -234,6 +234,13 @@ class Feed:
         """The brokers know this producer's ID by now."""
         self._refusals.forget()
 
+    def let_go_of_reports(self) -> None:
+        """Those of records that have ended: nobody may poll again."""
+        if self.lanes.completed:
+            self.pump(time.monotonic())
+        if self._straight is not None and not len(self._straight):
+            self._refusals.forget()
+
     @property
     def empty(self) -> bool:
         """Whether nothing waits here, nothing is in a fed lane, and nothing that comes must take one."""
@@ -552,7 +559,8 @@ class Feed:
         """Give what waits to the straight lane, record by record."""
         produce = self._straight.produce
         topic, partition, records = accumulator.topic, accumulator.partition, accumulator.records
-        self._holds.backlogs.released((topic, partition), time.monotonic(), records[0][ACCEPTED_AT])
+        if self._delivery.owns_timeout:  # else nobody observes the backlogs, and what is noted would stay
+            self._holds.backlogs.released((topic, partition), time.monotonic(), records[0][ACCEPTED_AT])
         while records:
             record = records[0]
             if self._holds.cools((topic, partition), record[SIZE] - OVERHEAD):

@@ -395,9 +395,15 @@ class Lane:
         if self.in_callback:
             return self._inside_callback("flush", self.queued)
         left, raised = self.drain(timeout)
+        self.let_go_of_callbacks()
         if raised is not None:
             raise raised
         return left
+
+    def let_go_of_callbacks(self) -> None:
+        """Refer to no callback whose records all have their reports. Those under way refer to their own."""
+        self._ledger.let_go_of_callbacks()
+        self.feed.let_go_of_reports()
 
     def drain(self, timeout: float) -> tuple[int, Exception | None]:
         """(records left, the last exception a callback raised), after a flush of up to `timeout` seconds.

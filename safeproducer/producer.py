@@ -16,13 +16,14 @@ from safeproducer.errors import ForkedProducerError, ProducerClosedError, QueueF
 from safeproducer.explanation import explanation
 from safeproducer.hooks import Hook, Hooks
 from safeproducer.kafka.native import KafkaException, NativeProducer
-from safeproducer.pipeline import churn, frames, lifetime
+from safeproducer.pipeline import churn, forks, frames, lifetime
 from safeproducer.pipeline.failures import Failures
 from safeproducer.pipeline.lane import NO_TIMEOUT, UNINITIALISED, Lane
 from safeproducer.pipeline.ledger import Ledger, TopicAccount
 from safeproducer.records import ProducerInfo, refuse_surrogate_names
 from safeproducer.snapshot import CloseReport, Snapshot, WindowSnapshot
 
+_HERE = forks.here
 _NOW = 0
 _PURGE_PATIENCE = 5.0
 _ROOM_ROUND = 0.1
@@ -57,6 +58,7 @@ class SafeProducer(NativeProducer):
     def __init__(self, *args: Any, hooks: Iterable[Hook] = (), **config: Any) -> None:
         if "_lane" in self.__dict__:
             raise RuntimeError("SafeProducer already initialised: make a new one instead of calling __init__() again")
+        forks.notice()
         settings = parse(args, config)
         site = frames.caller()
         self._settings = settings
@@ -180,6 +182,7 @@ class SafeProducer(NativeProducer):
         are honoured, message by message. A message that was not accepted gets a KafkaError under "_error"; a message
         that is malformed raises TypeError before any of them is accepted.
         """
+        forks.notice()
         if callback is None:
             callback = self._on_delivery if on_delivery is None else on_delivery
         produce = partial(SafeProducer.produce, self)  # not an override of a subclass, as in stock
@@ -192,6 +195,8 @@ class SafeProducer(NativeProducer):
 
         Inside a callback it serves nothing and returns 0, where stock would abort the process.
         """
+        if not _HERE[0]:
+            forks.notice()
         return self._lane.poll(timeout)
 
     def flush(self, timeout: float = NO_TIMEOUT) -> int:
@@ -199,6 +204,7 @@ class SafeProducer(NativeProducer):
 
         Inside a callback it serves nothing and returns how many are left.
         """
+        forks.notice()
         return self._lane.flush(timeout)
 
     # --- transactions ----------------------------------------------------------------------------------------------
@@ -223,7 +229,7 @@ class SafeProducer(NativeProducer):
 
     def abort_transaction(self, timeout: float = NO_TIMEOUT) -> None:
         """As stock: purge what was not sent, and abort."""
-        self._lane.feed.purge(in_queue=True, in_flight=False, blocking=True)
+        self._lane.purge_held(in_queue=True, in_flight=False, blocking=True)
         self._lane.serve(self._lane.native.abort_transaction, timeout)
         self._in_transaction = False
 
@@ -253,6 +259,7 @@ class SafeProducer(NativeProducer):
 
     def __len__(self) -> int:
         """As stock: records and events inside librdkafka, reports that wait to be served included. 0 once closed."""
+        forks.notice()
         return self._lane.queued
 
     def __bool__(self) -> bool:
@@ -273,6 +280,7 @@ class SafeProducer(NativeProducer):
         """
         if "_lane" not in self.__dict__:
             return CloseReport(0, 0, 0, 0, 0.0)
+        forks.notice()
         if self._close_report is not None:
             return self._close_report
         self._lane.refuse_in_callback("close")
@@ -338,6 +346,7 @@ class SafeProducer(NativeProducer):
 
     def __del__(self) -> None:
         if "_lane" in self.__dict__:  # else the constructor refused
+            forks.notice()
             self._lane.stop_threads(None)
             self._report_loss("garbage collection")
 
@@ -350,6 +359,7 @@ class SafeProducer(NativeProducer):
 
     def snapshot(self) -> Snapshot:
         """The account of this producer at this moment, as a frozen value. Cheap; callable from any thread."""
+        forks.notice()
         queued = self._lane.queued
         unresolved, interrupted = self._ledger.outstanding(queued)
         accepted, delivered, failed = self._ledger.totals()

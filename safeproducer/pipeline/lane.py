@@ -492,8 +492,14 @@ class Lane:
 
     def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
         """As stock's, over the records here and in all lanes."""
-        self.feed.purge(in_queue, in_flight, blocking)
+        self.purge_held(in_queue, in_flight, blocking)
         self.native.purge(in_queue, in_flight, blocking)
+
+    def purge_held(self, in_queue: bool, in_flight: bool, blocking: bool) -> None:
+        """The same over what is held back, and what fed lanes have."""
+        if self.state == "forked":
+            self.native.purge()  # raises; a thread that is not here may hold the lock of the feed
+        self.feed.purge(in_queue, in_flight, blocking)
 
     def stop_threads(self, timeout: float | None) -> None:
         """End the threads of this producer; wait for them up to `timeout` seconds, not at all if that is None."""

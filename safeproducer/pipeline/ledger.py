@@ -21,6 +21,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from safeproducer.kafka.native import KafkaError, Message
+from safeproducer.pipeline import forks
 from safeproducer.pipeline.away import Away
 from safeproducer.pipeline.callbacks import CallbackErrors
 from safeproducer.pipeline.unproven import UNPROVEN
@@ -279,6 +280,7 @@ class Ledger:
 
     def open(self, topic: Any) -> TopicAccount:
         """The account of a topic seen for the first time."""
+        forks.notice()
         if not isinstance(topic, str):  # refused by the native call with stock's own error; nothing to remember
             return TopicAccount(self._reporting)
         return self.topics.setdefault(topic, TopicAccount(self._reporting))

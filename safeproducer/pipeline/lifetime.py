@@ -6,11 +6,13 @@ import atexit
 import ctypes
 import logging
 import os
+import sys
 import warnings
 import weakref
 from typing import Any, Protocol
 
 from safeproducer.hooks import Hooks, RecordsLost
+from safeproducer.pipeline import forks
 from safeproducer.pipeline.ledger import Ledger
 from safeproducer.pipeline.observed import ObservedSend
 from safeproducer.records import ProducerInfo
@@ -26,10 +28,13 @@ class Survivor(Protocol):
 
 
 _alive: weakref.WeakSet[Any] = weakref.WeakSet()
+_finalized = 0
+"""The process, a child of multiprocessing, whose end is listened to."""
 
 
 def enrol(producer: Survivor) -> None:
     _alive.add(producer)
+    _listen_to_the_end_of_a_child()
 
 
 def make_immortal(native: object) -> None:
@@ -56,6 +61,19 @@ def report_loss(
     warnings.warn(text, ResourceWarning, stacklevel=3)
 
 
+def _listen_to_the_end_of_a_child() -> None:
+    """A child of multiprocessing ends by os._exit() after its own finalizers, and runs no atexit.
+
+    It forgets at its start what finalizers there were, so the first producer made in it adds this one.
+    """
+    global _finalized  # noqa: PLW0603 - there is one process
+    process, util = sys.modules.get("multiprocessing.process"), sys.modules.get("multiprocessing.util")
+    if process is None or util is None or process.parent_process() is None or _finalized == os.getpid():
+        return
+    _finalized = os.getpid()
+    util.Finalize(None, _at_exit, exitpriority=0)
+
+
 def _after_fork_in_child() -> None:
     for producer in list(_alive):
         producer._become_forked()
@@ -63,9 +81,10 @@ def _after_fork_in_child() -> None:
 
 def _at_exit() -> None:
     # Locks of threads that are gone must not block the exit, so nothing here waits.
+    forks.notice()
     for producer in list(_alive):
         producer._report_loss("interpreter exit")
 
 
-os.register_at_fork(after_in_child=_after_fork_in_child)
+forks.in_child(_after_fork_in_child)
 atexit.register(_at_exit)

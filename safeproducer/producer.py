@@ -333,6 +333,8 @@ class SafeProducer(NativeProducer):
     def _report_loss(self, reason: str) -> None:
         if self._lane.state in ("open", "fatal") and not self._loss_reported:
             self._loss_reported = True
+            if reason == lifetime.EXIT:
+                self._lane.listen_once()
             lifetime.report_loss(reason, self._ledger, self._info, self._hooks, self._lane.observed, self._lane.queued)
 
     def __enter__(self) -> SafeProducer:

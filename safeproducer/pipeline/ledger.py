@@ -338,6 +338,11 @@ class Ledger:
         interrupted = min(self.interrupts, max(0, missing - queued))
         return missing - interrupted, interrupted
 
+    def acknowledged(self) -> list[Callable[..., Any]]:
+        """The reports of records that are certainly written, which wait for a poll()."""
+        proves = self._reporting.offset_proves
+        return [run for run, message in self.away.reports.delivered() if not proves or message.offset() is not None]
+
     def partitions(
         self, waits: Mapping[tuple[str, int], tuple[int, str]] = MappingProxyType({})
     ) -> tuple[PartitionSnapshot, ...]:

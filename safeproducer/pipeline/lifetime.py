@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from safeproducer.hooks import Hooks, RecordsLost
 from safeproducer.pipeline import forks
 from safeproducer.pipeline.ledger import Ledger
-from safeproducer.pipeline.observed import ObservedSend
+from safeproducer.pipeline.observed import ObservedSend, record_of
 from safeproducer.records import ProducerInfo
 
 logger = logging.getLogger("safeproducer")
@@ -28,6 +28,7 @@ class Survivor(Protocol):
 
 
 _alive: weakref.WeakSet[Any] = weakref.WeakSet()
+EXIT = "interpreter exit"
 _finalized = 0
 """The process, a child of multiprocessing, whose end is listened to."""
 
@@ -48,16 +49,21 @@ def make_immortal(native: object) -> None:
 def report_loss(
     reason: str, ledger: Ledger, info: ProducerInfo, hooks: Hooks, observed: ObservedSend | None, queued: int
 ) -> None:
-    """Say that records without a report are gone, on every channel there is: warning, log and hook."""
-    unresolved, _ = ledger.outstanding(queued)
+    """Say that records without a report are gone, on every channel there is: warning, log and hook.
+
+    Not those whose report came and was not polled: they are written.
+    """
+    written = ledger.acknowledged()
+    unresolved = ledger.outstanding(queued)[0] - len(written)
     if unresolved <= 0:
         return
+    open_records = observed.open.difference(map(record_of, written)) if observed else ()
     text = (
         f"{unresolved} record(s) accepted by a SafeProducer made at {info.site} were lost at {reason}: they have no "
         f"delivery report and are of unknown outcome. Call flush() or close() before letting the producer go."
     )
     logger.error(text)
-    hooks.call("records_lost", RecordsLost(info, reason, unresolved, tuple(observed.open) if observed else ()))
+    hooks.call("records_lost", RecordsLost(info, reason, unresolved, tuple(open_records)))
     warnings.warn(text, ResourceWarning, stacklevel=3)
 
 
@@ -83,7 +89,7 @@ def _at_exit() -> None:
     # Locks of threads that are gone must not block the exit, so nothing here waits.
     forks.notice()
     for producer in list(_alive):
-        producer._report_loss("interpreter exit")
+        producer._report_loss(EXIT)
 
 
 forks.in_child(_after_fork_in_child)

@@ -43,6 +43,14 @@ def _resolve(
         report(error, message)
 
 
+def record_of(report: object) -> Record | None:
+    """The record whose report this is; None when no hook asked for it."""
+    if isinstance(report, partial) and report.func is _resolve:
+        found: Record = report.args[1]
+        return found
+    return None
+
+
 class ObservedSend:
     """Takes the place of the native produce(): makes a Record, tells the hooks, and hands over.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 Run = Callable[[Any, Any], Any]
@@ -37,6 +37,13 @@ class Reports:
     def extend(self, reports: Iterable[Report]) -> None:
         for report in reports:
             self.add(*report)
+
+    def delivered(self) -> Iterator[tuple[Run, Any]]:
+        """(callable, message) of each report that waits and has no error."""
+        for run, error, second in tuple(self._entries):
+            if error is None:
+                for message in tuple(second) if type(second) is deque else (second,):
+                    yield run, message
 
     def run(self) -> int:
         """Run them on the calling thread, until one raises; how many."""

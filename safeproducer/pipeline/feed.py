@@ -540,7 +540,7 @@ class Feed:
         if not self._lock.acquire(blocking=False):
             return False
         try:
-            if lane.unresolved or lane.inside or self.lanes.completed:
+            if lane.unresolved or lane.inside or self.lanes.completed or self._refusals.of_lane(lane.number):
                 return False
             accumulators = tuple(self._accumulators.values())
             if lane.failed is None and any(each.binds(lane.number) for each in accumulators):

@@ -107,6 +107,10 @@ class Refusals:
         if len(refused.refusals) == 1:
             self._hold()
 
+    def of_lane(self, lane: int) -> bool:
+        """Whether records of this lane are here: their keys are bound to it."""
+        return any(refusal.lane == lane for refused in tuple(self.places.values()) for refusal in refused.refusals)
+
     def take(self, place: Place) -> Refused:
         """Take out what was refused of a partition."""
         refused = self.places.pop(place)

@@ -15,7 +15,20 @@ from confluent_kafka.cimpl import KafkaError, Message
 
 from safeproducer import DeliveryError, QueueFullError, SafeProducer
 from safeproducer import producer as surface
-from safeproducer.pipeline import away, buffer, failures, fed_lane, feed, frames, lane, lanes, ledger, news, windows
+from safeproducer.pipeline import (
+    away,
+    buffer,
+    failures,
+    fed_lane,
+    feed,
+    frames,
+    lane,
+    lanes,
+    ledger,
+    news,
+    refusals,
+    windows,
+)
 from safeproducer.pipeline.windows import Windows
 from safeproducer.policy.outcome import Outcome
 from safeproducer.policy.window import LEAST
@@ -432,7 +445,7 @@ def rigged(
         return rig.native(config)
 
     with ExitStack() as stack:
-        for module in (away, buffer, lane, lanes, surface, feed, fed_lane, news, failures, ledger, windows):
+        for module in (away, buffer, lane, lanes, surface, feed, fed_lane, news, failures, ledger, refusals, windows):
             stack.enter_context(mock.patch.object(module, "time", time))
         stack.enter_context(mock.patch.object(lane, "NativeProducer", native))
         stack.enter_context(mock.patch.object(lane, "Watchdog", HandWatchdog))

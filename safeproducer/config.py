@@ -11,6 +11,7 @@ from safeproducer import delivery
 from safeproducer.delivery import MODES, ORDERINGS, Delivery, Mode, Ordering
 from safeproducer.errors import ConfigurationError, ConfigurationTypeError, ConfigurationValueError
 from safeproducer.kafka.native import KafkaError, KafkaException
+from safeproducer.kafka.numbers import whole
 from safeproducer.kafka.properties import REFUSED, canonical, is_sensitive, suggestions
 from safeproducer.policy.window import LEAST, MOST
 
@@ -305,13 +306,12 @@ def _rules_out_idempotence(by_name: Mapping[str, Any]) -> bool:
     """Java's rule (KIP-679): a default gives way to what the user set explicitly, instead of failing."""
     if by_name.get("transactional.id"):
         return False
-    acks = str(by_name.get("request.required.acks", "all")).lower()
-    in_flight = str(by_name.get("max.in.flight.requests.per.connection", "5"))
-    retries = str(by_name.get("message.send.max.retries", "1"))
+    acks = by_name.get("request.required.acks", "all")
+    in_flight = whole(by_name.get("max.in.flight.requests.per.connection"))
     return (
-        acks not in ("all", "-1")
-        or (in_flight.isdigit() and int(in_flight) > 5)
-        or retries == "0"
+        (str(acks).lower() != "all" and whole(acks) != -1)
+        or (in_flight is not None and in_flight > 5)
+        or whole(by_name.get("message.send.max.retries")) == 0
         or str(by_name.get("queuing.strategy", "fifo")).lower() == "lifo"
     )
 

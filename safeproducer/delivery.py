@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any, Literal
 
+from safeproducer.kafka.numbers import real, whole
 from safeproducer.policy.deadline import BACKSTOP_MARGIN, backstop
 from safeproducer.policy.partitioner import DEFAULT, PARTITIONERS
 
@@ -24,6 +26,7 @@ is not answered: a head of the queue older than linger behind a closed window ma
 older in the middle of a hand-over splits the batch."""
 
 STATISTICS_MS = 500
+_LINGER_MS = 5
 LISTEN_TO = "eos"
 """librdkafka's debug context for a lane's producer ID: a line at each change of its state, none for a record."""
 _LONGEST_TIMEOUT_MS = 2_147_483_647
@@ -177,10 +180,8 @@ def _is_good(name: str, value: Any) -> bool:
     if name not in RANGES:
         return True
     least, most = RANGES[name]
-    try:
-        return least <= int(value) <= most and not isinstance(value, bool)
-    except (TypeError, ValueError):
-        return False
+    number = real(value) if name in _REAL else whole(value)
+    return number is not None and not (number < least or number > most)  # librdkafka takes a NaN
 
 
 RANGES = {
@@ -194,6 +195,9 @@ RANGES = {
     "statistics.interval.ms": (0, 86_400_000),
 }
 """librdkafka's own bounds of the settings that are replaced here."""
+
+_REAL = frozenset({"linger.ms"})
+"""Those that are no whole numbers."""
 
 ALIAS = {"queue.buffering.max.ms": "linger.ms", "delivery.timeout.ms": "message.timeout.ms"}
 """librdkafka's second names of what is replaced here."""
@@ -211,39 +215,37 @@ def read(
 ) -> Delivery:
     """The delivery settings in `by_name`, whose names are librdkafka's own (no aliases)."""
 
-    def number(name: str, default: float) -> float:
-        try:
-            return float(by_name.get(name, default))
-        except (TypeError, ValueError):
-            return default
+    def number(name: str, default: int) -> int:
+        found = whole(by_name.get(name))
+        return default if found is None else found
 
     transactional = bool(by_name.get("transactional.id"))
     if transactional and mode == "held":
         mode = "auto"  # one lane for each transaction, and librdkafka says at once what its state allows
     timeout_ms = number("message.timeout.ms", 300_000)
-    message_bytes = int(number("message.max.bytes", 1_000_000))
-    records = int(number("queue.buffering.max.messages", 100_000))
+    message_bytes = number("message.max.bytes", 1_000_000)
+    linger = real(by_name.get("queue.buffering.max.ms"))
     return Delivery(
         mode=mode,
         max_block=max_block,
         timeout=timeout_ms / 1000 if timeout_ms > 0 else None,
-        linger=number("queue.buffering.max.ms", 5) / 1000,
-        batch_records=max(1, int(number("batch.num.messages", 10_000))),
-        batch_bytes=int(min(number("batch.size", 1_000_000), message_bytes)) - _REQUEST_BYTES,
+        linger=(_LINGER_MS if linger is None or not isfinite(linger) else linger) / 1000,
+        batch_records=max(1, number("batch.num.messages", 10_000)),
+        batch_bytes=min(number("batch.size", 1_000_000), message_bytes) - _REQUEST_BYTES,
         record_bytes=message_bytes,
-        buffer_records=records or None,
-        buffer_bytes=int(number("queue.buffering.max.kbytes", 1_048_576)) * 1024,
+        buffer_records=number("queue.buffering.max.messages", 100_000) or None,
+        buffer_bytes=number("queue.buffering.max.kbytes", 1_048_576) * 1024,
         retry_backoff=min(number("retry.backoff.ms", 100), number("retry.backoff.max.ms", 1000)) / 1000,
         socket_timeout=number("socket.timeout.ms", 60_000) / 1000,
         partitioner=name if (name := by_name.get("partitioner")) in PARTITIONERS else DEFAULT,
         sticky=number("sticky.partitioning.linger.ms", 10) / 1000,
-        statistics_ms=int(number("statistics.interval.ms", 0)) if wants_statistics else 0,
+        statistics_ms=number("statistics.interval.ms", 0) if wants_statistics else 0,
         idempotent=idempotent,
         transactional=transactional,
         ordering=ordering,
         lanes=lanes,
         window=window,
-        connection_cap=int(number(_IN_FLIGHT, 5)) if _IN_FLIGHT in by_name else None,
+        connection_cap=number(_IN_FLIGHT, 5) if _IN_FLIGHT in by_name else None,
         metadata_refresh=number("topic.metadata.refresh.interval.ms", 300_000) / 1000,
-        sends_only=str(by_name.get("request.required.acks", "all")) == "0",
+        sends_only=number("request.required.acks", -1) == 0,
     )

@@ -18,13 +18,14 @@ from safeproducer.errors import ForkedProducerError, ProducerClosedError, QueueF
 from safeproducer.explanation import explanation
 from safeproducer.hooks import Hook, Hooks
 from safeproducer.kafka.native import KafkaException, NativeProducer
-from safeproducer.pipeline import churn, frames, lifetime
+from safeproducer.pipeline import churn, forks, frames, lifetime
 from safeproducer.pipeline.failures import Failures
 from safeproducer.pipeline.lane import NO_TIMEOUT, UNINITIALISED, Lane
 from safeproducer.pipeline.ledger import Ledger, TopicAccount
 from safeproducer.records import ProducerInfo, refuse_surrogate_names
 from safeproducer.snapshot import CloseReport, Snapshot, WindowSnapshot
 
+_HERE = forks.here
 _NOW = 0
 _PURGE_PATIENCE = 5.0
 _ROOM_ROUND = 0.1
@@ -83,6 +84,7 @@ class SafeProducer(NativeProducer):
     def __init__(self, *args: Any, hooks: Iterable[Hook] = (), **config: Any) -> None:
         if self.__progress.initialised:
             raise RuntimeError("Producer already __init__:ialized: make a new one instead of calling __init__() again")
+        forks.notice()
         settings = parse(args, config)
         site = frames.caller()
         dispatcher = Hooks(hooks)
@@ -95,7 +97,8 @@ class SafeProducer(NativeProducer):
             site,
         )
         failures = Failures(settings.delivery)
-        ledger = Ledger(settings.only_errors, failures.reported, offset_proves=settings.delivery.idempotent)
+        delivery = settings.delivery
+        ledger = Ledger(settings.only_errors, failures.reported, delivery.idempotent, delivery.owns_timeout)
         lane = Lane(settings, info, dispatcher, ledger, failures)
         put = partial(object.__setattr__, self)  # a subclass that is a frozen dataclass refuses assignments
         put("_SafeProducer__settings", settings)
@@ -163,7 +166,10 @@ class SafeProducer(NativeProducer):
             if isinstance(refusal, QueueFullError) and self.__may_block():
                 self.__produce_when_there_is_room(refusal, topic, value, key, partition, callback, timestamp, headers)
                 return
-            raise refusal from None
+            try:
+                raise refusal from None
+            finally:
+                del refusal  # it refers to this frame, which refers to the callback: a cycle
 
     def __may_block(self) -> bool:
         thread = get_ident()
@@ -186,7 +192,10 @@ class SafeProducer(NativeProducer):
                     return
         finally:
             self.__blocked.discard(thread)
-        raise refusal
+        try:
+            raise refusal
+        finally:
+            del refusal
 
     def produce_batch(
         self,
@@ -202,6 +211,7 @@ class SafeProducer(NativeProducer):
         are honoured, message by message. A message that was not accepted gets a KafkaError under "_error"; a message
         that is malformed raises TypeError before any of them is accepted.
         """
+        forks.notice()
         if callback is None:
             callback = self.__on_delivery if on_delivery is None else on_delivery
         produce = partial(SafeProducer.produce, self)  # not an override of a subclass, as in stock
@@ -214,6 +224,8 @@ class SafeProducer(NativeProducer):
 
         Inside a callback it serves nothing and returns 0, where stock would abort the process.
         """
+        if not _HERE[0]:
+            forks.notice()
         return self.__lane.poll(_seconds(timeout))
 
     def flush(self, timeout: float = NO_TIMEOUT) -> int:
@@ -221,6 +233,7 @@ class SafeProducer(NativeProducer):
 
         Inside a callback it serves nothing and returns how many are left.
         """
+        forks.notice()
         return self.__lane.flush(_seconds(timeout))
 
     # --- transactions ----------------------------------------------------------------------------------------------
@@ -283,6 +296,7 @@ class SafeProducer(NativeProducer):
 
     def __len__(self) -> int:
         """As stock: records and events inside librdkafka, reports that wait to be served included. 0 once closed."""
+        forks.notice()
         return self.__lane.queued
 
     def __bool__(self) -> bool:
@@ -303,6 +317,7 @@ class SafeProducer(NativeProducer):
         """
         if not self.__progress.initialised:
             return CloseReport(0, 0, 0, 0, 0.0)
+        forks.notice()
         if self.__progress.close_report is not None:
             return self.__progress.close_report
         self.__lane.refuse_in_callback("close")
@@ -325,6 +340,7 @@ class SafeProducer(NativeProducer):
                 warnings.simplefilter("ignore", RuntimeWarning)
                 self.__lane.serve(self.__lane.close_natives)
         accepted, delivered, failed = self.__ledger.totals()
+        self.__lane.let_go_of_callbacks()
         self.__progress.close_report = CloseReport(accepted, delivered, failed, left, time.monotonic() - started)
         self.__lane.retire("closed", lambda: ProducerClosedError(_CLOSED))
         self.__hooks.call("producer_closed", self.__info, self.__progress.close_report)
@@ -358,6 +374,8 @@ class SafeProducer(NativeProducer):
     def __report_loss(self, reason: str) -> None:
         if self.__lane.state in ("open", "fatal") and not self.__progress.loss_reported:
             self.__progress.loss_reported = True
+            if reason == lifetime.EXIT:
+                self.__lane.listen_once()
             lifetime.report_loss(
                 reason, self.__ledger, self.__info, self.__hooks, self.__lane.observed, self.__lane.queued
             )
@@ -373,6 +391,7 @@ class SafeProducer(NativeProducer):
 
     def __del__(self) -> None:
         if self.__progress.initialised:  # else the constructor refused
+            forks.notice()
             self.__lane.stop_threads(None)
             self.__report_loss("garbage collection")
 
@@ -385,6 +404,7 @@ class SafeProducer(NativeProducer):
 
     def snapshot(self) -> Snapshot:
         """The account of this producer at this moment, as a frozen value. Cheap; callable from any thread."""
+        forks.notice()
         queued = self.__lane.queued
         unresolved, interrupted = self.__ledger.outstanding(queued)
         accepted, delivered, failed = self.__ledger.totals()

@@ -307,6 +307,50 @@ def test_interpreter_exit_with_unresolved_records_is_loud() -> None:
     assert "garbage collection" not in result.stderr  # once is enough
 
 
+@pytest.mark.parametrize("hooked", [False, True], ids=["plain", "hooked"])
+@pytest.mark.parametrize("mode", ["auto", "held", "passthrough"])
+@pytest.mark.parametrize("lost", [0, 2])
+def test_interpreter_exit_tells_only_of_what_is_not_known_to_be_written(mode: str, hooked: bool, lost: int) -> None:
+    """Records that were acknowledged and not polled are no loss; no callback runs so late."""
+    result = run(
+        f"""
+        import time
+        from safeproducer import Hook, SafeProducer
+        from safeproducer.testing import FakeCluster
+
+        class Told(Hook):
+            def records_lost(self, event):
+                print(event.count, sorted(record.value for record in event.records))
+            if {hooked}:
+                def record_resolved(self, record, error, message):
+                    pass
+
+        cluster = FakeCluster(brokers=1)
+        cluster.__enter__()
+        cluster.create_topic("t", partitions=1)
+        config = {{"bootstrap.servers": cluster.bootstrap, "log_level": 0, "safeproducer.mode": "{mode}"}}
+        producer = SafeProducer(config, hooks=[Told()])
+        lane = producer._lane
+        producer.produce("t", b"polled")
+        assert producer.flush(10) == 0
+        producer.produce("t", b"acknowledged", on_delivery=lambda error, message: print("called"))
+        deadline = time.monotonic() + 10
+        # Its report waits here, or in librdkafka, which counts the event beside its record.
+        while not (lane._away.reports.count or ("{mode}" == "passthrough" and len(lane.native) == 2)):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        cluster.pause(1)
+        for number in range({lost}):
+            producer.produce("t", b"lost-%d" % number)
+        """
+    )
+    records = [b"lost-0", b"lost-1"] if hooked else []
+    assert result.stdout == (f"2 {records}\n" if lost else ""), result.stderr
+    assert ("2 record(s) accepted" in result.stderr) is bool(lost)
+    assert result.stderr.count("were lost at") == (2 if lost else 0)  # in the log and as a warning
+    assert result.returncode == 0
+
+
 def test_a_refused_constructor_leaves_nothing_behind() -> None:
     """An object whose constructor raised is collected without a second error."""
     with warnings.catch_warnings():

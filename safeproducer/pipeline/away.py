@@ -28,13 +28,25 @@ class Away:
 
     `thread` is the sender's while it serves the straight lane, else 0. While `purged`, failed reports go to
     `deferred`: what became of them is told by statistics that come after them. `on`: whether to ask `takes()`.
-    `failed_at`: when a failed record's report was last kept for later. `refusals`: who keeps those of a quota.
+    `failed_at`: when a failed record's report was last kept for later. `refusals`: who keeps those of a quota. `over`:
+    the interpreter ends, and whoever serves runs no callback any more.
     """
 
-    __slots__ = ("_heard", "_purged_since", "deferred", "failed_at", "on", "purged", "refusals", "reports", "thread")
+    __slots__ = (
+        "_heard",
+        "_purged_since",
+        "deferred",
+        "failed_at",
+        "on",
+        "over",
+        "purged",
+        "refusals",
+        "reports",
+        "thread",
+    )
 
     def __init__(self) -> None:
-        self.on = False
+        self.on = self.over = False
         self.failed_at = 0.0
         self.thread = 0
         self.purged = False
@@ -47,11 +59,16 @@ class Away:
     @property
     def here(self) -> bool:
         """Whether the calling thread serves for an application that is away."""
-        return self.thread != 0 and self.thread == get_ident()
+        return self.over or (self.thread != 0 and self.thread == get_ident())
 
     def serve_on(self, thread: int) -> None:
         """The sender begins to serve the straight lane on this thread; 0 when it has ended."""
         self.thread = thread
+        self.decide()
+
+    def end(self, over: bool) -> None:
+        """Keep every report from now on; or no more."""
+        self.over = over
         self.decide()
 
     def defer(self, purged: bool) -> None:
@@ -62,7 +79,7 @@ class Away:
     def decide(self) -> None:
         """Whether reports have to be looked at one by one."""
         refusals = self.refusals
-        self.on = self.purged or self.thread != 0 or (refusals is not None and refusals.count > 0)
+        self.on = self.over or self.purged or self.thread != 0 or (refusals is not None and refusals.count > 0)
 
     def takes(self, run: Any, error: Any, message: Any) -> bool:
         """Whether this report is kept here instead of being run now."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable
 
 from safeproducer.hooks import ProducerChurn
+from safeproducer.pipeline import forks
 from safeproducer.policy.producer_id import ChurnPolicy, Identity
 from safeproducer.records import CallSite
 
@@ -61,4 +61,4 @@ class ChurnRegistry:
 
 
 registry = ChurnRegistry()
-os.register_at_fork(after_in_child=registry.reset)
+forks.in_child(registry.reset)

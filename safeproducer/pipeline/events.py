@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -19,6 +20,7 @@ from safeproducer.policy.window import Window
 from safeproducer.records import ProducerInfo
 
 logger = logging.getLogger("safeproducer")
+_FEW_THREADS = 64
 
 
 class News(Protocol):
@@ -62,6 +64,7 @@ class ClientEvents:
         self._statistics_cb = settings.statistics_cb
         self._every = settings.delivery.ticks_per_statistics
         self._ticks = 0
+        self._most_threads = _FEW_THREADS
         self.unseen: dict[int, int] = {}
         """Statistics events that the application did not ask for and did not see, by the thread that served them: what
         another thread serves, the watchdog above all, is not in the count of this one's poll()."""
@@ -98,7 +101,16 @@ class ClientEvents:
             self._call(self._statistics_cb, text)
         else:
             thread = get_ident()
+            if thread not in self.unseen and len(self.unseen) >= self._most_threads:
+                self._forget_ended_threads()
             self.unseen[thread] = self.unseen.get(thread, 0) + 1
+
+    def _forget_ended_threads(self) -> None:
+        alive = sys._current_frames()
+        for thread in tuple(self.unseen):
+            if thread not in alive:
+                self.unseen.pop(thread, None)
+        self._most_threads = 2 * len(self.unseen) + _FEW_THREADS
 
     def on_fed_throttle(self, event: ThrottleEvent) -> None:
         """As on_throttle(), from a lane that is served at any time: the application's callback waits for its poll()."""

@@ -259,6 +259,11 @@ class Feed:
         """The brokers know this producer's ID by now."""
         self._refusals.forget()
 
+    def let_go_of_reports(self) -> None:
+        """Those of records that have ended: nobody may poll again."""
+        if self._straight is not None and not len(self._straight):
+            self._refusals.forget()
+
     @property
     def empty(self) -> bool:
         """Whether nothing waits here, nothing is in a fed lane, and nothing that comes must take one."""
@@ -559,7 +564,7 @@ class Feed:
 
         One that failed for good has had its answers: only what a lost connection left in the network may come later.
         """
-        if lane.unresolved or lane.inside or self.lanes.completed:
+        if lane.unresolved or lane.inside or self.lanes.completed or self._refusals.of_lane(lane.number):
             return False
         accumulators = tuple(self._accumulators.values())
         if lane.failed is None and any(each.binds(lane.number) for each in accumulators):
@@ -576,7 +581,8 @@ class Feed:
         """Give what waits to the straight lane, record by record."""
         produce = self._straight.produce
         topic, partition, records = accumulator.topic, accumulator.partition, accumulator.records
-        self._holds.backlogs.released((topic, partition), time.monotonic(), records[0][ACCEPTED_AT])
+        if self._delivery.owns_timeout:  # else nobody observes the backlogs, and what is noted would stay
+            self._holds.backlogs.released((topic, partition), time.monotonic(), records[0][ACCEPTED_AT])
         while records:
             record = records[0]
             if self._holds.cools((topic, partition), record[SIZE] - OVERHEAD):

@@ -1,17 +1,23 @@
-"""A fork waits for this library's own threads: what they have locked would stay locked in the child for ever.
+"""What a fork must not leave behind: locks of threads that are not in the child.
 
-Such as the stream that one writes a log line to, which the child flushes at its exit, or what a hook uses.
+A fork waits for this library's own threads: what they have locked would stay locked in the child for ever, such as the
+stream that one writes a log line to, which the child flushes at its exit, or what a hook uses. A fork in C, as of
+uWSGI, runs no hook of Python's; it is noticed by whoever asks.
 """
 
 from __future__ import annotations
 
+import mmap
 import os
 import threading
 import time
 import weakref
+from collections.abc import Callable
 
 _WAITS = 1.0
 """Seconds, at most: a hook may wait for what the forking thread holds."""
+_WIPE_ON_FORK = 18
+"""Linux's MADV_WIPEONFORK, which the standard library does not name."""
 
 
 class Work:
@@ -31,10 +37,64 @@ class Work:
         """Wait until it does, and hold it; False when it goes on for longer."""
         return self._lock.acquire(timeout=timeout)
 
+    def renew(self) -> None:
+        """In a child: what another thread holds is held for ever, and each fork of the child would wait for it."""
+        if self._lock.acquire(blocking=False):
+            self._lock.release()
+        else:
+            self._lock = threading.RLock()
+
 
 _all: weakref.WeakSet[Work] = weakref.WeakSet()
 _stopped: dict[int, list[Work]] = {}
 """What waits for a fork, by the thread that forks."""
+_renewals: list[Callable[[], object]] = []
+
+
+class _Number:
+    """Tells by the number of the process, which takes a system call."""
+
+    def __init__(self) -> None:
+        self[0] = 1
+
+    def __getitem__(self, _: int) -> bool:
+        return os.getpid() == self._process
+
+    def __setitem__(self, _: int, value: int) -> None:
+        self._process = os.getpid()
+
+
+def _mark() -> _Number | mmap.mmap:
+    try:
+        page = mmap.mmap(-1, mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        page.madvise(_WIPE_ON_FORK)
+    except (AttributeError, OSError):  # not on Linux
+        return _Number()
+    page[0] = 1
+    return page
+
+
+here = _mark()
+"""`here[0]` is true until a fork: the kernel empties that page in a child."""
+
+
+def in_child(renew: Callable[[], object]) -> None:
+    """Have `renew` called in each child, at once or when its fork is noticed."""
+    _renewals.append(renew)
+
+
+def notice() -> None:
+    """Do in a child what was not done at its fork, if that was one in C. Any thread, as often as you like."""
+    if not here[0]:
+        _begin_anew()
+
+
+def _begin_anew() -> None:
+    for work in list(_all):
+        work.renew()
+    for renew in _renewals:
+        renew()
+    here[0] = 1  # last: what a signal handler interrupts is done again
 
 
 def _before_fork() -> None:
@@ -47,4 +107,10 @@ def _after_fork() -> None:
         work.__exit__()
 
 
-os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
+def _after_fork_in_child() -> None:
+    _after_fork()
+    _stopped.clear()  # of threads that were forking, too
+    _begin_anew()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork_in_child)

@@ -54,6 +54,8 @@ _ABSENT = 0.1
 _AFTER_ERROR = 0.1
 _LINGER_OFF = 0.4
 """Seconds for which a round of flush() switches linger off: longer than the round."""
+_LAST_TURN = 0.1
+"""Seconds that the end of the interpreter waits for the sender."""
 _FAREWELL = 2.0
 _FLUSH_ROUND = 0.15  # below the 0.2 s from which the native call splits the wait itself
 _LOST_EXCEPTION = "returned NULL without setting an exception"
@@ -456,13 +458,37 @@ class Lane:
             self.failures.many_lanes = True
             self.events.on_lanes(before, len(lanes), "batches were ready and waited only for a lane")
 
+    def listen_once(self) -> None:
+        """Take the reports that have arrived, for the last account: no callback runs, and nothing is waited for."""
+        self.sender.stop()
+        if self.in_callback:
+            return
+        self._away.end(True)
+        try:
+            if not self.feed.alone:
+                self.native.poll(0)
+            if self.sender.join(_LAST_TURN):
+                self.feed.serve()
+        except:  # noqa: E722, S110 - as in _attempt(); what it raises concerns nobody any more
+            pass
+        finally:
+            self._away.end(False)
+
     def flush(self, timeout: float) -> int:
         if self.in_callback:
             return self._inside_callback("flush", self.queued)
         left, raised = self.drain(timeout)
+        self.let_go_of_callbacks()
         if raised is not None:
             raise raised
         return left
+
+    def let_go_of_callbacks(self) -> None:
+        """Refer to no callback whose records all have their reports. Those under way refer to their own."""
+        self._ledger.let_go_of_callbacks()
+        self.feed.let_go_of_reports()
+        if self.feed.lanes.completed:  # their batches refer to callbacks until the sender has taken note of them
+            self.sender.let_work()
 
     def drain(self, timeout: float) -> tuple[int, Exception | None]:
         """(records left, the last exception a callback raised), after a flush of up to `timeout` seconds.

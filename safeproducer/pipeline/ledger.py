@@ -16,11 +16,12 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from operator import index
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from safeproducer.kafka.native import KafkaError, Message
-from safeproducer.pipeline import stack
+from safeproducer.pipeline import forks, stack
 from safeproducer.pipeline.away import Away
 from safeproducer.pipeline.callbacks import CallbackErrors
 from safeproducer.pipeline.unproven import UNPROVEN
@@ -33,6 +34,7 @@ Explained = Callable[[KafkaError, Message], KafkaError]
 
 NOT_BOUND: Bound = (object(), None)
 UNASSIGNED = -1
+_INT = 2**31
 NEVER = float("inf")
 
 
@@ -45,6 +47,7 @@ class Reporting:
     """What the report callbacks of one producer share. `explained` makes the error that a callback is given.
 
     `offset_proves`: whether a record without an error and without an offset is not delivered, see unproven.py.
+    `times_batches`: whether somebody asks how many records batch calls had taken by a moment.
     """
 
     only_errors: bool
@@ -52,6 +55,7 @@ class Reporting:
     away: Away
     explained: Explained
     offset_proves: bool
+    times_batches: bool
 
 
 class BatchCount(NamedTuple):
@@ -87,17 +91,19 @@ class BatchCall:
 
 
 class Batches:
-    """The calls of the native produce_batch() for one partition."""
+    """The calls of the native produce_batch() for one partition; none is `kept` where nobody calls by()."""
 
-    __slots__ = ("_calls", "_earlier")
+    __slots__ = ("_calls", "_earlier", "_kept")
 
-    def __init__(self) -> None:
+    def __init__(self, kept: bool) -> None:
         self._calls: deque[BatchCall] = deque()
         self._earlier = 0
+        self._kept = kept
 
     def begin(self, count: int) -> BatchCall:
         call = BatchCall(count)
-        self._calls.append(call)
+        if self._kept:
+            self._calls.append(call)
         return call
 
     def __bool__(self) -> bool:
@@ -128,7 +134,7 @@ class PartitionAccount:
 
     def __init__(self, reporting: Reporting) -> None:
         self.accepted = 0
-        self.batches = Batches()
+        self.batches = Batches(reporting.times_batches)
         self.named = named = Resolved()
         self.placed = Resolved()
         self.bound = NOT_BOUND
@@ -220,14 +226,24 @@ class TopicAccount:
         try:
             return self.partitions[partition]
         except KeyError:
-            return _opened(self.partitions, partition, self._reporting)
-        except TypeError:  # unhashable: the native call refuses it with stock's own error
-            return PartitionAccount(self._reporting)
+            if _is_number(partition):
+                return _opened(self.partitions, index(partition), self._reporting)
+        except TypeError:  # unhashable
+            pass
+        return PartitionAccount(self._reporting)  # the native call refuses it with stock's own error
 
     def bind(self, callback: DeliveryCallback | None) -> Bound:
         """As PartitionAccount.bind(), counting on the partition the report names."""
         self.bound = bound = (callback, partial(self._report, callback))
         return bound
+
+
+def _is_number(partition: Any) -> bool:
+    """Whether librdkafka takes it for the number of a partition: what it refuses is not remembered."""
+    try:
+        return -_INT <= index(partition) < _INT
+    except TypeError:
+        return False
 
 
 def _opened(partitions: dict[int, PartitionAccount], number: int, reporting: Reporting) -> PartitionAccount:
@@ -251,18 +267,36 @@ def discard_pending(raised: tuple[Any, Any, Any]) -> None:
 class Ledger:
     """The accounts of one producer, by topic. Shared by every thread that produces or polls."""
 
-    def __init__(self, only_errors: bool, explained: Explained = _as_it_is, offset_proves: bool = False) -> None:
+    def __init__(
+        self,
+        only_errors: bool,
+        explained: Explained = _as_it_is,
+        offset_proves: bool = False,
+        times_batches: bool = False,
+    ) -> None:
         self.topics: dict[str, TopicAccount] = {}
         self.interrupts = 0
         self.errors = CallbackErrors()
         self.away = Away()
-        self._reporting = Reporting(only_errors, self.errors, self.away, explained, offset_proves)
+        self._reporting = Reporting(only_errors, self.errors, self.away, explained, offset_proves, times_batches)
 
     def open(self, topic: Any) -> TopicAccount:
         """The account of a topic seen for the first time."""
+        forks.notice()
         if not isinstance(topic, str):  # refused by the native call with stock's own error; nothing to remember
             return TopicAccount(self._reporting)
         return self.topics.setdefault(topic, TopicAccount(self._reporting))
+
+    def let_go_of_callbacks(self) -> None:
+        """Forget the callback that each account was given last: it may be all that keeps a payload alive, or, as a
+        method of the object that owns the producer, the producer itself. Any thread, at any time.
+
+        Records under way refer to their own; the next record has its callback bound again.
+        """
+        for topic in list(self.topics.values()):
+            topic.bound = NOT_BOUND
+            for row in list(topic.partitions.values()):
+                row.bound = NOT_BOUND
 
     def batches(self, moment: float) -> dict[tuple[str, int], BatchCount]:
         """(topic, partition) -> what the native produce_batch() took for that partition by `moment`."""
@@ -305,6 +339,11 @@ class Ledger:
         missing = accepted - delivered - failed
         interrupted = min(self.interrupts, max(0, missing - queued))
         return missing - interrupted, interrupted
+
+    def acknowledged(self) -> list[Callable[..., Any]]:
+        """The reports of records that are certainly written, which wait for a poll()."""
+        proves = self._reporting.offset_proves
+        return [run for run, message in self.away.reports.delivered() if not proves or message.offset() is not None]
 
     def partitions(
         self, waits: Mapping[tuple[str, int], tuple[int, str]] = MappingProxyType({})

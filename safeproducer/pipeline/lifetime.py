@@ -6,14 +6,16 @@ import atexit
 import ctypes
 import logging
 import os
+import sys
 import warnings
 import weakref
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from safeproducer.hooks import Hooks, RecordsLost
+from safeproducer.pipeline import forks
 from safeproducer.pipeline.ledger import Ledger
-from safeproducer.pipeline.observed import ObservedSend
+from safeproducer.pipeline.observed import ObservedSend, record_of
 from safeproducer.records import ProducerInfo
 
 logger = logging.getLogger("safeproducer")
@@ -23,6 +25,9 @@ Producer = TypeVar("Producer")
 
 _alive: dict[int, tuple[weakref.ref[Any], Callable[[Any], None], Callable[[Any, str], None]]] = {}
 """By identity, because a subclass may say when its instances are equal, and that they have no hash."""
+EXIT = "interpreter exit"
+_finalized = 0
+"""The process, a child of multiprocessing, whose end is listened to."""
 
 
 def enrol(
@@ -37,6 +42,7 @@ def enrol(
         alive.pop(identity, None)
 
     _alive[id(producer)] = weakref.ref(producer, forget), become_forked, report_loss
+    _listen_to_the_end_of_a_child()
 
 
 def _survivors() -> list[tuple[Any, Callable[[Any], None], Callable[[Any, str], None]]]:
@@ -56,17 +62,35 @@ def make_immortal(native: object) -> None:
 def report_loss(
     reason: str, ledger: Ledger, info: ProducerInfo, hooks: Hooks, observed: ObservedSend | None, queued: int
 ) -> None:
-    """Say that records without a report are gone, on every channel there is: warning, log and hook."""
-    unresolved, _ = ledger.outstanding(queued)
+    """Say that records without a report are gone, on every channel there is: warning, log and hook.
+
+    Not those whose report came and was not polled: they are written.
+    """
+    written = ledger.acknowledged()
+    unresolved = ledger.outstanding(queued)[0] - len(written)
     if unresolved <= 0:
         return
+    open_records = observed.open.difference(map(record_of, written)) if observed else ()
     text = (
         f"{unresolved} record(s) accepted by a SafeProducer made at {info.site} were lost at {reason}: they have no "
         f"delivery report and are of unknown outcome. Call flush() or close() before letting the producer go."
     )
     logger.error(text)
-    hooks.call("records_lost", RecordsLost(info, reason, unresolved, tuple(observed.open) if observed else ()))
+    hooks.call("records_lost", RecordsLost(info, reason, unresolved, tuple(open_records)))
     warnings.warn(text, ResourceWarning, stacklevel=3)
+
+
+def _listen_to_the_end_of_a_child() -> None:
+    """A child of multiprocessing ends by os._exit() after its own finalizers, and runs no atexit.
+
+    It forgets at its start what finalizers there were, so the first producer made in it adds this one.
+    """
+    global _finalized  # noqa: PLW0603 - there is one process
+    process, util = sys.modules.get("multiprocessing.process"), sys.modules.get("multiprocessing.util")
+    if process is None or util is None or process.parent_process() is None or _finalized == os.getpid():
+        return
+    _finalized = os.getpid()
+    util.Finalize(None, _at_exit, exitpriority=0)
 
 
 def _after_fork_in_child() -> None:
@@ -76,9 +100,10 @@ def _after_fork_in_child() -> None:
 
 def _at_exit() -> None:
     # Locks of threads that are gone must not block the exit, so nothing here waits.
+    forks.notice()
     for producer, _, report_loss in _survivors():
-        report_loss(producer, "interpreter exit")
+        report_loss(producer, EXIT)
 
 
-os.register_at_fork(after_in_child=_after_fork_in_child)
+forks.in_child(_after_fork_in_child)
 atexit.register(_at_exit)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 from safeproducer.hooks import Hooks
 from safeproducer.kafka.native import KafkaError, Message
@@ -13,6 +14,43 @@ from safeproducer.pipeline.frames import raised_by_native_call
 from safeproducer.pipeline.ledger import DeliveryCallback, Explained
 from safeproducer.pipeline.unproven import UNPROVEN
 from safeproducer.records import ProducerInfo, Record
+
+
+class _Shared(NamedTuple):
+    """What the reports of all records need."""
+
+    hooks: Hooks
+    open: set[Record]
+    explained: Explained
+    away: Away
+    offset_proves: bool
+
+
+@stack.called_natively
+def _resolve(
+    shared: _Shared, record: Record, report: DeliveryCallback, error: KafkaError | None, message: Message
+) -> None:
+    """A record's report. A closure that refers to itself would be a cycle for each record."""
+    hooks, open_records, explained, away, offset_proves = shared
+    if away.on and away.takes(partial(_resolve, shared, record, report), error, message):
+        return
+    open_records.discard(record)
+    if error is None and offset_proves and message.offset() is None:
+        error = UNPROVEN
+    if error is not None:
+        error = explained(error, message)
+    try:
+        hooks.call("record_resolved", record, error, message)
+    finally:  # Ctrl-C inside a hook must not hide the report
+        report(error, message)
+
+
+def record_of(report: object) -> Record | None:
+    """The record whose report this is; None when no hook asked for it."""
+    if isinstance(report, partial) and report.func is _resolve:
+        found: Record = report.args[1]
+        return found
+    return None
 
 
 class ObservedSend:
@@ -33,13 +71,11 @@ class ObservedSend:
     ) -> None:
         self.send = send
         """How a record goes on: the lane steers it."""
-        self._explained = explained
-        self._offset_proves = offset_proves
-        self._away = away
         self._hooks = hooks
         self._producer = producer
         self._refusal_of = refusal_of
         self.open: set[Record] = set()
+        self._shared = _Shared(hooks, self.open, explained, away, offset_proves)
 
     def __call__(
         self,
@@ -52,27 +88,13 @@ class ObservedSend:
         timestamp: int = 0,
         headers: Any = None,
     ) -> None:
-        hooks, open_records, explained, away = self._hooks, self.open, self._explained, self._away
-        offset_proves = self._offset_proves
+        hooks, open_records = self._hooks, self.open
         well_formed = headers is None or isinstance(headers, (dict, list))
         copied = Record.copied_headers(headers) if well_formed else []
         record = Record(self._producer, topic, value, key, partition, timestamp, copied)
         hooks.call("record_accepted", record)
 
-        @stack.called_natively
-        def resolve(error: KafkaError | None, message: Message) -> None:
-            if away.on and away.takes(resolve, error, message):
-                return
-            open_records.discard(record)
-            if error is None and offset_proves and message.offset() is None:
-                error = UNPROVEN
-            if error is not None:
-                error = explained(error, message)
-            try:
-                hooks.call("record_resolved", record, error, message)
-            finally:  # Ctrl-C inside a hook must not hide the report
-                report(error, message)
-
+        resolve = partial(_resolve, self._shared, record, report)
         open_records.add(record)
         # Headers in no form of stock's go on as they are, for the native call to refuse.
         sent_headers = record.headers if record.headers_changed and well_formed else headers
@@ -84,4 +106,7 @@ class ObservedSend:
             open_records.discard(record)
             refusal = self._refusal_of(error)
             hooks.call("record_refused", record, refusal)
-            raise refusal from None
+            try:
+                raise refusal from None
+            finally:
+                del refusal  # it refers to this frame: a cycle

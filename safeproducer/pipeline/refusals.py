@@ -113,6 +113,10 @@ class Refusals:
         refused = [refusal.record[SIZE] for each in tuple(self.places.values()) for refusal in each.refusals.copy()]
         return sum(refused)
 
+    def of_lane(self, lane: int) -> bool:
+        """Whether records of this lane are here: their keys are bound to it."""
+        return any(refusal.lane == lane for refused in tuple(self.places.values()) for refusal in refused.refusals)
+
     def take(self, place: Place) -> Refused:
         """Take out what was refused of a partition."""
         refused = self.places.pop(place)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from safeproducer.pipeline import stack
@@ -69,6 +69,13 @@ class Reports:
     def extend(self, reports: Iterable[Report]) -> None:
         for report in reports:
             self.add(*report)
+
+    def delivered(self) -> Iterator[tuple[Run, Any]]:
+        """(callable, message) of each report that waits and has no error."""
+        for bunch in self._bunches.copy():
+            if bunch.first is None and bunch.size is not None:
+                for message in bunch.seconds.copy():
+                    yield bunch.run, message
 
     @stack.runs_reports
     def run(self) -> int:

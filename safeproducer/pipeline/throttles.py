@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import weakref
 from collections import deque
 
+from safeproducer.pipeline import forks
 from safeproducer.policy.throttle import Episode, Throttle
 
 
@@ -94,5 +94,5 @@ class ThrottleRegistry:
 
 
 registry = ThrottleRegistry()
-os.register_at_fork(after_in_child=registry.reset)
+forks.in_child(registry.reset)
 of = registry.of

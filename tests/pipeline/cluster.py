@@ -19,7 +19,9 @@ OK = "ok"
 LOSE_ANSWER = "lose the answer"
 LOSE_REQUEST = "lose the request"
 REFUSE = "refuse"
+QUOTA = "refuse a new producer ID"
 DELAY = "deliver late"
+_REFUSALS = {REFUSE: KafkaError.POLICY_VIOLATION, QUOTA: KafkaError.THROTTLING_QUOTA_EXCEEDED}
 
 
 @dataclass
@@ -102,7 +104,7 @@ class ScriptedCluster:
         self._answer(broker, attempt, action, seconds)
 
     def _answer(self, broker: Broker, attempt: Attempt, action: str, throttle: float) -> None:
-        code = KafkaError.POLICY_VIOLATION if action == REFUSE else self._write(broker, attempt)
+        code = _REFUSALS[action] if action in _REFUSALS else self._write(broker, attempt)
         if throttle > 0:
             broker.muted_until = max(broker.muted_until, self.time.now + throttle)
         if action != LOSE_ANSWER:

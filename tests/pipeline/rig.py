@@ -15,7 +15,20 @@ from confluent_kafka.cimpl import KafkaError, Message
 
 from safeproducer import DeliveryError, QueueFullError, SafeProducer
 from safeproducer import producer as surface
-from safeproducer.pipeline import away, buffer, failures, fed_lane, feed, frames, lane, lanes, ledger, news, windows
+from safeproducer.pipeline import (
+    away,
+    buffer,
+    failures,
+    fed_lane,
+    feed,
+    frames,
+    lane,
+    lanes,
+    ledger,
+    news,
+    refusals,
+    windows,
+)
 from safeproducer.pipeline.windows import Windows
 from safeproducer.policy.outcome import Outcome
 from safeproducer.policy.window import LEAST
@@ -467,7 +480,7 @@ def rigged(
         return rig.native(config)
 
     with ExitStack() as stack:
-        for module in (away, buffer, lane, lanes, surface, feed, fed_lane, news, failures, ledger, windows):
+        for module in (away, buffer, lane, lanes, surface, feed, fed_lane, news, failures, ledger, refusals, windows):
             stack.enter_context(mock.patch.object(module, "time", time))
         stack.enter_context(mock.patch.object(lane, "NativeProducer", native))
         stack.enter_context(mock.patch.object(lane, "Sender", HandSender))
@@ -481,7 +494,7 @@ def rigged(
             )
         )
         # What the stand-in raises has left a native call, though it has a Python frame.
-        stack.enter_context(mock.patch.object(frames, "_PACKAGE", (frames._PACKAGE, fake_native.__file__)))
+        stack.enter_context(mock.patch.object(frames, "_PACKAGE", (frames._PACKAGE, fake_native.__name__)))
         rig = Rig.__new__(Rig)
         rig.__init__(cluster, config)  # type: ignore[misc]
         try:

@@ -14,7 +14,7 @@ from safeproducer.policy import lane_count
 from safeproducer.policy.affinity import Affinity
 from safeproducer.policy.outcome import Outcome
 from safeproducer.policy.window import Windows
-from tests.pipeline.cluster import DELAY, LOSE_REQUEST
+from tests.pipeline.cluster import DELAY, LOSE_REQUEST, QUOTA
 from tests.pipeline.rig import Rig, RuleError, rigged
 
 CONFIG = {
@@ -186,6 +186,40 @@ def test_the_first_lane_is_replaced_too() -> None:
         assert first is not failed
         assert rig.lane.native is first
         assert not any(native.closed for native in rig.natives if native is not failed)
+        rig.close()
+
+
+@pytest.mark.parametrize("again", [True, False], ids=["goes again", "is given up"])
+@pytest.mark.parametrize("fails", [True, False], ids=["failed", "idle"])
+def test_a_lane_stays_while_a_refused_record_belongs_to_it(again: bool, fails: bool) -> None:
+    """A quota refused it (KIP-936), and it waits for a batch of its partition on another lane. Then it goes again,
+    unless the refusal may have answered a second attempt."""
+    config = {**CONFIG, "safeproducer.lanes": 3, "retry.backoff.ms": 300 if again else 10}
+    with rigged(config, FAR) as rig, mock.patch.object(lane_count, "spare", return_value=False) as spare:
+        rig.produce("a", 0, b"warm")
+        rig.flush(2)
+        rig.away(2)
+        rig.cluster.brokers[1].script.extend([(DELAY, 1.0), (QUOTA, 0.0)])
+        assert rig.produce("a", 0, b"x")
+        rig.flush(0.02)
+        assert rig.produce("a", 0, b"y")
+        rig.flush(0.02)
+        rig.poll(0.3)
+        (refusal,) = rig.feed._refusals.places["a", 0].refusals
+        assert refusal.record[0] == b"2"
+        (lane,) = [lane for lane in rig.feed.lanes if lane.number == refusal.lane]
+        spare.return_value = not fails
+        if fails:
+            lane.native.fail_fatally()
+        assert rig.produce("a", 0, b"y")
+        rig.away(0.3)
+        assert lane in list(rig.feed.lanes)
+        rig.flush(10)
+        rig.away(2)
+        assert lane not in list(rig.feed.lanes)
+        rig.flush(10)
+        outcomes = [getattr(rig.records[value].reports[0], "outcome", None) for value in (b"1", b"2", b"3")]
+        assert outcomes == [None, None if again else Outcome.UNKNOWN, None]
         rig.close()
 
 

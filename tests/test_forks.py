@@ -1,0 +1,340 @@
+"""Children: of multiprocessing, which run no atexit; of forks in C, which run no hook; of processes at work."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import mmap
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from safeproducer import ForkedProducerError, SafeProducer
+from safeproducer.pipeline import forks
+from tests.test_lifetime import CALLS, run
+
+PROJECT = Path(__file__).parents[1]
+
+
+def fork_in_c() -> int:
+    """A fork that Python does not hear of, as uWSGI's. It keeps the interpreter lock meanwhile.
+
+    No other thread may have asked for that lock: in the child this one would wait for it to take it, without any hook
+    of Python's that tells it better. So such a thread asks late.
+    """
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1000)
+    try:
+        return int(ctypes.PyDLL(None).fork())
+    finally:
+        sys.setswitchinterval(interval)
+
+
+def in_child(fork: Callable[[], int], body: Callable[[], int]) -> int:
+    """The exit code of a child that runs `body`; one that hangs is ended by SIGALRM after 10 s."""
+    child = fork()
+    if child == 0:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(10)
+        code = 99
+        with contextlib.suppress(BaseException):
+            code = body()
+        os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def refused(call: Callable[[], Any]) -> bool:
+    """Whether it raises at once that the producer is of another process."""
+    started = time.monotonic()
+    try:
+        call()
+    except ForkedProducerError:
+        return time.monotonic() - started < 1
+    return False
+
+
+@pytest.mark.parametrize("mode", ["auto", "held", "passthrough"])
+@pytest.mark.parametrize("name", ["poll", "flush", "close", "produce", "produce_batch"])
+def test_a_fork_in_c_is_noticed_by_each_call_of_its_own(mode: str, name: str, mock_bootstrap: str) -> None:
+    """Also by the first record of a topic; the parent goes on."""
+    producer = SafeProducer({"bootstrap.servers": mock_bootstrap, "log_level": 0, "safeproducer.mode": mode})
+    producer.produce("fork", b"before")
+    assert producer.flush(10) == 0  # no thread asks for metadata any more
+    arguments: dict[str, tuple[Any, ...]] = {
+        "poll": (0,),
+        "produce": ("new", b"x"),
+        "produce_batch": ("fork", [{"value": b"x"}]),
+    }
+
+    def body() -> int:
+        first = refused(lambda: getattr(producer, name)(*arguments.get(name, ())))
+        rest = [refused(lambda call=call: getattr(producer, call[0])(*call[1])) for call in CALLS]  # type: ignore[misc]
+        return 0 if first and all(rest) and len(producer) == 0 and producer.snapshot().state == "forked" else 1
+
+    assert in_child(fork_in_c, body) == 0
+    producer.produce("fork", b"after")
+    assert producer.flush(10) == 0
+    assert producer.close().delivered == 2
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
+@pytest.mark.parametrize("fork", [os.fork, fork_in_c], ids=["python", "c"])
+@pytest.mark.parametrize("mode", ["auto", "held"])
+def test_no_call_in_a_child_waits_for_a_lock(fork: Callable[[], int], mode: str, mock_bootstrap: str) -> None:
+    """Other threads of the parent may have been anywhere in this library."""
+    producer = SafeProducer({"bootstrap.servers": mock_bootstrap, "log_level": 0, "safeproducer.mode": mode})
+    producer.produce("fork", b"before")
+    assert producer.flush(10) == 0
+    lane = producer._lane
+    lane.feed.lanes.prepare()
+    locks = [lane._away_lock, lane.feed._lock, lane.windows._lock, lane.metadata._lock, lane.watchdog._starting]
+    locks += [lock for fed in lane.feed.lanes for lock in (fed._serving, fed._kicking, fed._asking)]
+    busy, over = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with contextlib.ExitStack() as stack:
+            for lock in locks:
+                stack.enter_context(lock)
+            busy.set()
+            over.wait(30)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    assert busy.wait(10)
+
+    def body() -> int:
+        rest = [refused(lambda call=call: getattr(producer, call[0])(*call[1])) for call in CALLS]  # type: ignore[misc]
+        told = len(producer) == 0 and producer.snapshot().state == "forked" and "fork" in repr(producer)
+        producer.__del__()
+        return 0 if all(rest) and told else 1
+
+    try:
+        if fork is fork_in_c:  # it is noticed by these alone
+            assert in_child(fork, lambda: producer.snapshot() and body()) == 0
+        else:
+            assert in_child(fork, body) == 0
+    finally:
+        over.set()
+        thread.join()
+    producer.close()
+
+
+@pytest.mark.parametrize("look", [len, SafeProducer.snapshot, SafeProducer.explain, SafeProducer.__del__])
+def test_a_fork_in_c_is_noticed_by_whoever_asks(look: Callable[[Any], Any], producer: SafeProducer) -> None:
+    """Nothing is asked of a native producer whose threads are not there, nor is it destroyed."""
+    producer.produce("fork", b"before")
+
+    def body() -> int:
+        look(producer)
+        return 0 if producer._lane.state == "forked" else 1
+
+    assert in_child(fork_in_c, body) == 0
+
+
+def test_a_child_of_a_fork_in_c_makes_its_own_producer_and_ends_quietly() -> None:
+    """It claims no record of its parent as lost, and locks that threads of the parent held are new."""
+    result = run(
+        """
+        import ctypes, os, sys, threading
+        from safeproducer import SafeProducer
+        from safeproducer.pipeline import churn, lifetime, throttles
+        parent = SafeProducer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
+        parent.produce("t", b"unresolved")
+        busy, over = threading.Event(), threading.Event()
+        def hold():
+            with churn.registry._lock, throttles.registry._lock, parent._lane.watchdog.at_work:
+                busy.set()
+                over.wait(20)
+        thread = threading.Thread(target=hold)
+        thread.start()
+        busy.wait()
+        sys.setswitchinterval(1000)  # see fork_in_c()
+        if ctypes.PyDLL(None).fork() == 0:
+            sys.setswitchinterval(0.005)
+            own = SafeProducer({"test.mock.num.brokers": 1, "log_level": 0})
+            own.produce("t", b"child")
+            left = own.flush(10)
+            del own
+            lifetime._at_exit()
+            del parent
+            os._exit(7 + left)
+        sys.setswitchinterval(0.005)
+        print(os.waitstatus_to_exitcode(os.wait()[1]))
+        over.set()
+        thread.join()
+        print(parent.close(0).left)
+        """
+    )
+    assert result.stdout == "7\n1\n", result.stderr
+    assert "lost" not in result.stderr
+
+
+@pytest.mark.parametrize("kind", ["page", "number"])
+def test_each_child_is_told_from_its_parent(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its child, too; by the number of the process where the kernel empties no page."""
+    renewed: list[int] = []
+    monkeypatch.setattr(forks, "_renewals", [lambda: renewed.append(os.getpid())])
+    monkeypatch.setattr(forks, "here", forks._mark() if kind == "page" else forks._Number())
+    assert kind == "number" or isinstance(forks.here, mmap.mmap), "this kernel empties no page at a fork"
+
+    def body() -> int:
+        forks.notice()
+        forks.notice()
+        return 0 if renewed == [os.getpid()] else 1
+
+    def nested() -> int:
+        return body() or in_child(fork_in_c, lambda: renewed.clear() or body())  # type: ignore[func-returns-value]
+
+    assert in_child(fork_in_c, nested) == 0
+    forks.notice()
+    assert renewed == []
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
+@pytest.mark.parametrize("fork", [os.fork, fork_in_c], ids=["python", "c"])
+def test_a_child_waits_for_no_thread_of_its_parent(fork: Callable[[], int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A watchdog that did not rest in time is not there: what it holds must not stop each fork of the child."""
+    monkeypatch.setattr(forks, "_WAITS", 0.05)
+    work = forks.Work()
+    busy, over = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with work:
+            busy.set()
+            over.wait(20)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    assert busy.wait(5)
+
+    def body() -> int:
+        forks.notice()
+        return 0 if work.ends(0) else 1
+
+    try:
+        assert in_child(fork, body) == 0
+    finally:
+        over.set()
+        thread.join()
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
+@pytest.mark.parametrize("fork", [os.fork, fork_in_c], ids=["python", "c"])
+def test_a_thread_that_forks_at_work_ends_it_in_the_child(fork: Callable[[], int]) -> None:
+    """A hook that forks runs on the thread that holds the lock."""
+    work = forks.Work()
+
+    def body() -> int:
+        forks.notice()
+        work.__exit__()
+        return 0
+
+    with work:
+        assert in_child(fork, body) == 0
+
+
+CHILD = """
+import multiprocessing as mp, os, sys
+from concurrent.futures import ProcessPoolExecutor
+from safeproducer import Hook, SafeProducer
+
+CONFIG = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
+producer = None
+
+
+class Told(Hook):
+    def records_lost(self, event):
+        os.write(1, f"{event.reason} {event.count}\\n".encode())
+
+
+def work(more=None):
+    global producer
+    producer = SafeProducer(CONFIG, hooks=[Told()])
+    for _ in range(7):
+        producer.produce("t", b"x")
+    if more is not None:
+        child = mp.get_context("fork").Process(target=more)
+        child.start()
+        child.join()
+
+
+def nothing():
+    pass
+
+
+def close():
+    work()
+    producer.close(0)
+
+
+if __name__ == "__main__":
+    how = sys.argv[1]
+    if how == "pool":
+        with ProcessPoolExecutor(1, mp_context=mp.get_context("fork")) as pool:
+            pool.submit(work).result()
+    else:
+        before = SafeProducer(CONFIG)
+        context, target, arguments = {
+            "fork": ("fork", work, ()),
+            "spawn": ("spawn", work, ()),
+            "forkserver": ("forkserver", work, ()),
+            "a child's child": ("fork", work, (work,)),
+            "a child's child that makes none": ("fork", work, (nothing,)),
+            "closed": ("fork", close, ()),
+        }[how]
+        child = mp.get_context(context).Process(target=target, args=arguments)
+        child.start()
+        child.join()
+        before.close()
+"""
+LOST = "interpreter exit 7"
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("fork", [LOST]),
+        ("spawn", [LOST]),
+        ("forkserver", [LOST]),
+        ("pool", [LOST]),
+        ("a child's child", [LOST, LOST]),
+        ("a child's child that makes none", [LOST]),
+        ("closed", []),
+    ],
+)
+def test_records_lost_in_a_child_of_multiprocessing_are_told(how: str, said: list[str], tmp_path: Path) -> None:
+    """It ends by os._exit() after its own finalizers, and each loss is told once."""
+    script = tmp_path / "child.py"
+    script.write_text(CHILD)
+    result = subprocess.run(
+        [sys.executable, "-W", "ignore::DeprecationWarning", str(script), how],
+        env={**os.environ, "PYTHONPATH": str(PROJECT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert result.stdout.splitlines() == said, result.stderr
+    assert result.stderr.count("were lost at") == len(said)
+    assert result.returncode == 0
+
+
+def test_multiprocessing_is_not_imported() -> None:
+    """Who does not use it does not pay for it."""
+    result = run(
+        """
+        import sys
+        from safeproducer import SafeProducer
+        SafeProducer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0}).close()
+        print("multiprocessing.util" in sys.modules)
+        """
+    )
+    assert result.stdout == "False\n", result.stderr

@@ -1,0 +1,140 @@
+"""Memory does not grow with calls, records, threads or wrong arguments, in any mode."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import time
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from safeproducer import Hook, SafeProducer
+from safeproducer.pipeline import events
+from safeproducer.testing import FakeCluster
+from tests.contract.support import poll_until
+
+CALLS = 300
+MODES: dict[str, dict[str, Any]] = {
+    "auto": {},
+    "held": {"safeproducer.mode": "held"},
+    "passthrough": {"safeproducer.mode": "passthrough"},
+    "acks=1": {"acks": 1},
+}
+
+
+class Counting(Hook):
+    """Asks for records."""
+
+    def __init__(self) -> None:
+        self.resolved = 0
+
+    def record_resolved(self, record: object, error: object, message: object) -> None:
+        self.resolved += 1
+
+
+@pytest.fixture
+def uncollected() -> Iterator[None]:
+    """Only reference counts free anything, as in servers that freeze or switch off the collector."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_calls_of_produce_batch_are_forgotten(mode: str, mock_bootstrap: str) -> None:
+    """What a call took by when is remembered until statistics have counted it, and only where somebody asks for it."""
+    producer = SafeProducer({"bootstrap.servers": mock_bootstrap, "log_level": 0, **MODES[mode]})
+    try:
+        producer.produce("growth", b"x")  # until it is answered, calls are taken apart
+        poll_until(producer, lambda: producer._lane.direct or producer._settings.delivery.mode == "held")
+        for _ in range(CALLS):
+            producer.produce_batch("growth", [{"value": b"x"}], partition=0)
+        assert producer.flush(10) == 0
+        calls = producer._ledger.topics["growth"].partitions[0].batches._calls
+        if not producer._settings.delivery.owns_timeout:
+            assert not calls
+        poll_until(producer, lambda: not calls)
+    finally:
+        producer.close()
+
+
+def test_released_records_are_noted_only_where_somebody_looks() -> None:
+    """Without idempotence librdkafka keeps the deadlines, and nobody needs to know how old its records are."""
+    with FakeCluster(brokers=1) as cluster:
+        cluster.create_topic("t", partitions=2)
+        cluster.set_throttle(40)
+        producer = SafeProducer({"bootstrap.servers": cluster.bootstrap, "log_level": 0, "acks": 1})
+        release = mock.Mock(wraps=producer._lane.feed._release)
+        with mock.patch.object(producer._lane.feed, "_release", release):
+            deadline = time.monotonic() + 20
+            while release.call_count < 5:
+                assert time.monotonic() < deadline, "nothing was held back"
+                producer.produce("t", b"x", partition=0)
+                producer.poll(0.005)
+        cluster.set_throttle(0)
+        assert producer.flush(10) == 0
+        backlogs = producer._lane.holds.backlogs
+        assert sum(len(backlog.released) for backlog in backlogs._by_place.values()) == 0
+        producer.close()
+
+
+def test_threads_that_ended_are_forgotten(producer: SafeProducer) -> None:
+    """A server that polls on a new thread for each request; the one that polls now keeps its count."""
+    client = producer._lane.events
+    client.on_statistics("{}")
+    mine = dict(client.unseen)
+    with mock.patch.object(events, "get_ident", mock.Mock(side_effect=itertools.count(-1, -1))):
+        for _ in range(2000):
+            client.on_statistics("{}")
+    assert len(client.unseen) < 200
+    assert client.unseen.items() >= mine.items()
+
+
+@pytest.mark.parametrize("partition", ["a", 1.5, None, [1], 2**31, -(2**40)])
+def test_a_partition_that_is_no_number_is_not_remembered(partition: Any, producer: SafeProducer) -> None:
+    """It is refused, and telling what became of the others goes on working."""
+    producer.produce("growth", b"x", partition=1)
+    with pytest.raises((TypeError, OverflowError)):
+        producer.produce("growth", b"x", partition=partition)
+    with pytest.raises((TypeError, OverflowError)):
+        producer.produce_batch("growth", [{"value": b"x"}], partition)
+    assert list(producer._ledger.topics["growth"].partitions) == [1]
+    assert producer.flush(10) == 0
+    assert [(row.partition, row.delivered) for row in producer.snapshot().partitions] == [(1, 1)]
+
+
+def test_a_partition_may_be_any_kind_of_whole_number(producer: SafeProducer) -> None:
+    """As librdkafka takes it; the account is that of the number."""
+
+    class Number:
+        def __index__(self) -> int:
+            return 2
+
+    for partition in (Number(), True, 2, Number()):
+        producer.produce("growth", b"x", partition=partition)  # type: ignore[arg-type]
+    assert producer.flush(10) == 0
+    assert [(row.partition, row.delivered) for row in producer.snapshot().partitions] == [(1, 1), (2, 3)]
+
+
+@pytest.mark.usefixtures("uncollected")
+@pytest.mark.parametrize("hooked", [False, True], ids=["plain", "hooked"])
+@pytest.mark.parametrize("mode", MODES)
+def test_records_leave_nothing_for_the_cyclic_collector(mode: str, hooked: bool, mock_bootstrap: str) -> None:
+    """Neither those that were delivered, each with a callback of its own, nor those that were refused."""
+    hook = Counting()
+    config = {"bootstrap.servers": mock_bootstrap, "log_level": 0, "message.max.bytes": 1000, **MODES[mode]}
+    producer = SafeProducer(config, hooks=[hook] if hooked else [])
+    told: list[int] = []
+    gc.collect()
+    for number in range(CALLS):
+        producer.produce("growth", b"x", on_delivery=lambda error, message, number=number: told.append(number))
+        with pytest.raises(Exception, match="too large"):
+            producer.produce("growth", b"x" * 2000, on_delivery=lambda error, message: None)
+    assert producer.flush(20) == 0
+    assert (len(told), hook.resolved) == (CALLS, CALLS if hooked else 0)
+    assert gc.collect() < CALLS / 2
+    producer.close()

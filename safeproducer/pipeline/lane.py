@@ -33,6 +33,7 @@ from safeproducer.pipeline.refusals import Refusals
 from safeproducer.pipeline.report_numbers import ReportNumbers
 from safeproducer.pipeline.stale_leaders import STRAIGHT
 from safeproducer.pipeline.straight_deadline import StraightDeadline
+from safeproducer.pipeline.told_statistics import Elsewhere
 from safeproducer.pipeline.watchdog import Watchdog
 from safeproducer.pipeline.windows import REFRESH, Asks, Windows
 from safeproducer.records import ProducerInfo
@@ -104,12 +105,14 @@ class Lane:
         self._warned_reentry = False
         self.failures = failures
         self.news = ClientNews(info, hooks, settings, failures, ledger)
-        self.events = ClientEvents(info, hooks, settings, ledger.errors, ledger.away, self.news)
+        this = weakref.ref(self)
+        elsewhere = partial(_elsewhere, this)
+        self.events = ClientEvents(info, hooks, settings, ledger.errors, ledger.away, self.news, elsewhere)
         self.state = "open"
         self.holds = self.news.holds
         self.watchdog = Watchdog(self)
         held = delivery.mode == "held"
-        native = self._made(settings, delivery.fed_lane(settings.lane) if held else delivery.lane(settings.lane), False)
+        native = self._made(settings, delivery.fed_lane(settings.lane) if held else delivery.lane(settings.lane))
         self.observed = (
             ObservedSend(
                 native.produce,
@@ -129,7 +132,6 @@ class Lane:
         lanes = Lanes(make, delivery.lanes, delivery.spreads, self._away.reports, numbers)
         if held:
             lanes.adopt(native)
-        this = weakref.ref(self)
         self.metadata = Metadata(
             partial(_lanes_of, this), self.holds.partitions.learn, partial(_heard, this), self.watchdog.wake
         )
@@ -168,9 +170,9 @@ class Lane:
         self._go(straight=delivery.mode == "passthrough")
         self.news.hold = partial(_hold, this)
 
-    def _made(self, settings: Settings, config: dict[str, Any], fed: bool) -> NativeProducer:
+    def _made(self, settings: Settings, config: dict[str, Any]) -> NativeProducer:
         try:
-            return NativeProducer(_with_callbacks(config, self.events, fed))
+            return NativeProducer({**config, **self.events.of_the_first()})
         except (KafkaException, TypeError, ValueError) as error:
             refusal = explain_refusal(error, settings)
             if refusal is None:
@@ -321,6 +323,9 @@ class Lane:
             straight = not holds.any(now) and feed.empty and not self._away.reports.count
             if (straight is not self.direct or self._going) and self.state == "open":
                 self._go(straight)
+        if not self._away.here:  # else the watchdog tells, without its lock
+            self.events.tell()
+            self.events.call_back()
 
     def hold(self) -> None:
         """Send nothing straight to a broker that throttles from now on, not even for a callback served before _mind().
@@ -341,6 +346,7 @@ class Lane:
         if self.state not in ("open", "fatal"):
             return NEVER
         self._tend_lanes(now)
+        self._tell()
         self.news.catch_up(self.feed.buffer.waiting)
         present = self._polls != self._polls_seen or now - self._served_at < _PRESENT
         self._polls_seen = self._polls
@@ -357,9 +363,21 @@ class Lane:
                 self._away.reports.add(_raise, error, None)  # for the application's next poll()
             finally:
                 self._away.serve_on(0)
+        self._tell()
         if self.feed.busy and self.feed.lanes.inside:
             return now
         return min(self.feed.alarm.at, now + (_ABSENT if self.queued or self.feed.alone else NEVER))
+
+    def _tell(self) -> None:
+        """For the watchdog, which holds no lock here; who polls in a log handler or a hook is inside a callback."""
+        thread = get_ident()
+        self._serving.add(thread)
+        try:
+            self.events.tell()
+        except Exception as error:
+            self._away.reports.add(_raise, error, None)  # for the application's next poll()
+        finally:
+            self._serving.discard(thread)
 
     def _tend_lanes(self, now: float) -> None:
         """Make the lanes that are wanted, let go of those that are not."""
@@ -621,14 +639,6 @@ def _raise(error: BaseException, _: None) -> NoReturn:
     raise error
 
 
-def _with_callbacks(config: dict[str, Any], events: ClientEvents, fed: bool) -> dict[str, Any]:
-    if fed:
-        callbacks = (events.on_fed_error, events.on_fed_throttle, events.on_fed_statistics)
-    else:
-        callbacks = (events.on_error, events.on_throttle, events.on_statistics)
-    return {**config, **dict(zip(("error_cb", "throttle_cb", "stats_cb"), callbacks, strict=True))}
-
-
 def _discovery(config: dict[str, Any], sleep: Callable[[float], object]) -> Asks:
     # Not before the first question: the admin client takes longer to import than everything else here.
     from safeproducer.kafka.discovery import Discovery  # noqa: PLC0415
@@ -636,10 +646,20 @@ def _discovery(config: dict[str, Any], sleep: Callable[[float], object]) -> Asks
     return Discovery(config, sleep)
 
 
+def _elsewhere(lane: weakref.ref[Lane]) -> Elsewhere:
+    """What is not in the straight lane: records, bytes, and by partition those that are in no native producer."""
+    if (found := lane()) is None or found.state not in ("open", "fatal"):
+        return 0, 0, {}
+    buffer, lanes = found.feed.buffer, found.feed.lanes
+    records = buffer.waiting + lanes.records + found.feed.reports.count
+    return records, buffer.waiting_bytes + lanes.bytes, found.feed.held()
+
+
 def _fed_native(settings: Settings, events: ClientEvents, log: LaneLog | None) -> NativeProducer:
     """The first fed lane, which tells of the cluster; with a log, one more."""
     delivery = settings.delivery
     if log is None:
-        return NativeProducer(_with_callbacks(delivery.fed_lane(settings.lane), events, fed=True))
+        callbacks = events.of_the_first() if delivery.mode == "held" else events.of_a_fed()
+        return NativeProducer({**delivery.fed_lane(settings.lane), **callbacks})
     log.application = settings.lane.get("logger")
-    return NativeProducer({**_with_callbacks(delivery.more_lanes(settings.lane), events, fed=True), "logger": log})
+    return NativeProducer({**delivery.more_lanes(settings.lane), **events.of_one_more(), "logger": log})

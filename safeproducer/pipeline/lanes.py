@@ -1,7 +1,8 @@
 """The fed lanes of one producer: made when they are needed, given up when they are not, replaced when they fail.
 
-The first is the one that tells of the cluster by its statistics. The others are made with those switched off: each is a
-metadata cache, a set of connections and three threads of its own, and would say the same.
+The first is the one that tells of the cluster by its statistics. The others are made with those switched off, unless
+the application wants them: each is a metadata cache, a set of connections and three threads of its own, and would say
+the same.
 """
 
 from __future__ import annotations
@@ -51,6 +52,8 @@ class Lanes:
         self._numbers = numbers
         self._lanes: list[FedLane] = []
         self._logs: dict[int, LaneLog] = {}
+        self._adopted = False
+        """Whether the first lane tells the application of the cluster: there is no straight lane."""
         self.missing: set[str] = set()
         """Topics that do not exist, as far as failed records tell."""
         self._made = 0
@@ -73,6 +76,7 @@ class Lanes:
 
     def adopt(self, native: NativeProducer) -> None:
         """The first lane, made by somebody else."""
+        self._adopted = True
         self._add(native)
 
     def prepare(self) -> None:
@@ -205,8 +209,8 @@ class Lanes:
 
     @property
     def events(self) -> int:
-        """What librdkafka has to tell beside its records."""
-        return sum(lane.events for lane in self._lanes)
+        """What librdkafka has to tell the application beside its records: nobody waits for ticks of other lanes."""
+        return self._lanes[0].events if self._adopted and self._lanes else 0
 
     @property
     def handed_over(self) -> int:

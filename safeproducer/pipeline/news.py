@@ -65,22 +65,15 @@ class ClientNews:
         self._accepted = 0
         self._read_until = self._reading = 0.0
 
-    def throttled(self, broker: int, name: str, seconds: float) -> None:
+    def throttled(self, broker: int, name: str, seconds: float) -> bool:
+        """Hold back what goes to this broker; whether that is to be told, once for each time that it throttles."""
         now = time.monotonic()
         episode = self._throttle.announce(broker, seconds, now)
         if self._delivery.mode == "passthrough":
-            return
+            return False
         self.changed = True
         self.hold()
-        if episode is not None:
-            logger.warning(
-                "%s: broker %s (%s) throttles this client for %.3f s because it exceeds a quota; records for its "
-                "partitions are held back until then",
-                self._info.client_id,
-                broker,
-                name,
-                seconds,
-            )
+        return episode is not None
 
     def _skips(self, again: Callable[[str], None], text: str) -> bool:
         """Whether statistics need not be read: nothing is produced, and it takes a while with many partitions."""

@@ -239,10 +239,7 @@ class SafeProducer(NativeProducer):
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
         """As stock: use these credentials from the next connection on, in every lane; needs no new producer."""
-        self._lane.native.set_sasl_credentials(username, password)
-        for native in self._lane.natives:
-            native.set_sasl_credentials(username, password)
-        self._settings.lane.update({"sasl.username": username, "sasl.password": password})
+        self._lane.set_sasl_credentials(username, password)
 
     def __len__(self) -> int:
         """As stock: records and events inside librdkafka, reports that wait to be served included. 0 once closed."""

@@ -239,12 +239,11 @@ class ClientEvents:
             locked=True,
         )
 
-    def on_trouble(self, what: str) -> None:
-        """Something beside the way of records does not work and is tried again. Each text is logged once."""
-        what = self._scrub(what)
-        self.last_error = what
-        if what not in self._told:
-            self._told.add(what)
+    def on_trouble(self, kind: str, what: str) -> None:
+        """Something beside the way of records does not work and is tried again. The first of each kind is logged."""
+        self.last_error = what = self._scrub(what)
+        if kind not in self._told:
+            self._told.add(kind)
             self._say(logger.warning, "%s: %s", self._info.client_id, what, locked=True)
 
     def on_fatal(self, error: KafkaError) -> None:

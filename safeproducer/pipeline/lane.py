@@ -97,6 +97,7 @@ class Lane:
     ) -> None:
         self._ledger = ledger
         self._delivery = delivery = settings.delivery
+        self._config = settings.lane
         self._away = ledger.away
         self._away_lock = Lock()
         self._serving: set[int] = set()
@@ -133,7 +134,11 @@ class Lane:
         if held:
             lanes.adopt(native)
         self.metadata = Metadata(
-            partial(_lanes_of, this), self.holds.partitions.learn, partial(_heard, this), self.watchdog.wake
+            partial(_lanes_of, this),
+            self.holds.partitions.learn,
+            partial(_heard, this),
+            self.watchdog.wake,
+            self.events.on_trouble,
         )
         self.holds.stale.lanes = partial(_lanes_of, this)
         self.holds.stale.ask = self.metadata.tell
@@ -144,6 +149,7 @@ class Lane:
             self.events.on_window,
             self.watchdog.wake,
             partial(_is_alive, this),
+            self.events.on_trouble,
         )
         self.news.windows = self.windows
         refusals = Refusals(partial(_quota_refused, this), numbers)
@@ -501,6 +507,13 @@ class Lane:
     def natives(self) -> list[Any]:
         """The native producers, the one that was swapped for an Unusable excepted."""
         return [self.native, *(lane.native for lane in self.feed.lanes if lane.native is not self.native)]
+
+    def set_sasl_credentials(self, username: str, password: str) -> None:
+        """Everything that connects uses these from its next connection on, what is made later as well."""
+        self.native.set_sasl_credentials(username, password)  # raises for what is no text, before anything changed
+        self._config.update({"sasl.username": username, "sasl.password": password})
+        self.feed.lanes.set_sasl_credentials(username, password)
+        self.windows.set_sasl_credentials(username, password)
 
     def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
         """As stock's, over the records here and in all lanes."""

@@ -52,6 +52,7 @@ class Lanes:
         self._numbers = numbers
         self._lanes: list[FedLane] = []
         self._logs: dict[int, LaneLog] = {}
+        self._login: tuple[str, str] | None = None
         self._adopted = False
         """Whether the first lane tells the application of the cluster: there is no straight lane."""
         self.missing: set[str] = set()
@@ -109,6 +110,14 @@ class Lanes:
             self._logs[number] = log
         lane = FedLane(native, number, self._reports, self.completed, self.missing, self._numbers, self._spreads)
         self._lanes.insert(len(self._lanes) if self._lanes and log is not None else 0, lane)
+        if self._login is not None:  # it may have been made of the configuration before
+            native.set_sasl_credentials(*self._login)
+
+    def set_sasl_credentials(self, username: str, password: str) -> None:
+        """As the native producer's, for all lanes; from any thread."""
+        self._login = username, password
+        for lane in self:
+            lane.native.set_sasl_credentials(username, password)
 
     def spare(self, now: float) -> FedLane | None:
         """A lane to give up: the last one, when it has been idle for long; or one whose native producer has failed."""

@@ -109,6 +109,8 @@ class Delivery:
     @property
     def ticks_per_statistics(self) -> int:
         """The user's stats_cb is called at every so many of them; 0 = never."""
+        if self.mode == "passthrough":
+            return 1 if self.statistics_ms > 0 else 0
         return -(-self.statistics_ms // STATISTICS_MS)
 
     def lane(self, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -137,10 +139,14 @@ class Delivery:
         )
 
     def more_lanes(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """`config` as the second fed lane gets it, and each that follows: without statistics, and with a log of its
-        producer ID."""
+        """`config` as the second fed lane gets it, and each that follows: with a log of its producer ID, and with
+        statistics only for a stats_cb, not oftener than that is called."""
         debug = [text for text in (config.get("debug"), LISTEN_TO) if text]
-        return {**self.fed_lane(config), "statistics.interval.ms": 0, "debug": ",".join(map(str, debug))}
+        return {
+            **self.fed_lane(config),
+            "statistics.interval.ms": max(0, self.statistics_ms),
+            "debug": ",".join(map(str, debug)),
+        }
 
     @property
     def _spare_bytes(self) -> int:

@@ -289,10 +289,7 @@ class SafeProducer(NativeProducer):
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
         """As stock: use these credentials from the next connection on, in every lane; needs no new producer."""
-        self.__lane.native.set_sasl_credentials(username, password)
-        for native in self.__lane.natives:
-            native.set_sasl_credentials(username, password)
-        self.__settings.lane.update({"sasl.username": username, "sasl.password": password})
+        self.__lane.set_sasl_credentials(username, password)
 
     def __len__(self) -> int:
         """As stock: records and events inside librdkafka, reports that wait to be served included. 0 once closed."""

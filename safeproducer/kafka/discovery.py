@@ -34,12 +34,13 @@ _PERMANENT = frozenset(
 
 
 class Discovery:
-    """One admin client, made when first asked. For one thread; `sleep(seconds)` is how it waits between attempts."""
+    """One admin client, made when first asked. `sleep(seconds)` is how it waits between attempts.
+
+    One thread asks; any may set_sasl_credentials(), after `config`, which is not copied, has the new ones.
+    """
 
     def __init__(self, config: Mapping[str, Any], sleep: Callable[[float], Any]) -> None:
-        self._config = {**connection_settings(config), "log_level": _QUIET, "error_cb": _ignore}
-        if "oauth_cb" in config:
-            self._config["oauth_cb"] = config["oauth_cb"]
+        self._config = config
         self._admin: Any = None
         self._again = Retrying(
             stop=stop_after_attempt(_ATTEMPTS),
@@ -57,9 +58,21 @@ class Discovery:
             cause = error.args[0]
             return Announcement(None, Source.ASSUMED, f"broker {node} did not tell: {cause.name()}: {cause.str()}")
 
+    def set_sasl_credentials(self, username: str, password: str) -> None:
+        """Use these from the next connection on."""
+        if (admin := self._admin) is not None:
+            admin.set_sasl_credentials(username, password)
+
+    def _connect(self) -> None:
+        before = _login(self._config)
+        config: dict[str, Any] = {**connection_settings(self._config), "log_level": _QUIET, "error_cb": _ignore}
+        self._admin = AdminClient(config)
+        if (now := _login(self._config)) != before:  # changed meanwhile, by who did not find an admin client
+            self._admin.set_sasl_credentials(*now)
+
     def _ask(self, node: int, topic: str) -> Announcement:
         if self._admin is None:
-            self._admin = AdminClient(self._config)
+            self._connect()
         resources = [
             ConfigResource(ConfigResource.Type.BROKER, str(node)),
             ConfigResource(ConfigResource.Type.TOPIC, topic),
@@ -67,6 +80,10 @@ class Discovery:
         answers = self._admin.describe_configs(resources, request_timeout=TIMEOUT)
         broker, about_topic = (answers[resource].result(TIMEOUT * 2) for resource in resources)
         return announcement(node, _entry(broker, kip_1269.BROKER_CONFIG), _entry(about_topic, kip_1269.TOPIC_CONFIG))
+
+
+def _login(config: Mapping[str, Any]) -> tuple[Any, Any]:
+    return config.get("sasl.username"), config.get("sasl.password")
 
 
 def _entry(entries: Mapping[str, ConfigEntry], name: str) -> Config | None:

@@ -94,7 +94,7 @@ def read(text: str) -> Statistics | None:
     Never raises: a broker or partition with a missing or malformed field is left out.
     """
     try:
-        document = json.loads(text)
+        document = load(text)
         at = _integer(document, "ts") / 1e6
         messages = _integer(document, "msg_cnt")
         message_bytes = _integer(document, "msg_size")
@@ -104,6 +104,11 @@ def read(text: str) -> Statistics | None:
     return Statistics(
         at, producer_id, producer_epoch, messages, message_bytes, _brokers(document), _partitions(document)
     )
+
+
+def load(text: str) -> Any:
+    """The document in the text that `stats_cb` got. Raises ValueError or RecursionError when there is none."""
+    return json.loads(text)
 
 
 def _integer(fields: Any, name: str) -> int:

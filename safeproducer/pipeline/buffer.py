@@ -135,6 +135,12 @@ class Buffer:
         return sum([accumulator.waiting for accumulator in tuple(self._accumulators.values())]) + len(self.taken)
 
     @property
+    def waiting_bytes(self) -> int:
+        """Of keys, values and headers of the records that wait here."""
+        waiting = tuple(self._accumulators.values())
+        return sum([accumulator.bytes - OVERHEAD * accumulator.waiting for accumulator in waiting])
+
+    @property
     def records(self) -> int:
         """What counts against queue.buffering.max.messages.
 
@@ -154,9 +160,7 @@ class Buffer:
         Of the straight lane as many as its records take usually: `usual` as long as no statistics have told. Records
         whose reports nobody has served count, too: they are in memory.
         """
-        waiting = tuple(self._accumulators.values())
-        count = sum([accumulator.bytes - OVERHEAD * accumulator.waiting for accumulator in waiting])
-        count += self._lanes.bytes + self._away.bytes + self._refusals.bytes
+        count = self.waiting_bytes + self._lanes.bytes + self._away.bytes + self._refusals.bytes
         if self._straight is not None:
             count += int(len(self._straight) * (self._holds.record_bytes or usual))
         return count

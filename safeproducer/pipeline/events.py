@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 from safeproducer.config import Settings
@@ -16,6 +17,7 @@ from safeproducer.pipeline.away import Away
 from safeproducer.pipeline.callbacks import CallbackErrors
 from safeproducer.pipeline.notices import Notices
 from safeproducer.pipeline.sender import get_ident
+from safeproducer.pipeline.told_statistics import Elsewhere, Speaker, ToldStatistics
 from safeproducer.policy.window import Window
 from safeproducer.records import ProducerInfo
 
@@ -26,16 +28,19 @@ _FEW_THREADS = 64
 class News(Protocol):
     """Who decides by what the client tells."""
 
-    def throttled(self, broker: int, name: str, seconds: float) -> None: ...
+    changed: bool
+
+    def throttled(self, broker: int, name: str, seconds: float) -> bool: ...
     def statistics(self, text: str) -> None: ...
     def fed_statistics(self, text: str) -> None: ...
 
 
 class ClientEvents:
-    """Notes what happened to one native producer and passes it on. Called on the thread that polls.
+    """Notes what happened to a producer's native producers and passes it on. Called on the thread that serves.
 
-    It holds no reference to the native producer: the native producer holds one to it, and a cycle would keep records
-    in memory after the application has let go of the producer.
+    It holds no reference to a native producer: that holds one to it, and a cycle would keep records in memory after the
+    application has let go of the producer. Log lines, hooks and callbacks of the application run with no lock of a lane
+    held: what is heard behind one waits for `tell()`, or for the application's next poll().
     """
 
     def __init__(
@@ -47,6 +52,7 @@ class ClientEvents:
         away: Away,
         news: News,
         notices: Notices,
+        elsewhere: Callable[[], Elsewhere],
     ) -> None:
         self.last_error: str | None = None
         self.throttled: dict[int, float] = {}
@@ -58,16 +64,38 @@ class ClientEvents:
         self._error_cb = settings.error_cb
         self._throttle_cb = settings.throttle_cb
         self._errors = errors
-        self._told: set[int] = set()
+        self._told: set[int | str] = set()
         self._away = away
         self._news = news
         self._statistics_cb = settings.statistics_cb
-        self._every = settings.delivery.ticks_per_statistics
-        self._ticks = 0
+        self._meanwhile = (
+            "records for its partitions are held back until then"
+            if settings.delivery.feeds
+            else "records of a transaction are not held back"
+        )
+        self._statistics = ToldStatistics(settings.delivery, elsewhere) if settings.delivery.statistics_ms > 0 else None
         self._most_threads = _FEW_THREADS
+        self._alone = settings.delivery.mode == "held"
+        """The native producer that tells of the cluster is served by the sender."""
         self.unseen: dict[int, int] = {}
         """Statistics events that the application did not ask for and did not see, by the thread that served them: what
         another thread serves, the watchdog above all, is not in the count of this one's poll()."""
+
+    # --- the callbacks of native producers ---------------------------------------------------------------------------
+
+    def of_the_first(self) -> dict[str, Any]:
+        """Of the native producer that tells of the cluster: the straight lane, or the first one when there is none."""
+        statistics = partial(self.on_statistics, Speaker())
+        return {"error_cb": self.on_error, "throttle_cb": self.on_throttle, "stats_cb": statistics}
+
+    def of_a_fed(self) -> dict[str, Any]:
+        """Of the first fed lane beside a straight one."""
+        statistics = partial(self.on_fed_statistics, Speaker())
+        return {"error_cb": self.on_fed_error, "throttle_cb": self.on_fed_throttle, "stats_cb": statistics}
+
+    def of_one_more(self) -> dict[str, Any]:
+        """Of a further lane, whose statistics concern the application alone."""
+        return {**self.of_a_fed(), "stats_cb": partial(self.on_further_statistics, Speaker())}
 
     @stack.called_natively
     def on_error(self, error: KafkaError) -> None:
@@ -83,23 +111,29 @@ class ClientEvents:
     def on_throttle(self, event: ThrottleEvent, later: bool = False) -> None:
         # A zero tells only that some connection of this client is no longer throttled, not which (KIP-219 notes).
         if event.throttle_time > 0:
-            self.throttled[event.broker_id] = event.throttle_time
-            self._news.throttled(event.broker_id, event.broker_name, event.throttle_time)
-            self._tell(
-                self._hooks.call,
-                "throttled",
-                Throttled(self._info, event.broker_id, event.broker_name, event.throttle_time),
-            )
+            broker, name, seconds = event.broker_id, event.broker_name, event.throttle_time
+            self.throttled[broker] = seconds
+            if self._news.throttled(broker, name, seconds):
+                self._tell(
+                    logger.warning,
+                    "%s: broker %s (%s) throttles this client for %.3f s because it exceeds a quota; %s",
+                    self._info.client_id,
+                    broker,
+                    name,
+                    seconds,
+                    self._meanwhile,
+                )
+            self._tell(self._hooks.call, "throttled", Throttled(self._info, broker, name, seconds))
         self._call(self._throttle_cb, event, later)
 
     @stack.called_natively
-    def on_statistics(self, text: str) -> None:
-        """Every tick of the straight lane's statistics."""
+    def on_statistics(self, speaker: Speaker, text: str) -> None:
+        """Every tick of the native producer that tells of the cluster."""
         self._news.statistics(text)
-        self._ticks += 1
-        if self._statistics_cb is not None and self._every and self._ticks % self._every == 0:
-            self._call(self._statistics_cb, text)
-        else:
+        told = None if self._statistics is None else self._statistics.tick(speaker, text)
+        if told is not None:
+            self._call(self._statistics_cb, told)
+        if told is None or self._alone:
             thread = get_ident()
             if thread not in self.unseen and len(self.unseen) >= self._most_threads:
                 self._forget_ended_threads()
@@ -112,17 +146,28 @@ class ClientEvents:
                 self.unseen.pop(thread, None)
         self._most_threads = 2 * len(self.unseen) + _FEW_THREADS
 
+    @stack.called_natively
     def on_fed_throttle(self, event: ThrottleEvent) -> None:
-        """As on_throttle(), from a lane that is served at any time: the application's callback waits for its poll()."""
-        self.on_throttle(event, later=True)
+        """As on_throttle(), from a lane that is served behind a lock."""
+        self.on_throttle(event)
 
-    def on_fed_statistics(self, text: str) -> None:
+    @stack.called_natively
+    def on_fed_statistics(self, speaker: Speaker, text: str) -> None:
         self._news.fed_statistics(text)
+        self.on_further_statistics(speaker, text)
 
+    @stack.called_natively
+    def on_further_statistics(self, speaker: Speaker, text: str) -> None:
+        if self._statistics is not None:
+            self._statistics.hear(speaker, text)
+
+    @stack.called_natively
     def on_fed_error(self, error: KafkaError) -> None:
         """The straight lane tells of the same brokers; only what concerns this lane alone is new."""
         if error.fatal() or error.code() == KafkaError._FATAL:
             self.on_fatal(error)
+
+    # --- passing on --------------------------------------------------------------------------------------------------
 
     @property
     def wanted(self) -> bool:
@@ -204,13 +249,13 @@ class ClientEvents:
             before.size,
             after.reason,
         )
-        self._tell(
-            self._hooks.call, "window_changed", WindowChanged(self._info, *place, before.size, after.size, after.reason)
-        )
+        change = WindowChanged(self._info, *place, before.size, after.size, after.reason)
+        self._tell(self._hooks.call, "window_changed", change)
 
     def on_lanes(self, before: int, after: int, reason: str) -> None:
         """The number of lanes changed."""
-        self._tell(logger.info, "%s: %d lanes instead of %d: %s", self._info.client_id, after, before, reason)
+        text = "%s: %d lanes instead of %d: %s"
+        self._tell(logger.info, text, self._info.client_id, after, before, reason)
         self._tell(self._hooks.call, "lanes_changed", LanesChanged(self._info, before, after, reason))
 
     def on_limited(self, topic: str, partition: int) -> None:
@@ -225,13 +270,21 @@ class ClientEvents:
             partition,
         )
 
+    def on_trouble(self, kind: str, what: str) -> None:
+        """Something beside the way of records does not work and is tried again. The first of each kind is logged."""
+        self.last_error = what = self._scrub(what)
+        if kind not in self._told:
+            self._told.add(kind)
+            self._tell(logger.warning, "%s: %s", self._info.client_id, what)
+
     def on_fatal(self, error: KafkaError) -> None:
         """Note a fatal error. produce() only learns that there was one; poll() brings the error itself."""
         first = self.fatal is None
         if self.fatal is None or not self.fatal.fatal():
             self.fatal = error
         if first:
-            self._tell(logger.critical, "%s: fatal error %s: %s", self._info.client_id, error.name(), error.str())
+            text = "%s: fatal error %s: %s"
+            self._tell(logger.critical, text, self._info.client_id, error.name(), self._scrub(error.str()))
             self._tell(self._hooks.call, "fatal_error", self._info, error)
 
 

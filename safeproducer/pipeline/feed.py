@@ -755,6 +755,14 @@ class Feed:
         for accumulator in tuple(self._accumulators.values()):
             accumulator.held_since = moment
 
+    def held(self) -> dict[tuple[str, int], tuple[int, int]]:
+        """(topic, partition) -> (records that wait here, bytes of their keys and values)."""
+        return {
+            place: (waiting, max(0, accumulator.bytes - waiting * OVERHEAD))
+            for place, accumulator in tuple(self._busy.items())
+            if (waiting := accumulator.waiting)
+        }
+
     def waits(self) -> dict[tuple[str, int], tuple[int, str]]:
         """(topic, partition) -> (records that wait here, why)."""
         return {

@@ -36,6 +36,7 @@ from safeproducer.pipeline.report_numbers import ReportNumbers
 from safeproducer.pipeline.sender import Sender, get_ident
 from safeproducer.pipeline.stale_leaders import STRAIGHT
 from safeproducer.pipeline.straight_deadline import StraightDeadline
+from safeproducer.pipeline.told_statistics import Elsewhere
 from safeproducer.pipeline.windows import REFRESH, Asks, Windows
 from safeproducer.records import ProducerInfo
 
@@ -105,6 +106,7 @@ class Lane:
     ) -> None:
         self._ledger = ledger
         self._delivery = delivery = settings.delivery
+        self._config = settings.lane
         self._away = ledger.away
         self._serving: set[int] = set()
         """Threads inside a call that serves."""
@@ -117,12 +119,16 @@ class Lane:
         self.failures = failures
         self.sender = Sender(self)
         self.notices = Notices(self.sender.is_this_thread)
-        self.news = ClientNews(info, hooks, settings, failures, ledger, self.notices)
-        self.events = ClientEvents(info, hooks, settings, ledger.errors, ledger.away, self.news, self.notices)
+        self.news = ClientNews(info, hooks, settings, failures, ledger)
+        this = weakref.ref(self)
+        elsewhere = partial(_elsewhere, this)
+        self.events = ClientEvents(
+            info, hooks, settings, ledger.errors, ledger.away, self.news, self.notices, elsewhere
+        )
         self.state = "open"
         self.holds = self.news.holds
         held = delivery.mode == "held"
-        native = self._made(settings, delivery.fed_lane(settings.lane) if held else delivery.lane(settings.lane), False)
+        native = self._made(settings, delivery.fed_lane(settings.lane) if held else delivery.lane(settings.lane))
         self.observed = (
             ObservedSend(
                 native.produce,
@@ -142,9 +148,12 @@ class Lane:
         lanes = Lanes(make, delivery.lanes, delivery.spreads, self._away.reports, numbers, self.events.on_lane_not_made)
         if held:
             lanes.adopt(native)
-        this = weakref.ref(self)
         self.metadata = Metadata(
-            partial(_lanes_of, this), self.holds.partitions.learn, partial(_heard, this), self.sender.wake
+            partial(_lanes_of, this),
+            self.holds.partitions.learn,
+            partial(_heard, this),
+            self.sender.wake,
+            self.events.on_trouble,
         )
         self.holds.stale.lanes = partial(_lanes_of, this)
         self.holds.stale.ask = self.metadata.tell
@@ -155,6 +164,7 @@ class Lane:
             self.events.on_window,
             self.sender.wake,
             partial(_is_alive, this),
+            self.events.on_trouble,
         )
         self.news.windows = self.windows
         refusals = Refusals(partial(_quota_refused, this), numbers)
@@ -181,9 +191,9 @@ class Lane:
         self._go(straight=not delivery.feeds)
         self.news.hold = partial(_hold, this)
 
-    def _made(self, settings: Settings, config: dict[str, Any], fed: bool) -> NativeProducer:
+    def _made(self, settings: Settings, config: dict[str, Any]) -> NativeProducer:
         try:
-            return NativeProducer(_with_callbacks(config, self.events, fed))
+            return NativeProducer(_with_callbacks(config, self.events.of_the_first(), self.events))
         except (KafkaException, TypeError, ValueError) as error:
             refusal = explain_refusal(error, settings)
             if refusal is None:
@@ -583,6 +593,13 @@ class Lane:
         """The native producers, the one that was swapped for an Unusable excepted."""
         return [self.native, *(lane.native for lane in self.feed.lanes if lane.native is not self.native)]
 
+    def set_sasl_credentials(self, username: str, password: str) -> None:
+        """Everything that connects uses these from its next connection on, what is made later as well."""
+        self.native.set_sasl_credentials(username, password)  # raises for what is no text, before anything changed
+        self._config.update({"sasl.username": username, "sasl.password": password})
+        self.feed.lanes.set_sasl_credentials(username, password)
+        self.windows.set_sasl_credentials(username, password)
+
     def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
         """As stock's, over the records here and in all lanes."""
         usable = self.state in ("open", "fatal")
@@ -722,17 +739,6 @@ def _raise(error: BaseException, _: None) -> NoReturn:
     raise error
 
 
-def _with_callbacks(config: dict[str, Any], events: ClientEvents, fed: bool) -> dict[str, Any]:
-    if fed:
-        callbacks = (events.on_fed_error, events.on_fed_throttle, events.on_fed_statistics)
-    else:
-        callbacks = (events.on_error, events.on_throttle, events.on_statistics)
-    told = {**config, **dict(zip(("error_cb", "throttle_cb", "stats_cb"), callbacks, strict=True))}
-    if told.get("logger") is not None:
-        told["logger"] = events.logger_for(told["logger"])
-    return told
-
-
 def _discovery(config: dict[str, Any], sleep: Callable[[float], object]) -> Asks:
     # Not before the first question: the admin client takes longer to import than everything else here.
     from safeproducer.kafka.discovery import Discovery  # noqa: PLC0415
@@ -740,10 +746,27 @@ def _discovery(config: dict[str, Any], sleep: Callable[[float], object]) -> Asks
     return Discovery(config, sleep)
 
 
+def _elsewhere(lane: weakref.ref[Lane]) -> Elsewhere:
+    """What is not in the straight lane: records, bytes, and by partition those that are in no native producer."""
+    if (found := lane()) is None or found.state not in ("open", "fatal"):
+        return 0, 0, {}
+    buffer, lanes = found.feed.buffer, found.feed.lanes
+    records = buffer.waiting + lanes.records + found.feed.reports.count
+    return records, buffer.waiting_bytes + lanes.bytes, found.feed.held()
+
+
+def _with_callbacks(config: dict[str, Any], callbacks: dict[str, Any], events: ClientEvents) -> dict[str, Any]:
+    application = config.get("logger")
+    logger = {} if application is None else {"logger": events.logger_for(application)}
+    return {**config, **callbacks, **logger}
+
+
 def _fed_native(settings: Settings, events: ClientEvents, log: LaneLog | None) -> NativeProducer:
     """The first fed lane, which tells of the cluster; with a log, one more."""
     delivery = settings.delivery
     if log is None:
-        return NativeProducer(_with_callbacks(delivery.fed_lane(settings.lane), events, fed=True))
-    log.application = settings.lane.get("logger")
-    return NativeProducer({**_with_callbacks(delivery.more_lanes(settings.lane), events, fed=True), "logger": log})
+        callbacks = events.of_the_first() if delivery.mode == "held" else events.of_a_fed()
+        return NativeProducer(_with_callbacks(delivery.fed_lane(settings.lane), callbacks, events))
+    application = settings.lane.get("logger")
+    log.application = None if application is None else events.logger_for(application)
+    return NativeProducer({**delivery.more_lanes(settings.lane), **events.of_one_more(), "logger": log})

@@ -1,7 +1,8 @@
 """The fed lanes of one producer: made when they are needed, given up when they are not, replaced when they fail.
 
-The first is the one that tells of the cluster by its statistics. The others are made with those switched off: each is a
-metadata cache, a set of connections and three threads of its own, and would say the same.
+The first is the one that tells of the cluster by its statistics. The others are made with those switched off, unless
+the application wants them: each is a metadata cache, a set of connections and three threads of its own, and would say
+the same.
 """
 
 from __future__ import annotations
@@ -61,6 +62,9 @@ class Lanes:
         self._numbers = numbers
         self._lanes: list[FedLane] = []
         self._logs: dict[int, LaneLog] = {}
+        self._login: tuple[str, str] | None = None
+        self._adopted = False
+        """Whether the first lane tells the application of the cluster: there is no straight lane."""
         self.missing: set[str] = set()
         """Topics that do not exist, as far as failed records tell."""
         self._made = 0
@@ -85,6 +89,7 @@ class Lanes:
 
     def adopt(self, native: NativeProducer) -> None:
         """The first lane, made by somebody else."""
+        self._adopted = True
         self._add(native)
 
     def prepare(self) -> None:
@@ -135,6 +140,14 @@ class Lanes:
             self._logs[number] = log
         lane = FedLane(native, number, self._reports, self.completed, self.missing, self._numbers, self._spreads)
         self._lanes.insert(len(self._lanes) if self._lanes and log is not None else 0, lane)
+        if self._login is not None:  # it may have been made of the configuration before
+            native.set_sasl_credentials(*self._login)
+
+    def set_sasl_credentials(self, username: str, password: str) -> None:
+        """As the native producer's, for all lanes; from any thread."""
+        self._login = username, password
+        for lane in self:
+            lane.native.set_sasl_credentials(username, password)
 
     def spare(self, now: float) -> FedLane | None:
         """A lane to give up: the last one, when it has been idle for long; or one whose native producer has failed."""
@@ -247,8 +260,8 @@ class Lanes:
 
     @property
     def events(self) -> int:
-        """What librdkafka has to tell beside its records."""
-        return sum(lane.events for lane in self._lanes)
+        """What librdkafka has to tell the application beside its records: nobody waits for ticks of other lanes."""
+        return self._lanes[0].events if self._adopted and self._lanes else 0
 
     @property
     def handed_over(self) -> int:

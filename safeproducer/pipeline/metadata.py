@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from safeproducer.kafka.native import KafkaError, KafkaException
+from safeproducer.kafka.native import KafkaError
+from safeproducer.pipeline.helper import Helper, Trouble
 
 _FIRST_PAUSE = 0.02
 _LONGEST_PAUSE = 1.0
@@ -31,6 +32,7 @@ class Metadata:
         learn: Callable[[str, dict[int, int]], None],
         heard: Callable[[str, int, float], None],
         wake: Callable[[float], None],
+        trouble: Trouble = lambda kind, what: None,
     ) -> None:
         self._lanes = lanes
         self._learn = learn
@@ -38,8 +40,7 @@ class Metadata:
         self._wake = wake
         self._wanted: dict[tuple[str, int | None], float] = {}
         """Since when."""
-        self._lock = threading.Lock()
-        self._thread: threading.Thread | None = None
+        self._helper = Helper("safeproducer-metadata", self._ask, trouble)
         self._stopped = threading.Event()
 
     def want(self, topic: str) -> None:
@@ -55,21 +56,14 @@ class Metadata:
         self._start()
 
     def _start(self) -> None:
-        if self._lock.acquire(blocking=False):  # else another thread, or the one this call interrupted, is at it
-            try:
-                if (self._thread is None or not self._thread.is_alive()) and not self._stopped.is_set():
-                    self._thread = threading.Thread(target=self._ask, name="safeproducer-metadata", daemon=True)
-                    self._thread.start()
-            finally:
-                self._lock.release()
+        if not self._stopped.is_set():
+            self._helper.start()
 
     def stop(self) -> None:
         self._stopped.set()
 
     def join(self, timeout: float) -> None:
-        thread = self._thread
-        if thread is not None and thread.is_alive() and thread is not threading.current_thread():
-            thread.join(timeout)
+        self._helper.join(timeout)
 
     def _ask(self) -> None:
         pause = _FIRST_PAUSE
@@ -102,7 +96,7 @@ class Metadata:
 def _answer(lane: Any, topic: str) -> dict[int, int] | None:
     try:
         entry = lane.list_topics(topic, _ASK_FOR).topics.get(topic)
-    except KafkaException:
+    except Exception:  # it has no answer, or is closed by now; what is wrong with it is told where records need it
         return None
     if entry is None or (entry.error is not None and entry.error.code() == KafkaError.LEADER_NOT_AVAILABLE):
         return None

@@ -14,7 +14,6 @@ from safeproducer.pipeline import throttles
 from safeproducer.pipeline.failures import Failures
 from safeproducer.pipeline.holds import Holds
 from safeproducer.pipeline.ledger import BatchCount, Ledger
-from safeproducer.pipeline.notices import Notices
 from safeproducer.pipeline.stale_leaders import STRAIGHT
 from safeproducer.pipeline.windows import Windows
 from safeproducer.policy.distance import RUSH
@@ -38,12 +37,10 @@ class ClientNews:
         settings: Settings,
         failures: Failures,
         ledger: Ledger,
-        notices: Notices,
     ) -> None:
         self._info = info
         self._ledger = ledger
         self._hooks = hooks
-        self._notices = notices
         self._delivery = settings.delivery
         self._throttle = throttles.of(settings.cluster)
         self.holds = Holds(settings.delivery, self._throttle)
@@ -73,26 +70,16 @@ class ClientNews:
         self._accepted = 0
         self._read_until = self._reading = 0.0
 
-    def throttled(self, broker: int, name: str, seconds: float) -> None:
+    def throttled(self, broker: int, name: str, seconds: float) -> bool:
+        """Hold back what goes to this broker; whether that is to be told, once for each time that it throttles."""
         now = time.monotonic()
         episode = self._throttle.announce(broker, seconds, now)
         if self._delivery.mode == "passthrough":
-            return
+            return False
         if self._delivery.feeds:
             self.changed = True
             self.hold()
-        if episode is not None:
-            self._notices.tell(
-                logger.warning,
-                "%s: broker %s (%s) throttles this client for %.3f s because it exceeds a quota; %s",
-                self._info.client_id,
-                broker,
-                name,
-                seconds,
-                "records for its partitions are held back until then"
-                if self._delivery.feeds
-                else "records of a transaction are not held back",
-            )
+        return episode is not None
 
     def _skips(self, again: Callable[[str], None], text: str) -> bool:
         """Whether statistics need not be read: nothing is produced, and it takes a while with many partitions."""

@@ -12,13 +12,14 @@ from collections.abc import Callable
 from typing import Protocol
 
 from safeproducer.kafka.statistics import Statistics
-from safeproducer.pipeline.forks import Work
+from safeproducer.pipeline.helper import Helper, Trouble
 from safeproducer.policy.window import Announcement, Leader, Place, Source, Window
 from safeproducer.policy.window import Windows as WindowPolicy
 
 REFRESH = 30.0
 """Seconds after which an announcement that is in use is asked for again."""
 _AFTER_FAILURE = 5.0
+_LONGEST_PAUSE = 60.0
 _IDLE = 0.5
 
 Changed = Callable[[Place, Window, Window], None]
@@ -29,6 +30,7 @@ class Asks(Protocol):
     """Who can be asked; see Discovery."""
 
     def ask(self, node: int, topic: str) -> Announcement: ...
+    def set_sasl_credentials(self, username: str, password: str) -> None: ...
 
 
 class Windows:
@@ -37,6 +39,7 @@ class Windows:
     - `fixed`: safeproducer.window when it is a number; then nobody is asked.
     - `alive`: whether there is still a producer to ask for; the thread ends with it.
     - `refresh`: seconds after which an announcement is asked for again; believed for twice as long.
+    - `trouble`: is told when nobody can be asked.
     """
 
     def __init__(
@@ -47,6 +50,7 @@ class Windows:
         changed: Changed,
         wake: Callable[[float], None],
         alive: Callable[[], bool],
+        trouble: Trouble = lambda kind, what: None,
     ) -> None:
         self._fixed = None if fixed is None else Window(fixed, Source.SETTING, None, "safeproducer.window says so")
         self._refresh = refresh
@@ -63,9 +67,10 @@ class Windows:
         self._down: set[int] = set()
         self._bell = threading.Event()
         self._stopped = threading.Event()
-        self._thread: threading.Thread | None = None
-        self._telling = Work()
-        """Of the thread: others, who may hold what a hook waits for, must not wait for it."""
+        self._trouble = trouble
+        self._helper = Helper("safeproducer-windows", self._serve, trouble)
+        self._asks: Asks | None = None
+        self._pause = _AFTER_FAILURE
 
     def budget(self, place: Place, node: int | None, moment: float) -> Window:
         """How many batches of this partition, led by `node` as far as is known, may be unresolved at once."""
@@ -119,21 +124,46 @@ class Windows:
         self._places.setdefault(question, set()).add(place)
         self._used[question] = moment
         if self._due.setdefault(question, 0.0) <= moment:
-            if self._thread is None and self._make is not None and not self._stopped.is_set():
-                self._thread = threading.Thread(target=self._serve, name="safeproducer-windows", daemon=True)
-                self._thread.start()
+            if self._make is not None and not self._stopped.is_set():
+                self._helper.start()
             self._bell.set()
 
+    def set_sasl_credentials(self, username: str, password: str) -> None:
+        """Let who asks use these from the next connection on; what it is made of has them already."""
+        if (asks := self._asks) is not None:
+            asks.set_sasl_credentials(username, password)
+
     def _serve(self) -> None:
-        assert self._make is not None  # noqa: S101 - or the thread would not have been started
-        asks = self._make(self._stopped.wait)
         while not self._stopped.is_set() and self._alive():
             question = self._next(time.monotonic())
             if question is None:
                 self._bell.wait(_IDLE)
                 self._bell.clear()
-            else:
-                self.ask(asks, question)
+                continue
+            try:
+                self.ask(self._asked(), question)
+                self._pause = _AFTER_FAILURE
+            except Exception as error:  # whatever the client raises, and what it reads from brokers
+                self._put_off(question, error)
+
+    def _asked(self) -> Asks:
+        assert self._make is not None  # noqa: S101 - or the thread would not have been started
+        if self._asks is None:
+            self._asks = self._make(self._stopped.wait)
+        return self._asks
+
+    def _put_off(self, question: Question, error: Exception) -> None:
+        node, topic = question
+        cause = f"{type(error).__name__}: {error}"
+        self._trouble(
+            f"windows {type(error).__name__}",
+            f"broker {node} cannot be asked how many batches it remembers for {topic}, so 5 of them may be under way; "
+            f"it is asked again later ({cause})",
+        )
+        with self._lock:
+            if question in self._due:
+                self._due[question] = time.monotonic() + self._pause
+        self._pause = min(2 * self._pause, _LONGEST_PAUSE)
 
     def _next(self, moment: float) -> Question | None:
         with self._lock:
@@ -174,8 +204,7 @@ class Windows:
                 self._used.pop(question)
                 self._said.pop(question)
                 self._due.pop(question, None)
-        with self._telling:
-            self._tell(changes)
+        self._tell(changes)
         self._wake(0.0)
 
     def _tell(self, changes: list[tuple[Place, Window, Window]]) -> None:
@@ -188,5 +217,4 @@ class Windows:
 
     def join(self, timeout: float) -> None:
         """Wait until the thread has ended: at exit it must not be inside librdkafka."""
-        if self._thread is not None:
-            self._thread.join(timeout)
+        self._helper.join(timeout)

@@ -94,13 +94,38 @@ def test_stats_cb_gets_json_text(make: Any) -> None:
 
 
 def test_statistics_count_what_is_produced(make: Any, topic: str, is_held: bool) -> None:
-    """The statistics' msg_cnt and topics are those of this producer; what is held back is not in them yet."""
+    """The statistics' msg_cnt is of all records that wait; a topic that is held back is not among the topics yet."""
     calls = Calls()
     producer = make({"bootstrap.servers": NOWHERE, "stats_cb": calls, "statistics.interval.ms": 20})
     for _ in range(7):
         producer.produce(topic, b"v")
-    poll_until(producer, lambda: calls and json.loads(calls[-1][0])["msg_cnt"] == (0 if is_held else 7))
+    poll_until(producer, lambda: calls and json.loads(calls[-1][0])["msg_cnt"] == 7)
+    assert json.loads(calls[-1][0])["msg_size"] >= 7
     assert is_held or topic in json.loads(calls[-1][0])["topics"]
+
+
+def test_statistics_tell_of_everything_that_was_sent(make: Any, cluster: Any, topic: str) -> None:
+    """Their counts are of all records, and their rolling windows of all since the document before, whatever the
+    interval: together the windows have each record once."""
+    calls = Calls()
+    producer = make({"stats_cb": calls, "statistics.interval.ms": 1200})
+    for _ in range(30):
+        producer.produce(topic, b"v")
+        producer.poll(0.05)
+    assert producer.flush(10) == 0
+    told = [0]
+
+    def all_told() -> bool:
+        found = [json.loads(text) for text, _ in calls]
+        told[0] = sum(broker["int_latency"]["cnt"] for one in found for broker in one["brokers"].values())
+        return bool(found) and found[-1]["txmsgs"] == 30 and told[0] >= 30
+
+    poll_until(producer, all_told)
+    assert told == [30]
+    last = json.loads(calls[-1][0])
+    assert sum(entry["txmsgs"] for entry in last["topics"][topic]["partitions"].values()) == 30
+    assert sum(broker["req"]["Produce"] for broker in last["brokers"].values()) > 0
+    assert last["age"] / len(calls) == pytest.approx(1.2e6, rel=0.2)
 
 
 def test_no_statistics_without_an_interval(make: Any) -> None:

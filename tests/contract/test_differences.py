@@ -393,6 +393,32 @@ def test_a_record_that_nobody_acknowledged(producer_class: type, is_stock: bool,
     assert told == {b"one": None if is_stock or is_held else "unknown", b"two": None}
 
 
+def test_client_errors_are_logged(producer_class: type, is_stock: bool) -> None:
+    """Without any logging configuration: stock prints librdkafka's lines alone, which log_level=0 switches off.
+    SafeProducer warns through the logger `safeproducer`, once for each kind of error, and Python prints that."""
+    done = run_script(
+        producer_class,
+        NOWHERE,
+        "import logging\n"
+        "def run():\n"
+        "    heard = []\n"
+        "    p = Producer({'bootstrap.servers': bootstrap, 'log_level': 0, 'error_cb': heard.append})\n"
+        "    end = time.monotonic() + 10\n"
+        "    while len(heard) < 3 and time.monotonic() < end: p.poll(0.05)\n"
+        "    print(len(heard) >= 3)\n"
+        "run()\n"
+        "logging.getLogger('safeproducer').addHandler(logging.NullHandler())\n"
+        "print('switched off', file=sys.stderr)\n"
+        "run()\n",
+    )
+    assert done.stdout.split() == ["True", "True"]
+    before, after = done.stderr.split("switched off")
+    lines = before.strip().splitlines()
+    assert len(lines) == (0 if is_stock else 2)
+    assert is_stock or any(line.startswith(f"rdkafka: The broker {NOWHERE} refuses the connection") for line in lines)
+    assert after.strip() == ""
+
+
 def test_repr_tells_something(make: Any, is_stock: bool) -> None:
     """Stock's repr is an address. SafeProducer's names the cluster and counts the records, and no secret."""
     producer = make({"bootstrap.servers": NOWHERE, "sasl.password": "marker-5f1c"})

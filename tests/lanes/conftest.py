@@ -77,7 +77,7 @@ def make(cluster: FakeCluster, changes: Changes) -> Iterator[Make]:
             "batch.num.messages": BATCH,
             "linger.ms": 5,
             "topic.metadata.refresh.interval.ms": REFRESH_MS,
-            **{name.replace("_", "."): value for name, value in settings.items()},
+            **{name if name.endswith("_cb") else name.replace("_", "."): value for name, value in settings.items()},
         }
         made.append(SafeProducer(config, hooks=[changes]))
         return made[-1]

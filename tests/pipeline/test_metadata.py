@@ -52,7 +52,7 @@ class Service:
     def finish(self) -> None:
         """Wait until nothing is asked any more."""
         self.metadata.join(5)
-        assert not self.metadata._thread.is_alive()  # type: ignore[union-attr]
+        assert not self.metadata._helper.alive
 
     def concerns(self, lane: int) -> bool:
         return self.stale.concerns(lane, PLACE, 101.0)

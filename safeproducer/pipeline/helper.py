@@ -1,0 +1,68 @@
+"""A thread of this library that calls of the application start when there is something for it to do."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+_FIRST_PAUSE = 1.0
+_LONGEST_PAUSE = 60.0
+_STARTS_WITHIN = 1.0
+"""Seconds after which a start that was interrupted counts as none."""
+
+Trouble = Callable[[str, str], None]
+"""(what it is about, a sentence): something that is tried again later; only the first of its kind is told."""
+
+
+class Helper:
+    """`start()` from any thread and signal handler; it never raises and takes no lock.
+
+    A process may be out of threads for a while, which is no reason for a produce() or a poll() to fail: then the next
+    start() after a pause tries again. `work` runs on the thread; when it has returned, start() begins anew.
+    """
+
+    def __init__(self, name: str, work: Callable[[], None], trouble: Trouble) -> None:
+        self._name = name
+        self._work = work
+        self._trouble = trouble
+        self._thread: threading.Thread | None = None
+        self._started_at = self._not_before = 0.0
+        self._pause = _FIRST_PAUSE
+
+    def start(self) -> None:
+        now = time.monotonic()
+        before = self._thread
+        if now < self._not_before or (before is not None and self._runs(before, now)):
+            return
+        thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+        if self._thread is not before:  # another thread was quicker
+            return
+        self._thread, self._started_at = thread, now
+        try:
+            thread.start()
+        except RuntimeError as error:
+            self._thread = None
+            self._not_before = now + self._pause
+            self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+            self._trouble(self._name, f"the thread {self._name} cannot be started, and is tried again later: {error}")
+        else:
+            self._pause = _FIRST_PAUSE
+
+    def _runs(self, thread: threading.Thread, now: float) -> bool:
+        return thread.is_alive() or (thread.ident is None and now - self._started_at < _STARTS_WITHIN)
+
+    def _run(self) -> None:
+        if threading.current_thread() is self._thread:  # else its start was given up, and another one has taken over
+            self._work()
+
+    @property
+    def alive(self) -> bool:
+        thread = self._thread
+        return thread is not None and thread.is_alive()
+
+    def join(self, timeout: float) -> None:
+        """Wait until the thread has ended: at exit it must not be inside librdkafka."""
+        thread = self._thread
+        if thread is not None and thread.is_alive() and thread is not threading.current_thread():
+            thread.join(timeout)

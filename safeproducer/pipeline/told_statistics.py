@@ -1,0 +1,126 @@
+"""What stats_cb is told: one document for the whole producer, of the application's interval.
+
+Without a stats_cb nothing of this exists. Documents are read as they come and no text is kept, or an interval of many
+ticks and partitions would fill the memory.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from safeproducer.delivery import Delivery
+from safeproducer.kafka.rolling_window import RollingWindow
+from safeproducer.kafka.statistics import Place, load
+from safeproducer.kafka.summed_statistics import (
+    Document,
+    WindowPath,
+    add_held,
+    began,
+    left_behind,
+    put_windows,
+    summed,
+    windows,
+)
+
+Elsewhere = tuple[int, int, Mapping[Place, tuple[int, int]]]
+"""Records and bytes that are not in the straight lane; (records, bytes) by partition of those in no native producer."""
+
+_numbers = itertools.count()
+
+
+class Speaker:
+    """One native producer; its callbacks hold it, so it is gone when that is."""
+
+    __slots__ = ("__weakref__", "number")
+
+    def __init__(self) -> None:
+        self.number = next(_numbers)
+
+
+@dataclass(frozen=True, slots=True)
+class _Heard:
+    """`last`: by the speaker's number, itself and its last document; `gone`: what is left of speakers that are gone."""
+
+    last: Mapping[int, tuple[weakref.ref[Speaker], Document]] = field(default_factory=dict)
+    gone: Document | None = None
+    windows: Mapping[WindowPath, RollingWindow] = field(default_factory=dict)
+
+
+class ToldStatistics:
+    """Any thread. Values are replaced as a whole, never changed: a signal handler may come in, and may raise.
+
+    `elsewhere()` is asked for what is told at that moment.
+    """
+
+    def __init__(self, delivery: Delivery, elsewhere: Callable[[], Elsewhere]) -> None:
+        self._every = delivery.ticks_per_statistics
+        self._limits = {"msg_max": delivery.buffer_records, "msg_size_max": delivery.buffer_bytes}
+        self._only_fed = delivery.mode == "held"
+        self._elsewhere = elsewhere
+        self._ticks = 0
+        self._heard = _Heard()
+
+    def hear(self, speaker: Speaker, text: str) -> bool:
+        """Take note of a document; whether it is one."""
+        try:
+            document = load(text)
+            found = windows(document)
+            began(document)  # or it could not be added up
+        except _MALFORMED:
+            return False
+        while True:
+            heard = self._heard
+            both = {path: _together(heard.windows.get(path), window) for path, window in found.items()}
+            last, before = heard.last, heard.last.get(speaker.number)
+            if before is None or before[1]["ts"] <= document["ts"]:  # else two threads serve, and this one was late
+                last = {**last, speaker.number: (weakref.ref(speaker), document)}
+            after = replace(heard, last=last, windows={**heard.windows, **both})
+            if self._heard is heard:
+                self._heard = after
+                return True
+
+    def tick(self, speaker: Speaker, text: str) -> str | None:
+        """Take note of a document of the native producer whose ticks count; what to tell now, None for nothing."""
+        self._ticks += 1
+        due = self._ticks % self._every == 0
+        alone = self._every == 1 and not self._only_fed and not self._heard.last
+        if alone and not self._elsewhere()[0]:
+            return text
+        readable = self.hear(speaker, text)
+        if not due or not readable:
+            return text if due else None
+        try:
+            return json.dumps(self._document(speaker), separators=(",", ":"))
+        except _MALFORMED:
+            return text
+
+    def _document(self, speaker: Speaker) -> Document:
+        while True:
+            heard = self._heard
+            living = {number: said for number, said in heard.last.items() if said[0]() is not None}
+            gone = [left_behind(document) for number, (_, document) in heard.last.items() if number not in living]
+            gone += [] if heard.gone is None else [heard.gone]
+            after = _Heard(living, summed(gone) if gone else None)
+            if self._heard is heard:
+                self._heard = after
+                break
+        first = living[speaker.number][1]
+        told = summed([first, *(document for _, document in living.values() if document is not first), *gone])
+        put_windows(told, heard.windows)
+        records, size, held = self._elsewhere()
+        told["msg_cnt"] = records + (0 if self._only_fed else first["msg_cnt"])
+        told["msg_size"] = size + (0 if self._only_fed else first["msg_size"])
+        told.update({name: limit for name, limit in self._limits.items() if limit is not None})
+        add_held(told, held)
+        return told
+
+
+def _together(before: RollingWindow | None, window: RollingWindow) -> RollingWindow:
+    return window if before is None else before + window
+
+
+_MALFORMED = (ValueError, RecursionError, LookupError, AttributeError, TypeError)

@@ -1,0 +1,148 @@
+"""Threads that calls of the application start: they cannot fail those calls, and come back after they died."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from safeproducer import SafeProducer
+from safeproducer.pipeline import helper
+from safeproducer.pipeline.helper import Helper
+from safeproducer.pipeline.windows import Windows
+from safeproducer.policy.window import Announcement, Source
+
+NO_THREAD = "can't start new thread"
+
+
+def eventually(happened: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 10
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+
+
+class Troubles(list[tuple[str, str]]):
+    def __call__(self, kind: str, what: str) -> None:
+        self.append((kind, what))
+
+
+@pytest.fixture
+def starts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Which threads of this library were to be started; none can be while the list holds "none" in front."""
+    tried: list[str] = []
+    start = threading.Thread.start
+
+    def attempt(thread: threading.Thread) -> None:
+        if thread.name in ("safeproducer-windows", "safeproducer-metadata", "x"):
+            tried.append(thread.name)
+            if tried[0] == "none":
+                raise RuntimeError(NO_THREAD)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", attempt)
+    return tried
+
+
+def test_without_a_thread_it_is_tried_again_after_longer_and_longer_pauses(
+    starts: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr(helper.time, "monotonic", lambda: now[0])
+    troubles, done = Troubles(), threading.Event()
+    found = Helper("x", done.set, troubles)
+    starts.append("none")
+    moments: list[float] = []
+    while now[0] < 120:
+        before = len(starts)
+        found.start()
+        if len(starts) > before:
+            moments.append(now[0] - 100)
+        now[0] += 0.5
+    assert moments == [0.0, 1.0, 3.0, 7.0, 15.0]
+    assert [kind for kind, _ in troubles] == ["x"] * 5
+    assert NO_THREAD in troubles[0][1]
+    starts.clear()
+    now[0] = 200.0
+    found.start()
+    assert done.wait(5)
+
+
+def test_one_thread_at_a_time_and_a_new_one_when_it_has_ended() -> None:
+    running, going = [0], threading.Event()
+
+    def work() -> None:
+        running[0] += 1
+        going.wait(5)
+
+    found = Helper("x", work, Troubles())
+    for _ in range(10):
+        found.start()
+    eventually(lambda: running[0])
+    found.start()
+    assert running == [1]
+    going.set()
+    found.join(5)
+    assert not found.alive
+    found.start()
+    eventually(lambda: running == [2])
+    found.join(5)
+
+
+@pytest.mark.parametrize("ordering", ["key", "partition"])
+def test_no_thread_is_no_reason_for_a_call_to_fail(
+    starts: list[str], unreachable: dict[str, Any], caplog: pytest.LogCaptureFixture, ordering: str
+) -> None:
+    """Neither of produce(), poll() nor flush(); it is told once, and snapshot() says it."""
+    starts.append("none")
+    producer = SafeProducer(
+        {**unreachable, "safeproducer.mode": "held", "safeproducer.ordering": ordering, "linger.ms": 0}
+    )
+    producer._lane.holds.partitions.learn("known", {0: 1})
+    for number in range(20):
+        for topic in ("new", "known"):
+            producer.produce(topic, b"x" * 200_000, b"%d" % number)
+        producer.poll(0.05)
+    assert producer.flush(0.2) == 40
+    lines = [record.getMessage() for record in caplog.records if NO_THREAD in record.getMessage()]
+    expected = {"safeproducer-metadata"} | ({"safeproducer-windows"} if ordering == "key" else set())
+    assert {name for name in starts if name != "none"} == expected
+    assert len(lines) == len(expected)
+    producer.purge()
+    producer.close(5)
+
+
+class Odd:
+    """Raises what a client may raise, and answers then."""
+
+    def __init__(self, *raises: Exception) -> None:
+        self.raises = list(raises)
+
+    def ask(self, node: int, topic: str) -> Announcement:
+        if self.raises:
+            raise self.raises.pop(0)
+        return Announcement(20, Source.LEADER, "it says so")
+
+
+@pytest.mark.parametrize("error", [TimeoutError(), ValueError("99 is not a valid ConfigSource"), KeyError("t")])
+def test_who_asks_for_windows_survives_whatever_is_raised(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the question, and by the making of the client that asks; it asks again later, and less and less often."""
+    monkeypatch.setattr("safeproducer.pipeline.windows._AFTER_FAILURE", 0.01)
+    makes: list[Exception] = [RuntimeError("no admin client"), OSError(24, "Too many open files")]
+    odd, troubles = Odd(error, error), Troubles()
+
+    def make(sleep: object) -> Any:
+        if makes:
+            raise makes.pop(0)
+        return odd
+
+    windows = Windows(None, 1000.0, make, lambda *_: None, lambda due: None, lambda: True, troubles)
+    eventually(lambda: windows.budget(("t", 0), 1, time.monotonic()).size == 20)
+    assert len(troubles) == 4
+    assert windows._pause == pytest.approx(0.01)
+    assert type(error).__name__ in troubles[-1][1]
+    windows.stop()
+    windows.join(5)

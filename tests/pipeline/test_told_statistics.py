@@ -1,0 +1,84 @@
+"""What stats_cb is told while lanes come and go, speak at different times, and speak nonsense."""
+
+from __future__ import annotations
+
+import gc
+import json
+from typing import Any
+
+import pytest
+
+from safeproducer.config import parse
+from safeproducer.pipeline.told_statistics import Elsewhere, Speaker, ToldStatistics
+from tests.kafka.test_summed_statistics import T, broker, document, partition
+
+NOTHING: Elsewhere = (0, 0, {})
+
+
+def made(interval: int, elsewhere: Elsewhere = NOTHING, **settings: Any) -> ToldStatistics:
+    own = {f"safeproducer.{name}": value for name, value in settings.items()}
+    config = {"statistics.interval.ms": interval, "stats_cb": print, "queue.buffering.max.messages": 77, **own}
+    return ToldStatistics(parse((config,), {}).delivery, lambda: elsewhere)
+
+
+def tell(told: ToldStatistics, speaker: Speaker, at: int, count: int) -> Any:
+    """A tick; the document that the application gets."""
+    text = told.tick(speaker, json.dumps(document(at, count)))
+    return None if text is None else json.loads(text)
+
+
+def test_the_only_one_is_not_touched() -> None:
+    """At an interval that librdkafka keeps itself, while nothing is held back, the text is librdkafka's."""
+    told, straight = made(500), Speaker()
+    text = '{ "odd":  1}'
+    assert told.tick(straight, text) is text
+    assert made(60_000, mode="passthrough").tick(straight, text) is text
+
+
+def test_each_interval_has_all_its_ticks() -> None:
+    """The windows of four ticks make one document, and begin anew; counts are the last ones."""
+    told, straight = made(2000), Speaker()
+    found = [tell(told, straight, at, at) for at in range(1, 9)]
+    assert [index for index, one in enumerate(found) if one] == [3, 7]
+    for last in (found[3], found[7]):
+        assert broker(last)["rtt"]["cnt"] == 8
+        assert last["topics"][T]["batchsize"]["sum"] == 40
+    assert [broker(one)["tx"] for one in found if one] == [4, 8]
+
+
+def test_lanes_that_go_leave_their_counts() -> None:
+    told, straight, lane = made(500), Speaker(), Speaker()
+    assert told.hear(lane, json.dumps(document(1, 100)))
+    both = tell(told, straight, 2, 10)
+    assert (both["txmsgs"], broker(both)["waitresp_cnt"], broker(both)["rtt"]["cnt"]) == (110, 2, 4)
+    assert (partition(both)["txmsgs"], both["msg_max"]) == (110, 77)
+    for number in range(3, 6):
+        told.hear(lane, json.dumps(document(number, 100 + number)))
+        lane = Speaker()  # that one was closed: nobody holds its callbacks any more
+        gc.collect()
+        alone = tell(told, straight, number, 10)
+        assert broker(alone)["waitresp_cnt"] == 1
+    assert alone["txmsgs"] == 10 + 103 + 104 + 105
+
+
+def test_records_that_no_native_producer_has_are_counted() -> None:
+    """At the moment of telling, whatever the lanes said before."""
+    there: Elsewhere = (50, 500, {(T, 0): (20, 200)})
+    told = tell(made(500, there), Speaker(), 1, 10)
+    assert (told["msg_cnt"], told["msg_size"]) == (51, 509)
+    assert (partition(told)["msgq_cnt"], partition(told)["msgq_bytes"]) == (20, 200)
+    told = tell(made(500, there, mode="held"), Speaker(), 1, 10)
+    assert (told["msg_cnt"], told["msg_size"]) == (50, 500)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"brokers": 5}', "{" * 100_000, json.dumps({**document(1, 1), "topics": {"t": 1}})]
+)
+def test_what_cannot_be_read_is_told_as_it_is(text: str) -> None:
+    """As stock tells it; and it does no harm to what comes later."""
+    told, straight = made(1000), Speaker()
+    told.hear(Speaker(), text)
+    assert told.tick(straight, text) is None
+    assert told.tick(straight, text) == text
+    assert tell(told, straight, 2, 5) is None
+    assert tell(told, straight, 3, 6)["txmsgs"] == 6

@@ -20,6 +20,7 @@ from safeproducer.pipeline import churn, frames, lifetime
 from safeproducer.pipeline.failures import Failures
 from safeproducer.pipeline.lane import NO_TIMEOUT, UNINITIALISED, Lane
 from safeproducer.pipeline.ledger import Ledger, TopicAccount
+from safeproducer.pipeline.troubles import troubles
 from safeproducer.records import ProducerInfo, refuse_surrogate_names
 from safeproducer.snapshot import CloseReport, Snapshot, WindowSnapshot
 
@@ -384,8 +385,14 @@ class SafeProducer(NativeProducer):
         )
 
     def explain(self, topic: str | None = None, partition: int | None = None) -> str:
-        """A sentence for a person: what the records of this producer, topic or partition are waiting for."""
-        return explanation(self.snapshot(), topic, partition)
+        """For a person: what the records of this producer, topic or partition are waiting for.
+
+        Only what holds now is named as the cause; a throttle time or an error that is over is told as such, behind it.
+        With safeproducer.mode=passthrough nothing tells that one broker is back: its last error counts until a new one.
+        """
+        lane = self._lane
+        present = troubles(lane.events, lane.news)
+        return explanation(self.snapshot(), topic, partition, present, lane.holds.partitions.leaders)
 
     def __repr__(self) -> str:
         if "_lane" not in self.__dict__:

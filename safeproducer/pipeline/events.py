@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from threading import get_ident
 from typing import Any, Protocol
@@ -13,6 +14,7 @@ from safeproducer.kafka.advice import advice
 from safeproducer.kafka.native import KafkaError, ThrottleEvent
 from safeproducer.pipeline.away import Away
 from safeproducer.pipeline.callbacks import CallbackErrors
+from safeproducer.policy.trouble import ClientError, broker_in
 from safeproducer.policy.window import Window
 from safeproducer.records import ProducerInfo
 
@@ -22,6 +24,8 @@ logger = logging.getLogger("safeproducer")
 class News(Protocol):
     """Who decides by what the client tells."""
 
+    @property
+    def delivered(self) -> int: ...
     def throttled(self, broker: int, name: str, seconds: float) -> None: ...
     def statistics(self, text: str) -> None: ...
     def fed_statistics(self, text: str) -> None: ...
@@ -38,7 +42,10 @@ class ClientEvents:
         self, info: ProducerInfo, hooks: Hooks, settings: Settings, errors: CallbackErrors, away: Away, news: News
     ) -> None:
         self.last_error: str | None = None
+        self.errors: dict[tuple[int | None, bool], ClientError] = {}
+        """The last one of each broker, for explain()."""
         self.throttled: dict[int, float] = {}
+        self.throttled_until: dict[int, float] = {}
         self.fatal: KafkaError | None = None
         self._info = info
         self._hooks = hooks
@@ -59,6 +66,9 @@ class ClientEvents:
     def on_error(self, error: KafkaError) -> None:
         sentence = self._scrub(advice(error.name(), error.str()))
         self.last_error = sentence
+        about = broker_in(error.str(), error.code() == KafkaError._ALL_BROKERS_DOWN)
+        lasts = error.fatal() or error.code() == KafkaError._FATAL
+        self.errors[about] = ClientError(sentence, *about, lasts, time.monotonic(), self._news.delivered)
         if error.code() not in self._told:
             self._told.add(error.code())
             logger.warning("%s: %s", self._info.client_id, sentence)
@@ -69,6 +79,7 @@ class ClientEvents:
         # A zero tells only that some connection of this client is no longer throttled, not which (KIP-219 notes).
         if event.throttle_time > 0:
             self.throttled[event.broker_id] = event.throttle_time
+            self.throttled_until[event.broker_id] = time.monotonic() + event.throttle_time
             self._news.throttled(event.broker_id, event.broker_name, event.throttle_time)
             self._hooks.call(
                 "throttled", Throttled(self._info, event.broker_id, event.broker_name, event.throttle_time)

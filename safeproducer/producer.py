@@ -41,7 +41,7 @@ class SafeProducer(NativeProducer):
     Raises ConfigurationError, naming the setting, its value and the way out.
 
     Thread-safety: produce(), produce_batch(), poll(), flush() and snapshot() may be called from any thread; close()
-    when no other thread is inside a call. Callbacks run inside poll() and flush(), on the thread that called them.
+    when no other thread produces. Callbacks run inside poll() and flush(), on the thread that called them.
     A producer does not survive fork(): in the child every call raises ForkedProducerError.
     """
 

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
+from safeproducer.policy.trouble import Trouble
 from safeproducer.snapshot import PartitionSnapshot, Snapshot, WindowSnapshot
 
 _MOST_REASONS = 5
 FATAL = "It met a fatal error and takes no more records; close it and make a new one. "
 
 
-def explanation(account: Snapshot, topic: str | None, partition: int | None) -> str:
-    """What the records of `account` (or of one topic or partition of it) are waiting for, and what to do."""
+def explanation(
+    account: Snapshot,
+    topic: str | None,
+    partition: int | None,
+    troubles: Iterable[Trouble],
+    leaders: Callable[[str, int], set[int]],
+) -> str:
+    """What the records of `account` (or of one topic or partition of it) are waiting for, and what to do.
+
+    Of the `troubles`, newest first, those of brokers that lead none of the partitions are left out; those that are over
+    are told as such, behind what the records wait for. `leaders(topic, partition)`: none while nobody knows.
+    """
     if account.state == "closed":
         return "This producer is closed; make a new one to produce again."
     if account.state == "forked":
@@ -21,11 +34,7 @@ def explanation(account: Snapshot, topic: str | None, partition: int | None) -> 
     ]
     waiting = max(sum(row.unresolved for row in rows), sum(row.held for row in rows))
     subject = _subject(topic, partition)
-    fatal = (
-        "It met a fatal error and takes no more records; close it and make a new one. "
-        if account.state == "fatal"
-        else ""
-    )
+    fatal = FATAL if account.state == "fatal" else ""
     if not waiting:
         return f"{fatal}Nothing waits{subject}: {_told(rows)}."
     windows = {(window.topic, window.partition): window for window in account.windows}
@@ -35,16 +44,21 @@ def explanation(account: Snapshot, topic: str | None, partition: int | None) -> 
         for row in rows
         if row.held
     ][:_MOST_REASONS]
-    if account.throttled_brokers:
-        brokers = ", ".join(
-            f"broker {broker} for {seconds:.3f} s" for broker, seconds in account.throttled_brokers.items()
-        )
-        reasons.append(f"the broker's quota throttled this client, last {brokers}")
-    if account.last_error:
-        reasons.append(f"the last client error was: {account.last_error.rstrip('.')}")
+    concerning = _concerning(troubles, rows, leaders)
+    reasons += [trouble.clause for trouble in concerning if not trouble.over][:_MOST_REASONS]
     if not reasons:
         reasons.append("the brokers have not acknowledged them yet, or poll() has not been called to serve the reports")
-    return f"{fatal}{waiting} record(s) wait{subject}: {'; '.join(reasons)}."
+    past = [trouble.clause for trouble in concerning if trouble.over][:_MOST_REASONS]
+    over = f" Over by now, and not the cause: {'; '.join(past)}." if past else ""
+    return f"{fatal}{waiting} record(s) wait{subject}: {'; '.join(reasons)}.{over}"
+
+
+def _concerning(
+    troubles: Iterable[Trouble], rows: list[PartitionSnapshot], leaders: Callable[[str, int], set[int]]
+) -> list[Trouble]:
+    led = [leaders(row.topic, row.partition) for row in rows if row.unresolved or row.held]
+    nodes = set().union(*led) if all(led) else None
+    return [trouble for trouble in troubles if nodes is None or trouble.node is None or trouble.node in nodes]
 
 
 def _window(window: WindowSnapshot | None) -> str:

@@ -22,6 +22,7 @@ from safeproducer.pipeline import churn, forks, frames, lifetime
 from safeproducer.pipeline.failures import Failures
 from safeproducer.pipeline.lane import NO_TIMEOUT, UNINITIALISED, Lane
 from safeproducer.pipeline.ledger import Ledger, TopicAccount
+from safeproducer.pipeline.troubles import troubles
 from safeproducer.records import ProducerInfo, refuse_surrogate_names
 from safeproducer.snapshot import CloseReport, Snapshot, WindowSnapshot
 
@@ -62,7 +63,7 @@ class SafeProducer(NativeProducer):
     Raises ConfigurationError, naming the setting, its value and the way out.
 
     Thread-safety: produce(), produce_batch(), poll(), flush() and snapshot() may be called from any thread; close()
-    when no other thread is inside a call. Callbacks run inside poll() and flush(), on the thread that called them.
+    when no other thread produces. Callbacks run inside poll() and flush(), on the thread that called them.
     A producer does not survive fork(): in the child every call raises ForkedProducerError.
     """
 
@@ -444,8 +445,14 @@ class SafeProducer(NativeProducer):
         )
 
     def explain(self, topic: str | None = None, partition: int | None = None) -> str:
-        """A sentence for a person: what the records of this producer, topic or partition are waiting for."""
-        return explanation(SafeProducer.snapshot(self), topic, partition)
+        """For a person: what the records of this producer, topic or partition are waiting for.
+
+        Only what holds now is named as the cause; a throttle time or an error that is over is told as such, behind it.
+        With safeproducer.mode=passthrough nothing tells that one broker is back: its last error counts until a new one.
+        """
+        lane = self.__lane
+        present = troubles(lane.events, lane.news)
+        return explanation(SafeProducer.snapshot(self), topic, partition, present, lane.holds.partitions.leaders)
 
     def __repr__(self) -> str:
         if not self.__progress.initialised:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
@@ -18,6 +19,7 @@ from safeproducer.pipeline.callbacks import CallbackErrors
 from safeproducer.pipeline.notices import Notices
 from safeproducer.pipeline.sender import get_ident
 from safeproducer.pipeline.told_statistics import Elsewhere, Speaker, ToldStatistics
+from safeproducer.policy.trouble import ClientError, broker_in
 from safeproducer.policy.window import Window
 from safeproducer.records import ProducerInfo
 
@@ -28,8 +30,8 @@ _FEW_THREADS = 64
 class News(Protocol):
     """Who decides by what the client tells."""
 
-    changed: bool
-
+    @property
+    def delivered(self) -> int: ...
     def throttled(self, broker: int, name: str, seconds: float) -> bool: ...
     def statistics(self, text: str) -> None: ...
     def fed_statistics(self, text: str) -> None: ...
@@ -55,7 +57,10 @@ class ClientEvents:
         elsewhere: Callable[[], Elsewhere],
     ) -> None:
         self.last_error: str | None = None
+        self.errors: dict[tuple[int | None, bool], ClientError] = {}
+        """The last one of each broker, for explain()."""
         self.throttled: dict[int, float] = {}
+        self.throttled_until: dict[int, float] = {}
         self.fatal: KafkaError | None = None
         self._info = info
         self._hooks = hooks
@@ -101,6 +106,9 @@ class ClientEvents:
     def on_error(self, error: KafkaError) -> None:
         sentence = self._scrub(advice(error.name(), error.str()))
         self.last_error = sentence
+        about = broker_in(error.str(), error.code() == KafkaError._ALL_BROKERS_DOWN)
+        lasts = error.fatal() or error.code() == KafkaError._FATAL
+        self.errors[about] = ClientError(sentence, *about, lasts, time.monotonic(), self._news.delivered)
         if error.code() not in self._told:
             self._told.add(error.code())
             self._tell(logger.warning, "%s: %s", self._info.client_id, sentence)
@@ -108,11 +116,12 @@ class ClientEvents:
         self._call(self._error_cb, error)
 
     @stack.called_natively
-    def on_throttle(self, event: ThrottleEvent, later: bool = False) -> None:
+    def on_throttle(self, event: ThrottleEvent) -> None:
         # A zero tells only that some connection of this client is no longer throttled, not which (KIP-219 notes).
         if event.throttle_time > 0:
             broker, name, seconds = event.broker_id, event.broker_name, event.throttle_time
             self.throttled[broker] = seconds
+            self.throttled_until[broker] = time.monotonic() + seconds
             if self._news.throttled(broker, name, seconds):
                 self._tell(
                     logger.warning,
@@ -124,7 +133,7 @@ class ClientEvents:
                     self._meanwhile,
                 )
             self._tell(self._hooks.call, "throttled", Throttled(self._info, broker, name, seconds))
-        self._call(self._throttle_cb, event, later)
+        self._call(self._throttle_cb, event)
 
     @stack.called_natively
     def on_statistics(self, speaker: Speaker, text: str) -> None:
@@ -148,7 +157,7 @@ class ClientEvents:
 
     @stack.called_natively
     def on_fed_throttle(self, event: ThrottleEvent) -> None:
-        """As on_throttle(), from a lane that is served behind a lock."""
+        """From a lane for batches."""
         self.on_throttle(event)
 
     @stack.called_natively
@@ -213,9 +222,9 @@ class ClientEvents:
             exc_info=error if isinstance(error, BaseException) else None,
         )
 
-    def _call(self, callback: Callable[..., Any] | None, event: Any, later: bool = False) -> None:
+    def _call(self, callback: Callable[..., Any] | None, event: Any) -> None:
         if callback is not None:
-            if later or self._notices.needed:
+            if self._notices.needed:
                 self._away.reports.add_event(self._run, callback, event)
             else:
                 self._run(callback, event)

@@ -70,6 +70,24 @@ class ClientNews:
         self._accepted = 0
         self._read_until = self._reading = 0.0
 
+    @property
+    def delivered(self) -> int:
+        """Records delivered so far."""
+        return self._ledger.totals()[1]
+
+    def connected(self) -> dict[int, float]:
+        """Broker -> when statistics of any lane showed it connected, if the last ones did."""
+        found = sorted(filter(None, (self.statistics_now, self._fed_seen)), key=lambda one: one.at)
+        return {node: one.at for one in found for node, broker in one.brokers.items() if broker.state == "UP"}
+
+    def throttled_until(self, now: float) -> dict[int, float]:
+        """Broker -> deadline, of those that throttle clients of this process."""
+        return self._throttle.held(now)
+
+    def calms(self, broker: int, now: float) -> bool:
+        """Whether it gets one batch at a time because it throttled so lately."""
+        return self._delivery.feeds and self._throttle.calms(broker, now)
+
     def throttled(self, broker: int, name: str, seconds: float) -> bool:
         """Hold back what goes to this broker; whether that is to be told, once for each time that it throttles."""
         now = time.monotonic()

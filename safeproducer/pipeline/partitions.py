@@ -37,6 +37,10 @@ class Partitions:
         """Node ID; None while unknown."""
         return self._leaders.get((topic, partition))
 
+    def leaders(self, topic: str, partition: int) -> set[int]:
+        """Who may lead a record of it: of one whose partition is not known, all that lead one of the topic."""
+        return {node for place, node in self._leaders.copy().items() if _covers((topic, partition), place)}
+
     def nodes(self) -> set[int]:
         """The brokers that lead a partition."""
         return set(self._leaders.copy().values())
@@ -69,3 +73,7 @@ class Partitions:
             partition = random.choice(led or range(count))  # noqa: S311 - nothing secret
             self._stuck_to[topic] = (partition, now + self._sticky)
         return partition
+
+
+def _covers(place: tuple[str, int], other: tuple[str, int]) -> bool:
+    return other[0] == place[0] and place[1] in (other[1], UNKNOWN)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from typing import Any
 
@@ -9,6 +10,9 @@ import numpy as np
 import pytest
 
 from tests.contract.support import NOWHERE, Reports, poll_until, wait_until
+
+SCHEDULING = 0.25
+"""Seconds that a busy machine may add."""
 
 
 @pytest.mark.parametrize("call", ["poll", "flush"])
@@ -37,6 +41,19 @@ def test_poll_returns_zero_when_there_was_nothing(producer: Any) -> None:
     started = time.monotonic()
     assert producer.poll(0.3) == 0
     assert time.monotonic() - started >= 0.28
+
+
+@pytest.mark.parametrize("timeout", [0.05, 0.4, 1.0])
+def test_poll_with_nothing_to_serve_takes_its_timeout(producer: Any, timeout: float) -> None:
+    """Whatever the producer is told meanwhile that is not for the application; loops pace themselves by poll()."""
+    poll_until(producer, lambda: producer.poll(0.05) == 0)
+    took = []
+    for _ in range(3):
+        started = time.monotonic()
+        assert producer.poll(timeout) == 0
+        took.append(time.monotonic() - started)
+    assert min(took) >= timeout * 0.95
+    assert statistics.median(took) < timeout + SCHEDULING
 
 
 def test_poll_returns_as_soon_as_it_served_something(producer: Any, topic: str) -> None:

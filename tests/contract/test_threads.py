@@ -7,6 +7,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from tests.contract.support import PARTITIONS
 
 THREADS = 8
@@ -127,3 +129,27 @@ def test_batches_from_many_threads(make: Any, cluster: Any, topic: str) -> None:
     assert len(reported) == 800
     assert set(reported.values()) == {1}
     assert len(cluster.values(topic)) == 800
+
+
+@pytest.mark.parametrize("serve", ["poll", "flush"])
+def test_close_while_another_thread_serves(make: Any, topic: str, serve: str) -> None:
+    """close() waits for each report, whoever runs it; the other thread then gets a RuntimeError and nothing worse."""
+    producer = make({"enable.idempotence": True})
+    reported: collections.Counter[bytes] = collections.Counter()
+    for number in range(EACH):
+        producer.produce(topic, b"%d" % number, on_delivery=lambda _, message: reported.update([message.value()]))
+
+    def loop() -> None:
+        while True:
+            getattr(producer, serve)(0.05)
+
+    def serve_until_closed() -> None:
+        with pytest.raises(RuntimeError):
+            loop()
+
+    def close() -> None:
+        assert producer.close()
+
+    run(serve_until_closed, close)
+    assert len(reported) == EACH
+    assert set(reported.values()) == {1}

@@ -1,0 +1,69 @@
+"""When a client error and a throttle time are over."""
+
+from __future__ import annotations
+
+import pytest
+
+from safeproducer.policy.trouble import ClientError, broker_in, throttling
+
+TOLD_AT = 100.0
+BEFORE, AFTER = TOLD_AT - 1, TOLD_AT + 1
+
+
+def error(node: int | None = None, of_all: bool = False, lasts: bool = False) -> ClientError:
+    return ClientError("It refuses.", node, of_all, lasts, TOLD_AT, delivered=7)
+
+
+@pytest.mark.parametrize(
+    ("reason", "all_down", "told"),
+    [
+        ("127.0.0.1:9092/1: Connect to ipv4#127.0.0.1:9092 failed: Connection refused", False, (1, False)),
+        ("sasl_ssl://kafka-3.example:9093/103: Disconnected (after 5ms in state UP)", False, (103, False)),
+        ("ssl://[::1]:9093/bootstrap: SSL handshake failed", False, (None, True)),
+        ("3/3 brokers are down", True, (None, True)),
+        ("TxnCoordinator: Failed to find it", False, (None, False)),
+        ("", False, (None, False)),
+    ],
+)
+def test_the_broker_is_read_from_the_text(reason: str, all_down: bool, told: tuple[int | None, bool]) -> None:
+    """By its ID; what a bootstrap address tells is about reaching any broker."""
+    assert broker_in(reason, all_down) == told
+
+
+@pytest.mark.parametrize(
+    ("told", "connected", "delivered", "over"),
+    [
+        (error(node=1), {}, 7, False),
+        (error(node=1), {1: BEFORE}, 7, False),
+        (error(node=1), {1: TOLD_AT}, 7, False),
+        (error(node=1), {2: AFTER}, 99, False),  # another one acknowledges
+        (error(node=1), {1: AFTER}, 7, True),
+        (error(of_all=True), {1: BEFORE}, 7, False),
+        (error(of_all=True), {1: AFTER}, 7, True),
+        (error(of_all=True), {}, 8, True),
+        (error(), {1: AFTER}, 7, False),
+        (error(), {}, 8, True),
+        (error(lasts=True), {1: AFTER}, 99, False),
+    ],
+)
+def test_an_error_is_over_when_what_it_was_about_works_again(
+    told: ClientError, connected: dict[int, float], delivered: int, over: bool
+) -> None:
+    """A broker that is named must be connected again itself; a fatal error is never over."""
+    assert told.is_over(connected, delivered) is over
+
+
+def test_a_throttle_time_that_has_ended_is_no_cause() -> None:
+    """While it lasts, and while one batch at a time goes there, it is one."""
+    lasting = throttling(1, until=102.0, calms=True, now=100.0)
+    assert (lasting.over, lasting.node) == (False, 1)
+    assert lasting.clause == "the quota of broker 1 throttles this client for another 2.0 s"
+    calmed = throttling(1, until=98.0, calms=True, now=100.0)
+    assert not calmed.over
+    assert calmed.clause.endswith("until 2.0 s ago, and one batch at a time goes to it for now")
+    ended = throttling(1, until=98.0, calms=False, now=100.0)
+    assert ended.over
+    assert ended.clause.endswith("until 2.0 s ago, and nothing holds records for it now")
+    unknown = throttling(-1, until=102.0, calms=True, now=100.0)
+    assert unknown.node is None
+    assert "a broker" in unknown.clause

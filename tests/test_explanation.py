@@ -1,0 +1,185 @@
+"""explain() names as the cause what holds now, and tells what is over as over."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from safeproducer import SafeProducer
+from safeproducer.errors import FatalError
+from safeproducer.testing import FakeCluster
+
+Make = Callable[[str], SafeProducer]
+Plant = Callable[[SafeProducer], None]
+
+OVER = "Over by now, and not the cause:"
+MODES = ("auto", "held", "passthrough")
+TOLD_BY_STATISTICS = ("auto", "held")
+"""Where statistics tell that a broker is connected again."""
+LONG_MS, SHORT_MS = 30_000, 200
+
+
+@pytest.fixture
+def cluster() -> Iterator[FakeCluster]:
+    """Two brokers; partition 0 of "t" is led by broker 1, partition 1 by broker 2."""
+    with FakeCluster(brokers=2) as made:
+        made.create_topic("t", partitions=2, replication_factor=1)
+        assert [made.leader("t", partition)[0] for partition in (0, 1)] == [1, 2]
+        yield made
+
+
+@pytest.fixture
+def make(cluster: FakeCluster) -> Iterator[Make]:
+    """Make a producer in this mode that both brokers have acknowledged a record of."""
+    made: list[SafeProducer] = []
+
+    def build(mode: str) -> SafeProducer:
+        config: dict[str, Any] = {"safeproducer.mode": mode, "reconnect.backoff.max.ms": 200}
+        producer = SafeProducer({"bootstrap.servers": cluster.bootstrap, "log_level": 0, **config})
+        made.append(producer)
+        for partition in (0, 1):
+            producer.produce("t", b"warm", partition=partition)
+        assert producer.flush(10) == 0
+        if mode != "passthrough":
+            leader = producer._lane.holds.partitions.leader
+            wait(producer, lambda: (leader("t", 0), leader("t", 1)) == (1, 2))
+        return producer
+
+    yield build
+    for producer in made:
+        with contextlib.suppress(FatalError):
+            producer.close(0)
+
+
+def wait(producer: SafeProducer, happened: Callable[[], object], timeout: float = 30) -> None:
+    deadline = time.monotonic() + timeout
+    while not happened():
+        assert time.monotonic() < deadline, producer.explain()
+        producer.poll(0.01)
+
+
+def throttle(cluster: FakeCluster, producer: SafeProducer, milliseconds: int) -> None:
+    """Let broker 1 answer once with a throttle time, which it does not keep itself."""
+    cluster.set_throttle(milliseconds, broker=1)
+    producer.produce("t", b"asks for it", partition=0)
+    wait(producer, lambda: producer.snapshot().throttled_brokers.get(1) and not producer.snapshot().unresolved)
+    cluster.set_throttle(0, broker=1)
+
+
+def cut_off(cluster: FakeCluster) -> None:
+    """Let nobody reach broker 1, which goes on leading."""
+    cluster._await(cluster._brokers[1].stop)
+
+
+def cause(told: str) -> str:
+    """What is named as the cause."""
+    return told.partition(OVER)[0]
+
+
+def past(told: str) -> str:
+    """What is told to be over."""
+    return told.partition(OVER)[2]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_throttle_time_that_has_ended_is_told_as_past(cluster: FakeCluster, make: Make, mode: str) -> None:
+    """Records that wait for another reason are not laid to it; snapshot() still has it."""
+    producer = make(mode)
+    throttle(cluster, producer, SHORT_MS)
+    wait(producer, lambda: not producer._lane.news.calms(1, time.monotonic()))
+    wait(producer, lambda: not producer._lane.news.throttled_until(time.monotonic()))
+    cluster.pause(1)
+    producer.produce("t", b"x", partition=0)
+    told = producer.explain("t", 0)
+    assert told.startswith("1 record(s) wait for t [0]: ")
+    assert "quota" not in cause(told)
+    assert "the quota of broker 1 throttled this client until " in past(told)
+    assert "nothing holds records for it now" in past(told)
+    assert producer.snapshot().throttled_brokers == {1: SHORT_MS / 1000}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_throttle_time_that_lasts_is_the_cause(cluster: FakeCluster, make: Make, mode: str) -> None:
+    """For the partitions of that broker, and for no other one's."""
+    producer = make(mode)
+    throttle(cluster, producer, LONG_MS)
+    cluster.pause(1)
+    cluster.pause(2)
+    for partition in (0, 1):
+        producer.produce("t", b"x", partition=partition)
+    told = producer.explain("t", 0)
+    assert "the quota of broker 1 throttles this client for another " in cause(told)
+    assert past(told) == ""
+    if mode != "passthrough":  # where nothing tells who leads
+        assert "quota" not in producer.explain("t", 1)
+
+
+@pytest.mark.parametrize("mode", TOLD_BY_STATISTICS)
+def test_a_broker_that_is_back_is_not_the_cause(cluster: FakeCluster, make: Make, mode: str) -> None:
+    """Its error is told as past; snapshot() still has it."""
+    producer = make(mode)
+    cut_off(cluster)
+    producer.produce("t", b"x", partition=0)
+    wait(producer, lambda: "the last client error of broker 1 was: " in cause(producer.explain("t", 0)))
+    cluster.start(1)
+    assert producer.flush(30) == 0
+    wait(producer, lambda: all(error.is_over(producer._lane.news.connected(), 0) for error in of_broker_1(producer)))
+    cluster.pause(1)
+    producer.produce("t", b"x", partition=0)
+    told = producer.explain("t", 0)
+    assert "error" not in cause(told)
+    assert "the last client error of broker 1: " in past(told)
+    assert producer.snapshot().last_error is not None
+
+
+def of_broker_1(producer: SafeProducer) -> list[Any]:
+    return [error for error in producer._lane.events.errors.copy().values() if error.node == 1]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_broker_that_is_still_down_is_the_cause(cluster: FakeCluster, make: Make, mode: str) -> None:
+    """Although the other one acknowledges, and newer errors were about that one."""
+    producer = make(mode)
+    cut_off(cluster)
+    producer.produce("t", b"x", partition=0)
+    wait(producer, lambda: of_broker_1(producer))
+    for _ in range(3):
+        producer.produce("t", b"y", partition=1)
+    wait(producer, lambda: producer.snapshot().unresolved == 1)
+    told = producer.explain("t", 0)
+    assert told.startswith("1 record(s) wait for t [0]: ")
+    assert "the last client error of broker 1 was: " in cause(told)
+    assert "broker 1" not in past(told)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_where_nothing_ever_happened_nobody_is_blamed(cluster: FakeCluster, make: Make, mode: str) -> None:
+    """Neither now nor in the past."""
+    producer = make(mode)
+    assert producer.explain() == "Nothing waits: 2 record(s) delivered, 0 failed."
+    cluster.pause(1)
+    producer.produce("t", b"x", partition=0)
+    told = producer.explain()
+    assert told.startswith("1 record(s) wait: ")
+    assert not any(word in told for word in ("error", "quota", OVER))
+
+
+@pytest.mark.parametrize("ended", ["fatal", "closed"])
+def test_the_end_of_a_producer_comes_first(cluster: FakeCluster, make: Make, plant_fatal: Plant, ended: str) -> None:
+    """What throttled before is no cause any more."""
+    producer = make("auto")
+    throttle(cluster, producer, LONG_MS)
+    if ended == "closed":
+        producer.close(10)
+        assert producer.explain() == "This producer is closed; make a new one to produce again."
+        return
+    plant_fatal(producer)
+    with pytest.raises(FatalError):
+        producer.produce("t", b"x", partition=1)
+    assert producer.explain().startswith(
+        "It met a fatal error and takes no more records; close it and make a new one. "
+    )

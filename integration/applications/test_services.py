@@ -16,6 +16,7 @@ from safeproducer.testing import FakeCluster
 
 PROGRAMS = "integration.applications.programs"
 REQUESTS = 60
+GUNICORN = ("gunicorn", "--config", "integration/applications/programs/gunicorn_settings.py")
 
 Both = Callable[..., list[Any]]
 
@@ -44,21 +45,22 @@ def test_gunicorn(both: Both, brokers: FakeCluster, workers: str) -> None:
     """Loaded by the master, the producer made in each worker: all orders are written, and SIGTERM ends it in time."""
 
     def drive(application: Application) -> None:
+        application.has("worker", 2)
         assert ask(application) == {202: REQUESTS}
         ended = application.stop(signal.SIGTERM, within=15)
         assert ended.status == 0
         assert "Traceback" not in ended.errors
         assert settle(application, brokers) == REQUESTS
 
-    arguments = ("--preload", "--bind", "127.0.0.1:0", "--workers", "2", "--worker-class", workers)
     threads = ("--threads", "4") if workers == "gthread" else ()
-    both(drive, "gunicorn", *arguments, *threads, f"{PROGRAMS}.wsgi:app")
+    both(drive, *GUNICORN, "--worker-class", workers, *threads, f"{PROGRAMS}.wsgi:app")
 
 
 def test_gunicorn_with_the_producer_of_its_master(both: Both, brokers: FakeCluster) -> None:
     """Orders are refused in words, and the workers end. Stock's workers hang, and gunicorn kills them after 30 s."""
 
     def drive(application: Application) -> None:
+        application.has("worker", 2)
         status, text = application.post("/orders/1")
         assert (status, "fork" in text) == (500, True)
         ended = application.stop(signal.SIGTERM, within=15)
@@ -66,7 +68,7 @@ def test_gunicorn_with_the_producer_of_its_master(both: Both, brokers: FakeClust
         assert "Traceback" not in ended.errors
         assert not application.log(brokers)
 
-    both(drive, "gunicorn", "--preload", "--bind", "127.0.0.1:0", f"{PROGRAMS}.wsgi_of_the_master:app", classes=(SAFE,))
+    both(drive, *GUNICORN, f"{PROGRAMS}.wsgi_of_the_master:app", classes=(SAFE,))
 
 
 def test_uvicorn(both: Both, brokers: FakeCluster) -> None:

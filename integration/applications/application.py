@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from safeproducer.testing import FakeCluster
 
 ROOT = Path(__file__).parents[2]
@@ -24,6 +26,10 @@ PATIENCE = 40.0
 """Seconds after which something that has not happened is taken for a hang; the machine may be busy."""
 STOCK = "confluent_kafka:Producer"
 SAFE = "safeproducer:SafeProducer"
+DEFAULT_AND_HELD = pytest.mark.parametrize(
+    ("classes", "settings"), [((STOCK, SAFE), {}), ((SAFE,), {"safeproducer.mode": "held"})], ids=["default", "held"]
+)
+"""Both classes with default settings, and SafeProducer with everything held back."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Programs without a server: processes and logging, with both classes."""
+"""Programs without a server: processes, logging, reused arguments, with both classes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from integration.applications.account import settle
-from integration.applications.application import Application
+from integration.applications.application import DEFAULT_AND_HELD, Application
 from safeproducer.testing import FakeCluster
 
 PROGRAMS = "integration.applications.programs"
@@ -39,3 +39,23 @@ def test_a_logging_handler(both: Both, brokers: FakeCluster) -> None:
         assert settle(application, brokers) >= 300
 
     both(drive, f"{PROGRAMS}.log_shipping")
+
+
+@DEFAULT_AND_HELD
+def test_headers_that_are_reused(
+    both: Both, brokers: FakeCluster, classes: tuple[str, ...], settings: dict[str, Any]
+) -> None:
+    """On a long link, where records wait: each has the headers that it was given."""
+
+    def drive(application: Application) -> None:
+        brokers.delay(0.03, broker=application.leader, api="Produce")
+        try:
+            ended = application.ends()
+        finally:
+            brokers.delay(0, broker=application.leader, api="Produce")
+        assert (ended.status, ended.errors) == (0, "")
+        assert settle(application, brokers) > 0
+        for record in brokers.log(application.topic):
+            assert record.headers == (("number", record.value),)
+
+    both(drive, f"{PROGRAMS}.reused_headers", classes=classes, settings=settings)

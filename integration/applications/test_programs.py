@@ -41,6 +41,19 @@ def test_a_logging_handler(both: Both, brokers: FakeCluster) -> None:
     both(drive, f"{PROGRAMS}.log_shipping")
 
 
+def test_a_logging_handler_without_a_broker(both: Both, brokers: FakeCluster) -> None:
+    """The application goes on logging, and ends when its lines have failed."""
+
+    def drive(application: Application) -> None:
+        ended = application.ends(within=20)
+        assert ended.status == 0
+        assert "Traceback" not in ended.errors
+        assert settle(application, brokers) >= 300
+
+    nowhere = {"bootstrap.servers": "127.0.0.1:1", "message.timeout.ms": 1500, "log_level": 0}
+    both(drive, f"{PROGRAMS}.log_shipping", settings=nowhere)
+
+
 @DEFAULT_AND_HELD
 def test_headers_that_are_reused(
     both: Both, brokers: FakeCluster, classes: tuple[str, ...], settings: dict[str, Any]

@@ -177,7 +177,9 @@ def sigterm_inside_a_callback() -> None:
     def report(error: Any, message: Any) -> None:
         reported(error, message)
         if message.value() == b"20":
-            send()  # so there is something to wait for
+            say("warm")
+            wait_for("the leader waits")
+            send()
             os.kill(os.getpid(), signal.SIGTERM)
 
     signal.signal(signal.SIGTERM, flush_and_leave)

@@ -79,7 +79,8 @@ def test_who_does_not_wait_loses_records_and_ends_at_once(
         if application.producer == SAFE:
             left = application.lines("account")[-1]["unresolved"]
             said = re.findall(r"^(\d+) record\(s\) .* lost at interpreter exit", ended.errors, re.MULTILINE)
-            assert said == ([str(left)] if left else [])
+            # Some may have been written, and acknowledged while it exits.
+            assert RECORDS - len(application.log(brokers)) <= sum(map(int, said)) <= left
 
     both(drive, PROGRAM, ending, settings=settings)
 

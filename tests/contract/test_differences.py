@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import confluent_kafka
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
@@ -528,3 +529,30 @@ def test_attributes_and_weak_references(producer: Any, is_stock: bool) -> None:
         return
     setattr(producer, name, 1)
     delattr(producer, name)
+
+
+def test_tracers_that_replace_the_class(
+    make: Any, producer_class: type, cluster: Any, topic: str, is_stock: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They derive from what confluent_kafka.Producer is when they come: SafeProducer must be there before them."""
+
+    def trace() -> None:
+        class Traced(confluent_kafka.Producer):
+            def produce(self, topic: str, value: bytes) -> None:
+                super().produce(topic, value, headers={"traceparent": value})
+
+        monkeypatch.setattr(confluent_kafka, "Producer", Traced)
+
+    trace()
+    by_name = make(cls=confluent_kafka.Producer if is_stock else producer_class)
+    monkeypatch.setattr(confluent_kafka, "Producer", producer_class)
+    trace()
+    in_place = make(cls=confluent_kafka.Producer)
+    for producer, value in ((by_name, b"by name"), (in_place, b"in place")):
+        producer.produce(topic, value)
+        assert producer.flush(10) == 0
+    headers = {message.value(): message.headers() for message in cluster.read(topic)}
+    assert headers == {
+        b"by name": [("traceparent", b"by name")] if is_stock else None,
+        b"in place": [("traceparent", b"in place")],
+    }

@@ -1,0 +1,74 @@
+"""Programs without a server: processes, logging, reused arguments, with both classes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from integration.applications.account import settle
+from integration.applications.application import DEFAULT_AND_HELD, Application
+from safeproducer.testing import FakeCluster
+
+PROGRAMS = "integration.applications.programs"
+
+Both = Callable[..., list[Any]]
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_processes(both: Both, brokers: FakeCluster, method: str) -> None:
+    """Process and ProcessPoolExecutor: each child's own producer delivers, and the parent's before and after."""
+
+    def drive(application: Application) -> None:
+        ended = application.ends()
+        assert (ended.status, ended.errors) == (0, "")
+        assert [line["status"] for line in application.lines("child")] == [0, 0]
+        assert {line["count"] for line in application.lines("left")} == {0}
+        assert settle(application, brokers) == (3 + 2 + 4) * 20
+
+    both(drive, f"{PROGRAMS}.processes", method)
+
+
+def test_a_logging_handler(both: Both, brokers: FakeCluster) -> None:
+    """Each line is in the topic; the handler flushes when logging is shut down."""
+
+    def drive(application: Application) -> None:
+        ended = application.ends()
+        assert (ended.status, ended.errors) == (0, "")
+        assert settle(application, brokers) >= 300
+
+    both(drive, f"{PROGRAMS}.log_shipping")
+
+
+def test_a_logging_handler_without_a_broker(both: Both, brokers: FakeCluster) -> None:
+    """The application goes on logging, and ends when its lines have failed."""
+
+    def drive(application: Application) -> None:
+        ended = application.ends(within=20)
+        assert ended.status == 0
+        assert "Traceback" not in ended.errors
+        assert settle(application, brokers) >= 300
+
+    nowhere = {"bootstrap.servers": "127.0.0.1:1", "message.timeout.ms": 1500, "log_level": 0}
+    both(drive, f"{PROGRAMS}.log_shipping", settings=nowhere)
+
+
+@DEFAULT_AND_HELD
+def test_headers_that_are_reused(
+    both: Both, brokers: FakeCluster, classes: tuple[str, ...], settings: dict[str, Any]
+) -> None:
+    """On a long link, where records wait: each has the headers that it was given."""
+
+    def drive(application: Application) -> None:
+        brokers.delay(0.03, broker=application.leader, api="Produce")
+        try:
+            ended = application.ends()
+        finally:
+            brokers.delay(0, broker=application.leader, api="Produce")
+        assert (ended.status, ended.errors) == (0, "")
+        assert settle(application, brokers) > 0
+        for record in brokers.log(application.topic):
+            assert record.headers == (("number", record.value),)
+
+    both(drive, f"{PROGRAMS}.reused_headers", classes=classes, settings=settings)

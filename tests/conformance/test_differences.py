@@ -35,7 +35,7 @@ from tests.testing.raw import RawClient, hung_up, make_batch
 ROOT = Path(__file__).resolve().parents[2]
 INVALID_REQUEST = 42
 KAFKA_ONLY = {
-    *(12, 13, 14, 15, 16, 42, 47, 68, 69, 76, 77, 78, 79, 88, 89, 90, 91, 92),  # groups of all kinds
+    *(12, 13, 14, 15, 16, 42, 47, 69, 76, 77, 78, 79, 88, 89, 90, 91, 92),  # groups of all kinds
     *(24, 25, 26, 27, 28, 61, 65, 66),  # transactions
     *(29, 30, 31, 38, 39, 40, 41, 50, 51),  # rights, tokens and passwords
     *(21, 33, 34, 35, 43, 45, 46, 74),  # records, configs and replicas
@@ -110,6 +110,19 @@ def test_no_groups(cluster: Target, client: RawClient) -> None:
     member = {"group_id": "group", "member_id": "", "group_instance_id": None, "protocol_type": "consumer"}
     protocols = [{"name": "range", "metadata": b"metadata"}]
 
+    def join_anew() -> int:
+        joined = client.ask(
+            "ConsumerGroupHeartbeat",
+            1,
+            group_id="new",
+            member_id=fresh("member"),
+            rebalance_timeout_ms=6000,
+            subscribed_topic_names=[cluster.topic()],
+            topic_partitions=[],
+        )
+        assert isinstance(joined["error_code"], int)
+        return joined["error_code"]
+
     def join() -> int:
         joined = client.ask(
             "JoinGroup", 5, **member, session_timeout_ms=6000, rebalance_timeout_ms=6000, protocols=protocols
@@ -120,9 +133,12 @@ def test_no_groups(cluster: Target, client: RawClient) -> None:
     if cluster.kind == "fake":
         with pytest.warns(FakeClusterWarning, match="JoinGroup"):
             assert join() == INVALID_REQUEST
+        with pytest.warns(FakeClusterWarning, match="ConsumerGroupHeartbeat"):
+            assert join_anew() == INVALID_REQUEST
     else:
         # The member is given its ID first; until then the group may still be loading.
         until(lambda: join() == 79, "there is a group to join")
+        until(lambda: join_anew() == 0, "there is a group of the new protocol to join")
 
 
 def test_no_transactions(client: RawClient, cluster: Target) -> None:

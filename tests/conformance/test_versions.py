@@ -10,6 +10,7 @@ UNSUPPORTED_VERSION, INVALID_REQUEST = 35, 42
 SERVED = {
     "AlterClientQuotas": (0, 1),
     "ApiVersions": (0, 4),
+    "ConsumerGroupHeartbeat": (0, 1),
     "CreatePartitions": (0, 3),
     "CreateTopics": (2, 7),
     "DeleteTopics": (1, 6),

@@ -27,15 +27,21 @@ def consumer(cluster: FakeCluster, **settings: object) -> Consumer:
     return Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "g", "log_level": 0, **settings})
 
 
-def join_with_confluent(cluster: FakeCluster) -> int:
-    client = consumer(cluster)
+def join_with_confluent(cluster: FakeCluster, **settings: object) -> int:
+    client = consumer(cluster, **settings)
     client.subscribe(["t"])
     message = client.poll(PATIENCE)
     client.close()
     assert message is not None
     error = message.error()
     assert error is not None
-    return error.code()
+    # By the new protocol it is a fatal error, with the broker's in its text.
+    return INVALID_REQUEST if "Invalid request" in error.str() else error.code()
+
+
+def join_anew_with_confluent(cluster: FakeCluster) -> int:
+    """By the protocol of KIP-848."""
+    return join_with_confluent(cluster, **{"group.protocol": "consumer"})
 
 
 def join_with_kafka_python(cluster: FakeCluster) -> int:
@@ -106,6 +112,7 @@ def begin_with_kafka_python(cluster: FakeCluster) -> int:
     "join",
     [
         pytest.param(join_with_confluent, id="confluent_kafka"),
+        pytest.param(join_anew_with_confluent, id="confluent_kafka, KIP-848"),
         pytest.param(join_with_kafka_python, id="kafka-python"),
         pytest.param(run(joined_with_aiokafka), id="aiokafka"),
     ],
@@ -113,7 +120,7 @@ def begin_with_kafka_python(cluster: FakeCluster) -> int:
 def test_a_member_of_a_group_is_refused_at_once(cluster: FakeCluster, join: Callable[[FakeCluster], int]) -> None:
     """Rather than left to wait for a coordinator for ever; the warning says what is missing and the way out."""
     cluster.create_topic("t")
-    with pytest.warns(FakeClusterWarning, match=r"consumer groups \(JoinGroup\), .*: assign partitions .* real broker"):
+    with pytest.warns(FakeClusterWarning, match=r"consumer groups \(\w+\), .*: assign partitions .* real broker"):
         assert join(cluster) == INVALID_REQUEST
 
 

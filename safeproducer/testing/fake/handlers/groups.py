@@ -1,7 +1,7 @@
-"""JoinGroup, OffsetCommit and OffsetFetch: there are no consumer groups, and clients are told so at once.
+"""JoinGroup, ConsumerGroupHeartbeat, OffsetCommit, OffsetFetch: there are no consumer groups, and who asks hears so.
 
-Error 42 is none that a client retries. Were they not served, aiokafka would wait for ever, and what the others find out
-by themselves would warn nobody.
+Error 42 is none that a client retries. Were they not served, aiokafka and librdkafka's new protocol would wait for
+ever, and what the others find out by themselves would warn nobody.
 """
 
 from collections.abc import Iterable
@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from safeproducer.testing.fake.handlers.request import Request
 from safeproducer.testing.wire import Body
 
-__all__ = ["join_group", "offset_commit", "offset_fetch"]
+__all__ = ["heartbeat", "join_group", "offset_commit", "offset_fetch"]
 
 INVALID_REQUEST = 42
 _WAY_OUT = "assign partitions with their offsets and set enable.auto.commit to false, or use a real broker"
@@ -25,6 +25,13 @@ def join_group(request: Request) -> Body:
     """Nobody becomes a member."""
     nobody = {"generation_id": -1, "protocol_name": "", "leader": "", "member_id": "", "members": []}
     return {"error_code": _refused(request), **nobody}
+
+
+def heartbeat(request: Request) -> Body:
+    """How a member of the new protocol joins (KIP-848)."""
+    error = _refused(request)
+    text = f"FakeCluster has no consumer groups: {_WAY_OUT}"
+    return {"error_code": error, "error_message": text, "member_epoch": -1, "heartbeat_interval_ms": 0}
 
 
 def offset_commit(request: Request) -> Body:

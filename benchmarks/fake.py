@@ -22,7 +22,7 @@ from safeproducer.testing import FakeCluster, crc32c
 
 RECORDS = {100: 20_000, 1_000: 10_000}
 """Records in a block, by the size of their values in bytes."""
-WARM_UP = 2
+WARM_UP = 10
 LIMITS = {100: None, 1_000: 0.80}
 """What FakeCluster's throughput in that of the node's has to be at least."""
 KAFKA, FAKE, PYTHON = "one Apache Kafka node", "FakeCluster", "FakeCluster, checksums in Python"

@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from safeproducer.testing.fake.cluster import FakeCluster
     from safeproducer.testing.fake.control.quotas import DEFAULT
+    from safeproducer.testing.fake.warning import FakeClusterWarning
 
-__all__ = ["DEFAULT", "FakeCluster"]
+__all__ = ["DEFAULT", "FakeCluster", "FakeClusterWarning"]
 
 
 def __getattr__(name: str) -> Any:
@@ -19,4 +20,8 @@ def __getattr__(name: str) -> Any:
         from safeproducer.testing.fake.control.quotas import DEFAULT  # noqa: PLC0415
 
         return DEFAULT
+    if name == "FakeClusterWarning":
+        from safeproducer.testing.fake.warning import FakeClusterWarning  # noqa: PLC0415
+
+        return FakeClusterWarning
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,8 +1,28 @@
-"""CRC-32C (Castagnoli), the checksum of record batches, in pure Python: about 3 ns a byte for large batches."""
+"""CRC-32C (Castagnoli), the checksum of record batches: compiled, where google-crc32c is installed.
 
+It comes with the extra ``safeproducer[testing]``. Without it, or where it has no compiled part, pure Python does the
+same at about 3 ns a byte for large batches, sixty times as long.
+"""
+
+import warnings
+from collections.abc import Callable
 from functools import lru_cache
 
-__all__ = ["crc32c"]
+__all__ = ["crc32c", "crc32c_in_python"]
+
+
+def _compiled() -> Callable[[bytes], int] | None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that it is slow without its compiled part: then it is not used
+        try:
+            from google_crc32c import implementation, value  # noqa: PLC0415
+        except ImportError:
+            return None
+    return value if implementation == "c" else None
+
+
+compiled = _compiled()
+"""The compiled one, None without it."""
 
 # x^6777 + x^484 + x^100 + 1 is a multiple of the checksum's polynomial, so a long message can be shortened by whole
 # blocks with three shifts, without changing its remainder. The same holds with all exponents doubled, again and again
@@ -22,6 +42,11 @@ def _table() -> tuple[int, ...]:
 
 def crc32c(data: bytes | memoryview) -> int:
     """The CRC-32C of these bytes."""
+    return crc32c_in_python(data) if compiled is None else compiled(bytes(data))
+
+
+def crc32c_in_python(data: bytes | memoryview) -> int:
+    """The same without the compiled one."""
     crc, bits = 0xFFFFFFFF, len(data) * 8
     if bits >= _DEGREE + 8:
         message = int.from_bytes(data, "little") ^ crc

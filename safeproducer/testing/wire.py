@@ -1,9 +1,9 @@
 """Kafka's messages as bytes and back: the one module that touches the wire library.
 
-The schemas are those that kafka-python ships (extra ``safeproducer[testing]``), and what :mod:`kip_1269` adds to
-them. Reading and writing is :mod:`codec`'s, because a tap and a fake broker need three things the library's own codec
-does not give: declared lengths checked against the bytes left, unknown tagged fields kept through a round trip, and
-one error, :class:`WireError`, for whatever is wrong with the bytes.
+The schemas are those that kafka-python ships (extra ``safeproducer[testing]``), and what :mod:`kip_848` and
+:mod:`kip_1269` add to them. Reading and writing is :mod:`codec`'s, because a tap and a fake broker need three things
+the library's own codec does not give: declared lengths checked against the bytes left, unknown tagged fields kept
+through a round trip, and one error, :class:`WireError`, for whatever is wrong with the bytes.
 
 A *frame* is what follows the four size bytes on the connection. Importing this module is cheap: a schema is loaded
 when its API is first used. All functions are pure and may be called from any thread.
@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
-from safeproducer.testing import kip_1269
+from safeproducer.testing import kip_848, kip_1269
 from safeproducer.testing.codec import (
     Body,
     Read,
@@ -91,7 +91,7 @@ def find_schemas() -> Path:
 
 @lru_cache(maxsize=1)
 def _api_keys() -> dict[str, int]:
-    found = {}
+    found = dict(kip_848.API_KEYS)
     for path in find_schemas().glob("*Request.json"):
         key = re.search(r'"apiKey":\s*(\d+)', path.read_text(encoding="utf-8"))
         if key is not None:
@@ -120,6 +120,8 @@ def api_key(api: str) -> int:
 @cache
 def _schema(api: str, kind: Kind) -> Mapping[str, Any]:
     path = find_schemas() / f"{api}{kind}.json"
+    if path.stem in kip_848.SCHEMAS:
+        return kip_848.SCHEMAS[path.stem]
     if not path.exists():
         raise WireError(f"there is no schema of {api}")
     schema: dict[str, Any] = json.loads(re.sub(r"(?m)^\s*//.*$", "", path.read_text(encoding="utf-8")))

@@ -10,6 +10,7 @@ from tests.conformance.target import Target, topic_id, until
 from tests.testing.raw import RawClient, make_batch
 
 UNKNOWN_TOPIC, INVALID_TOPIC, NOT_LEADER, INVALID_REQUEST, UNKNOWN_TOPIC_ID = 3, 17, 6, 42, 100
+UNKNOWN_SERVER_ERROR = -1
 MISMATCHED_ENDPOINT_TYPE, BAD_ENDPOINT_TYPE = 114, 115
 COORDINATOR_LOADS = 14
 NO_ID = uuid.UUID(int=0)
@@ -50,6 +51,34 @@ def test_metadata_by_topic_id(untouched: str, client: RawClient) -> None:
     answers = client.ask("Metadata", 12, topics=topics)["topics"]
     found = {(answer["name"], answer["topic_id"]): answer["error_code"] for answer in answers}
     assert found == {(name, known): 0, (None, stranger): UNKNOWN_TOPIC_ID}
+
+
+@pytest.mark.parametrize("version", [10, 11, 12, 13])
+def test_metadata_that_names_a_topic_in_a_wrong_way(untouched: str, client: RawClient, version: int) -> None:
+    """No IDs and no null before version 12, and never neither: each topic of the request has the error (KIP-516)."""
+    known = topic_id(client, untouched)
+    by_id, by_both = {"name": None, "topic_id": known}, {"name": untouched, "topic_id": known}
+    wrong, error = [[{"name": None}]], UNKNOWN_SERVER_ERROR
+    if version < 12:
+        wrong, error = [[{"name": None}], [by_id], [by_both], [{"name": untouched}, by_id]], INVALID_REQUEST
+    for topics in wrong:
+        answer = client.ask("Metadata", version, topics=topics, allow_auto_topic_creation=False)
+        told = [(one["name"], one["topic_id"], one["error_code"], one["partitions"]) for one in answer["topics"]]
+        assert told == [(one["name"] or "", one.get("topic_id", NO_ID), error, []) for one in topics]
+        assert (answer["brokers"], answer["controller_id"], answer["cluster_id"]) == ([], -1, None)
+
+
+def test_metadata_by_id_ignores_names(untouched: str, client: RawClient) -> None:
+    """Where a request has any ID; and nobody is told twice."""
+    known, stranger = topic_id(client, untouched), uuid.uuid4()
+    for topics, found in (
+        ([{"name": None, "topic_id": known}, {"name": "nobody-made-it"}], [(untouched, known, 0)]),
+        ([{"name": untouched, "topic_id": stranger}], [(None, stranger, UNKNOWN_TOPIC_ID)]),
+        ([{"name": None, "topic_id": known}] * 2, [(untouched, known, 0)]),
+        ([{"name": untouched}] * 2, [(untouched, known, 0)]),
+    ):
+        answers = client.ask("Metadata", 12, topics=topics, allow_auto_topic_creation=False)["topics"]
+        assert [(one["name"], one["topic_id"], one["error_code"]) for one in answers] == found
 
 
 def test_all_topics_or_none(cluster: Target, client: RawClient) -> None:

@@ -57,17 +57,44 @@ def test_a_full_layer_opens_the_next() -> None:
     assert memory.layers(START + WINDOW) == 0
 
 
-@pytest.mark.parametrize("layers", [1, 4])
-def test_the_error_rate_holds_over_all_layers(layers: int) -> None:
-    """200 000 IDs never added: as many look known as 0.001 allows, with one full layer as with four (six sigma)."""
+def wrong_of_200_000(memory: LayeredBloomFilter, now: int) -> int:
+    """How many of 200 000 IDs that were never added look known."""
+    return sum(memory.holds(item, now) for item in range(10**9, 10**9 + 200_000))
+
+
+AT_MOST = 200 + 6 * 14
+"""What an error rate of 0.001 allows of 200 000, and six sigma."""
+
+
+@pytest.mark.parametrize(("layers", "full"), [(1, 1), (4, 1), (1, 30), (4, 12), (7, 3)])
+def test_the_error_rate_holds_over_all_layers(layers: int, full: int) -> None:
+    """With as many layers as there are steps and with many more, because each step fills several; and where the steps
+    do not fit the window.
+    """
     memory = LayeredBloomFilter(WINDOW, layers, 0.001)
-    for layer in range(layers):
-        for item in range(1000):
-            memory.add(layer * 1000 + item, 1000, START + layer * (WINDOW // layers))
+    step = WINDOW // layers
+    for number in range(-(-WINDOW // step)):
+        for item in range(200 * full):
+            memory.add(number * 100_000 + item, 200, START + number * step)
     now = START + WINDOW - 1
-    assert memory.layers(now) == layers
-    wrong = sum(memory.holds(item, now) for item in range(10**9, 10**9 + 200_000))
-    assert 130 <= wrong <= 280
+    assert memory.layers(now) == -(-WINDOW // step) * full
+    assert 60 <= wrong_of_200_000(memory, now) <= AT_MOST
+
+
+@pytest.mark.parametrize("windows", [1, 11])
+def test_the_error_rate_holds_for_all_that_the_quota_admits(windows: int) -> None:
+    """A burst of all the windows and what is refilled in one of them, which is several times what the layers of one
+    step are made for; and IDs that come in each step are written again.
+    """
+    quota, rate = ProducerIdQuota(ProducerIdWindow(samples=windows)), 200
+    for step in range(5):
+        now = START + step * HOUR // 4
+        for known in range(0, windows * rate, 2):
+            assert quota.admit("a", known, rate, now) == 0
+        new = windows * rate + step * 1000
+        while not quota.admit("a", new, rate, now):
+            new += 1
+    assert wrong_of_200_000(quota._users["a"].memory, now) <= AT_MOST
 
 
 @pytest.mark.parametrize("rate", [0.0, 1.0, -1.0, math.nan, math.inf])

@@ -16,6 +16,9 @@ from safeproducer.testing.wire import decode_request, encode_request, read_reque
 from tests.testing.malformed import pieces, requests, varint, with_giant_lengths
 from tests.testing.raw import RawClient, hung_up, make_batch
 
+# Some of the mutations ask for groups and transactions.
+pytestmark = pytest.mark.filterwarnings("ignore::safeproducer.testing.FakeClusterWarning")
+
 MEGABYTE = 1024 * 1024
 MARK = encode_request("ApiVersions", 0, -7, None, {})
 

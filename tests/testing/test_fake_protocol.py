@@ -64,7 +64,7 @@ def test_a_too_new_apiversions_is_answered_in_version_0(cluster: FakeCluster) ->
     assert cluster.journal("ApiVersions")[0].outcome == "unsupported"
 
 
-@pytest.mark.parametrize(("api", "version"), [("JoinGroup", 5), ("Produce", 99), ("AddPartitionsToTxn", 3)])
+@pytest.mark.parametrize(("api", "version"), [("SyncGroup", 5), ("Produce", 99), ("AddPartitionsToTxn", 3)])
 def test_an_unsupported_request_closes_the_connection(cluster: FakeCluster, api: str, version: int) -> None:
     """And the journal names it."""
     frame = bytearray(encode_request(api, min(version, versions(api)[1]), 1, "raw", {}))
@@ -221,7 +221,7 @@ def test_an_old_broker_lists_an_unknown_override_without_its_value(cluster: Fake
         lambda c: c.move_leader("nowhere"),
         lambda c: c.stop(9),
         lambda c: c.lose_acks(0),
-        lambda c: c.fail_next("JoinGroup", 1),
+        lambda c: c.fail_next("SyncGroup", 1),
         lambda c: c.set_broker_config(1, "no.such", None),
         lambda c: c.delay(-1),
     ],
@@ -231,11 +231,3 @@ def test_a_wrong_control_call_is_refused(cluster: FakeCluster, call) -> None:
     with pytest.raises(ValueError, match=r"."):
         call(cluster)
     assert cluster.journal() == []
-
-
-@pytest.mark.parametrize("version", [0, 3, 4, 6])
-def test_there_is_no_coordinator(cluster: FakeCluster, version: int) -> None:
-    """Groups and transactions are told so, in the old and the new form of the answer."""
-    with RawClient(cluster.bootstrap) as client:
-        answer = client.ask("FindCoordinator", version, key="g", key_type=0, coordinator_keys=["g"])
-    assert (answer if version < 4 else answer["coordinators"][0])["error_code"] == 15

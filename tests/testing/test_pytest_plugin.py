@@ -92,6 +92,34 @@ def test_a_failure_inside_the_cluster_is_the_tests_own(runner: Runner) -> None:
     result.stdout.fnmatch_lines(["*ERROR at teardown of test_first*", "*RuntimeError: planted*"])
 
 
+def test_a_warning_fails_the_test_where_warnings_are_errors(runner: Runner) -> None:
+    """The test that asked for what is not there, and no other; who expects it, or does not mind, passes."""
+    result = runner.inside("""
+        import pytest
+        from confluent_kafka import Consumer
+
+        def join(cluster):
+            cluster.create_topic("t")
+            consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "g", "log_level": 0})
+            consumer.subscribe(["t"])
+            assert consumer.poll(20).error() is not None
+            consumer.close()
+
+        def test_first(kafka_cluster):
+            join(kafka_cluster)
+
+        @pytest.mark.filterwarnings("ignore::safeproducer.testing.FakeClusterWarning")
+        def test_second(kafka_cluster):
+            join(kafka_cluster)
+
+        def test_third(kafka_cluster):
+            with pytest.warns(UserWarning, match="FakeCluster does not have"):
+                join(kafka_cluster)
+    """)
+    result.assert_outcomes(passed=3, errors=1)
+    result.stdout.fnmatch_lines(["*ERROR at teardown of test_first*", "*FakeClusterWarning: the client*JoinGroup*"])
+
+
 def test_unused_it_loads_nothing(runner: Runner) -> None:
     """A run without the fixture imports neither safeproducer nor a Kafka library."""
     runner.outside("""

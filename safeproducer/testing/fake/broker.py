@@ -14,6 +14,8 @@ __all__ = ["Broker", "reserve"]
 
 _STREAM_BUFFER = 1 << 20
 _BACKLOG = 128
+_REST = 0.1
+"""Seconds without accepting when the process has no file descriptor left."""
 
 
 def reserve(port: int = 0) -> socket.socket:
@@ -41,20 +43,29 @@ class Broker:
     async def start(self) -> None:
         """Listen; nothing to do if it does."""
         if not self._listening:
+            if self._reserved.fileno() < 0:  # there was no file descriptor for it when the broker stopped
+                self._reserved = reserve(self._state.port)
             self._reserved.setblocking(False)
             self._reserved.listen(_BACKLOG)
-            asyncio.get_running_loop().add_reader(self._reserved, self._accept)
             self._listening = True
+        self._watch(self._reserved)
+
+    def _watch(self, listening: socket.socket) -> None:
+        """Accept on this socket, unless the broker has stopped meanwhile, and begun anew on another one."""
+        if self._listening and listening is self._reserved:
+            asyncio.get_running_loop().add_reader(listening, self._accept)
 
     async def stop(self) -> None:
         """Refuse connections and cut those there are; the port stays reserved. Ends a pause."""
-        if self._listening:
-            self._listening = False
-            asyncio.get_running_loop().remove_reader(self._reserved)
-            self._reserved.close()
-            self._reserved = reserve(self._state.port)
-        await self.cut()
-        self.resume()
+        try:
+            if self._listening:
+                self._listening = False
+                asyncio.get_running_loop().remove_reader(self._reserved)
+                self._reserved.close()
+                self._reserved = reserve(self._state.port)
+        finally:
+            await self.cut()
+            self.resume()
 
     async def close(self) -> None:
         """As :meth:`stop`, for good."""
@@ -99,9 +110,15 @@ class Broker:
             accepted, _ = self._reserved.accept()
         except (BlockingIOError, ConnectionError):
             return  # it has hung up already
-        except OSError as error:  # out of file descriptors, say: it would be as bad in a moment
+        except OSError as error:
+            # The connection goes on waiting: without a rest this would be called again at once, for ever.
             loop.remove_reader(self._reserved)
-            self._cluster.failures.append(error)
+            loop.call_later(_REST, self._watch, self._reserved)
+            self._cluster.warn(
+                "accept",
+                f"broker {self._state.id} of FakeCluster cannot accept a connection: {error}; it tries again every "
+                f"{_REST} s. Close files and producers, or raise the limit (ulimit -n)",
+            )
             return
         task = loop.create_task(self._serve(accepted))
         self._connections[task] = None

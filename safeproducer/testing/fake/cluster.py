@@ -31,7 +31,8 @@ class FakeCluster(BrokerControl, TopicControl, QuotaControl, FaultControl, Readi
     properties file of each broker says. With ``users``, names and passwords, all clients have to log in by SASL
     (SASL_PLAINTEXT; PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512). Raises ValueError for what a broker would not start with.
 
-    Not there: consumer groups, transactions, TLS, authorization. Followers never lag.
+    Not there: consumer groups and transactions (who asks for them gets an error at once, and the test a
+    :class:`FakeClusterWarning`), TLS, authorization. Followers never lag.
     """
 
     def __init__(

@@ -59,7 +59,7 @@ class Connection:
         self._number = number
         self._running = running
         self._session = Session(cluster.credentials)
-        self._inbox = Inbox(self._answer)
+        self._inbox = Inbox(self._answer_and_wait)
         self._outbox = Outbox()
         self._paused_reading = False
         self.client_id: str | None = None
@@ -74,6 +74,7 @@ class Connection:
                 with contextlib.suppress(asyncio.IncompleteReadError):
                     while not self._writer.is_closing():
                         await self._take(await self._read())
+                        await self._room()
                 await self._inbox.finish()
         except Exception as error:
             self._cluster.failures.append(error)
@@ -130,6 +131,15 @@ class Connection:
         else:
             await self._answer(request)
 
+    async def _answer_and_wait(self, arrived: _Arrived) -> None:
+        await self._answer(arrived)
+        await self._room()
+
+    async def _room(self) -> None:
+        """Read on, or work on, only when there is room for the next answer: so the client's own socket fills."""
+        await self._outbox.room()
+        await self._writer.drain()
+
     async def _answer(self, arrived: _Arrived) -> None:
         header, api, faults = arrived.header, arrived.header.api, self._cluster.faults
         if self._writer.is_closing():
@@ -169,7 +179,6 @@ class Connection:
                 answer["throttle_time_ms"] = max(muted, faults.throttle(api, self._broker.id))
                 self._send(header, encode_response(api, header.version, header.correlation_id, answer))
         self._note(header, outcome, arrived.time, request, muted=muted)
-        await self._writer.drain()
         if self._session.failed:
             self._outbox.put(self._late(header), self.abort)
         if muted:
@@ -203,7 +212,7 @@ class Connection:
 
     def _send(self, header: RequestHeader, frame: bytes) -> None:
         pieces = (len(frame).to_bytes(4, "big"), frame)
-        self._outbox.put(self._late(header), lambda: self._writer.writelines(pieces))
+        self._outbox.put(self._late(header), lambda: self._writer.writelines(pieces), len(frame))
 
     def _unsupported(self, header: RequestHeader, arrived: float) -> None:
         if header.api == "ApiVersions":

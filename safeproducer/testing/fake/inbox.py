@@ -8,6 +8,7 @@ from typing import Generic, TypeVar
 __all__ = ["Inbox"]
 
 _MOST_BYTES = 64 * 1024 * 1024
+_REQUEST_BYTES = 1000  # of memory, beside the frame itself
 
 T = TypeVar("T")
 
@@ -30,6 +31,7 @@ class Inbox(Generic[T]):
 
     async def put(self, request: T, size: int, delay: float) -> None:
         """Queue it; waits while too many bytes are queued. Raises what the work has raised."""
+        size += _REQUEST_BYTES
         if self._worker is None:
             self._worker = self._loop.create_task(self._drain())
         while self._bytes and self._bytes + size > _MOST_BYTES and not self._worker.done():

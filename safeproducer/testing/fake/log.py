@@ -24,10 +24,10 @@ class PartitionLog:
     def append(self, header: BatchHeader, data: memoryview, leader_epoch: int) -> int:
         """Store a batch at the end; returns the offset of its first record."""
         offset = self.end_offset
-        stored = bytearray(data)
-        _OFFSET.pack_into(stored, 0, offset)
-        _LEADER_EPOCH.pack_into(stored, _LEADER_EPOCH_AT, leader_epoch)
-        self._batches.append(bytes(stored))
+        epoch_from, epoch_to = _LEADER_EPOCH_AT, _LEADER_EPOCH_AT + _LEADER_EPOCH.size
+        length = data[_OFFSET.size : epoch_from]
+        stored = b"".join((_OFFSET.pack(offset), length, _LEADER_EPOCH.pack(leader_epoch), data[epoch_to:]))
+        self._batches.append(stored)
         self.end_offset = offset + header.last_offset_delta + 1
         self._last_offsets.append(self.end_offset - 1)
         return offset

@@ -4,7 +4,11 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-__all__ = ["Outbox"]
+__all__ = ["MOST_BYTES", "Outbox"]
+
+MOST_BYTES = 16 * 1024 * 1024
+"""Of one connection; more than the answers that a link of seconds holds."""
+_STEP_BYTES = 1000  # of memory, beside the answer itself
 
 
 class Outbox:
@@ -12,20 +16,34 @@ class Outbox:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._waiting: deque[tuple[float, Callable[[], object]]] = deque()
+        self._waiting: deque[tuple[float, int, Callable[[], object]]] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._held = False
+        self._room = asyncio.Event()
+        self._room.set()
+        self.bytes = 0
+        """What waits here."""
 
-    def put(self, delay: float, step: Callable[[], object]) -> None:
-        """Do it after so many seconds, and after all steps put before it; at once if nothing stands against it."""
+    def put(self, delay: float, step: Callable[[], object], size: int = 0) -> None:
+        """Do it after so many seconds, and after all steps put before it; at once if nothing stands against it.
+
+        ``size`` is how many bytes it sends.
+        """
         if not self._waiting and not self._held and delay <= 0:
             step()
             return
         due = self._loop.time() + delay
         if self._waiting:
             due = max(due, self._waiting[-1][0])
-        self._waiting.append((due, step))
+        self._waiting.append((due, size + _STEP_BYTES, step))
+        self.bytes += size + _STEP_BYTES
         self._wait()
+
+    async def room(self) -> None:
+        """Wait while more than :data:`MOST_BYTES` are here: who puts more in without asking grows without end."""
+        while self.bytes > MOST_BYTES:
+            self._room.clear()
+            await self._room.wait()
 
     def hold(self, held: bool) -> None:
         """Let nothing out, or what is due and all that follows."""
@@ -35,6 +53,8 @@ class Outbox:
     def close(self) -> None:
         """Forget what has not been done."""
         self._waiting.clear()
+        self.bytes = 0
+        self._room.set()
         self._run()
 
     def _run(self) -> None:
@@ -42,7 +62,10 @@ class Outbox:
             self._timer.cancel()
             self._timer = None
         while self._waiting and not self._held and self._waiting[0][0] <= self._loop.time():
-            self._waiting.popleft()[1]()
+            _, size, step = self._waiting.popleft()
+            self.bytes -= size
+            self._room.set()
+            step()
         self._wait()
 
     def _wait(self) -> None:

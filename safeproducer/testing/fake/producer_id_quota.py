@@ -9,7 +9,8 @@ The KIP is still under discussion and leaves three things open. Decided here:
 - **Order.** Ask whether the ID is known, then check the quota, then count the ID, and remember it last. The KIP
   remembers first: then a refused ID is known, and passes unharmed the next time.
 - **Layers.** 4 of them (the KIP's figure shows four) with an error rate of 0.001 together; the KIP gave up its configs
-  for both. A layer is made for rate x window / layers IDs. The rules of the layers are in :mod:`bloom`.
+  for both. A layer is made for rate x window / layers IDs. A burst, or many known IDs in use, fill more; the rate
+  stays. The rules of the layers are in :mod:`bloom`.
 
 The bucket follows the strict rule of KIP-599: at exactly 0 one more passes, so a rate of 100 admits 101 at once.
 Known IDs pass free and for ever, as long as they are used. Limits and memory are a broker's own: a leader that moves
@@ -34,7 +35,7 @@ _HOUR_MS = 3_600_000
 class ProducerIdWindow:
     """The KIP's broker configs (windows, their length, how often idle users are looked for), and what memory there is.
 
-    ``error_rate`` is that of all ``layers`` together.
+    ``error_rate`` is that of all ``layers`` together, and of as many more as become full.
     """
 
     samples: int = 1

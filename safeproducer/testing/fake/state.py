@@ -2,6 +2,7 @@
 
 import asyncio
 import uuid
+import warnings
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from safeproducer.testing.fake.producer_id_quota import ProducerIdQuota, Produce
 from safeproducer.testing.fake.producer_state import RETAINED_BEFORE_KIP_1269, ProducerStates
 from safeproducer.testing.fake.quota_limits import QuotaLimits
 from safeproducer.testing.fake.topics import Partition, Topic
+from safeproducer.testing.fake.warning import FakeClusterWarning
 
 __all__ = ["JOURNAL_SIZE", "BrokerState", "ClusterState"]
 
@@ -90,6 +92,17 @@ class ClusterState:
         self.credentials: Credentials | None = None
         self._next_producer_id = _FIRST_PRODUCER_ID
         self._waiting: set[asyncio.Future[None]] = set()
+        self._told: set[str] = set()
+
+    def warn(self, about: str, text: str) -> None:
+        """A FakeClusterWarning, one about each thing: clients ask again and again."""
+        if about in self._told:
+            return
+        self._told.add(about)
+        try:
+            warnings.warn(text, FakeClusterWarning, stacklevel=2)
+        except FakeClusterWarning as error:  # raised here it would only end a client's connection
+            self.failures.append(error)
 
     def forget(self) -> None:
         """Topics, configs, quotas, faults and journal are gone, and it is now again. Producer IDs go on for ever."""
@@ -99,6 +112,7 @@ class ClusterState:
             broker.measure_anew(self.quotas)
         self.journal.clear()
         self.broker_defaults.clear()
+        self._told.clear()
         self.changed()
 
     # ---- brokers

@@ -23,8 +23,9 @@ class FaultControl(Runtime):
         """Let answers come this much later, or with ``side="request"`` let requests arrive so; always in order.
 
         With a late answer the work is done at once; a late request is not worked on before. Requests in flight are
-        late side by side, not one after the other, as on a long link. The newest call that covers a request counts;
-        0 ends it.
+        late side by side, not one after the other, as on a long link; but a connection with 16 MB of answers on their
+        way, or 64 MB of requests, is not read until there is room. The newest call that covers a request counts; 0
+        ends it.
         """
         if not 0 <= seconds < float("inf"):
             raise ValueError(f"seconds: {seconds} is no delay; give 0 or more")

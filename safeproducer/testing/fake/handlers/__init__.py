@@ -5,6 +5,7 @@ import re
 from safeproducer.testing.fake.handlers.cluster import describe_cluster, describe_topic_partitions, metadata
 from safeproducer.testing.fake.handlers.configs import alter_configs, describe_configs
 from safeproducer.testing.fake.handlers.coordinator import find_coordinator
+from safeproducer.testing.fake.handlers.groups import heartbeat, join_group, offset_commit, offset_fetch
 from safeproducer.testing.fake.handlers.produce import produce
 from safeproducer.testing.fake.handlers.producers import describe_producers, init_producer_id
 from safeproducer.testing.fake.handlers.quotas import alter_client_quotas, describe_client_quotas
@@ -56,6 +57,7 @@ def api_versions(request: Request) -> Body:
 SERVED: dict[str, tuple[int, int, Handler]] = {
     "AlterClientQuotas": (0, 1, alter_client_quotas),
     "ApiVersions": (0, 4, api_versions),
+    "ConsumerGroupHeartbeat": (0, 1, heartbeat),
     "CreatePartitions": (0, 3, create_partitions),
     "CreateTopics": (2, 7, create_topics),
     "DeleteTopics": (1, 6, delete_topics),
@@ -68,8 +70,11 @@ SERVED: dict[str, tuple[int, int, Handler]] = {
     "FindCoordinator": (0, 6, find_coordinator),
     "IncrementalAlterConfigs": (0, 1, alter_configs),
     "InitProducerId": (0, 5, init_producer_id),
+    "JoinGroup": (0, 9, join_group),
     "ListOffsets": (1, 11, list_offsets),
     "Metadata": (0, 13, metadata),
+    "OffsetCommit": (2, 10, offset_commit),
+    "OffsetFetch": (1, 10, offset_fetch),
     "OffsetForLeaderEpoch": (2, 4, offset_for_leader_epoch),
     "Produce": (3, PRODUCE_VERSION, produce),
     "SaslAuthenticate": (0, 2, sasl_authenticate),

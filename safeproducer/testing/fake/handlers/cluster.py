@@ -16,6 +16,9 @@ __all__ = ["describe_cluster", "describe_topic_partitions", "metadata"]
 
 MISMATCHED_ENDPOINT_TYPE, UNSUPPORTED_ENDPOINT_TYPE = 114, 115
 INVALID_REQUEST = 42
+UNKNOWN_SERVER_ERROR = -1
+_NO_ID = uuid.UUID(int=0)
+_BY_ID_SINCE = 12
 _BROKERS, _CONTROLLERS = 1, 2
 _MOST_PARTITIONS = 2000
 # What may be done with a topic, and with the cluster, where nobody is refused anything.
@@ -29,14 +32,11 @@ def metadata(request: Request) -> Body:
     # In version 0 an empty list means all topics; from version 1 on it means none.
     if wanted is None or (request.header.version == 0 and not wanted):
         topics = [_topic(request, topic.name, topic.id, topic) for topic in cluster.topics.values()]
+    elif refusal := _refusal(request, wanted):
+        refused = [{**entry, "name": entry["name"] or "", "error_code": refusal} for entry in wanted]
+        return {"brokers": [], "cluster_id": None, "controller_id": -1, "topics": refused}
     else:
-        topics = []
-        for entry in wanted:
-            name, topic_id = entry.get("name"), entry.get("topic_id")
-            topic, error = request.find_topic(name, topic_id)
-            if topic is None and name is not None and not is_topic_name(name):
-                error = INVALID_TOPIC
-            topics.append(_topic(request, name, topic_id, topic, error))
+        topics = [_asked_for(request, name, topic_id) for name, topic_id in _distinct(wanted)]
     return {
         **_cluster_operations(request),
         "brokers": [{"node_id": b.id, "host": LOOPBACK, "port": b.port, "rack": None} for b in cluster.alive],
@@ -46,9 +46,30 @@ def metadata(request: Request) -> Body:
     }
 
 
+def _refusal(request: Request, wanted: list[Body]) -> int:
+    """The error of a request that names a topic in no way, or by its ID before version 12 (KIP-516); 0 for none."""
+    if request.header.version < _BY_ID_SINCE:
+        by_id = any(entry["name"] is None or entry.get("topic_id", _NO_ID) != _NO_ID for entry in wanted)
+        return INVALID_REQUEST if by_id else 0
+    return UNKNOWN_SERVER_ERROR if any(name is None and topic_id is None for name, topic_id in _distinct(wanted)) else 0
+
+
+def _distinct(wanted: list[Body]) -> dict[tuple[str | None, uuid.UUID | None], None]:
+    """Each topic once, by ID if there is any ID: then names count for nothing, as in Kafka."""
+    ids = [entry["topic_id"] for entry in wanted if entry.get("topic_id", _NO_ID) != _NO_ID]
+    return dict.fromkeys((None, topic_id) for topic_id in ids) or dict.fromkeys((e["name"], None) for e in wanted)
+
+
+def _asked_for(request: Request, name: str | None, topic_id: uuid.UUID | None) -> Body:
+    topic, error = request.find_topic(name, topic_id)
+    if topic is None and name is not None and not is_topic_name(name):
+        error = INVALID_TOPIC
+    return _topic(request, name, topic_id, topic, error)
+
+
 def _topic(request: Request, name: str | None, topic_id: uuid.UUID | None, topic: Topic | None, error: int = 0) -> Body:
     if topic is None or request.error:
-        return {"error_code": request.error or error, "name": name, "topic_id": topic_id or uuid.UUID(int=0)}
+        return {"error_code": request.error or error, "name": name, "topic_id": topic_id or _NO_ID}
     partitions = [_partition(request, partition) for partition in topic.partitions]
     found = {"error_code": 0, "name": topic.name, "topic_id": topic.id, "partitions": partitions}
     if request.body.get("include_topic_authorized_operations"):

@@ -1,18 +1,33 @@
-"""FindCoordinator. There are no consumer groups and no transactions here: no coordinator is ever available.
+"""FindCoordinator: each broker says that it coordinates all groups, and no transactions.
 
-It is served because librdkafka packs with lz4 only if a broker offers this API.
+So that a consumer with assigned partitions, which librdkafka lets ask for the coordinator of its group too, finds
+nothing wrong; what it asks of the group itself is refused by :mod:`groups`. librdkafka packs with lz4 only if a broker
+offers this API.
 """
 
-from safeproducer.testing.fake.handlers.request import Request
+from safeproducer.testing.fake.handlers.request import LOOPBACK, Request
 from safeproducer.testing.wire import Body
 
 __all__ = ["find_coordinator"]
 
-COORDINATOR_NOT_AVAILABLE = 15
-_NONE = {"error_message": "FakeCluster has no coordinators", "node_id": -1, "host": "", "port": -1}
+INVALID_REQUEST = 42
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
+_GROUP = 0
+_MISSING = {
+    1: (TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactions", "leave transactional.id away, or use a real broker"),
+    2: (INVALID_REQUEST, "share groups", "use a real broker"),
+}
+"""By the kind of coordinator: the error, what is missing, and the way out."""
 
 
 def find_coordinator(request: Request) -> Body:
-    """An error a client may retry, for each key it asks for."""
-    answer = {"error_code": request.error or COORDINATOR_NOT_AVAILABLE, **_NONE}
+    """This broker, or an error that no client retries; of a transaction librdkafka takes only one about rights so."""
+    kind = request.body.get("key_type", _GROUP)
+    answer = {"error_code": request.error, "error_message": None, "node_id": -1, "host": "", "port": -1}
+    if not request.error and kind == _GROUP:
+        answer.update(node_id=request.broker.id, host=LOOPBACK, port=request.broker.port)
+    elif not request.error:
+        error, what, way_out = _MISSING.get(kind, (INVALID_REQUEST, f"coordinators of kind {kind}", "there are none"))
+        answer.update(error_code=error, error_message=f"FakeCluster has no {what}: {way_out}")
+        request.warn(what, way_out)
     return {**answer, "coordinators": [{"key": key, **answer} for key in request.body.get("coordinator_keys", ())]}

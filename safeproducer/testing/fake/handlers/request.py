@@ -73,6 +73,11 @@ class Request:
             return topic, partition, FENCED_LEADER_EPOCH if behind else UNKNOWN_LEADER_EPOCH
         return topic, partition, 0
 
+    def warn(self, what: str, way_out: str) -> None:
+        """The client asks for what is not there: it is answered with an error, and the test is told as well."""
+        client = self.header.client_id
+        self.cluster.warn(what, f"the client {client!r} asks for {what}, which FakeCluster does not have: {way_out}")
+
     def leader_hint(self, partition: Partition | None, error: int) -> Body:
         """Who leads instead (KIP-951)."""
         if partition is None or error != NOT_LEADER_OR_FOLLOWER or partition.leader == NO_LEADER:

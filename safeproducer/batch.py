@@ -80,10 +80,11 @@ def _native(
     good: int = 0
     try:
         good = lane.native.produce_batch(topic, messages, partition, bound[1])
-    except Exception as error:
-        if raised_by_native_call(error):
+    except BaseException as error:
+        if isinstance(error, Exception) and raised_by_native_call(error):
             account.accepted -= offered
             raise lane.refusal_of(error) from None
+        ledger.interrupts += offered  # by a signal handler, and nobody knows how many were accepted
         raise
     finally:
         if call is not None:

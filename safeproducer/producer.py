@@ -159,8 +159,9 @@ class SafeProducer(NativeProducer):
             else:
                 refuse_surrogate_names(headers)
                 self.__lane.send(topic, value, key, partition, bound[1], None, timestamp, headers)
-        except Exception as error:
-            if not frames.raised_by_native_call(error):
+        except BaseException as error:
+            if not (isinstance(error, Exception) and frames.raised_by_native_call(error)):
+                self.__ledger.interrupts += 1  # by a signal handler, and nobody knows whether it was accepted
                 raise
             account.accepted -= 1
             refusal = self.__lane.refusal_of(error)

@@ -84,7 +84,7 @@ class ClientEvents:
         """The native producer that tells of the cluster is served by the sender."""
         self.unseen: dict[int, int] = {}
         """Statistics events that the application did not ask for and did not see, by the thread that served them: what
-        another thread serves, the watchdog above all, is not in the count of this one's poll()."""
+        another thread serves, the sender above all, is not in the count of this one's poll()."""
 
     # --- the callbacks of native producers ---------------------------------------------------------------------------
 

@@ -12,10 +12,16 @@ from typing import Any
 
 
 @contextmanager
-def between(codes: set[CodeType], step: int, other: Callable[[], object]) -> Iterator[list[int]]:
-    """`other` runs at the given one of the places for it in what runs in `codes`; gives how many places there were."""
+def between(
+    codes: set[CodeType], step: int, other: Callable[[], object], raises: bool = False
+) -> Iterator[list[int]]:
+    """`other` runs at the given one of the places for it in what runs in `codes`; gives how many places there were.
+
+    `raises`: it stands for a signal handler that raises. What that raises behind a call leaves the call itself, so
+    the places are left out where another `except` or `finally` begins to hold right behind it.
+    """
     steps = [0]
-    places = {code: _switches(code) for code in codes}
+    places = {code: _switches(code) - (_behind_try(code) if raises else set()) for code in codes}
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:
         if frame.f_code not in codes:
@@ -48,4 +54,17 @@ def _switches(code: CodeType) -> set[int]:
         step.offset
         for before, step in pairwise(steps)
         if "CALL" in before.opname or "BACKWARD" in before.opname or before.opname == "RESUME"
+    }
+
+
+def _behind_try(code: CodeType) -> set[int]:
+    """Where what is raised is caught by something else than at the step before, or where a call has only begun."""
+    handlers: dict[int, int] = {}
+    for entry in dis.Bytecode(code).exception_entries:  # type: ignore[attr-defined]
+        handlers.update(dict.fromkeys(range(entry.start, entry.end, 2), entry.target))
+    steps = list(dis.get_instructions(code))
+    return {
+        step.offset
+        for before, step in pairwise(steps)
+        if handlers.get(before.offset) != handlers.get(step.offset) or before.opname == "PRECALL"
     }

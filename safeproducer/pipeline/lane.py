@@ -50,7 +50,10 @@ _ROUND_UP = 0.00099
 _PRESENT = 0.01
 """An application that served within this time is there, and the watchdog leaves the serving to it."""
 _ABSENT = 0.1
-_FAREWELL = 2.0
+_FAREWELL = 0.5
+"""Seconds that close() waits for what a fed lane was purged of, all told by then."""
+_PURGE_PATIENCE = 1.0
+"""Seconds that close() waits for the next report after a purge."""
 _FLUSH_ROUND = 0.15  # below the 0.2 s from which the native call splits the wait itself
 _LOST_EXCEPTION = "returned NULL without setting an exception"
 
@@ -515,16 +518,32 @@ class Lane:
             self.native.purge()  # raises; a thread that is not here may hold the lock of the feed
         self.feed.purge(in_queue, in_flight, blocking)
 
-    def stop_threads(self, timeout: float | None) -> None:
-        """End the threads of this producer; wait for them up to `timeout` seconds, not at all if that is None."""
+    def drain_purged(self) -> Exception | None:
+        """Run what a purge reports, for as long as reports come; the last exception that a callback raised."""
+        last: Exception | None = None
+        while True:
+            before = self._ledger.resolved
+            left, raised = self.drain(_PURGE_PATIENCE)
+            last = raised or last
+            if not left or self._ledger.resolved == before:
+                return last
+
+    def stop_threads(self, timeout: float | None) -> bool:
+        """End the threads of this producer; wait for them up to `timeout` seconds, not at all if that is None.
+
+        Whether they have ended by then.
+        """
         if self.state == "forked":  # there are none in the child, and they may have held locks when it was made
-            return
+            return True
         helpers: tuple[Watchdog | Metadata | Windows, ...] = (self.watchdog, self.windows, self.metadata)
         for helper in helpers:
             helper.stop()
-        if timeout is not None:
-            for helper in helpers:
-                helper.join(timeout)
+        if timeout is None:
+            return False
+        deadline = time.monotonic() + timeout
+        for helper in helpers:
+            helper.join(max(0.0, deadline - time.monotonic()))
+        return time.monotonic() < deadline
 
     def close_natives(self) -> None:
         """Close the native producers. A fed lane that still has records reported as unknown is purged of them first."""

@@ -319,11 +319,7 @@ def test_interpreter_exit_tells_only_of_what_is_not_known_to_be_written(mode: st
         f"""
         import time
         from safeproducer import Hook, SafeProducer
-        from safeproducer.pipeline import lane as lane_module
-from safeproducer.pipeline.metadata import Metadata
-from safeproducer.pipeline.watchdog import Watchdog
-from safeproducer.pipeline.windows import Windows
-from safeproducer.testing import FakeCluster
+        from safeproducer.testing import FakeCluster
 
         class Told(Hook):
             def records_lost(self, event):

@@ -418,9 +418,12 @@ class Lane:
         return left
 
     def let_go_of_callbacks(self) -> None:
-        """Refer to no callback whose records all have their reports. Those under way refer to their own."""
-        self._ledger.let_go_of_callbacks()
+        """Refer to no callback whose records all have their reports. Those under way refer to their own.
+
+        The ledger's reference is the last: what the application has to destroy then is destroyed with no lock held.
+        """
         self.feed.let_go_of_reports()
+        self._ledger.let_go_of_callbacks()
 
     def drain(self, timeout: float) -> tuple[int, Exception | None]:
         """(records left, the last exception a callback raised), after a flush of up to `timeout` seconds.

@@ -14,6 +14,7 @@ from typing import Protocol
 from safeproducer.pipeline.forks import Work
 
 LONGEST_SLEEP = 0.25
+_LET_GO_EVERY = 0.5
 _AWAKE = float("inf")
 """It may have looked already: whoever wakes it has it look again."""
 
@@ -23,6 +24,10 @@ class Tended(Protocol):
 
     def tend(self, now: float) -> float:
         """Do what is due; when to come again."""
+        ...
+
+    def let_go_of_callbacks(self) -> None:
+        """Refer to none that is not needed any more."""
         ...
 
 
@@ -82,6 +87,7 @@ class Watchdog:
 
 def _watch(tended: weakref.ref[Tended], dog: Watchdog) -> None:
     # Free functions and locals only: a reference to the producer must not outlive the work on it.
+    let_go_at = 0.0
     while True:
         now = time.monotonic()
         lane = tended()
@@ -89,6 +95,9 @@ def _watch(tended: weakref.ref[Tended], dog: Watchdog) -> None:
             return
         with dog.at_work:
             due = lane.tend(now)
+        if now >= let_go_at:  # an application that only polls; with no lock held, as its objects may be destroyed
+            let_go_at = now + _LET_GO_EVERY
+            lane.let_go_of_callbacks()
         del lane
         if not dog.sleep(min(due, now + LONGEST_SLEEP)):
             return

@@ -28,9 +28,8 @@ from safeproducer.snapshot import CloseReport, Snapshot, WindowSnapshot
 
 _HERE = forks.here
 _NOW = 0
-_PURGE_PATIENCE = 5.0
 _ROOM_ROUND = 0.1
-_THREADS_PATIENCE = 1.0
+_THREADS_PATIENCE = 0.5
 _CLOSED = "Producer has been closed (Handle has been closed): make a new one to produce again"
 
 
@@ -309,8 +308,9 @@ class SafeProducer(NativeProducer):
 
         `timeout` in seconds bounds the wait (None or negative: until each record is delivered or expires). What is left
         then is purged: its callbacks run with a _PURGE error and it is of unknown outcome. An open transaction is
-        aborted first. An exception raised by a callback is raised after the producer is closed. Interrupting the wait
-        (Ctrl-C) leaves the producer open. Calling close() again returns the first report.
+        aborted first. Beside the application's own callbacks that takes two seconds more at most. An exception raised
+        by a callback is raised after the producer is closed. Interrupting the wait (Ctrl-C) leaves the producer open.
+        Calling close() again returns the first report.
 
         Raises CallbackReentryError inside a callback.
         """
@@ -329,11 +329,10 @@ class SafeProducer(NativeProducer):
         left = self.__ledger.outstanding(queued)[0] if queued else 0
         if queued:
             self.__lane.purge()
-            raised = self.__lane.drain(_PURGE_PATIENCE)[1] or raised
+            raised = self.__lane.drain_purged() or raised
         self.__report_loss("close deadline")
-        self.__lane.stop_threads(_THREADS_PATIENCE)
-        # With records in it the native close() would wait for ever; letting go of it does not.
-        if not self.__lane.queued and not inside:
+        # With records in it, or another thread, the native close() would wait, for ever or worse; letting go does not.
+        if self.__lane.stop_threads(_THREADS_PATIENCE) and not self.__lane.queued and not inside:
             with warnings.catch_warnings():
                 # It warns that it cannot abort a transaction that was never begun.
                 warnings.simplefilter("ignore", RuntimeWarning)

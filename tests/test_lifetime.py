@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka.cimpl import KafkaError
+from safeproducer.pipeline.watchdog import Watchdog
 
 from safeproducer import (
     CallbackReentryError,
@@ -25,6 +26,9 @@ from safeproducer import (
     RecordsLost,
     SafeProducer,
 )
+from safeproducer.pipeline import lane as lane_module
+from safeproducer.pipeline.metadata import Metadata
+from safeproducer.pipeline.windows import Windows
 from safeproducer.testing import FakeCluster
 from tests.inside import lane_of
 
@@ -374,6 +378,58 @@ def test_close_with_a_deadline_reports_what_was_left(unreachable: dict[str, obje
     assert {error.code() for error in errors} == {KafkaError._PURGE_QUEUE}
     assert len(errors) == 5
     assert producer.close() is report
+
+
+@pytest.mark.parametrize("mode", ["auto", "held", "passthrough"])
+def test_close_runs_every_callback_of_what_it_purges(
+    mode: str, unreachable: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long they take, also when each stops the serving: patience is for reports that do not come."""
+    monkeypatch.setattr(lane_module, "_PURGE_PATIENCE", 0.2)
+    told: list[object] = []
+
+    def slowly(error: object, message: object) -> None:
+        time.sleep(0.02)
+        told.append(error)
+        raise ZeroDivisionError
+
+    producer = SafeProducer({**unreachable, "safeproducer.mode": mode})
+    for _ in range(40):
+        producer.produce("t", b"x", on_delivery=slowly)
+    with pytest.raises(ZeroDivisionError):
+        producer.close(0)
+    report = producer.close()
+    assert (len(told), report.failed, report.left) == (40, 40, 40)
+
+
+@pytest.mark.parametrize("mode", ["auto", "held"])
+def test_close_waits_for_its_own_work_two_seconds_at_most(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads that do not end, reports that do not come, records that do not leave."""
+    for helper in (Watchdog, Windows, Metadata):
+        monkeypatch.setattr(helper, "join", lambda self, timeout: time.sleep(timeout))
+    with FakeCluster(brokers=1) as cluster:
+        cluster.create_topic("t", partitions=1)
+        producer = SafeProducer({"bootstrap.servers": cluster.bootstrap, "safeproducer.mode": mode, "log_level": 0})
+        lane = producer._lane
+        lane.feed.lanes.prepare()
+        monkeypatch.setattr(type(lane.feed.lanes), "inside", property(lambda self: 1))
+        monkeypatch.setattr(lane, "purge", lambda: None)
+        cluster.pause(1)
+        producer.produce("t", b"v")
+        started = time.monotonic()
+        with pytest.warns(ResourceWarning, match="close deadline"):
+            assert producer.close(0.2).left == 1
+        took = time.monotonic() - started
+    assert took < 0.2 + 2.0 + 1.0  # a second for a busy machine
+
+
+def test_close_keeps_native_producers_that_a_thread_is_inside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Closed under it, they would take the process with them; let go of, they end with that thread's call."""
+    monkeypatch.setattr(Metadata, "join", lambda self, timeout: time.sleep(timeout))
+    producer = SafeProducer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
+    native = producer._lane.native
+    assert producer.close(0)
+    native.poll(0)  # raises once it is closed
 
 
 def test_close_delivers_what_it_can(mock_bootstrap: str) -> None:

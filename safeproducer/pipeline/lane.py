@@ -57,7 +57,11 @@ _LINGER_OFF = 0.4
 """Seconds for which a round of flush() switches linger off: longer than the round."""
 _LAST_TURN = 0.1
 """Seconds that the end of the interpreter waits for the sender."""
-_FAREWELL = 2.0
+_LET_GO_EVERY = 0.5
+_FAREWELL = 0.5
+"""Seconds that close() waits for what a fed lane was purged of, all told by then."""
+_PURGE_PATIENCE = 1.0
+"""Seconds that close() waits for the next report after a purge."""
 _FLUSH_ROUND = 0.15  # below the 0.2 s from which the native call splits the wait itself
 _LOST_EXCEPTION = "returned NULL without setting an exception"
 
@@ -115,6 +119,7 @@ class Lane:
         self._served_at = self._seen_at = 0.0
         self._polls = self._polls_seen = 0
         self._told_turns: set[str] = set()
+        self._let_go_at, self._let_go_accepted = 0.0, 0
         self._warned_reentry = False
         self.failures = failures
         self.sender = Sender(self)
@@ -416,10 +421,20 @@ class Lane:
             self._serve_for_the_absent()
         now = time.monotonic()
         self._mind(now)
+        if now >= self._let_go_at:
+            self._let_go(now)
         due = min(feed.alarm.at, feed.lanes.next_look(now))
         if present:
             return min(due, now + _ABSENT) if self.queued else due
         return min(due, now + (_ABSENT if self.queued or feed.alone else NEVER))
+
+    def _let_go(self, now: float) -> None:
+        """For an application that only polls. What it has to destroy then may call this producer: not on this thread."""
+        self._let_go_at = now + _LET_GO_EVERY
+        accepted = self._ledger.accepted
+        if accepted != self._let_go_accepted and not self.queued:
+            self._let_go_accepted = accepted
+            self.notices.tell(self.let_go_of_callbacks)
 
     def _is_present(self, now: float) -> bool:
         """Whether the application serves, so that its callbacks come when it expects them."""
@@ -494,11 +509,14 @@ class Lane:
         return left
 
     def let_go_of_callbacks(self) -> None:
-        """Refer to no callback whose records all have their reports. Those under way refer to their own."""
-        self._ledger.let_go_of_callbacks()
+        """Refer to no callback whose records all have their reports. Those under way refer to their own.
+
+        The ledger's reference is the last: what the application has to destroy then is destroyed with no lock held.
+        """
         self.feed.let_go_of_reports()
         if self.feed.lanes.completed:  # their batches refer to callbacks until the sender has taken note of them
             self.sender.let_work()
+        self._ledger.let_go_of_callbacks()
 
     def drain(self, timeout: float) -> tuple[int, Exception | None]:
         """(records left, the last exception a callback raised), after a flush of up to `timeout` seconds.
@@ -608,16 +626,32 @@ class Lane:
         if usable:
             self.sender.run(partial(self.feed.purge, in_queue, in_flight, blocking))
 
-    def stop_threads(self, timeout: float | None) -> None:
-        """End the threads of this producer; wait for them up to `timeout` seconds, not at all if that is None."""
+    def drain_purged(self) -> Exception | None:
+        """Run what a purge reports, for as long as reports come; the last exception that a callback raised."""
+        last: Exception | None = None
+        while True:
+            before = self._ledger.resolved
+            left, raised = self.drain(_PURGE_PATIENCE)
+            last = raised or last
+            if not left or self._ledger.resolved == before:
+                return last
+
+    def stop_threads(self, timeout: float | None) -> bool:
+        """End the threads of this producer; wait for them up to `timeout` seconds, not at all if that is None.
+
+        Whether they have ended by then.
+        """
         if self.state == "forked":  # there are none in the child, and they may have held locks when it was made
-            return
+            return True
         helpers: tuple[Sender | Metadata | Windows, ...] = (self.sender, self.windows, self.metadata)
         for helper in helpers:
             helper.stop()
-        if timeout is not None:
-            for helper in helpers:
-                helper.join(timeout)
+        if timeout is None:
+            return False
+        deadline = time.monotonic() + timeout
+        for helper in helpers:
+            helper.join(max(0.0, deadline - time.monotonic()))
+        return time.monotonic() < deadline
 
     def close_natives(self) -> None:
         """Close the native producers. A fed lane that still has records reported as unknown is purged of them first."""

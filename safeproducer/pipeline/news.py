@@ -121,7 +121,6 @@ class ClientNews:
             again(text)
 
     def statistics(self, text: str) -> None:
-        self._ledger.let_go_of_callbacks()  # of an application that only polls
         if not self._skips(self._statistics, text):
             began = time.monotonic()
             self._statistics(text)

@@ -129,3 +129,20 @@ def test_owner_that_only_polled_is_freed(producer_class: Any, cluster: Any, topi
         owner.producer.poll(0.1)
     del owner
     wait_until(lambda: alive() is None)
+
+
+def test_owner_may_close_its_producer_when_it_is_freed(producer_class: Any, cluster: Any, topic: str) -> None:
+    """Whatever thread frees it; what it calls finds no lock held."""
+    closed: list[Any] = []
+
+    class Closing(Owner):
+        def __del__(self) -> None:
+            closed.append(self.producer.close())
+
+    owner = Closing(producer_class({**BASE, "bootstrap.servers": cluster.bootstrap}))
+    owner.producer.produce(topic, b"v", on_delivery=owner.delivered)
+    while not owner.reports:
+        owner.producer.poll(0.1)
+    del owner
+    wait_until(lambda: closed)
+    assert closed[0]

@@ -12,9 +12,7 @@ from typing import Any
 
 
 @contextmanager
-def between(
-    codes: set[CodeType], step: int, other: Callable[[], object], raises: bool = False
-) -> Iterator[list[int]]:
+def between(codes: set[CodeType], step: int, other: Callable[[], object], raises: bool = False) -> Iterator[list[int]]:
     """`other` runs at the given one of the places for it in what runs in `codes`; gives how many places there were.
 
     `raises`: it stands for a signal handler that raises. What that raises behind a call leaves the call itself, so

@@ -105,7 +105,7 @@ class Lane:
         self._polls = self._polls_seen = 0
         self._warned_reentry = False
         self.failures = failures
-        self.news = ClientNews(info, hooks, settings, failures, ledger)
+        self.news = ClientNews(settings, failures, ledger)
         this = weakref.ref(self)
         elsewhere = partial(_elsewhere, this)
         self.events = ClientEvents(info, hooks, settings, ledger.errors, ledger.away, self.news, elsewhere)

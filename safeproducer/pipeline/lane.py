@@ -124,7 +124,7 @@ class Lane:
         self.failures = failures
         self.sender = Sender(self)
         self.notices = Notices(self.sender.is_this_thread)
-        self.news = ClientNews(info, hooks, settings, failures, ledger)
+        self.news = ClientNews(settings, failures, ledger)
         this = weakref.ref(self)
         elsewhere = partial(_elsewhere, this)
         self.events = ClientEvents(
@@ -429,7 +429,7 @@ class Lane:
         return min(due, now + (_ABSENT if self.queued or feed.alone else NEVER))
 
     def _let_go(self, now: float) -> None:
-        """For an application that only polls. What it has to destroy then may call this producer: not on this thread."""
+        """For an application that only polls. What is destroyed then may call this producer: not on this thread."""
         self._let_go_at = now + _LET_GO_EVERY
         accepted = self._ledger.accepted
         if accepted != self._let_go_accepted and not self.queued:

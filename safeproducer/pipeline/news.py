@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Mapping
 from threading import Lock
 
 from safeproducer.config import Settings
-from safeproducer.hooks import Hooks
 from safeproducer.kafka.statistics import Place, Statistics, read
 from safeproducer.pipeline import throttles
 from safeproducer.pipeline.failures import Failures
@@ -17,9 +15,6 @@ from safeproducer.pipeline.ledger import BatchCount, Ledger
 from safeproducer.pipeline.stale_leaders import STRAIGHT
 from safeproducer.pipeline.windows import Windows
 from safeproducer.policy.distance import RUSH
-from safeproducer.records import ProducerInfo
-
-logger = logging.getLogger("safeproducer")
 
 _NONE = BatchCount()
 _STUCK_AFTER = 1.5
@@ -30,17 +25,8 @@ _STUCK_SHARE = 1 / 3
 class ClientNews:
     """Written by the threads that serve. `changed` asks the lane to look again; it holds no native producer."""
 
-    def __init__(
-        self,
-        info: ProducerInfo,
-        hooks: Hooks,
-        settings: Settings,
-        failures: Failures,
-        ledger: Ledger,
-    ) -> None:
-        self._info = info
+    def __init__(self, settings: Settings, failures: Failures, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._hooks = hooks
         self._delivery = settings.delivery
         self._throttle = throttles.of(settings.cluster)
         self.holds = Holds(settings.delivery, self._throttle)

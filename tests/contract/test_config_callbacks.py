@@ -31,10 +31,13 @@ def test_error_cb_hears_of_unreachable_brokers(make: Any) -> None:
     producer = make({"bootstrap.servers": NOWHERE, "error_cb": calls})
     wait_until(lambda: len(producer) > 0)
     assert calls == []
-    poll_until(producer, lambda: len(calls) >= 2)
+    # On a busy machine the connection may fail once more before librdkafka has counted the brokers.
+    poll_until(producer, lambda: any(error.code() == KafkaError._ALL_BROKERS_DOWN for error, _ in calls))
     assert {thread for _, thread in calls} == {threading.get_ident()}
     assert all(isinstance(error, KafkaError) for error, _ in calls)
-    assert [error.code() for error, _ in calls][:2] == [KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN]
+    codes = [error.code() for error, _ in calls]
+    assert codes[0] == KafkaError._TRANSPORT
+    assert set(codes) == {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN}
     assert not any(error.fatal() for error, _ in calls)
 
 
@@ -60,15 +63,15 @@ def test_exception_of_error_cb_comes_out_of_poll(make: Any) -> None:
     producer = make({"bootstrap.servers": NOWHERE, "error_cb": raising})
     codes: list[int] = []
 
-    def two_raised() -> bool:
+    def both_raised() -> bool:
         try:
             producer.poll(0.1)
         except OddError as error:
             codes.append(error.args[0])
-        return len(codes) == 2
+        return KafkaError._ALL_BROKERS_DOWN in codes
 
-    wait_until(two_raised)
-    assert codes == [KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN]
+    wait_until(both_raised)
+    assert codes[0] == KafkaError._TRANSPORT
 
 
 def test_errors_without_error_cb_are_silent(make: Any) -> None:

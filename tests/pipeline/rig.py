@@ -402,7 +402,7 @@ class HandMetadata:
 
     answers_after = 0.02
 
-    def __init__(self, lanes: Any, learn: Any, heard: Any, wake: Any) -> None:
+    def __init__(self, lanes: Any, learn: Any, heard: Any, wake: Any, _trouble: Any) -> None:
         self._lanes = lanes
         self._learn = learn
         self._heard = heard

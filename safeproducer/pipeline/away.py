@@ -7,6 +7,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from safeproducer.errors import DeliveryError
+from safeproducer.pipeline.dated_error import dated
 from safeproducer.pipeline.reports import Reports
 
 if TYPE_CHECKING:
@@ -72,12 +73,13 @@ class Away:
         if self.purged and error is not None and not isinstance(error, DeliveryError):
             thread, heard, now = get_ident(), self._heard, time.monotonic()
             # One thread is given one report after the other.
-            self.deferred.append(Deferred(run, error, message, heard.get(thread, self._purged_since), now))
+            self.deferred.append(Deferred(run, dated(error), message, heard.get(thread, self._purged_since), now))
             heard[thread] = now
             return True
         if self.here:
             if error is not None:
                 self.failed_at = time.monotonic()
+                error = dated(error)
             self.reports.add(run, error, message)
             return True
         return False

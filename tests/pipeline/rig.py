@@ -15,7 +15,21 @@ from confluent_kafka.cimpl import KafkaError, Message
 
 from safeproducer import DeliveryError, QueueFullError, SafeProducer
 from safeproducer import producer as surface
-from safeproducer.pipeline import away, buffer, failures, fed_lane, feed, frames, lane, lanes, ledger, news, windows
+from safeproducer.pipeline import (
+    away,
+    buffer,
+    dated_error,
+    failures,
+    fed_lane,
+    feed,
+    frames,
+    hand_over,
+    lane,
+    lanes,
+    ledger,
+    news,
+    windows,
+)
 from safeproducer.pipeline.windows import Windows
 from safeproducer.policy.outcome import Outcome
 from safeproducer.policy.window import LEAST
@@ -433,7 +447,8 @@ def rigged(
         return rig.native(config)
 
     with ExitStack() as stack:
-        for module in (away, buffer, lane, lanes, surface, feed, fed_lane, news, failures, ledger, windows):
+        timed = (away, buffer, dated_error, failures, fed_lane, feed, hand_over, lane, lanes, ledger, news, windows)
+        for module in (surface, *timed):
             stack.enter_context(mock.patch.object(module, "time", time))
         stack.enter_context(mock.patch.object(lane, "NativeProducer", native))
         stack.enter_context(mock.patch.object(lane, "Watchdog", HandWatchdog))

@@ -12,6 +12,7 @@ from safeproducer.delivery import MODES, ORDERINGS, Delivery, Mode, Ordering
 from safeproducer.errors import ConfigurationError, ConfigurationTypeError, ConfigurationValueError
 from safeproducer.kafka.native import KafkaError, KafkaException
 from safeproducer.kafka.properties import REFUSED, canonical, is_sensitive, suggestions
+from safeproducer.kafka.secrets import HIDDEN, scrub
 from safeproducer.policy.window import LEAST, MOST
 
 OWN_PREFIX = "safeproducer."
@@ -26,7 +27,6 @@ MOST_LANES = 100
 DEFAULT_PRODUCER_IDS_PER_HOUR = 100
 
 _NAMED_IN_ERROR = re.compile(r'configuration property:? "([^"]+)"|[`"]([a-z][a-z._]+)[`"]')
-_SHORTEST_SECRET = 4
 
 Choice = TypeVar("Choice", bound=str)
 
@@ -48,6 +48,7 @@ class Settings:
     principal: str
     transactional_id: str | None
     idempotent: bool
+    former_secrets: set[str] = field(default_factory=set, repr=False)
 
     @property
     def cluster(self) -> str:
@@ -56,10 +57,14 @@ class Settings:
 
     def scrub(self, text: str) -> str:
         """`text` without any value that may be a secret."""
-        for name, value in self.lane.items():
-            if is_sensitive(name) and isinstance(value, str) and len(value) >= _SHORTEST_SECRET:
-                text = text.replace(value, "***")
-        return text
+        return scrub(
+            text, self.former_secrets | {str(value) for name, value in self.lane.items() if is_sensitive(name)}
+        )
+
+    def renew(self, changes: Mapping[str, str]) -> None:
+        """Other credentials from now on; those from before stay secret."""
+        self.former_secrets.update(str(self.lane[name]) for name in changes if is_sensitive(name) and name in self.lane)
+        self.lane.update(changes)
 
 
 def parse(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Settings:
@@ -152,7 +157,7 @@ def _unknown(kind: type[ConfigurationError], setting: str, value: Any, text: str
 
 
 def _shown(setting: str, value: Any) -> str:
-    return "***" if is_sensitive(setting) else repr(value)
+    return HIDDEN if is_sensitive(setting) else repr(value)
 
 
 def _merged(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:

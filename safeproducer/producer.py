@@ -271,7 +271,7 @@ class SafeProducer(NativeProducer):
         self.__lane.native.set_sasl_credentials(username, password)
         for native in self.__lane.natives:
             native.set_sasl_credentials(username, password)
-        self.__settings.lane.update({"sasl.username": username, "sasl.password": password})
+        self.__settings.renew({"sasl.username": username, "sasl.password": password})
 
     def __len__(self) -> int:
         """As stock: records and events inside librdkafka, reports that wait to be served included. 0 once closed."""

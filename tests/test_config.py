@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 
 import pytest
 from confluent_kafka.cimpl import KafkaError, KafkaException, Producer
@@ -156,6 +157,36 @@ def test_values_that_may_be_secret_are_never_shown(name: str, caplog: pytest.Log
         texts += [str(error), repr(error), repr(error.args), error.value]
     assert texts
     assert MARKER not in "".join(texts) + caplog.text
+
+
+def test_a_secret_that_librdkafka_quotes_in_part_is_never_shown(caplog: pytest.LogCaptureFixture) -> None:
+    """It shows an OAUTHBEARER configuration from where it cannot read it."""
+    caplog.set_level(logging.DEBUG)
+    config = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "OAUTHBEARER",
+        "enable.sasl.oauthbearer.unsecure.jwt": True,
+        "sasl.oauthbearer.config": f"principal=me lifeSeconds=3600 clientSecret={MARKER}",
+        "bootstrap.servers": "127.0.0.1:1",
+        "log_level": 0,
+    }
+    producer = SafeProducer(config)
+    deadline = time.monotonic() + 20
+    while "beginning at" not in str(producer.snapshot().last_error) and time.monotonic() < deadline:
+        producer.poll(0.1)
+    told = [str(producer.snapshot().last_error), producer.explain(), repr(producer.snapshot()), caplog.text]
+    assert "beginning at" in told[0]
+    assert MARKER not in "".join(told)
+    assert "clientSecret" not in "".join(told)
+    producer.close(0)
+
+
+def test_former_credentials_are_never_shown(producer: SafeProducer) -> None:
+    """Those from before set_sasl_credentials() may still be in use."""
+    producer.set_sasl_credentials("ann", MARKER)
+    producer.set_sasl_credentials("ann", "another-one")
+    for secret in (MARKER, "another-one"):
+        assert settings_of(producer).scrub(f"refused: {secret}") == "refused: ***"
 
 
 def test_a_secret_inside_librdkafkas_own_text_is_scrubbed() -> None:

@@ -19,7 +19,8 @@ _BY_CHANCE = 8
 """Shorter parts of a secret are met in other words by chance."""
 _QUOTING = frozenset("\"'`=")
 _WORD = re.compile(r"[^\W\d_]+")
-_VALUES = "true false none null kafka"
+_NUMBER = re.compile(r"[\d_]")
+_VALUES = "true false none null kafka rdkafka invalid value configuration property expected unknown error"
 
 ORDINARY = frozenset(
     word.lower()
@@ -47,23 +48,21 @@ def _without(text: str, secret: str) -> str:
         end = position + LEAST
         while end < len(text) and text[position : end + 1] in secret:
             end += 1
-        if _tells(text, position, end):
-            kept += (text[done:position], HIDDEN)
-            done = end
+        part = text[position:end]
+        quoted = text[:position].rstrip()[-1:] in _QUOTING
+        if _is_ordinary(part) and not quoted and (part != secret or _WORD.fullmatch(part)):
             position = end
-        else:
+        elif len(part) < _BY_CHANCE and (_joins(text, position) or _joins(text, end)):
             position += 1
+        else:
+            kept += (text[done:position], HIDDEN)
+            done = position = end
     return "".join((*kept, text[done:]))
 
 
-def _tells(text: str, start: int, end: int) -> bool:
-    """Whether text[start:end], which is a part of a secret, is there because of that."""
-    part = text[start:end]
-    alone = not (_joins(text, start) or _joins(text, end))
+def _is_ordinary(part: str) -> bool:
     words = _WORD.findall(part)
-    if alone and words and all(word.lower() in ORDINARY for word in words) and not re.search(r"[\d_]", part):
-        return text[:start].rstrip()[-1:] in _QUOTING
-    return alone or len(part) >= _BY_CHANCE
+    return bool(words) and all(word.lower() in ORDINARY for word in words) and not _NUMBER.search(part)
 
 
 def _joins(text: str, position: int) -> bool:

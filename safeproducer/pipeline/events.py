@@ -159,5 +159,5 @@ class ClientEvents:
         if self.fatal is None or not self.fatal.fatal():
             self.fatal = error
         if first:
-            logger.critical("%s: fatal error %s: %s", self._info.client_id, error.name(), error.str())
+            logger.critical("%s: fatal error %s: %s", self._info.client_id, error.name(), self._scrub(error.str()))
             self._hooks.call("fatal_error", self._info, error)

@@ -96,7 +96,9 @@ def parse(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Settings:
     if "enable.idempotence" not in config:
         config["enable.idempotence"] = not _rules_out_idempotence(by_name)
     idempotent = _is_true(config["enable.idempotence"]) or bool(by_name.get("transactional.id"))
-    _refuse_lanes_without_use(ordering, lanes, mode, idempotent, bool(by_name.get("transactional.id")))
+    transactional = bool(by_name.get("transactional.id"))
+    _refuse_held_transactions(mode, transactional)
+    _refuse_lanes_without_use(ordering, lanes, mode, idempotent, transactional)
     mock = by_name.get("test.mock.num.brokers")
     return Settings(
         lane=config,
@@ -251,6 +253,17 @@ def _number_or(own: Mapping[str, Any], name: str, word: str, least: int, most: i
             f"The default is {word!r}",
         )
     return number
+
+
+def _refuse_held_transactions(mode: Mode, transactional: bool) -> None:
+    if transactional and mode == "held":
+        raise ConfigurationError(
+            MODE,
+            repr(mode),
+            "records of a transaction are never held back: librdkafka says at once what its state allows "
+            "(transactional.id)",
+            "Set safeproducer.mode to 'auto' or 'passthrough', or leave one of the two out",
+        )
 
 
 def _refuse_lanes_without_use(

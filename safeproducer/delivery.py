@@ -215,8 +215,6 @@ def read(
             return default
 
     transactional = bool(by_name.get("transactional.id"))
-    if transactional and mode == "held":
-        mode = "auto"  # one lane for each transaction, and librdkafka says at once what its state allows
     timeout_ms = number("message.timeout.ms", 300_000)
     message_bytes = int(number("message.max.bytes", 1_000_000))
     records = int(number("queue.buffering.max.messages", 100_000))

@@ -101,6 +101,19 @@ def test_two_settings_that_contradict_each_other_are_both_named() -> None:
     assert caught.value.setting == "acks"
 
 
+@pytest.mark.parametrize("name", ["transactional.id", "default.topic.config"])
+def test_a_transaction_is_not_held_back(name: str) -> None:
+    """It would be the straight lane's in silence. The other modes take it."""
+    given = {"transactional.id": "t"} if name == "transactional.id" else {name: {"transactional.id": "t"}}
+    config = {**BROKER, **given}
+    with pytest.raises(ConfigurationError, match=r"'held'.*transactional\.id.*'auto' or 'passthrough'") as caught:
+        SafeProducer({**config, "safeproducer.mode": "held"})
+    assert caught.value.setting == "safeproducer.mode"
+    for mode in ("auto", "passthrough"):
+        assert parse((config,), {"safeproducer.mode": mode}).delivery.mode == mode
+    parse(({**BROKER, "transactional.id": "", "safeproducer.mode": "held"},), {})
+
+
 @pytest.mark.parametrize("kind", [TypeError, ConfigurationError])
 @pytest.mark.parametrize("args", [(), (5,), ({}, {}), ([("a", "b")],)])
 def test_wrong_constructor_arguments(args: tuple[object, ...], kind: type[Exception]) -> None:

@@ -26,6 +26,7 @@ from safeproducer.records import ProducerInfo, refuse_surrogate_names
 from safeproducer.snapshot import CloseReport, Snapshot, WindowSnapshot
 
 _NOW = 0
+_NUMBERS = frozenset({float, int})
 _PURGE_PATIENCE = 5.0
 _ROOM_ROUND = 0.1
 _THREADS_PATIENCE = 1.0
@@ -213,7 +214,9 @@ class SafeProducer(NativeProducer):
 
         Inside a callback it serves nothing and returns 0, where stock would abort the process.
         """
-        return self.__lane.poll(_seconds(timeout))
+        if type(timeout) not in _NUMBERS:  # many applications poll after each record
+            timeout = _seconds(timeout)
+        return self.__lane.poll(timeout)
 
     def flush(self, timeout: float = NO_TIMEOUT) -> int:
         """Wait up to `timeout` seconds until every record has its report; returns how many are left.

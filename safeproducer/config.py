@@ -13,6 +13,7 @@ from safeproducer.errors import ConfigurationError, ConfigurationTypeError, Conf
 from safeproducer.kafka.native import KafkaError, KafkaException
 from safeproducer.kafka.numbers import whole
 from safeproducer.kafka.properties import REFUSED, canonical, is_sensitive, suggestions
+from safeproducer.kafka.secrets import HIDDEN, scrub
 from safeproducer.policy.window import LEAST, MOST
 
 OWN_PREFIX = "safeproducer."
@@ -27,7 +28,6 @@ MOST_LANES = 100
 DEFAULT_PRODUCER_IDS_PER_HOUR = 100
 
 _NAMED_IN_ERROR = re.compile(r'configuration property:? "([^"]+)"|[`"]([a-z][a-z._]+)[`"]')
-_SHORTEST_SECRET = 4
 
 Choice = TypeVar("Choice", bound=str)
 
@@ -49,6 +49,7 @@ class Settings:
     principal: str
     transactional_id: str | None
     idempotent: bool
+    former_secrets: set[str] = field(default_factory=set, repr=False)
 
     @property
     def cluster(self) -> str:
@@ -57,10 +58,14 @@ class Settings:
 
     def scrub(self, text: str) -> str:
         """`text` without any value that may be a secret."""
-        for name, value in self.lane.items():
-            if is_sensitive(name) and isinstance(value, str) and len(value) >= _SHORTEST_SECRET:
-                text = text.replace(value, "***")
-        return text
+        return scrub(
+            text, self.former_secrets | {str(value) for name, value in self.lane.items() if is_sensitive(name)}
+        )
+
+    def renew(self, changes: Mapping[str, str]) -> None:
+        """Other credentials from now on; those from before stay secret."""
+        self.former_secrets.update(str(self.lane[name]) for name in changes if is_sensitive(name) and name in self.lane)
+        self.lane.update(changes)
 
 
 def parse(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Settings:
@@ -92,7 +97,9 @@ def parse(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Settings:
     if "enable.idempotence" not in config:
         config["enable.idempotence"] = not _rules_out_idempotence(by_name)
     idempotent = _is_true(config["enable.idempotence"]) or bool(by_name.get("transactional.id"))
-    _refuse_lanes_without_use(ordering, lanes, mode, idempotent, bool(by_name.get("transactional.id")))
+    transactional = bool(by_name.get("transactional.id"))
+    _refuse_held_transactions(mode, transactional)
+    _refuse_lanes_without_use(ordering, lanes, mode, idempotent, transactional)
     mock = by_name.get("test.mock.num.brokers")
     return Settings(
         lane=config,
@@ -153,7 +160,7 @@ def _unknown(kind: type[ConfigurationError], setting: str, value: Any, text: str
 
 
 def _shown(setting: str, value: Any) -> str:
-    return "***" if is_sensitive(setting) else repr(value)
+    return HIDDEN if is_sensitive(setting) else repr(value)
 
 
 def _merged(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -247,6 +254,17 @@ def _number_or(own: Mapping[str, Any], name: str, word: str, least: int, most: i
             f"The default is {word!r}",
         )
     return number
+
+
+def _refuse_held_transactions(mode: Mode, transactional: bool) -> None:
+    if transactional and mode == "held":
+        raise ConfigurationError(
+            MODE,
+            repr(mode),
+            "records of a transaction are never held back: librdkafka says at once what its state allows "
+            "(transactional.id)",
+            "Set safeproducer.mode to 'auto' or 'passthrough', or leave one of the two out",
+        )
 
 
 def _refuse_lanes_without_use(

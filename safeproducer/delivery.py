@@ -226,8 +226,6 @@ def read(
         return default if found is None else found
 
     transactional = bool(by_name.get("transactional.id"))
-    if transactional and mode == "held":
-        mode = "auto"  # one lane for each transaction, and librdkafka says at once what its state allows
     timeout_ms = number("message.timeout.ms", 300_000)
     message_bytes = number("message.max.bytes", 1_000_000)
     linger = real(by_name.get("queue.buffering.max.ms"))

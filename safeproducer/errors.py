@@ -120,8 +120,9 @@ class DeliveryError(KafkaError):
       batches of the partition can hold it.
 
     `topic` and `partition` are where it was to go, the partition None when none was chosen. `producer_id` and
-    `producer_epoch` are those of the hand-over. `accepted_at` (produce() returned) and `handed_over_at` (librdkafka
-    accepted it) are seconds since the Unix epoch; `attempts` is how often it was sent. Each is None when not known.
+    `producer_epoch` are those of the hand-over. `accepted_at` (produce() returned; for a record that was held back
+    and then went straight, when it did) and `handed_over_at` (librdkafka accepted it) are seconds since the Unix epoch,
+    whatever timestamp the record has; `attempts` is how often it was sent. Each is None when not known.
     """
 
     def __init__(

@@ -28,6 +28,7 @@ from safeproducer.snapshot import CloseReport, Snapshot, WindowSnapshot
 
 _HERE = forks.here
 _NOW = 0
+_NUMBERS = frozenset({float, int})
 _ROOM_ROUND = 0.1
 _THREADS_PATIENCE = 0.5
 _CLOSED = "Producer has been closed (Handle has been closed): make a new one to produce again"
@@ -227,7 +228,9 @@ class SafeProducer(NativeProducer):
         """
         if not _HERE[0]:
             forks.notice()
-        return self.__lane.poll(_seconds(timeout))
+        if type(timeout) not in _NUMBERS:  # many applications poll after each record
+            timeout = _seconds(timeout)
+        return self.__lane.poll(timeout)
 
     def flush(self, timeout: float = NO_TIMEOUT) -> int:
         """Wait up to `timeout` seconds until every record has its report; returns how many are left.
@@ -291,6 +294,7 @@ class SafeProducer(NativeProducer):
     def set_sasl_credentials(self, username: str, password: str) -> None:
         """As stock: use these credentials from the next connection on, in every lane; needs no new producer."""
         self.__lane.set_sasl_credentials(username, password)
+        self.__settings.renew({"sasl.username": username, "sasl.password": password})
 
     def __len__(self) -> int:
         """As stock: records and events inside librdkafka, reports that wait to be served included. 0 once closed."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 
 import pytest
 from confluent_kafka.cimpl import KafkaError, KafkaException, Producer
@@ -100,6 +101,19 @@ def test_two_settings_that_contradict_each_other_are_both_named() -> None:
     assert caught.value.setting == "acks"
 
 
+@pytest.mark.parametrize("name", ["transactional.id", "default.topic.config"])
+def test_a_transaction_is_not_held_back(name: str) -> None:
+    """It would be the straight lane's in silence. The other modes take it."""
+    given = {"transactional.id": "t"} if name == "transactional.id" else {name: {"transactional.id": "t"}}
+    config = {**BROKER, **given}
+    with pytest.raises(ConfigurationError, match=r"'held'.*transactional\.id.*'auto' or 'passthrough'") as caught:
+        SafeProducer({**config, "safeproducer.mode": "held"})
+    assert caught.value.setting == "safeproducer.mode"
+    for mode in ("auto", "passthrough"):
+        assert parse((config,), {"safeproducer.mode": mode}).delivery.mode == mode
+    parse(({**BROKER, "transactional.id": "", "safeproducer.mode": "held"},), {})
+
+
 @pytest.mark.parametrize("kind", [TypeError, ConfigurationError])
 @pytest.mark.parametrize("args", [(), (5,), ({}, {}), ([("a", "b")],)])
 def test_wrong_constructor_arguments(args: tuple[object, ...], kind: type[Exception]) -> None:
@@ -156,6 +170,36 @@ def test_values_that_may_be_secret_are_never_shown(name: str, caplog: pytest.Log
         texts += [str(error), repr(error), repr(error.args), error.value]
     assert texts
     assert MARKER not in "".join(texts) + caplog.text
+
+
+def test_a_secret_that_librdkafka_quotes_in_part_is_never_shown(caplog: pytest.LogCaptureFixture) -> None:
+    """It shows an OAUTHBEARER configuration from where it cannot read it."""
+    caplog.set_level(logging.DEBUG)
+    config = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "OAUTHBEARER",
+        "enable.sasl.oauthbearer.unsecure.jwt": True,
+        "sasl.oauthbearer.config": f"principal=me lifeSeconds=3600 clientSecret={MARKER}",
+        "bootstrap.servers": "127.0.0.1:1",
+        "log_level": 0,
+    }
+    producer = SafeProducer(config)
+    deadline = time.monotonic() + 20
+    while "beginning at" not in str(producer.snapshot().last_error) and time.monotonic() < deadline:
+        producer.poll(0.1)
+    told = [str(producer.snapshot().last_error), producer.explain(), repr(producer.snapshot()), caplog.text]
+    assert "beginning at" in told[0]
+    assert MARKER not in "".join(told)
+    assert "clientSecret" not in "".join(told)
+    producer.close(0)
+
+
+def test_former_credentials_are_never_shown(producer: SafeProducer) -> None:
+    """Those from before set_sasl_credentials() may still be in use."""
+    producer.set_sasl_credentials("ann", MARKER)
+    producer.set_sasl_credentials("ann", "another-one")
+    for secret in (MARKER, "another-one"):
+        assert settings_of(producer).scrub(f"refused: {secret}") == "refused: ***"
 
 
 def test_a_secret_inside_librdkafkas_own_text_is_scrubbed() -> None:

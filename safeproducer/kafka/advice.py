@@ -256,6 +256,11 @@ def advice(code_name: str, reason: str = "") -> str:
     return f"Kafka reported the error {code_name}."
 
 
+def sentences() -> list[str]:
+    """All that advice() may say, without what it fills in."""
+    return [rule.sentence for rule in _RULES]
+
+
 def hopeless(code_name: str) -> bool:
     """Tell whether the error concerns the user or the topic, so that every further record fails like it."""
     return code_name in _HOPELESS

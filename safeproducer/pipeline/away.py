@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from safeproducer.errors import DeliveryError
+from safeproducer.pipeline.dated_error import dated
 from safeproducer.pipeline.reports import Reports
 from safeproducer.pipeline.sender import get_ident
 
@@ -89,12 +90,13 @@ class Away:
         if self.purged and error is not None and not isinstance(error, DeliveryError):
             thread, heard, now = get_ident(), self._heard, time.monotonic()
             # One thread is given one report after the other.
-            self.deferred.append(Deferred(run, error, message, heard.get(thread, self._purged_since), now))
+            self.deferred.append(Deferred(run, dated(error), message, heard.get(thread, self._purged_since), now))
             heard[thread] = now
             return True
         if self.here:
             if error is not None:
                 self.failed_at = time.monotonic()
+                error = dated(error)
             self.reports.add(run, error, message, len(message))
             return True
         return False

@@ -10,8 +10,9 @@ from safeproducer.delivery import Delivery
 from safeproducer.errors import DeliveryError
 from safeproducer.kafka.native import KafkaError, Message
 from safeproducer.kafka.statistics import Place, Statistics
-from safeproducer.pipeline.accumulator import TIMESTAMP, HeldRecord
+from safeproducer.pipeline.accumulator import ACCEPTED_AT, HeldRecord
 from safeproducer.pipeline.away import Deferred
+from safeproducer.pipeline.dated_error import DatedError
 from safeproducer.pipeline.ledger import DeliveryCallback
 from safeproducer.pipeline.unproven import UNPROVEN
 from safeproducer.policy.outcome import Outcome, is_first_attempt, outcome_of
@@ -119,7 +120,10 @@ class Failures:
         self, error: KafkaError, code: int, reason: str, outcome: Outcome, message: Message, attempts: int | None
     ) -> KafkaError:
         elapsed = message.latency()
-        _, accepted_ms = message.timestamp()
+        served_at, accepted_at = time.time(), None
+        if isinstance(error, DatedError):
+            served_at, accepted_at = error.served_at, error.accepted_at
+        handed_over_at = None if elapsed is None else served_at - elapsed
         made = self._made(
             error,
             code,
@@ -127,8 +131,8 @@ class Failures:
             outcome,
             message.topic(),
             message.partition(),
-            accepted_ms / 1000 if accepted_ms > 0 else None,
-            None if elapsed is None else time.time() - elapsed,
+            handed_over_at if accepted_at is None else accepted_at,
+            handed_over_at,
             attempts,
         )
         message.set_error(made)
@@ -146,7 +150,7 @@ class Failures:
             outcome,
             topic,
             partition if partition >= 0 else None,
-            record[TIMESTAMP] / 1000,
+            time.time() - (time.monotonic() - record[ACCEPTED_AT]),
             None,
             None if handed_over else 0,
         )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections import deque
 from collections.abc import Callable
 
 from safeproducer.kafka.native import KafkaError, Message
 from safeproducer.pipeline.accumulator import ACCEPTED_AT, SIZE, Accumulator, HeldRecord
+from safeproducer.pipeline.dated_error import DatedError
 from safeproducer.pipeline.ledger import DeliveryCallback, discard_pending
 from safeproducer.pipeline.refusals import Refusal, is_refusal
 from safeproducer.pipeline.reports import Reports
@@ -157,6 +159,8 @@ class HandOver:
                 assert error is not None  # noqa: S101 - what is_refusal() says
                 self.refusals.append(Refusal(self.records[index], error, message, self.lane))
             else:
+                if error is not None:
+                    error = DatedError(error, time.monotonic() - self.records[index][ACCEPTED_AT])
                 self._reports.add(report, error, message, self._size)
         if self.accumulator.partition < 0:
             self.partitions.add(message.partition())

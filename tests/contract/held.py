@@ -11,6 +11,9 @@ class SafeProducerHeld(SafeProducer):
     """The third class of the contract."""
 
     def __init__(self, *args: Any, **keywords: Any) -> None:
-        if args or keywords:
+        given = {**(args[0] if args and isinstance(args[0], dict) else {}), **keywords}
+        if (args or keywords) and not given.get(
+            "transactional.id"
+        ):  # which is refused: transactions are never held back
             keywords = {"safeproducer.mode": "held", **keywords}
         super().__init__(*args, **keywords)

@@ -18,10 +18,12 @@ from safeproducer import producer as surface
 from safeproducer.pipeline import (
     away,
     buffer,
+    dated_error,
     failures,
     fed_lane,
     feed,
     frames,
+    hand_over,
     lane,
     lanes,
     ledger,
@@ -480,7 +482,22 @@ def rigged(
         return rig.native(config)
 
     with ExitStack() as stack:
-        for module in (away, buffer, lane, lanes, surface, feed, fed_lane, news, failures, ledger, refusals, windows):
+        timed = (
+            away,
+            buffer,
+            dated_error,
+            failures,
+            fed_lane,
+            feed,
+            hand_over,
+            lane,
+            lanes,
+            ledger,
+            news,
+            refusals,
+            windows,
+        )
+        for module in (surface, *timed):
             stack.enter_context(mock.patch.object(module, "time", time))
         stack.enter_context(mock.patch.object(lane, "NativeProducer", native))
         stack.enter_context(mock.patch.object(lane, "Sender", HandSender))

@@ -17,6 +17,7 @@ from safeproducer.explanation import explanation
 from safeproducer.hooks import Hook, Hooks
 from safeproducer.kafka.native import KafkaException, NativeProducer
 from safeproducer.pipeline import churn, frames, lifetime
+from safeproducer.pipeline.aside import aside
 from safeproducer.pipeline.failures import Failures
 from safeproducer.pipeline.lane import NO_TIMEOUT, UNINITIALISED, Lane
 from safeproducer.pipeline.ledger import Ledger, TopicAccount
@@ -231,18 +232,18 @@ class SafeProducer(NativeProducer):
         self._lane.purge(*args, **kwargs)
 
     def list_topics(self, *args: Any, **kwargs: Any) -> Any:
-        """As stock: list_topics(topic=None, timeout=-1) -> ClusterMetadata."""
-        return self._lane.native.list_topics(*args, **kwargs)
+        """As stock: list_topics(topic=None, timeout=-1) -> ClusterMetadata. Works inside callbacks, too."""
+        return aside(self._lane.native.list_topics, *args, **kwargs)
 
     def cluster_id(self, *args: Any, **kwargs: Any) -> Any:
         """As stock: the cluster's ID, asked for with a timeout in seconds."""
-        return self._lane.native.cluster_id(*args, **kwargs)
+        return aside(self._lane.native.cluster_id, *args, **kwargs)
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
         """As stock: use these credentials from the next connection on, in every lane; needs no new producer."""
-        self._lane.native.set_sasl_credentials(username, password)
+        aside(self._lane.native.set_sasl_credentials, username, password)
         for native in self._lane.natives:
-            native.set_sasl_credentials(username, password)
+            aside(native.set_sasl_credentials, username, password)
         self._settings.lane.update({"sasl.username": username, "sasl.password": password})
 
     def __len__(self) -> int:

@@ -19,6 +19,7 @@ from safeproducer.explanation import explanation
 from safeproducer.hooks import Hook, Hooks
 from safeproducer.kafka.native import KafkaException, NativeProducer
 from safeproducer.pipeline import churn, forks, frames, lifetime
+from safeproducer.pipeline.aside import aside
 from safeproducer.pipeline.failures import Failures
 from safeproducer.pipeline.lane import NO_TIMEOUT, UNINITIALISED, Lane
 from safeproducer.pipeline.ledger import Ledger, TopicAccount
@@ -284,17 +285,16 @@ class SafeProducer(NativeProducer):
         self.__lane.purge(*args, **kwargs)
 
     def list_topics(self, *args: Any, **kwargs: Any) -> Any:
-        """As stock: list_topics(topic=None, timeout=-1) -> ClusterMetadata."""
-        return self.__lane.native.list_topics(*args, **kwargs)
+        """As stock: list_topics(topic=None, timeout=-1) -> ClusterMetadata. Works inside callbacks, too."""
+        return aside(self.__lane.native.list_topics, *args, **kwargs)
 
     def cluster_id(self, *args: Any, **kwargs: Any) -> Any:
         """As stock: the cluster's ID, asked for with a timeout in seconds."""
-        return self.__lane.native.cluster_id(*args, **kwargs)
+        return aside(self.__lane.native.cluster_id, *args, **kwargs)
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
         """As stock: use these credentials from the next connection on, in every lane; needs no new producer."""
         self.__lane.set_sasl_credentials(username, password)
-        self.__settings.renew({"sasl.username": username, "sasl.password": password})
 
     def __len__(self) -> int:
         """As stock: records and events inside librdkafka, reports that wait to be served included. 0 once closed."""

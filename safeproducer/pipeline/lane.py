@@ -20,6 +20,7 @@ from safeproducer.hooks import Hooks
 from safeproducer.kafka.native import KafkaError, KafkaException, NativeProducer
 from safeproducer.pipeline import stack
 from safeproducer.pipeline.alarm import NEVER
+from safeproducer.pipeline.aside import aside
 from safeproducer.pipeline.events import ClientEvents
 from safeproducer.pipeline.failures import Failures
 from safeproducer.pipeline.fed_lane import FedLane
@@ -110,7 +111,7 @@ class Lane:
     ) -> None:
         self._ledger = ledger
         self._delivery = delivery = settings.delivery
-        self._config = settings.lane
+        self._renew = settings.renew
         self._away = ledger.away
         self._serving: set[int] = set()
         """Threads inside a call that serves."""
@@ -613,8 +614,10 @@ class Lane:
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
         """Everything that connects uses these from its next connection on, what is made later as well."""
-        self.native.set_sasl_credentials(username, password)  # raises for what is no text, before anything changed
-        self._config.update({"sasl.username": username, "sasl.password": password})
+        aside(
+            self.native.set_sasl_credentials, username, password
+        )  # raises for what is no text, before anything changed
+        self._renew({"sasl.username": username, "sasl.password": password})
         self.feed.lanes.set_sasl_credentials(username, password)
         self.windows.set_sasl_credentials(username, password)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-pytest.register_assert_rewrite("tests.contract.fixtures", "tests.contract.support")
+pytest.register_assert_rewrite("tests.contract.fixtures", "tests.contract.support", "tests.contract.ways")
 
 from tests.contract.fixtures import (  # noqa: E402 - after its asserts are known to pytest
     cluster,
@@ -15,8 +15,10 @@ from tests.contract.fixtures import (  # noqa: E402 - after its asserts are know
     shared_producer,
     topic,
 )
+from tests.contract.ways import brokers, start  # noqa: E402
 
 __all__ = [
+    "brokers",
     "cluster",
     "is_held",
     "is_stock",
@@ -25,5 +27,6 @@ __all__ = [
     "producer",
     "producer_class",
     "shared_producer",
+    "start",
     "topic",
 ]

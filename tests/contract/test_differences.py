@@ -84,6 +84,28 @@ def test_poll_inside_a_callback(
     assert done.stderr.count("RuntimeWarning") == 1
 
 
+@pytest.mark.parametrize("call", ["list_topics(timeout=5)", "cluster_id(timeout=5)", "set_sasl_credentials('u', 'p')"])
+def test_questions_inside_a_callback(producer_class: type, mock_cluster: Any, is_stock: bool, call: str) -> None:
+    """Stock aborts the process when reports are left. SafeProducer answers."""
+    done = run_script(
+        producer_class,
+        mock_cluster.bootstrap,
+        "p = Producer({'bootstrap.servers': bootstrap, 'log_level': 0, 'linger.ms': 100})\n"
+        "p.list_topics(timeout=10)\n"
+        "answers = []\n"
+        "for number in range(3):\n"
+        f"    p.produce('inside', b'v', partition=0, on_delivery=lambda *_: answers.append(p.{call}))\n"
+        "left = p.flush(10)\n"
+        "print(left, len(answers))\n"
+        "p.close()\n",
+    )
+    if is_stock:
+        assert done.returncode == -signal.SIGABRT
+        return
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "0 3"
+
+
 def test_close_inside_a_callback(producer_class: type, mock_cluster: Any, is_stock: bool) -> None:
     """Stock waits for ever. SafeProducer raises at once, a RuntimeError, and the records are reported."""
     if is_stock:

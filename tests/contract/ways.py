@@ -1,0 +1,89 @@
+"""The ways that records take through a class, each with a cluster of its own: for tests that try them all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from confluent_kafka import cimpl
+
+from safeproducer import SafeProducer
+from safeproducer.hooks import Hook
+from safeproducer.records import Record
+from safeproducer.testing import FakeCluster
+from tests.contract.support import poll_until
+
+TOPIC = "t"
+LINGER = {"linger.ms": 50}
+"""So that records wait after the call, wherever they do."""
+FAR = 0.03
+HELD = {"safeproducer.mode": "held"}
+KEY = {"safeproducer.mode": "held", "safeproducer.ordering": "key"}
+
+
+class Records(Hook):
+    """Keeps each record that was accepted, and adds a header to it."""
+
+    def __init__(self) -> None:
+        self.seen: list[Record] = []
+
+    def record_accepted(self, record: Record) -> None:
+        self.seen.append(record)
+        record.add_header("trace", b"%d" % len(self.seen))
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way that records take through a class."""
+
+    cls: Callable[..., Any]
+    settings: dict[str, Any]
+    hooked: bool = False
+    far: bool = False
+
+
+WAYS = {
+    "stock": Way(cimpl.Producer, LINGER),
+    "auto": Way(SafeProducer, LINGER),
+    "held": Way(SafeProducer, LINGER | HELD),
+    "far": Way(SafeProducer, {}, far=True),
+    "key": Way(SafeProducer, LINGER | KEY),
+    "hooks": Way(SafeProducer, LINGER, hooked=True),
+    "hooks-held": Way(SafeProducer, LINGER | HELD, hooked=True),
+    "blocked": Way(SafeProducer, LINGER | {"safeproducer.max.block.ms": 10_000, "queue.buffering.max.messages": 3}),
+    "blocked-held": Way(
+        SafeProducer, LINGER | HELD | {"safeproducer.max.block.ms": 10_000, "queue.buffering.max.messages": 3}
+    ),
+}
+EVERY_WAY = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS.keys())
+
+
+@pytest.fixture
+def brokers() -> Iterator[FakeCluster]:
+    """One broker with one partition."""
+    with FakeCluster(brokers=1) as made:
+        made.create_topic(TOPIC, 1)
+        yield made
+
+
+@pytest.fixture
+def start(brokers: FakeCluster) -> Iterator[Callable[..., Any]]:
+    """Make a producer that goes a way: `start(way, {setting: value})`."""
+    made: list[Any] = []
+
+    def build(way: Way, settings: dict[str, Any] | None = None) -> Any:
+        config = {"bootstrap.servers": brokers.bootstrap, "enable.idempotence": True, "log_level": 0} | way.settings
+        hooks = {"hooks": [Records()]} if way.hooked else {}
+        made.append(producer := way.cls(config | (settings or {}), **hooks))
+        if way.far:
+            brokers.delay(FAR)
+            producer.produce(TOPIC, b"warm")
+            poll_until(producer, lambda: not producer._lane.direct and not len(producer), timeout=30)
+        return producer
+
+    yield build
+    brokers.delay(0)
+    for producer in made:
+        producer.close()

@@ -1,0 +1,103 @@
+"""Every public method, called inside the producer's own calls: it works or answers at once, and harms nothing.
+
+A signal handler is no callback: there flush(), poll(), produce() and close() do their work. Stock takes part where it
+survives: poll(), flush(), list_topics(), cluster_id() and set_sasl_credentials() in a callback, and list_topics() in a
+signal handler, abort the process as soon as another callback runs; close() never returns.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from tests.contract.support import PROJECT
+from tests.reentry.scenes import CALLS, HANDLERS, MODES, PLACES
+
+AT_ONCE = 5.0
+"""Seconds that a call may take on a busy machine; one that waits for what cannot come takes far longer."""
+OURS = [("ours", mode) for mode in MODES]
+STOCK_PLACES = [
+    "in_a_delivery_callback",
+    "in_a_delivery_callback_of_flush",
+    "in_error_cb",
+    "in_stats_cb",
+    "in_throttle_cb",
+    "in_a_destructor_inside_a_callback",
+]
+WHERE_STOCK_SERVES = ["poll", "flush", "produce"]
+METHODS_OF_STOCK = {"len", "purge", "produce", "produce_batch"}
+METHODS = METHODS_OF_STOCK | {
+    *("list_topics", "cluster_id", "set_sasl_credentials", "poll", "flush", "snapshot", "explain", "repr"),
+    *("init_transactions", "begin_transaction", "send_offsets_to_transaction", "commit_transaction"),
+    *("abort_transaction", "close"),
+}
+
+
+def play(*arguments: str) -> list[dict[str, Any]]:
+    """What the scene said, in its own process, which must end well."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.reentry.scenes", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=PROJECT,
+        timeout=120,
+        check=False,
+    )
+    said = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    assert done.returncode == 0, f"after {said[-2:]}: {done.stderr[-6000:]}"
+    return said
+
+
+@pytest.mark.parametrize(
+    ("place", "kind", "mode"),
+    [(place, "stock", "auto") for place in STOCK_PLACES] + [(place, *ours) for place in PLACES for ours in OURS],
+)
+def test_every_method_called_inside(place: str, kind: str, mode: str) -> None:
+    """In callbacks, hooks, log handlers and destructors: an answer at once, and each record has its one report."""
+    said = play("inside", place, kind, mode)
+    called = {entry["called"]: entry for entry in said if "called" in entry}
+    expected = METHODS if kind == "ours" else METHODS_OF_STOCK
+    assert set(called) == expected - ({"close"} if place == "in_a_hook_of_produce" else set())
+    assert {name: entry["seconds"] for name, entry in called.items() if entry["seconds"] > AT_ONCE} == {}
+    assert (called["produce"]["answer"], called["produce_batch"]["answer"]) == ("None", "1")
+    end = said[-1]
+    assert (end["called_everything"], end["missing"], end["twice"]) == (True, [], [])
+    if not end["closed"]:
+        assert said[-2] == {"left": 0, "after": 1}
+
+
+def survived(call: str, handler: str, kind: str) -> bool:
+    """Whether a handler can be tried; stock aborts or hangs in the others."""
+    return kind == "ours" or call == "produce" or (call in WHERE_STOCK_SERVES and handler in WHERE_STOCK_SERVES)
+
+
+@pytest.mark.parametrize(
+    ("call", "handler", "kind", "mode"),
+    [
+        (call, handler, kind, mode)
+        for kind, mode in [("stock", "auto"), *OURS]
+        for call in CALLS
+        for handler in HANDLERS
+        if survived(call, handler, kind)
+    ],
+)
+def test_signal_handlers_do_their_work(call: str, handler: str, kind: str, mode: str) -> None:
+    """A real signal, while the main thread is inside poll(), flush(), close() or produce()."""
+    said = play("signal", f"{call}-{handler}", kind, mode)
+    handled, end = said[0], said[-1]
+    assert "raised" not in handled, handled
+    if handler in ("flush", "close"):
+        assert handled["served"] == handled["of"], "the handler did not wait for every report"
+    elif handler == "poll":
+        assert handled["served"] > 0
+    elif handler == "produce":
+        assert handled["accepted"] == 1
+    assert end["ended"] == "returned" or handler == "close"
+    assert {name: end[name] for name in ("left", "never_told", "told_twice", "failed")} == dict.fromkeys(
+        ("left", "never_told", "told_twice", "failed"), 0
+    )
+    assert (end["not_written"], end["written_twice"]) == (0, 0)

@@ -134,3 +134,16 @@ def test_greenlets(both: Both, brokers: FakeCluster, when: str) -> None:
         assert settle(application, brokers) == 5 * 50
 
     both(drive, f"{PROGRAMS}.greenlets", when)
+
+
+@pytest.mark.parametrize("when", ["first", "late", "never"])
+def test_greenlets_whose_callbacks_yield(both: Both, brokers: FakeCluster, when: str) -> None:
+    """Another greenlet polls while one is inside a callback: it serves nothing. Stock aborts the process there."""
+
+    def drive(application: Application) -> None:
+        ended = application.ends()
+        assert ended.status == 0, ended.errors
+        assert "Traceback" not in ended.errors
+        assert settle(application, brokers) == 5 * 50
+
+    both(drive, f"{PROGRAMS}.greenlets", when, "yielding", classes=(SAFE,))

@@ -47,7 +47,7 @@ def in_callback() -> bool:
     """Whether the caller of this library's method runs in a callback, and not in a signal handler that interrupted it.
 
     A callback is whatever is not ours and was called by what is ours: a delivery callback, a hook, a log handler, a
-    destructor.
+    destructor. Asked only when a call of this library is under way on this thread.
     """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and _is_ours(frame):  # the method that asks
@@ -58,7 +58,7 @@ def in_callback() -> bool:
         if frame.f_back is not None and _is_ours(frame.f_back):
             return True
         frame = frame.f_back
-    return False
+    return True  # another greenlet of this thread is inside a call, and lets this one run in a callback
 
 
 def in_native_callback() -> bool:

@@ -1,12 +1,13 @@
-"""Greenlets that produce and poll beside one that ticks: `greenlets first|late|never`, when gevent patches."""
+"""Greenlets that produce and poll: `greenlets first|late|never [yielding]`, when gevent patches, what callbacks do."""
 
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 from gevent import monkey  # type: ignore[import-untyped]
 
-WHEN = sys.argv[1]
+WHEN, YIELDING = sys.argv[1], "yielding" in sys.argv
 if WHEN == "first":
     monkey.patch_all()
 
@@ -21,18 +22,26 @@ import gevent  # noqa: E402
 GREENLETS = 5
 RECORDS = 50
 
+stopping: list[bool] = []
+
+
+def report(error: Any, message: Any) -> None:
+    reported(error, message)
+    if YIELDING:
+        gevent.sleep(0.001)
+
 
 def produce(number: int) -> None:
     for index in range(RECORDS):
         value = f"{number}-{index}"
-        producer.produce(TOPIC, value, on_delivery=reported)
+        producer.produce(TOPIC, value, on_delivery=report)
         accepted(value)
-        producer.poll(0)
+        producer.poll(0.002)
         gevent.sleep(0.002)
 
 
 def poll() -> None:
-    while True:
+    while not stopping:
         producer.poll(0)
         gevent.sleep(0.002)
 
@@ -42,5 +51,6 @@ if __name__ == "__main__":
     poller = gevent.spawn(poll)
     jobs = [gevent.spawn(produce, number) for number in range(GREENLETS)]
     gevent.joinall(jobs, raise_error=True)
+    stopping.append(True)
+    poller.join()
     say("left", count=producer.flush(20))
-    poller.kill()

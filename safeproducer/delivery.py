@@ -76,6 +76,14 @@ class Delivery:
         return self.feeds and self.idempotent and self.ordering != "partition"
 
     @property
+    def waits_for_id(self) -> bool:
+        """Whether the first record that goes straight waits for a producer ID.
+
+        A transactional producer has its ID by then, a fed lane asks for it ahead, and passthrough adds nothing.
+        """
+        return self.mode == "auto" and self.idempotent and not self.transactional
+
+    @property
     def owns_timeout(self) -> bool:
         """Whether this library times records out, and librdkafka's own expiry is only a backstop.
 

@@ -230,6 +230,11 @@ class Feed:
         self._wake(NEVER)
         return self._accumulators.setdefault((topic, partition), made)
 
+    @property
+    def any_topic(self) -> str | None:
+        """The name of a topic that records were accepted for, None before the first."""
+        return next(iter(tuple(self._topics)), None)
+
     def forget_refusals(self) -> None:
         """The brokers know this producer's ID by now."""
         self._refusals.forget()

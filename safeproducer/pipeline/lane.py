@@ -23,6 +23,7 @@ from safeproducer.pipeline.alarm import NEVER
 from safeproducer.pipeline.events import ClientEvents
 from safeproducer.pipeline.failures import Failures
 from safeproducer.pipeline.feed import Feed
+from safeproducer.pipeline.first_question import FirstQuestion
 from safeproducer.pipeline.lane_log import LaneLog
 from safeproducer.pipeline.lanes import Lanes
 from safeproducer.pipeline.ledger import Ledger
@@ -133,6 +134,7 @@ class Lane:
         self.metadata = Metadata(
             partial(_lanes_of, this), self.holds.partitions.learn, partial(_heard, this), self.watchdog.wake
         )
+        self.first_question = FirstQuestion(partial(_waits_for_id, this), delivery.waits_for_id)
         self.holds.stale.lanes = partial(_lanes_of, this)
         self.holds.stale.ask = self.metadata.tell
         self.windows = Windows(
@@ -340,6 +342,7 @@ class Lane:
         """For the watchdog: do what is due, serve when the application does not; when to come again."""
         if self.state not in ("open", "fatal"):
             return NEVER
+        again = self.first_question.look(self.feed.any_topic, now) if self.holds.warming else NEVER
         self._tend_lanes(now)
         self.news.catch_up(self.feed.buffer.waiting)
         present = self._polls != self._polls_seen or now - self._served_at < _PRESENT
@@ -347,7 +350,7 @@ class Lane:
         if self._serving or present:
             if not self.direct:
                 self.feed.pump_if_due(now)
-            return max(self.feed.alarm.at, now + _PRESENT)
+            return min(again, max(self.feed.alarm.at, now + _PRESENT))
         with self._away_lock:
             self._away.serve_on(get_ident())
             try:
@@ -359,7 +362,7 @@ class Lane:
                 self._away.serve_on(0)
         if self.feed.busy and self.feed.lanes.inside:
             return now
-        return min(self.feed.alarm.at, now + (_ABSENT if self.queued or self.feed.alone else NEVER))
+        return min(again, self.feed.alarm.at, now + (_ABSENT if self.queued or self.feed.alone else NEVER))
 
     def _tend_lanes(self, now: float) -> None:
         """Make the lanes that are wanted, let go of those that are not."""
@@ -493,7 +496,12 @@ class Lane:
         """End the threads of this producer; wait for them up to `timeout` seconds, not at all if that is None."""
         if self.state == "forked":  # there are none in the child, and they may have held locks when it was made
             return
-        helpers: tuple[Watchdog | Metadata | Windows, ...] = (self.watchdog, self.windows, self.metadata)
+        helpers: tuple[Watchdog | Metadata | Windows | FirstQuestion, ...] = (
+            self.watchdog,
+            self.windows,
+            self.metadata,
+            self.first_question,
+        )
         for helper in helpers:
             helper.stop()
         if timeout is not None:
@@ -598,6 +606,12 @@ def _lanes_of(lane: weakref.ref[Lane]) -> dict[int, Any]:
     lanes: dict[int, Any] = {} if found.feed.alone else {STRAIGHT: found.native}
     lanes.update((fed.number, fed) for fed in found.feed.lanes if not fed.failed)
     return lanes
+
+
+def _waits_for_id(lane: weakref.ref[Lane]) -> Any:
+    """The straight native producer, until what was sent by it first has been answered."""
+    found = lane()
+    return found.native if found is not None and found.state == "open" and found.holds.warming else None
 
 
 def _heard(lane: weakref.ref[Lane], topic: str, number: int, asked_at: float) -> None:

@@ -94,6 +94,7 @@ class Rig:
         self.producer = SafeProducer({"bootstrap.servers": f"virtual-{next(_ids)}:9092", **config})
         self.lane: Any = self.producer._lane
         self.feed: Any = self.lane.feed
+        self.lane.first_question.stop()  # it would ask on a thread, which knows no virtual time
 
     # --- seen by the fake client ---------------------------------------------------------------------
 

@@ -137,11 +137,14 @@ class Delivery:
             },
         )
 
-    def more_lanes(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """`config` as the second fed lane gets it, and each that follows: without statistics, and with a log of its
-        producer ID."""
+    def told_lane(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """`config` as a fed lane gets it whose log tells of its producer ID."""
         debug = [text for text in (config.get("debug"), LISTEN_TO) if text]
-        return {**self.fed_lane(config), "statistics.interval.ms": 0, "debug": ",".join(map(str, debug))}
+        return {**self.fed_lane(config), "debug": ",".join(map(str, debug))}
+
+    def more_lanes(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """`config` as the second fed lane gets it, and each that follows: as the first, but without statistics."""
+        return {**self.told_lane(config), "statistics.interval.ms": 0}
 
     @property
     def _spare_bytes(self) -> int:

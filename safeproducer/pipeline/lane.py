@@ -134,7 +134,10 @@ class Lane:
         self.metadata = Metadata(
             partial(_lanes_of, this), self.holds.partitions.learn, partial(_heard, this), self.watchdog.wake
         )
-        self.first_question = FirstQuestion(partial(_waits_for_id, this), delivery.waits_for_id)
+        self.first_question = FirstQuestion(
+            partial(_waits_for_id, this), partial(_answered_within, this), delivery.waits_for_id
+        )
+        self.holds.measuring = self.first_question
         self.holds.stale.lanes = partial(_lanes_of, this)
         self.holds.stale.ask = self.metadata.tell
         self.windows = Windows(
@@ -302,6 +305,10 @@ class Lane:
         self.news.catch_up(feed.buffer.waiting)
         if holds.warming and holds.warms(self._ledger.resolved + self._away.reports.count, len(self.native)):
             self.news.changed = True
+        if holds.pacing or (holds.far and not holds.fed_ready):
+            holds.fed_ready = holds.fed_ready or feed.lanes.acquired
+            if holds.paces(len(self.native), now):
+                self.news.changed = True
         if self.news.rushes(feed.buffer.waiting, now):
             self.news.changed = True
         if self.news.changed:
@@ -344,6 +351,8 @@ class Lane:
             return NEVER
         again = self.first_question.look(self.feed.any_topic, now) if self.holds.warming else NEVER
         self._tend_lanes(now)
+        if (topic := self.feed.any_topic) is not None and self.feed.lanes.ask_for_ids(topic, now):
+            again = min(again, now + _PRESENT)
         self.news.catch_up(self.feed.buffer.waiting)
         present = self._polls != self._polls_seen or now - self._served_at < _PRESENT
         self._polls_seen = self._polls
@@ -614,6 +623,14 @@ def _waits_for_id(lane: weakref.ref[Lane]) -> Any:
     return found.native if found is not None and found.state == "open" and found.holds.warming else None
 
 
+def _answered_within(lane: weakref.ref[Lane], seconds: float | None) -> None:
+    if (found := lane()) is not None:
+        if seconds is not None:
+            found.holds.guess(seconds)
+        found.news.changed = True
+        found.watchdog.wake(0.0)
+
+
 def _heard(lane: weakref.ref[Lane], topic: str, number: int, asked_at: float) -> None:
     if (found := lane()) is not None:
         found.holds.stale.heard(topic, number, asked_at)
@@ -651,9 +668,10 @@ def _discovery(config: dict[str, Any], sleep: Callable[[float], object]) -> Asks
 
 
 def _fed_native(settings: Settings, events: ClientEvents, log: LaneLog | None) -> NativeProducer:
-    """The first fed lane, which tells of the cluster; with a log, one more."""
+    """A fed lane that tells of the cluster by its statistics; with a log that does not tell, one more."""
     delivery = settings.delivery
     if log is None:
         return NativeProducer(_with_callbacks(delivery.fed_lane(settings.lane), events, fed=True))
     log.application = settings.lane.get("logger")
-    return NativeProducer({**_with_callbacks(delivery.more_lanes(settings.lane), events, fed=True), "logger": log})
+    config = delivery.told_lane(settings.lane) if log.tells else delivery.more_lanes(settings.lane)
+    return NativeProducer({**_with_callbacks(config, events, fed=True), "logger": log})

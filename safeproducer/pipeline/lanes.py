@@ -22,7 +22,7 @@ from safeproducer.pipeline.reports import Reports
 from safeproducer.policy import lane_count
 
 MakeNative = Callable[[LaneLog | None], NativeProducer]
-"""Makes the native producer of a fed lane; with a LaneLog it is one more, which tells of itself by its log alone."""
+"""Makes the native producer of a fed lane; with a LaneLog that does not tell it is one more, without statistics."""
 _TURN = 0.001
 """How long to wait at least for an answer that is overdue: others may come before it."""
 _OVERDUE = 0.1
@@ -78,11 +78,12 @@ class Lanes:
     def prepare(self) -> None:
         """Make the first lane, which takes a while to get its producer ID and its connections."""
         if not self._lanes and self._make is not None:
-            self._add(self._make(None))
+            log = LaneLog(tells=True)
+            self._add(self._make(log), log)
 
-    def limited(self, budget: int, ready: int) -> None:
-        """A batch is ready to go and waits only for a lane."""
-        self.wanted = max(self.wanted, lane_count.wanted(len(self._lanes), ready, budget, self._fixed))
+    def limited(self, budget: int, ready: int, needed: int) -> None:
+        """A batch is ready to go and waits only for a lane; of so many lanes its partition could make use."""
+        self.wanted = max(self.wanted, lane_count.wanted(len(self._lanes), ready, budget, self._fixed, needed))
 
     def one_more(self) -> None:
         """The only lane there should be is not to be used by others for a while."""
@@ -92,7 +93,7 @@ class Lanes:
         """Make what is wanted; how many lanes that are. Not inside produce(): making one takes milliseconds."""
         made = 0
         while self._made and self._make is not None and len(self._lanes) < self.wanted:
-            tells = any(lane.number not in self._logs for lane in self)
+            tells = any((own := self._logs.get(lane.number)) is None or own.tells for lane in self)
             log = LaneLog() if tells else None
             self._add(self._make(log), log)
             made += 1
@@ -104,7 +105,7 @@ class Lanes:
         if log is not None:
             self._logs[number] = log
         lane = FedLane(native, number, self._reports, self.completed, self.missing, self._numbers, self._spreads)
-        self._lanes.insert(len(self._lanes) if self._lanes and log is not None else 0, lane)
+        self._lanes.insert(0 if log is None or log.tells else len(self._lanes), lane)
 
     def spare(self, now: float) -> FedLane | None:
         """A lane to give up: the last one, when it has been idle for long; or one whose native producer has failed."""
@@ -131,6 +132,18 @@ class Lanes:
             return False
         log = self._logs.get(lane.number)
         return log is None or log.acquired
+
+    @property
+    def acquired(self) -> bool:
+        """Whether the first lane is known to have its producer ID."""
+        log = self._logs.get(self._lanes[0].number) if self._lanes else None
+        return log is not None and log.acquired
+
+    def ask_for_ids(self, topic: str, now: float) -> bool:
+        """Have lanes get their producer IDs sooner; whether there is one to look after again soon."""
+        waiting = [lane for lane in self if lane.number in self._logs and not self._logs[lane.number].acquired]
+        asking = [lane.asks_for_id(topic, now) for lane in waiting]
+        return any(asking)
 
     # --- all of them -------------------------------------------------------------------------------------------------
 

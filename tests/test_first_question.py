@@ -43,6 +43,17 @@ def test_the_first_acknowledgement_takes_no_half_second(brokers: int) -> None:
     assert statistics.median(took) < SOON, took
 
 
+@pytest.mark.parametrize("mode", ["auto", "held"])
+def test_far_away_it_takes_no_half_second_either(mode: str) -> None:
+    """Six round trips or so; librdkafka's next looks after them would be at 1.0 and 1.4 s."""
+    with FakeCluster(brokers=1) as cluster:
+        cluster.create_topic("t", partitions=1)
+        cluster.delay(0.1)
+        config = {"bootstrap.servers": cluster.bootstrap, "safeproducer.mode": mode}
+        took = [first_acknowledgement(SafeProducer, config) for _ in range(5)]
+    assert statistics.median(took) < 0.9, took
+
+
 def test_librdkafka_alone_still_takes_it() -> None:
     """The trap (ARCHITECTURE.md): when this fails, a newer librdkafka may not need `pipeline/first_question.py`."""
     with FakeCluster(brokers=1) as cluster:

@@ -141,7 +141,9 @@ class Lanes:
 
     def ask_for_ids(self, topic: str, now: float) -> bool:
         """Have lanes get their producer IDs sooner; whether there is one to look after again soon."""
-        waiting = [lane for lane in self if lane.number in self._logs and not self._logs[lane.number].acquired]
+        logs = self._logs
+        # One without a log may have its ID: to ask some times costs less than to find out.
+        waiting = [lane for lane in self if (log := logs.get(lane.number)) is None or not log.acquired]
         asking = [lane.asks_for_id(topic, now) for lane in waiting]
         return any(asking)
 

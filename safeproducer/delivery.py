@@ -83,6 +83,14 @@ class Delivery:
         return self.feeds and self.idempotent and self.ordering != "partition"
 
     @property
+    def waits_for_id(self) -> bool:
+        """Whether the first record that goes straight waits for a producer ID.
+
+        A transactional producer has its ID by then, a fed lane asks for it ahead, and passthrough adds nothing.
+        """
+        return self.mode == "auto" and self.idempotent and not self.transactional
+
+    @property
     def owns_timeout(self) -> bool:
         """Whether this library times records out, and librdkafka's own expiry is only a backstop.
 
@@ -138,15 +146,15 @@ class Delivery:
             },
         )
 
-    def more_lanes(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """`config` as the second fed lane gets it, and each that follows: with a log of its producer ID, and with
-        statistics only for a stats_cb, not oftener than that is called."""
+    def told_lane(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """`config` as a fed lane gets it whose log tells of its producer ID."""
         debug = [text for text in (config.get("debug"), LISTEN_TO) if text]
-        return {
-            **self.fed_lane(config),
-            "statistics.interval.ms": max(0, self.statistics_ms),
-            "debug": ",".join(map(str, debug)),
-        }
+        return {**self.fed_lane(config), "debug": ",".join(map(str, debug))}
+
+    def more_lanes(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """`config` as the second fed lane gets it, and each that follows: as the first, but with statistics only for a
+        stats_cb, not oftener than that is called."""
+        return {**self.told_lane(config), "statistics.interval.ms": max(0, self.statistics_ms)}
 
     @property
     def _spare_bytes(self) -> int:

@@ -40,7 +40,7 @@ def test_record_that_times_out(mode: str, absent: bool) -> None:
     told: list[Any] = []
     accepted = produced(producer, told)
     if absent:
-        time.sleep(TIMEOUT + 2.5)  # long enough for the watchdog to have served it
+        time.sleep(TIMEOUT + 2.5)  # long enough for the sender to have served it
     assert producer.flush(30) == 0
     check(told[0], accepted)
     producer.close()

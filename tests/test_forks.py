@@ -19,6 +19,7 @@ import pytest
 
 from safeproducer import ForkedProducerError, SafeProducer
 from safeproducer.pipeline import forks
+from tests.inside import lane_of
 from tests.test_lifetime import CALLS, run
 
 PROJECT = Path(__file__).parents[1]
@@ -93,10 +94,9 @@ def test_no_call_in_a_child_waits_for_a_lock(fork: Callable[[], int], mode: str,
     producer = SafeProducer({"bootstrap.servers": mock_bootstrap, "log_level": 0, "safeproducer.mode": mode})
     producer.produce("fork", b"before")
     assert producer.flush(10) == 0
-    lane = producer._lane
+    lane: Any = lane_of(producer)
     lane.feed.lanes.prepare()
-    locks = [lane._away_lock, lane.feed._lock, lane.windows._lock, lane.metadata._lock, lane.watchdog._starting]
-    locks += [lock for fed in lane.feed.lanes for lock in (fed._serving, fed._kicking, fed._asking)]
+    locks = [lane.windows._lock, lane.sender.at_work, *(fed._asking for fed in lane.feed.lanes)]
     busy, over = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -146,11 +146,12 @@ def test_a_child_of_a_fork_in_c_makes_its_own_producer_and_ends_quietly() -> Non
         import ctypes, os, sys, threading
         from safeproducer import SafeProducer
         from safeproducer.pipeline import churn, lifetime, throttles
+        from tests.inside import lane_of
         parent = SafeProducer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
         parent.produce("t", b"unresolved")
         busy, over = threading.Event(), threading.Event()
         def hold():
-            with churn.registry._lock, throttles.registry._lock, parent._lane.watchdog.at_work:
+            with churn.registry._lock, throttles.registry._lock, lane_of(parent).sender.at_work:
                 busy.set()
                 over.wait(20)
         thread = threading.Thread(target=hold)
@@ -201,7 +202,7 @@ def test_each_child_is_told_from_its_parent(kind: str, monkeypatch: pytest.Monke
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
 @pytest.mark.parametrize("fork", [os.fork, fork_in_c], ids=["python", "c"])
 def test_a_child_waits_for_no_thread_of_its_parent(fork: Callable[[], int], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A watchdog that did not rest in time is not there: what it holds must not stop each fork of the child."""
+    """A sender that did not rest in time is not there: what it holds must not stop each fork of the child."""
     monkeypatch.setattr(forks, "_WAITS", 0.05)
     work = forks.Work()
     busy, over = threading.Event(), threading.Event()

@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 from confluent_kafka.cimpl import KafkaError
-from safeproducer.pipeline.watchdog import Watchdog
 
 from safeproducer import (
     CallbackReentryError,
@@ -28,6 +27,7 @@ from safeproducer import (
 )
 from safeproducer.pipeline import lane as lane_module
 from safeproducer.pipeline.metadata import Metadata
+from safeproducer.pipeline.sender import Sender
 from safeproducer.pipeline.windows import Windows
 from safeproducer.testing import FakeCluster
 from tests.inside import lane_of
@@ -405,7 +405,7 @@ def test_close_runs_every_callback_of_what_it_purges(
 @pytest.mark.parametrize("mode", ["auto", "held"])
 def test_close_waits_for_its_own_work_two_seconds_at_most(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads that do not end, reports that do not come, records that do not leave."""
-    for helper in (Watchdog, Windows, Metadata):
+    for helper in (Sender, Windows, Metadata):
         monkeypatch.setattr(helper, "join", lambda self, timeout: time.sleep(timeout))
     with FakeCluster(brokers=1) as cluster:
         cluster.create_topic("t", partitions=1)

@@ -22,12 +22,17 @@ from safeproducer.pipeline.accumulator import (
     Accumulator,
     HeldRecord,
 )
+from safeproducer.pipeline.first_question import is_asked
 from safeproducer.pipeline.frames import raised_by_native_call
 from safeproducer.pipeline.hand_over import HandOver
 from safeproducer.pipeline.report_numbers import ReportNumbers
 from safeproducer.pipeline.reports import Reports
 
 _NEVER = float("inf")
+_QUESTIONS = 3
+_QUESTION_EVERY = 0.1
+"""Seconds: the first may go to a connection that is about to end."""
+_QUESTIONS_FOR = 10.0
 _EARLIEST = 0.95
 """Of the usual time, when the answer is looked for first."""
 KICK = 0.001
@@ -79,6 +84,9 @@ class FedLane:
         self._numbers = numbers
         self._asking = Lock()
         self._closed = False
+        self._questions = _QUESTIONS
+        self._question_at = 0.0
+        self._made_at = time.monotonic()
         self._raised: deque[KafkaException] = deque()
         self.records_handed_over = 0
         self._emptied_at = 0.0
@@ -242,6 +250,21 @@ class FedLane:
             if self._closed:
                 raise KafkaException(KafkaError(KafkaError._DESTROY))
             return self.native.list_topics(topic, timeout)
+
+    def asks_for_id(self, topic: str, now: float) -> bool:
+        """Have librdkafka ask for its producer ID as soon as it has a connection, without waiting for one; whether to
+        come again soon. See first_question.py.
+        """
+        if not self._questions or now > self._made_at + _QUESTIONS_FOR:
+            return False
+        if now >= self._question_at and self._asking.acquire(blocking=False):
+            try:
+                if not self._closed and is_asked(self.native, topic, 0.0):
+                    self._questions -= 1
+                    self._question_at = now + _QUESTION_EVERY
+            finally:
+                self._asking.release()
+        return True
 
     def close(self) -> None:
         """Close the native producer; nothing may be under way on it. Not while another thread is inside it."""

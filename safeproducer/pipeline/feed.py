@@ -36,7 +36,7 @@ from safeproducer.pipeline.buffer import Buffer, unable
 from safeproducer.pipeline.failures import Failures
 from safeproducer.pipeline.fed_lane import FedLane
 from safeproducer.pipeline.hand_over import HandOver
-from safeproducer.pipeline.holds import COLD, OVERDUE, Holds, Leader
+from safeproducer.pipeline.holds import COLD, OVERDUE, PACED, Holds, Leader
 from safeproducer.pipeline.kicks import Kicks
 from safeproducer.pipeline.lane_choice import LaneChoice
 from safeproducer.pipeline.lanes import Lanes
@@ -255,6 +255,11 @@ class Feed:
         self._wake(NEVER)
         return self._accumulators.setdefault((topic, partition), made)
 
+    @property
+    def any_topic(self) -> str | None:
+        """The name of a topic that records were accepted for, None before the first."""
+        return next(iter(tuple(self._topics)), None)
+
     def forget_refusals(self) -> None:
         """The brokers know this producer's ID by now."""
         self._refusals.forget()
@@ -378,6 +383,8 @@ class Feed:
             way = self._way(accumulator, moment)
             if way is None or (way is self.lanes and not self._knows(accumulator.topic)):
                 accumulator.why = WAITS_FOR_LANE if way is None else WAITS_FOR_METADATA
+                if holds.pacing:
+                    self._choice.foresee(accumulator, holds.broker(accumulator, moment).node, moment)
                 return moment + holds.PATIENCE
             if way is self.lanes:
                 placeable = accumulator.partition == UNKNOWN and not accumulator.unresolved
@@ -586,7 +593,7 @@ class Feed:
         while records:
             record = records[0]
             if self._holds.cools((topic, partition), record[SIZE] - OVERHEAD):
-                accumulator.why = COLD
+                accumulator.why = PACED if self._holds.pacing else COLD
                 return time.monotonic() + self._holds.PATIENCE
             accumulator.held_since = self._straight_at = time.monotonic()
             try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 from safeproducer.delivery import Delivery
 from safeproducer.kafka.statistics import Statistics
@@ -25,7 +26,11 @@ OVERDUE = 1.5
 _LATE_THREADS = 0.05
 """A thread that was on its straight way when the hold began has given its record away by then."""
 _FIRST_PART = 0.1
+_LONGEST_PACE = 10.0
+"""Seconds after which a lane that is still not ready is not waited for any more."""
+_WHATEVER_RATE = float("inf")
 BRIDGING = "waits because the straight lane was purged: one partition after the other finds out what that left"
+PACED = "waits for the acknowledgement of what went before it, while a lane for brokers so far away is being made"
 DRAINING = "waits until librdkafka has given up on records whose deadline comes"
 
 
@@ -38,15 +43,25 @@ class Leader:
     probing: bool
 
 
+class Measuring(Protocol):
+    """Who finds out how far away the brokers are."""
+
+    @property
+    def open(self) -> bool:
+        """Whether it still does."""
+
+
 class Holds:
     """Changed by the threads that serve, read by those that produce; each change is one assignment.
 
     `quota_refused`: a quota on producer IDs refused the straight lane's: from then on the other lanes' are used alone.
     `far`: acknowledgements take longer than linger; acted on once the fed lane is `fed_ready`. `cold`: more was
-    accepted than may go before the first acknowledgement. `draining`: the straight lane is about to be purged. `gaps`:
-    partitions whose sequence numbers that may have broken; as in FedLane.takes(), no others use the lane until each has
-    had an acknowledgement, or a new epoch has begun, and one at a time. `stuck`:
-    partitions whose acknowledgements stopped. `record_bytes`: what a record of the straight lane takes, on average.
+    accepted than may go before the first acknowledgement. `pacing`: brokers are known to be far away and the fed lane
+    is not ready: a batch of each partition goes straight, the next one when all that went is answered. `draining`: the
+    straight lane is about to be purged. `gaps`: partitions whose sequence numbers that may have broken; as in
+    FedLane.takes(), no others use the lane until each has had an acknowledgement, or a new epoch has begun, and one at
+    a time. `stuck`: partitions whose acknowledgements stopped. `record_bytes`: what a record of the straight lane
+    takes, on average.
     """
 
     PATIENCE = 0.01
@@ -60,6 +75,13 @@ class Holds:
         self.record_bytes = 0.0
         self.warming = delivery.mode == "auto" and delivery.feeds
         self.cold = False
+        self.measuring: Measuring | None = None
+        self.pacing = False
+        self._unready_since: float | None = None
+        self._opened_at = 0.0
+        self._room: dict[tuple[str, int], tuple[int, int]] | None = None
+        """While pacing: (records, bytes) that may still go of each partition, a batch if it is not there; None while
+        nothing may."""
         self.quota_refused = False
         self.draining = False
         self.gaps: set[tuple[str, int]] = set()
@@ -89,6 +111,7 @@ class Holds:
             or self.quota_refused
             or (self.far and self.fed_ready)
             or self.warming
+            or self.pacing
             or self.draining
             or self.gaps
             or self.stuck
@@ -119,6 +142,8 @@ class Holds:
             return BRIDGING
         if self.stale.concerns(STRAIGHT, place, moment):
             return STALE
+        if self.pacing and not self._has_room(place):
+            return PACED
         return COLD if self.cold or (self.warming and self._closed_to_others() and place not in self._begun) else None
 
     def _for_good(self, accumulator: Accumulator) -> str | None:
@@ -200,6 +225,8 @@ class Holds:
         behind that batch would wait unread until it times out. Its first part says which partitions it is made of, so
         that no batch of another one is cut in two by the end of it.
         """
+        if self.pacing:
+            return not self._takes_room(place, size)
         if not self.warming or self.cold:
             return self.cold
         first = not self._sent  # goes whatever its size: nothing else would end the wait
@@ -221,6 +248,20 @@ class Holds:
             self._warming_bytes += size
             self.cold = self._warming_records < 0 or self._warming_bytes < 0
 
+    def _has_room(self, place: tuple[str, int]) -> bool:
+        room = self._room
+        return room is not None and room.get(place, (1, 1)) > (0, 0)
+
+    def _takes_room(self, place: tuple[str, int], size: int) -> bool:
+        """Whether a record more may go straight, as the last one of its batch perhaps."""
+        room = self._room
+        if room is None:
+            return False
+        records, left = room.get(place, (self._delivery.batch_records, self._delivery.batch_bytes))
+        fits = records > 0 and (left >= size or records == self._delivery.batch_records)
+        room[place] = (records - 1, left - size) if fits else (0, 0)
+        return fits
+
     def _closed_to_others(self) -> bool:
         share = 1 - _FIRST_PART
         return self._sent > 0 and (
@@ -241,9 +282,34 @@ class Holds:
         """
         if self._needed is None and resolved:
             self._needed = self._sent
+        if self.measuring is not None and self.measuring.open:
+            return False  # or all that comes would go straight, just before it turns out that the brokers are far away
         if self._needed is not None and (resolved >= self._needed or not in_lane):
             self.warming = self.cold = False
         return not self.warming
+
+    def paces(self, in_lane: int, moment: float) -> bool:
+        """Note that the straight lane has so many records and events; whether that changes what may go straight.
+
+        Far away it sends one batch of a partition at a time, and what is more in it than that would keep the partition
+        from leaving it when the fed lane is ready.
+        """
+        before, self.pacing = self.pacing, self._is_to_pace(moment)
+        if self.pacing and in_lane:
+            if not before or self._opened_at + self._delivery.linger <= moment:
+                self._room = None  # what comes now goes with the next batch
+        elif self.pacing:
+            before = before and self._room == {}
+            self._room, self._opened_at = {}, moment
+        return self.pacing is not before
+
+    def _is_to_pace(self, moment: float) -> bool:
+        if not self.far or self.fed_ready or self._always or not self._delivery.feeds:
+            self._unready_since = None
+            return False
+        if self._unready_since is None:
+            self._unready_since = moment
+        return not self.warming and moment <= self._unready_since + _LONGEST_PACE
 
     def expired(self) -> None:
         """The straight lane is purged: what it had of these partitions may be in the log, or get there late."""
@@ -282,6 +348,13 @@ class Holds:
             # A topic that librdkafka has not heard of is listed, too, with the partitions that records were made for.
             if self.partitions.count(topic) or max(leaders.values()) >= 0:
                 self.partitions.learn(topic, leaders)
+
+    def guess(self, distance: float) -> None:
+        """What is known before any statistics: an answer took that long, or longer."""
+        delivery = self._delivery
+        if not self.ack_time and delivery.idempotent and not delivery.transactional:
+            self.far = is_far(distance, delivery.linger, _WHATEVER_RATE, was_far=False)
+            self.ack_time = distance if self.far else 0.0
 
     def measure(self, statistics: Statistics, rate: float) -> None:
         """How far away the brokers are, from the statistics of the lane that is in use."""

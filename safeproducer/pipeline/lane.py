@@ -25,6 +25,7 @@ from safeproducer.pipeline.events import ClientEvents
 from safeproducer.pipeline.failures import Failures
 from safeproducer.pipeline.fed_lane import FedLane
 from safeproducer.pipeline.feed import Feed
+from safeproducer.pipeline.first_question import FirstQuestion
 from safeproducer.pipeline.lane_log import LaneLog
 from safeproducer.pipeline.lanes import Lanes
 from safeproducer.pipeline.ledger import Ledger
@@ -161,6 +162,10 @@ class Lane:
             self.sender.wake,
             self.events.on_trouble,
         )
+        self.first_question = FirstQuestion(
+            partial(_waits_for_id, this), partial(_answered_within, this), delivery.waits_for_id
+        )
+        self.holds.measuring = self.first_question
         self.holds.stale.lanes = partial(_lanes_of, this)
         self.holds.stale.ask = self.metadata.tell
         self.windows = Windows(
@@ -350,6 +355,10 @@ class Lane:
         self.news.catch_up(feed.waiting)
         if holds.warming and holds.warms(self._ledger.resolved + self._away.reports.count, len(self.native)):
             self.news.changed = True
+        if holds.pacing or (holds.far and not holds.fed_ready):
+            holds.fed_ready = holds.fed_ready or feed.lanes.acquired
+            if holds.paces(len(self.native), now):
+                self.news.changed = True
         if self.news.rushes(feed.waiting, now):
             self.news.changed = True
         if self.news.changed:
@@ -414,7 +423,10 @@ class Lane:
 
     def _turn(self, now: float) -> float:
         feed = self.feed
+        again = self.first_question.look(feed.any_topic, now) if self.holds.warming else NEVER
         self._tend_lanes(now)
+        if (topic := feed.any_topic) is not None and feed.lanes.ask_for_ids(topic, now):
+            again = min(again, now + _PRESENT)
         feed.find_unrung(now)
         feed.serve()
         present = self._is_present(now)
@@ -424,7 +436,7 @@ class Lane:
         self._mind(now)
         if now >= self._let_go_at:
             self._let_go(now)
-        due = min(feed.alarm.at, feed.lanes.next_look(now))
+        due = min(again, feed.alarm.at, feed.lanes.next_look(now))
         if present:
             return min(due, now + _ABSENT) if self.queued else due
         return min(due, now + (_ABSENT if self.queued or feed.alone else NEVER))
@@ -646,7 +658,12 @@ class Lane:
         """
         if self.state == "forked":  # there are none in the child, and they may have held locks when it was made
             return True
-        helpers: tuple[Sender | Metadata | Windows, ...] = (self.sender, self.windows, self.metadata)
+        helpers: tuple[Sender | Metadata | Windows | FirstQuestion, ...] = (
+            self.sender,
+            self.windows,
+            self.metadata,
+            self.first_question,
+        )
         for helper in helpers:
             helper.stop()
         if timeout is None:
@@ -755,6 +772,20 @@ def _lanes_of(lane: weakref.ref[Lane]) -> dict[int, Any]:
     return lanes
 
 
+def _waits_for_id(lane: weakref.ref[Lane]) -> Any:
+    """The straight native producer, until what was sent by it first has been answered."""
+    found = lane()
+    return found.native if found is not None and found.state == "open" and found.holds.warming else None
+
+
+def _answered_within(lane: weakref.ref[Lane], seconds: float | None) -> None:
+    if (found := lane()) is not None:
+        if seconds is not None:
+            found.holds.guess(seconds)
+        found.news.changed = True
+        found.sender.wake(0.0)
+
+
 def _heard(lane: weakref.ref[Lane], topic: str, number: int, asked_at: float) -> None:
     if (found := lane()) is not None:
         found.holds.stale.heard(topic, number, asked_at)
@@ -799,11 +830,14 @@ def _with_callbacks(config: dict[str, Any], callbacks: dict[str, Any], events: C
 
 
 def _fed_native(settings: Settings, events: ClientEvents, log: LaneLog | None) -> NativeProducer:
-    """The first fed lane, which tells of the cluster; with a log, one more."""
+    """A fed lane that tells of the cluster by its statistics; with a log that does not tell, one more."""
     delivery = settings.delivery
+    config = delivery.fed_lane(settings.lane) if log is None else delivery.told_lane(settings.lane)
+    callbacks = events.of_the_first() if delivery.mode == "held" else events.of_a_fed()
+    if log is not None and not log.tells:
+        config, callbacks = delivery.more_lanes(settings.lane), events.of_one_more()
+    config = _with_callbacks(config, callbacks, events)
     if log is None:
-        callbacks = events.of_the_first() if delivery.mode == "held" else events.of_a_fed()
-        return NativeProducer(_with_callbacks(delivery.fed_lane(settings.lane), callbacks, events))
-    application = settings.lane.get("logger")
-    log.application = None if application is None else events.logger_for(application)
-    return NativeProducer({**delivery.more_lanes(settings.lane), **events.of_one_more(), "logger": log})
+        return NativeProducer(config)
+    log.application = config.get("logger")
+    return NativeProducer({**config, "logger": log})

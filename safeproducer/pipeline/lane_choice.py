@@ -12,6 +12,7 @@ from safeproducer.pipeline.holds import STALE, Holds
 from safeproducer.pipeline.lanes import Lanes
 from safeproducer.pipeline.partitions import UNKNOWN
 from safeproducer.pipeline.windows import Windows
+from safeproducer.policy.lane_count import needed
 from safeproducer.policy.window import LEAST
 
 WAITS_FOR_FREE_LANE = "waits for a lane: each has a batch of it under way"
@@ -101,10 +102,28 @@ class LaneChoice:
     def _is_limited(self, accumulator: Accumulator, node: int | None, moment: float) -> bool:
         """Say that this partition lacks lanes, and have those made that are wanted now; whether any are."""
         lanes = self._lanes
-        lanes.limited(self.budget(accumulator, node, moment), sum(map(lanes.ready, lanes)))
+        of_use = self._of_use(accumulator, moment) if self._delivery.spreads else 0
+        lanes.limited(self.budget(accumulator, node, moment), sum(map(lanes.ready, lanes)), of_use)
         if wanted := lanes.wanted > len(lanes):
             self._wake(0.0)
         return wanted
+
+    def _of_use(self, accumulator: Accumulator, moment: float) -> int:
+        delivery = self._delivery
+        waiting = max(accumulator.waiting, accumulator.bytes * delivery.batch_records // max(1, delivery.batch_bytes))
+        return needed(
+            len(accumulator.unresolved),
+            waiting,
+            moment - accumulator.oldest,
+            accumulator.ack_time or self._holds.ack_time,
+            delivery.linger,
+            delivery.batch_records,
+        )
+
+    def foresee(self, accumulator: Accumulator, node: int | None, moment: float) -> None:
+        """Records gather until the fed lanes are ready: have as many made as they will need."""
+        if self._delivery.spreads and accumulator.partition >= 0 and len(self._lanes):
+            self._is_limited(accumulator, node, moment)
 
     def _only_lane(self, accumulator: Accumulator, node: int | None, moment: float) -> FedLane | None:
         """Where one lane takes all: another one only while a batch is alone in it, and not for what is bound to it."""

@@ -13,10 +13,12 @@ _ACQUIRED = "Acquired "
 
 class LaneLog:
     """Stands where a logging.Logger would. The first lane tells of the same brokers, so nothing is passed on but what
-    the application asked for by a logger of its own."""
+    the application asked for by a logger of its own. `tells`: it is of the first fed lane, which has statistics.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, tells: bool = False) -> None:
         self.acquired = False
+        self.tells = tells
         self.application: logging.Logger | None = None
 
     def log(self, level: int, form: str, *args: object) -> None:

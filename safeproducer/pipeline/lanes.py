@@ -24,7 +24,7 @@ from safeproducer.pipeline.reports import Reports
 from safeproducer.policy import lane_count
 
 MakeNative = Callable[[LaneLog | None], NativeProducer]
-"""Makes the native producer of a fed lane; with a LaneLog it is one more, which tells of itself by its log alone."""
+"""Makes the native producer of a fed lane; with a LaneLog that does not tell it is one more, without statistics."""
 _TURN = 0.001
 """How long to wait at least for an answer that is overdue: others may come before it."""
 _OVERDUE = 0.1
@@ -94,8 +94,10 @@ class Lanes:
 
     def prepare(self) -> None:
         """Make the first lane, which takes a while to get its producer ID and its connections."""
-        if not self._lanes and (native := self._try_to_make(None)) is not None:
-            self._add(native)
+        if not self._lanes:
+            log = LaneLog(tells=True)
+            if (native := self._try_to_make(log)) is not None:
+                self._add(native, log)
 
     def _try_to_make(self, log: LaneLog | None) -> NativeProducer | None:
         """None if it cannot be made now: files of the configuration may be gone, or files and threads used up."""
@@ -112,9 +114,9 @@ class Lanes:
         self._pause = 0.0
         return native
 
-    def limited(self, budget: int, ready: int) -> None:
-        """A batch is ready to go and waits only for a lane."""
-        self.wanted = max(self.wanted, lane_count.wanted(len(self._lanes), ready, budget, self._fixed))
+    def limited(self, budget: int, ready: int, needed: int) -> None:
+        """A batch is ready to go and waits only for a lane; of so many lanes its partition could make use."""
+        self.wanted = max(self.wanted, lane_count.wanted(len(self._lanes), ready, budget, self._fixed, needed))
 
     def one_more(self) -> None:
         """The only lane there should be is not to be used by others for a while."""
@@ -124,7 +126,7 @@ class Lanes:
         """Make what is wanted; how many lanes that are. Not inside produce(): making one takes milliseconds."""
         made = 0
         while self._made and self._make is not None and len(self._lanes) < self.wanted:
-            tells = any(lane.number not in self._logs for lane in self)
+            tells = any((own := self._logs.get(lane.number)) is None or own.tells for lane in self)
             log = LaneLog() if tells else None
             native = self._try_to_make(log)
             if native is None:
@@ -139,7 +141,7 @@ class Lanes:
         if log is not None:
             self._logs[number] = log
         lane = FedLane(native, number, self._reports, self.completed, self.missing, self._numbers, self._spreads)
-        self._lanes.insert(len(self._lanes) if self._lanes and log is not None else 0, lane)
+        self._lanes.insert(0 if log is None or log.tells else len(self._lanes), lane)
         if self._login is not None:  # it may have been made of the configuration before
             native.set_sasl_credentials(*self._login)
 
@@ -174,6 +176,20 @@ class Lanes:
             return False
         log = self._logs.get(lane.number)
         return log is None or log.acquired
+
+    @property
+    def acquired(self) -> bool:
+        """Whether the first lane is known to have its producer ID."""
+        log = self._logs.get(self._lanes[0].number) if self._lanes else None
+        return log is not None and log.acquired
+
+    def ask_for_ids(self, topic: str, now: float) -> bool:
+        """Have lanes get their producer IDs sooner; whether there is one to look after again soon."""
+        logs = self._logs
+        # One without a log may have its ID: to ask some times costs less than to find out.
+        waiting = [lane for lane in self if (log := logs.get(lane.number)) is None or not log.acquired]
+        asking = [lane.asks_for_id(topic, now) for lane in waiting]
+        return any(asking)
 
     # --- all of them -------------------------------------------------------------------------------------------------
 

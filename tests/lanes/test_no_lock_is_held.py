@@ -131,7 +131,7 @@ def made(cluster: FakeCluster, witness: Witness, **settings: Any) -> SafeProduce
 
 @pytest.mark.parametrize("mode", ["auto", "held"])
 def test_with_several_lanes(cluster: FakeCluster, witness: Witness, mode: str) -> None:
-    """While the application polls, and while it is away and the watchdog serves."""
+    """While the application polls, and while it is away and the sender serves."""
     cluster.create_topic("t", config={RETAIN: "8"})
     producer = made(cluster, witness, mode=mode, ordering="key")
     load = Traffic(producer, "t", 200)
@@ -146,7 +146,7 @@ def test_with_several_lanes(cluster: FakeCluster, witness: Witness, mode: str) -
     cluster.stop(2)
     deadline = time.monotonic() + 10
     while "client_error" not in witness.seen:
-        assert time.monotonic() < deadline, "the watchdog tells while the application is away"
+        assert time.monotonic() < deadline, "the sender tells while the application is away"
         time.sleep(0.01)
     assert "error_cb" not in witness.seen, "callbacks run on the application's thread"
     load.until(lambda: "error_cb" in witness.seen)

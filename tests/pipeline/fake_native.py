@@ -233,6 +233,14 @@ class FakeNative:
                 self._fail(toppar, batch.messages, code)
         self._bump()
 
+    def cluster_id(self, timeout: float) -> str:
+        return "virtual"
+
+    def list_topics(self, topic: str, timeout: float) -> None:
+        """Asked without waiting, so nothing is heard; the producer ID comes by itself."""
+        assert timeout == 0
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
     def __len__(self) -> int:
         return self._inside + len(self._urgent) + sum(not is_report for is_report, _ in self._events)
 

@@ -145,6 +145,7 @@ class Rig:
         self.lane: Any = lane_of(self.producer)
         self.feed: Any = self.lane.feed
         self.lane.events.on_turn_failed = _raise
+        self.lane.first_question.stop()  # it would ask on a thread, which knows no virtual time
 
     # --- seen by the fake client ---------------------------------------------------------------------
 

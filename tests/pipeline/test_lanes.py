@@ -7,14 +7,16 @@ from typing import Any
 from unittest import mock
 
 import pytest
+from confluent_kafka.cimpl import KafkaError, KafkaException
 
-from safeproducer.pipeline import news
+from safeproducer.pipeline import fed_lane, news
 from safeproducer.pipeline.lane_choice import LaneChoice
 from safeproducer.policy import lane_count
 from safeproducer.policy.affinity import Affinity
 from safeproducer.policy.outcome import Outcome
 from safeproducer.policy.window import Windows
 from tests.pipeline.cluster import DELAY, LOSE_REQUEST, QUOTA
+from tests.pipeline.fake_native import FakeNative
 from tests.pipeline.rig import Rig, RuleError, rigged
 
 CONFIG = {
@@ -307,3 +309,26 @@ def test_records_without_a_key_take_any_lane() -> None:
                 rig.poll(0.02)
             assert under_way(rig) > 5
             rig.close()
+
+
+def test_lanes_are_asked_for_their_ids_until_they_have_them() -> None:
+    """Without waiting, some times at most, and no more once they are ready; nobody comes back for nothing."""
+    with rigged(CONFIG, FAR) as rig:
+        rig.cluster.windows[1, "a"] = 20
+        asked: dict[int, int] = {}
+
+        def list_topics(native: FakeNative, topic: str, timeout: float) -> None:
+            asked[native.producer_id] = asked.get(native.producer_id, 0) + 1
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT if asked[native.producer_id] == 1 else timed_out))
+
+        timed_out = KafkaError._TIMED_OUT
+        with mock.patch.object(FakeNative, "list_topics", list_topics):
+            stream(rig, 1.0)
+            for _ in range(200):
+                rig.lane.tend(rig.time.monotonic())
+                rig.time.pass_(0.01)
+        lanes = rig.feed.lanes
+        assert len(lanes) == 20
+        assert asked[rig.natives[0].producer_id] == 1 + fed_lane._QUESTIONS
+        assert not lanes.ask_for_ids("a", rig.time.monotonic())
+        rig.close()

@@ -47,7 +47,7 @@ def test_a_throttle_time_that_another_producer_was_told_of_is_waited_out_careful
         assert rig.cluster.requests == 2
 
 
-def test_reports_that_the_watchdog_took_count_against_the_buffer() -> None:
+def test_reports_that_the_sender_took_count_against_the_buffer() -> None:
     """An application that never polls meets a full queue, as in stock, however many reports were served for it."""
     with rigged({**CONFIG, "queue.buffering.max.messages": 20}) as rig:
         assert rig.produce("a", 0)

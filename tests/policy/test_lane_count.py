@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from safeproducer.policy.lane_count import LONGEST_IDLE, spare, wanted
+from safeproducer.policy.lane_count import LONGEST_IDLE, needed, spare, wanted
 
 counts = st.integers(1, 50)
 
@@ -58,3 +58,27 @@ def test_the_last_of_several_goes_when_it_has_idled_for_long() -> None:
     assert spare(2, LONGEST_IDLE + 1, None)
     assert not spare(2, LONGEST_IDLE, None)
     assert not spare(1, LONGEST_IDLE + 1, None)
+
+
+@pytest.mark.parametrize(
+    ("under_way", "waiting", "waited", "expected"),
+    [
+        (1, 1, 0.005, 0),  # a record now and then: nothing says that there will be more
+        (1, 3, 0.1, 2),
+        (1, 101, 0.1, 20),  # 1,000/s: a batch each linger
+        (1, 3, 0.002, 4),  # two at once: no more lanes than there are records for
+        (1, 2_001, 0.1, 20),
+        (1, 20_001, 0.1, 200),  # full batches: as many as come
+        (5, 2_001, 0.0, 2_000),
+    ],
+)
+def test_how_many_are_needed(under_way: int, waiting: int, waited: float, expected: int) -> None:
+    """By how fast records came while they waited, at a round trip of 100 ms and batches of 100."""
+    assert needed(under_way, waiting, waited, 0.1, 0.005, 100) == expected
+
+
+@given(counts, counts, st.integers(5, 1000), st.integers(0, 2000))
+def test_what_is_needed_comes_at_once(lanes: int, ready: int, budget: int, of_use: int) -> None:
+    """Also while others are on their way, and never beyond the budget."""
+    more = wanted(lanes, min(lanes, ready), budget, None, of_use)
+    assert max(lanes, min(of_use, budget)) <= more <= max(lanes, budget)

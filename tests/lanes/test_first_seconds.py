@@ -1,0 +1,58 @@
+"""The first seconds far from a broker: what comes behind the first record does not keep its partition on one lane."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from safeproducer import SafeProducer
+from safeproducer.testing import FakeCluster
+
+BATCH = 100
+BATCHES = 60
+KEYS = 700
+ROUND_TRIP = 0.1
+
+
+@pytest.mark.parametrize("ordering", ["partition", "key"])
+def test_a_burst_behind_the_first_record_leaves_by_the_lanes_for_far_brokers(ordering: str) -> None:
+    """Only as much goes straight as is acknowledged until those are ready: some seconds' worth on a slow machine."""
+    delivered: Counter[bytes] = Counter()
+    with FakeCluster(brokers=1) as cluster:
+        cluster.create_topic("t", partitions=1)
+        cluster.delay(ROUND_TRIP)
+        producer = SafeProducer(
+            {
+                "bootstrap.servers": cluster.bootstrap,
+                "batch.num.messages": BATCH,
+                "linger.ms": 5,
+                "log_level": 0,
+                "safeproducer.ordering": ordering,
+                "safeproducer.window": 20,
+            }
+        )
+        producer.produce("t", b"first", b"first", partition=0)
+        assert producer.flush(20) == 0
+        for number in range(BATCHES * BATCH):
+            producer.produce(
+                "t",
+                b"%d" % number,
+                b"%d" % (number % KEYS),
+                partition=0,
+                on_delivery=lambda error, message: delivered.update([message.value()] if error is None else []),
+            )
+        assert producer.flush(60) == 0
+        snapshot = producer.snapshot()
+        producer.close()
+        sent = [batch for entry in cluster.journal("Produce") for batch in entry.batches]
+        log = [record.value for record in cluster.log("t", 0)][1:]
+    straight = sum(batch.records for batch in sent if batch.producer_id == sent[0].producer_id)
+    assert straight <= BATCHES * BATCH / 2, f"{straight} records went straight"
+    assert snapshot.handed_over >= BATCHES / 2
+    assert len(delivered) == len(log) == BATCHES * BATCH
+    numbers = [int(value) for value in log if value is not None]
+    keys = range(KEYS) if ordering == "key" else (None,)
+    for key in keys:
+        of_key = [number for number in numbers if key is None or number % KEYS == key]
+        assert of_key == sorted(of_key)

@@ -1,0 +1,115 @@
+"""Until the lane for far brokers is ready, no more goes straight than a round trip answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from unittest import mock
+
+import pytest
+
+from safeproducer.pipeline.holds import _LONGEST_PACE
+from safeproducer.pipeline.lanes import Lanes
+from safeproducer.pipeline.news import ClientNews
+from tests.pipeline.rig import Rig, rigged
+
+ROUND_TRIP = 0.1
+FAR = dict.fromkeys((1, 2, 3), ROUND_TRIP)
+BATCH = 10
+CONFIG = {"message.timeout.ms": 60_000, "linger.ms": 5, "safeproducer.mode": "auto", "batch.num.messages": BATCH}
+PLACES = ("a", 0), ("a", 1)
+
+
+@contextmanager
+def begun(config: dict[str, object], distance: float | None = ROUND_TRIP) -> Iterator[Rig]:
+    """A producer whose first record was acknowledged; before that it was told how far away the brokers are."""
+    with rigged({**CONFIG, **config}, FAR if distance else None) as rig:
+        assert rig.produce(*PLACES[0])
+        if distance is not None:
+            rig.lane.holds.guess(distance)
+        rig.flush(5)
+        yield rig
+        rig.close()
+
+
+def straight(rig: Rig) -> int:
+    """Records that the straight lane has."""
+    return int(rig.natives[0]._inside)
+
+
+@pytest.mark.parametrize("ordering", ["partition", "key"])
+def test_a_burst_far_away_goes_a_batch_at_a_time(ordering: str) -> None:
+    """What is behind it would keep the partition there, for as many round trips as there are batches."""
+    with begun({"safeproducer.ordering": ordering}) as rig:
+        rig.cluster.windows.update({(node, "a"): 20 for node in FAR})
+        for number in range(100 * BATCH):
+            assert rig.produce(*PLACES[number % 2], b"%d" % number)
+        most, rounds = 0, 0
+        while not rig.feed.lanes.handed_over:
+            most = max(most, straight(rig))
+            rig.poll(0.01)
+            rounds += 1
+            assert rounds < 100, "the fed lane is not used"
+        assert 0 < most <= len(PLACES) * BATCH
+        assert not straight(rig)
+        began = rig.time.now
+        rig.flush(60)
+        if ordering == "key":
+            assert rig.time.now - began < 1.6, "lanes were made one after the other"
+        rig.check_order()
+
+
+@contextmanager
+def never_ready() -> Iterator[Rig]:
+    """As begun(), but the lane for far brokers does not get its producer ID."""
+    with (
+        mock.patch.object(Lanes, "acquired", property(lambda _: False)),
+        mock.patch.object(ClientNews, "fed_statistics"),
+        begun({}) as rig,
+    ):
+        yield rig
+
+
+def test_the_wait_for_the_lane_is_no_longer_than_a_round_trip() -> None:
+    """Batch after batch goes straight meanwhile."""
+    with never_ready() as rig:
+        before = rig.lane._ledger.resolved
+        end = rig.time.now + 2
+        for _ in range(100 * BATCH):
+            assert rig.produce(*PLACES[0])
+        while rig.time.now < end:
+            rig.poll(0.01)
+            assert straight(rig) <= BATCH
+        batches = (rig.lane._ledger.resolved - before) / BATCH
+        assert 0.8 * 2 / ROUND_TRIP <= batches <= 2 / ROUND_TRIP + 1
+        rig.time.pass_(_LONGEST_PACE)
+        rig.poll(0.01)
+        assert rig.lane.direct or straight(rig) > BATCH, "it is waited for and does not come"
+
+
+@pytest.mark.parametrize("distance", [None, 0.001, 0.02])
+def test_beside_the_brokers_records_go_straight_at_once(distance: float | None) -> None:
+    """And where haste may be a reason to: statistics tell."""
+    with begun({}, distance) as rig:
+        assert not rig.lane.holds.far
+        rig.poll(0)
+        assert rig.lane.direct
+
+
+def test_the_distance_is_waited_for() -> None:
+    """It comes with the first acknowledgement, a little later: until then a batch may go, and no more."""
+    with rigged(CONFIG, FAR) as rig:
+        rig.lane.holds.measuring = question = SimpleNamespace(open=True)
+        assert rig.produce(*PLACES[0])
+        rig.poll(1.2 * ROUND_TRIP)
+        for _ in range(10 * BATCH):
+            assert rig.produce(*PLACES[0])
+        for _ in range(30):
+            rig.poll(0.01)
+        assert rig.lane.holds.warming
+        assert rig.lane._ledger.resolved == BATCH
+        question.open = False
+        rig.flush(10)
+        assert not rig.lane.holds.warming
+        rig.close()

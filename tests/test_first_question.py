@@ -1,0 +1,245 @@
+"""The first acknowledgement of a new producer does not wait for librdkafka's half second, and nobody waits for that."""
+
+from __future__ import annotations
+
+import statistics
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from confluent_kafka.cimpl import KafkaError, KafkaException, Producer
+
+from safeproducer import SafeProducer
+from safeproducer.pipeline import first_question
+from safeproducer.pipeline.first_question import FirstQuestion
+from safeproducer.testing import FakeCluster
+from tests.contract.support import run_script
+
+HALF_SECOND = 0.45
+SOON = 0.3
+NOWHERE = {"bootstrap.servers": "127.0.0.1:1", "log_level": "0"}
+
+
+def first_acknowledgement(make: Callable[[dict[str, Any]], Any], config: dict[str, Any], topic: str = "t") -> float:
+    """Seconds from before the constructor to the first delivery report."""
+    acknowledged: list[float] = []
+    began = time.monotonic()
+    producer = make({"linger.ms": 5, "enable.idempotence": True, "log_level": 0, **config})
+    producer.produce(topic, b"x", on_delivery=lambda error, _: acknowledged.append(time.monotonic() - began))
+    assert producer.flush(20) == 0
+    producer.close()
+    return acknowledged[0]
+
+
+@pytest.mark.parametrize("brokers", [1, 3])
+def test_the_first_acknowledgement_takes_no_half_second(brokers: int) -> None:
+    """By default, with brokers beside it."""
+    with FakeCluster(brokers=brokers) as cluster:
+        cluster.create_topic("t", partitions=1)
+        config = {"bootstrap.servers": cluster.bootstrap}
+        took = [first_acknowledgement(SafeProducer, config) for _ in range(5)]
+    assert statistics.median(took) < SOON, took
+
+
+@pytest.mark.parametrize("mode", ["auto", "held"])
+def test_far_away_it_takes_no_half_second_either(mode: str) -> None:
+    """Six round trips or so; librdkafka's next looks after them would be at 1.0 and 1.4 s."""
+    with FakeCluster(brokers=1) as cluster:
+        cluster.create_topic("t", partitions=1)
+        cluster.delay(0.1)
+        config = {"bootstrap.servers": cluster.bootstrap, "safeproducer.mode": mode}
+        took = [first_acknowledgement(SafeProducer, config) for _ in range(5)]
+    assert statistics.median(took) < 0.9, took
+
+
+def test_librdkafka_alone_still_takes_it() -> None:
+    """The trap (ARCHITECTURE.md): when this fails, a newer librdkafka may not need `pipeline/first_question.py`."""
+    with FakeCluster(brokers=1) as cluster:
+        cluster.create_topic("t", partitions=1)
+        config = {"bootstrap.servers": cluster.bootstrap}
+        assert min(first_acknowledgement(Producer, config) for _ in range(3)) > HALF_SECOND
+        assert first_acknowledgement(SafeProducer, {**config, "safeproducer.mode": "passthrough"}) > HALF_SECOND
+
+
+def test_it_costs_the_brokers_a_few_questions() -> None:
+    """One producer ID as before, and no connection to a broker that leads nothing."""
+    with FakeCluster(brokers=3) as cluster:
+        cluster.create_topic("t", partitions=1)
+        asked: dict[type, list[str]] = {}
+        for make in (Producer, SafeProducer):
+            before = len(cluster.journal())
+            first_acknowledgement(make, {"bootstrap.servers": cluster.bootstrap.split(",")[0]})
+            asked[make] = [entry.api for entry in cluster.journal()[before:]]
+    ours, stock = asked[SafeProducer], asked[Producer]
+    assert ours.count("InitProducerId") == stock.count("InitProducerId") == 1
+    # One may be asked again because its connection goes; the last ones are timed.
+    assert ours.count("Metadata") <= stock.count("Metadata") + 2 + first_question._MEASURES
+    assert ours.count("ApiVersions") <= stock.count("ApiVersions") + 1
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"safeproducer.mode": "passthrough"},
+        {"safeproducer.mode": "held"},
+        {"enable.idempotence": False},
+        {"transactional.id": "t"},
+    ],
+    ids=str,
+)
+def test_nobody_asks_where_nothing_waits_for_a_producer_id(config: dict[str, Any]) -> None:
+    """No thread is started."""
+    producer = SafeProducer({**NOWHERE, **config})
+    question = producer._lane.first_question
+    assert question.look("t", 0.0) == question.look("t", 1.0) == float("inf")
+    assert question._thread is None
+    producer.close(0)
+
+
+def asking() -> SafeProducer:
+    """A producer whose question is open, and stays so: no broker is there."""
+    producer = SafeProducer(NOWHERE)
+    producer.produce("t", b"x")
+    deadline = time.monotonic() + 10
+    while producer._lane.first_question._thread is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    return producer
+
+
+def test_close_does_not_wait_for_an_answer() -> None:
+    """No broker is there: it ends with its question, within a slice or two."""
+    producer = asking()
+    thread = producer._lane.first_question._thread
+    began = time.monotonic()
+    producer.close(0)
+    assert time.monotonic() - began < 2
+    assert thread is not None
+    assert not thread.is_alive()
+
+
+def test_a_dropped_producer_ends_its_question() -> None:
+    """The thread holds the native producer for a slice or two, and then destroys it."""
+    producer = asking()
+    thread = producer._lane.first_question._thread
+    assert thread is not None
+    with pytest.warns(ResourceWarning):
+        del producer
+    thread.join(5)
+    assert not thread.is_alive()
+
+
+ASK = """
+import atexit
+began = []
+atexit.register(lambda: print("left", time.monotonic() - began[0] < 2))  # runs last
+producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0})
+producer.produce("t", b"x")
+while producer._lane.first_question._thread is None:
+    time.sleep(0.005)
+"""
+
+
+def test_the_exit_does_not_wait_for_an_answer() -> None:
+    """A script that ends while no broker is there."""
+    result = run_script(SafeProducer, NOWHERE["bootstrap.servers"], ASK + "began.append(time.monotonic())")
+    assert (result.returncode, result.stdout) == (0, "left True\n"), result.stderr
+
+
+FORK = """
+if os.fork() == 0:
+    began.append(time.monotonic())
+    sys.exit(7)
+print("child", os.waitstatus_to_exitcode(os.wait()[1]))
+producer.close(0)
+began.append(time.monotonic())
+"""
+
+
+def test_a_fork_while_it_asks_harms_neither_side() -> None:
+    """The child ends as it should, and the parent's thread ends with close()."""
+    result = run_script(SafeProducer, NOWHERE["bootstrap.servers"], ASK + FORK)
+    assert (result.returncode, result.stdout) == (0, "left True\nchild 7\nleft True\n"), result.stderr
+
+
+class Client:
+    """A native producer that answers as it is told to: a code for an error, None for an answer."""
+
+    def __init__(self, *answers: int | None, cluster: int | None = None) -> None:
+        self.answers = list(answers)
+        self.cluster = cluster
+        self.asked: list[str] = []
+
+    def cluster_id(self, _: float) -> None:
+        if self.cluster is not None:
+            raise KafkaException(KafkaError(self.cluster))
+
+    def list_topics(self, topic: str, _: float) -> None:
+        self.asked.append(topic)
+        if (code := self.answers.pop(0) if self.answers else None) is not None:
+            raise KafkaException(KafkaError(code))
+
+
+def ask(native: Callable[[], Any]) -> list[float | None]:
+    """What was heard of the distance."""
+    heard: list[float | None] = []
+    question = FirstQuestion(native, heard.append, wanted=True)
+    due = question.look("t", 5.0)
+    assert due > 5.0
+    assert question.look("t", due) == float("inf")
+    question.join(10)
+    assert question._thread is not None
+    assert not question._thread.is_alive()
+    assert not question.open
+    return heard
+
+
+@pytest.mark.parametrize(
+    ("answers", "questions"),
+    [
+        ([None], 2),
+        ([KafkaError._TRANSPORT, KafkaError._TRANSPORT, None], 4),
+        ([KafkaError._TIMED_OUT], 2),
+        ([KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.TOPIC_AUTHORIZATION_FAILED], 2),
+    ],
+)
+def test_it_asks_until_a_question_is_on_its_way(answers: list[int | None], questions: int) -> None:
+    """Without a connection it asks again; one that is late is answered all the same. The last one is timed."""
+    client = Client(*answers)
+    ask(lambda: client)
+    assert client.asked == ["t"] * questions
+
+
+def test_it_gives_up_with_brokers_that_have_no_id() -> None:
+    """They say so at once, again and again; how far away they are is asked for all the same."""
+    client = Client(cluster=KafkaError._TIMED_OUT)
+    assert ask(lambda: client) != [None]
+    assert len(client.asked) <= first_question._MEASURES
+
+
+def test_it_gives_up_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers that are away for long do not keep a thread."""
+    monkeypatch.setattr(first_question, "_PATIENCE", 0.1)
+    client = Client(*[KafkaError._TRANSPORT] * 1_000_000)
+    ask(lambda: client)
+    assert client.asked
+
+
+def test_it_ends_with_its_producer() -> None:
+    """Or with the first acknowledgement."""
+    assert ask(lambda: None) == [None]
+
+
+def test_no_room_for_a_thread_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """librdkafka asks by itself, later."""
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    question = FirstQuestion(lambda: None, lambda _: None, wanted=True)
+    question.look("t", 5.0)
+    assert question.look("t", 6.0) == float("inf")
+    question.join(1)

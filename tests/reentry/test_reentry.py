@@ -91,7 +91,8 @@ def test_signal_handlers_do_their_work(call: str, handler: str, kind: str, mode:
     handled, end = said[0], said[-1]
     assert "raised" not in handled, handled
     if handler in ("flush", "close"):
-        assert handled["served"] == handled["of"], "the handler did not wait for every report"
+        # The record that the signal met on its way may be served, too, though produce() has not returned yet.
+        assert handled["served"] >= handled["of"], "the handler did not wait for every report"
     elif handler == "poll":
         assert handled["served"] > 0
     elif handler == "produce":

@@ -116,6 +116,8 @@ class Feed:
         """Until when linger does not count: a time, as a count would be wrong for good after a handler that raises."""
         self.rechecks = False
         """Brokers may be worse off than the accumulators tell: nothing goes straight until the sender has looked."""
+        self.retired: Callable[[], Exception] | None = None
+        """What produce() raises when nobody sends any more. Nothing waits then, so each record is the first one."""
         self.failing: tuple[int, str] | None = None
         """The error with which all that waits is to fail."""
         self._refusals = refusals
@@ -207,6 +209,8 @@ class Feed:
         records.append((value, key, number, timestamp, headers, size, moment))
         count = len(records)
         if count == 1:
+            if self.retired is not None:
+                self._refuse_last(accumulator)
             self._busy[accumulator.place] = accumulator
             self._expect_deadline(moment)
             ripe = moment if moment < self.flush_until else moment + self._delivery.linger
@@ -219,6 +223,14 @@ class Feed:
         ):
             self.alarm.hurry()
             self._wake(0.0)
+
+    def _refuse_last(self, accumulator: Accumulator) -> None:
+        """The producer was closed while produce() was on its way: by a signal handler in it, or by another thread."""
+        assert self.retired is not None  # noqa: S101 - whoever calls has looked
+        record = accumulator.records.pop()
+        accumulator.bytes -= record[SIZE]
+        self.numbers.let_go(record[REPORT])
+        raise self.retired()
 
     def _expect_deadline(self, accepted: float) -> None:
         if self._delivery.timeout is not None:

@@ -41,7 +41,7 @@ class ClientNews:
         self._before_purge: Statistics | None = None
         self._batches_in_purge: dict[Place, int] = {}
         self._observing = Lock()
-        self._observed_at = 0.0
+        self.observed_at = 0.0
         self.fed_statistics_now: Statistics | None = None
         self._unseen = False
         self._fed_seen: Statistics | None = None
@@ -201,9 +201,9 @@ class ClientNews:
             self.windows.learn(found)
 
     def _observe_backlogs(self, found: Statistics) -> None:
-        if found.at < self._observed_at:
+        if found.at < self.observed_at:
             return
-        self._observed_at = found.at
+        self.observed_at = found.at
         backlogs = self.holds.backlogs
         batches = self._ledger.batches(found.at)
         for place, entry in found.partitions.items():

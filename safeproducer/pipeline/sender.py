@@ -188,6 +188,10 @@ class Sender:
         self._stopped = True
         self._bell.ring()
 
+    def allow(self) -> None:
+        """It may be started again after stop()."""
+        self._stopped = False
+
     def join(self, timeout: float) -> bool:
         """Wait until the thread has ended: at exit it must not be inside librdkafka. Whether it has."""
         if get_ident() == self.ident or not self._running.acquire(True, timeout):

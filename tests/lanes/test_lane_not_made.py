@@ -1,0 +1,83 @@
+"""A native producer that is needed later and cannot be made: an event, never an exception of somebody's call.
+
+Files that the configuration names may be gone by then, or open files and threads used up.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from typing import Any
+
+import pytest
+from confluent_kafka.cimpl import KafkaError, KafkaException
+
+from safeproducer import Hook, SafeProducer
+from safeproducer.pipeline import lane
+from safeproducer.testing import FakeCluster
+
+BATCH = 10
+
+
+class Errors(Hook):
+    def __init__(self) -> None:
+        self.sentences: list[str] = []
+
+    def client_error(self, producer: Any, error: KafkaError, advice: str) -> None:
+        self.sentences.append(advice)
+
+
+def cannot(config: Any) -> Any:
+    raise KafkaException(KafkaError(KafkaError._INVALID_ARG, "ssl.ca.location failed: No such file or directory"))
+
+
+@pytest.mark.parametrize("ordering", ["partition", "key"])
+def test_a_quota_is_waited_out_without_it(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, ordering: str
+) -> None:
+    """What is held back goes by the lanes there are. No call raises, and each record is written once."""
+    cluster.create_topic("t", 1)
+    errors = Errors()
+    producer = SafeProducer(
+        {
+            "bootstrap.servers": cluster.bootstrap,
+            "safeproducer.ordering": ordering,
+            "batch.num.messages": BATCH,
+            "log_level": 0,
+        },
+        hooks=[errors],
+    )
+    producer.produce("t", b"warm", partition=0)
+    assert producer.flush(10) == 0
+    real = lane.NativeProducer
+    monkeypatch.setattr(lane, "NativeProducer", cannot)
+    cluster.set_throttle(300)
+    told: Counter[bytes] = Counter()
+
+    def report(error: Any, message: Any) -> None:
+        assert error is None, error
+        told[message.value()] += 1
+
+    def produce(number: int) -> None:
+        producer.produce("t", b"%d" % number, b"%d" % number, 0, on_delivery=report)
+        producer.poll(0.002)
+
+    with caplog.at_level(logging.WARNING, logger="safeproducer"):
+        for number in range(300):
+            produce(number)
+        cluster.set_throttle(0)
+        assert producer.flush(20) == 0
+    assert told == Counter({b"%d" % number: 1 for number in range(300)})
+    assert Counter(record.value for record in cluster.log("t", 0)) == told + Counter({b"warm": 1})
+    account = producer.snapshot()
+    assert (account.accepted, account.delivered, account.unresolved) == (301, 301, 0)
+    deadline = time.monotonic() + 5
+    while not errors.sentences and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert "another native producer could not be made (ssl.ca.location failed" in errors.sentences[0]
+    assert len([text for text in caplog.messages if "could not be made" in text]) == 1, "told once"
+    monkeypatch.setattr(lane, "NativeProducer", real)
+    producer.produce("t", b"after", partition=0, on_delivery=report)
+    assert producer.flush(20) == 0
+    producer.close()

@@ -282,7 +282,10 @@ class Lane:
             error = self._noted(sys.exc_info()[1])[0]
         finally:
             serving.discard(thread)
-        raise error
+        try:
+            raise error
+        finally:
+            del error  # it refers to this frame
 
     def _poll_inside(self, timeout: float) -> int:
         """A poll() inside another call of this thread: a signal handler's serves, a callback's answers at once."""
@@ -394,7 +397,15 @@ class Lane:
         """
         self.feed.rechecks = True
         if self.direct and self.state == "open":
-            self._go(straight=False)
+            if self.sender.is_this_thread():
+                self._go(straight=False)
+            else:  # the sender does the rest: two threads would undo each other's steps
+                self._going = True
+                self.direct = False
+                if self.observed is None:
+                    self.send = self.feed.send
+                else:
+                    self.observed.send = self.feed.send
         self.sender.wake(0.0)
 
     def _look_for_splits(self) -> None:

@@ -29,6 +29,7 @@ def begun(config: dict[str, object], distance: float | None = ROUND_TRIP) -> Ite
         if distance is not None:
             rig.lane.holds.guess(distance)
         rig.flush(5)
+        rig.away(0.01)
         yield rig
         rig.close()
 

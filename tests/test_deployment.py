@@ -31,7 +31,7 @@ except TypeError:
     refused.add("TypeError")
 account = producer.snapshot()
 print(account.accepted, account.unresolved, *sorted(refused))
-print(producer._info.site)
+print(producer._SafeProducer__info.site)
 producer.close(0)
 """
 

@@ -12,6 +12,7 @@ import pytest
 from safeproducer import SafeProducer
 from safeproducer.errors import FatalError
 from safeproducer.testing import FakeCluster
+from tests.inside import lane_of
 
 Make = Callable[[str], SafeProducer]
 Plant = Callable[[SafeProducer], None]
@@ -45,7 +46,7 @@ def make(cluster: FakeCluster) -> Iterator[Make]:
             producer.produce("t", b"warm", partition=partition)
         assert producer.flush(10) == 0
         if mode != "passthrough":
-            leader = producer._lane.holds.partitions.leader
+            leader = lane_of(producer).holds.partitions.leader
             wait(producer, lambda: (leader("t", 0), leader("t", 1)) == (1, 2))
         return producer
 
@@ -90,8 +91,8 @@ def test_a_throttle_time_that_has_ended_is_told_as_past(cluster: FakeCluster, ma
     """Records that wait for another reason are not laid to it; snapshot() still has it."""
     producer = make(mode)
     throttle(cluster, producer, SHORT_MS)
-    wait(producer, lambda: not producer._lane.news.calms(1, time.monotonic()))
-    wait(producer, lambda: not producer._lane.news.throttled_until(time.monotonic()))
+    wait(producer, lambda: not lane_of(producer).news.calms(1, time.monotonic()))
+    wait(producer, lambda: not lane_of(producer).news.throttled_until(time.monotonic()))
     cluster.pause(1)
     producer.produce("t", b"x", partition=0)
     told = producer.explain("t", 0)
@@ -127,7 +128,7 @@ def test_a_broker_that_is_back_is_not_the_cause(cluster: FakeCluster, make: Make
     wait(producer, lambda: "the last client error of broker 1 was: " in cause(producer.explain("t", 0)))
     cluster.start(1)
     assert producer.flush(30) == 0
-    wait(producer, lambda: all(error.is_over(producer._lane.news.connected(), 0) for error in of_broker_1(producer)))
+    wait(producer, lambda: all(error.is_over(lane_of(producer).news.connected(), 0) for error in of_broker_1(producer)))
     cluster.pause(1)
     producer.produce("t", b"x", partition=0)
     told = producer.explain("t", 0)
@@ -137,7 +138,7 @@ def test_a_broker_that_is_back_is_not_the_cause(cluster: FakeCluster, make: Make
 
 
 def of_broker_1(producer: SafeProducer) -> list[Any]:
-    return [error for error in producer._lane.events.errors.copy().values() if error.node == 1]
+    return [error for error in lane_of(producer).events.errors.copy().values() if error.node == 1]
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -16,6 +16,7 @@ from safeproducer.pipeline import first_question
 from safeproducer.pipeline.first_question import FirstQuestion
 from safeproducer.testing import FakeCluster
 from tests.contract.support import run_script
+from tests.inside import lane_of
 
 HALF_SECOND = 0.45
 SOON = 0.3
@@ -92,7 +93,7 @@ def test_it_costs_the_brokers_a_few_questions() -> None:
 def test_nobody_asks_where_nothing_waits_for_a_producer_id(config: dict[str, Any]) -> None:
     """No thread is started."""
     producer = SafeProducer({**NOWHERE, **config})
-    question = producer._lane.first_question
+    question = lane_of(producer).first_question
     assert question.look("t", 0.0) == question.look("t", 1.0) == float("inf")
     assert question._thread is None
     producer.close(0)
@@ -103,7 +104,7 @@ def asking() -> SafeProducer:
     producer = SafeProducer(NOWHERE)
     producer.produce("t", b"x")
     deadline = time.monotonic() + 10
-    while producer._lane.first_question._thread is None:
+    while lane_of(producer).first_question._thread is None:
         assert time.monotonic() < deadline
         time.sleep(0.005)
     return producer
@@ -112,7 +113,7 @@ def asking() -> SafeProducer:
 def test_close_does_not_wait_for_an_answer() -> None:
     """No broker is there: it ends with its question, within a slice or two."""
     producer = asking()
-    thread = producer._lane.first_question._thread
+    thread = lane_of(producer).first_question._thread
     began = time.monotonic()
     producer.close(0)
     assert time.monotonic() - began < 2
@@ -123,7 +124,7 @@ def test_close_does_not_wait_for_an_answer() -> None:
 def test_a_dropped_producer_ends_its_question() -> None:
     """The thread holds the native producer for a slice or two, and then destroys it."""
     producer = asking()
-    thread = producer._lane.first_question._thread
+    thread = lane_of(producer).first_question._thread
     assert thread is not None
     with pytest.warns(ResourceWarning):
         del producer
@@ -137,7 +138,7 @@ began = []
 atexit.register(lambda: print("left", time.monotonic() - began[0] < 2))  # runs last
 producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0})
 producer.produce("t", b"x")
-while producer._lane.first_question._thread is None:
+while producer._SafeProducer__lane.first_question._thread is None:
     time.sleep(0.005)
 """
 

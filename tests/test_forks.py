@@ -33,6 +33,7 @@ def fork_in_c() -> int:
     """
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1000)
+    time.sleep(0.05)  # one that has asked already gets it
     try:
         return int(ctypes.PyDLL(None).fork())
     finally:
@@ -134,7 +135,7 @@ def test_a_fork_in_c_is_noticed_by_whoever_asks(look: Callable[[Any], Any], prod
 
     def body() -> int:
         look(producer)
-        return 0 if producer._lane.state == "forked" else 1
+        return 0 if lane_of(producer).state == "forked" else 1
 
     assert in_child(fork_in_c, body) == 0
 
@@ -143,21 +144,21 @@ def test_a_child_of_a_fork_in_c_makes_its_own_producer_and_ends_quietly() -> Non
     """It claims no record of its parent as lost, and locks that threads of the parent held are new."""
     result = run(
         """
-        import ctypes, os, sys, threading
+        import ctypes, os, sys, threading, time
         from safeproducer import SafeProducer
         from safeproducer.pipeline import churn, lifetime, throttles
-        from tests.inside import lane_of
         parent = SafeProducer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
         parent.produce("t", b"unresolved")
         busy, over = threading.Event(), threading.Event()
         def hold():
-            with churn.registry._lock, throttles.registry._lock, lane_of(parent).sender.at_work:
+            with churn.registry._lock, throttles.registry._lock, parent._SafeProducer__lane.sender.at_work:
                 busy.set()
                 over.wait(20)
         thread = threading.Thread(target=hold)
         thread.start()
         busy.wait()
         sys.setswitchinterval(1000)  # see fork_in_c()
+        time.sleep(0.05)
         if ctypes.PyDLL(None).fork() == 0:
             sys.setswitchinterval(0.005)
             own = SafeProducer({"test.mock.num.brokers": 1, "log_level": 0})

@@ -13,8 +13,10 @@ import pytest
 
 from safeproducer import Hook, SafeProducer
 from safeproducer.pipeline import events
+from safeproducer.pipeline.told_statistics import Speaker
 from safeproducer.testing import FakeCluster
 from tests.contract.support import poll_until
+from tests.inside import lane_of, settings_of
 
 CALLS = 300
 MODES: dict[str, dict[str, Any]] = {
@@ -50,12 +52,12 @@ def test_calls_of_produce_batch_are_forgotten(mode: str, mock_bootstrap: str) ->
     producer = SafeProducer({"bootstrap.servers": mock_bootstrap, "log_level": 0, **MODES[mode]})
     try:
         producer.produce("growth", b"x")  # until it is answered, calls are taken apart
-        poll_until(producer, lambda: producer._lane.direct or producer._settings.delivery.mode == "held")
+        poll_until(producer, lambda: lane_of(producer).direct or settings_of(producer).delivery.mode == "held")
         for _ in range(CALLS):
             producer.produce_batch("growth", [{"value": b"x"}], partition=0)
         assert producer.flush(10) == 0
-        calls = producer._ledger.topics["growth"].partitions[0].batches._calls
-        if not producer._settings.delivery.owns_timeout:
+        calls = producer._SafeProducer__ledger.topics["growth"].partitions[0].batches._calls
+        if not settings_of(producer).delivery.owns_timeout:
             assert not calls
         poll_until(producer, lambda: not calls)
     finally:
@@ -68,8 +70,8 @@ def test_released_records_are_noted_only_where_somebody_looks() -> None:
         cluster.create_topic("t", partitions=2)
         cluster.set_throttle(40)
         producer = SafeProducer({"bootstrap.servers": cluster.bootstrap, "log_level": 0, "acks": 1})
-        release = mock.Mock(wraps=producer._lane.feed._release)
-        with mock.patch.object(producer._lane.feed, "_release", release):
+        release = mock.Mock(wraps=lane_of(producer).feed._release)
+        with mock.patch.object(lane_of(producer).feed, "_release", release):
             deadline = time.monotonic() + 20
             while release.call_count < 5:
                 assert time.monotonic() < deadline, "nothing was held back"
@@ -77,19 +79,19 @@ def test_released_records_are_noted_only_where_somebody_looks() -> None:
                 producer.poll(0.005)
         cluster.set_throttle(0)
         assert producer.flush(10) == 0
-        backlogs = producer._lane.holds.backlogs
+        backlogs = lane_of(producer).holds.backlogs
         assert sum(len(backlog.released) for backlog in backlogs._by_place.values()) == 0
         producer.close()
 
 
 def test_threads_that_ended_are_forgotten(producer: SafeProducer) -> None:
     """A server that polls on a new thread for each request; the one that polls now keeps its count."""
-    client = producer._lane.events
-    client.on_statistics("{}")
+    client = lane_of(producer).events
+    client.on_statistics(Speaker(), "{}")
     mine = dict(client.unseen)
     with mock.patch.object(events, "get_ident", mock.Mock(side_effect=itertools.count(-1, -1))):
         for _ in range(2000):
-            client.on_statistics("{}")
+            client.on_statistics(Speaker(), "{}")
     assert len(client.unseen) < 200
     assert client.unseen.items() >= mine.items()
 
@@ -102,7 +104,7 @@ def test_a_partition_that_is_no_number_is_not_remembered(partition: Any, produce
         producer.produce("growth", b"x", partition=partition)
     with pytest.raises((TypeError, OverflowError)):
         producer.produce_batch("growth", [{"value": b"x"}], partition)
-    assert list(producer._ledger.topics["growth"].partitions) == [1]
+    assert list(producer._SafeProducer__ledger.topics["growth"].partitions) == [1]
     assert producer.flush(10) == 0
     assert [(row.partition, row.delivered) for row in producer.snapshot().partitions] == [(1, 1)]
 

@@ -158,7 +158,6 @@ def test_a_fork_waits_for_a_log_line_that_is_being_written(thread: str) -> None:
         import logging, os, sys, threading, time
         from safeproducer import SafeProducer
         from safeproducer.policy.window import Announcement, Source
-        from tests.inside import lane_of
 
         class Stream:
             lock, busy = threading.Lock(), threading.Event()
@@ -181,7 +180,7 @@ def test_a_fork_waits_for_a_log_line_that_is_being_written(thread: str) -> None:
             producer.produce("t", b"x")
         else:
             logging.getLogger("safeproducer").setLevel("INFO")
-            windows = lane_of(producer).windows
+            windows = producer._SafeProducer__lane.windows
             windows._make = lambda _: Broker()
             windows.budget(("t", 0), 1, time.monotonic())
         assert stream.busy.wait(5)
@@ -334,7 +333,7 @@ def test_interpreter_exit_tells_only_of_what_is_not_known_to_be_written(mode: st
         cluster.create_topic("t", partitions=1)
         config = {{"bootstrap.servers": cluster.bootstrap, "log_level": 0, "safeproducer.mode": "{mode}"}}
         producer = SafeProducer(config, hooks=[Told()])
-        lane = producer._lane
+        lane = producer._SafeProducer__lane
         producer.produce("t", b"polled")
         assert producer.flush(10) == 0
         producer.produce("t", b"acknowledged", on_delivery=lambda error, message: print("called"))
@@ -410,7 +409,7 @@ def test_close_waits_for_its_own_work_two_seconds_at_most(mode: str, monkeypatch
     with FakeCluster(brokers=1) as cluster:
         cluster.create_topic("t", partitions=1)
         producer = SafeProducer({"bootstrap.servers": cluster.bootstrap, "safeproducer.mode": mode, "log_level": 0})
-        lane = producer._lane
+        lane = lane_of(producer)
         lane.feed.lanes.prepare()
         monkeypatch.setattr(type(lane.feed.lanes), "inside", property(lambda self: 1))
         monkeypatch.setattr(lane, "purge", lambda: None)
@@ -427,7 +426,7 @@ def test_close_keeps_native_producers_that_a_thread_is_inside(monkeypatch: pytes
     """Closed under it, they would take the process with them; let go of, they end with that thread's call."""
     monkeypatch.setattr(Metadata, "join", lambda self, timeout: time.sleep(timeout))
     producer = SafeProducer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
-    native = producer._lane.native
+    native = lane_of(producer).native
     assert producer.close(0)
     native.poll(0)  # raises once it is closed
 

@@ -249,7 +249,7 @@ class ClientEvents:
 
     def on_window(self, place: tuple[str, int], before: Window, after: Window) -> None:
         """A partition's leader announced another window, or what it announced is not to be relied on any more."""
-        self._tell(
+        self._notices.later(
             logger.info,
             "%s: %s [%d]: window %d instead of %d, because %s",
             self._info.client_id,
@@ -259,7 +259,7 @@ class ClientEvents:
             after.reason,
         )
         change = WindowChanged(self._info, *place, before.size, after.size, after.reason)
-        self._tell(self._hooks.call, "window_changed", change)
+        self._notices.later(self._hooks.call, "window_changed", change)
 
     def on_lanes(self, before: int, after: int, reason: str) -> None:
         """The number of lanes changed."""
@@ -284,7 +284,7 @@ class ClientEvents:
         self.last_error = what = self._scrub(what)
         if kind not in self._told:
             self._told.add(kind)
-            self._tell(logger.warning, "%s: %s", self._info.client_id, what)
+            self._notices.later(logger.warning, "%s: %s", self._info.client_id, what)
 
     def on_fatal(self, error: KafkaError) -> None:
         """Note a fatal error. produce() only learns that there was one; poll() brings the error itself."""

@@ -60,6 +60,7 @@ _LINGER_OFF = 0.4
 _LAST_TURN = 0.1
 """Seconds that the end of the interpreter waits for the sender."""
 _LET_GO_EVERY = 0.5
+_NOTED, _TURN = 0.05, 0.001
 _FAREWELL = 0.5
 """Seconds that close() waits for what a fed lane was purged of, all told by then."""
 _PURGE_PATIENCE = 1.0
@@ -269,10 +270,11 @@ class Lane:
                 unseen = self.events.unseen
                 before = unseen.get(thread, 0)
                 served: int = self.native.poll(timeout)
-                if not self.news.changed:
+                if self.news.changed:
+                    self.sender.wake(0.0)
+                if not (hidden := unseen.get(thread, 0) - before):
                     return served
-                self.sender.wake(0.0)
-                served -= unseen.get(thread, 0) - before
+                served -= hidden
                 if served > 0 or timeout == 0:
                     return served
                 if timeout > 0:
@@ -540,8 +542,9 @@ class Lane:
         The ledger's reference is the last: what the application has to destroy then is destroyed with no lock held.
         """
         self.feed.let_go_of_reports()
-        if self.feed.lanes.completed:  # their batches refer to callbacks until the sender has taken note of them
-            self.sender.let_work()
+        deadline = time.monotonic() + _NOTED
+        while self.feed.numbers.reports and not self.feed.buffer.records and time.monotonic() < deadline:
+            self.sender.wait(_TURN)  # batches refer to callbacks until the sender has taken note of their end
         self._ledger.let_go_of_callbacks()
 
     def drain(self, timeout: float) -> tuple[int, Exception | None]:
@@ -569,7 +572,16 @@ class Lane:
             left = self.feed.buffer.records if self.feed.alone else self.queued
             if not left or remaining == 0.0 or self._all_acknowledged(since):
                 feed.flush_until = 0.0  # another thread's flush() sets it again in its next round
-                return left, raised
+                return left, self._fatal_meanwhile() or raised
+
+    def _fatal_meanwhile(self) -> Exception | None:
+        """The fatal error that the sender has met and nobody was told of, for the flush() that it ended."""
+        if self.feed.alone:
+            self.sender.let_work()
+        if self.state != "fatal" or not self._away.reports:
+            return None
+        error = self._attempt(self._serve_now)[1]
+        return error if isinstance(error, Exception) else None
 
     def _all_acknowledged(self, since: float) -> bool:
         """Whether what is left waits only for the callback to return that a signal handler has interrupted.

@@ -41,7 +41,11 @@ class Notices:
         """Call it: now, or on a thread of its own if this is the one that sends."""
         if not self._sends():
             call(*args)
-            return
+        else:
+            self.later(call, *args)
+
+    def later(self, call: Callable[..., Any], *args: Any) -> None:
+        """Call it on that thread: for one that a fork does not wait for."""
         self._waiting.append((call, args))
         if self._thread is None or not self._thread.is_alive():
             thread = threading.Thread(target=self._tell_all, name="safeproducer-notices", daemon=True)

@@ -19,6 +19,7 @@ from safeproducer.records import ProducerInfo
 from safeproducer.testing import FakeCluster
 from tests.contract.support import poll_until
 from tests.contract.ways import EVERY_WAY, FAR, TOPIC, WAYS, Way
+from tests.inside import lane_of
 from tests.testing.raw import RawClient, make_batch
 
 COUNT = 20
@@ -126,7 +127,7 @@ def test_the_configuration_is_used_for_something_else(
     if way.far:
         brokers.delay(FAR)
         producer.produce(TOPIC, b"warm")
-        poll_until(producer, lambda: not producer._lane.direct and not len(producer), timeout=30)
+        poll_until(producer, lambda: not lane_of(producer).direct and not len(producer), timeout=30)
     for number in range(COUNT):
         producer.produce(TOPIC, b"%d" % number, key=b"k%d" % (number % 3), partition=0)
         producer.poll(0)
@@ -139,7 +140,7 @@ def test_the_configuration_is_used_for_something_else(
 def test_hooks_keep_what_was_passed(start: Callable[..., Any], name: str) -> None:
     """A Record has the headers of the call, and adding one to it does not reach the caller's."""
     producer = start(WAYS[name])
-    hook = producer._hooks._hooks[0]
+    hook = producer._SafeProducer__hooks._hooks[0]
     headers = [("number", b"0")]
     producer.produce(TOPIC, b"0", headers=headers)
     headers[:] = [("other", b"1")]

@@ -14,6 +14,7 @@ from safeproducer.hooks import Hook
 from safeproducer.records import Record
 from safeproducer.testing import FakeCluster
 from tests.contract.support import poll_until
+from tests.inside import lane_of
 
 TOPIC = "t"
 LINGER = {"linger.ms": 50}
@@ -80,7 +81,7 @@ def start(brokers: FakeCluster) -> Iterator[Callable[..., Any]]:
         if way.far:
             brokers.delay(FAR)
             producer.produce(TOPIC, b"warm")
-            poll_until(producer, lambda: not producer._lane.direct and not len(producer), timeout=30)
+            poll_until(producer, lambda: not lane_of(producer).direct and not len(producer), timeout=30)
         return producer
 
     yield build

@@ -19,7 +19,6 @@ from safeproducer.explanation import explanation
 from safeproducer.hooks import Hook, Hooks
 from safeproducer.kafka.native import KafkaException, NativeProducer
 from safeproducer.pipeline import churn, forks, frames, lifetime
-from safeproducer.pipeline.aside import aside
 from safeproducer.pipeline.failures import Failures
 from safeproducer.pipeline.lane import NO_TIMEOUT, UNINITIALISED, Lane
 from safeproducer.pipeline.ledger import Ledger, TopicAccount
@@ -286,11 +285,11 @@ class SafeProducer(NativeProducer):
 
     def list_topics(self, *args: Any, **kwargs: Any) -> Any:
         """As stock: list_topics(topic=None, timeout=-1) -> ClusterMetadata. Works inside callbacks, too."""
-        return aside(self.__lane.native.list_topics, *args, **kwargs)
+        return self.__lane.ask(self.__lane.native.list_topics, *args, **kwargs)
 
     def cluster_id(self, *args: Any, **kwargs: Any) -> Any:
         """As stock: the cluster's ID, asked for with a timeout in seconds."""
-        return aside(self.__lane.native.cluster_id, *args, **kwargs)
+        return self.__lane.ask(self.__lane.native.cluster_id, *args, **kwargs)
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
         """As stock: use these credentials from the next connection on, in every lane; needs no new producer."""

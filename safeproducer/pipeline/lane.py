@@ -659,11 +659,15 @@ class Lane:
         """The native producers, the one that was swapped for an Unusable excepted."""
         return [self.native, *(lane.native for lane in self.feed.lanes if lane.native is not self.native)]
 
+    def ask(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Make a native call that may come from inside another one, in a callback or a signal handler."""
+        return aside(call, *args, **kwargs) if self.inside else call(*args, **kwargs)
+
     def set_sasl_credentials(self, username: str, password: str) -> None:
         """Everything that connects uses these from its next connection on, what is made later as well."""
-        aside(
+        self.ask(
             self.native.set_sasl_credentials, username, password
-        )  # raises for what is no text, before anything changed
+        )  # raises for what is no text: nothing changed yet
         self._renew({"sasl.username": username, "sasl.password": password})
         self.feed.lanes.set_sasl_credentials(username, password)
         self.windows.set_sasl_credentials(username, password)

@@ -333,6 +333,7 @@ class SafeProducer(NativeProducer):
         if queued:
             self.__lane.purge()
             raised = self.__lane.drain_purged() or raised
+        self.__lane.let_go_of_callbacks()
         self.__report_loss("close deadline")
         # With records in it, or another thread, the native close() would wait, for ever or worse; letting go does not.
         if self.__lane.stop_threads(_THREADS_PATIENCE) and not self.__lane.queued and not inside:

@@ -543,7 +543,9 @@ class Lane:
         """
         self.feed.let_go_of_reports()
         deadline = time.monotonic() + _NOTED
-        while self.feed.numbers.reports and not self.feed.buffer.records and time.monotonic() < deadline:
+        while self.sender.alive and self.feed.numbers.reports and time.monotonic() < deadline:
+            if self.feed.buffer.records:
+                break
             self.sender.wait(_TURN)  # batches refer to callbacks until the sender has taken note of their end
         self._ledger.let_go_of_callbacks()
 
@@ -665,9 +667,7 @@ class Lane:
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
         """Everything that connects uses these from its next connection on, what is made later as well."""
-        self.ask(
-            self.native.set_sasl_credentials, username, password
-        )  # raises for what is no text: nothing changed yet
+        self.ask(self.native.set_sasl_credentials, username, password)  # first: it raises for what is no text
         self._renew({"sasl.username": username, "sasl.password": password})
         self.feed.lanes.set_sasl_credentials(username, password)
         self.windows.set_sasl_credentials(username, password)

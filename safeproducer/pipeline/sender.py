@@ -188,6 +188,11 @@ class Sender:
         self._stopped = True
         self._bell.ring()
 
+    @property
+    def alive(self) -> bool:
+        """Whether there is a thread."""
+        return self._alive
+
     def allow(self) -> None:
         """It may be started again after stop()."""
         self._stopped = False

@@ -53,6 +53,8 @@ class HandSender:
         self._sends = sends
         self.asked = float("inf")
 
+    alive = False
+
     def is_this_thread(self) -> bool:
         return False
 

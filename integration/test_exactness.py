@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import itertools
-import sys
-import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import replace
-from types import FrameType
 from typing import Any
 
 import pytest
@@ -20,6 +17,8 @@ from integration.kafka.poll import until
 from integration.portions import Around, Case, Feeder, busy
 from integration.tap import BatchSeen, Tap
 from safeproducer import SafeProducer, delivery
+from safeproducer.kafka.native import NativeProducer
+from safeproducer.pipeline import lane
 
 NewTopic = Callable[..., str]
 GUARD, INTERRUPTION = 1, 1.5
@@ -129,26 +128,21 @@ def test_provoked_split_is_reported(
     def told(producer: SafeProducer) -> Any:
         return producer.snapshot()
 
-    def interrupt(frame: FrameType, event: str, argument: Any) -> None:
-        if event == "c_call" and getattr(argument, "__name__", "") == "produce":
-            calls[id(argument.__self__)] += 1
-            if calls[id(argument.__self__)] == count // 2:
+    class Interrupted(NativeProducer):
+        def produce(self, *args: Any, **kwargs: Any) -> None:
+            calls[id(self)] += 1
+            if calls[id(self)] == count // 2:
                 time.sleep(INTERRUPTION)
+            super().produce(*args, **kwargs)
 
-    threading.setprofile(interrupt)
-    sys.setprofile(interrupt)
-    try:
-        with held(kafka_tapped.bootstrap, count, "none", linger=10.0) as producer:
-            for number in range(count):
-                # With headers: the native call for a whole batch cannot carry them, and cannot be interrupted.
-                producer.produce(name, b"%d" % number, partition=0, headers={"a": b"b"})
-            assert producer.flush(30) == 0
-            seen = [batch for batch in tap.batches if batch.topic == name]
-            assert len(seen) > told(producer).handed_over, "the interruption was to split a hand-over"
-            until(lambda: producer.poll(0.02) * 0 or told(producer).splits, "the split is reported", 15)
-    finally:
-        sys.setprofile(None)
-        threading.setprofile(None)
+    monkeypatch.setattr(lane, "NativeProducer", Interrupted)
+    with held(kafka_tapped.bootstrap, count, "none", linger=10.0) as producer:
+        for number in range(count):
+            producer.produce(name, b"%d" % number, partition=0, headers={"a": b"b"})
+        assert producer.flush(30) == 0
+        seen = [batch for batch in tap.batches if batch.topic == name]
+        assert len(seen) > told(producer).handed_over, "the interruption was to split a hand-over"
+        until(lambda: producer.poll(0.02) * 0 or told(producer).splits, "the split is reported", 15)
 
 
 def batches(*counts: int) -> list[BatchSeen]:

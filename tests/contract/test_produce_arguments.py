@@ -219,7 +219,8 @@ def test_record_that_was_refused_holds_nobody_up(make: Any, cluster: Any, topic:
 )
 def test_first_record_may_be_larger_than_a_batch(make: Any, topic: str, settings: dict[str, int]) -> None:
     """The first records of a producer go, whatever batch.size is."""
-    value = b"v" * (settings.get("message.max.bytes", 2_000) // 2)
+    # More than batch.size by default, and what a topic takes by default.
+    value = b"v" * (1_020_000 if "message.max.bytes" in settings else 1_000)
     producer = make(settings)
     reports = Reports()
     for _ in range(3):

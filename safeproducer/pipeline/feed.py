@@ -118,6 +118,8 @@ class Feed:
         """Brokers may be worse off than the accumulators tell: nothing goes straight until the sender has looked."""
         self.retired: Callable[[], Exception] | None = None
         """What produce() raises when nobody sends any more. Nothing waits then, so each record is the first one."""
+        self.met_fatal: Callable[[KafkaError], object] = bool
+        """Called when librdkafka takes no record because of a fatal error."""
         self.failing: tuple[int, str] | None = None
         """The error with which all that waits is to fail."""
         self._refusals = refusals
@@ -300,6 +302,11 @@ class Feed:
         """Queue the reports that the fed lanes have."""
         if self.lanes:
             self.lanes.serve()
+
+    def look_everywhere(self) -> None:
+        """Queue what any lane has, an error that it tells of is raised."""
+        for lane in self.lanes:
+            lane.serve()
 
     # --- handing over ------------------------------------------------------------------------------------------------
 
@@ -679,6 +686,8 @@ class Feed:
         """librdkafka did not take a record that was given to a lane."""
         if error.code() == KafkaError._UNKNOWN_TOPIC:
             self.lanes.missing.add(accumulator.topic)
+        if error.code() == KafkaError._FATAL:
+            self.met_fatal(error)  # before the record is told of it: then produce() raises
         if accumulator.keys is not None and record[KEY] is not None:
             accumulator.keys.release(record[KEY])
         self._report(accumulator, record, error.code(), error.str(), handed_over=False)

@@ -123,6 +123,9 @@ class Lane:
         self._served_at = self._seen_at = 0.0
         self._polls = self._polls_seen = 0
         self._told_turns: set[str] = set()
+        self._failed_then = 0
+        self._fatal_told = False
+        """Whether a poll() or flush() has raised the fatal error that the sender met."""
         self._let_go_at, self._let_go_accepted = 0.0, 0
         self._warned_reentry = False
         self.failures = failures
@@ -198,6 +201,7 @@ class Lane:
             numbers,
             self.news.sent_once,
         )
+        self.feed.met_fatal = partial(_met_fatal, this)
         self._straight_deadline = StraightDeadline(delivery, self.feed, self.news, self._away, self.failures)
         self.direct = self._going = False
         self.send: Callable[..., Any]
@@ -425,7 +429,7 @@ class Lane:
             raised: Any = sys.exc_info()[1]
             error = self._instead_of(raised) or raised
         if isinstance(error, FatalError):
-            self._away.reports.add_event(_raise, error, None)  # for the application's next poll()
+            self._away.reports.add_event(self._raise_fatal, error, None)  # for the application's next poll()
         elif (kind := f"{type(error).__name__}: {error}") not in self._told_turns:
             self._told_turns.add(kind)
             self.notices.tell(self.events.on_turn_failed, error)
@@ -571,6 +575,7 @@ class Lane:
                 if not isinstance(error, Exception) or not (from_callback or isinstance(error, FatalError)):
                     raise error
                 raised = error
+                self._fatal_told = self._fatal_told or isinstance(error, FatalError)
             left = self.feed.buffer.records if self.feed.alone else self.queued
             if not left or remaining == 0.0 or self._all_acknowledged(since):
                 feed.flush_until = 0.0  # another thread's flush() sets it again in its next round
@@ -578,12 +583,19 @@ class Lane:
 
     def _fatal_meanwhile(self) -> Exception | None:
         """The fatal error that the sender has met and nobody was told of, for the flush() that it ended."""
-        if self.feed.alone:
-            self.sender.let_work()
-        if self.state != "fatal" or not self._away.reports:
+        failed = self.failures.not_written + self.failures.unknown
+        if self.feed.alone and failed != self._failed_then and self.state == "open":
+            self._failed_then = failed
+            self._attempt(self.sender.run, self.feed.look_everywhere)  # it may be why they failed
+        if self.state != "fatal" or self._fatal_told:
             return None
-        error = self._attempt(self._serve_now)[1]
-        return error if isinstance(error, Exception) else None
+        self._fatal_told = True
+        return self._fatal_again()
+
+    def _raise_fatal(self, error: FatalError, _: None) -> None:
+        if not self._fatal_told:
+            self._fatal_told = True
+            raise error
 
     def _all_acknowledged(self, since: float) -> bool:
         """Whether what is left waits only for the callback to return that a signal handler has interrupted.
@@ -835,6 +847,11 @@ def _heard(lane: weakref.ref[Lane], topic: str, number: int, asked_at: float) ->
         found.news.changed = True
 
 
+def _met_fatal(lane: weakref.ref[Lane], error: KafkaError) -> None:
+    if (found := lane()) is not None:
+        found._fatal_in(error)
+
+
 def _is_alive(lane: weakref.ref[Lane]) -> bool:
     return lane() is not None
 
@@ -844,10 +861,6 @@ def _quota_refused(lane: weakref.ref[Lane]) -> None:
         found.holds.quota_refused = True
         found.news.changed = True
         found.hold()
-
-
-def _raise(error: BaseException, _: None) -> NoReturn:
-    raise error
 
 
 def _discovery(config: dict[str, Any], sleep: Callable[[float], object]) -> Asks:

@@ -61,6 +61,7 @@ _LAST_TURN = 0.1
 """Seconds that the end of the interpreter waits for the sender."""
 _LET_GO_EVERY = 0.5
 _NOTED, _TURN = 0.05, 0.001
+_FATAL_COMES = 0.1
 _FAREWELL = 0.5
 """Seconds that close() waits for what a fed lane was purged of, all told by then."""
 _PURGE_PATIENCE = 1.0
@@ -123,8 +124,7 @@ class Lane:
         self._served_at = self._seen_at = 0.0
         self._polls = self._polls_seen = 0
         self._told_turns: set[str] = set()
-        self._failed_then = 0
-        self._fatal_told = False
+        self._failed_then, self._fatal_told = 0, False
         """Whether a poll() or flush() has raised the fatal error that the sender met."""
         self._let_go_at, self._let_go_accepted = 0.0, 0
         self._warned_reentry = False
@@ -584,9 +584,14 @@ class Lane:
     def _fatal_meanwhile(self) -> Exception | None:
         """The fatal error that the sender has met and nobody was told of, for the flush() that it ended."""
         failed = self.failures.not_written + self.failures.unknown
-        if self.feed.alone and failed != self._failed_then and self.state == "open":
+        if self.sender.alive and failed != self._failed_then and self.state == "open":
             self._failed_then = failed
-            self._attempt(self.sender.run, self.feed.look_everywhere)  # it may be why they failed
+            looks_end = time.monotonic() + (_FATAL_COMES if self.feed.alone else 0.0)
+            while True:  # a fatal error may be why they failed, and the sender may be about to note it
+                self._attempt(self.sender.run, self.feed.look_everywhere)
+                if self.state != "open" or time.monotonic() >= looks_end:
+                    break
+                self.sender.wait(_TURN)
         if self.state != "fatal" or self._fatal_told:
             return None
         self._fatal_told = True

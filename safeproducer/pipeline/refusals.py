@@ -51,7 +51,7 @@ def is_refusal(error: Any) -> bool:
 
 
 class Refusals:
-    """Written by the threads that serve, emptied by the holder of the feed's lock.
+    """Written by the threads that serve, emptied by the sender.
 
     - `hold`: called at the first refusal, inside a native call: nothing may go straight from then on.
     - `count`: records here, which take room in the buffer.

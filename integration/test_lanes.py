@@ -157,7 +157,7 @@ def test_the_window_of_the_topic_holds_on_the_wire(nodes: KafkaCluster, far: Tap
         run(application, seconds=1.0)
         assert producer.snapshot().lanes == 20
         far.rewrite_configs(announce({wide: 8}), broker=1)
-        run(application, until=lambda: application.size(wide) == 8)
+        run(application, until=lambda: (wide, 8) in application.changes.handed_over)
         run(application, until=lambda: is_settled(far, wide, application.changes.handed_over[wide, 8]))
         delivered = producer.snapshot().delivered
         run(application, seconds=1.0)
@@ -197,7 +197,7 @@ def test_only_the_leader_is_believed(nodes: KafkaCluster, far: Tap, topic: Topic
         far.drop_answers("DescribeConfigs", n=100, keep_open=True, broker=3)
         for name in (sound, planted):
             led_by(3, nodes, name)
-        run(*applications, until=lambda: sizes()[0] == 5)
+        run(*applications, until=lambda: sizes()[0] == 5 and (sound, 5) in applications[0].changes.handed_over)
         before = [applications[0].changes.handed_over[sound, 5], applications[1].handed_over(planted)]
         run(*applications, until=lambda: all(map(is_settled, [far, far], (sound, planted), before)))
         run(*applications, seconds=2.0)

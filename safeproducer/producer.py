@@ -6,7 +6,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from threading import get_ident
 from types import MethodType, TracebackType
@@ -31,6 +31,8 @@ _NOW = 0
 _NUMBERS = frozenset({float, int})
 _ROOM_ROUND = 0.1
 _THREADS_PATIENCE = 0.5
+_CLOSES = 0.005
+"""Seconds between two looks whether the close() of another thread has ended."""
 _CLOSED = "Producer has been closed (Handle has been closed): make a new one to produce again"
 
 
@@ -51,6 +53,10 @@ class _Progress:
     unproven: int = 0
     loss_reported: bool = False
     close_report: CloseReport | None = None
+    left: int = 0
+    """Records that a close() purged."""
+    closers: dict[str, tuple[int, object]] = field(default_factory=dict)
+    """Who is in close() now: (thread, mark of the call)."""
 
 
 class SafeProducer(NativeProducer):
@@ -313,42 +319,71 @@ class SafeProducer(NativeProducer):
         then is purged: its callbacks run with a _PURGE error and it is of unknown outcome. An open transaction is
         aborted first. Beside the application's own callbacks that takes two seconds more at most. An exception raised
         by a callback is raised after the producer is closed. Interrupting the wait (Ctrl-C) leaves the producer open.
-        Calling close() again returns the first report.
+        Calling close() again returns the first report; calling it while another thread is in it waits for that one.
 
         Raises CallbackReentryError inside a callback.
         """
         if not self.__progress.initialised:
             return CloseReport(0, 0, 0, 0, 0.0)
         forks.notice()
-        if self.__progress.close_report is not None:
-            return self.__progress.close_report
+        if (ended := self.__progress.close_report) is not None:
+            return ended
         self.__lane.refuse_in_callback("close")
+        deadline = None if timeout is None or (seconds := _seconds(timeout)) < 0 else time.monotonic() + seconds
+        closers, mark = self.__progress.closers, (get_ident(), object())
+        try:
+            while (closer := closers.setdefault("now", mark)) is not mark and self.__may_wait_for(closer[0], deadline):
+                time.sleep(_CLOSES)
+            report, raised = self.__end(deadline)
+        except ProducerClosedError:
+            # A handler, a destructor or another thread has closed it in the middle of this call.
+            if (ended := self.__progress.close_report) is None:
+                raise
+            return ended
+        finally:
+            if closers.get("now") is mark:
+                del closers["now"]
+        if raised is not None:
+            raise raised
+        return report
+
+    def __may_wait_for(self, closer: int, deadline: float | None) -> bool:
+        """Not for the call that this one interrupted, nor on a thread that the other one waits for."""
+        if closer == get_ident() or self.__lane.sender.is_this_thread():
+            return False
+        return self.__progress.close_report is None and (deadline is None or time.monotonic() < deadline)
+
+    def __end(self, deadline: float | None) -> tuple[CloseReport, Exception | None]:
+        """(the report, what a callback raised)"""
+        if self.__progress.close_report is not None:
+            return self.__progress.close_report, None
         inside = self.__lane.inside  # a signal handler: the call that it interrupted still uses the native producer
         started = time.monotonic()
-        deadline = None if timeout is None or (seconds := _seconds(timeout)) < 0 else started + seconds
         if self.__progress.in_transaction:
             self.__abort_for_close(deadline)
         queued, raised = self.__lane.drain(NO_TIMEOUT if deadline is None else max(0.0, deadline - time.monotonic()))
-        left = self.__ledger.outstanding(queued)[0] if queued else 0
         if queued:
+            self.__progress.left = self.__ledger.outstanding(queued)[0]
             self.__lane.purge()
             raised = self.__lane.drain_purged() or raised
         self.__lane.let_go_of_callbacks()
         self.__report_loss("close deadline")
-        # With records in it, or another thread, the native close() would wait, for ever or worse; letting go does not.
-        if self.__lane.stop_threads(_THREADS_PATIENCE) and not self.__lane.queued and not inside:
-            with warnings.catch_warnings():
-                # It warns that it cannot abort a transaction that was never begun.
-                warnings.simplefilter("ignore", RuntimeWarning)
-                self.__lane.serve(self.__lane.close_natives)
         accepted, delivered, failed = self.__ledger.totals()
-        self.__lane.let_go_of_callbacks()
-        self.__progress.close_report = CloseReport(accepted, delivered, failed, left, time.monotonic() - started)
-        self.__lane.retire("closed", lambda: ProducerClosedError(_CLOSED))
-        self.__hooks.call("producer_closed", self.__info, self.__progress.close_report)
-        if raised is not None:
-            raise raised
-        return self.__progress.close_report
+        report = CloseReport(accepted, delivered, failed, self.__progress.left, time.monotonic() - started)
+        if self.__progress.close_report is None:
+            self.__progress.close_report = report
+            # With records in it, or another thread, the native close() would wait, for ever or worse; letting go does
+            # not. Nobody comes to a native producer any more that the lane has let go of.
+            end_natives = self.__lane.stop_threads(_THREADS_PATIENCE) and not self.__lane.queued and not inside
+            let_go = self.__lane.retire("closed", lambda: ProducerClosedError(_CLOSED))
+            if end_natives:
+                with warnings.catch_warnings():
+                    # It warns that it cannot abort a transaction that was never begun.
+                    warnings.simplefilter("ignore", RuntimeWarning)
+                    self.__lane.serve(let_go.close)
+            self.__lane.let_go_of_callbacks()
+            self.__hooks.call("producer_closed", self.__info, report)
+        return self.__progress.close_report, raised
 
     def __abort_for_close(self, deadline: float | None) -> None:
         try:

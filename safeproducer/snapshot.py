@@ -89,7 +89,8 @@ class CloseReport:
     """How a close() ended. True when every accepted record had its delivery report before the deadline.
 
     `left` records had none; they were purged, their callbacks ran with a _PURGE error, and they are of unknown outcome.
-    `failed` counts failed reports over the producer's whole life, `left` included. `seconds` is how long close() took.
+    `failed` counts failed reports over the producer's whole life, `left` included. `seconds` is how long close() took
+    until each record had its outcome.
     """
 
     accepted: int

@@ -12,6 +12,7 @@ import sys
 import textwrap
 import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -29,6 +30,8 @@ from safeproducer.pipeline import lane as lane_module
 from safeproducer.pipeline.metadata import Metadata
 from safeproducer.pipeline.sender import Sender
 from safeproducer.pipeline.windows import Windows
+from safeproducer.records import ProducerInfo
+from safeproducer.snapshot import CloseReport
 from safeproducer.testing import FakeCluster
 from tests.inside import lane_of
 
@@ -429,6 +432,55 @@ def test_close_keeps_native_producers_that_a_thread_is_inside(monkeypatch: pytes
     native = lane_of(producer).native
     assert producer.close(0)
     native.poll(0)  # raises once it is closed
+
+
+@pytest.mark.parametrize("mode", ["auto", "held"])
+def test_threads_that_close_together(mode: str) -> None:
+    """One closes, the others wait for it: one account, told once, while threads that poll are refused."""
+    told: list[CloseReport] = []
+
+    class Closed(Hook):
+        def producer_closed(self, producer: ProducerInfo, report: CloseReport) -> None:
+            told.append(report)
+
+    with FakeCluster(brokers=1) as cluster:
+        cluster.create_topic("t", partitions=1)
+        for _ in range(20):
+            told.clear()
+            config = {"bootstrap.servers": cluster.bootstrap, "safeproducer.mode": mode, "log_level": 0}
+            producer = SafeProducer(config, hooks=[Closed()])
+            for _ in range(50):
+                producer.produce("t", b"v")
+            with ThreadPoolExecutor() as threads:
+                polling = [threads.submit(poll_until_closed, producer) for _ in range(2)]
+                reports = [one.result() for one in [threads.submit(producer.close, 20) for _ in range(3)]]
+                refusals = [one.result() for one in polling]
+            assert len(set(map(id, reports))) == 1
+            assert (reports[0].accepted, reports[0].delivered) == (50, 50)
+            assert told == reports[:1]
+            assert all("closed" in refusal for refusal in refusals)
+
+
+def poll_until_closed(producer: SafeProducer) -> str:
+    while True:
+        try:
+            producer.poll(0.001)
+        except ProducerClosedError as refusal:
+            return str(refusal)
+
+
+def test_close_does_not_wait_longer_than_asked_for_another_thread() -> None:
+    """The deadline of the one that came second counts for both."""
+    producer = SafeProducer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
+    producer.produce("t", b"v")
+    with ThreadPoolExecutor() as threads, warnings.catch_warnings(record=True):  # the other thread may be the first
+        first = threads.submit(producer.close)
+        time.sleep(0.1)
+        started = time.monotonic()
+        report = producer.close(0.2)
+        assert time.monotonic() - started < 0.2 + 2.0 + 1.0
+        assert report.left == 1
+        assert first.result(10) is report
 
 
 def test_close_delivers_what_it_can(mock_bootstrap: str) -> None:

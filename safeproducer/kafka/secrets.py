@@ -51,7 +51,9 @@ def _without(text: str, secret: str) -> str:
         part = text[position:end]
         quoted = text[:position].rstrip()[-1:] in _QUOTING
         if _is_ordinary(part) and not quoted and (part != secret or _WORD.fullmatch(part)):
-            position = end
+            position += 1
+            while _joins(text, position):
+                position += 1
         elif len(part) < _BY_CHANCE and (_joins(text, position) or _joins(text, end)):
             position += 1
         else:

@@ -729,20 +729,6 @@ class Lane:
             helper.join(max(0.0, deadline - time.monotonic()))
         return time.monotonic() < deadline
 
-    def close_natives(self) -> None:
-        """Close the native producers. A fed lane that still has records reported as unknown is purged of them first."""
-        lanes = self.feed.lanes
-        if lanes.inside:
-            lanes.purge()
-            deadline = time.monotonic() + _FAREWELL
-            while lanes.inside and time.monotonic() < deadline:
-                for lane in lanes:
-                    lane.wait(_SLICE)
-        full = [lane.native for lane in lanes if lane.inside]
-        for native in self.natives:
-            if not any(native is other for other in full):
-                native.close()  # with records in it, it would wait for ever; letting go of it does not
-
     def settle(self, timeout: float, unproven: int) -> tuple[float, Exception | None]:
         """Wait for all reports, for a commit; (how much of `timeout` is left, what a callback raised).
 
@@ -807,13 +793,39 @@ class Lane:
         assert self.events.fatal is not None  # noqa: S101 - set before this is called
         return FatalError(self.events.fatal, self._ledger.outstanding(self.queued)[0])
 
-    def retire(self, state: str, refusal: Callable[[], SafeProducerError]) -> None:
-        """Let go of the native producer; from now on every call raises what `refusal` makes."""
+    def retire(self, state: str, refusal: Callable[[], SafeProducerError]) -> LetGo:
+        """Let go of the native producers; from now on every call raises what `refusal` makes."""
+        let_go = LetGo(self.feed.lanes, self.natives, self._serving)
         self.state = state
         self.feed.retired = refusal
         self.stop_threads(None)
         self.native = self.send = Unusable(refusal)
         self._serving, self._barred = set(), set()  # a fork inside a callback leaves none in the child
+        return let_go
+
+
+class LetGo:
+    """The native producers that a lane has let go of, and which threads were inside them then."""
+
+    def __init__(self, lanes: Lanes, natives: list[Any], serving: set[int]) -> None:
+        self._lanes, self._natives, self._serving = lanes, natives, serving
+
+    def close(self) -> None:
+        """Close them. A fed lane that still has records reported as unknown is purged of them first.
+
+        Not when another thread is inside: the last one that refers to a native producer destroys it.
+        """
+        lanes = self._lanes
+        if lanes.inside:
+            lanes.purge()
+            deadline = time.monotonic() + _FAREWELL
+            while lanes.inside and time.monotonic() < deadline:
+                for lane in lanes:
+                    lane.wait(_SLICE)
+        full = [lane.native for lane in lanes if lane.inside]
+        for native in self._natives:
+            if not (self._serving - {get_ident()} or any(native is other for other in full)):
+                native.close()  # with records in it, it would wait for ever; letting go of it does not
 
 
 def _hold(lane: weakref.ref[Lane]) -> None:

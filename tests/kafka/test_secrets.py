@@ -32,7 +32,13 @@ FRAMES = [
 def pieces(secret: str) -> list[str]:
     """What of a secret must not be seen: parts that mean something by themselves, ordinary words not."""
     split = re.split(f"[{re.escape(SEPARATORS)}]", secret)
-    return [piece for piece in split if len(piece) >= LEAST and piece.lower() not in ORDINARY]
+    return [piece for piece in split if len(piece) >= LEAST and not is_ordinary(piece)]
+
+
+def is_ordinary(piece: str) -> bool:
+    """Whether it says nothing but words of the texts themselves: `LOG/` does not."""
+    words = re.findall(r"[^\W\d_]+", piece)
+    return bool(words) and not re.search(r"[\d_]", piece) and all(word.lower() in ORDINARY for word in words)
 
 
 @given(SECRETS, st.sampled_from(FRAMES), st.data())

@@ -26,6 +26,9 @@ is not answered: a head of the queue older than linger behind a closed window ma
 older in the middle of a hand-over splits the batch."""
 
 STATISTICS_MS = 500
+_LEAST_TICK_MS = 20
+_TICK_SHARE = 1 / 8
+"""Of message.timeout.ms."""
 _LINGER_MS = 5
 LISTEN_TO = "eos"
 """librdkafka's debug context for a lane's producer ID: a line at each change of its state, none for a record."""
@@ -112,14 +115,21 @@ class Delivery:
         """librdkafka's statistics interval: the user's, cut into equal parts of half a second at most."""
         if self.mode == "passthrough":
             return self.statistics_ms
-        return max(1, self.statistics_ms // self.ticks_per_statistics) if self.statistics_ms else STATISTICS_MS
+        return max(1, self.statistics_ms // self.ticks_per_statistics) if self.statistics_ms else self._most_tick_ms
+
+    @property
+    def _most_tick_ms(self) -> int:
+        """So short that a healthy record is not taken for one whose time is over: its age is known to a tick."""
+        if not self.owns_timeout or self.timeout is None:
+            return STATISTICS_MS
+        return min(STATISTICS_MS, max(_LEAST_TICK_MS, int(self.timeout * 1000 * _TICK_SHARE)))
 
     @property
     def ticks_per_statistics(self) -> int:
         """The user's stats_cb is called at every so many of them; 0 = never."""
         if self.mode == "passthrough":
             return 1 if self.statistics_ms > 0 else 0
-        return -(-self.statistics_ms // STATISTICS_MS)
+        return -(-self.statistics_ms // self._most_tick_ms)
 
     def lane(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """`config` as the straight lane gets it."""

@@ -2,8 +2,9 @@
 
 Only what is decided upon is kept. Times are seconds; librdkafka writes microseconds, and milliseconds for throttling.
 Traps, found in librdkafka's rd_kafka_stats_emit_all(): `client.id` and the reason of a fatal error go into the text
-unescaped, so a quote in them spoils the document; bootstrap addresses and coordinators are listed as brokers of node
-id -1; `xmit_msgq_cnt` is always 0, so records moved there are seen nowhere but in the message count of the client.
+unescaped, so a quote in them spoils the document (for a `client.id`, repaired() mends it); bootstrap addresses and
+coordinators are listed as brokers of node id -1; `xmit_msgq_cnt` is always 0, so records moved there are seen nowhere
+but in the message count of the client.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ class PartitionStatistics:
 class Statistics:
     """What one client said at one moment.
 
-    `at` is when it was measured, on librdkafka's clock (on Linux that of time.monotonic()); it is served later.
+    `at` is when it was measured, on librdkafka's clock (see librdkafka_clock.py); it is served later.
     `producer_id` and `producer_epoch` are None when it has none. `messages` and `message_bytes` are what the client
     holds, reports not yet served included. `brokers` are by node id, 0 and above.
     """
@@ -104,6 +105,16 @@ def read(text: str) -> Statistics | None:
     return Statistics(
         at, producer_id, producer_epoch, messages, message_bytes, _brokers(document), _partitions(document)
     )
+
+
+def repaired(text: str, client_id: str) -> str:
+    """The text that `stats_cb` got, as the JSON that librdkafka meant: it writes this client's name as it is."""
+    escaped = json.dumps(client_id, ensure_ascii=False)[1:-1]
+    if escaped == client_id:
+        return text
+    for name, end in (("name", "#"), ("client_id", '"')):
+        text = text.replace(f'"{name}": "{client_id}{end}', f'"{name}": "{escaped}{end}', 1)
+    return text
 
 
 def load(text: str) -> Any:

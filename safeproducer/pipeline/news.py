@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from threading import Lock
 
 from safeproducer.config import Settings
+from safeproducer.kafka.librdkafka_clock import LibrdkafkaClock
 from safeproducer.kafka.statistics import Place, Statistics, read
 from safeproducer.pipeline import throttles
 from safeproducer.pipeline.failures import Failures
@@ -55,6 +57,7 @@ class ClientNews:
         self._idle = 0
         self._accepted = 0
         self._read_until = self._reading = 0.0
+        self._clock = LibrdkafkaClock()
 
     @property
     def delivered(self) -> int:
@@ -89,13 +92,14 @@ class ClientNews:
         """Whether statistics need not be read: nothing is produced, and it takes a while with many partitions."""
         now = time.monotonic()
         before, self._accepted = self._accepted, self._ledger.accepted
-        quiet = self._delivery.mode == "held" and self._accepted == before and not self._throttle.held(now)
+        quiet = self._accepted == before and not self._throttle.held(now)
         if quiet and not self._idle:  # once nothing is under way, that can change only with what is accepted
             accepted, delivered, failed = self._ledger.totals()
             quiet = accepted == delivered + failed
         self._idle = self._idle + 1 if quiet else 0
         if self._idle > _IDLE_AFTER and now < self._read_until + _IDLE_READS * self._reading:
             self._skipped = again, text
+            self.holds.backlogs.idle(now)
             return True
         self._skipped = None
         return False
@@ -114,8 +118,7 @@ class ClientNews:
             self._reading = self._read_until - began
 
     def _statistics(self, text: str) -> None:
-        found = read(text)
-        if found is None or self._delivery.mode == "passthrough":
+        if self._delivery.mode == "passthrough" or (found := self._read(text)) is None:
             return
         self.statistics_now = found
         self._unseen = True
@@ -132,7 +135,7 @@ class ClientNews:
         self.changed = True
 
     def fed_statistics(self, text: str) -> None:
-        found = read(text)
+        found = self._read(text)
         if found is not None:
             self.fed_statistics_now = self._fed_seen = found
             self._look_for_use(found, _FED)
@@ -142,6 +145,13 @@ class ClientNews:
             if found.producer_id is not None and any(broker.state == "UP" for broker in found.brokers.values()):
                 self.holds.fed_ready = True
             self.changed = True
+
+    def _read(self, text: str) -> Statistics | None:
+        found = read(text)
+        if found is None:
+            return None
+        at = self._clock.monotonic(found.at, time.monotonic())
+        return found if at == found.at else replace(found, at=at)
 
     def _look_for_use(self, found: Statistics, lane: int) -> None:
         requests = sum(broker.produce_requests for broker in found.brokers.values())
@@ -272,7 +282,7 @@ _MEASURE_EVERY = 0.4
 _RUSH_SEEN = 0.1
 _SURELY = 2
 """So many times the rate that is a rush, or a burst of some ten thousand records would be one."""
-_IDLE_AFTER = 10
+_IDLE_AFTER = 3
 """Statistics of an idle producer that are read before any is skipped."""
-_IDLE_READS = 1000
+_IDLE_READS = 5000
 """Then it rests so many times longer than it takes to read them."""

@@ -38,6 +38,11 @@ class Backlogs:
         self._by_place: dict[Place, _Backlog] = {}
         self._earliest: float | None = None
         self._stale = False
+        self._idle_at = 0.0
+
+    def idle(self, at: float) -> None:
+        """Nothing was given up to then that has not ended. Nobody looked at counts."""
+        self._idle_at = at
 
     def observe(
         self, place: Place, counted: int, acknowledged: int, at: float, uncounted: int = 0, uncounted_least: int = 0
@@ -65,7 +70,7 @@ class Backlogs:
             waited = min(waited, backlog.released.popleft()[1])
         if given > acknowledged and (not history or history[-1][1] < given):
             # What is new was given between the last look and this one; the earlier time is the safe one for its age.
-            when = backlog.at or at
+            when = max(backlog.at, self._idle_at) or at
             history.append((when, given, min(when, waited)))
         if acknowledged > backlog.acknowledged or idle:
             backlog.advanced_at = at

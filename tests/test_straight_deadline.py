@@ -1,0 +1,108 @@
+"""message.timeout.ms of records that went straight: kept whatever the client's clock and name, and never early.
+
+Their ages come from librdkafka's statistics.
+"""
+
+from __future__ import annotations
+
+import collections
+import time
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from safeproducer import DeliveryError, SafeProducer
+from safeproducer.kafka.statistics import Statistics
+from safeproducer.pipeline import news
+from safeproducer.testing import FakeCluster
+
+OFF = 1_790_000_000.0
+
+
+def timed_out_after(config: dict[str, Any], cluster: FakeCluster) -> tuple[float, Any]:
+    """(seconds, error) of a record whose leader is gone."""
+    told: list[tuple[float, Any]] = []
+    with SafeProducer(
+        {"bootstrap.servers": cluster.bootstrap, "message.timeout.ms": 2000, "socket.timeout.ms": 2000, "log_level": 0}
+        | config
+    ) as producer:
+        for _ in range(20):
+            producer.produce("t", b"warm")
+        assert producer.flush(10) == 0
+        producer.poll(0.6)
+        cluster.stop(1)
+        began = time.monotonic()
+        producer.produce("t", b"late", on_delivery=lambda error, _: told.append((time.monotonic() - began, error)))
+        while not told and time.monotonic() < began + 25:
+            producer.poll(0.1)
+    return told[0]
+
+
+@pytest.mark.parametrize("client_id", ["plain", 'my "app"', "HOST\\user", "tab\there", "naïve"])
+def test_the_name_of_the_client_does_not_matter(client_id: str) -> None:
+    """librdkafka writes it into its statistics as it is, and a quote spoiled them."""
+    with FakeCluster(brokers=1) as cluster:
+        cluster.create_topic("t", partitions=1)
+        seconds, error = timed_out_after({"client.id": client_id}, cluster)
+    assert isinstance(error, DeliveryError)
+    assert 1.5 < seconds < 6.0
+
+
+def test_the_clock_of_librdkafka_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On macOS it is the wall clock."""
+    read = news.read
+
+    def read_there(text: str) -> Statistics | None:
+        found = read(text)
+        return None if found is None else replace(found, at=found.at + OFF)
+
+    monkeypatch.setattr(news, "read", read_there)
+    with FakeCluster(brokers=1) as cluster:
+        cluster.create_topic("t", partitions=1)
+        seconds, _ = timed_out_after({}, cluster)
+    assert 1.5 < seconds < 6.0
+
+
+@pytest.mark.parametrize("timeout_ms", [250, 400, 600])
+def test_a_short_timeout_fails_no_healthy_record(timeout_ms: int) -> None:
+    """A record that is acknowledged at once was taken for one that had waited since the statistics before."""
+    outcomes: collections.Counter[str] = collections.Counter()
+
+    def count(error: Any, _: Any) -> None:
+        outcomes["delivered" if error is None else str(error)] += 1
+
+    with FakeCluster(brokers=1) as cluster:
+        cluster.create_topic("t", partitions=3)
+        cluster.delay(0.008)
+        config = {"bootstrap.servers": cluster.bootstrap, "message.timeout.ms": 60_000, "log_level": 0}
+        with SafeProducer(config | {"message.timeout.ms": timeout_ms}) as producer:
+            produced = 0
+            end = time.monotonic() + 3
+            while time.monotonic() < end:
+                if producer.snapshot().delivered or not produced:
+                    for _ in range(20):
+                        producer.produce("t", b"x", on_delivery=count)
+                        produced += 1
+                producer.poll(0.02)
+    late = sum(outcomes.values()) - outcomes["delivered"]
+    assert sum(outcomes.values()) == produced
+    assert late <= produced / 100, outcomes  # a busy machine may be late; it was 6 to 18 of 100
+
+
+def test_an_idle_time_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What comes after a long rest, of which no statistics were read, has its whole time."""
+    monkeypatch.setattr(news, "_IDLE_AFTER", 1)
+    monkeypatch.setattr(news, "_IDLE_READS", 1_000_000)
+    with FakeCluster(brokers=1) as cluster:
+        cluster.create_topic("t", partitions=1)
+        config = {"bootstrap.servers": cluster.bootstrap, "message.timeout.ms": 2000, "log_level": 0}
+        with SafeProducer(config) as producer:
+            producer.produce("t", b"warm")
+            assert producer.flush(10) == 0
+            producer.poll(4)
+            cluster.delay(0.9, api="Produce")
+            told: list[Any] = []
+            producer.produce("t", b"x", on_delivery=lambda error, _: told.append(error))
+            assert producer.flush(10) == 0
+    assert told == [None]

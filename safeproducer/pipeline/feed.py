@@ -289,6 +289,11 @@ class Feed:
         return not (self.buffer.waiting or self.busy or self._pinned or self._refusals.count)
 
     @property
+    def expects(self) -> bool:
+        """Whether a record waits here or is in a fed lane, as far as the sender knows."""
+        return bool(self._busy)
+
+    @property
     def busy(self) -> bool:
         """Whether the fed lanes have something that will be reported."""
         return bool(self.lanes) and (self.alone or self.lanes.busy)

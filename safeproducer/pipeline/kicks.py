@@ -12,6 +12,8 @@ _FIRST_AGAIN = 0.02
 _REST_SERVED = 0.02
 """Seconds within which the reports of one answer are served, however many they are."""
 _EARLY_AGAIN = (0.005, 0.02)
+_EARLY = 0.002
+"""A kick that is due so soon goes with others."""
 _SELDOM = 0.1
 """What is not answered for long is kicked now and then: librdkafka may have it in its queue again, for another try."""
 
@@ -59,7 +61,7 @@ class Kicks:
             if not batch.left or moment - batch.at > self._guard:
                 self._partial.discard(batch)
                 continue
-            if batch.kick_at <= moment:
+            if batch.kick_at <= moment + _EARLY:
                 needed.add(batch.lane)
                 batch.full = False
                 batch.kicked(moment)

@@ -362,14 +362,15 @@ class Lane:
     def _mind(self, now: float) -> None:
         """Act on what was heard: hold, hand over, time out, go straight again."""
         feed, holds = self.feed, self.holds
-        self.news.catch_up(feed.waiting)
+        waiting = feed.waiting
+        self.news.catch_up(waiting)
         if holds.warming and holds.warms(self._ledger.resolved + self._away.reports.count, len(self.native)):
             self.news.changed = True
         if holds.pacing or (holds.far and not holds.fed_ready):
             holds.fed_ready = holds.fed_ready or feed.lanes.acquired
             if holds.paces(len(self.native), now):
                 self.news.changed = True
-        if self.news.rushes(feed.waiting, now):
+        if self.news.rushes(waiting, now):
             self.news.changed = True
         if self.news.changed:
             self.news.changed = False
@@ -455,9 +456,14 @@ class Lane:
         if now >= self._let_go_at:
             self._let_go(now)
         due = min(again, feed.alarm.at, feed.lanes.next_look(now))
-        if present:
-            return min(due, now + _ABSENT) if self.queued else due
-        return min(due, now + (_ABSENT if self.queued or feed.alone else NEVER))
+        if self._expects or (feed.alone and not present):
+            return min(due, now + _ABSENT)
+        return due
+
+    @property
+    def _expects(self) -> bool:
+        """Whether a report or an event may come; to count them, as `queued` does, takes long with many lanes."""
+        return self.feed.expects or bool(self._away.reports) or bool(not self.feed.alone and len(self.native))
 
     def _let_go(self, now: float) -> None:
         """For an application that only polls. What is destroyed then may call this producer: not on this thread."""

@@ -74,6 +74,7 @@ class Lanes:
         self._all_due = self._busy_due = 0.0
         self._not_made = not_made
         self._pause = self._again_at = 0.0
+        self._ids_asked_for = True
 
     def __iter__(self) -> Iterator[FedLane]:
         return iter(tuple(self._lanes))
@@ -141,6 +142,7 @@ class Lanes:
         if log is not None:
             self._logs[number] = log
         lane = FedLane(native, number, self._reports, self.completed, self.missing, self._numbers, self._spreads)
+        self._ids_asked_for = False
         self._lanes.insert(0 if log is None or log.tells else len(self._lanes), lane)
         if self._login is not None:  # it may have been made of the configuration before
             native.set_sasl_credentials(*self._login)
@@ -185,11 +187,14 @@ class Lanes:
 
     def ask_for_ids(self, topic: str, now: float) -> bool:
         """Have lanes get their producer IDs sooner; whether there is one to look after again soon."""
+        if self._ids_asked_for:
+            return False
         logs = self._logs
         # One without a log may have its ID: to ask some times costs less than to find out.
         waiting = [lane for lane in self if (log := logs.get(lane.number)) is None or not log.acquired]
         asking = [lane.asks_for_id(topic, now) for lane in waiting]
-        return any(asking)
+        self._ids_asked_for = not any(asking)
+        return not self._ids_asked_for
 
     # --- all of them -------------------------------------------------------------------------------------------------
 

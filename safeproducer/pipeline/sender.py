@@ -23,6 +23,10 @@ _AWAKE = float("inf")
 _TURN_ENDS = 0.001
 _LONGEST_WAIT = 3600.0
 """Seconds: a lock refuses to wait for ever in so many words, and who waits looks again."""
+_ROUND_UP = 0.00099
+"""librdkafka waits for whole milliseconds; less than one would be no wait."""
+_LEAST_PAUSE = 0.001
+"""What becomes due within this time is done in one turn, unless somebody rings."""
 _ANSWERED = 0.1
 
 
@@ -224,11 +228,12 @@ class Sender:
         """Until then, or until woken; whether to go on."""
         self._asleep_until = self._due_at = until
         self._turned.ring()
-        if (pause := until - time.monotonic()) > 0 and not self._stopped and not self._tasks:
+        pause = max(_LEAST_PAUSE, until - time.monotonic()) if until > 0 else 0
+        if pause > 0 and not self._stopped and not self._tasks:
             if near is None:
                 self._bell.wait(pause)
             else:
-                near[0].wait(min(pause, near[1]))
+                near[0].wait(min(pause, near[1]) + _ROUND_UP)
         self._asleep_until, self._due_at = _AWAKE, 0.0
         self._bell.wait(0)
         return not self._stopped

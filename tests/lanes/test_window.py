@@ -210,7 +210,7 @@ def test_a_lowered_and_raised_config_is_followed_under_load(cluster: FakeCluster
     load = busy(cluster, producer)
     for value in (8, 12):
         cluster.set_topic_config("wide", RETAIN, str(value))
-        load.until(lambda value=value: size(producer) == value, backlog=BACKLOG)  # type: ignore[misc]
+        load.until(lambda value=value: changes.windows[-1].after == value, backlog=BACKLOG)  # type: ignore[misc]
         known_at = changes.window_changed_at + ON_ITS_WAY
         load.until(
             lambda at=known_at, value=value: most_unresolved(cluster, "wide", LATE, at) >= value, backlog=BACKLOG

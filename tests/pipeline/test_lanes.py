@@ -251,7 +251,7 @@ def test_what_was_not_read_while_idle_is_read_before_the_next_record() -> None:
     with rigged(CONFIG, FAR) as rig, mock.patch.object(news, "read", wraps=news.read) as read:
 
         def taking_long(text: str) -> Any:
-            rig.time.now += 0.005
+            rig.time.now += 0.001
             return mock.DEFAULT
 
         read.side_effect = taking_long

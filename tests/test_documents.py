@@ -12,7 +12,7 @@ from safeproducer.config import OWN_SETTINGS
 from safeproducer.kafka.properties import HANDLED_HERE, REFUSED
 
 ROOT = Path(__file__).resolve().parents[1]
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("*/README.md")])
+DOCUMENTS = sorted(ROOT.glob("*.md")) + sorted(ROOT.glob("[a-z]*/**/*.md"))
 
 
 def read(name: str) -> str:

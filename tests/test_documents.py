@@ -5,47 +5,99 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 import safeproducer
 from safeproducer.config import OWN_SETTINGS
 from safeproducer.kafka.properties import HANDLED_HERE, REFUSED
 
 ROOT = Path(__file__).resolve().parents[1]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-ARCHITECTURE = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+DOCUMENTS = sorted(ROOT.glob("*.md")) + sorted(ROOT.glob("[a-z]*/**/*.md"))
+
+
+def read(name: str) -> str:
+    """The text of a document of this repository."""
+    return (ROOT / name).read_text(encoding="utf-8")
 
 
 def test_each_difference_from_stock_has_its_test_and_each_test_its_line() -> None:
-    """The table of differences and tests/contract/test_differences.py name each other completely."""
-    source = (ROOT / "tests/contract/test_differences.py").read_text(encoding="utf-8")
+    """The tables of differences and tests/contract/test_differences.py name each other completely."""
+    source = read("tests/contract/test_differences.py")
     tests = set(re.findall(r"^def (test_\w+)", source, re.MULTILINE)) - {"test_this_file_is_run_for_both_classes"}
-    listed = set(re.findall(r"\| `(test_\w+)` \|$", README, re.MULTILINE))
-    assert listed == tests
+    listed = re.findall(r"\| `(test_\w+)` \|$", read("docs/reference/differences.md"), re.MULTILINE)
+    assert sorted(listed) == sorted(tests)
 
 
 def test_every_setting_that_is_not_passed_on_is_in_the_table() -> None:
     """Settings that are handled here, refused or our own."""
+    configuration = read("docs/reference/configuration.md")
     for name in (*HANDLED_HERE, *REFUSED, *OWN_SETTINGS):
-        assert f"`{name}`" in README, name
+        assert re.search(rf"^\|.*`{re.escape(name)}`.*\|.*\|.*\|$", configuration, re.MULTILINE), name
 
 
 def test_every_error_is_in_the_table() -> None:
     """Each public exception class is documented."""
+    errors = read("docs/use/outcomes-and-errors.md")
     for name in safeproducer.__all__:
         kind = getattr(safeproducer, name)
         if isinstance(kind, type) and issubclass(kind, Exception):
-            assert name.replace("Configuration", "...", 1) in README or f"`{name}`" in README, name
+            assert name.replace("Configuration", "...", 1) in errors or f"`{name}`" in errors, name
 
 
-def test_the_five_kips_are_in_the_architecture() -> None:
-    """KIP table: none of them is a footnote."""
-    for kip in ("13, 124, 219", "73", "854", "936", "1269"):
-        assert re.search(rf"^\| {kip} \|", ARCHITECTURE, re.MULTILINE), kip
+@pytest.mark.parametrize("kip", ["13, 124, 219", "73", "854", "936", "1269"])
+def test_the_five_kips_are_in_their_table_and_on_the_front_page(kip: str) -> None:
+    """None of them is a footnote."""
+    assert re.search(rf"^\| {kip} \|", read("docs/internals/kips.md"), re.MULTILINE)
+    assert f"[{kip}](" in read("README.md")
 
 
-def test_every_file_the_documents_name_exists() -> None:
-    """Paths in backquotes that look like files of this repository."""
-    for text in (README, ARCHITECTURE):
-        for path in re.findall(r"`((?:safeproducer|tests|integration|examples|scripts|benchmarks)/[\w/.]+)`", text):
-            assert (ROOT / path).exists(), path
-    for module in re.findall(r"`((?:policy|pipeline|kafka|telemetry|testing|cli)/\w+\.py)`", ARCHITECTURE):
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_every_file_a_document_names_exists(document: Path) -> None:
+    """Paths in backquotes that look like files of this repository; modules by their path in the package."""
+    text = document.read_text(encoding="utf-8")
+    folders = "safeproducer|tests|integration|examples|scripts|benchmarks|docs"
+    for path in re.findall(rf"`((?:{folders})/[\w/.-]+)`", text):
+        assert (ROOT / path).exists(), path
+    for module in re.findall(r"`((?:policy|pipeline|kafka|telemetry|testing|cli)/[\w/]+\.py)`", text):
         assert (ROOT / "safeproducer" / module).exists(), module
+
+
+def anchors(text: str) -> set[str]:
+    """What can be linked to: headings by the name that GitHub makes of them, and marked rows of tables."""
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    names = {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+    return names | set(re.findall(r'<a id="([\w-]+)">', text))
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_every_link_leads_to_a_file_and_a_heading(document: Path) -> None:
+    """Relative links between the documents, not those to the web."""
+    text = document.read_text(encoding="utf-8")
+    for target in re.findall(r"\]\((?!\w+:)([^)\s]+)\)", text):
+        path, _, anchor = target.partition("#")
+        found = (document.parent / path).resolve() if path else document
+        assert found.exists(), target
+        if anchor:
+            assert anchor in anchors(found.read_text(encoding="utf-8")), target
+
+
+def test_every_document_is_reached_from_the_front_page() -> None:
+    """No document is known to its writer alone."""
+    reached, unread = set(), [ROOT / "README.md"]
+    while unread:
+        document = unread.pop()
+        if document in reached or document.suffix != ".md":
+            continue
+        reached.add(document)
+        for target in re.findall(r"\]\((?!\w+:)([^)#\s]+)", document.read_text(encoding="utf-8")):
+            unread.append((document.parent / target).resolve())
+    assert {path.relative_to(ROOT) for path in ROOT.glob("docs/**/*.md")} <= {
+        path.relative_to(ROOT) for path in reached
+    }
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_every_python_example_can_be_compiled(document: Path) -> None:
+    """Examples in prose that are marked as Python."""
+    for example in re.findall(r"^```python\n(.*?)^```", document.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
+        compile(example, str(document), "exec")

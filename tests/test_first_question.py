@@ -56,7 +56,10 @@ def test_far_away_it_takes_no_half_second_either(mode: str) -> None:
 
 
 def test_librdkafka_alone_still_takes_it() -> None:
-    """The trap (ARCHITECTURE.md): when this fails, a newer librdkafka may not need `pipeline/first_question.py`."""
+    """The trap: when this fails, a newer librdkafka may not need `pipeline/first_question.py`.
+
+    See docs/internals/librdkafka.md.
+    """
     with FakeCluster(brokers=1) as cluster:
         cluster.create_topic("t", partitions=1)
         config = {"bootstrap.servers": cluster.bootstrap}

@@ -242,7 +242,7 @@ def test_a_child_makes_its_own_producer(mock_bootstrap: str) -> None:
         from safeproducer import SafeProducer
         config = {{"bootstrap.servers": "{mock_bootstrap}", "log_level": 0}}
         parent = SafeProducer(config)
-        parent.list_topics(timeout=10)  # else its threads may be resolving a host name, see ARCHITECTURE.md, Traps
+        parent.list_topics(timeout=10)  # else its threads may resolve a host name: docs/internals/librdkafka.md
         if os.fork() == 0:
             own = SafeProducer(config)
             own.produce("t", b"child")

@@ -295,14 +295,59 @@ def test_harmless_text_passes() -> None:
     assert check.findings(harmless) == []
 
 
+def test_prose_that_is_hard_to_read_is_noticed() -> None:
+    """Long lines and long paragraphs, in lists too; tables and code may be longer."""
+    check = script("check_text")
+    assert check.style("x" * 121 + "\n") == [(1, "x" * 40, "121 characters in a line, 120 at most")]
+    assert [line for line, _, _ in check.style("# A\n\n- " + "word\n" * 91)] == [3]
+    assert check.style("- " + "word\n" * 90 + "- " + "word\n" * 90) == []
+    assert check.style(f"| {'word ' * 91} |\n\n```\n{'word ' * 91}\n```\n\n    {'word ' * 91}\n") == []
+
+
+def test_a_front_page_that_grows_is_noticed() -> None:
+    """More lines or words than a reader takes in at once."""
+    check = script("check_text")
+    assert check.front_page("word " * 900) == []
+    assert [why for _, _, why in check.front_page("word\n" * 131)] == ["131 lines on the front page, 130 at most"]
+    assert [why for _, _, why in check.front_page("word " * 901)] == ["901 words on the front page, 900 at most"]
+
+
+def test_a_word_that_the_glossary_replaces_is_noticed() -> None:
+    """Those of the first column of its second table, over a line's end too; names in the code may be called so."""
+    check = script("check_text")
+    replaced = check.replaced_words(
+        f"| term | meaning |\n|---|---|\n| lane | x |\n\n{check.REPLACED}\n\n| instead of | write |\n|---|---|\n"
+        "| old word, worse | new |\n"
+    )
+    assert [(line, word) for line, word, _ in check.style("A lane.\n\nAn old\nword is Worse.\n", replaced)] == [
+        (3, "old\nword"),
+        (4, "Worse"),
+    ]
+    assert check.style("`worse.py` and [text](worse.md), worsen, even-worse\n", replaced) == []
+
+
+def test_the_glossary_replaces_words() -> None:
+    """The table is where the check looks for it."""
+    check = script("check_text")
+    replaced = check.replaced_words((ROOT / check.GLOSSARY).read_text(encoding="utf-8"))
+    assert replaced is not None
+    assert replaced.search("the fed lane")
+    assert replaced.search("stock's")
+    assert not replaced.search("instead of")
+
+
 # --- papers --------------------------------------------------------------------------------------------------------
 
 
 def test_scripts_of_the_readme_exist() -> None:
-    """Each script that the README tells people to run is there and can be run; the two first steps are among them."""
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    named = set(re.findall(r"\bscripts/[a-z]+\b", readme))
-    assert {"scripts/demo", "scripts/test"} <= named
+    """Each script that people are told to run is there and can be run; the README names the two first steps."""
+    first_steps = {"scripts/demo", "scripts/test"}
+    named = {
+        script
+        for paper in ("README.md", "CONTRIBUTING.md", "docs/reference/commands.md", "benchmarks/README.md")
+        for script in re.findall(r"\bscripts/[a-z]+\b(?!/)", (ROOT / paper).read_text(encoding="utf-8"))
+    }
+    assert first_steps <= set(re.findall(r"\bscripts/[a-z]+\b", (ROOT / "README.md").read_text(encoding="utf-8")))
     assert sorted(name for name in named if not os.access(ROOT / name, os.X_OK)) == []
 
 

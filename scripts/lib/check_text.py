@@ -1,10 +1,15 @@
-"""Searches the committed files for what belongs to one machine: registry hosts and folders. Exits 1 and shows them."""
+"""Searches the committed files for what belongs to one machine, and the documents for what makes them hard to read.
+
+Exits 1 and shows every finding: registry hosts and folders in any file; in *.md long lines, long paragraphs, a front
+page that grew, and words that the glossary replaces.
+"""
 
 from __future__ import annotations
 
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -22,6 +27,21 @@ FORBIDDEN = {
     ),
     "a folder of one machine": re.compile(r"(?<![\w.$}/-])/(?:work|root|home/[a-z]\w*|Users/\w+|tmp)/\w"),
 }
+
+GLOSSARY = "docs/internals/glossary.md"
+REPLACED = "## Words that the documents do not use"
+"""The heading in the glossary of the table whose first column holds them, separated by commas."""
+HISTORY = "CHANGELOG.md"
+FRONT_PAGE = "README.md"
+LONGEST_LINE = 120
+LONGEST_PARAGRAPH = 90
+"""Words."""
+FRONT_PAGE_LINES, FRONT_PAGE_WORDS = 130, 900
+
+_FENCE = re.compile(r"^\s*(?:```|~~~)")
+_CODE = re.compile(r"`[^`\n]*`|\]\([^)\s]*\)")
+"""Names in the code, and addresses of links: not prose."""
+_STARTS = re.compile(r"^\s*(?:[-*]|\d+\.)\s|^#")
 
 
 def committed_files() -> list[Path]:
@@ -41,17 +61,101 @@ def findings(text: str) -> list[tuple[int, str, str]]:
     )
 
 
+def without_blocks(text: str) -> list[str]:
+    """The lines, with fenced and indented code blanked."""
+    lines, fenced, indented, before = [], False, False, ""
+    for line in text.split("\n"):
+        fence = bool(_FENCE.match(line))
+        # In a list an indented line goes on with the item, else it is code after an empty one.
+        indented = line.startswith("    ") and not _STARTS.match(line) and (indented or not before.strip())
+        lines.append("" if fenced or fence or indented else line)
+        fenced = fenced is not fence
+        before = line
+    return lines
+
+
+def words_of(text: str) -> int:
+    """How many there are; rules of tables and marks of lists are none."""
+    return len(re.findall(r"\S*\w\S*", text))
+
+
+def paragraphs(lines: list[str]) -> Iterator[tuple[int, str]]:
+    """(number of its first line, paragraph or list item or heading), tables left out."""
+    kept: list[str] = []
+    start = 1
+    for number, line in enumerate([*lines, ""], 1):
+        prose = bool(line.strip()) and not _is_table(line)
+        if kept and (not prose or _STARTS.match(line)):
+            yield start, "\n".join(kept)
+            kept = []
+        if prose:
+            start = start if kept else number
+            kept.append(line)
+
+
+def _is_table(line: str) -> bool:
+    return line.lstrip().startswith("|")
+
+
+def style(text: str, replaced: re.Pattern[str] | None = None) -> list[tuple[int, str, str]]:
+    """As findings(), of a document in Markdown: what makes it hard to read."""
+    lines = without_blocks(text)
+    found = [
+        (number, line[:40], f"{len(line)} characters in a line, {LONGEST_LINE} at most")
+        for number, line in enumerate(lines, 1)
+        if len(line) > LONGEST_LINE and not _is_table(line)
+    ]
+    for number, paragraph in paragraphs(lines):
+        if (count := words_of(paragraph)) > LONGEST_PARAGRAPH:
+            found.append((number, paragraph[:40], f"{count} words in a paragraph, {LONGEST_PARAGRAPH} at most"))
+    if replaced is not None:
+        prose = _CODE.sub("", "\n".join(lines))
+        for match in replaced.finditer(prose):
+            number = prose.count("\n", 0, match.start()) + 1
+            found.append((number, match[0], f"the word is replaced, see {GLOSSARY}"))
+    return sorted(found)
+
+
+def front_page(text: str) -> list[tuple[int, str, str]]:
+    """As findings(), of README.md: whether it is still a front page."""
+    found = []
+    if (count := len(text.splitlines())) > FRONT_PAGE_LINES:
+        found.append((count, "", f"{count} lines on the front page, {FRONT_PAGE_LINES} at most"))
+    if (count := words_of(text)) > FRONT_PAGE_WORDS:
+        found.append((1, "", f"{count} words on the front page, {FRONT_PAGE_WORDS} at most"))
+    return found
+
+
+def replaced_words(glossary: str) -> re.Pattern[str] | None:
+    """What finds the words in the first column of the glossary's table of replaced ones; None when it has none."""
+    _, _, table = glossary.partition(REPLACED)
+    cells = re.findall(r"^\| ([^|]+) \|", table, re.MULTILINE)[1:]  # the first is the head of the table
+    words = [word.strip() for cell in cells for word in cell.split(",") if word.strip(" -")]
+    if not words:
+        return None
+    each = "|".join(r"\s+".join(map(re.escape, word.split())) for word in words)
+    return re.compile(rf"(?<![\w-])(?:{each})(?![\w-])", re.IGNORECASE)
+
+
 def main() -> int:
     """Check all files; print every finding."""
     failed = False
+    glossary = ROOT / GLOSSARY
+    replaced = replaced_words(glossary.read_text(encoding="utf-8")) if glossary.exists() else None
     for path in committed_files():
         try:
             text = path.read_text(encoding="utf-8")
         except UnicodeDecodeError:
             continue
-        for line, found, why in findings(text):
+        name = path.relative_to(ROOT).as_posix()
+        found = findings(text)
+        if path.suffix == ".md":
+            found += style(text, None if name in (GLOSSARY, HISTORY) else replaced)
+        if name == FRONT_PAGE:
+            found += front_page(text)
+        for line, what, why in found:
             failed = True
-            print(f"{path.relative_to(ROOT)}:{line}: {found!r}: {why}")
+            print(f"{name}:{line}: {what!r}: {why}")
     return 1 if failed else 0
 
 

@@ -1,4 +1,4 @@
-"""Where FakeCluster differs from Kafka 4.3.1 on purpose; docs/conformance.md says why, test by test.
+"""Where FakeCluster differs from Kafka 4.3.1 on purpose; docs/test/conformance.md says why, test by test.
 
 Each test states both halves, so that a change of either is noticed.
 """
@@ -46,9 +46,9 @@ KAFKA_ONLY = {
 
 
 def test_each_difference_has_its_line() -> None:
-    """The table of docs/conformance.md and this file name each other completely."""
+    """The table of docs/test/conformance.md and this file name each other completely."""
     tests = set(re.findall(r"^def (test_\w+)", Path(__file__).read_text(encoding="utf-8"), re.MULTILINE))
-    table = (ROOT / "docs/conformance.md").read_text(encoding="utf-8")
+    table = (ROOT / "docs/test/conformance.md").read_text(encoding="utf-8")
     listed = re.findall(r"^\|.*\| `(test_\w+)` \|$", table, re.MULTILINE)
     assert sorted(listed) == sorted(tests - {"test_each_difference_has_its_line"})
 

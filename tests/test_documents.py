@@ -8,10 +8,12 @@ from pathlib import Path
 import safeproducer
 from safeproducer.config import OWN_SETTINGS
 from safeproducer.kafka.properties import HANDLED_HERE, REFUSED
+from safeproducer.policy.admission import Hold
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 ARCHITECTURE = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+TROUBLESHOOTING = (ROOT / "docs/operate/troubleshooting.md").read_text(encoding="utf-8")
 
 
 def test_each_difference_from_stock_has_its_test_and_each_test_its_line() -> None:
@@ -34,6 +36,15 @@ def test_every_error_is_in_the_table() -> None:
         kind = getattr(safeproducer, name)
         if isinstance(kind, type) and issubclass(kind, Exception):
             assert name.replace("Configuration", "...", 1) in README or f"`{name}`" in README, name
+
+
+def test_each_reason_to_hold_records_back_is_in_the_table() -> None:
+    """Code, sentence, KIP and cure, in the order of the enumeration, as explain() says them."""
+    listed = re.findall(r"^\| `(\w+)` \| (.*?) \| (.*?) ?\| (.*?) ?\|$", TROUBLESHOOTING, re.MULTILINE)
+    assert listed == [
+        (reason.value, Hold(2.5, reason, 1).sentence(0.0), reason.kip or "", reason.cure or "")
+        for reason in safeproducer.HoldReason
+    ]
 
 
 def test_the_five_kips_are_in_the_architecture() -> None:

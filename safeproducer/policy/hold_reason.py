@@ -48,7 +48,7 @@ class HoldReason(StrEnum):
     IN_FLIGHT = (
         "in_flight",
         "waits for the acknowledgement of the batch before it",
-        "With safeproducer.ordering=key several batches of a partition are under way.",
+        "If the order of each key is enough, safeproducer.ordering=key lets several batches of a partition go at once.",
     )
     LINGER = (
         "linger",
@@ -69,7 +69,7 @@ class HoldReason(StrEnum):
     PRODUCER_ID_QUOTA = (
         "producer_id_quota",
         "is held back since a quota on producer IDs refused this producer",
-        "Make fewer producers and keep them, or have producer_ids_rate raised; then make a new producer.",
+        "Make fewer producers and keep them, or have producer_ids_rate raised.",
         "KIP-936",
     )
     QUOTA_RETRY = (

@@ -13,6 +13,7 @@ from safeproducer.errors import (
     SafeProducerError,
 )
 from safeproducer.hooks import Hook, LanesChanged, ProducerChurn, RecordsLost, Throttled, WindowChanged
+from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.outcome import Outcome
 from safeproducer.producer import SafeProducer
 from safeproducer.records import CallSite, ProducerInfo, Record
@@ -31,6 +32,7 @@ __all__ = [
     "DeliveryError",
     "FatalError",
     "ForkedProducerError",
+    "HoldReason",
     "Hook",
     "LanesChanged",
     "Outcome",

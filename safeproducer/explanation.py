@@ -50,7 +50,13 @@ def explanation(
         reasons.append("the brokers have not acknowledged them yet, or poll() has not been called to serve the reports")
     past = [trouble.clause for trouble in concerning if trouble.over][:_MOST_REASONS]
     over = f" Over by now, and not the cause: {'; '.join(past)}." if past else ""
-    return f"{fatal}{waiting} record(s) wait{subject}: {'; '.join(reasons)}.{over}"
+    return f"{fatal}{waiting} record(s) wait{subject}: {'; '.join(reasons)}.{_cures(rows)}{over}"
+
+
+def _cures(rows: list[PartitionSnapshot]) -> str:
+    """What to do, once for all partitions that the same thing would help."""
+    cures = dict.fromkeys(row.reason.cure for row in rows if row.reason is not None and row.reason.cure is not None)
+    return "".join(f" {cure}" for cure in list(cures)[:_MOST_REASONS])
 
 
 def _concerning(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from safeproducer.policy.hold_reason import HoldReason
+
 
 @dataclass(frozen=True, slots=True)
 class PartitionSnapshot:
@@ -11,8 +13,8 @@ class PartitionSnapshot:
 
     `partition` -1 holds records whose partition librdkafka has not chosen yet, or never did (they failed before).
     accepted = delivered + failed + unresolved. Of the unresolved ones `held` wait in this process, not handed over to
-    librdkafka, for the reason `why`; None when none do. A record that was given no partition is accepted on -1 until
-    its report, but held where it will go.
+    librdkafka, for `reason`, which `why` is as a sentence with the partition as its subject; both None when none do. A
+    record that was given no partition is accepted on -1 until its report, but held where it will go.
     """
 
     topic: str
@@ -23,6 +25,7 @@ class PartitionSnapshot:
     unresolved: int
     held: int = 0
     why: str | None = None
+    reason: HoldReason | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import pytest
 import safeproducer
 from safeproducer.config import OWN_SETTINGS
 from safeproducer.kafka.properties import HANDLED_HERE, REFUSED
+from safeproducer.policy.admission import Hold
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = sorted(ROOT.glob("*.md")) + sorted(ROOT.glob("[a-z]*/**/*.md"))
@@ -42,6 +43,17 @@ def test_every_error_is_in_the_table() -> None:
         kind = getattr(safeproducer, name)
         if isinstance(kind, type) and issubclass(kind, Exception):
             assert name.replace("Configuration", "...", 1) in errors or f"`{name}`" in errors, name
+
+
+def test_each_reason_to_hold_records_back_is_in_the_table() -> None:
+    """Code, sentence, KIP and cure, in the order of the enumeration, as explain() says them."""
+    listed = re.findall(
+        r"^\| `(\w+)` \| (.*?) \| (.*?) ?\| (.*?) ?\|$", read("docs/operate/troubleshooting.md"), re.MULTILINE
+    )
+    assert listed == [
+        (reason.value, Hold(2.5, reason, 1).sentence(0.0), reason.kip or "", reason.cure or "")
+        for reason in safeproducer.HoldReason
+    ]
 
 
 @pytest.mark.parametrize("kip", ["13, 124, 219", "73", "854", "936", "1269"])

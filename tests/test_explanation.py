@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from safeproducer import SafeProducer
+from safeproducer import HoldReason, PartitionSnapshot, SafeProducer
 from safeproducer.errors import FatalError
+from safeproducer.explanation import explanation
 from safeproducer.testing import FakeCluster
 from tests.inside import lane_of
 
@@ -101,6 +103,16 @@ def test_a_throttle_time_that_has_ended_is_told_as_past(cluster: FakeCluster, ma
     assert "the quota of broker 1 throttled this client until " in past(told)
     assert "nothing holds records for it now" in past(told)
     assert producer.snapshot().throttled_brokers == {1: SHORT_MS / 1000}
+
+
+def test_what_to_do_is_told_once(unreachable: dict[str, object]) -> None:
+    """However many partitions it would help, and nothing where waiting is all there is to do."""
+    reasons = (HoldReason.LINGER, HoldReason.LINGER, HoldReason.LANES_BUSY, HoldReason.TURN)
+    rows = [PartitionSnapshot("t", n, 1, 0, 0, 1, 1, "waits", reason) for n, reason in enumerate(reasons)]
+    with SafeProducer(unreachable) as producer:
+        account = dataclasses.replace(producer.snapshot(), partitions=tuple(rows))
+    told = explanation(dataclasses.replace(account, state="open"), None, None, (), lambda *_: set())
+    assert told.endswith(f"t [3] are held back: the partition waits. {reasons[0].cure} {reasons[2].cure}")
 
 
 @pytest.mark.parametrize("mode", MODES)

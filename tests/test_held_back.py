@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest import mock
 
 import pytest
 from confluent_kafka import KafkaError
 
-from safeproducer import DeliveryError, QueueFullError, SafeProducer
+from safeproducer import DeliveryError, HoldReason, PartitionSnapshot, QueueFullError, SafeProducer
+from safeproducer.policy.admission import Hold
 from safeproducer.testing import FakeCluster
 from tests.inside import lane_of
 
@@ -62,6 +65,19 @@ def throttle(cluster: FakeCluster, producer: SafeProducer, seconds: float = THRO
     cluster.set_throttle(0, broker=1)
 
 
+def row(producer: SafeProducer, partition: int) -> PartitionSnapshot:
+    """The row of this partition of "t"."""
+    (found,) = [each for each in producer.snapshot().partitions if each.partition == partition]
+    return found
+
+
+def seconds(sentence: str | None) -> float:
+    """The time that a sentence names."""
+    found = re.search(r"for another ([\d.]+) s ", sentence or "")
+    assert found is not None, sentence
+    return float(found[1])
+
+
 def fill(producer: SafeProducer, count: int) -> None:
     for _ in range(count):
         producer.produce("t", b"v", partition=0)
@@ -87,6 +103,75 @@ def test_a_throttled_broker_is_waited_for_and_the_other_is_not(
     assert times[1] - began < THROTTLE / 2
     assert times[0] - began >= THROTTLE * 0.8
     assert max(heard) == pytest.approx(THROTTLE)
+
+
+@pytest.mark.parametrize("mode", ["auto", "held"])
+def test_snapshot_has_the_code_of_a_throttle_time_that_counts_down(
+    cluster: FakeCluster, make: Callable[..., SafeProducer], mode: str
+) -> None:
+    """Of the throttled broker's partition alone; explain() adds what to do about it."""
+    producer = make({"safeproducer.mode": mode})
+    throttle(cluster, producer, 60.0)
+    wait(producer, lambda: not row(producer, 0).unresolved)
+    producer.produce("t", b"v", partition=0)
+    wait(producer, lambda: row(producer, 0).reason is HoldReason.THROTTLED)
+    told = seconds(row(producer, 0).why)
+    assert told <= 60
+    wait(producer, lambda: seconds(row(producer, 0).why) < told)
+    assert row(producer, 0).reason == "throttled"
+    assert (row(producer, 1).reason, row(producer, 1).why) == (None, None)
+    assert producer.explain("t", 0).count(HoldReason.THROTTLED.cure or "no cure") == 1
+
+
+@pytest.mark.parametrize("mode", ["auto", "held"])
+def test_sentences_are_made_for_who_asks_and_for_nobody_else(
+    cluster: FakeCluster, make: Callable[..., SafeProducer], mode: str
+) -> None:
+    """produce() and the sender deal with values: a sentence for each record would cost more than the record."""
+    producer = make({"safeproducer.mode": mode})
+    throttle(cluster, producer, 60.0)
+    accumulator = lane_of(producer).feed._accumulators["t", 0]
+    with mock.patch.object(Hold, "sentence", autospec=True, side_effect=Hold.sentence) as sentence:
+        fill(producer, 50)
+        wait(producer, lambda: accumulator.why and accumulator.why.reason is HoldReason.THROTTLED)
+        fill(producer, 50)
+        assert sentence.call_count == 0
+        assert row(producer, 0).why
+        assert sentence.call_count == 1
+
+
+def test_snapshot_has_the_code_of_a_leader_that_acknowledges_nothing(
+    cluster: FakeCluster, make: Callable[..., SafeProducer]
+) -> None:
+    """Not that of the lane that its records could change to: it is the broker that an operator has to look at."""
+    producer = make()
+    cluster.pause(1)
+    producer.produce("t", b"first", partition=0)
+    wait(producer, lambda: ("t", 0) in lane_of(producer).holds.stuck)
+    producer.produce("t", b"second", partition=0)
+    wait(producer, lambda: lane_of(producer).feed._accumulators["t", 0].why)
+    assert row(producer, 0).reason is HoldReason.LEADER_SILENT
+    assert row(producer, 0).why == "waits because broker 1, its leader, acknowledges nothing"
+    cluster.resume(1)
+    assert producer.flush(30) == 0
+    assert (row(producer, 0).reason, row(producer, 0).why) == (None, None)
+
+
+def test_snapshot_has_the_codes_of_what_batches_wait_for(
+    cluster: FakeCluster, make: Callable[..., SafeProducer]
+) -> None:
+    """In held mode first linger.ms, then the answer to the batch before."""
+    producer = make({"safeproducer.mode": "held", "linger.ms": 30_000})
+    producer.produce("t", b"first", partition=0)
+    wait(producer, lambda: row(producer, 0).reason is HoldReason.LINGER)
+    assert seconds(row(producer, 0).why) <= 30
+    cluster.pause(1)
+    wait(producer, lambda: producer.flush(0.1) and not row(producer, 0).held)
+    producer.produce("t", b"second", partition=0)
+    wait(producer, lambda: row(producer, 0).reason is HoldReason.IN_FLIGHT)
+    assert "safeproducer.ordering=key" in producer.explain("t", 0)
+    cluster.resume(1)
+    assert producer.flush(30) == 0
 
 
 def test_throttle_times_are_shared_by_the_producers_of_a_process(

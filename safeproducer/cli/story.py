@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from safeproducer import SafeProducer
+from safeproducer import HoldReason, SafeProducer
 from safeproducer.cli import evidence, long_way
 from safeproducer.cli.corpus import Entry
 from safeproducer.cli.evidence import Evidence, Waiting
@@ -31,6 +31,7 @@ _CALM_RATE = 750
 _UNLIMITED = 1e12
 _MOVED, _HOT = 0, 2
 _ANSWERS = 3
+_THROTTLING = (HoldReason.THROTTLED, HoldReason.PROBING)
 _SAMPLE_EVERY = 0.1
 _LATER = 400
 """The fault of a step comes behind this many of its records: while others are on their way."""
@@ -85,9 +86,7 @@ class Story:
         self._next_sample = now + _SAMPLE_EVERY
         rows = {row.partition: row for row in self._producer.snapshot().partitions if row.topic == self._topic}
         self._waiting.append(
-            Waiting(
-                now, {number: row.held for number, row in rows.items() if row.held and "throttl" in (row.why or "")}
-            )
+            Waiting(now, {number: row.held for number, row in rows.items() if row.held and row.reason in _THROTTLING})
         )
         if self._stage is not None:
             self._stage.show(

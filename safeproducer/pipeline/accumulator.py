@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
+from safeproducer.policy.admission import Hold
 from safeproducer.policy.affinity import Affinity
+from safeproducer.policy.hold_reason import HoldReason
 
 if TYPE_CHECKING:
     from safeproducer.pipeline.hand_over import HandOver
@@ -30,6 +32,7 @@ _FAR_TIMES = 3
 """Bytes more that a time takes beyond that distance, up to 24 days."""
 MOST_OVERHEAD = 36
 """What librdkafka counts, and what the number of headers and an application's own times may take up."""
+_TURN = Hold(None, HoldReason.TURN)
 
 
 class Accumulator:
@@ -72,17 +75,22 @@ class Accumulator:
         self.unresolved: list[HandOver] = []
         self.ack_time: float | None = None
         self.ack_jitter = self._last_ack = 0.0
-        self.held: str | None = None
+        self.held: Hold | None = None
         self.held_since = 0.0
-        self.why: str | None = None
+        self.why: Hold | None = None
         self.doubtful = False
         self.lane: int | None = None
 
-    def hold(self, reason: str | None, moment: float) -> None:
+    def hold(self, reason: Hold | None, moment: float) -> None:
         """Hold records back for `reason` from now on, or let them go straight again if that is None."""
         if reason is not None and self.held is None:
             self.held_since = moment
         self.held = reason
+
+    @property
+    def waits_for(self) -> Hold:
+        """What those that wait here wait for; any thread may ask."""
+        return self.why or self.held or _TURN
 
     @property
     def waiting(self) -> int:

@@ -120,7 +120,7 @@ class Buffer:
         most = max(busy, key=lambda accumulator: accumulator.bytes)
         return (
             f"; most of the memory is held by {most.topic} [{most.partition}]: {most.waiting} records of "
-            f"{most.bytes} bytes, because it {most.why or most.held or 'waits its turn'}"
+            f"{most.bytes} bytes, because it {most.waits_for.sentence(time.monotonic())}"
         )
 
     @property

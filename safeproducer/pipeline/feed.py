@@ -43,17 +43,21 @@ from safeproducer.pipeline.lanes import Lanes
 from safeproducer.pipeline.ledger import DeliveryCallback
 from safeproducer.pipeline.metadata import Metadata
 from safeproducer.pipeline.partitions import UNKNOWN
-from safeproducer.pipeline.refusals import REFUSED, Refusal, Refusals, Refused
+from safeproducer.pipeline.refusals import Refusal, Refusals, Refused
 from safeproducer.pipeline.report_numbers import ReportNumbers
 from safeproducer.pipeline.sender import LONGEST_SLEEP, get_ident
 from safeproducer.pipeline.windows import Windows
-from safeproducer.policy.admission import IN_FLIGHT, WHATEVER_WAITS, Admission, Broker, Hold, Partition, admit, depth
+from safeproducer.policy.admission import WHATEVER_WAITS, Admission, Broker, Hold, Partition, admit, depth
 from safeproducer.policy.affinity import Affinity
 from safeproducer.policy.deadline import BACKSTOP_MARGIN
+from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.outcome import Outcome
 
-WAITS_FOR_LANE = "waits until the records before it have left the other lane"
-WAITS_FOR_METADATA = "waits for a broker to tell of its topic"
+_REFUSED = Hold(None, HoldReason.QUOTA_RETRY)
+_WAITS_FOR_LANE = Hold(None, HoldReason.LANE_CHANGE)
+_WAITS_FOR_METADATA = Hold(None, HoldReason.UNKNOWN_TOPIC)
+_OF_THE_LEADER = frozenset({HoldReason.THROTTLED, HoldReason.LEADER_SILENT})
+"""What a partition waits for in whichever lane."""
 _LONGEST_WAIT = 1.0
 """Seconds that a batch may wait behind others inside librdkafka; at its deadline nobody knows what became of it."""
 _CREATE_TIME = 1
@@ -220,7 +224,7 @@ class Feed:
                 self._wake(ripe)
         elif (
             (count >= self._batch_records or accumulator.bytes >= self._batch_bytes)
-            and accumulator.why not in WHATEVER_WAITS
+            and ((why := accumulator.why) is None or why.reason not in WHATEVER_WAITS)
             and self._fills(count, accumulator.bytes, size)
         ):
             self.alarm.hurry()
@@ -401,12 +405,12 @@ class Feed:
         """Hand over what may go of one partition; when to look again."""
         holds = self._holds
         if accumulator.place in self._refusals.places:
-            accumulator.why = REFUSED
+            accumulator.why = _REFUSED
             return moment + holds.PATIENCE
         while accumulator.waiting:
             way = self._way(accumulator, moment)
             if way is None or (way is self.lanes and not self._knows(accumulator.topic)):
-                accumulator.why = WAITS_FOR_LANE if way is None else WAITS_FOR_METADATA
+                accumulator.why = self._closed_by(accumulator, moment) if way is None else _WAITS_FOR_METADATA
                 if holds.pacing:
                     self._choice.foresee(accumulator, holds.broker(accumulator, moment).node, moment)
                 return moment + holds.PATIENCE
@@ -455,6 +459,7 @@ class Feed:
                 broker.probing,
                 self._in_flight.get(broker.node, 0),
                 delivery.connection_cap if delivery.spreads else None,
+                broker.node,
             ),
             moment,
             0.0 if moment < self.flush_until else delivery.linger,
@@ -462,8 +467,8 @@ class Feed:
         )
 
     def _held(self, accumulator: Accumulator, verdict: Hold) -> float:
-        accumulator.why = verdict.why
-        if verdict.why is IN_FLIGHT and self._hint is not None:
+        accumulator.why = verdict
+        if verdict.reason is HoldReason.IN_FLIGHT and self._hint is not None:
             self._suggest_lanes(accumulator)
         return NEVER if verdict.until is None else verdict.until
 
@@ -589,6 +594,14 @@ class Feed:
             return self.lanes
         # None can be made now. The straight lane sends well, unless it was refused for good.
         return None if self._holds.quota_refused or self._holds.gaps else self._straight
+
+    def _closed_by(self, accumulator: Accumulator, moment: float) -> Hold:
+        """Why the next batch may go neither way."""
+        holds = self._holds
+        reason = holds.reason(accumulator, moment)
+        if reason is None or (reason.reason not in _OF_THE_LEADER and holds.wants_fed(accumulator, moment)):
+            return _WAITS_FOR_LANE
+        return reason
 
     def let_go(self, lane: FedLane) -> bool:
         """Take a lane out that nothing is under way on; what waits for it may take any other. False when it is busy.
@@ -726,7 +739,7 @@ class Feed:
                     due = min(due, deadline)
                     break
                 reason = _NOT_SENT if deadline <= moment else _THROTTLED_TOO_LONG
-                held = f" (it {accumulator.why or accumulator.held or 'waited'})"
+                held = f" (it {accumulator.waits_for.sentence(moment)})"
                 self._report(accumulator, queue[0], KafkaError._MSG_TIMED_OUT, reason + held, handed_over=False)
                 self._take_first(accumulator, queue)
         return due
@@ -796,12 +809,14 @@ class Feed:
             if (waiting := accumulator.waiting)
         }
 
-    def waits(self) -> dict[tuple[str, int], tuple[int, str]]:
-        """(topic, partition) -> (records that wait here, why)."""
+    def waits(self) -> dict[tuple[str, int], tuple[int, str, HoldReason]]:
+        """(topic, partition) -> (records that wait here, why: as a sentence and as a code)."""
+        now = time.monotonic()
         return {
-            place: (accumulator.waiting, accumulator.why or accumulator.held or "waits its turn")
+            place: (count, hold.sentence(now), hold.reason)
             for place, accumulator in tuple(self._accumulators.items())
-            if accumulator.waiting
+            if (count := accumulator.waiting)
+            for hold in (accumulator.waits_for,)
         }
 
 

@@ -11,16 +11,20 @@ from safeproducer.pipeline.accumulator import Accumulator
 from safeproducer.pipeline.partitions import Partitions
 from safeproducer.pipeline.stale_leaders import STRAIGHT, StaleLeaders
 from safeproducer.pipeline.throttles import SharedThrottle
+from safeproducer.policy.admission import Hold
 from safeproducer.policy.backlog import Backlogs
 from safeproducer.policy.distance import is_far
+from safeproducer.policy.hold_reason import HoldReason
 
-HELD = "is held back by safeproducer.mode=held"
-COLD = "waits for the first acknowledgement of a broker"
-FAR = "is held back because acknowledgements take longer than linger.ms"
-QUOTA = "is held back since a quota on producer IDs refused this producer (KIP-936)"
-PINNED = "stays on its lane until an acknowledgement, because a record of it ended there and nobody knows how"
-STUCK = "waits because its leader acknowledges nothing"
-STALE = "waits until its lane has heard who leads it now"
+HELD = Hold(None, HoldReason.MODE_HELD)
+COLD = Hold(None, HoldReason.FIRST_ACKNOWLEDGEMENT)
+FAR = Hold(None, HoldReason.LONG_ROUND_TRIP)
+QUOTA = Hold(None, HoldReason.PRODUCER_ID_QUOTA)
+PINNED = Hold(None, HoldReason.UNKNOWN_OUTCOME)
+STALE = Hold(None, HoldReason.OUTDATED_METADATA)
+BRIDGING = Hold(None, HoldReason.SEQUENCE_GAP)
+PACED = Hold(None, HoldReason.PREPARING_LANE)
+DRAINING = Hold(None, HoldReason.EXPIRY)
 OVERDUE = 1.5
 """Seconds after which the leader of an unanswered batch is in doubt."""
 _LATE_THREADS = 0.05
@@ -29,9 +33,6 @@ _FIRST_PART = 0.1
 _LONGEST_PACE = 10.0
 """Seconds after which a lane that is still not ready is not waited for any more."""
 _WHATEVER_RATE = float("inf")
-BRIDGING = "waits because the straight lane was purged: one partition after the other finds out what that left"
-PACED = "waits for the acknowledgement of what went before it, while a lane for brokers so far away is being made"
-DRAINING = "waits until librdkafka has given up on records whose deadline comes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,21 +121,23 @@ class Holds:
             or self._throttle.held(moment)
         )
 
-    def reason(self, accumulator: Accumulator, moment: float) -> str | None:
+    def reason(self, accumulator: Accumulator, moment: float) -> Hold | None:
         """Why this partition is held back; None when its records may go straight."""
         place = accumulator.place
         if place in self.stuck:
-            return STUCK
+            return Hold(None, HoldReason.LEADER_SILENT, self.partitions.leader(*place))
         leader = self.broker(accumulator, moment)
-        if leader.probing or leader.throttled_until is not None:
-            return _throttled(leader, moment)
+        if leader.throttled_until is not None:
+            return Hold(leader.throttled_until, HoldReason.THROTTLED, leader.node)
+        if leader.probing:
+            return Hold(None, HoldReason.PROBING, leader.node)
         if (always := self._for_good(accumulator)) is not None:
             return always
         if self.far and self.fed_ready and place not in self._suspects and not self.draining:
             return FAR
         return self._closed(place, moment)
 
-    def _closed(self, place: tuple[str, int], moment: float) -> str | None:
+    def _closed(self, place: tuple[str, int], moment: float) -> Hold | None:
         """Why the straight lane takes nothing of this partition for now."""
         if self.draining:
             return DRAINING
@@ -146,7 +149,7 @@ class Holds:
             return PACED
         return COLD if self.cold or (self.warming and self._closed_to_others() and place not in self._begun) else None
 
-    def _for_good(self, accumulator: Accumulator) -> str | None:
+    def _for_good(self, accumulator: Accumulator) -> Hold | None:
         """Why this partition is held back whatever the brokers do."""
         if self._always:
             return HELD
@@ -364,10 +367,3 @@ class Holds:
         self.ack_time = max(floors)
         if self._delivery.idempotent and not self._delivery.transactional:  # others wait for nothing
             self.far = is_far(max(floors), self._delivery.linger, rate, self.far)
-
-
-def _throttled(leader: Leader, moment: float) -> str:
-    who = "a broker (its own is not known yet)" if leader.node is None else f"broker {leader.node}, its leader,"
-    if leader.throttled_until is None:
-        return f"waits because {who} throttled this client and has not answered without a throttle time since"
-    return f"waits because {who} throttles this client for another {leader.throttled_until - moment:.1f} s (quota)"

@@ -8,17 +8,17 @@ from safeproducer.delivery import Delivery
 from safeproducer.pipeline.accumulator import ACCEPTED_AT, Accumulator
 from safeproducer.pipeline.alarm import NEVER
 from safeproducer.pipeline.fed_lane import FedLane
-from safeproducer.pipeline.holds import STALE, Holds
+from safeproducer.pipeline.holds import BRIDGING, DRAINING, STALE, Holds
 from safeproducer.pipeline.lanes import Lanes
 from safeproducer.pipeline.partitions import UNKNOWN
 from safeproducer.pipeline.windows import Windows
+from safeproducer.policy.admission import Hold
+from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.lane_count import needed
 from safeproducer.policy.window import LEAST
 
-WAITS_FOR_FREE_LANE = "waits for a lane: each has a batch of it under way"
-WAITS_FOR_KEY = "waits for acknowledgements of earlier records with the same keys"
-WAITS_FOR_BRIDGE = "waits until its lane, which was purged, has had a batch acknowledged that is alone in it"
-WAITS_FOR_PURGE = "waits until records that no broker answers have been taken out of librdkafka"
+WAITS_FOR_FREE_LANE = Hold(None, HoldReason.LANES_BUSY)
+WAITS_FOR_KEY = Hold(None, HoldReason.KEY_ORDER)
 _TURN = 0.05
 """Seconds for which a lane is closed to others by one look of a partition that waits for it: several looks long."""
 
@@ -78,13 +78,13 @@ class LaneChoice:
         """A batch is ready to go, and no lane may take it; when to look again."""
         lanes = self._lanes
         if lane is not None and lane.quarantined:
-            accumulator.why = WAITS_FOR_PURGE
+            accumulator.why = DRAINING
             return moment + self._holds.PATIENCE
         if any(self._is_stale(other, accumulator, moment) for other in ([lane] if lane is not None else lanes)):
             accumulator.why = STALE
             return moment + self._holds.PATIENCE
         if not all(self._bridges(other, accumulator, node, moment) for other in lanes):
-            accumulator.why = WAITS_FOR_BRIDGE
+            accumulator.why = BRIDGING
             self._await_turn(accumulator, node, moment)
             if len(lanes) == 1 and not (accumulator.unresolved or accumulator.pinned):
                 lanes.one_more()

@@ -25,6 +25,7 @@ from safeproducer.pipeline import forks, stack
 from safeproducer.pipeline.away import Away
 from safeproducer.pipeline.callbacks import CallbackErrors
 from safeproducer.pipeline.unproven import UNPROVEN
+from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.snapshot import PartitionSnapshot
 
 DeliveryCallback = Callable[[KafkaError | None, Message], Any]
@@ -34,6 +35,7 @@ Explained = Callable[[KafkaError, Message], KafkaError]
 
 NOT_BOUND: Bound = (object(), None)
 UNASSIGNED = -1
+_NONE_WAIT = (0, None, None)
 _INT = 2**31
 NEVER = float("inf")
 
@@ -346,12 +348,13 @@ class Ledger:
         return [run for run, message in self.away.reports.delivered() if not proves or message.offset() is not None]
 
     def partitions(
-        self, waits: Mapping[tuple[str, int], tuple[int, str]] = MappingProxyType({})
+        self, waits: Mapping[tuple[str, int], tuple[int, str, HoldReason]] = MappingProxyType({})
     ) -> tuple[PartitionSnapshot, ...]:
         """One row for each partition with records, and one with partition -1 for those not on a partition yet.
 
-        `waits`: (topic, partition) -> (how many of its records are held back, why). A record whose partition its caller
-        did not name is accepted on partition -1, and yet may be held back for the partition it will go to.
+        `waits`: (topic, partition) -> (how many of its records are held back, why, the code of that). A record whose
+        partition its caller did not name is accepted on partition -1, and yet may be held back for the partition it
+        will go to.
         """
         rows = []
         left = dict(waits)
@@ -375,14 +378,14 @@ class Ledger:
                             delivered,
                             failed,
                             max(0, accepted - delivered - failed),
-                            *left.pop((name, number), (0, None)),
+                            *left.pop((name, number), _NONE_WAIT),
                         )
                     )
             if waiting > 0 or never_placed:
                 unresolved = max(0, waiting)
-                held = left.pop((name, UNASSIGNED), (0, None))
+                held = left.pop((name, UNASSIGNED), _NONE_WAIT)
                 rows.append(
                     PartitionSnapshot(name, UNASSIGNED, unresolved + never_placed, 0, never_placed, unresolved, *held)
                 )
-        rows.extend(PartitionSnapshot(*place, 0, 0, 0, 0, *held) for place, held in left.items())
+        rows.extend(PartitionSnapshot(name, number, 0, 0, 0, 0, *held) for (name, number), held in left.items())
         return tuple(sorted(rows, key=lambda row: (row.topic, row.partition)))

@@ -19,7 +19,6 @@ from safeproducer.pipeline.accumulator import KEY, REPORT, SIZE, VALUE, HeldReco
 from safeproducer.pipeline.report_numbers import ReportNumbers
 
 Place = tuple[str, int]
-REFUSED = "waits because a quota refused a batch of it, which goes first once what is under way has ended"
 
 
 @dataclass(frozen=True, slots=True)

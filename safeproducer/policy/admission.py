@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.window import MOST
 
 NEVER = float("inf")
@@ -45,6 +46,8 @@ class Broker:
     """Hand-overs to it without all their reports."""
     cap: int | None = None
     """How many of those there may be (max.in.flight.requests.per.connection), None for any number."""
+    node: int | None = None
+    """Its ID, None while the leader is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,22 +57,27 @@ class Go:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Wait for `why`; ask again at `until`, or when something changed if that is None."""
+    """Wait for `reason`; ask again at `until`, or when something changed if that is None.
+
+    `node`: the broker that is waited for, None where the reason names none or nobody knows it. A value, so that any
+    thread sees it whole; the sentence is made when somebody asks.
+    """
 
     until: float | None
-    why: str
+    reason: HoldReason
+    node: int | None = None
+
+    def sentence(self, now: float) -> str:
+        """For a person: a predicate whose subject is the partition."""
+        leader = "a broker (its own is not known yet)" if self.node is None else f"broker {self.node}, its leader,"
+        left = 0.0 if self.until is None else max(0.0, self.until - now)
+        return self.reason.template.format(leader=leader, seconds=left)
 
 
 Admission = Go | Hold
 GO = Go()
 
-THROTTLED = "throttled by its broker"
-PROBING = "waits for the first answer of a broker that throttled"
-CAPPED = "waits for an answer of its broker (max.in.flight.requests.per.connection)"
-BUDGET = "waits for an acknowledgement: as many of its batches are under way as its leader remembers (KIP-1269)"
-IN_FLIGHT = "waits for the acknowledgement of the batch before it"
-LINGER = "gathers a batch (linger.ms)"
-WHATEVER_WAITS = frozenset({THROTTLED, PROBING, CAPPED, BUDGET})
+WHATEVER_WAITS = frozenset({HoldReason.THROTTLED, HoldReason.PROBING, HoldReason.MAX_IN_FLIGHT, HoldReason.WINDOW})
 """What no further record changes."""
 
 
@@ -78,26 +86,26 @@ def admit(partition: Partition, broker: Broker, now: float, linger: float, depth
     if (closed := _closed(broker, now)) is not None:
         return closed
     if partition.outstanding >= partition.budget:
-        return Hold(None, BUDGET)
+        return Hold(None, HoldReason.WINDOW)
     if partition.unresolved:
         # It waits there behind the batch in flight, and must not be mixed with one that has not left.
         if not partition.full or partition.unresolved >= depth or partition.leaves_by == NEVER:
-            return Hold(None, IN_FLIGHT)
-        return GO if partition.leaves_by <= now else Hold(partition.leaves_by, IN_FLIGHT)
+            return Hold(None, HoldReason.IN_FLIGHT)
+        return GO if partition.leaves_by <= now else Hold(partition.leaves_by, HoldReason.IN_FLIGHT)
     if not partition.full and (ripe := partition.oldest + linger) > now:
-        return Hold(ripe, LINGER)
+        return Hold(ripe, HoldReason.LINGER)
     return GO
 
 
 def _closed(broker: Broker, now: float) -> Hold | None:
     """Why nothing may go to this broker, whatever the partition."""
     if broker.throttled_until is not None and broker.throttled_until > now:
-        return Hold(broker.throttled_until, THROTTLED)
+        return Hold(broker.throttled_until, HoldReason.THROTTLED, broker.node)
     if broker.probing and broker.unresolved:
         # The answer under way may bring a longer throttle time, and what is sent meanwhile would wait unread (KIP-219).
-        return Hold(None, PROBING)
+        return Hold(None, HoldReason.PROBING, broker.node)
     if broker.cap is not None and broker.unresolved >= broker.cap:
-        return Hold(None, CAPPED)
+        return Hold(None, HoldReason.MAX_IN_FLIGHT, broker.node)
     return None
 
 

@@ -13,7 +13,7 @@ from unittest import mock
 
 from confluent_kafka.cimpl import KafkaError, Message
 
-from safeproducer import DeliveryError, QueueFullError, SafeProducer
+from safeproducer import DeliveryError, HoldReason, QueueFullError, SafeProducer
 from safeproducer import producer as surface
 from safeproducer.pipeline import (
     away,
@@ -41,6 +41,7 @@ from tests.pipeline.fake_native import FakeNative
 from tests.pipeline.virtual import VirtualTime
 
 CLOSE_PATIENCE = 300.0
+THROTTLING = (HoldReason.THROTTLED, HoldReason.PROBING)
 _ids = itertools.count()
 
 
@@ -308,7 +309,7 @@ class Rig:
         well = set(self.told_leader.values()) - set(self.told_deadline)
         if node is None or self.told_deadline.get(node, 0.0) <= now or not well or self.lossy:
             return
-        held = sum(count for place, (count, _) in self.feed.waits().items() if self.told_leader.get(place) == node)
+        held = sum(count for place, (count, *_) in self.feed.waits().items() if self.told_leader.get(place) == node)
         if held > self.limit / 2 + 1:
             raise RuleError(f"rule 9: {held} of {self.limit} records wait for {node}, though {well} are well")
 
@@ -330,9 +331,9 @@ class Rig:
         """Rule 4: no partition waits because of another broker's throttle time."""
         now = self.time.now
         ever = set(self.told_deadline)
-        for (topic, partition), (_, why) in self.feed.waits().items():
+        for (topic, partition), (_, why, reason) in self.feed.waits().items():
             node = self.told_leader.get((topic, partition))
-            if "throttle" in why and node is not None and node not in ever:
+            if reason in THROTTLING and node is not None and node not in ever:
                 raise RuleError(
                     f"rule 4: {topic} [{partition}] of {node} {why!r} at {now}, though only {ever} throttle"
                 )

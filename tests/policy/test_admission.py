@@ -10,23 +10,20 @@ from hypothesis import strategies as st
 
 from safeproducer.policy.admission import (
     GO,
-    IN_FLIGHT,
-    LINGER,
     LONGEST_DEPTH,
-    PROBING,
-    THROTTLED,
     Broker,
     Hold,
     Partition,
     admit,
     depth,
 )
+from safeproducer.policy.hold_reason import HoldReason
 
 NOW, LINGERS = 100.0, 0.005
 LONG_AGO, SOMETIME = float("-inf"), float("inf")
 RIPE = Partition(5, NOW - 1, 0, leaves_by=LONG_AGO, full=False)
 FULL = replace(RIPE, oldest=NOW, full=True)
-IDLE = Broker(None, probing=False, unresolved=0)
+IDLE = Broker(None, probing=False, unresolved=0, node=7)
 
 times = st.floats(0, 1000)
 partitions = st.builds(
@@ -45,19 +42,21 @@ brokers = st.builds(Broker, st.none() | times, st.booleans(), st.integers(0, 5))
     [
         (RIPE, IDLE, GO),
         (FULL, IDLE, GO),
-        (replace(RIPE, oldest=NOW - 0.001), IDLE, Hold(NOW - 0.001 + LINGERS, LINGER)),
-        (RIPE, replace(IDLE, throttled_until=NOW + 2), Hold(NOW + 2, THROTTLED)),
+        (replace(RIPE, oldest=NOW - 0.001), IDLE, Hold(NOW - 0.001 + LINGERS, HoldReason.LINGER)),
+        (RIPE, replace(IDLE, throttled_until=NOW + 2), Hold(NOW + 2, HoldReason.THROTTLED, 7)),
         (RIPE, replace(IDLE, throttled_until=NOW), GO),
         (RIPE, replace(IDLE, probing=True), GO),
-        (RIPE, replace(IDLE, probing=True, unresolved=1), Hold(None, PROBING)),
+        (RIPE, replace(IDLE, probing=True, unresolved=1), Hold(None, HoldReason.PROBING, 7)),
         (RIPE, replace(IDLE, unresolved=9), GO),
-        (replace(RIPE, unresolved=1), IDLE, Hold(None, IN_FLIGHT)),
+        (replace(RIPE, unresolved=1), IDLE, Hold(None, HoldReason.IN_FLIGHT)),
         (replace(FULL, unresolved=1), IDLE, GO),
-        (replace(FULL, unresolved=2), IDLE, Hold(None, IN_FLIGHT)),
-        (replace(FULL, unresolved=1, leaves_by=SOMETIME), IDLE, Hold(None, IN_FLIGHT)),
-        (replace(FULL, unresolved=1, leaves_by=NOW + 1), IDLE, Hold(NOW + 1, IN_FLIGHT)),
+        (replace(FULL, unresolved=2), IDLE, Hold(None, HoldReason.IN_FLIGHT)),
+        (replace(FULL, unresolved=1, leaves_by=SOMETIME), IDLE, Hold(None, HoldReason.IN_FLIGHT)),
+        (replace(FULL, unresolved=1, leaves_by=NOW + 1), IDLE, Hold(NOW + 1, HoldReason.IN_FLIGHT)),
         (replace(FULL, unresolved=1, leaves_by=NOW), IDLE, GO),
-        (replace(FULL, unresolved=1, full=False), IDLE, Hold(None, IN_FLIGHT)),
+        (replace(FULL, unresolved=1, full=False), IDLE, Hold(None, HoldReason.IN_FLIGHT)),
+        (RIPE, replace(IDLE, cap=2, unresolved=2), Hold(None, HoldReason.MAX_IN_FLIGHT, 7)),
+        (replace(RIPE, outstanding=5, budget=5), IDLE, Hold(None, HoldReason.WINDOW)),
     ],
 )
 def test_each_reason(partition: Partition, broker: Broker, expected: object) -> None:
@@ -83,7 +82,7 @@ def test_what_is_held_is_asked_again_later(
     """A time that is past would be asked for again at once, for ever."""
     verdict = admit(partition, broker, now, linger, deep)
     if isinstance(verdict, Hold):
-        assert verdict.why
+        assert verdict.sentence(now)
         assert verdict.until is None or verdict.until > now
 
 

@@ -162,6 +162,36 @@ VIOLATIONS = {
         ("cli/produce/lines.py", "from safeproducer.cli.demo import corpus", "safeproducer.cli.demo.corpus"),
         ("cli/common/stop.py", "from safeproducer.cli.produce import lines", "safeproducer.cli.produce.lines"),
     ],
+    "fake-layers": [
+        (
+            "testing/fake/rules/bloom.py",
+            "from safeproducer.testing.fake.state import topics",
+            "safeproducer.testing.fake.state.topics",
+        ),
+        (
+            "testing/fake/state/faults.py",
+            "from safeproducer.testing.fake.handlers import SERVED",
+            "safeproducer.testing.fake.handlers",
+        ),
+        (
+            "testing/fake/handlers/read.py",
+            "from safeproducer.testing.fake.network import connection",
+            "safeproducer.testing.fake.network.connection",
+        ),
+        (
+            "testing/fake/network/broker.py",
+            "from safeproducer.testing.fake.control import runtime",
+            "safeproducer.testing.fake.control.runtime",
+        ),
+    ],
+    "fake-network-layers": [
+        (
+            "testing/fake/network/outbox.py",
+            "from safeproducer.testing.fake.network import broker",
+            "safeproducer.testing.fake.network.broker",
+        ),
+    ],
+    "fake-rules-are-pure": [("testing/fake/rules/quota_window.py", "import time", "time")],
     "telemetry-libraries-in-one-package": [
         ("producer.py", "import structlog", "structlog"),
         ("hooks.py", "from opentelemetry import trace", "opentelemetry"),

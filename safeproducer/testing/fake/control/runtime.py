@@ -5,10 +5,10 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from safeproducer.testing.fake.broker import Broker
 from safeproducer.testing.fake.handlers.request import LOOPBACK
-from safeproducer.testing.fake.state import BrokerState, ClusterState
-from safeproducer.testing.fake.topics import Partition
+from safeproducer.testing.fake.network.broker import Broker
+from safeproducer.testing.fake.state.cluster_state import BrokerState, ClusterState
+from safeproducer.testing.fake.state.topics import Partition
 
 __all__ = ["Runtime"]
 

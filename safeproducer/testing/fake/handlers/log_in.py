@@ -1,7 +1,7 @@
 """SaslHandshake and SaslAuthenticate (KIP-43, KIP-152). No log-in expires: KIP-368 is off, as by default."""
 
 from safeproducer.testing.fake.handlers.request import Request
-from safeproducer.testing.fake.sasl import MECHANISMS, SaslError
+from safeproducer.testing.fake.state.sasl import MECHANISMS, SaslError
 from safeproducer.testing.wire import Body
 
 __all__ = ["sasl_authenticate", "sasl_handshake"]

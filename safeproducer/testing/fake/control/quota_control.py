@@ -3,10 +3,10 @@
 from enum import Enum
 from typing import Final, Literal
 
-from safeproducer.testing.fake.client_quotas import QuotaUsage
-from safeproducer.testing.fake.producer_id_quota import ProducerIdUsage
-from safeproducer.testing.fake.quota_limits import CLIENT_ID, USER, Entity, describe_entity
-from safeproducer.testing.fake.runtime import Runtime
+from safeproducer.testing.fake.control.runtime import Runtime
+from safeproducer.testing.fake.rules.client_quotas import QuotaUsage
+from safeproducer.testing.fake.rules.producer_id_quota import ProducerIdUsage
+from safeproducer.testing.fake.rules.quota_limits import CLIENT_ID, USER, Entity, describe_entity
 
 __all__ = ["DEFAULT", "QuotaControl", "QuotaName"]
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import cast
 
-from safeproducer.testing.fake.connection import Connection
 from safeproducer.testing.fake.handlers.request import LOOPBACK
-from safeproducer.testing.fake.state import BrokerState, ClusterState
+from safeproducer.testing.fake.network.connection import Connection
+from safeproducer.testing.fake.state.cluster_state import BrokerState, ClusterState
 
 __all__ = ["Broker", "reserve"]
 

@@ -1,8 +1,8 @@
 """Faults on order: late, lost and failed answers."""
 
-from safeproducer.testing.fake.faults import Scope, Side
+from safeproducer.testing.fake.control.runtime import Runtime
 from safeproducer.testing.fake.handlers import SERVED
-from safeproducer.testing.fake.runtime import Runtime
+from safeproducer.testing.fake.state.faults import Scope, Side
 
 __all__ = ["FaultControl"]
 

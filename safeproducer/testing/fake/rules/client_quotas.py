@@ -6,8 +6,8 @@ below the quota; one for request time is one window at most. Usage that nobody a
 
 from dataclasses import dataclass
 
-from safeproducer.testing.fake.quota_limits import REQUEST_PERCENTAGE, QuotaLimits
-from safeproducer.testing.fake.quota_window import SampledRate
+from safeproducer.testing.fake.rules.quota_limits import REQUEST_PERCENTAGE, QuotaLimits
+from safeproducer.testing.fake.rules.quota_window import SampledRate
 
 __all__ = ["ClientQuotas", "QuotaUsage"]
 

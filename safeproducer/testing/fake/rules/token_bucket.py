@@ -8,7 +8,7 @@ Kafka starts with no tokens at time 0 of the epoch; whoever counts time from 197
 bucket. All times are milliseconds.
 """
 
-from safeproducer.testing.fake.quota_window import round_half_up
+from safeproducer.testing.fake.rules.quota_window import round_half_up
 
 __all__ = ["TokenBucket"]
 

@@ -8,8 +8,8 @@ from safeproducer.testing.fake.handlers.request import (
     UNKNOWN_TOPIC_OR_PARTITION,
     Request,
 )
-from safeproducer.testing.fake.topic_changes import INVALID_TOPIC, is_topic_name
-from safeproducer.testing.fake.topics import NO_LEADER, Partition, Topic
+from safeproducer.testing.fake.state.topic_changes import INVALID_TOPIC, is_topic_name
+from safeproducer.testing.fake.state.topics import NO_LEADER, Partition, Topic
 from safeproducer.testing.wire import Body
 
 __all__ = ["describe_cluster", "describe_topic_partitions", "metadata"]

@@ -3,9 +3,10 @@
 import uuid
 from collections import Counter
 
-from safeproducer.testing.fake import configs, topic_changes
 from safeproducer.testing.fake.handlers.request import Request
-from safeproducer.testing.fake.topic_changes import INVALID_CONFIG, INVALID_REPLICA_ASSIGNMENT, TopicRefusedError
+from safeproducer.testing.fake.rules import configs
+from safeproducer.testing.fake.state import topic_changes
+from safeproducer.testing.fake.state.topic_changes import INVALID_CONFIG, INVALID_REPLICA_ASSIGNMENT, TopicRefusedError
 from safeproducer.testing.wire import Body
 
 __all__ = ["create_partitions", "create_topics", "delete_topics"]

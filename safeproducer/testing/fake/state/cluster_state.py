@@ -8,17 +8,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from safeproducer.testing import kip_1269
-from safeproducer.testing.fake import configs
-from safeproducer.testing.fake.client_quotas import ClientQuotas
-from safeproducer.testing.fake.clock import ClusterClock
-from safeproducer.testing.fake.credentials import Credentials
-from safeproducer.testing.fake.faults import Faults
-from safeproducer.testing.fake.journal import JournalEntry
-from safeproducer.testing.fake.producer_id_quota import ProducerIdQuota, ProducerIdWindow
-from safeproducer.testing.fake.producer_state import RETAINED_BEFORE_KIP_1269, ProducerStates
-from safeproducer.testing.fake.quota_limits import QuotaLimits
-from safeproducer.testing.fake.topics import Partition, Topic
-from safeproducer.testing.fake.warning import FakeClusterWarning
+from safeproducer.testing.fake.rules import configs
+from safeproducer.testing.fake.rules.client_quotas import ClientQuotas
+from safeproducer.testing.fake.rules.producer_id_quota import ProducerIdQuota, ProducerIdWindow
+from safeproducer.testing.fake.rules.producer_state import RETAINED_BEFORE_KIP_1269, ProducerStates
+from safeproducer.testing.fake.rules.quota_limits import QuotaLimits
+from safeproducer.testing.fake.state.clock import ClusterClock
+from safeproducer.testing.fake.state.credentials import Credentials
+from safeproducer.testing.fake.state.faults import Faults
+from safeproducer.testing.fake.state.journal import JournalEntry
+from safeproducer.testing.fake.state.topics import Partition, Topic
+from safeproducer.testing.fake.state.warning import FakeClusterWarning
 
 __all__ = ["JOURNAL_SIZE", "BrokerState", "ClusterState"]
 

@@ -4,10 +4,10 @@ import uuid
 
 from safeproducer.testing import kip_1269
 from safeproducer.testing.fake.handlers.request import Request
-from safeproducer.testing.fake.journal import JournalBatch
-from safeproducer.testing.fake.producer_state import Decision, Sequence
-from safeproducer.testing.fake.quota_limits import PRODUCER_IDS_RATE
-from safeproducer.testing.fake.topics import Partition, Topic
+from safeproducer.testing.fake.rules.producer_state import Decision, Sequence
+from safeproducer.testing.fake.rules.quota_limits import PRODUCER_IDS_RATE
+from safeproducer.testing.fake.state.journal import JournalBatch
+from safeproducer.testing.fake.state.topics import Partition, Topic
 from safeproducer.testing.produce import BatchHeader, CorruptBatchError, ProducedBatch, read_batch_headers
 from safeproducer.testing.wire import Body, WireError
 

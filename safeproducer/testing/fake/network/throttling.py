@@ -8,7 +8,7 @@ request without an answer (acks=0) is charged for its bytes only.
 import math
 
 from safeproducer.testing.fake.handlers.request import Request
-from safeproducer.testing.fake.quota_limits import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE
+from safeproducer.testing.fake.rules.quota_limits import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE
 from safeproducer.testing.wire import Body, encode_response
 
 __all__ = ["charge", "limit_fetch"]

@@ -1,9 +1,9 @@
 """DescribeConfigs and IncrementalAlterConfigs, of topics and brokers."""
 
-from safeproducer.testing.fake import configs
-from safeproducer.testing.fake.configs import ConfigError, ConfigValue, Definition
 from safeproducer.testing.fake.handlers.request import Request
-from safeproducer.testing.fake.topic_changes import INVALID_TOPIC, is_topic_name
+from safeproducer.testing.fake.rules import configs
+from safeproducer.testing.fake.rules.configs import ConfigError, ConfigValue, Definition
+from safeproducer.testing.fake.state.topic_changes import INVALID_TOPIC, is_topic_name
 from safeproducer.testing.wire import Body
 
 __all__ = ["alter_configs", "describe_configs"]

@@ -4,9 +4,9 @@ import re
 import uuid
 from collections.abc import Mapping, Sequence
 
-from safeproducer.testing.fake import configs
-from safeproducer.testing.fake.state import ClusterState
-from safeproducer.testing.fake.topics import Partition, Topic
+from safeproducer.testing.fake.rules import configs
+from safeproducer.testing.fake.state.cluster_state import ClusterState
+from safeproducer.testing.fake.state.topics import Partition, Topic
 
 __all__ = ["TopicRefusedError", "create_partitions", "create_topic", "delete_topic", "is_topic_name"]
 

@@ -9,13 +9,13 @@ from inspect import isawaitable
 from typing import cast
 
 from safeproducer.testing.fake.handlers import SERVED, Request, api_versions, served
-from safeproducer.testing.fake.inbox import Inbox
-from safeproducer.testing.fake.journal import JournalEntry, Outcome
-from safeproducer.testing.fake.outbox import Outbox
-from safeproducer.testing.fake.sasl import SaslError
-from safeproducer.testing.fake.session import MAX_UNAUTHENTICATED, Session
-from safeproducer.testing.fake.state import BrokerState, ClusterState
-from safeproducer.testing.fake.throttling import charge, limit_fetch
+from safeproducer.testing.fake.network.inbox import Inbox
+from safeproducer.testing.fake.network.outbox import Outbox
+from safeproducer.testing.fake.network.throttling import charge, limit_fetch
+from safeproducer.testing.fake.state.cluster_state import BrokerState, ClusterState
+from safeproducer.testing.fake.state.journal import JournalEntry, Outcome
+from safeproducer.testing.fake.state.sasl import SaslError
+from safeproducer.testing.fake.state.session import MAX_UNAUTHENTICATED, Session
 from safeproducer.testing.wire import (
     Body,
     RequestHeader,

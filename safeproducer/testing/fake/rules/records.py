@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from safeproducer.testing.codec import WireError
-from safeproducer.testing.fake.compression import codec_name, unpack
+from safeproducer.testing.fake.rules.compression import codec_name, unpack
 from safeproducer.testing.produce import BatchHeader
 
 __all__ = ["StoredRecord", "read_records"]

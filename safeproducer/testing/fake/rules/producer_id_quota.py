@@ -22,9 +22,9 @@ All times are milliseconds of the cluster's clock.
 import math
 from dataclasses import dataclass, field
 
-from safeproducer.testing.fake.bloom import MOST_ITEMS, LayeredBloomFilter
-from safeproducer.testing.fake.quota_window import SampledRate
-from safeproducer.testing.fake.token_bucket import TokenBucket
+from safeproducer.testing.fake.rules.bloom import MOST_ITEMS, LayeredBloomFilter
+from safeproducer.testing.fake.rules.quota_window import SampledRate
+from safeproducer.testing.fake.rules.token_bucket import TokenBucket
 
 __all__ = ["ProducerIdQuota", "ProducerIdUsage", "ProducerIdWindow"]
 

@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping
 
-from safeproducer.testing.fake import configs, topic_changes
-from safeproducer.testing.fake.runtime import Runtime
+from safeproducer.testing.fake.control.runtime import Runtime
+from safeproducer.testing.fake.rules import configs
+from safeproducer.testing.fake.state import topic_changes
 
 __all__ = ["TopicControl"]
 

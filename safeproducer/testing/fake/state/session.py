@@ -9,8 +9,8 @@ answer.
 
 from enum import Enum
 
-from safeproducer.testing.fake.credentials import Credentials
-from safeproducer.testing.fake.sasl import MECHANISMS, Exchange, SaslError, begin
+from safeproducer.testing.fake.state.credentials import Credentials
+from safeproducer.testing.fake.state.sasl import MECHANISMS, Exchange, SaslError, begin
 
 __all__ = ["ANONYMOUS", "MAX_UNAUTHENTICATED", "Session"]
 

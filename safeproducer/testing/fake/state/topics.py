@@ -4,8 +4,8 @@ import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from safeproducer.testing.fake.log import PartitionLog
-from safeproducer.testing.fake.producer_state import ProducerStates
+from safeproducer.testing.fake.rules.producer_state import ProducerStates
+from safeproducer.testing.fake.state.log import PartitionLog
 
 __all__ = ["NO_LEADER", "Partition", "Topic"]
 

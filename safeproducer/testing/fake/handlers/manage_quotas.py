@@ -1,7 +1,7 @@
 """DescribeClientQuotas and AlterClientQuotas (KIP-546, KIP-599, and KIP-936's quota)."""
 
 from safeproducer.testing.fake.handlers.request import Request
-from safeproducer.testing.fake.quota_limits import CLIENT_ID, USER, Entity, QuotaRefusedError
+from safeproducer.testing.fake.rules.quota_limits import CLIENT_ID, USER, Entity, QuotaRefusedError
 from safeproducer.testing.wire import Body
 
 __all__ = ["alter_client_quotas", "describe_client_quotas"]

@@ -1,7 +1,7 @@
 """Brokers that stop, start, pause, lose their connections, and are new or old."""
 
-from safeproducer.testing.fake import configs
-from safeproducer.testing.fake.runtime import Runtime
+from safeproducer.testing.fake.control.runtime import Runtime
+from safeproducer.testing.fake.rules import configs
 
 __all__ = ["BrokerControl"]
 

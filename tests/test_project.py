@@ -148,6 +148,15 @@ VIOLATIONS = {
             "safeproducer.telemetry.opentelemetry",
         ),
     ],
+    "pipeline-layers": [
+        ("pipeline/accumulator.py", "from safeproducer.pipeline.holds import Holds", "safeproducer.pipeline.holds"),
+        ("pipeline/report_numbers.py", "from safeproducer.pipeline import ledger", "safeproducer.pipeline.ledger"),
+        (
+            "pipeline/refusals.py",
+            "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from safeproducer.pipeline.away import Away",
+            "safeproducer.pipeline.away",
+        ),
+    ],
     "kafka-client-in-one-package": [
         ("producer.py", "from confluent_kafka import Message", "confluent_kafka"),
         ("cli/main.py", "import confluent_kafka.admin", "confluent_kafka"),

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from safeproducer.delivery import Delivery
-from safeproducer.pipeline.accumulator import ACCEPTED_AT, Accumulator
-from safeproducer.pipeline.alarm import NEVER
+from safeproducer.pipeline.accumulator import Accumulator
 from safeproducer.pipeline.fed_lane import FedLane
 from safeproducer.pipeline.holds import STALE, Holds
 from safeproducer.pipeline.lanes import Lanes
 from safeproducer.pipeline.partitions import UNKNOWN
+from safeproducer.pipeline.record import ACCEPTED_AT
 from safeproducer.pipeline.windows import Windows
 from safeproducer.policy.lane_count import needed
+from safeproducer.policy.never import NEVER
 from safeproducer.policy.window import LEAST
 
 WAITS_FOR_FREE_LANE = "waits for a lane: each has a batch of it under way"

@@ -37,7 +37,7 @@ BOUNDS: dict[str, dict[str, int]] = {
         "pipeline/feed.py": 826,
         "pipeline/holds.py": 373,
         "pipeline/lane.py": 916,
-        "pipeline/ledger.py": 376,
+        "pipeline/ledger.py": 377,
         "producer.py": 523,
         "testing/codec.py": 338,
     },
@@ -56,7 +56,7 @@ BOUNDS: dict[str, dict[str, int]] = {
         "pipeline/feed.py:Feed.send": 55,
         "pipeline/lane.py:Lane.__init__": 97,
         "pipeline/ledger.py:Ledger.partitions": 41,
-        "pipeline/ledger.py:TopicAccount.__init__": 41,
+        "pipeline/ledger.py:TopicAccount.__init__": 42,
         "producer.py:SafeProducer.produce": 53,
         "testing/fake/network/connection.py:Connection._answer": 43,
     },
@@ -72,7 +72,7 @@ BOUNDS: dict[str, dict[str, int]] = {
         "pipeline/refusals.py": 2,
         "pipeline/straight_deadline.py": 4,
     },
-    "lines of pipeline/ and policy/ together": {"each": 8348},
+    "lines of pipeline/ and policy/ together": {"each": 8349},
 }
 UPWARD = {"safeproducer.pipeline.accumulator -> safeproducer.pipeline.hand_over"}
 CIRCLES = [["safeproducer.pipeline.accumulator", "safeproducer.pipeline.hand_over"]]

@@ -190,6 +190,7 @@ class TopicAccount:
         away, errors, explained = reporting.away, reporting.errors, reporting.explained
         only_errors, offset_proves = reporting.only_errors, reporting.offset_proves
 
+        # Most of it stands in PartitionAccount, too: one more call for each record would be felt.
         @stack.called_natively
         def report(callback: DeliveryCallback | None, error: KafkaError | None, message: Message) -> None:
             try:

@@ -8,7 +8,7 @@ from safeproducer.policy.trouble import Trouble
 from safeproducer.snapshot import PartitionSnapshot, Snapshot, WindowSnapshot
 
 _MOST_REASONS = 5
-FATAL = "It met a fatal error and takes no more records; close it and make a new one. "
+_FATAL = "It met a fatal error and takes no more records; close it and make a new one. "
 
 
 def explanation(
@@ -34,7 +34,7 @@ def explanation(
     ]
     waiting = max(sum(row.unresolved for row in rows), sum(row.held for row in rows))
     subject = _subject(topic, partition)
-    fatal = FATAL if account.state == "fatal" else ""
+    fatal = _FATAL if account.state == "fatal" else ""
     if not waiting:
         return f"{fatal}Nothing waits{subject}: {_told(rows)}."
     windows = {(window.topic, window.partition): window for window in account.windows}

@@ -11,7 +11,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from safeproducer.pipeline.ledger import UNASSIGNED, DeliveryCallback, Ledger
+from safeproducer.pipeline.ledger import UNASSIGNED, Ledger
+from safeproducer.pipeline.record import DeliveryCallback
 
 TOPICS = ("a", "b")
 PARTITIONS = (0, 1, 2)

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import NoReturn
 
-from safeproducer.cli import demo, produce
-from safeproducer.cli.failure import NOTHING_SENT, Failure
-from safeproducer.cli.screen import Screen
+from safeproducer.cli.common.failure import NOTHING_SENT, Failure
+from safeproducer.cli.common.screen import Screen
+from safeproducer.cli.demo import command as demo
+from safeproducer.cli.produce import command as produce
 
 _EPILOG = """\
 examples:

@@ -14,7 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-Place = tuple[str, int]
+from safeproducer.policy.topic_partition import TopicPartition
+
 """(topic, partition); partition -1 is where records wait whose partition is not chosen yet."""
 
 
@@ -82,7 +83,7 @@ class Statistics:
     messages: int
     message_bytes: int
     brokers: Mapping[int, BrokerStatistics]
-    partitions: Mapping[Place, PartitionStatistics]
+    partitions: Mapping[TopicPartition, PartitionStatistics]
 
 
 class _MalformedError(Exception):
@@ -183,7 +184,7 @@ def _sampled(entry: dict[str, Any], window: str, field: str, units_per_second: f
     return _integer(samples, field) / units_per_second
 
 
-def _partitions(document: Any) -> dict[Place, PartitionStatistics]:
+def _partitions(document: Any) -> dict[TopicPartition, PartitionStatistics]:
     found = {}
     for topic, fields in _entries(document, "topics").items():
         for entry in _entries(fields, "partitions").values():

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from safeproducer.kafka.rolling_window import RollingWindow, empty
-from safeproducer.kafka.statistics import Place
+from safeproducer.policy.topic_partition import TopicPartition
 
 Document = dict[str, Any]
 WindowPath = tuple[str, str, str]
@@ -56,7 +56,7 @@ def put_windows(document: Document, found: Mapping[WindowPath, RollingWindow]) -
         document[kind][key][name] = found[path].written() if path in found else empty(fields)
 
 
-def add_held(document: Document, held: Mapping[Place, tuple[int, int]]) -> None:
+def add_held(document: Document, held: Mapping[TopicPartition, tuple[int, int]]) -> None:
     """Add records that no native producer has, (records, bytes) each, to the partitions that the document has."""
     for (topic, partition), (records, size) in held.items():
         entry = document["topics"].get(topic, {}).get("partitions", {}).get(str(partition))

@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
+from safeproducer.pipeline.record import ACCEPTED_AT, KEY, SIZE, TIMESTAMP, HeldRecord
 from safeproducer.policy.admission import Hold
 from safeproducer.policy.affinity import Affinity
 from safeproducer.policy.hold_reason import HoldReason
 
 if TYPE_CHECKING:
     from safeproducer.pipeline.hand_over import HandOver
-
-HeldRecord = tuple[Any, Any, int, int, Any, int, float]
-"""(value, key, number of the report (see report_numbers.py), timestamp in ms, headers, size in bytes, accepted at): a
-tuple, because one is made for each record."""
-VALUE: Final = 0
-KEY: Final = 1
-REPORT: Final = 2
-TIMESTAMP: Final = 3
-HEADERS: Final = 4
-SIZE: Final = 5
-ACCEPTED_AT: Final = 6
 
 OVERHEAD = 13
 """Bytes that a record takes in a batch beside key and value: seven numbers of variable length, of which the time as the

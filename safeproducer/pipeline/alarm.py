@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-NEVER = float("inf")
+from safeproducer.policy.never import NEVER
 
 
 class Alarm:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from safeproducer.errors import DeliveryError
 from safeproducer.pipeline.dated_error import dated
+from safeproducer.pipeline.refusals import Refusals
 from safeproducer.pipeline.reports import Reports
 from safeproducer.pipeline.sender import get_ident
-
-if TYPE_CHECKING:
-    from safeproducer.pipeline.refusals import Refusals
 
 
 class Deferred(NamedTuple):

@@ -9,14 +9,15 @@ from typing import Any
 from safeproducer.delivery import Delivery
 from safeproducer.errors import QueueFullError
 from safeproducer.kafka.native import KafkaError, KafkaException, NativeProducer
-from safeproducer.pipeline.accumulator import MOST_OVERHEAD, OVERHEAD, Accumulator, HeldRecord
+from safeproducer.pipeline.accumulator import MOST_OVERHEAD, OVERHEAD, Accumulator
 from safeproducer.pipeline.away import Away
 from safeproducer.pipeline.holds import Holds
 from safeproducer.pipeline.lanes import Lanes
+from safeproducer.pipeline.record import HeldRecord
 from safeproducer.pipeline.refusals import Refusals
+from safeproducer.policy.never import NEVER
 from safeproducer.policy.share import ALWAYS_FREE, has_share
 
-NEVER = float("inf")
 _SHARES = 64
 """A share of the buffer is looked at each time another part of so many is filled: it costs more than the record."""
 

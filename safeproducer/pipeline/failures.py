@@ -9,14 +9,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from safeproducer.delivery import Delivery
 from safeproducer.errors import DeliveryError
 from safeproducer.kafka.native import KafkaError, Message
-from safeproducer.kafka.statistics import Place, Statistics
-from safeproducer.pipeline.accumulator import ACCEPTED_AT, HeldRecord
+from safeproducer.kafka.statistics import Statistics
 from safeproducer.pipeline.away import Deferred
 from safeproducer.pipeline.dated_error import DatedError
-from safeproducer.pipeline.ledger import DeliveryCallback
+from safeproducer.pipeline.record import ACCEPTED_AT, DeliveryCallback, HeldRecord
 from safeproducer.pipeline.unproven import UNPROVEN
+from safeproducer.policy.never import NEVER
 from safeproducer.policy.outcome import Outcome, is_first_attempt, outcome_of
 from safeproducer.policy.purged import Purged, never_sent
+from safeproducer.policy.topic_partition import TopicPartition
 
 _PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
 
@@ -34,9 +35,8 @@ class Failures:
         self._identities: dict[int, int | None] = {}
         self.failed_at = 0.0
         """When a report of a failed record was last run."""
-        self.heard_at = 0.0
         self.round_trip = 0.0
-        """The quickest round trip to any broker, by the last statistics, made at `heard_at`."""
+        """The quickest round trip to any broker, by the last statistics."""
         self._retry_backoff = delivery.retry_backoff
 
     def reported(self, error: KafkaError, message: Message) -> KafkaError:
@@ -73,7 +73,6 @@ class Failures:
         floors = [broker.rtt_floor for broker in statistics.brokers.values() if broker.rtt_floor is not None]
         if floors:
             self.round_trip = min(floors)
-        self.heard_at = statistics.at
 
     def proves_refusal(self, message: Message) -> bool:
         """Whether the refusal in this report answered the record's only attempt."""
@@ -81,7 +80,7 @@ class Failures:
         return elapsed is not None and is_first_attempt(elapsed, self._retry_backoff, self.round_trip)
 
     def expired(
-        self, reports: Sequence[Deferred], counts: Mapping[Place, int]
+        self, reports: Sequence[Deferred], counts: Mapping[TopicPartition, int]
     ) -> Iterator[tuple[DeliveryCallback, KafkaError, Message]]:
         """The reports of a lane that was purged at a deadline, as the application gets them.
 
@@ -191,14 +190,11 @@ def _purged(kept: Deferred) -> Purged:
     elapsed = kept.message.latency()
     queued = kept.error.code() == KafkaError._PURGE_QUEUE
     if elapsed is None:
-        return Purged(queued, -_NEVER, _NEVER)
+        return Purged(queued, -NEVER, NEVER)
     return Purged(queued, kept.since - elapsed, kept.by - elapsed)
 
 
-_NEVER = float("inf")
-
-
-def purged_places(reports: Sequence[Deferred]) -> set[Place]:
+def purged_places(reports: Sequence[Deferred]) -> set[TopicPartition]:
     """The partitions of the records that a purge took out of librdkafka."""
     places = {(kept.message.topic(), kept.message.partition()) for kept in reports if kept.error.code() in _PURGED}
     return {(topic, partition) for topic, partition in places if topic is not None and partition is not None}

@@ -15,20 +15,17 @@ from threading import Lock
 from typing import Any
 
 from safeproducer.kafka.native import KafkaError, KafkaException, NativeProducer
-from safeproducer.kafka.statistics import Place, Statistics
-from safeproducer.pipeline.accumulator import (
-    OVERHEAD,
-    SIZE,
-    Accumulator,
-    HeldRecord,
-)
+from safeproducer.kafka.statistics import Statistics
+from safeproducer.pipeline.accumulator import OVERHEAD, Accumulator
 from safeproducer.pipeline.first_question import is_asked
 from safeproducer.pipeline.frames import raised_by_native_call
 from safeproducer.pipeline.hand_over import HandOver
+from safeproducer.pipeline.record import SIZE, HeldRecord
 from safeproducer.pipeline.report_numbers import ReportNumbers
 from safeproducer.pipeline.reports import Reports
+from safeproducer.policy.never import NEVER
+from safeproducer.policy.topic_partition import TopicPartition
 
-_NEVER = float("inf")
 _QUESTIONS = 3
 _QUESTION_EVERY = 0.1
 """Seconds: the first may go to a connection that is about to end."""
@@ -73,10 +70,10 @@ class FedLane:
         self.splits = 0
         self.batches: list[HandOver] = []
         """Those that are not resolved yet, in the order in which they were handed over."""
-        self.gaps: set[Place] = set()
+        self.gaps: set[TopicPartition] = set()
         """Partitions whose sequence numbers a purge may have broken, see `takes()`."""
-        self.purged_at = self.awaited_until = -_NEVER
-        self.due = self.soon = _NEVER
+        self.purged_at = self.awaited_until = -NEVER
+        self.due = self.soon = NEVER
         """When the answer to the first of them comes, and when it may come at the earliest, by what others took."""
         self.bytes = 0
         self._reports = reports
@@ -156,7 +153,7 @@ class FedLane:
         self.used_at = time.monotonic()
         return batch
 
-    def takes(self, place: Place, now: float) -> bool:
+    def takes(self, place: TopicPartition, now: float) -> bool:
         """Whether a batch of this partition may go by this lane, as far as gaps are concerned.
 
         A purge of records that wait for another try leaves a gap in their partition's sequence numbers. A leader that
@@ -199,7 +196,7 @@ class FedLane:
 
     def _expect(self) -> None:
         if not self.batches:
-            self.due = self.soon = _NEVER
+            self.due = self.soon = NEVER
             return
         first = self.batches[0]
         ack_time = first.accumulator.ack_time or 0.0

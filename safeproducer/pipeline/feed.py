@@ -16,20 +16,8 @@ from typing import Any
 
 from safeproducer.delivery import Delivery
 from safeproducer.kafka.native import KafkaError, KafkaException, Message, NativeProducer
-from safeproducer.pipeline.accumulator import (
-    ACCEPTED_AT,
-    HEADERS,
-    KEY,
-    MOST_OVERHEAD,
-    OVERHEAD,
-    REPORT,
-    SIZE,
-    TIMESTAMP,
-    VALUE,
-    Accumulator,
-    HeldRecord,
-)
-from safeproducer.pipeline.alarm import NEVER, Alarm
+from safeproducer.pipeline.accumulator import MOST_OVERHEAD, OVERHEAD, Accumulator
+from safeproducer.pipeline.alarm import Alarm
 from safeproducer.pipeline.arguments import Headers, checked
 from safeproducer.pipeline.away import Away
 from safeproducer.pipeline.buffer import Buffer, unable
@@ -40,9 +28,19 @@ from safeproducer.pipeline.holds import COLD, OVERDUE, PACED, Holds, Leader
 from safeproducer.pipeline.kicks import Kicks
 from safeproducer.pipeline.lane_choice import LaneChoice
 from safeproducer.pipeline.lanes import Lanes
-from safeproducer.pipeline.ledger import DeliveryCallback
 from safeproducer.pipeline.metadata import Metadata
 from safeproducer.pipeline.partitions import UNKNOWN
+from safeproducer.pipeline.record import (
+    ACCEPTED_AT,
+    HEADERS,
+    KEY,
+    REPORT,
+    SIZE,
+    TIMESTAMP,
+    VALUE,
+    DeliveryCallback,
+    HeldRecord,
+)
 from safeproducer.pipeline.refusals import Refusal, Refusals, Refused
 from safeproducer.pipeline.report_numbers import ReportNumbers
 from safeproducer.pipeline.sender import LONGEST_SLEEP, get_ident
@@ -51,6 +49,7 @@ from safeproducer.policy.admission import WHATEVER_WAITS, Admission, Broker, Hol
 from safeproducer.policy.affinity import Affinity
 from safeproducer.policy.deadline import BACKSTOP_MARGIN
 from safeproducer.policy.hold_reason import HoldReason
+from safeproducer.policy.never import NEVER
 from safeproducer.policy.outcome import Outcome
 
 _REFUSED = Hold(None, HoldReason.QUOTA_RETRY)
@@ -67,6 +66,10 @@ _OVERDUE_TIMES = 5
 _STATISTICS_COME = 1.2
 """Seconds within which a lane's next statistics are served."""
 _PLAIN = frozenset({bytes, type(None)})
+_NO_ANSWER = "Local: Message timed out: no broker answered within message.timeout.ms"
+_STUCK_WITH = "Local: Message timed out: it was purged with records that no broker answered"
+_NOT_SENT = "Local: Message timed out: it was not sent within message.timeout.ms"
+_THROTTLED_TOO_LONG = "Local: Message timed out: its broker is throttled for longer than the time it has left"
 
 
 class Feed:
@@ -818,12 +821,6 @@ class Feed:
             if (count := accumulator.waiting)
             for hold in (accumulator.waits_for,)
         }
-
-
-_NO_ANSWER = "Local: Message timed out: no broker answered within message.timeout.ms"
-_STUCK_WITH = "Local: Message timed out: it was purged with records that no broker answered"
-_NOT_SENT = "Local: Message timed out: it was not sent within message.timeout.ms"
-_THROTTLED_TOO_LONG = "Local: Message timed out: its broker is throttled for longer than the time it has left"
 
 
 def _its_turn(feed: weakref.ref[Feed], batch: HandOver) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from safeproducer.kafka.native import KafkaError, KafkaException
+from safeproducer.policy.never import NEVER
 
 _SLICE = 0.1
 """Seconds of one wait inside librdkafka, of which two may follow each other: close() and the exit wait for them."""
@@ -23,7 +24,6 @@ _DELAY = 0.01
 _MEASURES = 2
 """The shortest counts: a busy machine makes any of them late."""
 _NEAR = 0.01
-_NEVER = float("inf")
 _PATIENCE = 10.0
 """Brokers that were away for longer may take half a second more."""
 
@@ -52,7 +52,7 @@ class FirstQuestion:
         Not at once: the thread that looks is started inside produce(), which another one would hold up.
         """
         if not self._wanted or topic is None:
-            return _NEVER
+            return NEVER
         if self._due is None:
             self._due = now + _DELAY
         if now < self._due:
@@ -66,7 +66,7 @@ class FirstQuestion:
             self._thread = thread
         except RuntimeError:  # no room for a thread, or the interpreter is shutting down: librdkafka asks by itself
             self._asking = False
-        return _NEVER
+        return NEVER
 
     @property
     def open(self) -> bool:
@@ -105,7 +105,7 @@ class FirstQuestion:
         return None
 
     def _measured(self, native: Any, topic: str) -> float | None:
-        shortest = _NEVER
+        shortest = NEVER
         self._answered_at = time.monotonic()
         for _ in range(_MEASURES):
             if self._stopped:

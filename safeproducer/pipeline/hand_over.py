@@ -8,13 +8,14 @@ from collections import deque
 from collections.abc import Callable
 
 from safeproducer.kafka.native import KafkaError, Message
-from safeproducer.pipeline.accumulator import ACCEPTED_AT, SIZE, Accumulator, HeldRecord
+from safeproducer.kafka.pending_error import discard_pending
+from safeproducer.pipeline.accumulator import Accumulator
 from safeproducer.pipeline.dated_error import DatedError
-from safeproducer.pipeline.ledger import DeliveryCallback, discard_pending
+from safeproducer.pipeline.record import ACCEPTED_AT, SIZE, DeliveryCallback, HeldRecord
 from safeproducer.pipeline.refusals import Refusal, is_refusal
 from safeproducer.pipeline.reports import Reports
+from safeproducer.policy.never import NEVER
 
-_NEVER = float("inf")
 _SURE_KICKS = 3
 FAR = 0.04
 """Seconds of acknowledgement time from which a batch may follow one that needs kicks: no answer to it comes while those
@@ -180,12 +181,12 @@ class HandOver:
         that an answer takes is over; not where threads wait so long for a processor that they miss any number.
         """
         if self.full:
-            return -_NEVER
+            return -NEVER
         ack_time = self.accumulator.ack_time
         if self.accumulator.partition < 0 or self.kicks < _SURE_KICKS or ack_time is None or ack_time < FAR:
-            return _NEVER
+            return NEVER
         if self.accumulator.ack_jitter > STEADY * ack_time:
-            return _NEVER
+            return NEVER
         return self.sent_at + ack_time / 2
 
     def refused(self, index: int) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from safeproducer.pipeline.accumulator import Accumulator
-from safeproducer.pipeline.alarm import NEVER
 from safeproducer.pipeline.hand_over import HandOver
 from safeproducer.pipeline.holds import Holds
 from safeproducer.pipeline.lanes import Lanes
+from safeproducer.policy.never import NEVER
 
 _FIRST_AGAIN = 0.02
 _REST_SERVED = 0.02

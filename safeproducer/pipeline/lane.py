@@ -19,7 +19,6 @@ from safeproducer.errors import CallbackReentryError, FatalError, ProducerClosed
 from safeproducer.hooks import Hooks
 from safeproducer.kafka.native import KafkaError, KafkaException, NativeProducer
 from safeproducer.pipeline import stack
-from safeproducer.pipeline.alarm import NEVER
 from safeproducer.pipeline.aside import aside
 from safeproducer.pipeline.events import ClientEvents
 from safeproducer.pipeline.failures import Failures
@@ -40,6 +39,7 @@ from safeproducer.pipeline.stale_leaders import STRAIGHT
 from safeproducer.pipeline.straight_deadline import StraightDeadline
 from safeproducer.pipeline.told_statistics import Elsewhere
 from safeproducer.pipeline.windows import REFRESH, Asks, Windows
+from safeproducer.policy.never import NEVER
 from safeproducer.records import ProducerInfo
 
 RECORD_EVENTS = ("record_accepted", "record_refused", "record_resolved")

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from safeproducer.delivery import Delivery
-from safeproducer.pipeline.accumulator import ACCEPTED_AT, Accumulator
-from safeproducer.pipeline.alarm import NEVER
+from safeproducer.pipeline.accumulator import Accumulator
 from safeproducer.pipeline.fed_lane import FedLane
 from safeproducer.pipeline.holds import BRIDGING, DRAINING, STALE, Holds
 from safeproducer.pipeline.lanes import Lanes
 from safeproducer.pipeline.partitions import UNKNOWN
+from safeproducer.pipeline.record import ACCEPTED_AT
 from safeproducer.pipeline.windows import Windows
 from safeproducer.policy.admission import Hold
 from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.lane_count import needed
+from safeproducer.policy.never import NEVER
 from safeproducer.policy.window import LEAST
 
 WAITS_FOR_FREE_LANE = Hold(None, HoldReason.LANES_BUSY)

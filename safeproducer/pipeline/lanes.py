@@ -15,13 +15,13 @@ from typing import Any
 
 from safeproducer.kafka.native import NativeProducer
 from safeproducer.kafka.statistics import Statistics
-from safeproducer.pipeline.alarm import NEVER
 from safeproducer.pipeline.fed_lane import FedLane
 from safeproducer.pipeline.hand_over import HandOver
 from safeproducer.pipeline.lane_log import LaneLog
 from safeproducer.pipeline.report_numbers import ReportNumbers
 from safeproducer.pipeline.reports import Reports
 from safeproducer.policy import lane_count
+from safeproducer.policy.never import NEVER
 
 MakeNative = Callable[[LaneLog | None], NativeProducer]
 """Makes the native producer of a fed lane; with a LaneLog that does not tell it is one more, without statistics."""

@@ -21,14 +21,16 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from safeproducer.kafka.native import KafkaError, Message
+from safeproducer.kafka.pending_error import discard_pending
 from safeproducer.pipeline import forks, stack
 from safeproducer.pipeline.away import Away
 from safeproducer.pipeline.callbacks import CallbackErrors
+from safeproducer.pipeline.record import DeliveryCallback
 from safeproducer.pipeline.unproven import UNPROVEN
 from safeproducer.policy.hold_reason import HoldReason
+from safeproducer.policy.never import NEVER
 from safeproducer.snapshot import PartitionSnapshot
 
-DeliveryCallback = Callable[[KafkaError | None, Message], Any]
 Bound = tuple[object, DeliveryCallback | None]
 
 Explained = Callable[[KafkaError, Message], KafkaError]
@@ -37,7 +39,6 @@ NOT_BOUND: Bound = (object(), None)
 UNASSIGNED = -1
 _NONE_WAIT = (0, None, None)
 _INT = 2**31
-NEVER = float("inf")
 
 
 def _as_it_is(error: KafkaError, message: Message) -> KafkaError:
@@ -191,6 +192,7 @@ class TopicAccount:
         away, errors, explained = reporting.away, reporting.errors, reporting.explained
         only_errors, offset_proves = reporting.only_errors, reporting.offset_proves
 
+        # Most of it stands in PartitionAccount, too: one more call for each record would be felt.
         @stack.called_natively
         def report(callback: DeliveryCallback | None, error: KafkaError | None, message: Message) -> None:
             try:
@@ -251,19 +253,6 @@ def _is_number(partition: Any) -> bool:
 def _opened(partitions: dict[int, PartitionAccount], number: int, reporting: Reporting) -> PartitionAccount:
     # setdefault: two threads may find the same partition missing at once, and both must count on one account.
     return partitions.setdefault(number, PartitionAccount(reporting))
-
-
-def discard_pending(raised: tuple[Any, Any, Any]) -> None:
-    """Swallow a fatal error that the C client left pending; re-raise anything else.
-
-    When librdkafka reports a fatal error while flush() serves delivery reports, the C client sets a Python exception
-    and goes on calling callbacks; the first C call inside one then fails for no fault of its own, and a callback that
-    does not catch that loses its record's report. The exception can even be a KafkaError, which is no BaseException.
-    The producer learns of the fatal error from the flush itself.
-    """
-    kind, error, _ = raised
-    if not (issubclass(kind, (SystemError, KafkaError))):
-        raise error
 
 
 class Ledger:

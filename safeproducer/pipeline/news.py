@@ -9,7 +9,7 @@ from threading import Lock
 
 from safeproducer.config import Settings
 from safeproducer.kafka.librdkafka_clock import LibrdkafkaClock
-from safeproducer.kafka.statistics import Place, Statistics, read
+from safeproducer.kafka.statistics import Statistics, read
 from safeproducer.pipeline import throttles
 from safeproducer.pipeline.failures import Failures
 from safeproducer.pipeline.holds import Holds
@@ -17,11 +17,22 @@ from safeproducer.pipeline.ledger import BatchCount, Ledger
 from safeproducer.pipeline.stale_leaders import STRAIGHT
 from safeproducer.pipeline.windows import Windows
 from safeproducer.policy.distance import RUSH
+from safeproducer.policy.never import NEVER
+from safeproducer.policy.topic_partition import TopicPartition as Place
 
 _NONE = BatchCount()
 _STUCK_AFTER = 1.5
 _STUCK_SHARE = 1 / 3
 """A record in the straight lane that is older than this share of its time: its partition takes no more."""
+_FED = 0
+_MEASURE_EVERY = 0.4
+_RUSH_SEEN = 0.1
+_SURELY = 2
+"""So many times the rate that is a rush, or a burst of some ten thousand records would be one."""
+_IDLE_AFTER = 3
+"""Statistics of an idle producer that are read before any is skipped."""
+_IDLE_READS = 5000
+"""Then it rests so many times longer than it takes to read them."""
 
 
 class ClientNews:
@@ -274,15 +285,3 @@ class ClientNews:
 
 def _nothing() -> None:
     pass
-
-
-NEVER = float("inf")
-_FED = 0
-_MEASURE_EVERY = 0.4
-_RUSH_SEEN = 0.1
-_SURELY = 2
-"""So many times the rate that is a rush, or a burst of some ten thousand records would be one."""
-_IDLE_AFTER = 3
-"""Statistics of an idle producer that are read before any is skipped."""
-_IDLE_READS = 5000
-"""Then it rests so many times longer than it takes to read them."""

@@ -11,7 +11,8 @@ from safeproducer.kafka.native import KafkaError, Message
 from safeproducer.pipeline import stack
 from safeproducer.pipeline.away import Away
 from safeproducer.pipeline.frames import raised_by_native_call
-from safeproducer.pipeline.ledger import DeliveryCallback, Explained
+from safeproducer.pipeline.ledger import Explained
+from safeproducer.pipeline.record import DeliveryCallback
 from safeproducer.pipeline.unproven import UNPROVEN
 from safeproducer.records import ProducerInfo, Record
 

@@ -15,10 +15,9 @@ from typing import Any
 
 from safeproducer.errors import DeliveryError
 from safeproducer.kafka.native import KafkaError, Message
-from safeproducer.pipeline.accumulator import KEY, REPORT, SIZE, VALUE, HeldRecord
+from safeproducer.pipeline.record import KEY, REPORT, SIZE, VALUE, HeldRecord
 from safeproducer.pipeline.report_numbers import ReportNumbers
-
-Place = tuple[str, int]
+from safeproducer.policy.topic_partition import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +59,7 @@ class Refusals:
         self._numbers = numbers
         self._hold = hold
         self._sent: dict[tuple[str, bytes | None, bytes | None], deque[HeldRecord]] = {}
-        self.places: dict[Place, Refused] = {}
+        self.places: dict[TopicPartition, Refused] = {}
         self.count = 0
 
     def remember(self, topic: str, record: HeldRecord) -> None:
@@ -98,7 +97,7 @@ class Refusals:
         self.add((topic, partition), Refusal(sent.popleft(), error, message))
         return True
 
-    def add(self, place: Place, refusal: Refusal) -> None:
+    def add(self, place: TopicPartition, refusal: Refusal) -> None:
         refused = self.places.setdefault(place, Refused())
         refused.refusals.append(refusal)
         refused.at = time.monotonic()
@@ -116,7 +115,7 @@ class Refusals:
         """Whether records of this lane are here: their keys are bound to it."""
         return any(refusal.lane == lane for refused in tuple(self.places.values()) for refusal in refused.refusals)
 
-    def take(self, place: Place) -> Refused:
+    def take(self, place: TopicPartition) -> Refused:
         """Take out what was refused of a partition."""
         refused = self.places.pop(place)
         count = len(refused.refusals)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-Place = tuple[str, int]
+from safeproducer.policy.topic_partition import TopicPartition
+
 STRAIGHT = -1
 """The number of the straight lane, beside those of the fed lanes."""
 _PATIENCE = 120.0
@@ -24,10 +25,10 @@ class StaleLeaders:
         self.lanes: Callable[[], Iterable[int]] = tuple
         self.ask: Callable[[str, Iterable[int]], None] = _nobody
         """Lets these lanes ask who leads the partitions of a topic."""
-        self._asked_at: dict[Place, float] = {}
-        self._unaware: dict[Place, set[int]] = {}
+        self._asked_at: dict[TopicPartition, float] = {}
+        self._unaware: dict[TopicPartition, set[int]] = {}
 
-    def answered_late(self, place: Place, lane: int, sent_at: float, now: float) -> None:
+    def answered_late(self, place: TopicPartition, lane: int, sent_at: float, now: float) -> None:
         """The leader of this partition left `lane` without an answer since `sent_at`, and now there is one.
 
         What was sent before the others were asked tells nothing new: each lane may have waited for the same leader.
@@ -45,14 +46,14 @@ class StaleLeaders:
             if place[0] == topic and self._asked_at[place] <= asked_at:
                 self._knows(place, lane)
 
-    def _knows(self, place: Place, lane: int) -> None:
+    def _knows(self, place: TopicPartition, lane: int) -> None:
         lanes = self._unaware.get(place)
         if lanes is not None:
             lanes.discard(lane)
             if not lanes:
                 self._unaware.pop(place, None)
 
-    def concerns(self, lane: int, place: Place, now: float) -> bool:
+    def concerns(self, lane: int, place: TopicPartition, now: float) -> bool:
         """Whether this lane may still take the old leader for the partition's."""
         lanes = self._unaware.get(place)
         if lanes is None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from safeproducer.delivery import Delivery
 from safeproducer.kafka.rolling_window import RollingWindow
-from safeproducer.kafka.statistics import Place, load
+from safeproducer.kafka.statistics import load
 from safeproducer.kafka.summed_statistics import (
     Document,
     WindowPath,
@@ -25,8 +25,9 @@ from safeproducer.kafka.summed_statistics import (
     summed,
     windows,
 )
+from safeproducer.policy.topic_partition import TopicPartition
 
-Elsewhere = tuple[int, int, Mapping[Place, tuple[int, int]]]
+Elsewhere = tuple[int, int, Mapping[TopicPartition, tuple[int, int]]]
 """Records and bytes that are not in the straight lane; (records, bytes) by partition of those in no native producer."""
 
 _numbers = itertools.count()

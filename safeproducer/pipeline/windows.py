@@ -13,7 +13,8 @@ from typing import Protocol
 
 from safeproducer.kafka.statistics import Statistics
 from safeproducer.pipeline.helper import Helper, Trouble
-from safeproducer.policy.window import Announcement, Leader, Place, Source, Window
+from safeproducer.policy.topic_partition import TopicPartition
+from safeproducer.policy.window import Announcement, Leader, Source, Window
 from safeproducer.policy.window import Windows as WindowPolicy
 
 REFRESH = 30.0
@@ -22,7 +23,7 @@ _AFTER_FAILURE = 5.0
 _LONGEST_PAUSE = 60.0
 _IDLE = 0.5
 
-Changed = Callable[[Place, Window, Window], None]
+Changed = Callable[[TopicPartition, Window, Window], None]
 Question = tuple[int, str]
 
 
@@ -60,7 +61,7 @@ class Windows:
         self._alive = alive
         self._policy = WindowPolicy(max_age=2 * refresh)
         self._lock = threading.RLock()
-        self._places: dict[Question, set[Place]] = {}
+        self._places: dict[Question, set[TopicPartition]] = {}
         self._due: dict[Question, float] = {}
         self._used: dict[Question, float] = {}
         self._said: dict[Question, tuple[Announcement, float]] = {}
@@ -72,7 +73,7 @@ class Windows:
         self._asks: Asks | None = None
         self._pause = _AFTER_FAILURE
 
-    def budget(self, place: Place, node: int | None, moment: float) -> Window:
+    def budget(self, place: TopicPartition, node: int | None, moment: float) -> Window:
         """How many batches of this partition, led by `node` as far as is known, may be unresolved at once."""
         if self._fixed is not None:
             return self._fixed
@@ -87,7 +88,7 @@ class Windows:
                 self._want((known.node, place[0]), place, moment)
             return self._policy.window(place, moment)
 
-    def known(self, moment: float) -> dict[Place, Window]:
+    def known(self, moment: float) -> dict[TopicPartition, Window]:
         """The windows of all partitions that were asked for."""
         with self._lock:
             places = sorted(set().union(*self._places.values())) if self._places else []
@@ -120,7 +121,7 @@ class Windows:
         if changes:
             self._bell.set()
 
-    def _want(self, question: Question, place: Place, moment: float) -> None:
+    def _want(self, question: Question, place: TopicPartition, moment: float) -> None:
         self._places.setdefault(question, set()).add(place)
         self._used[question] = moment
         if self._due.setdefault(question, 0.0) <= moment:
@@ -207,7 +208,7 @@ class Windows:
         self._tell(changes)
         self._wake(0.0)
 
-    def _tell(self, changes: list[tuple[Place, Window, Window]]) -> None:
+    def _tell(self, changes: list[tuple[TopicPartition, Window, Window]]) -> None:
         for change in changes:
             self._changed(*change)
 

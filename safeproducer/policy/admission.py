@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from safeproducer.policy.hold_reason import HoldReason
+from safeproducer.policy.never import NEVER
 from safeproducer.policy.window import MOST
 
-NEVER = float("inf")
 LONGEST_DEPTH = 3
 """Hand-overs of one partition inside librdkafka at once: one on its way and full ones behind it, so that the next one
 leaves without waiting for Python."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-Place = tuple[str, int]
+from safeproducer.policy.topic_partition import TopicPartition
 
 
 @dataclass(slots=True)
@@ -35,7 +35,7 @@ class Backlogs:
     """One lane's partitions. Not thread-safe: one thread observes; questions may come from any."""
 
     def __init__(self) -> None:
-        self._by_place: dict[Place, _Backlog] = {}
+        self._by_place: dict[TopicPartition, _Backlog] = {}
         self._earliest: float | None = None
         self._stale = False
         self._idle_at = 0.0
@@ -45,7 +45,13 @@ class Backlogs:
         self._idle_at = at
 
     def observe(
-        self, place: Place, counted: int, acknowledged: int, at: float, uncounted: int = 0, uncounted_least: int = 0
+        self,
+        place: TopicPartition,
+        counted: int,
+        acknowledged: int,
+        at: float,
+        uncounted: int = 0,
+        uncounted_least: int = 0,
     ) -> None:
         """Counts as they were at the time `at`, in seconds.
 
@@ -79,11 +85,11 @@ class Backlogs:
         backlog.given, backlog.acknowledged, backlog.at = given, acknowledged, at
         self._stale = True
 
-    def released(self, place: Place, now: float, since: float) -> None:
+    def released(self, place: TopicPartition, now: float, since: float) -> None:
         """Records are given to the lane from now on that have waited elsewhere, the oldest `since` then. Any thread."""
         self._by_place.setdefault(place, _Backlog()).released.append((now, since))
 
-    def oldest(self, place: Place) -> float | None:
+    def oldest(self, place: TopicPartition) -> float | None:
         """No later than when its oldest unacknowledged record was accepted; None when there was none."""
         backlog = self._by_place.get(place)
         return backlog.history[0][2] if backlog is not None and backlog.history else None
@@ -97,7 +103,7 @@ class Backlogs:
             )
         return self._earliest
 
-    def stuck(self, now: float, patience: float, age: float) -> frozenset[Place]:
+    def stuck(self, now: float, patience: float, age: float) -> frozenset[TopicPartition]:
         """Partitions without an acknowledgement for `patience` seconds, or with a record older than `age`."""
         return frozenset(
             place
@@ -105,11 +111,11 @@ class Backlogs:
             if row.history and (now - row.advanced_at >= patience or now - row.history[0][0] >= age)
         )
 
-    def waiting(self) -> frozenset[Place]:
+    def waiting(self) -> frozenset[TopicPartition]:
         """Partitions with a backlog."""
         return frozenset(place for place, row in tuple(self._by_place.items()) if row.history)
 
-    def drained(self, place: Place, since: float) -> bool:
+    def drained(self, place: TopicPartition, since: float) -> bool:
         """Whether it was seen without a backlog at a look after `since`."""
         backlog = self._by_place.get(place)
         return backlog is not None and backlog.at > since and backlog.given <= backlog.acknowledged

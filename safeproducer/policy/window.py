@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from safeproducer.policy import kip_1269
+from safeproducer.policy.topic_partition import TopicPartition
 
 LEAST = kip_1269.MINIMUM
 """What every broker since Kafka 0.11 remembers, and what librdkafka relies on."""
 MOST = 1000
 """What safeproducer.window may be at most."""
-
-Place = tuple[str, int]
 
 
 class Source(StrEnum):
@@ -102,14 +101,14 @@ class Windows:
 
     def __init__(self, max_age: float) -> None:
         self._max_age = max_age
-        self._leaders: dict[Place, Leader] = {}
-        self._windows: dict[Place, Window] = {}
+        self._leaders: dict[TopicPartition, Leader] = {}
+        self._windows: dict[TopicPartition, Window] = {}
 
-    def leader(self, place: Place) -> Leader:
+    def leader(self, place: TopicPartition) -> Leader:
         """Who leads it, as far as was told."""
         return self._leaders.get(place, Leader(None, None))
 
-    def window(self, place: Place, now: float) -> Window:
+    def window(self, place: TopicPartition, now: float) -> Window:
         """What may be unresolved of this partition at `now`."""
         known = self._windows.get(place)
         if known is None:
@@ -118,7 +117,7 @@ class Windows:
             return Window(LEAST, Source.ASSUMED, None, f"what its leader said is {now - known.at:.0f} s old")
         return known
 
-    def led_by(self, place: Place, leader: Leader) -> bool:
+    def led_by(self, place: TopicPartition, leader: Leader) -> bool:
         """Note who leads a partition; whether that took away what was known.
 
         An epoch that is not told changes nothing as long as the node is the same.
@@ -134,13 +133,13 @@ class Windows:
             return False
         return self.reset(place, "its leader changed, and the new one has not answered yet")
 
-    def reset(self, place: Place, reason: str) -> bool:
+    def reset(self, place: TopicPartition, reason: str) -> bool:
         """Believe nothing any more; whether that makes the window smaller."""
         known = self._windows.get(place)
         self._windows[place] = Window(LEAST, Source.ASSUMED, None, reason)
         return known is not None and known.size > LEAST
 
-    def announced(self, place: Place, asked: Leader, announcement: Announcement, at: float) -> None:
+    def announced(self, place: TopicPartition, asked: Leader, announcement: Announcement, at: float) -> None:
         """What `asked` said when it was asked at `at`; nothing when somebody else leads the partition by now."""
         if self._leaders.get(place) != asked:
             return

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from safeproducer.pipeline.accumulator import OVERHEAD, TIMESTAMP, VALUE, Accumulator
+from safeproducer.pipeline.accumulator import OVERHEAD, Accumulator
+from safeproducer.pipeline.record import TIMESTAMP, VALUE
 from safeproducer.policy.affinity import Affinity
 
 SPARE = 3

@@ -12,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from safeproducer.kafka.statistics import BrokerStatistics, PartitionStatistics, Statistics
-from safeproducer.pipeline.accumulator import Accumulator, HeldRecord
+from safeproducer.pipeline.accumulator import Accumulator
 from safeproducer.pipeline.away import Away
 from safeproducer.pipeline.fed_lane import FedLane
 from safeproducer.pipeline.hand_over import HandOver
+from safeproducer.pipeline.record import HeldRecord
 from safeproducer.pipeline.report_numbers import ReportNumbers
 from safeproducer.pipeline.reports import Reports
 from tests.pipeline.interleaving import between, codes_of

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from safeproducer.pipeline.alarm import NEVER
 from safeproducer.pipeline.feed import Feed
 from safeproducer.pipeline.lane import Lane
+from safeproducer.policy.never import NEVER
 from tests.pipeline.interleaving import between, codes_of
 from tests.pipeline.rig import Rig, rigged
 

@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 from safeproducer.kafka.statistics import BrokerStatistics, PartitionStatistics, Statistics
 from safeproducer.pipeline.windows import Windows
-from safeproducer.policy.window import Announcement, Place, Source, Window
+from safeproducer.policy.topic_partition import TopicPartition
+from safeproducer.policy.window import Announcement, Source, Window
 
 REFRESH = 1000.0
 PLACE = ("t", 0)
@@ -34,7 +35,7 @@ def seen(leader: int, epoch: int | None, moment: float, broken: bool = False) ->
 
 
 def windows(changes: list[tuple[int, int]]) -> Windows:
-    def changed(place: Place, before: Window, after: Window) -> None:
+    def changed(place: TopicPartition, before: Window, after: Window) -> None:
         changes.append((before.size, after.size))
 
     return Windows(None, REFRESH, None, changed, lambda due: None, lambda: True)

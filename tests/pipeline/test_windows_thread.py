@@ -9,7 +9,8 @@ import pytest
 
 from safeproducer.kafka.statistics import BrokerStatistics, PartitionStatistics, Statistics
 from safeproducer.pipeline.windows import Windows
-from safeproducer.policy.window import Announcement, Place, Source, Window
+from safeproducer.policy.topic_partition import TopicPartition
+from safeproducer.policy.window import Announcement, Source, Window
 
 A, B, ELSEWHERE = ("a", 0), ("a", 1), ("b", 0)
 REFRESH = 0.2
@@ -35,7 +36,7 @@ def eventually(happened: Callable[[], object]) -> None:
         time.sleep(0.002)
 
 
-def statistics(leader: int, epoch: int = 0, state: str = "UP", *places: Place) -> Statistics:
+def statistics(leader: int, epoch: int = 0, state: str = "UP", *places: TopicPartition) -> Statistics:
     """One leader for all partitions, in that state."""
     broker = BrokerStatistics("name", state, 0, 0, 0, 0, 0, 0, None, None, None)
     partition = PartitionStatistics(leader, epoch, 0, 0, 0, 0, 0)
@@ -50,13 +51,13 @@ def brokers() -> Brokers:
 
 
 @pytest.fixture
-def told() -> list[tuple[Place, int, int]]:
+def told() -> list[tuple[TopicPartition, int, int]]:
     return []
 
 
 @pytest.fixture
-def windows(brokers: Brokers, told: list[tuple[Place, int, int]]) -> Iterator[Windows]:
-    def changed(place: Place, before: Window, after: Window) -> None:
+def windows(brokers: Brokers, told: list[tuple[TopicPartition, int, int]]) -> Iterator[Windows]:
+    def changed(place: TopicPartition, before: Window, after: Window) -> None:
         told.append((place, before.size, after.size))
 
     made = Windows(None, REFRESH, lambda _: brokers, changed, lambda _: None, lambda: True)
@@ -65,11 +66,13 @@ def windows(brokers: Brokers, told: list[tuple[Place, int, int]]) -> Iterator[Wi
     made.join(5)
 
 
-def size(windows: Windows, place: Place = A, node: int = 1) -> int:
+def size(windows: Windows, place: TopicPartition = A, node: int = 1) -> int:
     return windows.budget(place, node, time.monotonic()).size
 
 
-def test_a_lost_connection_is_a_change(windows: Windows, brokers: Brokers, told: list[tuple[Place, int, int]]) -> None:
+def test_a_lost_connection_is_a_change(
+    windows: Windows, brokers: Brokers, told: list[tuple[TopicPartition, int, int]]
+) -> None:
     """The leader may have been restarted, and remember less: five, once for each loss, until it has answered again."""
     windows.learn(statistics(leader=1))
     eventually(lambda: size(windows) == 20)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from safeproducer.policy import kip_1269
+from safeproducer.policy.topic_partition import TopicPartition
 from safeproducer.policy.window import (
     LEAST,
     MOST,
@@ -17,14 +18,13 @@ from safeproducer.policy.window import (
     Announcement,
     Config,
     Leader,
-    Place,
     Source,
     Window,
     Windows,
     announcement,
 )
 
-A: Place = ("a", 0)
+A: TopicPartition = ("a", 0)
 NEW, OTHER = Leader(1, 7), Leader(2, 8)
 TWENTY = Announcement(20, Source.LEADER, "it says so")
 SILENT = Announcement(None, Source.ASSUMED, "it does not tell")
@@ -162,20 +162,20 @@ class WindowMachine(RuleBasedStateMachine):
     def start(self) -> None:
         self.windows = Windows(MAX_AGE)
         self.now = 0.0
-        self.log: list[tuple[Place, str, Leader | None, int | None, float]] = []
+        self.log: list[tuple[TopicPartition, str, Leader | None, int | None, float]] = []
 
     @rule(place=places, leader=leaders)
-    def lead(self, place: Place, leader: Leader) -> None:
+    def lead(self, place: TopicPartition, leader: Leader) -> None:
         self.windows.led_by(place, leader)
         self.log.append((place, "led", leader, None, self.now))
 
     @rule(place=places)
-    def disconnect(self, place: Place) -> None:
+    def disconnect(self, place: TopicPartition) -> None:
         self.windows.reset(place, "its connection broke")
         self.log.append((place, "reset", None, None, self.now))
 
     @rule(place=places, asked=leaders, value=st.none() | st.integers(5, 40), ago=st.floats(0, 3))
-    def announce(self, place: Place, asked: Leader, value: int | None, ago: float) -> None:
+    def announce(self, place: TopicPartition, asked: Leader, value: int | None, ago: float) -> None:
         at = self.now - ago
         said = SILENT if value is None else Announcement(value, Source.LEADER, "")
         self.windows.announced(place, asked, said, at)
@@ -186,10 +186,10 @@ class WindowMachine(RuleBasedStateMachine):
     def wait(self, seconds: float) -> None:
         self.now += seconds
 
-    def leader(self, place: Place) -> Leader | None:
+    def leader(self, place: TopicPartition) -> Leader | None:
         return next((leader for of, what, leader, _, _ in reversed(self.log) if (of, what) == (place, "led")), None)
 
-    def expected(self, place: Place) -> int:
+    def expected(self, place: TopicPartition) -> int:
         """The last answer of the leader, unless anything but the same leader being told came after it."""
         leader = self.leader(place)
         for of, what, who, value, at in reversed(self.log):
@@ -211,16 +211,16 @@ def test_the_window_is_what_a_naive_model_says() -> None:
     run_state_machine_as_test(WindowMachine)
 
 
-def forgetful(self: Windows, place: Place, leader: Leader) -> bool:
+def forgetful(self: Windows, place: TopicPartition, leader: Leader) -> bool:
     self._leaders[place] = leader
     return False
 
 
-def of_the_topic(self: Windows, place: Place, now: float) -> Window:
+def of_the_topic(self: Windows, place: TopicPartition, now: float) -> Window:
     return real_window(self, (place[0], 0), now)
 
 
-def whoever_says_it(self: Windows, place: Place, asked: Leader, said: Announcement, at: float) -> None:
+def whoever_says_it(self: Windows, place: TopicPartition, asked: Leader, said: Announcement, at: float) -> None:
     real_announced(self, place, self.leader(place), said, at)
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from safeproducer import SafeProducer
 from safeproducer.testing import FakeCluster
-from safeproducer.testing.fake.producer_state import ProducerStates, Sequence
+from safeproducer.testing.fake.rules.producer_state import ProducerStates, Sequence
 from tests.testing.raw import RawClient, make_batch
 
 OUT_OF_ORDER, INVALID_EPOCH, INVALID_REQUEST = 45, 47, 42

@@ -12,10 +12,10 @@ from typing import cast
 import pytest
 
 from safeproducer.testing import FakeCluster
-from safeproducer.testing.fake import inbox, outbox
-from safeproducer.testing.fake.connection import Connection
-from safeproducer.testing.fake.faults import Side
-from safeproducer.testing.fake.outbox import MOST_BYTES, Outbox
+from safeproducer.testing.fake.network import inbox, outbox
+from safeproducer.testing.fake.network.connection import Connection
+from safeproducer.testing.fake.network.outbox import MOST_BYTES, Outbox
+from safeproducer.testing.fake.state.faults import Side
 from safeproducer.testing.wire import decode_response, encode_request
 from tests.testing.raw import RawClient, make_batch
 

@@ -5,7 +5,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from safeproducer.testing.fake.producer_state import Decision, ProducerStates, Sequence
+from safeproducer.testing.fake.rules.producer_state import Decision, ProducerStates, Sequence
 
 LAST = 2**31 - 1
 

@@ -5,15 +5,15 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
-from safeproducer.testing.fake import configs
-from safeproducer.testing.fake.broker import Broker, reserve
-from safeproducer.testing.fake.control.brokers import BrokerControl
-from safeproducer.testing.fake.control.faults import FaultControl
-from safeproducer.testing.fake.control.quotas import QuotaControl
+from safeproducer.testing.fake.control.broker_control import BrokerControl
+from safeproducer.testing.fake.control.fault_control import FaultControl
+from safeproducer.testing.fake.control.quota_control import QuotaControl
 from safeproducer.testing.fake.control.reading import Reading
-from safeproducer.testing.fake.control.topics import TopicControl
-from safeproducer.testing.fake.credentials import Credentials
-from safeproducer.testing.fake.state import BrokerState
+from safeproducer.testing.fake.control.topic_control import TopicControl
+from safeproducer.testing.fake.network.broker import Broker, reserve
+from safeproducer.testing.fake.rules import configs
+from safeproducer.testing.fake.state.cluster_state import BrokerState
+from safeproducer.testing.fake.state.credentials import Credentials
 
 __all__ = ["FakeCluster"]
 

@@ -4,10 +4,10 @@ import time
 from collections.abc import Callable
 from typing import Self
 
-from safeproducer.testing.fake.journal import JournalEntry
-from safeproducer.testing.fake.producer_state import ProducerEntry
-from safeproducer.testing.fake.records import StoredRecord, read_records
-from safeproducer.testing.fake.runtime import Runtime
+from safeproducer.testing.fake.control.runtime import Runtime
+from safeproducer.testing.fake.rules.producer_state import ProducerEntry
+from safeproducer.testing.fake.rules.records import StoredRecord, read_records
+from safeproducer.testing.fake.state.journal import JournalEntry
 from safeproducer.testing.produce import BatchHeader
 
 __all__ = ["Reading"]

@@ -2,18 +2,18 @@
 
 import re
 
-from safeproducer.testing.fake.handlers.cluster import describe_cluster, describe_topic_partitions, metadata
-from safeproducer.testing.fake.handlers.configs import alter_configs, describe_configs
 from safeproducer.testing.fake.handlers.coordinator import find_coordinator
 from safeproducer.testing.fake.handlers.groups import heartbeat, join_group, offset_commit, offset_fetch
-from safeproducer.testing.fake.handlers.produce import produce
+from safeproducer.testing.fake.handlers.log_in import sasl_authenticate, sasl_handshake
+from safeproducer.testing.fake.handlers.manage_configs import alter_configs, describe_configs
+from safeproducer.testing.fake.handlers.manage_quotas import alter_client_quotas, describe_client_quotas
+from safeproducer.testing.fake.handlers.manage_topics import create_partitions, create_topics, delete_topics
+from safeproducer.testing.fake.handlers.metadata import describe_cluster, describe_topic_partitions, metadata
 from safeproducer.testing.fake.handlers.producers import describe_producers, init_producer_id
-from safeproducer.testing.fake.handlers.quotas import alter_client_quotas, describe_client_quotas
 from safeproducer.testing.fake.handlers.read import fetch, list_offsets, offset_for_leader_epoch
 from safeproducer.testing.fake.handlers.request import Handler, Request
-from safeproducer.testing.fake.handlers.sasl import sasl_authenticate, sasl_handshake
-from safeproducer.testing.fake.handlers.topics import create_partitions, create_topics, delete_topics
-from safeproducer.testing.fake.state import BrokerState
+from safeproducer.testing.fake.handlers.write import produce
+from safeproducer.testing.fake.state.cluster_state import BrokerState
 from safeproducer.testing.kip_1269 import PRODUCE_VERSION
 from safeproducer.testing.wire import Body, api_key
 

@@ -1,7 +1,7 @@
 """InitProducerId and DescribeProducers."""
 
 from safeproducer.testing.fake.handlers.request import NOT_LEADER_OR_FOLLOWER, Request
-from safeproducer.testing.fake.topic_changes import INVALID_TOPIC, is_topic_name
+from safeproducer.testing.fake.state.topic_changes import INVALID_TOPIC, is_topic_name
 from safeproducer.testing.wire import Body
 
 __all__ = ["describe_producers", "init_producer_id"]

@@ -4,10 +4,10 @@ import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from safeproducer.testing.fake.journal import JournalBatch
-from safeproducer.testing.fake.session import Session
-from safeproducer.testing.fake.state import BrokerState, ClusterState
-from safeproducer.testing.fake.topics import NO_LEADER, Partition, Topic
+from safeproducer.testing.fake.state.cluster_state import BrokerState, ClusterState
+from safeproducer.testing.fake.state.journal import JournalBatch
+from safeproducer.testing.fake.state.session import Session
+from safeproducer.testing.fake.state.topics import NO_LEADER, Partition, Topic
 from safeproducer.testing.wire import Body, RequestHeader
 
 __all__ = ["LOOPBACK", "Handler", "Request"]

@@ -1,0 +1,182 @@
+"""Opens a producer and makes sure, within seconds, that it can reach its topic."""
+
+import logging
+import re
+import time
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from safeproducer import SafeProducer
+from safeproducer.cli.common.certificate import why_refused
+from safeproducer.cli.common.config_file import Setting
+from safeproducer.cli.common.failure import Failure
+from safeproducer.cli.common.screen import Screen
+from safeproducer.cli.common.stop import StopRequest
+from safeproducer.kafka.advice import advice
+from safeproducer.kafka.native import KafkaError, KafkaException
+
+# A topic that is created on first use, or was created a moment ago, is not known at once.
+_TOPIC_APPEARS_WITHIN = 3.0
+_NOT_KNOWN_YET = frozenset({"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "LEADER_NOT_AVAILABLE"})
+# Reported for one connection attempt, but no later attempt with the same settings can end otherwise.
+_CERTAIN = frozenset({"_AUTHENTICATION", "_SSL"})
+# From the most telling to the least: a person needs the cause, not its consequences.
+_TELLING = ("_AUTHENTICATION", "_SSL", "_RESOLVE", "_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT")
+_CONSEQUENCES = frozenset({"_ALL_BROKERS_DOWN", "_TIMED_OUT"})
+_HANG_UP = re.compile(r"FAIL \[[^\]]*\] \[[^\]]*\]: (.*Disconnected.*)", re.DOTALL)
+_SLICE = 0.25
+_REPEAT_AFTER = 30.0
+
+
+class Cause(NamedTuple):
+    """Why no connection came about: the name of the error's code, and librdkafka's words."""
+
+    code: str
+    reason: str
+
+
+class BrokerErrors:
+    """The producer's ``error_cb``: remembers what the brokers or the network refuse, and why.
+
+    Called on the thread that polls. ``fatal`` is the error after which the producer takes no more records.
+    """
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+        self._newest: dict[str, KafkaError] = {}
+        self._told: dict[str, float] = {}
+        self._hang_up: str | None = None
+        self.fatal: KafkaError | None = None
+        self.talkative = False
+
+    def __call__(self, error: KafkaError) -> None:
+        self._newest[error.name()] = error
+        if error.fatal():
+            self.fatal = error
+        elif self.talkative and error.name() != "_ALL_BROKERS_DOWN":
+            self._tell(advice(error.name(), error.str()))
+
+    def log(self, message: str) -> None:
+        """Take a line of librdkafka's log: a hang-up during the first exchange is reported nowhere else."""
+        found = _HANG_UP.match(message)
+        if found:
+            self._hang_up = found[1]
+
+    def certain(self) -> Cause | None:
+        """Return an error that no waiting will cure."""
+        cause = self.cause()
+        return cause if self.fatal is not None or (cause is not None and cause.code in _CERTAIN) else None
+
+    def cause(self) -> Cause | None:
+        """Return the error that tells a person most, or None if there was none."""
+        if self.fatal is not None:
+            return Cause(self.fatal.name(), self.fatal.str())
+        told = next((self._newest[name] for name in _TELLING if name in self._newest), None)
+        if self._hang_up is not None and (told is None or told.name() in _CONSEQUENCES):
+            return Cause("_TRANSPORT", self._hang_up)
+        return None if told is None else Cause(told.name(), told.str())
+
+    def _tell(self, sentence: str) -> None:
+        """Warn once in a while, not at each of the many attempts to connect."""
+        now = time.monotonic()
+        if now - self._told.get(sentence, -_REPEAT_AFTER) >= _REPEAT_AFTER:
+            self._told[sentence] = now
+            self._screen.warn(sentence)
+
+
+def open_producer(settings: Mapping[str, Setting], errors: BrokerErrors) -> SafeProducer:
+    """Create the producer; a setting that it refuses is a Failure with the way out."""
+    config = {**settings, "error_cb": errors}
+    try:
+        return SafeProducer(config, logger=_logger(errors))
+    except KafkaException as error:
+        # An error made by this library carries its own advice; one of librdkafka's has only a reason.
+        own = getattr(error, "message", None)
+        sentence = own if isinstance(own, str) else advice(error.args[0].name(), error.args[0].str())
+        raise Failure(sentence, code="configuration") from error
+    except (TypeError, ValueError) as error:
+        raise Failure(
+            f"The configuration cannot be used ({error}): correct that setting.", code="configuration"
+        ) from error
+
+
+def await_topic(
+    producer: SafeProducer,
+    topic: str | None,
+    *,
+    settings: Mapping[str, Setting],
+    errors: BrokerErrors,
+    timeout: float,
+    stop: StopRequest,
+) -> int:
+    """Wait until a broker describes the topic and return its number of partitions.
+
+    Without a topic, wait only for a broker and return 0; so too when a stop was asked for. Raises Failure as soon as
+    waiting is pointless (password, certificate, rights), at the latest after ``timeout`` seconds, with the cause that
+    the connection attempts gave.
+    """
+    started = time.monotonic()
+    refusal: KafkaError | None = None
+    while not stop:
+        waited = time.monotonic() - started
+        if topic is not None and refusal is not None and waited >= min(timeout, _TOPIC_APPEARS_WITHIN):
+            raise _topic_failure(topic, refusal)
+        if waited >= timeout:
+            raise _connection_failure(errors.cause(), timeout, settings)
+        patience = max(0.01, min(_SLICE, timeout - waited))
+        try:
+            metadata = producer.list_topics(timeout=patience, **({} if topic is None else {"topic": topic}))
+        except KafkaException as error:
+            # The two generic ones say only that no answer came; why, the error callback tells.
+            if error.args[0].name() not in {"_TRANSPORT", "_TIMED_OUT"}:
+                errors(error.args[0])
+            serve(producer.poll, errors, 0)
+            if (certain := errors.certain()) is not None:
+                raise _connection_failure(certain, timeout, settings) from error
+            continue
+        if topic is None:
+            return 0
+        described = metadata.topics[topic]
+        refusal = described.error
+        if refusal is None and described.partitions:
+            return len(described.partitions)
+        if refusal is not None and refusal.name() not in _NOT_KNOWN_YET:
+            raise _topic_failure(topic, refusal)
+        serve(producer.poll, errors, 0.1)
+    return 0
+
+
+def serve(call: Callable[[float], int], errors: BrokerErrors, timeout: float) -> None:
+    """Call ``poll`` or ``flush`` for reports; a fatal error, which they raise, is noted like any other error."""
+    try:
+        call(timeout)
+    except KafkaException as error:
+        errors(error.args[0])
+
+
+def _topic_failure(topic: str, error: KafkaError) -> Failure:
+    return Failure(f"Topic {topic}: {advice(error.name(), error.str())}", code=error.name())
+
+
+def _connection_failure(cause: Cause | None, timeout: float, settings: Mapping[str, Setting]) -> Failure:
+    code, reason = cause or Cause("_TIMED_OUT", f"no answer within {timeout:g} s")
+    if "certificate verify failed" in reason and (fault := why_refused(reason, settings)) is not None:
+        reason = f"{reason}: {fault}"
+    return Failure(advice(code, reason), code=code)
+
+
+class _LogReader(logging.Handler):
+    """Keeps librdkafka's log off stderr, where it would repeat each failed attempt, and shows it to BrokerErrors."""
+
+    def __init__(self, errors: BrokerErrors) -> None:
+        super().__init__()
+        self._errors = errors
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._errors.log(record.getMessage())
+
+
+def _logger(errors: BrokerErrors) -> logging.Logger:
+    logger = logging.Logger("safeproducer.cli.client")
+    logger.addHandler(_LogReader(errors))
+    return logger

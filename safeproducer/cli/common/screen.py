@@ -1,0 +1,137 @@
+"""Everything a command writes: results on stdout, messages for a person on stderr, no secret on either."""
+
+import contextlib
+import importlib
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, NoReturn, TextIO
+
+from safeproducer.cli.common.failure import Failure
+from safeproducer.cli.common.secrets import Redactor
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+# Wide enough for every table here; rich would take 80 columns when the output is a file or a pipe.
+_WIDTH_WITHOUT_TERMINAL = 120
+
+
+class Screen:
+    """The two output streams of one command.
+
+    ``quiet`` drops notes and progress, never errors or results. rich colours terminals only, and none when
+    NO_COLOR is set. A reader that closed its end (``| head``) is no error.
+    """
+
+    def __init__(self, *, json_output: bool, quiet: bool) -> None:
+        self.json_output = json_output
+        self.quiet = quiet
+        self.redact = Redactor()
+        self._out: Console | None = None
+        self._err: Console | None = None
+
+    def require_rich(self) -> None:
+        """Raise Failure if tables are wanted and the package that draws them is missing."""
+        if not self.json_output and not _find_rich():
+            raise Failure(
+                "The package rich, which draws tables and progress, is not installed: "
+                "pip install 'safeproducer[cli]', or use --json.",
+                code="missing-rich",
+            )
+
+    def shows_progress(self) -> bool:
+        """Tell whether a progress bar has a terminal to be drawn on."""
+        return not self.quiet and _is_terminal(sys.stderr) and _find_rich()
+
+    def note(self, text: str) -> None:
+        """Tell a person something that is no error."""
+        if not self.quiet:
+            self._message("", text, style="dim")
+
+    def warn(self, text: str) -> None:
+        """Tell a person of something that went wrong while the command goes on."""
+        self._message("warning: ", text, style="yellow")
+
+    def error(self, text: str) -> None:
+        """Tell a person why the command ends without success."""
+        self._message("error: ", text, style="bold red")
+
+    def debug(self, text: str) -> None:
+        """Write a traceback, without the secrets it may hold."""
+        with _reader_may_leave(sys.stderr):
+            print(self.redact(text), file=sys.stderr, flush=True)  # noqa: T201
+
+    def result(self, renderable: "RenderableType") -> None:
+        """Write a table or a text to stdout."""
+        # rich itself would end the process if the reader of stdout has left.
+        with self.out.capture() as drawn:
+            self.out.print(renderable)
+        with _reader_may_leave(sys.stdout):
+            sys.stdout.write(self.redact(drawn.get()))
+            sys.stdout.flush()
+
+    def result_json(self, document: Mapping[str, object]) -> None:
+        """Write one JSON document to stdout."""
+        with _reader_may_leave(sys.stdout):
+            print(json.dumps(self.redact.tree(document), indent=2), file=sys.stdout, flush=True)  # noqa: T201
+
+    @staticmethod
+    def leave(exit_code: int) -> NoReturn:
+        """End the process at once, with what was written so far."""
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError, AttributeError):
+                stream.flush()
+        os._exit(exit_code)
+
+    @property
+    def out(self) -> "Console":
+        """rich's console on stdout."""
+        if self._out is None:
+            self._out = _console(sys.stdout)
+        return self._out
+
+    @property
+    def err(self) -> "Console":
+        """rich's console on stderr; progress bars must share it with messages or they overwrite each other."""
+        if self._err is None:
+            self._err = _console(sys.stderr)
+        return self._err
+
+    def _message(self, label: str, text: str, *, style: str) -> None:
+        line = f"safeproducer: {label}{self.redact(text)}"
+        with _reader_may_leave(sys.stderr):
+            if _is_terminal(sys.stderr) and _find_rich():
+                self.err.print(line, style=style, soft_wrap=True)
+            elif sys.stderr is not None:
+                print(line, file=sys.stderr, flush=True)  # noqa: T201
+
+
+def _find_rich() -> bool:
+    try:
+        importlib.import_module("rich.console")
+    except ImportError:
+        return False
+    return True
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    return stream is not None and not stream.closed and stream.isatty()
+
+
+def _console(stream: TextIO) -> "Console":
+    from rich.console import Console  # noqa: PLC0415 - rich is an extra
+
+    width = None if _is_terminal(stream) else _WIDTH_WITHOUT_TERMINAL
+    return Console(file=stream, width=width, markup=False, highlight=False, emoji=False)
+
+
+@contextlib.contextmanager
+def _reader_may_leave(stream: TextIO | None) -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        # Point the descriptor elsewhere, or the interpreter's own flush at exit fails once more.
+        if stream is not None:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

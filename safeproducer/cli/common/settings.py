@@ -1,0 +1,112 @@
+"""The producer's settings as a person gives them: environment, file and command line, in rising priority."""
+
+import argparse
+import os
+import re
+
+from safeproducer.cli.common.config_file import Setting, read_config_file
+from safeproducer.cli.common.failure import Failure
+from safeproducer.cli.common.screen import Screen
+from safeproducer.cli.common.secrets import is_secret
+
+CONFIG_FILE_VARIABLE = "SAFEPRODUCER_CONFIG_FILE"
+
+_FILES = frozenset({"ssl.ca.location", "ssl.certificate.location", "ssl.key.location", "ssl.keystore.location"})
+_PORT = re.compile(r":\d+$")
+
+
+def add_settings_arguments(parser: argparse.ArgumentParser, *, servers_help: str) -> None:
+    """Declare the arguments that both commands share."""
+    group = parser.add_argument_group("connection")
+    group.add_argument("--bootstrap-servers", metavar="HOST:PORT[,...]", help=servers_help)
+    group.add_argument(
+        "--config-file",
+        metavar="FILE",
+        help="settings of the producer, as Java-style properties or a JSON object; the place for passwords "
+        f"(default: the file named by the environment variable {CONFIG_FILE_VARIABLE})",
+    )
+    group.add_argument(
+        "--config",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="one setting of the producer; repeatable; wins over --config-file",
+    )
+    group.add_argument(
+        "--connect-timeout",
+        metavar="S",
+        type=seconds,
+        default=10.0,
+        help="seconds to wait for a broker and the topic before anything is read (default: 10)",
+    )
+
+
+def seconds(text: str) -> float:
+    """Convert an argument into seconds; a negative number or no number at all is refused."""
+    value = float(text)
+    if not 0 <= value < float("inf"):
+        raise ValueError(text)
+    return value
+
+
+def read_settings(args: argparse.Namespace, screen: Screen) -> dict[str, Setting]:
+    """Return the merged settings, after teaching the screen which of their values are secret.
+
+    ``bootstrap.servers`` may be missing: whether it must be there is the command's decision.
+    """
+    settings: dict[str, Setting] = {}
+    path = args.config_file or os.environ.get(CONFIG_FILE_VARIABLE)
+    if path:
+        settings.update(read_config_file(path))
+    given = dict(_pair(number, text) for number, text in enumerate(args.config, start=1))
+    settings.update(given)
+    screen.redact.learn(settings.items())
+    for name in filter(is_secret, given):
+        screen.note(
+            f"{name} is on the command line, where every user of this machine can read it: put it into a --config-file."
+        )
+    if args.bootstrap_servers is not None:
+        settings["bootstrap.servers"] = args.bootstrap_servers
+    if settings.get("transactional.id"):
+        raise Failure("The commands write without transactions: remove transactional.id.", code="configuration")
+    _check_servers(settings)
+    _check_files(settings)
+    return settings
+
+
+def _pair(number: int, text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        # The text itself is not shown: it may be a password that lost its name.
+        raise Failure(f"Argument number {number} of --config is not of the form NAME=VALUE.")
+    return name.strip(), value
+
+
+def _check_servers(settings: dict[str, Setting]) -> None:
+    """librdkafka takes any text for bootstrap.servers and then waits for a broker that cannot exist."""
+    servers = settings.get("bootstrap.servers")
+    if servers is None:
+        return
+    for server in str(servers).split(","):
+        host = server.strip().rpartition("://")[2]
+        if not _PORT.sub("", host) or " " in host:
+            raise Failure(
+                f"bootstrap.servers = {servers!r} names no broker: give host:port, or several with commas in between."
+            )
+
+
+def _check_files(settings: dict[str, Setting]) -> None:
+    """librdkafka says only that OpenSSL failed; which file is missing is what a person needs."""
+    for name in _FILES.intersection(settings):
+        path = str(settings[name])
+        try:
+            with open(path, "rb"):
+                pass
+        except IsADirectoryError:
+            continue
+        except OSError as error:
+            if (name, path) != ("ssl.ca.location", "probe"):
+                raise Failure(
+                    f"{name} = {path}: the file cannot be read ({error.strerror}); correct the path or its rights.",
+                    code="configuration",
+                ) from None

@@ -1,0 +1,165 @@
+"""What proves that a step of the demonstration happened: the cluster's journal, and what the producer held back. Pure.
+
+A fault that did not happen proves nothing, so each step has to be shown, or the demonstration fails.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from safeproducer.testing.fake.state.journal import JournalBatch, JournalEntry
+
+_NOT_LEADER = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """Whether a step happened, in a sentence and in figures."""
+
+    shown: bool
+    sentence: str
+    facts: Mapping[str, object]
+
+
+class Waiting(NamedTuple):
+    """At one moment: records that wait in the producer because of a throttle time, by partition."""
+
+    time: float
+    held: Mapping[int, int]
+
+
+class Report(NamedTuple):
+    """One record of a step: its partition, how long its report took, and when it came, in seconds."""
+
+    partition: int
+    latency: float
+    time: float
+
+
+def of_flow(entries: Sequence["JournalEntry"], brokers: Collection[int]) -> Proof:
+    """Each broker acknowledged records."""
+    taken = [entry for entry in entries if entry.outcome == "answered" and any(not b.error_code for b in entry.batches)]
+    served = sorted({entry.broker for entry in taken})
+    return Proof(
+        served == sorted(brokers),
+        f"{len(taken):,} requests acknowledged, by brokers {_listed(served)}.",
+        {"requests": len(taken), "brokers": served},
+    )
+
+
+def of_move(
+    entries: Sequence["JournalEntry"], partition: int, old: int, new: int, moved_at: float, epochs: tuple[int, int]
+) -> Proof:
+    """The old leader took the partition's records before the move, the new one after it. ``moved_at``: Unix time."""
+    mine = [(entry, batch) for entry in entries for batch in entry.batches if batch.partition == partition]
+    before = [entry for entry, batch in mine if entry.broker == old and not batch.error_code]
+    refused = sum(entry.broker == old and batch.error_code == _NOT_LEADER for entry, batch in mine)
+    after = [entry.time for entry, batch in mine if entry.broker == new and not batch.error_code]
+    gap = min(after) - moved_at if after else None
+    if gap is None:
+        sentence = f"Broker {new} was given none of its records."
+    else:
+        sentence = (
+            f"Leader epoch {epochs[0]} became {epochs[1]}; broker {old} refused {refused} request(s), and after "
+            f"{gap * 1000:.0f} ms broker {new} took over."
+        )
+    return Proof(
+        bool(before and after) and epochs[1] > epochs[0],
+        sentence,
+        {
+            "partition": partition,
+            "from": old,
+            "to": new,
+            "epochs": list(epochs),
+            "refused": refused,
+            "gap_ms": None if gap is None else round(gap * 1000, 1),
+        },
+    )
+
+
+def of_throttle(
+    entries: Sequence["JournalEntry"],
+    broker: int,
+    led: Collection[int],
+    waiting: Sequence[Waiting],
+    reports: Sequence[Report],
+) -> Proof:
+    """One broker told the client to wait, its partitions (``led``) waited as long, and the others went on.
+
+    The last wait that was told may be longer than there were records to send, so nobody has to have waited for it.
+    """
+    told = [(entry.broker, entry.throttled_ms) for entry in entries if entry.throttled_ms]
+    moments = [moment for moment in waiting if any(moment.held.values())]
+    held = {partition for moment in moments for partition, count in moment.held.items() if count}
+    most = max((sum(moment.held.values()) for moment in moments), default=0)
+    first, last = (moments[0].time, moments[-1].time) if moments else (0.0, 0.0)
+    meanwhile = sum(first <= report.time <= last for report in reports if report.partition not in led)
+    slowest = max((report.latency for report in reports if report.partition in led), default=0.0)
+    others = max((report.latency for report in reports if report.partition not in led), default=0.0)
+    longest = max((milliseconds for _, milliseconds in told[:-1]), default=0) / 1000
+    shown = (
+        {who for who, _ in told} == {broker}
+        and bool(held)
+        and held <= set(led)
+        and meanwhile > 0
+        and slowest >= longest > 0
+        and slowest > others
+    )
+    sentence = (
+        f"Broker {broker} asked {len(told)} times to wait, {longest:.1f} s at most; up to {most:,} records of "
+        f"{_partitions(led)} waited in this process, {slowest:.1f} s at most. Meanwhile the other partitions "
+        f"had {meanwhile:,} acknowledged, in {others * 1000:.0f} ms at most."
+    )
+    if not (told and held):
+        sentence = (
+            f"Broker {broker} asked {len(told)} times to wait, and records of {len(held)} partitions waited for it."
+        )
+    return Proof(
+        shown,
+        sentence,
+        {
+            "broker": broker,
+            "partitions": sorted(led),
+            "throttled_answers": len(told),
+            "brokers_that_throttled": sorted({who for who, _ in told}),
+            "longest_throttle_ms": round(longest * 1000),
+            "partitions_held": sorted(held),
+            "most_records_held": most,
+            "slowest_ms": round(slowest * 1000, 1),
+            "slowest_of_others_ms": round(others * 1000, 1),
+            "acknowledged_by_others": meanwhile,
+        },
+    )
+
+
+def of_lost_answers(entries: Sequence["JournalEntry"], ordered: int) -> Proof:
+    """Batches were written and their answers dropped; they came again, and the brokers recognised each of them."""
+    answers = [entry for entry in entries if entry.outcome == "lost"]
+    lost = {_identity(batch) for entry in answers for batch in entry.batches if not batch.error_code}
+    known = {
+        _identity(batch)
+        for entry in entries
+        if entry.outcome == "answered"
+        for batch in entry.batches
+        if batch.duplicate
+    }
+    return Proof(
+        len(answers) == ordered and bool(lost) and lost <= known,
+        f"{len(answers)} answers lost, so {len(lost)} batches that were written came again; the brokers recognised "
+        f"{len(lost & known)} by their sequence numbers and did not write them twice.",
+        {"answers_lost": len(answers), "batches_lost": len(lost), "recognised": len(lost & known)},
+    )
+
+
+def _identity(batch: "JournalBatch") -> tuple[str, int, int, int, int]:
+    return batch.topic, batch.partition, batch.producer_id, batch.epoch, batch.first_sequence
+
+
+def _partitions(numbers: Collection[int]) -> str:
+    return f"partition{'s' if len(numbers) > 1 else ''} {_listed(numbers)}"
+
+
+def _listed(numbers: Collection[int]) -> str:
+    *most, last = [str(number) for number in sorted(numbers)] or ["none"]
+    return f"{', '.join(most)} and {last}" if most else last

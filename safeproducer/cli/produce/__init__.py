@@ -1,0 +1,1 @@
+"""``safeproducer produce``: lines in, records out."""

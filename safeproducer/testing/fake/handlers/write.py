@@ -1,0 +1,174 @@
+"""Produce: check, decide, append. Batches are known by their headers alone; records are never unpacked."""
+
+import uuid
+
+from safeproducer.testing import kip_1269
+from safeproducer.testing.fake.handlers.request import Request
+from safeproducer.testing.fake.rules.producer_state import Decision, Sequence
+from safeproducer.testing.fake.rules.quota_limits import PRODUCER_IDS_RATE
+from safeproducer.testing.fake.state.journal import JournalBatch
+from safeproducer.testing.fake.state.topics import Partition, Topic
+from safeproducer.testing.produce import BatchHeader, CorruptBatchError, ProducedBatch, read_batch_headers
+from safeproducer.testing.wire import Body, WireError
+
+__all__ = ["produce"]
+
+UNKNOWN_SERVER_ERROR = -1
+CORRUPT_MESSAGE = 2
+MESSAGE_TOO_LARGE = 10
+NOT_ENOUGH_REPLICAS = 19
+INVALID_REQUIRED_ACKS = 21
+INVALID_TIMESTAMP = 32
+INVALID_RECORD = 87
+THROTTLING_QUOTA_EXCEEDED = 89
+_ALL_REPLICAS = -1
+_LAST_CODEC = 4
+
+
+class UnansweredError(WireError):
+    """An error that cannot be told, because the client wants no answer: Kafka closes the connection instead."""
+
+
+def produce(request: Request) -> Body | None:
+    """Acknowledged when appended: followers never lag, so no acknowledgement waits for them."""
+    acks, hints, responses = request.body["acks"], [], []
+    for topic in request.body["topic_data"]:
+        answers = []
+        for data in topic["partition_data"]:
+            answer = _partition(request, topic.get("name"), topic.get("topic_id"), data, acks)
+            hints.append(answer)
+            answers.append(answer)
+        responses.append({"name": topic.get("name"), "topic_id": topic.get("topic_id"), "partition_responses": answers})
+    request.cluster.changed()
+    if acks == 0:
+        failed = [answer["error_code"] for answer in hints if answer["error_code"]]
+        if failed:
+            raise UnansweredError(f"acks=0 and error {failed[0]}")
+        return None
+    return {"responses": responses, **request.endpoints(hints)}
+
+
+def _partition(request: Request, name: str | None, topic_id: uuid.UUID | None, data: Body, acks: int) -> Body:
+    topic, partition, error = request.find_led(name, topic_id, data["index"])
+    error = request.error or error or (0 if acks in (-1, 0, 1) else INVALID_REQUIRED_ACKS)
+    try:
+        batches = list(read_batch_headers(data["records"] or memoryview(b"")))
+    except WireError as problem:
+        wrong = CORRUPT_MESSAGE if isinstance(problem, CorruptBatchError) else INVALID_RECORD
+        return {"index": data["index"], "error_code": error or wrong, "error_message": str(problem)}
+    if len(batches) != 1:
+        text = f"{len(batches)} batches; exactly one is allowed"
+        return {"index": data["index"], "error_code": error or INVALID_RECORD, "error_message": text}
+    label = topic.name if topic else name or str(topic_id)
+    batch = ProducedBatch(label, None, data["index"], *batches[0])
+    offset, duplicate = -1, False
+    reason: str | None = None
+    if not error and topic is not None and partition is not None:
+        error, reason = _check(request, topic, partition, batch, acks)
+        if not error:
+            error, reason = _admit(request, batch.header.producer_id)
+        if not error:
+            error, offset, duplicate = _append(request, topic, partition, batch)
+    request.produced.append(_seen(batch, error, offset, duplicate))
+    return {
+        "index": data["index"],
+        "error_code": error,
+        "base_offset": offset,
+        "log_append_time_ms": -1,
+        "log_start_offset": -1 if error or partition is None else partition.log.start_offset,
+        "error_message": reason,
+        **_retained(request, topic, partition),
+        **request.leader_hint(partition, error),
+    }
+
+
+def _retained(request: Request, topic: Topic | None, partition: Partition | None) -> Body:
+    """KIP-1269: the leader tells how many batches it remembers, in good answers and bad; not if they are 5."""
+    if topic is None or partition is None or partition.leader != request.broker.id:
+        return {}
+    retained = request.cluster.retain(request.broker, topic)
+    return {} if retained == kip_1269.DEFAULT else {kip_1269.FIELD: retained}
+
+
+def _seen(batch: ProducedBatch, error: int, offset: int, duplicate: bool) -> JournalBatch:
+    header = batch.header
+    return JournalBatch(
+        batch.topic or "",
+        batch.partition,
+        header.producer_id,
+        header.epoch,
+        header.base_sequence,
+        header.last_sequence,
+        header.count,
+        error,
+        offset,
+        duplicate,
+    )
+
+
+def _check(
+    request: Request, topic: Topic, partition: Partition, batch: ProducedBatch, acks: int
+) -> tuple[int, str | None]:
+    """An error code and a text, for what is wrong with the replicas or with the batch itself."""
+    header, cluster = batch.header, request.cluster
+    in_sync = sum(cluster.brokers[replica].alive for replica in partition.replicas)
+    wanted = min(cluster.value(request.broker, topic, "min.insync.replicas"), len(partition.replicas))
+    if acks == _ALL_REPLICAS and in_sync < wanted:
+        return NOT_ENOUGH_REPLICAS, None
+    if not batch.crc_matches():
+        return CORRUPT_MESSAGE, "the checksum does not fit"
+    if header.size > cluster.value(request.broker, topic, "max.message.bytes"):
+        return MESSAGE_TOO_LARGE, None
+    ahead = header.max_timestamp - cluster.clock.now_ms()
+    if ahead > cluster.value(request.broker, topic, "message.timestamp.after.max.ms"):
+        return INVALID_TIMESTAMP, f"a timestamp is {ahead} ms in the future"
+    return _check_header(header)
+
+
+def _check_header(header: BatchHeader) -> tuple[int, str | None]:
+    if header.compression > _LAST_CODEC:
+        return UNKNOWN_SERVER_ERROR, f"there is no compression {header.compression}"
+    wrong = _invalid(header)
+    return (INVALID_RECORD, wrong) if wrong else (0, None)
+
+
+def _invalid(header: BatchHeader) -> str | None:
+    if header.count < 1 or header.count != header.last_offset_delta + 1:
+        return f"{header.count} records with a last offset delta of {header.last_offset_delta}"
+    if header.base_offset:
+        return f"the first offset is {header.base_offset}; clients count from 0"
+    if header.control or header.transactional:
+        return "FakeCluster has no transactions, and clients write no control batches"
+    if header.producer_id >= 0 and header.base_sequence < 0:
+        return f"producer {header.producer_id} without a sequence"
+    return None
+
+
+def _admit(request: Request, producer_id: int) -> tuple[int, str | None]:
+    """KIP-936: may this user bring this producer ID? Asked last, so that only what is written counts as used."""
+    limits, user, now = request.cluster.quotas, request.session.user, request.cluster.clock.now_ms()
+    if producer_id < 0 or not limits.enabled(PRODUCER_IDS_RATE):
+        return 0, None
+    delay = request.broker.producer_ids.admit(user, producer_id, limits.find_for_user(PRODUCER_IDS_RATE, user), now)
+    request.throttle_ms = max(request.throttle_ms, delay)
+    return (THROTTLING_QUOTA_EXCEEDED, f"{user} brings too many new producer IDs") if delay else (0, None)
+
+
+def _append(request: Request, topic: Topic, partition: Partition, batch: ProducedBatch) -> tuple[int, int, bool]:
+    """Error code, offset, and whether the batch was in the log already."""
+    header, cluster = batch.header, request.cluster
+    if header.producer_id < 0:
+        return 0, partition.log.append(header, batch.data, partition.leader_epoch), False
+    sequence = Sequence(header.producer_id, header.epoch, header.base_sequence, header.last_sequence)
+    leader = cluster.producers(partition, request.broker)
+    decision, copy = leader.decide(sequence, cluster.retain(request.broker, topic))
+    if copy is not None:
+        return 0, copy.offset, True
+    if decision is not Decision.APPEND:
+        return decision.value, -1, False
+    offset = partition.log.append(header, batch.data, partition.leader_epoch)
+    for replica in partition.replicas:
+        broker = cluster.brokers[replica]
+        states = cluster.producers(partition, broker)
+        states.append(sequence, offset, header.max_timestamp, cluster.retain(broker, topic))
+    return 0, offset, False

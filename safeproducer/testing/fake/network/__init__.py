@@ -1,0 +1,1 @@
+"""Listeners and connections: bytes in, answers out in order, late where that was ordered."""

@@ -1,0 +1,144 @@
+"""One broker's listener, and the connections it has."""
+
+import asyncio
+import socket
+from collections.abc import Callable
+from functools import partial
+from typing import cast
+
+from safeproducer.testing.fake.handlers.request import LOOPBACK
+from safeproducer.testing.fake.network.connection import Connection
+from safeproducer.testing.fake.state.cluster_state import BrokerState, ClusterState
+
+__all__ = ["Broker", "reserve"]
+
+_STREAM_BUFFER = 1 << 20
+_BACKLOG = 128
+_REST = 0.1
+"""Seconds without accepting when the process has no file descriptor left."""
+
+
+def reserve(port: int = 0) -> socket.socket:
+    """A port of the loopback that nobody else can take; connections are refused until somebody listens on it."""
+    # asyncio turns Nagle's algorithm off only for sockets that say they are TCP: answers would wait for each other.
+    reserved = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    reserved.bind((LOOPBACK, port))
+    return reserved
+
+
+class Broker:
+    """The listener of one broker, and its connections. Used on the cluster's thread only."""
+
+    def __init__(self, cluster: ClusterState, state: BrokerState, reserved: socket.socket, number: Callable[[], int]):
+        self._cluster = cluster
+        self._state = state
+        self._reserved = reserved
+        self._number = number
+        self._listening = False
+        self._connections: dict[asyncio.Task[None], Connection | None] = {}
+        self._running = asyncio.Event()
+        self._running.set()
+
+    async def start(self) -> None:
+        """Listen; nothing to do if it does."""
+        if not self._listening:
+            if self._reserved.fileno() < 0:  # there was no file descriptor for it when the broker stopped
+                self._reserved = reserve(self._state.port)
+            self._reserved.setblocking(False)
+            self._reserved.listen(_BACKLOG)
+            self._listening = True
+        self._watch(self._reserved)
+
+    def _watch(self, listening: socket.socket) -> None:
+        """Accept on this socket, unless the broker has stopped meanwhile, and begun anew on another one."""
+        if self._listening and listening is self._reserved:
+            asyncio.get_running_loop().add_reader(listening, self._accept)
+
+    async def stop(self) -> None:
+        """Refuse connections and cut those there are; the port stays reserved. Ends a pause."""
+        try:
+            if self._listening:
+                self._listening = False
+                asyncio.get_running_loop().remove_reader(self._reserved)
+                self._reserved.close()
+                self._reserved = reserve(self._state.port)
+        finally:
+            await self.cut()
+            self.resume()
+
+    async def close(self) -> None:
+        """As :meth:`stop`, for good."""
+        await self.stop()
+        self._reserved.close()
+
+    async def cut(self, client_id: str | None = None) -> int:
+        """End all connections now, or those of one client; returns how many there were."""
+        chosen = [
+            task
+            for task, connection in self._connections.items()
+            if client_id is None or (connection is not None and connection.client_id == client_id)
+        ]
+        for task in chosen:
+            connection = self._connections[task]
+            if connection is not None:
+                connection.abort()
+            task.cancel()
+        if chosen:
+            await asyncio.wait(chosen)
+        return len(chosen)
+
+    def pause(self) -> None:
+        """Go on accepting connections, and nothing else."""
+        self._running.clear()
+        self._hold(True)
+
+    def resume(self) -> None:
+        """Work on what came meanwhile; nothing to do if not paused."""
+        self._running.set()
+        self._hold(False)
+
+    def _hold(self, held: bool) -> None:
+        for connection in tuple(self._connections.values()):
+            if connection is not None:
+                connection.hold(held)
+
+    def _accept(self) -> None:
+        # Not asyncio.start_server(): a connection it accepts while its server closes stays open for ever, unserved.
+        loop = asyncio.get_running_loop()
+        try:
+            accepted, _ = self._reserved.accept()
+        except (BlockingIOError, ConnectionError):
+            return  # it has hung up already
+        except OSError as error:
+            # The connection goes on waiting: without a rest this would be called again at once, for ever.
+            loop.remove_reader(self._reserved)
+            loop.call_later(_REST, self._watch, self._reserved)
+            self._cluster.warn(
+                "accept",
+                f"broker {self._state.id} of FakeCluster cannot accept a connection: {error}; it tries again every "
+                f"{_REST} s. Close files and producers, or raise the limit (ulimit -n)",
+            )
+            return
+        task = loop.create_task(self._serve(accepted))
+        self._connections[task] = None
+        task.add_done_callback(partial(self._forget, accepted))
+
+    def _forget(self, accepted: socket.socket, task: "asyncio.Task[None]") -> None:
+        del self._connections[task]
+        accepted.close()  # for a connection that was cut before it was served
+
+    async def _serve(self, accepted: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader(_STREAM_BUFFER, loop)
+        protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
+        try:
+            accepted.setblocking(False)
+            transport, _ = await loop.connect_accepted_socket(lambda: protocol, accepted)
+            writer = asyncio.StreamWriter(transport, protocol, reader, loop)
+        except OSError:
+            return  # it has hung up already
+        task = cast("asyncio.Task[None]", asyncio.current_task())
+        connection = Connection(self._cluster, self._state, (reader, writer), self._number(), self._running)
+        self._connections[task] = connection
+        await connection.serve()

@@ -1,0 +1,255 @@
+"""One connection to one broker: requests in, answers out in order, with the faults in between."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from inspect import isawaitable
+from typing import cast
+
+from safeproducer.testing.fake.handlers import SERVED, Request, api_versions, served
+from safeproducer.testing.fake.network.inbox import Inbox
+from safeproducer.testing.fake.network.outbox import Outbox
+from safeproducer.testing.fake.network.throttling import charge, limit_fetch
+from safeproducer.testing.fake.state.cluster_state import BrokerState, ClusterState
+from safeproducer.testing.fake.state.journal import JournalEntry, Outcome
+from safeproducer.testing.fake.state.sasl import SaslError
+from safeproducer.testing.fake.state.session import MAX_UNAUTHENTICATED, Session
+from safeproducer.testing.wire import (
+    Body,
+    RequestHeader,
+    WireError,
+    decode_request,
+    encode_response,
+    read_request_header,
+)
+
+__all__ = ["Connection"]
+
+MAX_REQUEST = 100 * 1024 * 1024
+"""``socket.request.max.bytes``; a client that declares more is cut off before anything is read."""
+_ILLEGAL_SASL_STATE = 34
+_UNSUPPORTED_VERSION = 35
+
+
+@dataclass(frozen=True, slots=True)
+class _Arrived:
+    """A request as it came."""
+
+    header: RequestHeader
+    frame: bytes
+    time: float
+
+
+class Connection:
+    """What one connection asks, answered one request after the other, as Kafka does."""
+
+    def __init__(
+        self,
+        cluster: ClusterState,
+        broker: BrokerState,
+        streams: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+        number: int,
+        running: asyncio.Event,
+    ) -> None:
+        self._cluster = cluster
+        self._broker = broker
+        self._reader, self._writer = streams
+        self._number = number
+        self._running = running
+        self._session = Session(cluster.credentials)
+        self._inbox = Inbox(self._answer_and_wait)
+        self._outbox = Outbox()
+        self._paused_reading = False
+        self.client_id: str | None = None
+        """What the newest request says."""
+        self.hold(not running.is_set())
+
+    async def serve(self) -> None:
+        """Until the client hangs up, or says what no broker would answer. What fails inside is kept for the test."""
+        try:
+            # Whoever cuts the connection, this side or the other, ends it here.
+            with contextlib.suppress(asyncio.CancelledError, OSError):
+                with contextlib.suppress(asyncio.IncompleteReadError):
+                    while not self._writer.is_closing():
+                        await self._take(await self._read())
+                        await self._room()
+                await self._inbox.finish()
+        except Exception as error:
+            self._cluster.failures.append(error)
+        finally:
+            self._writer.transport.abort()
+            self._outbox.close()
+            await self._inbox.close()
+
+    def abort(self) -> None:
+        """Cut it now."""
+        self._writer.transport.abort()
+
+    def hold(self, held: bool) -> None:
+        """Read nothing and send nothing, as a broker whose process is stopped; or go on."""
+        transport = cast("asyncio.ReadTransport", self._writer.transport)
+        if held and transport.is_reading():
+            self._paused_reading = True
+            transport.pause_reading()
+        elif not held and self._paused_reading:
+            self._paused_reading = False
+            transport.resume_reading()
+        self._outbox.hold(held)
+
+    async def _read(self) -> bytes:
+        if not self._running.is_set():
+            await self._running.wait()
+        size = int.from_bytes(await self._reader.readexactly(4), "big")
+        most = MAX_REQUEST if self._session.open else MAX_UNAUTHENTICATED
+        if size > most:
+            self._refuse(None, "malformed", f"a request of {size} bytes, more than {most}")
+            return b""
+        frame = await self._reader.readexactly(size)
+        if not self._running.is_set():  # the stream may have resumed reading by itself, amid a large request
+            await self._running.wait()
+        return frame
+
+    async def _take(self, frame: bytes) -> None:
+        if self._writer.is_closing():
+            return
+        arrived = time.time()
+        if self._session.bare:
+            await self._log_in(frame, arrived)
+            return
+        try:
+            header = read_request_header(frame)
+        except WireError as error:
+            self._refuse(None, "malformed", str(error), arrived)
+            return
+        self.client_id = header.client_id
+        delay = self._cluster.faults.delay("request", header.api, self._broker.id)
+        request = _Arrived(header, frame, arrived)
+        if delay or self._inbox.used:
+            await self._inbox.put(request, len(frame), delay)
+        else:
+            await self._answer(request)
+
+    async def _answer_and_wait(self, arrived: _Arrived) -> None:
+        await self._answer(arrived)
+        await self._room()
+
+    async def _room(self) -> None:
+        """Read on, or work on, only when there is room for the next answer: so the client's own socket fills."""
+        await self._outbox.room()
+        await self._writer.drain()
+
+    async def _answer(self, arrived: _Arrived) -> None:
+        header, api, faults = arrived.header, arrived.header.api, self._cluster.faults
+        if self._writer.is_closing():
+            return
+        early = not self._session.may_ask(api)
+        if early and not self._session.logging_in:
+            self._refuse(header, "unauthenticated", f"{api} is out of place in a log-in", arrived.time)
+            return
+        first, last = served(api, self._broker)
+        if not first <= header.version <= last:
+            self._unsupported(header, arrived.time)
+            return
+        began = time.perf_counter()
+        try:
+            body = decode_request(header, arrived.frame, trailing=True)
+            error = _ILLEGAL_SASL_STATE if early else faults.take_error(api, self._broker.id)
+            size = len(arrived.frame)
+            request = Request(self._cluster, self._broker, header, body, self._session, size, error)
+            limit_fetch(request)
+            given = SERVED[api][2](request)
+            answer: Body | None = await cast("Awaitable[Body]", given) if isawaitable(given) else cast("Body", given)
+        except WireError as error:
+            self._refuse(header, "malformed", str(error), arrived.time)
+            return
+        if early:
+            self._session.fail()
+        if self._session.failed:
+            await self._wait_for_strangers()
+        answer, muted = charge(request, answer, time.perf_counter() - began - request.idle)
+        failed = request.error or request.failed
+        outcome: Outcome = "failed" if failed else "unanswered" if answer is None else "answered"
+        if answer is not None:
+            if faults.take_loss(api, self._broker.id, request.named):
+                outcome = "lost"
+                self._outbox.put(self._late(header), self.abort)
+            else:
+                answer["throttle_time_ms"] = max(muted, faults.throttle(api, self._broker.id))
+                self._send(header, encode_response(api, header.version, header.correlation_id, answer))
+        self._note(header, outcome, arrived.time, request, muted=muted)
+        if self._session.failed:
+            self._outbox.put(self._late(header), self.abort)
+        if muted:
+            await self._mute(muted / 1000)
+
+    async def _mute(self, seconds: float) -> None:
+        """KIP-219: the answer is out, and nothing more is read until the delay is over, in real time."""
+        until = asyncio.get_running_loop().time() + seconds
+        # In steps: a delay may be hours long, and who has hung up need not be kept for it.
+        while (left := until - asyncio.get_running_loop().time()) > 0 and not self._reader.at_eof():
+            await asyncio.sleep(min(left, 1.0))
+
+    async def _log_in(self, token: bytes, arrived: float) -> None:
+        """A SASL message without a Kafka header, as clients sent them before KIP-152. A failure has no answer."""
+        header = RequestHeader("SaslAuthenticate", -1, -1, -1, self.client_id, None)
+        try:
+            answer = self._session.step(token)
+        except SaslError as error:
+            await self._wait_for_strangers()
+            self._refuse(header, "unauthenticated", str(error), arrived)
+            return
+        self._send(header, answer)
+        self._note(header, "answered", arrived, note="a bare SASL message")
+
+    async def _wait_for_strangers(self) -> None:
+        """Who fails to log in is told late, so that guessing takes time."""
+        await asyncio.sleep(self._broker.value("connection.failed.authentication.delay.ms") / 1000)
+
+    def _late(self, header: RequestHeader) -> float:
+        return self._cluster.faults.delay("answer", header.api, self._broker.id)
+
+    def _send(self, header: RequestHeader, frame: bytes) -> None:
+        pieces = (len(frame).to_bytes(4, "big"), frame)
+        self._outbox.put(self._late(header), lambda: self._writer.writelines(pieces), len(frame))
+
+    def _unsupported(self, header: RequestHeader, arrived: float) -> None:
+        if header.api == "ApiVersions":
+            # The one request whose version a broker may not know: it is answered in the oldest version.
+            request = Request(self._cluster, self._broker, header, {}, self._session, error=_UNSUPPORTED_VERSION)
+            self._send(header, encode_response("ApiVersions", 0, header.correlation_id, api_versions(request)))
+            self._note(header, "unsupported", arrived, note="answered in version 0")
+            return
+        self._refuse(header, "unsupported", f"{header.api} v{header.version} is not served", arrived)
+
+    def _refuse(self, header: RequestHeader | None, outcome: Outcome, note: str, arrived: float | None = None) -> None:
+        """Close the connection; the journal says why."""
+        self._note(header, outcome, arrived or time.time(), note=note)
+        self._writer.transport.abort()
+
+    def _note(
+        self,
+        header: RequestHeader | None,
+        outcome: Outcome,
+        arrived: float,
+        request: Request | None = None,
+        note: str = "",
+        muted: int = 0,
+    ) -> None:
+        known = header or RequestHeader("", -1, -1, -1, None, None)
+        entry = JournalEntry(
+            arrived,
+            self._broker.id,
+            self._number,
+            known.client_id,
+            known.api,
+            known.version,
+            known.correlation_id,
+            outcome,
+            tuple(request.produced) if request else (),
+            note,
+            self._session.user,
+            muted,
+        )
+        self._cluster.journal.append(entry)

@@ -1,0 +1,216 @@
+"""What the whole cluster knows, shared by its brokers. Touched by the cluster's own thread only."""
+
+import asyncio
+import uuid
+import warnings
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from safeproducer.testing import kip_1269
+from safeproducer.testing.fake.rules import configs
+from safeproducer.testing.fake.rules.client_quotas import ClientQuotas
+from safeproducer.testing.fake.rules.producer_id_quota import ProducerIdQuota, ProducerIdWindow
+from safeproducer.testing.fake.rules.producer_state import RETAINED_BEFORE_KIP_1269, ProducerStates
+from safeproducer.testing.fake.rules.quota_limits import QuotaLimits
+from safeproducer.testing.fake.state.clock import ClusterClock
+from safeproducer.testing.fake.state.credentials import Credentials
+from safeproducer.testing.fake.state.faults import Faults
+from safeproducer.testing.fake.state.journal import JournalEntry
+from safeproducer.testing.fake.state.topics import Partition, Topic
+from safeproducer.testing.fake.state.warning import FakeClusterWarning
+
+__all__ = ["JOURNAL_SIZE", "BrokerState", "ClusterState"]
+
+JOURNAL_SIZE = 200_000
+_FIRST_PRODUCER_ID = 1000
+
+
+@dataclass(slots=True)
+class BrokerState:
+    """One broker: where it listens, and how it was set up."""
+
+    id: int
+    port: int
+    kip_1269: bool
+    static: Mapping[str, str] = field(default_factory=dict)
+    defaults: Mapping[str, str] = field(default_factory=dict)
+    """Dynamic configs of all brokers, shared by them."""
+    dynamic: dict[str, str] = field(default_factory=dict)
+    alive: bool = True
+    quotas: ClientQuotas = field(init=False)
+    producer_ids: ProducerIdQuota = field(init=False)
+
+    def measure_anew(self, limits: QuotaLimits) -> None:
+        """What clients have used is forgotten, as after a start."""
+        self.quotas = ClientQuotas(
+            limits, self.value("quota.window.num"), self.value("quota.window.size.seconds") * 1000
+        )
+        self.producer_ids = ProducerIdQuota(
+            ProducerIdWindow(
+                self.value("producer.id.quota.window.num"),
+                self.value("producer.id.quota.window.size.seconds") * 1000,
+                self.value("producer.id.quota.cache.cleanup.scheduler.interval.ms"),
+            )
+        )
+
+    @property
+    def layers(self) -> configs.Layers:
+        """What was set for this broker, strongest first."""
+        return (
+            (self.dynamic, configs.DYNAMIC_BROKER_CONFIG),
+            (self.defaults, configs.DYNAMIC_DEFAULT_BROKER_CONFIG),
+            (self.static, configs.STATIC_BROKER_CONFIG),
+        )
+
+    def value(self, name: str) -> int:
+        """A numeric broker config."""
+        for layer in (self.dynamic, self.defaults, self.static):
+            if name in layer:
+                return int(layer[name])
+        return int(configs.BROKER[name].default)
+
+    @property
+    def expiry(self) -> tuple[int, int]:
+        """How old a producer ID gets, and how often it is checked, in ms (KIP-854)."""
+        return self.value("producer.id.expiration.ms"), self.value("producer.id.expiration.check.interval.ms")
+
+
+class ClusterState:
+    """Brokers, topics, faults and journal of one cluster."""
+
+    def __init__(self, brokers: Iterable[BrokerState]) -> None:
+        self.id = uuid.uuid4().hex[:22]
+        self.brokers = {broker.id: broker for broker in brokers}
+        self.failures: list[Exception] = []
+        self.journal: deque[JournalEntry] = deque(maxlen=JOURNAL_SIZE)
+        self.topics: dict[str, Topic] = {}
+        self.broker_defaults: dict[str, str] = {}
+        self.faults = Faults()
+        self.clock = ClusterClock()
+        self.quotas = QuotaLimits()
+        self.credentials: Credentials | None = None
+        self._next_producer_id = _FIRST_PRODUCER_ID
+        self._waiting: set[asyncio.Future[None]] = set()
+        self._told: set[str] = set()
+
+    def warn(self, about: str, text: str) -> None:
+        """A FakeClusterWarning, one about each thing: clients ask again and again."""
+        if about in self._told:
+            return
+        self._told.add(about)
+        try:
+            warnings.warn(text, FakeClusterWarning, stacklevel=2)
+        except FakeClusterWarning as error:  # raised here it would only end a client's connection
+            self.failures.append(error)
+
+    def forget(self) -> None:
+        """Topics, configs, quotas, faults and journal are gone, and it is now again. Producer IDs go on for ever."""
+        self.topics, self.faults = {}, Faults()
+        self.clock, self.quotas = ClusterClock(), QuotaLimits()
+        for broker in self.brokers.values():
+            broker.measure_anew(self.quotas)
+        self.journal.clear()
+        self.broker_defaults.clear()
+        self._told.clear()
+        self.changed()
+
+    # ---- brokers
+
+    @property
+    def alive(self) -> list[BrokerState]:
+        return [broker for broker in self.brokers.values() if broker.alive]
+
+    @property
+    def controller(self) -> int:
+        return self.alive[0].id if self.alive else -1
+
+    def set_alive(self, broker: int, alive: bool) -> None:
+        """Start or stop: leaders move to living replicas; a stopped one keeps what its snapshot would hold."""
+        self.brokers[broker].alive = alive
+        if alive:
+            self.brokers[broker].measure_anew(self.quotas)
+        living = [other.id for other in self.alive]
+        for topic in self.topics.values():
+            for partition in topic.partitions:
+                if not alive and broker in partition.states:
+                    partition.states[broker].reload()
+                elif broker in partition.states:
+                    partition.states[broker].load(self.clock.now_ms(), *self.brokers[broker].expiry)
+                partition.elect(living)
+        self.changed()
+
+    def value(self, broker: BrokerState, topic: Topic, name: str) -> int:
+        """A numeric topic config as this broker sees it."""
+        if name in topic.config:
+            return int(topic.config[name])
+        return broker.value(configs.TOPIC[name].broker_name or name)
+
+    def retain(self, broker: BrokerState, topic: Topic) -> int:
+        """How many batches of a producer this broker remembers in a partition of this topic (KIP-1269)."""
+        if not broker.kip_1269:
+            return RETAINED_BEFORE_KIP_1269
+        return self.value(broker, topic, kip_1269.TOPIC_CONFIG)
+
+    def producers(self, partition: Partition, broker: BrokerState) -> ProducerStates:
+        """What this replica remembers now: those that its periodic checks have found expired are gone (KIP-854)."""
+        states, now = partition.states[broker.id], self.clock.now_ms()
+        if states.is_due(now):
+            states.expire(now, *broker.expiry)
+        return states
+
+    def expire_producers(self, broker: BrokerState) -> None:
+        """Do all checks that are due, before a change of what they go by."""
+        for topic in self.topics.values():
+            for partition in topic.partitions:
+                if broker.id in partition.states:
+                    self.producers(partition, broker)
+
+    @property
+    def controller_knows_kip_1269(self) -> bool:
+        """Configs of topics are the controller's to take or to refuse."""
+        return self.controller in self.brokers and self.brokers[self.controller].kip_1269
+
+    def apply_retention(self) -> int:
+        """Delete what is older, or more, than each topic keeps; returns how many batches went."""
+        deleted = 0
+        for topic in self.topics.values():
+            for partition in topic.partitions:
+                if partition.leader in self.brokers:
+                    leader = self.brokers[partition.leader]
+                    age, size = (self.value(leader, topic, f"retention.{unit}") for unit in ("ms", "bytes"))
+                    oldest = int(self.clock.now() * 1000) - age if age >= 0 else None
+                    deleted += partition.log.delete(oldest, size if size >= 0 else None)
+        return deleted
+
+    def new_producer_id(self) -> int:
+        self._next_producer_id += 1
+        return self._next_producer_id - 1
+
+    # ---- topics
+
+    def find_topic(self, name: str | None, topic_id: uuid.UUID | None) -> Topic | None:
+        """By name, or by ID where a request has no name."""
+        if name:
+            return self.topics.get(name)
+        return next((topic for topic in self.topics.values() if topic.id == topic_id), None)
+
+    # ---- waiting
+
+    def changed(self) -> None:
+        """Something a waiting fetch may care about has happened."""
+        waiting, self._waiting = self._waiting, set()
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+
+    async def wait_for_change(self, seconds: float) -> None:
+        """Until something changes, or for this long."""
+        future = asyncio.get_running_loop().create_future()
+        self._waiting.add(future)
+        try:
+            await asyncio.wait_for(future, seconds)
+        except TimeoutError:
+            pass
+        finally:
+            self._waiting.discard(future)

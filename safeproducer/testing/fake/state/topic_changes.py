@@ -1,0 +1,134 @@
+"""Topics made, grown and deleted, refused as Kafka refuses them."""
+
+import re
+import uuid
+from collections.abc import Mapping, Sequence
+
+from safeproducer.testing.fake.rules import configs
+from safeproducer.testing.fake.state.cluster_state import ClusterState
+from safeproducer.testing.fake.state.topics import Partition, Topic
+
+__all__ = ["TopicRefusedError", "create_partitions", "create_topic", "delete_topic", "is_topic_name"]
+
+MAX_PARTITIONS = 10_000
+"""Of one topic: a request must not be able to hold up the whole cluster."""
+_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+UNKNOWN_TOPIC_OR_PARTITION = 3
+INVALID_TOPIC = 17
+TOPIC_ALREADY_EXISTS = 36
+INVALID_PARTITIONS = 37
+INVALID_REPLICATION_FACTOR = 38
+INVALID_REPLICA_ASSIGNMENT = 39
+INVALID_CONFIG = 40
+
+Assignment = Sequence[Sequence[int]]
+"""The replicas of each partition, the leader first."""
+
+
+class TopicRefusedError(ValueError):
+    """A topic that cannot be made or grown; ``error_code`` is what the protocol answers."""
+
+    def __init__(self, error_code: int, text: str) -> None:
+        super().__init__(text)
+        self.error_code = error_code
+
+
+def is_topic_name(name: str) -> bool:
+    """Whether a topic can have this name."""
+    return _TOPIC_NAME.fullmatch(name) is not None and name not in (".", "..")
+
+
+def create_topic(
+    cluster: ClusterState,
+    name: str,
+    partitions: int,
+    replication_factor: int,
+    config: Mapping[str, str | None],
+    *,
+    assignment: Assignment | None = None,
+    validate_only: bool = False,
+) -> Topic:
+    """Raises TopicRefusedError."""
+    if name in cluster.topics:
+        raise TopicRefusedError(TOPIC_ALREADY_EXISTS, f"topic {name} exists already")
+    if not is_topic_name(name):
+        raise TopicRefusedError(INVALID_TOPIC, f"{name!r} is no topic name: 1 to 249 of a-z A-Z 0-9 . _ -")
+    for key, value in config.items():
+        try:
+            configs.check(configs.TOPIC, key, value)
+        except configs.ConfigError as error:
+            raise TopicRefusedError(INVALID_CONFIG, str(error)) from error
+    if assignment is None:
+        _check_count(partitions)
+        assignment = _spread(cluster, range(partitions), replication_factor)
+    else:
+        _check_assignment(cluster, assignment)
+    made = [Partition(index, tuple(replicas), replicas[0]) for index, replicas in enumerate(assignment)]
+    topic = Topic(name, uuid.uuid4(), made, {key: value for key, value in config.items() if value is not None})
+    if not validate_only:
+        cluster.topics[name] = topic
+        cluster.changed()
+    return topic
+
+
+def create_partitions(
+    cluster: ClusterState,
+    name: str,
+    count: int,
+    *,
+    assignment: Assignment | None = None,
+    validate_only: bool = False,
+) -> None:
+    """Let a topic have ``count`` partitions; ``assignment`` is of the new ones. Raises TopicRefusedError."""
+    topic = cluster.topics.get(name)
+    if topic is None:
+        raise TopicRefusedError(UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+    had = len(topic.partitions)
+    if count <= had:
+        text = f"count: {count} is no increase, {name} has {had} partition(s)"
+        raise TopicRefusedError(INVALID_PARTITIONS, text)
+    _check_count(count)
+    factor = len(topic.partitions[0].replicas)
+    if assignment is None:
+        assignment = _spread(cluster, range(had, count), factor)
+    else:
+        if len(assignment) != count - had:
+            text = f"{len(assignment)} assignment(s) for {count - had} new partition(s)"
+            raise TopicRefusedError(INVALID_REPLICA_ASSIGNMENT, text)
+        _check_assignment(cluster, assignment)
+        if {len(replicas) for replicas in assignment} != {factor}:
+            text = f"{assignment}: the partitions of {name} have {factor} replica(s)"
+            raise TopicRefusedError(INVALID_REPLICA_ASSIGNMENT, text)
+    if not validate_only:
+        new = enumerate(assignment, had)
+        topic.partitions += [Partition(index, tuple(replicas), replicas[0]) for index, replicas in new]
+        cluster.changed()
+
+
+def delete_topic(cluster: ClusterState, topic: Topic) -> None:
+    """Its records and what brokers remember of its producers are gone with it."""
+    del cluster.topics[topic.name]
+    cluster.changed()
+
+
+def _check_count(partitions: int) -> None:
+    if not 1 <= partitions <= MAX_PARTITIONS:
+        text = f"partitions: {partitions} is not between 1 and {MAX_PARTITIONS}, more than which are not made here"
+        raise TopicRefusedError(INVALID_PARTITIONS, text)
+
+
+def _spread(cluster: ClusterState, indexes: range, replication_factor: int) -> Assignment:
+    living = [broker.id for broker in cluster.alive]
+    if not 1 <= replication_factor <= len(living):
+        text = f"replication_factor: {replication_factor} is not between 1 and the {len(living)} living brokers"
+        raise TopicRefusedError(INVALID_REPLICATION_FACTOR, text)
+    return [[living[(first + step) % len(living)] for step in range(replication_factor)] for first in indexes]
+
+
+def _check_assignment(cluster: ClusterState, assignment: Assignment) -> None:
+    living = [broker.id for broker in cluster.alive]
+    each_once = all(replicas and len({*replicas}) == len(replicas) for replicas in assignment)
+    if not each_once or not {replica for replicas in assignment for replica in replicas} <= {*living}:
+        text = f"{assignment} is not made of the living brokers {living}, each once at most"
+        raise TopicRefusedError(INVALID_REPLICA_ASSIGNMENT, text)

@@ -1,0 +1,218 @@
+"""The package gets no harder to change than it is: upper bounds of its shape, which may only fall.
+
+`python -m tests.measures` prints the figures.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from textwrap import dedent
+
+import pytest
+
+from tests import measures
+
+BOUNDS: dict[str, dict[str, int]] = {
+    "attributes of a class": {
+        "each": 15,
+        "delivery.py:Delivery": 22,
+        "pipeline/accumulator.py:Accumulator": 16,
+        "pipeline/events.py:ClientEvents": 22,
+        "pipeline/fed_lane.py:FedLane": 29,
+        "pipeline/feed.py:Feed": 33,
+        "pipeline/hand_over.py:HandOver": 26,
+        "pipeline/holds.py:Holds": 31,
+        "pipeline/lane.py:Lane": 33,
+        "pipeline/lanes.py:Lanes": 21,
+        "pipeline/news.py:ClientNews": 28,
+        "pipeline/windows.py:Windows": 19,
+        "snapshot.py:Snapshot": 22,
+    },
+    "lines of a module": {
+        "each": 300,
+        "config.py": 351,
+        "pipeline/events.py": 316,
+        "pipeline/fed_lane.py": 323,
+        "pipeline/feed.py": 846,
+        "pipeline/holds.py": 373,
+        "pipeline/lane.py": 922,
+        "pipeline/ledger.py": 380,
+        "producer.py": 523,
+        "testing/codec.py": 338,
+    },
+    "lines of a function": {
+        "each": 40,
+        "cli/common/connection.py:await_topic": 44,
+        "cli/demo/comparison.py:compare": 42,
+        "cli/demo/proof.py:of_throttle": 53,
+        "config.py:parse": 50,
+        "delivery.py:read": 44,
+        "kafka/readback.py:read_topic": 47,
+        "pipeline/events.py:ClientEvents.__init__": 41,
+        "pipeline/fed_lane.py:FedLane.__init__": 43,
+        "pipeline/fed_lane.py:FedLane.hand_over": 63,
+        "pipeline/feed.py:Feed.__init__": 56,
+        "pipeline/feed.py:Feed.send": 55,
+        "pipeline/lane.py:Lane.__init__": 97,
+        "pipeline/ledger.py:Ledger.partitions": 42,
+        "pipeline/ledger.py:TopicAccount.__init__": 42,
+        "producer.py:SafeProducer.produce": 53,
+        "testing/fake/network/connection.py:Connection._answer": 43,
+    },
+    "assignments of a module of pipeline/ to attributes of other objects": {
+        "each": 1,
+        "pipeline/fed_lane.py": 3,
+        "pipeline/feed.py": 23,
+        "pipeline/kicks.py": 5,
+        "pipeline/lane.py": 26,
+        "pipeline/lane_choice.py": 6,
+        "pipeline/ledger.py": 6,
+        "pipeline/news.py": 3,
+        "pipeline/refusals.py": 2,
+        "pipeline/straight_deadline.py": 4,
+    },
+    "lines of pipeline/ and policy/ together": {"each": 8527},
+}
+UPWARD = {"safeproducer.pipeline.accumulator -> safeproducer.pipeline.hand_over"}
+CIRCLES = [["safeproducer.pipeline.accumulator", "safeproducer.pipeline.hand_over"]]
+
+
+@pytest.fixture(scope="module")
+def modules() -> measures.Trees:
+    """All of the package."""
+    return measures.trees()
+
+
+@pytest.fixture(scope="module")
+def figures(modules: measures.Trees) -> dict[str, Mapping[str, int]]:
+    """As in BOUNDS."""
+    lines = measures.module_lines()
+    both = sum(count for path, count in lines.items() if path.startswith(("pipeline/", "policy/")))
+    writes = measures.foreign_writes({path: tree for path, tree in modules.items() if path.startswith("pipeline/")})
+    return dict(
+        zip(
+            BOUNDS,
+            (measures.attributes(modules), lines, measures.function_lines(modules), writes, {"all": both}),
+            strict=True,
+        )
+    )
+
+
+def beyond(found: Mapping[str, int], bounds: Mapping[str, int]) -> list[str]:
+    """What is larger than its bound."""
+    return [
+        f"{name}: {figure}, bound {bounds.get(name, bounds['each'])}"
+        for name, figure in found.items()
+        if figure > bounds.get(name, bounds["each"])
+    ]
+
+
+@pytest.mark.parametrize("measure", BOUNDS)
+def test_nothing_grows_beyond_its_bound(figures: Mapping[str, Mapping[str, int]], measure: str) -> None:
+    """Bounds are the figures of the day they were set."""
+    found = beyond(figures[measure], BOUNDS[measure])
+    assert not found, f"{measure}: {'; '.join(found)}. A bound may only fall: move something out, or make it smaller."
+
+
+def test_no_import_goes_up_for_type_checkers(modules: measures.Trees) -> None:
+    """A module that needs the importer is imported by it under TYPE_CHECKING only where it is known."""
+    new = set(measures.upward(modules)) - UPWARD
+    assert not new, f"{new}: what both need belongs into a module below them. This list may only get shorter."
+
+
+def test_no_circle_of_imports(modules: measures.Trees) -> None:
+    """Imports for type checkers and inside functions count."""
+    new = [circle for circle in measures.circles(measures.imports(modules)) if circle not in CIRCLES]
+    assert not new, f"{new}: what they share belongs into a module below them. This list may only get shorter."
+
+
+# --- the measures ----------------------------------------------------------------------------------------------------
+
+
+def planted(**modules: str) -> dict[str, ast.Module]:
+    """Trees of modules by name."""
+    return {f"{name}.py": ast.parse(dedent(code)) for name, code in modules.items()}
+
+
+def test_attributes_are_counted_once_wherever_they_are_set() -> None:
+    """Assigned, added to, unpacked, in a with, in slots, and as fields; not those of other objects."""
+    tree = planted(
+        a="""
+        class Set:
+            def __init__(self, other):
+                self.one: int = 1
+                self.two, (self.three, *self.four) = other
+                self.five = self.six = other.seven = 0
+            def later(self):
+                self.one += 1
+                for self.eight in (): pass
+                with open("") as self.nine: pass
+                print(self.ten, self.one.eleven)
+        class Slots:
+            __slots__ = ("one", "two")
+            def __init__(self):
+                self.one = 1
+        @dataclass(frozen=True)
+        class Fields:
+            one: int
+            two: int = 2
+            def three(self): ...
+        class NoFields:
+            one: int
+        """
+    )
+    assert measures.attributes(tree) == {"a.py:Set": 8, "a.py:Slots": 2, "a.py:Fields": 2, "a.py:NoFields": 0}
+
+
+def test_functions_are_named_by_where_they_are() -> None:
+    """From `def` to the last line, decorators not counted, a function inside another one in both."""
+    tree = planted(
+        a="""
+        @decorated
+        def outer(
+            x,
+        ):
+            def inner():
+                pass
+        class C:
+            async def method(self): ...
+        """
+    )
+    assert measures.function_lines(tree) == {"a.py:outer": 5, "a.py:outer.inner": 2, "a.py:C.method": 1}
+
+
+def test_writes_to_other_objects_are_counted() -> None:
+    """`name.attr` and `self.a.b`, however they are assigned; not `self.a`, and no item of a container."""
+    tree = planted(
+        a="""
+        def write(self, other):
+            self.one = other.two = 1
+            self.one.two += 1
+            self.one, other.three = 1, 2
+            self.items["a"] = other.items["b"] = 1
+            other().four: int = 1
+        """
+    )
+    assert measures.foreign_writes(tree) == {"a.py": 4}
+
+
+def test_circles_and_arrows_up_are_found() -> None:
+    """Through others, under TYPE_CHECKING, inside a function, and from a package's own name."""
+    tree = planted(
+        a="from safeproducer.b import x",
+        b="import typing\nif typing.TYPE_CHECKING:\n    from safeproducer import c",
+        c="def late():\n    from safeproducer import a",
+        d="from safeproducer import a, __version__\nfrom typing import Any",
+        __init__="",
+    )
+    assert measures.imports(tree)["safeproducer.d"] == {"safeproducer", "safeproducer.a"}
+    assert measures.upward(tree) == ["safeproducer.b -> safeproducer.c"]
+    names = [f"safeproducer.{name}" for name in "abc"]
+    assert measures.circles(measures.imports(tree)) == [names]
+    assert measures.circles(measures.imports(tree, type_checking=False)) == []
+
+
+def test_a_figure_beyond_its_bound_is_named() -> None:
+    """Its own bound counts for who has one, that of each for all others."""
+    assert beyond({"x": 3, "y": 3, "z": 1}, {"each": 2, "y": 3}) == ["x: 3, bound 2"]

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import gc
-import os
-import signal
 import threading
-from collections.abc import Iterator
-from types import FrameType
-
-import pytest
 
 from safeproducer.pipeline import throttles
 from safeproducer.pipeline.throttles import ThrottleRegistry
+from safeproducer.policy.throttle import Throttle
+from tests.pipeline.interleaving import between, codes_of
 
 
 def test_producers_of_one_cluster_share_its_deadlines() -> None:
@@ -23,23 +19,6 @@ def test_producers_of_one_cluster_share_its_deadlines() -> None:
     assert same.deadline(1, 1.0) == same.deadline(None, 1.0) == same.latest == 5.0
     assert same.held(1.0) == {1: 5.0}
     assert other.deadline(1, 1.0) is None
-
-
-def test_nobody_waits_for_another_while_nothing_throttles() -> None:
-    """Dozens of producers that ask at the same time must not stand in a queue for an answer that is always no."""
-    shared = ThrottleRegistry().of("a:9092")
-    shared.announce(1, 5.0, now=0.0)
-    answers: list[object] = []
-
-    def ask() -> None:
-        answers.extend((shared.deadline(1, 100.0), shared.deadline(None, 100.0), shared.held(100.0)))
-        answers.append(shared.calms(1, 100.0))
-
-    with shared._lock:
-        thread = threading.Thread(target=ask, daemon=True)
-        thread.start()
-        thread.join(5)
-        assert answers == [None, None, {}, False]
 
 
 def test_a_cluster_that_nobody_uses_goes_away() -> None:
@@ -84,34 +63,28 @@ def test_threads_get_the_same_deadlines_and_lose_none() -> None:
     assert keep[0].held(0.0) == {0: 1000.0, 1: 1000.0, 2: 1000.0}
 
 
-@pytest.fixture
-def interrupts() -> Iterator[None]:
-    """The signal handler of before is put back."""
-    before = signal.getsignal(signal.SIGUSR1)
-    yield
-    signal.signal(signal.SIGUSR1, before)
-
-
-@pytest.mark.usefixtures("interrupts")
-def test_a_signal_handler_in_the_middle_of_an_announcement_is_not_undone() -> None:
-    """It may poll, and so announce, on any instruction: the later deadline stays, whichever was first."""
-    registry = ThrottleRegistry()
-    shared = registry.of("a:9092")
+def announce_and_stop_at(step: int) -> int:
+    """Announce 5 s; in the middle, at a place where the interpreter may switch, 50 s are announced and asked for."""
+    shared = ThrottleRegistry().of("a:9092")
     shared.announce(1, 1.0, now=0.0)
+    answers: list[object] = []
 
-    def handler(_number: int, _frame: FrameType | None) -> None:
-        assert shared.announce(1, 50.0, now=0.0) is None
-        assert registry.of("a:9092") is shared
+    def other() -> None:
+        shared.announce(1, 50.0, now=0.0)
+        shared.announce(2, 3.0, now=0.0)
+        answers.extend((shared.deadline(1, 0.0), shared.held(0.0), shared.calms(2, 0.0)))
 
-    class Slow(dict[int, float]):
-        """The deadlines, with the signal between reading and writing."""
+    with between(codes_of(Throttle.announce), step, other) as places:
+        shared.announce(1, 5.0, now=0.0)
+    assert answers in ([], [50.0, {1: 50.0, 2: 3.0}, True])
+    assert shared.held(0.0) == ({1: 50.0, 2: 3.0} if answers else {1: 5.0})
+    assert shared.latest == (50.0 if answers else 5.0)
+    return places[0]
 
-        def __setitem__(self, broker: int, until: float) -> None:
-            if until == 5.0:
-                os.kill(os.getpid(), signal.SIGUSR1)
-            super().__setitem__(broker, until)
 
-    signal.signal(signal.SIGUSR1, handler)
-    shared._throttle._deadlines = Slow(shared._throttle._deadlines)
-    shared.announce(1, 5.0, now=0.0)
-    assert shared.deadline(1, 0.0) == 50.0
+def test_who_comes_in_the_middle_of_an_announcement_waits_for_nothing_and_is_not_undone() -> None:
+    """A signal handler, or another thread: a sender that waited here for an interrupted thread would hang its flush."""
+    places = announce_and_stop_at(-1)
+    assert places > 3
+    for step in range(places):
+        announce_and_stop_at(step)

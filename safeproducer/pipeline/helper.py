@@ -15,6 +15,29 @@ Trouble = Callable[[str, str], None]
 """(what it is about, a sentence): something that is tried again later; only the first of its kind is told."""
 
 
+class HelperBell:
+    """Wakes a Helper. Any thread rings, and a signal handler that interrupted a ring, which in threading.Event hangs.
+
+    Not a bare lock as the sender's Bell: under gevent helpers are greenlets, which wait by threading's own means.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition(threading.RLock())
+        self._rung = False
+
+    def ring(self) -> None:
+        with self._changed:
+            self._rung = True
+            self._changed.notify_all()
+
+    def wait(self, timeout: float) -> None:
+        """Until it is rung, for `timeout` seconds at most."""
+        with self._changed:
+            if not self._rung:
+                self._changed.wait(timeout)
+            self._rung = False
+
+
 class Helper:
     """`start()` from any thread and signal handler; it never raises and takes no lock.
 

@@ -362,6 +362,7 @@ class Lane:
     def _mind(self, now: float) -> None:
         """Act on what was heard: hold, hand over, time out, go straight again."""
         feed, holds = self.feed, self.holds
+        self.news.read_arrived()
         waiting = feed.waiting
         self.news.catch_up(waiting)
         if holds.warming and holds.warms(self._ledger.resolved + self._away.reports.count, len(self.native)):

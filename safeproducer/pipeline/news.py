@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from threading import Lock
 
 from safeproducer.config import Settings
 from safeproducer.kafka.librdkafka_clock import LibrdkafkaClock
@@ -21,6 +21,8 @@ from safeproducer.policy.never import NEVER
 from safeproducer.policy.topic_partition import TopicPartition as Place
 
 _NONE = BatchCount()
+_KEPT = 16
+"""Statistics that wait to be read: later ones say more."""
 _STUCK_AFTER = 1.5
 _STUCK_SHARE = 1 / 3
 """A record in the straight lane that is older than this share of its time: its partition takes no more."""
@@ -36,7 +38,10 @@ _IDLE_READS = 5000
 
 
 class ClientNews:
-    """Written by the threads that serve. `changed` asks the lane to look again; it holds no native producer."""
+    """Written by the sender's thread; throttle times and texts come from the threads that serve.
+
+    `changed` asks the lane to look again; it holds no native producer.
+    """
 
     def __init__(self, settings: Settings, failures: Failures, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -53,7 +58,7 @@ class ClientNews:
         self._empty_batches: Mapping[Place, BatchCount] = {}
         self._before_purge: Statistics | None = None
         self._batches_in_purge: dict[Place, int] = {}
-        self._observing = Lock()
+        self._arrived: deque[tuple[Callable[[str], None], str]] = deque(maxlen=_KEPT)
         self.observed_at = 0.0
         self.fed_statistics_now: Statistics | None = None
         self._unseen = False
@@ -122,14 +127,31 @@ class ClientNews:
             again(text)
 
     def statistics(self, text: str) -> None:
-        if not self._skips(self._statistics, text):
+        """Of the straight lane, from whichever thread serves it: the sender reads them.
+
+        A signal handler may come in anywhere here, and wait for the sender.
+        """
+        if self._delivery.mode != "passthrough" and not self._skips(self._statistics, text):
+            self._arrive(self._statistics, text)
+
+    def fed_statistics(self, text: str) -> None:
+        self._arrive(self._fed_statistics, text)
+
+    def _arrive(self, reads: Callable[[str], None], text: str) -> None:
+        self._arrived.append((reads, text))  # one queue, or what is older would be learnt last
+        self.changed = True
+
+    def read_arrived(self) -> None:
+        """On the sender's thread, the only one that acts on statistics."""
+        while self._arrived:
             began = time.monotonic()
-            self._statistics(text)
+            reads, text = self._arrived.popleft()
+            reads(text)
             self._read_until = time.monotonic()
             self._reading = self._read_until - began
 
     def _statistics(self, text: str) -> None:
-        if self._delivery.mode == "passthrough" or (found := self._read(text)) is None:
+        if (found := self._read(text)) is None:
             return
         self.statistics_now = found
         self._unseen = True
@@ -141,11 +163,10 @@ class ClientNews:
         if found.messages:
             self.holds.record_bytes = found.message_bytes / found.messages
         if self._delivery.owns_timeout:
-            with self._observing:
-                self._observe_backlogs(found)
+            self._observe_backlogs(found)
         self.changed = True
 
-    def fed_statistics(self, text: str) -> None:
+    def _fed_statistics(self, text: str) -> None:
         found = self._read(text)
         if found is not None:
             self.fed_statistics_now = self._fed_seen = found

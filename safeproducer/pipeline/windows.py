@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from safeproducer.kafka.statistics import Statistics
-from safeproducer.pipeline.helper import Helper, Trouble
+from safeproducer.pipeline.helper import Helper, HelperBell, Trouble
 from safeproducer.policy.topic_partition import TopicPartition
 from safeproducer.policy.window import Announcement, Leader, Source, Window
 from safeproducer.policy.window import Windows as WindowPolicy
@@ -35,7 +35,8 @@ class Asks(Protocol):
 
 
 class Windows:
-    """`budget()` from any thread; the other methods, too. `changed(place, before, after)` runs outside the lock.
+    """`budget()` and `learn()` on the sender's thread, which shares a lock with the one that asks; `known()`, `stop()`
+    and `join()` from any. `changed(place, before, after)` runs outside the lock.
 
     - `fixed`: safeproducer.window when it is a number; then nobody is asked.
     - `alive`: whether there is still a producer to ask for; the thread ends with it.
@@ -66,8 +67,8 @@ class Windows:
         self._used: dict[Question, float] = {}
         self._said: dict[Question, tuple[Announcement, float]] = {}
         self._down: set[int] = set()
-        self._bell = threading.Event()
-        self._stopped = threading.Event()
+        self._bell = HelperBell()
+        self._stopped = False
         self._trouble = trouble
         self._helper = Helper("safeproducer-windows", self._serve, trouble)
         self._asks: Asks | None = None
@@ -90,9 +91,8 @@ class Windows:
 
     def known(self, moment: float) -> dict[TopicPartition, Window]:
         """The windows of all partitions that were asked for."""
-        with self._lock:
-            places = sorted(set().union(*self._places.values())) if self._places else []
-            return {place: self._policy.window(place, moment) for place in places}
+        places = sorted(set().union(*tuple(self._places.values())))  # no lock: a signal handler may come in here
+        return {place: self._policy.window(place, moment) for place in places}
 
     def learn(self, statistics: Statistics) -> None:
         """Leaders, their epochs, and which brokers are away, as one lane sees them."""
@@ -119,15 +119,15 @@ class Windows:
             self._down = down
         self._tell(changes)
         if changes:
-            self._bell.set()
+            self._bell.ring()
 
     def _want(self, question: Question, place: TopicPartition, moment: float) -> None:
         self._places.setdefault(question, set()).add(place)
         self._used[question] = moment
         if self._due.setdefault(question, 0.0) <= moment:
-            if self._make is not None and not self._stopped.is_set():
+            if self._make is not None and not self._stopped:
                 self._helper.start()
-            self._bell.set()
+            self._bell.ring()
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
         """Let who asks use these from the next connection on; what it is made of has them already."""
@@ -135,11 +135,10 @@ class Windows:
             asks.set_sasl_credentials(username, password)
 
     def _serve(self) -> None:
-        while not self._stopped.is_set() and self._alive():
+        while not self._stopped and self._alive():
             question = self._next(time.monotonic())
             if question is None:
                 self._bell.wait(_IDLE)
-                self._bell.clear()
                 continue
             try:
                 self.ask(self._asked(), question)
@@ -150,8 +149,13 @@ class Windows:
     def _asked(self) -> Asks:
         assert self._make is not None  # noqa: S101 - or the thread would not have been started
         if self._asks is None:
-            self._asks = self._make(self._stopped.wait)
+            self._asks = self._make(self._rest)
         return self._asks
+
+    def _rest(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while not self._stopped and (left := until - time.monotonic()) > 0:
+            self._bell.wait(left)
 
     def _put_off(self, question: Question, error: Exception) -> None:
         node, topic = question
@@ -213,8 +217,8 @@ class Windows:
             self._changed(*change)
 
     def stop(self) -> None:
-        self._stopped.set()
-        self._bell.set()
+        self._stopped = True
+        self._bell.ring()
 
     def join(self, timeout: float) -> None:
         """Wait until the thread has ended: at exit it must not be inside librdkafka."""

@@ -13,6 +13,7 @@ client and cannot tell which broker it came from; a partition without a known le
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf
 
@@ -33,23 +34,38 @@ class Episode:
     until: float
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """Never changed, only replaced: by broker, when its deadline is and until when it is calmed; the latest of each."""
+
+    deadlines: Mapping[int, float] = field(default_factory=dict)
+    calms: Mapping[int, float] = field(default_factory=dict)
+    latest: float = -inf
+    latest_calm: float = -inf
+
+
 class Throttle:
-    """The deadlines of one cluster's brokers. Not thread-safe: its owner locks.
+    """The deadlines of one cluster's brokers. Any thread, and signal handlers that interrupt a call of it: no lock.
 
     Times are seconds of one monotonic clock. A broker is its node id; -1 stands for one that is not known, and holds
     only partitions without a known leader. A broker is forgotten QUIET after its deadline, so the state is as small as
     the number of brokers that throttled within the last minute.
     """
 
-    latest: float = -inf
-    """The latest deadline of all brokers; it never moves back. When it is past, nothing is held."""
+    __slots__ = ("_known",)
 
-    latest_calm: float = -inf
-    """The latest end of a broker's calming."""
+    def __init__(self) -> None:
+        self._known = _Known()
 
-    _calms: dict[int, float] = field(default_factory=dict)
-    _deadlines: dict[int, float] = field(default_factory=dict)
+    @property
+    def latest(self) -> float:
+        """The latest deadline of all brokers; it never moves back. When it is past, nothing is held."""
+        return self._known.latest
+
+    @property
+    def latest_calm(self) -> float:
+        """The latest end of a broker's calming."""
+        return self._known.latest_calm
 
     def announce(self, broker: int, seconds: float, now: float) -> Episode | None:
         """Note that at `now` a broker asked to wait `seconds`; an Episode when it had not within the last minute.
@@ -58,29 +74,31 @@ class Throttle:
         """
         if not 0 < seconds < inf:
             return None
-        for other in [number for number, until in self._deadlines.items() if until + QUIET <= now]:
-            del self._deadlines[other]
-        for other in [number for number, until in self._calms.items() if until <= now]:
-            del self._calms[other]
-        known = self._deadlines.get(broker)
-        until = now + seconds if known is None else max(known, now + seconds)
-        self._deadlines[broker] = until
-        self.latest = max(self.latest, until)
-        self._calms[broker] = calm = max(self._calms.get(broker, -inf), now + 2 * seconds + CALM)
-        self.latest_calm = max(self.latest_calm, calm)
-        return Episode(broker, seconds, now, until) if known is None else None
+        while True:
+            known = self._known
+            deadlines = {number: until for number, until in known.deadlines.items() if until + QUIET > now}
+            calms = {number: until for number, until in known.calms.items() if until > now}
+            before = deadlines.get(broker)
+            deadlines[broker] = until = now + seconds if before is None else max(before, now + seconds)
+            calms[broker] = calm = max(calms.get(broker, -inf), now + 2 * seconds + CALM)
+            after = _Known(deadlines, calms, max(known.latest, until), max(known.latest_calm, calm))
+            # One step under the interpreter lock: it switches only at calls and at jumps backwards.
+            if self._known is known:
+                self._known = after
+                return Episode(broker, seconds, now, until) if before is None else None
 
     def deadline(self, broker: int | None, now: float) -> float | None:
         """When a record for a partition led by `broker` may go; None for at once. No leader known: `broker` is None."""
-        until = max(self._deadlines.values(), default=-inf) if broker is None else self._deadlines.get(broker, -inf)
+        deadlines = self._known.deadlines
+        until = max(deadlines.values(), default=-inf) if broker is None else deadlines.get(broker, -inf)
         return until if until > now else None
 
     def calms(self, broker: int | None, now: float) -> bool:
         """Whether this broker, or any if None, throttled so lately that it gets one batch at a time."""
         if broker is None:
             return self.latest_calm > now
-        return self._calms.get(broker, -inf) > now
+        return self._known.calms.get(broker, -inf) > now
 
     def held(self, now: float) -> dict[int, float]:
         """Broker -> deadline, of those that are throttling."""
-        return {broker: until for broker, until in self._deadlines.items() if until > now}
+        return {broker: until for broker, until in self._known.deadlines.items() if until > now}

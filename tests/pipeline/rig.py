@@ -309,6 +309,8 @@ class Rig:
         well = set(self.told_leader.values()) - set(self.told_deadline)
         if node is None or self.told_deadline.get(node, 0.0) <= now or not well or self.lossy:
             return
+        if self.lane.news._arrived:  # the sender is about to read who leads now
+            return
         held = sum(count for place, (count, *_) in self.feed.waits().items() if self.told_leader.get(place) == node)
         if held > self.limit / 2 + 1:
             raise RuleError(f"rule 9: {held} of {self.limit} records wait for {node}, though {well} are well")

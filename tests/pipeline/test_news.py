@@ -39,6 +39,18 @@ def statistics(produce_requests: int, floor: int | None) -> str:
     return json.dumps({"ts": moment, "msg_cnt": 0, "msg_size": 0, "brokers": {"b": broker}, "topics": {}, "eos": eos})
 
 
+def tell(news: ClientNews, text: str) -> None:
+    """Statistics of the straight lane, and the sender's next turn."""
+    news.statistics(text)
+    news.read_arrived()
+
+
+def tell_of_fed(news: ClientNews, text: str) -> None:
+    """Statistics of a lane for batches."""
+    news.fed_statistics(text)
+    news.read_arrived()
+
+
 @pytest.fixture
 def news(unreachable: dict[str, object]) -> ClientNews:
     return lane_of(SafeProducer({**unreachable, "linger.ms": 5})).news
@@ -57,28 +69,28 @@ def measured(news: ClientNews) -> Callable[[], bool]:
 
 def test_a_lane_that_sends_nothing_tells_no_distance(news: ClientNews, measured: Callable[[], bool]) -> None:
     """A new lane has only connected, and was answered at once: taken for the distance, it ended all holding back."""
-    news.statistics(statistics(5, FAR))
+    tell(news, statistics(5, FAR))
     assert measured()
-    news.fed_statistics(statistics(0, NEAR))
+    tell_of_fed(news, statistics(0, NEAR))
     assert measured()
-    news.fed_statistics(statistics(0, None))
-    news.statistics(statistics(9, FAR))
+    tell_of_fed(news, statistics(0, None))
+    tell(news, statistics(9, FAR))
     assert measured()
 
 
 def test_the_lane_that_sends_tells_the_distance(news: ClientNews, measured: Callable[[], bool]) -> None:
     """The straight one before, the fed one while its records are held back, and nobody when nothing is sent."""
-    news.statistics(statistics(5, FAR))
+    tell(news, statistics(5, FAR))
     assert measured()
-    news.fed_statistics(statistics(3, FAR))
-    news.statistics(statistics(5, NEAR))  # a question for metadata
+    tell_of_fed(news, statistics(3, FAR))
+    tell(news, statistics(5, NEAR))  # a question for metadata
     assert measured()
-    news.fed_statistics(statistics(9, NEAR))  # its leader is a near one now
+    tell_of_fed(news, statistics(9, NEAR))  # its leader is a near one now
     assert not measured()
 
 
 def test_before_the_first_record_any_answer_counts(news: ClientNews, measured: Callable[[], bool]) -> None:
-    news.statistics(statistics(0, FAR))
+    tell(news, statistics(0, FAR))
     assert measured()
 
 
@@ -87,7 +99,7 @@ def test_a_rush_is_noticed_before_statistics_come(
     news: ClientNews, measured: Callable[[], bool], accepted: int, far: bool
 ) -> None:
     """A burst is none. Held back until then, a saturated producer lost a third of a second at half of its speed."""
-    news.statistics(statistics(5, FAR))
+    tell(news, statistics(5, FAR))
     assert measured()
     batch = news._delivery.batch_records
     with mock.patch.object(Ledger, "accepted", 0):
@@ -99,7 +111,7 @@ def test_a_rush_is_noticed_before_statistics_come(
 
 
 def test_it_is_no_rush_while_less_than_a_batch_waits(news: ClientNews, measured: Callable[[], bool]) -> None:
-    news.statistics(statistics(5, FAR))
+    tell(news, statistics(5, FAR))
     assert measured()
     batch = news._delivery.batch_records
     with mock.patch.object(Ledger, "accepted", 0):
@@ -111,7 +123,7 @@ def test_it_is_no_rush_while_less_than_a_batch_waits(news: ClientNews, measured:
 
 
 def test_a_rush_is_no_reason_very_far_away(news: ClientNews, measured: Callable[[], bool]) -> None:
-    news.statistics(statistics(5, 100_000))
+    tell(news, statistics(5, 100_000))
     assert measured()
     with mock.patch.object(Ledger, "accepted", 0):
         assert not news.rushes(10_000, 200.0)

@@ -47,8 +47,8 @@ def deaf_admit(partition: Any, broker: Any, *rest: Any) -> Any:
 
 
 def forgetful_announce(self: Throttle, broker: int, seconds: float, now: float) -> None:
-    self._deadlines[broker] = now + min(seconds, 0.3)
-    self.latest = max(self.latest, now + seconds)
+    deadlines = {**self._known.deadlines, broker: now + min(seconds, 0.3)}
+    self._known = replace(self._known, deadlines=deadlines, latest=max(self.latest, now + seconds))
 
 
 def blind_broker(self: Holds, accumulator: Accumulator, moment: float) -> Leader:

@@ -78,7 +78,7 @@ def test_brokers_that_are_quiet_are_forgotten() -> None:
     throttle = Throttle()
     for number in range(10_000):
         throttle.announce(number, 1.0, now=float(number))
-    assert len(throttle._deadlines) <= QUIET + 2
+    assert len(throttle._known.deadlines) <= QUIET + 2
 
 
 class ThrottleMachine(RuleBasedStateMachine):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from safeproducer.kafka.native import KafkaError
+from safeproducer.pipeline.flag import Flag
 from safeproducer.pipeline.helper import Helper, Trouble
 
 _FIRST_PAUSE = 0.02
@@ -41,7 +41,7 @@ class Metadata:
         self._wanted: dict[tuple[str, int | None], float] = {}
         """Since when."""
         self._helper = Helper("safeproducer-metadata", self._ask, trouble)
-        self._stopped = threading.Event()
+        self._stopped = Flag()
 
     def want(self, topic: str) -> None:
         """Records wait for this topic to be known, by the first lane; an answer that is under way tells them, too."""

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from safeproducer.kafka.statistics import Statistics
+from safeproducer.pipeline.flag import Flag
 from safeproducer.pipeline.helper import Helper, Trouble
 from safeproducer.policy.window import Announcement, Leader, Place, Source, Window
 from safeproducer.policy.window import Windows as WindowPolicy
@@ -65,8 +66,8 @@ class Windows:
         self._used: dict[Question, float] = {}
         self._said: dict[Question, tuple[Announcement, float]] = {}
         self._down: set[int] = set()
-        self._bell = threading.Event()
-        self._stopped = threading.Event()
+        self._bell = Flag()
+        self._stopped = Flag()
         self._trouble = trouble
         self._helper = Helper("safeproducer-windows", self._serve, trouble)
         self._asks: Asks | None = None

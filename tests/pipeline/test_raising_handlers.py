@@ -16,10 +16,15 @@ import pytest
 from safeproducer import SafeProducer
 from safeproducer.pipeline.buffer import Buffer
 from safeproducer.pipeline.feed import Feed
+from safeproducer.pipeline.first_question import FirstQuestion
+from safeproducer.pipeline.flag import Flag
+from safeproducer.pipeline.helper import Helper
 from safeproducer.pipeline.lane import Lane, LetGo
+from safeproducer.pipeline.metadata import Metadata
 from safeproducer.pipeline.refusals import Refusals
 from safeproducer.pipeline.reports import Reports
 from safeproducer.pipeline.sender import Bell, Sender
+from safeproducer.pipeline.windows import Windows
 from safeproducer.snapshot import CloseReport
 from safeproducer.testing import FakeCluster
 from tests.inside import lane_of
@@ -31,6 +36,8 @@ MODES: dict[str, dict[str, Any]] = {
     "key": {"safeproducer.mode": "held", "safeproducer.ordering": "key"},
 }
 FAMILY = [SafeProducer, Feed, Lane, LetGo, Reports, Refusals, Buffer, Bell, Sender]
+FAMILY += [Flag, Helper, FirstQuestion, Metadata, Windows]
+FAMILY += [threading.Event, threading.Condition]  # whose lock a handler that raises in set() leaves taken
 OF_THE_SENDER = {"tend", "_turn", "pump", "sleep", "turn", "live", "end"}
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
 EVERY_DAY = 60

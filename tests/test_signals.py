@@ -208,7 +208,7 @@ LIVES = """
     signal.signal(signal.SIGALRM, interrupt)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     def arm(): {arm}
-    number, calls = 0, 0
+    number, calls, kept = 0, 0, []
     def work():
         global number
         while True:
@@ -245,6 +245,7 @@ LIVES = """
         assert ended.failed == account.unresolved == 0 and not failed, account
         assert ended.accepted == account.accepted == account.delivered + account.interrupted, account
         assert set(told.values()) == {{1}}
+        kept.append(producer)  # Python drops what a handler raises inside __del__()
         producer = make()
     assert producer.close(10)
     print("ended", calls, len(told), flush=True)

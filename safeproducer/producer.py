@@ -20,7 +20,7 @@ from safeproducer.hooks import Hook, Hooks
 from safeproducer.kafka.native import KafkaException, NativeProducer
 from safeproducer.pipeline import churn, forks, frames, lifetime
 from safeproducer.pipeline.failures import Failures
-from safeproducer.pipeline.lane import NO_TIMEOUT, UNINITIALISED, Lane
+from safeproducer.pipeline.lane import NO_TIMEOUT, UNINITIALISED, Lane, LetGo
 from safeproducer.pipeline.ledger import Ledger, TopicAccount
 from safeproducer.pipeline.troubles import troubles
 from safeproducer.records import ProducerInfo, refuse_surrogate_names
@@ -53,10 +53,13 @@ class _Progress:
     unproven: int = 0
     loss_reported: bool = False
     close_report: CloseReport | None = None
-    left: int = 0
-    """Records that a close() purged."""
-    closers: dict[str, tuple[int, object]] = field(default_factory=dict)
-    """Who is in close() now: (thread, mark of the call)."""
+    """It counts once the lane is closed."""
+    ends: LetGo | None = None
+    """What is to be ended then."""
+    failed_before: int | None = None
+    """Records that had failed when a close() began to purge."""
+    closers: dict[object, int] = field(default_factory=dict)
+    """The threads in close() now, by a mark of each call, in their order."""
 
 
 class SafeProducer(NativeProducer):
@@ -326,64 +329,97 @@ class SafeProducer(NativeProducer):
         if not self.__progress.initialised:
             return CloseReport(0, 0, 0, 0, 0.0)
         forks.notice()
-        if (ended := self.__progress.close_report) is not None:
-            return ended
+        progress = self.__progress
+        if self.__lane.state == "closed" and progress.ends is None and progress.close_report is not None:
+            return progress.close_report
         self.__lane.refuse_in_callback("close")
         deadline = None if timeout is None or (seconds := _seconds(timeout)) < 0 else time.monotonic() + seconds
-        closers, mark = self.__progress.closers, (get_ident(), object())
+        closers, mark, raised = progress.closers, object(), None
         try:
-            while (closer := closers.setdefault("now", mark)) is not mark and self.__may_wait_for(closer[0], deadline):
+            closers[mark] = get_ident()
+            while self.__may_wait_for(next(iter(closers.copy().values())), deadline):
                 time.sleep(_CLOSES)
-            report, raised = self.__end(deadline)
+            if self.__lane.state != "closed":
+                raised = self.__end(deadline)
+            self.__end_natives()
         except ProducerClosedError:
             # A handler, a destructor or another thread has closed it in the middle of this call.
-            if (ended := self.__progress.close_report) is None:
+            if self.__lane.state != "closed":
                 raise
-            return ended
         finally:
-            if closers.get("now") is mark:
-                del closers["now"]
+            closers.pop(mark, None)  # the first call here, so no signal handler comes before it
         if raised is not None:
             raise raised
-        return report
+        assert progress.close_report is not None  # noqa: S101 - it comes before the state
+        return progress.close_report
 
     def __may_wait_for(self, closer: int, deadline: float | None) -> bool:
         """Not for the call that this one interrupted, nor on a thread that the other one waits for."""
         if closer == get_ident() or self.__lane.sender.is_this_thread():
             return False
-        return self.__progress.close_report is None and (deadline is None or time.monotonic() < deadline)
+        return self.__lane.state != "closed" and (deadline is None or time.monotonic() < deadline)
 
-    def __end(self, deadline: float | None) -> tuple[CloseReport, Exception | None]:
-        """(the report, what a callback raised)"""
-        if self.__progress.close_report is not None:
-            return self.__progress.close_report, None
-        inside = self.__lane.inside  # a signal handler: the call that it interrupted still uses the native producer
+    def __end(self, deadline: float | None) -> Exception | None:
+        """Have every record reported, and refuse what comes; what a callback raised.
+
+        A signal handler that raises in it leaves the producer open, and as it was, up to the step that closes it.
+        """
+        progress, lane = self.__progress, self.__lane
+        inside = lane.inside  # a signal handler: the call that it interrupted still uses the native producer
         started = time.monotonic()
-        if self.__progress.in_transaction:
+        if progress.in_transaction:
             self.__abort_for_close(deadline)
-        queued, raised = self.__lane.drain(NO_TIMEOUT if deadline is None else max(0.0, deadline - time.monotonic()))
+        queued, raised = lane.drain(NO_TIMEOUT if deadline is None else max(0.0, deadline - time.monotonic()))
+        left = self.__count_left(queued)
         if queued:
-            self.__progress.left = self.__ledger.outstanding(queued)[0]
-            self.__lane.purge()
-            raised = self.__lane.drain_purged() or raised
-        self.__lane.let_go_of_callbacks()
+            lane.purge()
+            raised = lane.drain_purged() or raised
+        lane.let_go_of_callbacks()
         self.__report_loss("close deadline")
         accepted, delivered, failed = self.__ledger.totals()
-        report = CloseReport(accepted, delivered, failed, self.__progress.left, time.monotonic() - started)
-        if self.__progress.close_report is None:
-            self.__progress.close_report = report
-            # With records in it, or another thread, the native close() would wait, for ever or worse; letting go does
-            # not. Nobody comes to a native producer any more that the lane has let go of.
-            end_natives = self.__lane.stop_threads(_THREADS_PATIENCE) and not self.__lane.queued and not inside
-            let_go = self.__lane.retire("closed", lambda: ProducerClosedError(_CLOSED))
-            if end_natives:
-                with warnings.catch_warnings():
-                    # It warns that it cannot abort a transaction that was never begun.
-                    warnings.simplefilter("ignore", RuntimeWarning)
-                    self.__lane.serve(let_go.close)
-            self.__lane.let_go_of_callbacks()
-            self.__hooks.call("producer_closed", self.__info, report)
-        return self.__progress.close_report, raised
+        report = CloseReport(accepted, delivered, failed, left, time.monotonic() - started)
+        # With records in it, or another thread, the native close() would wait, for ever or worse; letting go does not.
+        ends = lane.let_go(closes=not lane.queued and not inside)
+        if lane.state != "closed":
+            progress.close_report, progress.ends = report, ends
+            lane.retire("closed", lambda: ProducerClosedError(_CLOSED))
+        return raised
+
+    def __count_left(self, queued: int) -> int:
+        """Records that are to be purged, and those that a close() purged which was interrupted."""
+        progress, failed = self.__progress, self.__ledger.totals()[2]
+        if queued and progress.failed_before is None:
+            progress.failed_before = failed
+        if progress.failed_before is None:
+            return 0
+        return self.__ledger.outstanding(queued)[0] + failed - progress.failed_before
+
+    def __end_natives(self) -> None:
+        """The rest, once it is closed: nobody comes to a native producer any more that the lane has let go of.
+
+        One call does it. A signal handler that raises in it leaves it to the next close().
+        """
+        progress, lane = self.__progress, self.__lane
+        ends, progress.ends = progress.ends, None
+        if ends is None or progress.close_report is None:
+            return
+        try:
+            if lane.stop_threads(_THREADS_PATIENCE) and ends.closes:
+                self.__close_natives(ends)
+            lane.let_go_of_callbacks()
+        except BaseException:
+            progress.ends = ends
+            raise
+        self.__hooks.call("producer_closed", self.__info, progress.close_report)
+
+    def __close_natives(self, ends: LetGo) -> None:
+        if self.__info.transactional_id is None:
+            self.__lane.serve(ends.close)
+            return
+        with warnings.catch_warnings():
+            # It warns that it cannot abort a transaction that was never begun.
+            warnings.simplefilter("ignore", RuntimeWarning)
+            self.__lane.serve(ends.close)
 
     def __abort_for_close(self, deadline: float | None) -> None:
         try:

@@ -6,6 +6,7 @@ calls does its work. confluent_kafka is not asked: it hangs, aborts or ends in S
 
 from __future__ import annotations
 
+import random
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from safeproducer.testing import FakeCluster
+from tests.ahead import Ahead, ahead, started
 
 RECORDS = 3_000
 MODES = {
@@ -28,8 +30,10 @@ MODES = {
 MAKE = """
 import faulthandler, os, random, signal, sys, time
 from safeproducer import SafeProducer
-faulthandler.dump_traceback_later(50, exit=True)
-producer = SafeProducer({{"bootstrap.servers": {bootstrap!r}, "log_level": 0, "linger.ms": 5, **{extra}}})
+faulthandler.dump_traceback_later(170, exit=True)
+def make():
+    return SafeProducer({{"bootstrap.servers": {bootstrap!r}, "log_level": 0, "linger.ms": 5, **{extra}}})
+producer = make()
 told, failed = {{}}, []
 def report(error, message):
     value = message.value()
@@ -41,23 +45,23 @@ assert producer.flush(20) == 0
 """
 
 
-@pytest.fixture
-def cluster() -> Iterator[FakeCluster]:
-    with FakeCluster(brokers=1) as made:
-        made.create_topic("t")
-        yield made
+@pytest.fixture(scope="module")
+def plays(request: pytest.FixtureRequest) -> Iterator[Ahead]:
+    with ahead(request, "scene", play) as found:
+        yield found
+
+
+def play(name: str, *arguments: str) -> None:
+    """One of the functions below, which fails as a test does."""
+    with FakeCluster(brokers=1) as cluster:
+        cluster.create_topic("t")
+        globals()[name](cluster, *arguments)
 
 
 def start(cluster: FakeCluster, mode: str, body: str) -> subprocess.Popen[str]:
     """A program with `producer` at hand; `told` counts the reports of each value."""
     made = MAKE.format(bootstrap=cluster.bootstrap, extra=MODES[mode])
-    return subprocess.Popen(
-        [sys.executable, "-c", made + textwrap.dedent(body)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=Path(__file__).parents[1],
-    )
+    return started([sys.executable, "-c", made + textwrap.dedent(body)], cwd=Path(__file__).parents[1])
 
 
 def ended(process: subprocess.Popen[str], status: int = 0) -> str:
@@ -74,10 +78,16 @@ def written(cluster: FakeCluster) -> Counter[bytes | None]:
     return Counter(record.value for record in cluster.log("t", 0))
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("waits", ["producer.poll(1)", "producer.flush()", "produce()"])
-def test_what_a_sigterm_handler_flushes_is_written(cluster: FakeCluster, mode: str, waits: str) -> None:
+WAITS = ["producer.poll(1)", "producer.flush()", "produce()"]
+
+
+@pytest.mark.parametrize("scene", [("flush_and_exit", mode, waits) for waits in WAITS for mode in MODES], ids="-".join)
+def test_what_a_sigterm_handler_flushes_is_written(plays: Ahead, scene: tuple[str, ...]) -> None:
     """The most usual end of a producer: flush, then exit, while the main thread is inside a call."""
+    plays(*scene)
+
+
+def flush_and_exit(cluster: FakeCluster, mode: str, waits: str) -> None:
     cluster.delay(0.2, api="Produce")
     process = start(
         cluster,
@@ -119,9 +129,13 @@ def test_what_a_sigterm_handler_flushes_is_written(cluster: FakeCluster, mode: s
     assert set(found.values()) == {1}
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_a_handler_that_interrupts_a_callback(cluster: FakeCluster, mode: str) -> None:
+@pytest.mark.parametrize("scene", [("interrupt_a_callback", mode) for mode in MODES], ids="-".join)
+def test_a_handler_that_interrupts_a_callback(plays: Ahead, scene: tuple[str, ...]) -> None:
     """What it flushes is written. Stock aborts the process at the next callback."""
+    plays(*scene)
+
+
+def interrupt_a_callback(cluster: FakeCluster, mode: str) -> None:
     process = start(
         cluster,
         mode,
@@ -152,9 +166,13 @@ def test_a_handler_that_interrupts_a_callback(cluster: FakeCluster, mode: str) -
     assert written(cluster).total() == RECORDS + 12
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_close_in_a_handler_closes(cluster: FakeCluster, mode: str) -> None:
+@pytest.mark.parametrize("scene", [("close_and_exit", mode) for mode in MODES], ids="-".join)
+def test_close_in_a_handler_closes(plays: Ahead, scene: tuple[str, ...]) -> None:
     """Everything is written, and the program ends with its own status. Stock hangs."""
+    plays(*scene)
+
+
+def close_and_exit(cluster: FakeCluster, mode: str) -> None:
     cluster.delay(0.2, api="Produce")
     process = start(
         cluster,
@@ -179,47 +197,90 @@ def test_close_in_a_handler_closes(cluster: FakeCluster, mode: str) -> None:
     assert written(cluster).total() == RECORDS + 1
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_handlers_that_raise_all_the_time(cluster: FakeCluster, mode: str) -> None:
-    """A time limit by SIGALRM around produce() and poll(): nothing is stuck, lost, written or reported twice."""
-    process = start(
-        cluster,
-        mode,
-        """
-        class Limit(Exception): pass
-        def alarm(*_):
-            raise Limit
-        signal.signal(signal.SIGALRM, alarm)
-        produced, interrupts, number, end = [], 0, 0, time.monotonic() + 6
-        random.seed(1)
-        while time.monotonic() < end:
+SIGNALS = {
+    # How to ask for the next one, and the lives of a producer and signals in each: every day, and with --full.
+    "alarm": ("signal.setitimer(signal.ITIMER_REAL, random.uniform(0.00005, 0.0008))", (2, 300), (20, 500)),
+    "ctrl-c": ("print('c', flush=True)", (2, 50), (10, 100)),
+}
+LIVES = """
+    class Interrupted(Exception): pass
+    def interrupt(*_): raise Interrupted
+    signal.signal(signal.SIGALRM, interrupt)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    def arm(): {arm}
+    number, calls, kept = 0, 0, []
+    def work():
+        global number
+        while True:
+            number += 1
             try:
-                signal.setitimer(signal.ITIMER_REAL, random.uniform(0.0005, 0.004))
-                while True:
-                    number += 1
-                    try:
-                        producer.produce("t", b"%d" % number, b"k", 0, on_delivery=report)
-                    except BufferError:
-                        producer.poll(0.001)
-                        continue
-                    if number % 20 == 0:
-                        producer.poll(0)
-            except Limit:
-                interrupts += 1
-        signal.setitimer(signal.ITIMER_REAL, 0)
+                producer.produce("t", b"%d" % number, b"k", 0, on_delivery=report)
+            except BufferError:
+                producer.poll(0.001)
+            if number % 20 == 0:
+                producer.poll(0)
+            if number % 200 == 0:
+                producer.flush(0.001)
+    def close():
+        producer.close(30)
+        while True:
+            time.sleep(1)
+    def interrupted(call, times):
+        global calls
+        for _ in range(times):
+            try:
+                arm()
+                call()
+            except (Interrupted, KeyboardInterrupt):
+                calls += 1
+    for life in range({lives}):
+        interrupted(work, {times})
         assert producer.flush(30) == 0, producer.snapshot()
-        producer.produce("t", b"after", b"k", 0, on_delivery=report)
+        producer.produce("t", b"after %d" % life, b"k", 0, on_delivery=report)
         assert producer.flush(10) == 0
-        account = producer.snapshot()
-        assert told[b"after"] == 1
-        assert set(told.values()) == {1} and not failed
-        assert account.accepted == account.delivered + account.interrupted, account
-        assert account.unresolved == 0 and producer.close(10)
-        print(interrupts, len(told), flush=True)
-        """,
-    )
-    interrupts, told = map(int, ended(process).split())
+        assert told[b"after %d" % life] == 1
+        interrupted(close, 20)
+        ended, account = producer.close(30), producer.snapshot()
+        assert account.state == "closed" and ended and producer.close() is ended
+        assert ended.failed == account.unresolved == 0 and not failed, account
+        assert ended.accepted == account.accepted == account.delivered + account.interrupted, account
+        assert set(told.values()) == {{1}}
+        kept.append(producer)  # Python drops what a handler raises inside __del__()
+        producer = make()
+    assert producer.close(10)
+    print("ended", calls, len(told), flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    "scene",
+    [
+        pytest.param(("raise_all_the_time", mode, kind, extent), marks=[pytest.mark.full] if extent == "full" else [])
+        for extent in ("short", "full")
+        for kind in SIGNALS
+        for mode in MODES
+    ],
+    ids="-".join,
+)
+def test_handlers_that_raise_all_the_time(plays: Ahead, scene: tuple[str, ...]) -> None:
+    """Into produce(), poll(), flush() and close(): nothing is stuck, lost, written or reported twice."""
+    plays(*scene)
+
+
+def raise_all_the_time(cluster: FakeCluster, mode: str, kind: str, extent: str) -> None:
+    arm, *extents = SIGNALS[kind]
+    lives, times = extents[extent == "full"]
+    process = start(cluster, mode, LIVES.format(arm=arm, lives=lives, times=times))
+    assert process.stdout is not None
+    chance = random.Random(1)
+    last = ""
+    while (line := process.stdout.readline()) == "c\n":
+        time.sleep(chance.uniform(0.00005, 0.0008))
+        process.send_signal(signal.SIGINT)
+    last = line
+    ended(process)
+    calls, told = map(int, last.split()[1:])
     found = written(cluster)
-    assert interrupts > 100
+    assert calls == lives * (times + 20)
     assert set(found.values()) == {1}, "nothing is written twice"
     assert found.total() >= told

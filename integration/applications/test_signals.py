@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -19,6 +20,18 @@ RECORDS = 50
 Both = Callable[..., list[Any]]
 
 
+@contextmanager
+def paused(application: Application, brokers: FakeCluster) -> Iterator[None]:
+    """The leader does not answer what the program produces now."""
+    application.has("warm")
+    brokers.pause(application.leader)
+    try:
+        application.step("the leader waits")
+        yield
+    finally:
+        brokers.resume(application.leader)
+
+
 @pytest.mark.parametrize(
     "ending", ["sigterm_in_a_long_poll", "sigterm_in_a_long_flush", "sigterm_handler_that_leaves_at_once"]
 )
@@ -26,15 +39,10 @@ def test_a_sigterm_handler_flushes(both: Both, brokers: FakeCluster, ending: str
     """The usual shutdown: records are under way, the handler's flush() waits for them, and the program leaves."""
 
     def drive(application: Application) -> None:
-        application.has("warm")
-        brokers.pause(application.leader)
-        try:
-            application.step("the leader waits")
+        with paused(application, brokers):
             application.has("ready")
             application.send(signal.SIGTERM)
             application.has("handling")
-        finally:
-            brokers.resume(application.leader)
         ended = application.ends()
         assert (ended.status, ended.errors) == (0, "")
         assert [line["count"] for line in application.lines("left")] == [0]
@@ -51,15 +59,10 @@ def test_a_sigterm_handler_that_interrupts_a_callback(both: Both, brokers: FakeC
     """
 
     def drive(application: Application) -> None:
-        application.has("warm")
-        brokers.pause(application.leader)
-        try:
-            application.step("the leader waits")
+        with paused(application, brokers):
             application.has("handling")
             time.sleep(0.3)  # for an answer that must not come
             assert not application.lines("left"), "flush() has not waited"
-        finally:
-            brokers.resume(application.leader)
         ended = application.ends(within=10)  # its flush(20) cannot run all reports, but must not wait for that
         assert ended.status == 0, ended.errors
         assert "Traceback" not in ended.errors

@@ -184,8 +184,8 @@ class Feed:
                 self.buffer.refuse_excess(accumulator, size)
             if self._holds.warming:
                 stamp = timestamp or int(time.time() * 1000)
-                number = self.numbers.hold(report)
-                self._refusals.remember(topic, (value, key, number, stamp, headers, size + OVERHEAD, moment))
+                record = (value, key, id(report), stamp, headers, size + OVERHEAD, moment)
+                self._refusals.remember(topic, report, record)
             self._straight_at = moment
             try:
                 self._straight.produce(topic, value, key, place[1], report, None, timestamp, headers)

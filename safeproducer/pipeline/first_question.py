@@ -24,6 +24,7 @@ _DELAY = 0.01
 _MEASURES = 2
 """The shortest counts: a busy machine makes any of them late."""
 _NEAR = 0.01
+_LOOK = 0.001
 _PATIENCE = 10.0
 """Brokers that were away for longer may take half a second more."""
 
@@ -82,9 +83,9 @@ class FirstQuestion:
 
     def join(self, timeout: float) -> None:
         """Wait until the thread has left librdkafka."""
-        thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
-            thread.join(timeout)
+        deadline = time.monotonic() + timeout
+        while self._asking and self._thread is not threading.current_thread() and time.monotonic() < deadline:
+            time.sleep(_LOOK)  # Thread.join() would give back the thread's lock when a signal handler raises in it
 
     def _ask(self, topic: str) -> None:
         try:

@@ -10,32 +10,10 @@ _FIRST_PAUSE = 1.0
 _LONGEST_PAUSE = 60.0
 _STARTS_WITHIN = 1.0
 """Seconds after which a start that was interrupted counts as none."""
+_LOOK = 0.001
 
 Trouble = Callable[[str, str], None]
 """(what it is about, a sentence): something that is tried again later; only the first of its kind is told."""
-
-
-class HelperBell:
-    """Wakes a Helper. Any thread rings, and a signal handler that interrupted a ring, which in threading.Event hangs.
-
-    Not a bare lock as the sender's Bell: under gevent helpers are greenlets, which wait by threading's own means.
-    """
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition(threading.RLock())
-        self._rung = False
-
-    def ring(self) -> None:
-        with self._changed:
-            self._rung = True
-            self._changed.notify_all()
-
-    def wait(self, timeout: float) -> None:
-        """Until it is rung, for `timeout` seconds at most."""
-        with self._changed:
-            if not self._rung:
-                self._changed.wait(timeout)
-            self._rung = False
 
 
 class Helper:
@@ -50,6 +28,8 @@ class Helper:
         self._work = work
         self._trouble = trouble
         self._thread: threading.Thread | None = None
+        self._ended: threading.Thread | None = None
+        """Thread.is_alive() takes a lock, and gives back that of the thread when a signal handler raises in it."""
         self._started_at = self._not_before = 0.0
         self._pause = _FIRST_PAUSE
 
@@ -73,19 +53,23 @@ class Helper:
             self._pause = _FIRST_PAUSE
 
     def _runs(self, thread: threading.Thread, now: float) -> bool:
-        return thread.is_alive() or (thread.ident is None and now - self._started_at < _STARTS_WITHIN)
+        return self.alive or (thread.ident is None and now - self._started_at < _STARTS_WITHIN)
 
     def _run(self) -> None:
-        if threading.current_thread() is self._thread:  # else its start was given up, and another one has taken over
-            self._work()
+        thread = threading.current_thread()
+        if thread is self._thread:  # else its start was given up, and another one has taken over
+            try:
+                self._work()
+            finally:
+                self._ended = thread
 
     @property
     def alive(self) -> bool:
         thread = self._thread
-        return thread is not None and thread.is_alive()
+        return thread is not None and thread.ident is not None and self._ended is not thread
 
     def join(self, timeout: float) -> None:
         """Wait until the thread has ended: at exit it must not be inside librdkafka."""
-        thread = self._thread
-        if thread is not None and thread.is_alive() and thread is not threading.current_thread():
-            thread.join(timeout)
+        deadline = time.monotonic() + timeout
+        while self.alive and self._thread is not threading.current_thread() and time.monotonic() < deadline:
+            time.sleep(_LOOK)

@@ -233,6 +233,8 @@ class Lane:
         if leaves_straight:
             self.feed.leave_straight(time.monotonic())
         self._going = False
+        if self.state == "closed":  # meanwhile
+            self.send = self.native
 
     @property
     def queued(self) -> int:
@@ -430,6 +432,8 @@ class Lane:
         except:  # noqa: E722 - as in _attempt()
             raised: Any = sys.exc_info()[1]
             error = self._instead_of(raised) or raised
+        if self.state not in ("open", "fatal"):  # retired in the middle of it
+            return NEVER
         if isinstance(error, FatalError):
             self._away.reports.add_event(self._raise_fatal, error, None)  # for the application's next poll()
         elif (kind := f"{type(error).__name__}: {error}") not in self._told_turns:
@@ -511,7 +515,7 @@ class Lane:
             return
         # Not closed: another thread may be inside a call of it. The last one that refers to it destroys it.
         self._grow()
-        if lanes.first is not None:
+        if lanes.first is not None and self.state in ("open", "fatal"):
             self.native = lanes.first.native
 
     def _grow(self) -> None:
@@ -800,25 +804,33 @@ class Lane:
         assert self.events.fatal is not None  # noqa: S101 - set before this is called
         return FatalError(self.events.fatal, self._ledger.outstanding(self.queued)[0])
 
-    def retire(self, state: str, refusal: Callable[[], SafeProducerError]) -> LetGo:
-        """Let go of the native producers; from now on every call raises what `refusal` makes."""
-        let_go = LetGo(self.feed.lanes, self.natives, self._serving)
+    def let_go(self, closes: bool) -> LetGo:
+        """What close() is to end once it has retired the lane; `closes`: by closing the native producers, too."""
+        return LetGo(self.feed.lanes, self.native, self._serving, closes)
+
+    def retire(self, state: str, refusal: Callable[[], SafeProducerError]) -> None:
+        """Let go of the native producers; from now on every call raises what `refusal` makes.
+
+        One step: a signal handler that raises finds the lane as it was, or retired.
+        """
+        unusable = Unusable(refusal)
+        serving: set[int] = set()
+        barred: set[int] = set()  # a fork inside a callback leaves none in the child
         self.state = state
         self.feed.retired = refusal
-        self.stop_threads(None)
-        self.native = self.send = Unusable(refusal)
-        self._serving, self._barred = set(), set()  # a fork inside a callback leaves none in the child
-        return let_go
+        self.native = self.send = unusable
+        self._serving, self._barred = serving, barred
 
 
 class LetGo:
     """The native producers that a lane has let go of, and which threads were inside them then."""
 
-    def __init__(self, lanes: Lanes, natives: list[Any], serving: set[int]) -> None:
-        self._lanes, self._natives, self._serving = lanes, natives, serving
+    def __init__(self, lanes: Lanes, native: Any, serving: set[int], closes: bool) -> None:
+        self._lanes, self._native, self._serving = lanes, native, serving
+        self.closes = closes
 
     def close(self) -> None:
-        """Close them. A fed lane that still has records reported as unknown is purged of them first.
+        """Close them; again after it was interrupted. A fed lane with records reported as unknown is purged of them.
 
         Not when another thread is inside: the last one that refers to a native producer destroys it.
         """
@@ -830,7 +842,7 @@ class LetGo:
                 for lane in lanes:
                     lane.wait(_SLICE)
         full = [lane.native for lane in lanes if lane.inside]
-        for native in self._natives:
+        for native in [self._native, *(lane.native for lane in lanes if lane.native is not self._native)]:
             if not (self._serving - {get_ident()} or any(native is other for other in full)):
                 native.close()  # with records in it, it would wait for ever; letting go of it does not
 

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from safeproducer.kafka.native import KafkaError
-from safeproducer.pipeline.helper import Helper, HelperBell, Trouble
+from safeproducer.pipeline.flag import Flag
+from safeproducer.pipeline.helper import Helper, Trouble
 
 _FIRST_PAUSE = 0.02
 _LONGEST_PAUSE = 1.0
@@ -40,8 +41,7 @@ class Metadata:
         self._wanted: dict[tuple[str, int | None], float] = {}
         """Since when."""
         self._helper = Helper("safeproducer-metadata", self._ask, trouble)
-        self._bell = HelperBell()
-        self._stopped = False
+        self._stopped = Flag()
 
     def want(self, topic: str) -> None:
         """Records wait for this topic to be known, by the first lane; an answer that is under way tells them, too."""
@@ -56,12 +56,11 @@ class Metadata:
         self._start()
 
     def _start(self) -> None:
-        if not self._stopped:
+        if not self._stopped.is_set():
             self._helper.start()
 
     def stop(self) -> None:
-        self._stopped = True
-        self._bell.ring()
+        self._stopped.set()
 
     def join(self, timeout: float) -> None:
         self._helper.join(timeout)
@@ -71,7 +70,7 @@ class Metadata:
         while self._wanted:
             answered = False
             for (topic, number), since in tuple(self._wanted.items()):
-                if self._stopped:
+                if self._stopped.is_set():
                     return
                 lanes = self._lanes()
                 lane = next(iter(lanes.values()), None) if number is None else lanes.get(number)
@@ -91,7 +90,7 @@ class Metadata:
                     self._wake(0.0)
             pause = _FIRST_PAUSE if answered else min(2 * pause, _LONGEST_PAUSE)
             if not answered:  # a lane asks a broker that it is connected to, and that may be the one that hangs
-                self._bell.wait(pause)
+                self._stopped.wait(pause)
 
 
 def _answer(lane: Any, topic: str) -> dict[int, int] | None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from safeproducer.errors import DeliveryError
 from safeproducer.kafka.native import KafkaError, Message
-from safeproducer.pipeline.record import KEY, REPORT, SIZE, VALUE, HeldRecord
+from safeproducer.pipeline.record import KEY, REPORT, SIZE, VALUE, DeliveryCallback, HeldRecord
 from safeproducer.pipeline.report_numbers import ReportNumbers
 from safeproducer.policy.topic_partition import TopicPartition
 
@@ -62,12 +62,17 @@ class Refusals:
         self.places: dict[TopicPartition, Refused] = {}
         self.count = 0
 
-    def remember(self, topic: str, record: HeldRecord) -> None:
+    def remember(self, topic: str, report: DeliveryCallback, record: HeldRecord) -> None:
         """This record goes straight, and the broker may not have admitted this producer's ID yet.
 
         A report does not hold everything that produce() was given: librdkafka keeps the headers to itself.
         """
-        self._sent.setdefault((topic, _bytes(record[VALUE]), _bytes(record[KEY])), deque()).append(record)
+        sent = self._sent.setdefault((topic, _bytes(record[VALUE]), _bytes(record[KEY])), deque())
+        reports, uses, number = self._numbers.reports, self._numbers.uses, record[REPORT]
+        # As in Feed._append(): up to the end of append() no signal handler could come between.
+        uses[number] += 1
+        reports[number] = report
+        sent.append(record)
 
     @property
     def remembered(self) -> int:

@@ -16,7 +16,7 @@ class ReportNumbers:
 
     Each step changes both dictionaries without a call in between, which is one step under the interpreter lock (see
     ledger.py): a callback that is let go for the last time while another thread holds it again is kept. `Feed._append`
-    does what `hold()` does itself, as a part of a step of its own.
+    and `Refusals.remember` do what `hold()` does themselves, as a part of a step of their own.
     """
 
     __slots__ = ("reports", "uses")

@@ -203,9 +203,11 @@ class Sender:
 
     def join(self, timeout: float) -> bool:
         """Wait until the thread has ended: at exit it must not be inside librdkafka. Whether it has."""
-        if get_ident() == self.ident or not self._running.acquire(True, timeout):
-            return False
-        self._running.release()
+        deadline = time.monotonic() + timeout
+        while self._running.locked():  # not taken: a signal handler that raises would leave it so
+            if get_ident() == self.ident or (left := deadline - time.monotonic()) <= 0:
+                return False
+            self._turned.wait(min(left, _TURN_ENDS))
         return True
 
     def live(self) -> bool:

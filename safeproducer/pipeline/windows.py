@@ -12,7 +12,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from safeproducer.kafka.statistics import Statistics
-from safeproducer.pipeline.helper import Helper, HelperBell, Trouble
+from safeproducer.pipeline.flag import Flag
+from safeproducer.pipeline.helper import Helper, Trouble
 from safeproducer.policy.topic_partition import TopicPartition
 from safeproducer.policy.window import Announcement, Leader, Source, Window
 from safeproducer.policy.window import Windows as WindowPolicy
@@ -67,8 +68,8 @@ class Windows:
         self._used: dict[Question, float] = {}
         self._said: dict[Question, tuple[Announcement, float]] = {}
         self._down: set[int] = set()
-        self._bell = HelperBell()
-        self._stopped = False
+        self._bell = Flag()
+        self._stopped = Flag()
         self._trouble = trouble
         self._helper = Helper("safeproducer-windows", self._serve, trouble)
         self._asks: Asks | None = None
@@ -119,15 +120,15 @@ class Windows:
             self._down = down
         self._tell(changes)
         if changes:
-            self._bell.ring()
+            self._bell.set()
 
     def _want(self, question: Question, place: TopicPartition, moment: float) -> None:
         self._places.setdefault(question, set()).add(place)
         self._used[question] = moment
         if self._due.setdefault(question, 0.0) <= moment:
-            if self._make is not None and not self._stopped:
+            if self._make is not None and not self._stopped.is_set():
                 self._helper.start()
-            self._bell.ring()
+            self._bell.set()
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
         """Let who asks use these from the next connection on; what it is made of has them already."""
@@ -135,10 +136,11 @@ class Windows:
             asks.set_sasl_credentials(username, password)
 
     def _serve(self) -> None:
-        while not self._stopped and self._alive():
+        while not self._stopped.is_set() and self._alive():
             question = self._next(time.monotonic())
             if question is None:
                 self._bell.wait(_IDLE)
+                self._bell.clear()
                 continue
             try:
                 self.ask(self._asked(), question)
@@ -149,13 +151,8 @@ class Windows:
     def _asked(self) -> Asks:
         assert self._make is not None  # noqa: S101 - or the thread would not have been started
         if self._asks is None:
-            self._asks = self._make(self._rest)
+            self._asks = self._make(self._stopped.wait)
         return self._asks
-
-    def _rest(self, seconds: float) -> None:
-        until = time.monotonic() + seconds
-        while not self._stopped and (left := until - time.monotonic()) > 0:
-            self._bell.wait(left)
 
     def _put_off(self, question: Question, error: Exception) -> None:
         node, topic = question
@@ -217,8 +214,8 @@ class Windows:
             self._changed(*change)
 
     def stop(self) -> None:
-        self._stopped = True
-        self._bell.ring()
+        self._stopped.set()
+        self._bell.set()
 
     def join(self, timeout: float) -> None:
         """Wait until the thread has ended: at exit it must not be inside librdkafka."""

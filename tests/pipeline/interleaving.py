@@ -6,6 +6,7 @@ import dis
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from itertools import pairwise
 from types import CodeType, FrameType
 from typing import Any
@@ -19,7 +20,7 @@ def between(codes: set[CodeType], step: int, other: Callable[[], object], raises
     the places are left out where another `except` or `finally` begins to hold right behind it.
     """
     steps = [0]
-    places = {code: _switches(code) - (_behind_try(code) if raises else set()) for code in codes}
+    places = {code: _places(code, raises) for code in codes}
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:
         if frame.f_code not in codes:
@@ -43,6 +44,11 @@ def between(codes: set[CodeType], step: int, other: Callable[[], object], raises
 
 def codes_of(*functions: Any) -> set[CodeType]:
     return {function.__code__ for function in functions}
+
+
+@cache
+def _places(code: CodeType, raises: bool) -> set[int]:
+    return _switches(code) - (_behind_try(code) if raises else set())
 
 
 def _switches(code: CodeType) -> set[int]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -14,9 +16,16 @@ import pytest
 from safeproducer import SafeProducer
 from safeproducer.pipeline.buffer import Buffer
 from safeproducer.pipeline.feed import Feed
-from safeproducer.pipeline.lane import Lane
+from safeproducer.pipeline.first_question import FirstQuestion
+from safeproducer.pipeline.flag import Flag
+from safeproducer.pipeline.helper import Helper
+from safeproducer.pipeline.lane import Lane, LetGo
+from safeproducer.pipeline.metadata import Metadata
+from safeproducer.pipeline.refusals import Refusals
 from safeproducer.pipeline.reports import Reports
 from safeproducer.pipeline.sender import Bell, Sender
+from safeproducer.pipeline.windows import Windows
+from safeproducer.snapshot import CloseReport
 from safeproducer.testing import FakeCluster
 from tests.inside import lane_of
 from tests.pipeline.interleaving import between, codes_of
@@ -26,9 +35,13 @@ MODES: dict[str, dict[str, Any]] = {
     "held": {"safeproducer.mode": "held"},
     "key": {"safeproducer.mode": "held", "safeproducer.ordering": "key"},
 }
-FAMILY = [SafeProducer, Feed, Lane, Reports, Buffer, Bell, Sender]
+FAMILY = [SafeProducer, Feed, Lane, LetGo, Reports, Refusals, Buffer, Bell, Sender]
+FAMILY += [Flag, Helper, FirstQuestion, Metadata, Windows]
+FAMILY += [threading.Event, threading.Condition]  # whose lock a handler that raises in set() leaves taken
 OF_THE_SENDER = {"tend", "_turn", "pump", "sleep", "turn", "live", "end"}
-
+NOWHERE = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
+EVERY_DAY = 60
+"""Places of close() at which a handler raises, out of a few hundred; with --full at all of them."""
 
 _numbers = itertools.count()
 
@@ -64,6 +77,7 @@ class Application:
 
     def __init__(self, cluster: FakeCluster, mode: str) -> None:
         self.cluster = cluster
+        self.natives: list[Any] = []
         self.told: Counter[bytes] = Counter()
         self.values: list[bytes] = []
         config = {"bootstrap.servers": cluster.bootstrap, "linger.ms": 0, "log_level": 0, **MODES[mode]}
@@ -106,11 +120,14 @@ class Application:
         assert account.unresolved == account.failed == 0
         assert account.accepted == account.delivered + account.interrupted
 
-    def close(self) -> None:
+    def check_log(self) -> None:
         written = Counter(record.value for record in self.cluster.log("t", 0))
         assert all(written[value] <= 1 for value in self.values), "nothing is written twice"
         assert all(count == 1 for count in self.told.values()), "nothing is reported twice"
         assert all(written[value] == 1 for value in self.told)
+
+    def close(self) -> None:
+        self.check_log()
         lane: Any = lane_of(self.producer)
         deadline = time.monotonic() + 5
         while lane.feed.numbers.reports and time.monotonic() < deadline:
@@ -118,6 +135,23 @@ class Application:
         assert not lane.feed.numbers.reports, "no callback is kept"
         assert not lane._serving
         assert self.producer.close(10)
+
+    def check_end(self) -> None:
+        """A handler has raised in close(): another one ends the producer, whatever the first one had done."""
+        producer, lane = self.producer, lane_of(self.producer)
+        if producer.snapshot().state == "open":
+            self.check()
+        report = producer.close(10)
+        assert producer.snapshot().state == "closed"
+        account = producer.snapshot()
+        assert (report.left, report.failed, account.unresolved) == (0, 0, 0)
+        assert report.accepted == report.delivered + account.interrupted == account.accepted
+        assert producer.close() is report
+        self.check_log()
+        assert not lane.sender.alive
+        for native in lane.feed.lanes:
+            with pytest.raises(RuntimeError, match="closed"):
+                native.native.poll(0)
 
 
 @pytest.mark.filterwarnings("ignore:.*records were not reported.*:RuntimeWarning")
@@ -141,3 +175,140 @@ def test_wherever_it_raises(cluster: FakeCluster, mode: str, call: str) -> None:
     application.check()
     application.close()
     assert step > 3
+
+
+@pytest.mark.parametrize("call", ["produce", "produce_batch"])
+def test_nothing_is_kept_of_what_it_interrupts_before_the_first_acknowledgement(call: str) -> None:
+    """Until then each record is remembered, for a quota may refuse it."""
+    producer = SafeProducer(NOWHERE)
+    arguments: Any = (b"v", b"k", 0) if call == "produce" else ([{"value": b"v", "key": b"k", "headers": {}}], 0)
+    inside = codes()
+    step, raised = 0, True
+    while raised:
+        try:
+            with between(inside, step, interrupt, raises=True):
+                getattr(producer, call)("t", *arguments, on_delivery=lambda error, message: None)
+            raised = False
+        except LimitError:
+            step += 1
+    lane: Any = lane_of(producer)
+    assert lane.feed._refusals.remembered > 0
+    producer.close(0)
+    assert not lane.feed.numbers.reports, "no callback is kept"
+    assert step > 10
+
+
+def close_it(cluster: FakeCluster, mode: str, step: int, other: Callable[[Application], None]) -> tuple[Any, int]:
+    """(the application, how many places there were): `other`, then the handler, comes at the given one of close()."""
+    application = Application(cluster, mode)
+    application.produce()
+    application.producer.produce("t", application.next(), b"k", 0, on_delivery=application.report)
+
+    def come() -> None:
+        other(application)
+        raise LimitError
+
+    with contextlib.suppress(LimitError), between(codes(), step, come, raises=True) as places:
+        application.producer.close(10)
+    return application, places[0]
+
+
+def sampled(places: int, full: bool) -> range:
+    return range(0, places, 1 if full else max(1, places // EVERY_DAY))
+
+
+@pytest.mark.filterwarnings("ignore:.*records were not reported.*:RuntimeWarning")
+@pytest.mark.parametrize("mode", MODES)
+def test_wherever_it_raises_in_close(cluster: FakeCluster, mode: str, pytestconfig: pytest.Config) -> None:
+    """The producer is open, and works, until another close() ends it; or it is closed, and that says how."""
+    _, places = close_it(cluster, mode, -1, lambda _: None)
+    states = Counter()
+    for step in sampled(places, pytestconfig.getoption("--full")):
+        application, _ = close_it(cluster, mode, step, lambda _: None)
+        states[application.producer.snapshot().state] += 1
+        application.check_end()
+    assert places > 50
+    assert set(states) == {"open", "closed"}, states
+
+
+class Second:
+    """Another thread that closes, too."""
+
+    def __init__(self) -> None:
+        self.report: CloseReport | None = None
+        self.thread: threading.Thread | None = None
+
+    def come(self, application: Application) -> None:
+        """Be inside close(), or through it."""
+
+        def close() -> None:
+            self.report = application.producer.close(10)
+
+        self.thread = thread = threading.Thread(target=close, daemon=True)
+        inside = application.producer._SafeProducer__progress.closers  # type: ignore[attr-defined]
+        before = len(inside)
+        thread.start()
+        while len(inside) == before and thread.is_alive():
+            time.sleep(0.001)
+
+
+@pytest.mark.filterwarnings("ignore:.*records were not reported.*:RuntimeWarning")
+@pytest.mark.parametrize("mode", MODES)
+def test_a_thread_that_closes_meanwhile_ends_the_producer(
+    cluster: FakeCluster, mode: str, pytestconfig: pytest.Config
+) -> None:
+    """Wherever the handler raises in the close() of the main thread, before or while the other one waits for that."""
+    _, places = close_it(cluster, mode, -1, lambda _: None)
+    came = 0
+    for step in sampled(places, pytestconfig.getoption("--full")):
+        second = Second()
+        application, _ = close_it(cluster, mode, step, second.come)
+        if second.thread is not None:  # else it took fewer steps this time
+            came += 1
+            second.thread.join(10)
+            assert second.report is not None, "the other close() hangs"
+            assert application.producer.snapshot().state == "closed"
+        application.check_end()
+        assert second.report in (None, application.producer.close())
+    assert came > 20
+
+
+@pytest.mark.filterwarnings("ignore:.*records were not reported.*:RuntimeWarning", "ignore:.*close deadline.*")
+def test_what_a_close_that_is_interrupted_purges_is_left(pytestconfig: pytest.Config) -> None:
+    """Another close() reports it as left, whether the first one came to its purge or not."""
+    told: Counter[bytes | None] = Counter()
+
+    def report(error: Any, message: Any) -> None:
+        told[message.value()] += error is not None
+
+    def play(step: int) -> int:
+        producer = SafeProducer(NOWHERE)
+        for number in range(3):
+            producer.produce("t", b"%d-%d" % (step, number), partition=0, on_delivery=report)
+        with contextlib.suppress(LimitError), between(codes(), step, interrupt, raises=True) as places:
+            producer.close(0)
+        ended, account = producer.close(0), producer.snapshot()
+        assert (account.state, account.unresolved, account.delivered) == ("closed", 0, 0)
+        assert ended.failed == account.failed == 3 - account.interrupted
+        assert ended.left in (ended.failed, 3), "all of them, also if the handler came in a report"
+        return places[0]
+
+    places = play(-1)
+    for step in sampled(places, pytestconfig.getoption("--full")):
+        play(step)
+    assert set(told.values()) == {1}
+    assert places > 50
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_what_a_close_would_have_purged_is_not_left_when_another_one_delivers_it(
+    cluster: FakeCluster, mode: str
+) -> None:
+    application = Application(cluster, mode)
+    cluster.delay(0.2, api="Produce")
+    application.produce()
+    with pytest.raises(LimitError), between(codes_of(Lane.purge), 0, interrupt, raises=True):
+        application.producer.close(0)
+    cluster.delay(0)
+    assert application.producer.close(10).left == 0
+    assert application.told[application.values[-1]] == 1

@@ -147,6 +147,7 @@ class Scene:
 
     def conclude(self) -> None:
         """Whether the producer still works, and every record has had its one report."""
+        self.done.wait(HANGS / 2)  # it may be called on another thread, whose close() refuses this one before it ends
         self.find_brokers()
         closed = not self.stock and self.producer.snapshot().state == "closed"
         if not closed:
@@ -287,6 +288,7 @@ def in_a_destructor(scene: Scene) -> None:
 
 def in_a_destructor_inside_a_callback(scene: Scene) -> None:
     scene.make()
+    gc.freeze()  # else each collection looks through all modules
     for number in range(RECORDS):
         scene.produce(b"%d" % number, then=lambda: (Last(scene), gc.collect()))
     scene.wait()

@@ -8,12 +8,13 @@ signal handler, abort the process as soon as another callback runs; close() neve
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from tests.ahead import Ahead, ahead, started
 from tests.contract.support import PROJECT
 from tests.reentry.scenes import CALLS, HANDLERS, MODES, PLACES
 
@@ -39,26 +40,32 @@ METHODS = METHODS_OF_STOCK | {
 
 def play(*arguments: str) -> list[dict[str, Any]]:
     """What the scene said, in its own process, which must end well."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.reentry.scenes", *arguments],
-        capture_output=True,
-        text=True,
-        cwd=PROJECT,
-        timeout=120,
-        check=False,
-    )
-    said = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    assert done.returncode == 0, f"after {said[-2:]}: {done.stderr[-6000:]}"
+    process = started([sys.executable, "-m", "tests.reentry.scenes", *arguments], cwd=PROJECT)
+    try:
+        out, errors = process.communicate(timeout=120)
+    finally:
+        process.kill()
+    said = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+    assert process.returncode == 0, f"after {said[-2:]}: {errors[-6000:]}"
     return said
 
 
+@pytest.fixture(scope="module")
+def plays(request: pytest.FixtureRequest) -> Iterator[Ahead]:
+    with ahead(request, "scene", play) as found:
+        yield found
+
+
 @pytest.mark.parametrize(
-    ("place", "kind", "mode"),
-    [(place, "stock", "auto") for place in STOCK_PLACES] + [(place, *ours) for place in PLACES for ours in OURS],
+    "scene",
+    [("inside", place, "stock", "auto") for place in STOCK_PLACES]
+    + [("inside", place, *ours) for place in PLACES for ours in OURS],
+    ids="-".join,
 )
-def test_every_method_called_inside(place: str, kind: str, mode: str) -> None:
+def test_every_method_called_inside(plays: Ahead, scene: tuple[str, ...]) -> None:
     """In callbacks, hooks, log handlers and destructors: an answer at once, and each record has its one report."""
-    said = play("inside", place, kind, mode)
+    said = plays(*scene)
+    _, place, kind, _ = scene
     called = {entry["called"]: entry for entry in said if "called" in entry}
     expected = METHODS if kind == "ours" else METHODS_OF_STOCK
     assert set(called) == expected - ({"close"} if place == "in_a_hook_of_produce" else set())
@@ -76,18 +83,20 @@ def survived(call: str, handler: str, kind: str) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("call", "handler", "kind", "mode"),
+    "scene",
     [
-        (call, handler, kind, mode)
+        ("signal", f"{call}-{handler}", kind, mode)
         for kind, mode in [("stock", "auto"), *OURS]
         for call in CALLS
         for handler in HANDLERS
         if survived(call, handler, kind)
     ],
+    ids="-".join,
 )
-def test_signal_handlers_do_their_work(call: str, handler: str, kind: str, mode: str) -> None:
+def test_signal_handlers_do_their_work(plays: Ahead, scene: tuple[str, ...]) -> None:
     """A real signal, while the main thread is inside poll(), flush(), close() or produce()."""
-    said = play("signal", f"{call}-{handler}", kind, mode)
+    said = plays(*scene)
+    handler = scene[1].partition("-")[2]
     handled, end = said[0], said[-1]
     assert "raised" not in handled, handled
     if handler in ("flush", "close"):

@@ -20,9 +20,11 @@ from safeproducer.hooks import Hook, Hooks
 from safeproducer.kafka.native import KafkaException, NativeProducer
 from safeproducer.pipeline import churn, forks, frames, lifetime
 from safeproducer.pipeline.failures import Failures
-from safeproducer.pipeline.lane import NO_TIMEOUT, UNINITIALISED, Lane, LetGo
+from safeproducer.pipeline.lane import NO_TIMEOUT, Lane
 from safeproducer.pipeline.ledger import Ledger, TopicAccount
+from safeproducer.pipeline.let_go import LetGo
 from safeproducer.pipeline.troubles import troubles
+from safeproducer.pipeline.unusable import UNINITIALISED
 from safeproducer.records import ProducerInfo, refuse_surrogate_names
 from safeproducer.snapshot import CloseReport, Snapshot, WindowSnapshot
 

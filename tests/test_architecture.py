@@ -36,9 +36,10 @@ BOUNDS: dict[str, dict[str, int]] = {
         "pipeline/fed_lane.py": 323,
         "pipeline/feed.py": 846,
         "pipeline/holds.py": 373,
-        "pipeline/lane.py": 922,
+        "pipeline/lane.py": 843,
         "pipeline/ledger.py": 380,
-        "producer.py": 523,
+        "pipeline/news.py": 308,
+        "producer.py": 561,
         "testing/codec.py": 338,
     },
     "lines of a function": {
@@ -72,7 +73,7 @@ BOUNDS: dict[str, dict[str, int]] = {
         "pipeline/refusals.py": 2,
         "pipeline/straight_deadline.py": 4,
     },
-    "lines of pipeline/ and policy/ together": {"each": 8527},
+    "lines of pipeline/ and policy/ together": {"each": 8627},
 }
 UPWARD = {"safeproducer.pipeline.accumulator -> safeproducer.pipeline.hand_over"}
 CIRCLES = [["safeproducer.pipeline.accumulator", "safeproducer.pipeline.hand_over"]]

@@ -12,12 +12,12 @@ import warnings
 import weakref
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any
 
-from safeproducer.config import Settings, explain_refusal
-from safeproducer.errors import CallbackReentryError, FatalError, ProducerClosedError, QueueFullError, SafeProducerError
+from safeproducer.config import Settings
+from safeproducer.errors import CallbackReentryError, FatalError, QueueFullError, SafeProducerError
 from safeproducer.hooks import Hooks
-from safeproducer.kafka.native import KafkaError, KafkaException, NativeProducer
+from safeproducer.kafka.native import KafkaError, KafkaException
 from safeproducer.pipeline import stack
 from safeproducer.pipeline.aside import aside
 from safeproducer.pipeline.events import ClientEvents
@@ -25,10 +25,11 @@ from safeproducer.pipeline.failures import Failures
 from safeproducer.pipeline.fed_lane import FedLane
 from safeproducer.pipeline.feed import Feed
 from safeproducer.pipeline.first_question import FirstQuestion
-from safeproducer.pipeline.lane_log import LaneLog
 from safeproducer.pipeline.lanes import Lanes
 from safeproducer.pipeline.ledger import Ledger
+from safeproducer.pipeline.let_go import LetGo
 from safeproducer.pipeline.metadata import Metadata
+from safeproducer.pipeline.natives import discovery, fed_native, first_native
 from safeproducer.pipeline.news import ClientNews
 from safeproducer.pipeline.notices import Notices
 from safeproducer.pipeline.observed import ObservedSend
@@ -38,7 +39,8 @@ from safeproducer.pipeline.sender import Sender, get_ident
 from safeproducer.pipeline.stale_leaders import STRAIGHT
 from safeproducer.pipeline.straight_deadline import StraightDeadline
 from safeproducer.pipeline.told_statistics import Elsewhere
-from safeproducer.pipeline.windows import REFRESH, Asks, Windows
+from safeproducer.pipeline.unusable import Unusable
+from safeproducer.pipeline.windows import REFRESH, Windows
 from safeproducer.policy.never import NEVER
 from safeproducer.records import ProducerInfo
 
@@ -62,44 +64,11 @@ _LAST_TURN = 0.1
 _LET_GO_EVERY = 0.5
 _NOTED, _TURN = 0.05, 0.001
 _FATAL_COMES = 0.1
-_FAREWELL = 0.5
-"""Seconds that close() waits for what a fed lane was purged of, all told by then."""
 _PURGE_PATIENCE = 1.0
 """Seconds that close() waits for the next report after a purge."""
 _FLUSH_ROUND = 0.15  # below the 0.2 s from which the native call splits the wait itself
 _LOST_EXIT = "exception <class 'int'> is not a BaseException subclass"
 _LOST_EXCEPTION = "returned NULL without setting an exception"
-
-
-class Unusable:
-    """Stands where a native producer was once it must not be called any more: whatever is called raises."""
-
-    def __init__(self, refusal: Callable[[], SafeProducerError]) -> None:
-        self._refusal = refusal
-
-    def __getattr__(self, name: str) -> Callable[..., NoReturn]:
-        return self
-
-    def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
-        raise self._refusal()
-
-    def __getitem__(self, key: object) -> NoReturn:
-        raise self._refusal()
-
-    def __len__(self) -> int:
-        return 0
-
-    @property
-    def queued(self) -> int:
-        return 0
-
-
-UNINITIALISED = Unusable(
-    lambda: ProducerClosedError(
-        "Producer has been closed (Handle has been closed), or rather was never initialised: call "
-        "super().__init__(config) in its subclass"
-    )
-)
 
 
 class Lane:
@@ -140,7 +109,7 @@ class Lane:
         self.state = "open"
         self.holds = self.news.holds
         held = delivery.mode == "held"
-        native = self._made(settings, delivery.fed_lane(settings.lane) if held else delivery.lane(settings.lane))
+        native = first_native(settings, self.events)
         self.observed = (
             ObservedSend(
                 native.produce,
@@ -155,7 +124,7 @@ class Lane:
             else None
         )
         self.native: Any = native
-        make = partial(_fed_native, settings, self.events) if delivery.feeds else None
+        make = partial(fed_native, settings, self.events) if delivery.feeds else None
         numbers = ReportNumbers()
         lanes = Lanes(make, delivery.lanes, delivery.spreads, self._away.reports, numbers, self.events.on_lane_not_made)
         if held:
@@ -176,7 +145,7 @@ class Lane:
         self.windows = Windows(
             delivery.window,
             min(REFRESH, delivery.metadata_refresh / 2),
-            partial(_discovery, settings.lane),
+            partial(discovery, settings.lane),
             self.events.on_window,
             self.sender.wake,
             partial(_is_alive, this),
@@ -207,15 +176,6 @@ class Lane:
         self.send: Callable[..., Any]
         self._go(straight=not delivery.feeds)
         self.news.hold = partial(_hold, this)
-
-    def _made(self, settings: Settings, config: dict[str, Any]) -> NativeProducer:
-        try:
-            return NativeProducer(_with_callbacks(config, self.events.of_the_first(), self.events))
-        except (KafkaException, TypeError, ValueError) as error:
-            refusal = explain_refusal(error, settings)
-            if refusal is None:
-                raise
-            raise refusal from None
 
     def _go(self, straight: bool) -> None:
         """Which way the next record goes. Ctrl-C may end this anywhere; then the next _mind() does it again."""
@@ -822,31 +782,6 @@ class Lane:
         self._serving, self._barred = serving, barred
 
 
-class LetGo:
-    """The native producers that a lane has let go of, and which threads were inside them then."""
-
-    def __init__(self, lanes: Lanes, native: Any, serving: set[int], closes: bool) -> None:
-        self._lanes, self._native, self._serving = lanes, native, serving
-        self.closes = closes
-
-    def close(self) -> None:
-        """Close them; again after it was interrupted. A fed lane with records reported as unknown is purged of them.
-
-        Not when another thread is inside: the last one that refers to a native producer destroys it.
-        """
-        lanes = self._lanes
-        if lanes.inside:
-            lanes.purge()
-            deadline = time.monotonic() + _FAREWELL
-            while lanes.inside and time.monotonic() < deadline:
-                for lane in lanes:
-                    lane.wait(_SLICE)
-        full = [lane.native for lane in lanes if lane.inside]
-        for native in [self._native, *(lane.native for lane in lanes if lane.native is not self._native)]:
-            if not (self._serving - {get_ident()} or any(native is other for other in full)):
-                native.close()  # with records in it, it would wait for ever; letting go of it does not
-
-
 def _hold(lane: weakref.ref[Lane]) -> None:
     # The native producer holds its callbacks, and must not hold the lane by them.
     if (found := lane()) is not None:
@@ -899,13 +834,6 @@ def _quota_refused(lane: weakref.ref[Lane]) -> None:
         found.hold()
 
 
-def _discovery(config: dict[str, Any], sleep: Callable[[float], object]) -> Asks:
-    # Not before the first question: the admin client takes longer to import than everything else here.
-    from safeproducer.kafka.discovery import Discovery  # noqa: PLC0415
-
-    return Discovery(config, sleep)
-
-
 def _elsewhere(lane: weakref.ref[Lane]) -> Elsewhere:
     """What is not in the straight lane: records, bytes, and by partition those that are in no native producer."""
     if (found := lane()) is None or found.state not in ("open", "fatal"):
@@ -913,23 +841,3 @@ def _elsewhere(lane: weakref.ref[Lane]) -> Elsewhere:
     buffer, lanes = found.feed.buffer, found.feed.lanes
     records = buffer.waiting + lanes.records + found.feed.reports.count
     return records, buffer.waiting_bytes + lanes.bytes, found.feed.held()
-
-
-def _with_callbacks(config: dict[str, Any], callbacks: dict[str, Any], events: ClientEvents) -> dict[str, Any]:
-    application = config.get("logger")
-    logger = {} if application is None else {"logger": events.logger_for(application)}
-    return {**config, **callbacks, **logger}
-
-
-def _fed_native(settings: Settings, events: ClientEvents, log: LaneLog | None) -> NativeProducer:
-    """A fed lane that tells of the cluster by its statistics; with a log that does not tell, one more."""
-    delivery = settings.delivery
-    config = delivery.fed_lane(settings.lane) if log is None else delivery.told_lane(settings.lane)
-    callbacks = events.of_the_first() if delivery.mode == "held" else events.of_a_fed()
-    if log is not None and not log.tells:
-        config, callbacks = delivery.more_lanes(settings.lane), events.of_one_more()
-    config = _with_callbacks(config, callbacks, events)
-    if log is None:
-        return NativeProducer(config)
-    log.application = config.get("logger")
-    return NativeProducer({**config, "logger": log})

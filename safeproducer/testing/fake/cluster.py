@@ -10,10 +10,10 @@ from safeproducer.testing.fake.control.fault_control import FaultControl
 from safeproducer.testing.fake.control.quota_control import QuotaControl
 from safeproducer.testing.fake.control.reading import Reading
 from safeproducer.testing.fake.control.topic_control import TopicControl
+from safeproducer.testing.fake.credentials import Credentials
 from safeproducer.testing.fake.network.broker import Broker, reserve
 from safeproducer.testing.fake.rules import configs
 from safeproducer.testing.fake.state.cluster_state import BrokerState
-from safeproducer.testing.fake.state.credentials import Credentials
 
 __all__ = ["FakeCluster"]
 

@@ -8,13 +8,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from safeproducer.testing import kip_1269
+from safeproducer.testing.fake.credentials import Credentials
 from safeproducer.testing.fake.rules import configs
 from safeproducer.testing.fake.rules.client_quotas import ClientQuotas
 from safeproducer.testing.fake.rules.producer_id_quota import ProducerIdQuota, ProducerIdWindow
 from safeproducer.testing.fake.rules.producer_state import RETAINED_BEFORE_KIP_1269, ProducerStates
 from safeproducer.testing.fake.rules.quota_limits import QuotaLimits
 from safeproducer.testing.fake.state.clock import ClusterClock
-from safeproducer.testing.fake.state.credentials import Credentials
 from safeproducer.testing.fake.state.faults import Faults
 from safeproducer.testing.fake.state.journal import JournalEntry
 from safeproducer.testing.fake.state.topics import Partition, Topic

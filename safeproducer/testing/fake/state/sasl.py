@@ -11,7 +11,7 @@ import re
 import secrets
 from typing import Protocol
 
-from safeproducer.testing.fake.state.credentials import SCRAM_DIGESTS, Credentials, ScramKeys
+from safeproducer.testing.fake.credentials import SCRAM_DIGESTS, Credentials, ScramKeys
 
 __all__ = ["MECHANISMS", "Exchange", "PlainExchange", "SaslError", "ScramExchange", "begin"]
 

@@ -9,7 +9,7 @@ answer.
 
 from enum import Enum
 
-from safeproducer.testing.fake.state.credentials import Credentials
+from safeproducer.testing.fake.credentials import Credentials
 from safeproducer.testing.fake.state.sasl import MECHANISMS, Exchange, SaslError, begin
 
 __all__ = ["ANONYMOUS", "MAX_UNAUTHENTICATED", "Session"]

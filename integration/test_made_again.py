@@ -18,17 +18,31 @@ LATE = 3.0
 """Seconds until an answer arrives. To make the topic again takes less, so both requests leave before any answer."""
 
 
+ATTEMPTS = 5
+"""On a busy machine a broker may come to the first record only when the new topic is there."""
+
+
 @pytest.mark.parametrize(("kind", "first"), [(Producer, "delivered"), (SafeProducer, "unknown")])
 def test_what_met_the_deletion_is_unknown(
     kafka_tapped: KafkaCluster, tap: Tap, kind: Callable[..., Any], first: str
 ) -> None:
     """The new topic does not know the producer and takes its second batch: from that, librdkafka concludes that it has
     the first one, too. So does stock."""
-    admin, name = kafka_tapped.admin, f"again-{uuid.uuid4().hex[:8]}"
+    for _ in range(ATTEMPTS):
+        told, log = meet_the_deletion(kafka_tapped, tap, kind)
+        if log == [[b"two"]]:
+            break
+    assert log == [[b"two"]], "only then it shows what it is about"
+    assert told == {b"before": "delivered", b"one": first, b"two": "delivered"}
+
+
+def meet_the_deletion(
+    kafka: KafkaCluster, tap: Tap, kind: Callable[..., Any]
+) -> tuple[dict[bytes, str], list[list[bytes]]]:
+    """What was told of the records, and what is in the new topic."""
+    admin, name = kafka.admin, f"again-{uuid.uuid4().hex[:8]}"
     admin.create_topic(name)
-    producer = kind(
-        {"bootstrap.servers": kafka_tapped.bootstrap, "enable.idempotence": True, "linger.ms": 0, "log_level": 0}
-    )
+    producer = kind({"bootstrap.servers": kafka.bootstrap, "enable.idempotence": True, "linger.ms": 0, "log_level": 0})
     told: dict[bytes, str] = {}
 
     def report(error: Any, message: Any) -> None:
@@ -49,6 +63,5 @@ def test_what_met_the_deletion_is_unknown(
     tap.wait(lambda tap: len(tap.batches) == sent + 2)
     tap.delay(0)
     assert producer.flush(30) == 0
-    assert settled(kafka_tapped, name) == [[b"two"]], "only then it shows what it is about"
-    assert told == {b"before": "delivered", b"one": first, b"two": "delivered"}
     producer.close()
+    return told, settled(kafka, name)

@@ -547,10 +547,12 @@ class Lane:
                     raise error
                 raised = error
                 self._fatal_told = self._fatal_told or isinstance(error, FatalError)
-            left = self.feed.buffer.records if self.feed.alone else self.queued
-            if not left or remaining == 0.0 or self._all_acknowledged(since):
+            left = feed.buffer.records if feed.alone else self.queued
+            if get_ident() in feed.buffer.running:  # a signal handler's flush(): its thread runs that report itself
+                left -= 1
+            if left <= 0 or remaining == 0.0 or self._all_acknowledged(since):
                 feed.flush_until = 0.0  # another thread's flush() sets it again in its next round
-                return left, self._fatal_meanwhile() or raised
+                return max(0, left), self._fatal_meanwhile() or raised
 
     def _fatal_meanwhile(self) -> Exception | None:
         """The fatal error that the sender has met and nobody was told of, for the flush() that it ended."""

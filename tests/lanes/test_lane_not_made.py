@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -28,8 +29,16 @@ class Errors(Hook):
         self.sentences.append(advice)
 
 
-def cannot(config: Any) -> Any:
-    raise KafkaException(KafkaError(KafkaError._INVALID_ARG, "ssl.ca.location failed: No such file or directory"))
+class Cannot:
+    """Stands for the class of native producers."""
+
+    def __init__(self) -> None:
+        self.times: list[float] = []
+
+    def __call__(self, config: Any) -> Any:
+        self.times.append(time.monotonic())
+        reason = "ssl.ca.location failed: No such file or directory"
+        raise KafkaException(KafkaError(KafkaError._INVALID_ARG, reason))
 
 
 @pytest.mark.parametrize("ordering", ["partition", "key"])
@@ -51,6 +60,7 @@ def test_a_quota_is_waited_out_without_it(
     producer.produce("t", b"warm", partition=0)
     assert producer.flush(10) == 0
     real = lane.NativeProducer
+    cannot = Cannot()
     monkeypatch.setattr(lane, "NativeProducer", cannot)
     cluster.set_throttle(300)
     told: Counter[bytes] = Counter()
@@ -77,6 +87,7 @@ def test_a_quota_is_waited_out_without_it(
         time.sleep(0.01)
     assert "another native producer could not be made (ssl.ca.location failed" in errors.sentences[0]
     assert len([text for text in caplog.messages if "could not be made" in text]) == 1, "told once"
+    assert all(after - before > 0.9 for before, after in pairwise(cannot.times)), "tried again after a second or more"
     monkeypatch.setattr(lane, "NativeProducer", real)
     producer.produce("t", b"after", partition=0, on_delivery=report)
     assert producer.flush(20) == 0

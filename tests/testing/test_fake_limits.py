@@ -2,17 +2,20 @@
 
 import asyncio
 import contextlib
+import errno
+import gc
 import struct
 import subprocess
 import sys
 import threading
+import warnings
 from pathlib import Path
 from typing import cast
 
 import pytest
 
 from safeproducer.testing import FakeCluster
-from safeproducer.testing.fake.network import inbox, outbox
+from safeproducer.testing.fake.network import broker, inbox, outbox
 from safeproducer.testing.fake.network.connection import Connection
 from safeproducer.testing.fake.network.outbox import MOST_BYTES, Outbox
 from safeproducer.testing.fake.state.faults import Side
@@ -162,3 +165,24 @@ def test_an_outbox_has_room_when_enough_is_out() -> None:
         assert (done, box.bytes) == ([2], 0)
 
     asyncio.run(work())
+
+
+def test_a_cluster_that_ends_takes_its_port_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another one may have it by then."""
+
+    def taken(port: int = 0) -> None:
+        raise OSError(errno.EADDRINUSE, "Address already in use")
+
+    with FakeCluster(brokers=1):
+        monkeypatch.setattr(broker, "reserve", taken)
+
+
+def test_a_port_that_is_taken_leaves_no_socket_behind() -> None:
+    with contextlib.closing(broker.reserve()) as listening:
+        listening.listen()
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            with pytest.raises(OSError, match="in use"):
+                broker.reserve(listening.getsockname()[1])
+            gc.collect()
+    assert not warned

@@ -22,8 +22,12 @@ def reserve(port: int = 0) -> socket.socket:
     """A port of the loopback that nobody else can take; connections are refused until somebody listens on it."""
     # asyncio turns Nagle's algorithm off only for sockets that say they are TCP: answers would wait for each other.
     reserved = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    reserved.bind((LOOPBACK, port))
+    try:
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        reserved.bind((LOOPBACK, port))
+    except OSError:
+        reserved.close()
+        raise
     return reserved
 
 
@@ -59,17 +63,23 @@ class Broker:
         """Refuse connections and cut those there are; the port stays reserved. Ends a pause."""
         try:
             if self._listening:
-                self._listening = False
-                asyncio.get_running_loop().remove_reader(self._reserved)
-                self._reserved.close()
+                self._refuse()
                 self._reserved = reserve(self._state.port)
         finally:
             await self.cut()
             self.resume()
 
     async def close(self) -> None:
-        """As :meth:`stop`, for good."""
-        await self.stop()
+        """As :meth:`stop`, for good: the port is anybody's at once."""
+        if self._listening:
+            self._refuse()
+        self._reserved.close()
+        await self.cut()
+        self.resume()
+
+    def _refuse(self) -> None:
+        self._listening = False
+        asyncio.get_running_loop().remove_reader(self._reserved)
         self._reserved.close()
 
     async def cut(self, client_id: str | None = None) -> int:

@@ -38,7 +38,7 @@ def test_what_met_the_deletion_is_unknown(
 
 def meet_the_deletion(
     kafka: KafkaCluster, tap: Tap, kind: Callable[..., Any]
-) -> tuple[dict[bytes, str], list[list[bytes]]]:
+) -> tuple[dict[bytes, str], list[list[bytes | None]]]:
     """What was told of the records, and what is in the new topic."""
     admin, name = kafka.admin, f"again-{uuid.uuid4().hex[:8]}"
     admin.create_topic(name)

@@ -36,7 +36,7 @@ BOUNDS: dict[str, dict[str, int]] = {
         "pipeline/fed_lane.py": 323,
         "pipeline/feed.py": 846,
         "pipeline/holds.py": 373,
-        "pipeline/lane.py": 843,
+        "pipeline/lane.py": 845,
         "pipeline/ledger.py": 380,
         "pipeline/news.py": 308,
         "producer.py": 561,
@@ -73,7 +73,7 @@ BOUNDS: dict[str, dict[str, int]] = {
         "pipeline/refusals.py": 2,
         "pipeline/straight_deadline.py": 4,
     },
-    "lines of pipeline/ and policy/ together": {"each": 8627},
+    "lines of pipeline/ and policy/ together": {"each": 8629},
 }
 UPWARD = {"safeproducer.pipeline.accumulator -> safeproducer.pipeline.hand_over"}
 CIRCLES = [["safeproducer.pipeline.accumulator", "safeproducer.pipeline.hand_over"]]

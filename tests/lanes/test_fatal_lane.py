@@ -100,6 +100,9 @@ def test_the_only_lane_that_fails_for_good_is_the_producers_end(
     with pytest.raises(FatalError, match="OUT_OF_ORDER_SEQUENCE_NUMBER"):
         load.until(lambda: False, timeout=5)
     assert producer.snapshot().state == "fatal"
+    deadline = time.monotonic() + 10
+    while not changes.fatal and time.monotonic() < deadline:  # a hook is called on a thread of its own
+        time.sleep(0.01)
     assert len(changes.fatal) == 1
 
 

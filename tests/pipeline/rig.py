@@ -27,6 +27,8 @@ from safeproducer.pipeline import (
     lane,
     lanes,
     ledger,
+    let_go,
+    natives,
     news,
     refusals,
     windows,
@@ -499,13 +501,14 @@ def rigged(
             lane,
             lanes,
             ledger,
+            let_go,
             news,
             refusals,
             windows,
         )
         for module in (surface, *timed):
             stack.enter_context(mock.patch.object(module, "time", time))
-        stack.enter_context(mock.patch.object(lane, "NativeProducer", native))
+        stack.enter_context(mock.patch.object(natives, "NativeProducer", native))
         stack.enter_context(mock.patch.object(lane, "Sender", HandSender))
         stack.enter_context(mock.patch.object(HandSender, "time", time, create=True))
         stack.enter_context(mock.patch.object(lane, "Metadata", HandMetadata))

@@ -18,7 +18,7 @@ BOUNDS: dict[str, dict[str, int]] = {
         "each": 15,
         "delivery.py:Delivery": 22,
         "pipeline/accumulator.py:Accumulator": 16,
-        "pipeline/events.py:ClientEvents": 22,
+        "pipeline/events.py:ClientEvents": 21,
         "pipeline/fed_lane.py:FedLane": 29,
         "pipeline/feed.py:Feed": 33,
         "pipeline/hand_over.py:HandOver": 26,

@@ -64,7 +64,6 @@ class ClientEvents:
         self.throttled_until: dict[int, float] = {}
         self.fatal: KafkaError | None = None
         self._info = info
-        self._client_id = info.client_id
         self._hooks = hooks
         self._notices = notices
         self._scrub = settings.scrub
@@ -140,7 +139,7 @@ class ClientEvents:
     @stack.called_natively
     def on_statistics(self, speaker: Speaker, text: str) -> None:
         """Every tick of the native producer that tells of the cluster."""
-        text = repaired(text, self._client_id)
+        text = repaired(text, self._info.client_id)
         self._news.statistics(text)
         told = None if self._statistics is None else self._statistics.tick(speaker, text)
         if told is not None:
@@ -165,13 +164,13 @@ class ClientEvents:
 
     @stack.called_natively
     def on_fed_statistics(self, speaker: Speaker, text: str) -> None:
-        self._news.fed_statistics(repaired(text, self._client_id))
+        self._news.fed_statistics(repaired(text, self._info.client_id))
         self.on_further_statistics(speaker, text)
 
     @stack.called_natively
     def on_further_statistics(self, speaker: Speaker, text: str) -> None:
         if self._statistics is not None:
-            self._statistics.hear(speaker, repaired(text, self._client_id))
+            self._statistics.hear(speaker, repaired(text, self._info.client_id))
 
     @stack.called_natively
     def on_fed_error(self, error: KafkaError) -> None:

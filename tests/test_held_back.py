@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -244,6 +245,20 @@ def test_a_throttled_broker_leaves_room_for_the_others(cluster: FakeCluster, mak
     for _ in range(20):
         producer.produce("t", b"w", partition=1)
     wait(producer, lambda: sum(record.value == b"w" for record in cluster.log("t", 1)) == 20, timeout=2)
+
+
+def test_the_reason_is_known_before_the_sender_has_looked(make: Callable[..., SafeProducer]) -> None:
+    """A busy application may fill the buffer before the sender's thread gets the interpreter lock."""
+    producer = make()
+    wait(producer, lambda: len(producer) == 0)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(10)
+    try:
+        lane_of(producer).news.throttled(1, "broker", 3.0)
+        producer.produce("t", b"v", partition=0)
+        assert row(producer, 0).reason is HoldReason.THROTTLED
+    finally:
+        sys.setswitchinterval(interval)
 
 
 def test_max_block_waits_for_room(cluster: FakeCluster, make: Callable[..., SafeProducer]) -> None:

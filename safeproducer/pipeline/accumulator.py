@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from safeproducer.pipeline.record import ACCEPTED_AT, KEY, SIZE, TIMESTAMP, HeldRecord
 from safeproducer.policy.admission import Hold
 from safeproducer.policy.affinity import Affinity
-from safeproducer.policy.hold_reason import HoldReason
 
 if TYPE_CHECKING:
     from safeproducer.pipeline.hand_over import HandOver
@@ -22,7 +21,6 @@ _FAR_TIMES = 3
 """Bytes more that a time takes beyond that distance, up to 24 days."""
 MOST_OVERHEAD = 36
 """What librdkafka counts, and what the number of headers and an application's own times may take up."""
-_TURN = Hold(None, HoldReason.TURN)
 
 
 class Accumulator:
@@ -76,11 +74,6 @@ class Accumulator:
         if reason is not None and self.held is None:
             self.held_since = moment
         self.held = reason
-
-    @property
-    def waits_for(self) -> Hold:
-        """What those that wait here wait for; any thread may ask."""
-        return self.why or self.held or _TURN
 
     @property
     def waiting(self) -> int:

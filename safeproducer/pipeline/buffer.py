@@ -15,9 +15,12 @@ from safeproducer.pipeline.holds import Holds
 from safeproducer.pipeline.lanes import Lanes
 from safeproducer.pipeline.record import HeldRecord
 from safeproducer.pipeline.refusals import Refusals
+from safeproducer.policy.admission import Hold
+from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.never import NEVER
 from safeproducer.policy.share import ALWAYS_FREE, has_share
 
+_TURN = Hold(None, HoldReason.TURN)
 _SHARES = 64
 """A share of the buffer is looked at each time another part of so many is filled: it costs more than the record."""
 
@@ -119,10 +122,15 @@ class Buffer:
         if not busy:
             return ""
         most = max(busy, key=lambda accumulator: accumulator.bytes)
+        moment = time.monotonic()
         return (
             f"; most of the memory is held by {most.topic} [{most.partition}]: {most.waiting} records of "
-            f"{most.bytes} bytes, because it {most.waits_for.sentence(time.monotonic())}"
+            f"{most.bytes} bytes, because it {self.waits_for(most, moment).sentence(moment)}"
         )
+
+    def waits_for(self, accumulator: Accumulator, moment: float) -> Hold:
+        """What those that wait there wait for, also before the sender has looked at them."""
+        return accumulator.why or accumulator.held or self._holds.reason(accumulator, moment) or _TURN
 
     @property
     def queued(self) -> int:

@@ -742,7 +742,7 @@ class Feed:
                     due = min(due, deadline)
                     break
                 reason = _NOT_SENT if deadline <= moment else _THROTTLED_TOO_LONG
-                held = f" (it {accumulator.waits_for.sentence(moment)})"
+                held = f" (it {self.buffer.waits_for(accumulator, moment).sentence(moment)})"
                 self._report(accumulator, queue[0], KafkaError._MSG_TIMED_OUT, reason + held, handed_over=False)
                 self._take_first(accumulator, queue)
         return due
@@ -819,7 +819,7 @@ class Feed:
             place: (count, hold.sentence(now), hold.reason)
             for place, accumulator in tuple(self._accumulators.items())
             if (count := accumulator.waiting)
-            for hold in (accumulator.waits_for,)
+            for hold in (self.buffer.waits_for(accumulator, now),)
         }
 
 

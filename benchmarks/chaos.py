@@ -98,7 +98,7 @@ class _Faults:
             fault()
             done[fault.__name__] += 1
             self._ground.wait_in_sync(self._topic)
-            self._tap.reset()  # its ledger would grow
+            self._tap.reset()  # its delivery counters would grow
             time.sleep(max(0.0, min(begun + EVERY, over) - time.monotonic()))
         return done
 

@@ -203,7 +203,7 @@ def produce_all_that_fit(producer: Any, work: Work, reports: Reports) -> int:
 
 
 def compute_until(deadline: float) -> int:
-    """Pure Python work that never lets go of the interpreter lock by itself."""
+    """Pure Python work that never releases the interpreter lock by itself."""
     result = 0
     while time.perf_counter() < deadline:
         for number in range(200):

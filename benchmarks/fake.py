@@ -1,4 +1,4 @@
-"""Speed of FakeCluster beside one real Kafka node, for a stock producer in the process of the test.
+"""Speed of FakeCluster beside one real Kafka node, for a confluent_kafka producer in the process of the test.
 
 Both are produced to in this process with the same configuration, block-interleaved; see README.md.
 """

@@ -1,6 +1,6 @@
 """The first seconds of a producer far from the brokers: one record to begin with, and then all that it has.
 
-Each play is a fresh producer in a process of its own; a wire tap makes the distance. See README.md.
+Each run is a fresh producer in a process of its own; a wire tap makes the distance. See README.md.
 """
 
 from __future__ import annotations

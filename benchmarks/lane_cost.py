@@ -21,7 +21,7 @@ from benchmarks.brokers import broker
 from benchmarks.interleaved import show
 from benchmarks.table import Bar, conclude, table
 from safeproducer import SafeProducer
-from tests.inside import lane_of
+from tests.inside import engine_of
 
 LANES = (1, 5, 20)
 PARTITIONS = (1, 1000)
@@ -35,7 +35,7 @@ MEGABYTE = 1 << 20
 
 @dataclass(frozen=True)
 class Row:
-    """`lanes` 0 is the stock producer. Figures are those that the producer added to its process."""
+    """`lanes` 0 is the confluent_kafka producer. Figures are those that the producer added to its process."""
 
     lanes: int
     partitions: int
@@ -173,7 +173,7 @@ def _with_lanes(config: dict[str, Any], lanes: int, topic: str, partitions: int)
     own = {"safeproducer.mode": "held", "safeproducer.ordering": "key", "safeproducer.lanes": lanes}
     producer = SafeProducer({**config, **own})
     _write(producer, topic, partitions)
-    made = lane_of(producer).feed.lanes
+    made = engine_of(producer).dispatcher.lanes
     while len(made) < lanes or not all(made.ready(lane) for lane in made):
         producer.poll(0.05)
     for lane in tuple(made)[1:]:  # the first has written to all of them

@@ -1,4 +1,5 @@
-"""Several lanes at a distance: SafeProducer with safeproducer.ordering=key against stock and against Java's producer.
+"""Several lanes at a distance: SafeProducer with safeproducer.ordering=key against confluent_kafka and against Java's
+producer.
 
 Each producer is alone in a process; a wire tap makes the distance, the same for all. See README.md.
 """
@@ -64,10 +65,10 @@ class Case:
 
 @dataclass(frozen=True)
 class Result:
-    """Spreads of each side by its title; `speed`: records/s in units of stock's in the same round.
+    """Spreads of each side by its title; `speed`: records/s in units of confluent_kafka's in the same round.
 
-    `call_ns`: what a call of stock's produce() took meanwhile, see pace.py. `near`: the share of a core that stock
-    takes beside the broker, where nothing has to wait, for the records/s that each side reached.
+    `call_ns`: what a call of confluent_kafka's produce() took meanwhile, see pace.py. `near`: the share of a core that
+    confluent_kafka takes beside the broker, where nothing has to wait, for the records/s that each side reached.
     """
 
     title: str

@@ -1,4 +1,4 @@
-"""Latency, throughput and CPU of SafeProducer against the stock producer at chosen distances from the broker.
+"""Latency, throughput and CPU of SafeProducer against the confluent_kafka producer at chosen distances from the broker.
 
 Each producer is alone in a process; a wire tap makes the distance. See README.md for how to read the figures.
 """

@@ -1,4 +1,4 @@
-"""Memory of a buffered record, SafeProducer against the stock producer, while the broker cannot be reached.
+"""Memory of a buffered record, SafeProducer against the confluent_kafka producer, while the broker cannot be reached.
 
 Every run is a process of its own that keeps no payload itself; the two sides alternate.
 """
@@ -127,7 +127,7 @@ def _fill(pipe: Connection, side: str, value_size: int, callbacks: str, records:
 
 
 def buffer(producer: Any, make: Callable[[int], bytes], value_size: int, callbacks: str, numbers: range) -> None:
-    """Produce and let go of every payload, so that one that the producer keeps alive is counted."""
+    """Produce and released every payload, so that one that the producer keeps alive is counted."""
     if callbacks == SHARED:
         for number in numbers:
             producer.produce("buffered", value=make(value_size), key=b"key-%07d" % number, on_delivery=ignore)

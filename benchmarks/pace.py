@@ -8,13 +8,14 @@ from typing import Any
 from confluent_kafka import Producer
 
 REFERENCE_NS = 566.0
-"""What stock's produce() with on_delivery= took where the bars on shares of a core were set."""
+"""What confluent_kafka's produce() with on_delivery= took where the bars on shares of a core were set."""
 _CALLS = 10_000
 _TRIES = 8
 
 
 def stock_call_ns() -> float:
-    """Nanoseconds of one call of stock's produce() into a buffer that nothing leaves: the best of some tries."""
+    """Nanoseconds of one call of confluent_kafka's produce() into a buffer that nothing leaves: the best of some
+    tries."""
     config = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0, "linger.ms": 100_000}
     value = bytes(100)
     best = float("inf")

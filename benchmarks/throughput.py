@@ -1,4 +1,4 @@
-"""Speed of SafeProducer against the stock producer when the broker is near.
+"""Speed of SafeProducer against the confluent_kafka producer when the broker is near.
 
 Both run in this process with the same configuration, block-interleaved; see README.md for how to read the figures.
 """

@@ -1,4 +1,4 @@
-"""Records that deadlines duplicate or misreport, by seeds: stock and SafeProducer side by side on real Kafka.
+"""Records that deadlines duplicate or misreport, by seeds: confluent_kafka and SafeProducer side by side on real Kafka.
 
 Each seed is a plan of lost answers and passing deadlines (see integration/lost_answers.py); many are played at the same
 time, since each is nearly only waiting. The log is then compared with what the producers reported.
@@ -26,7 +26,7 @@ from integration.tap import Tap
 from safeproducer import SafeProducer
 
 AT_ONCE = 25
-"""Plans of one wave; every side plays each of them."""
+"""Plans of one wave; every side runs each of them."""
 PROMISES = ("lost", "duplicated", "reordered", "phantom", "misplaced", "foreign", "unreported", "reported_again")
 OUTCOMES = ("delivered", "not_written", "unknown_present", "unknown_absent")
 

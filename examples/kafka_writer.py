@@ -72,7 +72,7 @@ class WorkerProducer:
         # of a refused configuration only the message goes on, not the frames that know it.
         try:
             self.kafka = SafeProducer(
-                {**config, **{setting: resolve(place) for setting, place in secrets.items()}},
+                {**config, **{setting: resolve(tp) for setting, tp in secrets.items()}},
                 on_delivery=self._on_failure,
                 error_cb=self._on_client_error,
                 stats_cb=self._on_statistics,
@@ -108,14 +108,14 @@ _producers: dict[tuple[Any, ...], WorkerProducer] = {}
 """By process ID and configuration; the ID because a forked child cannot use its parent's producer."""
 
 
-def resolve(place: str) -> str:
+def resolve(tp: str) -> str:
     """The secret at `env:NAME` or `file:PATH`, read here, on the executor."""
-    kind, _, name = place.partition(":")
+    kind, _, name = tp.partition(":")
     if kind == "env" and name in os.environ:
         return os.environ[name]
     if kind == "file" and Path(name).is_file():
         return Path(name).read_text(encoding="utf-8").rstrip("\n")
-    raise LookupError(f"no secret at {place!r} on {socket.gethostname()}: give env:NAME or file:PATH, present there")
+    raise LookupError(f"no secret at {tp!r} on {socket.gethostname()}: give env:NAME or file:PATH, present there")
 
 
 def write(

@@ -1,8 +1,8 @@
 """The scenario in which a time-out makes duplicates: answers are lost, deadlines pass, the link heals, life goes on.
 
 Batches go to several partitions at different times, and each is written while its first answers never arrive. The
-stock producer gives up the oldest at its deadline, raises the epoch of the whole producer, and then sends the others
-again under new sequence numbers: the broker cannot know them and writes them twice.
+confluent_kafka producer gives up the oldest at its deadline, raises the epoch of the whole producer, and then sends the
+others again under new sequence numbers: the broker cannot know them and writes them twice.
 """
 
 from __future__ import annotations

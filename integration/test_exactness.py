@@ -1,4 +1,4 @@
-"""What the held-back feed hands over as one batch is one batch on the wire, and stays it through retries."""
+"""What the buffered path hands over as one batch is one batch on the wire, and stays it through retries."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def held(bootstrap: str, count: int, codec: str, linger: float = 0.005) -> SafeP
 @held_back.needed
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_one_hand_over_is_one_batch(tap: Tap, kafka_tapped: KafkaCluster, topic: NewTopic, case: Case) -> None:
-    """Distinct batches at the tap are as many as hand-overs; a retry is the same batch; nothing is split."""
+    """Distinct batches at the tap are as many as in-flight batches; a retry is the same batch; nothing is split."""
     name = topic(partitions=case.partitions, on=kafka_tapped)
     kafka_tapped.admin.end_offsets(name)  # a broker that has not heard yet that it leads refuses a first batch
     tap.delay(case.rtt / 2)
@@ -120,7 +120,7 @@ def test_one_hand_over_is_one_batch(tap: Tap, kafka_tapped: KafkaCluster, topic:
 def test_provoked_split_is_reported(
     tap: Tap, kafka_tapped: KafkaCluster, topic: NewTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A hand-over that is interrupted for longer than the guard goes out in two, and the account says so."""
+    """Handing over that is interrupted for longer than the guard goes out in two, and the account says so."""
     monkeypatch.setattr(delivery, "GUARD_MS", GUARD * 1000)
     name = topic(on=kafka_tapped)
     count, calls = 100, Counter[int]()

@@ -74,7 +74,8 @@ def test_service_delivers_all_it_accepted(kafka: KafkaCluster, topic: TopicFacto
 
 
 def test_migration_writes_the_same_twice(kafka: KafkaCluster, topic: TopicFactory) -> None:
-    """Stock and SafeProducer write the same records to the same partitions; only the second has a producer ID."""
+    """confluent_kafka and SafeProducer write the same records to the same partitions; only the second has a producer
+    ID."""
     name = topic(partitions=2)
     done = run("migrate.py", kafka, name, "--events", "400")
     assert done.returncode == 0, done.stderr

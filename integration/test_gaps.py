@@ -12,7 +12,7 @@ from integration.kafka.cluster import KafkaCluster
 from integration.lost_answers import settled
 from integration.tap import Tap
 from safeproducer import SafeProducer
-from safeproducer.pipeline.fed_lane import FedLane
+from safeproducer.pipeline.batch_lane import BatchLane
 from safeproducer.pipeline.holds import Holds
 
 DEADLINE, SOCKET_TIMEOUT = 1.5, 0.5
@@ -33,7 +33,7 @@ def play(cluster: KafkaCluster, tap: Tap, mode: str) -> tuple[list[list[bytes | 
             "bootstrap.servers": cluster.bootstrap,
             "safeproducer.mode": mode,
             "enable.idempotence": True,
-            "linger.ms": 100,  # no answer takes longer, so nothing is held back for being far away
+            "linger.ms": 100,  # no answer takes longer, so nothing is held back because of a long round trip
             "message.timeout.ms": int(DEADLINE * 1000),
             "socket.timeout.ms": int(SOCKET_TIMEOUT * 1000),
             "retry.backoff.ms": 1_000,  # so that a purge finds what waits for another try, not what is on its way
@@ -90,8 +90,8 @@ def test_what_other_partitions_have_is_written_once(kafka_tapped: KafkaCluster, 
 def test_without_the_rule_it_is_written_twice(
     kafka_tapped: KafkaCluster, tap: Tap, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With everything held back; tests/pipeline/test_gaps.py has the straight lane, too."""
-    monkeypatch.setattr(FedLane, "takes", lambda *_: True)
+    """With everything held back; tests/pipeline/test_sequence_gaps.py has the direct lane, too."""
+    monkeypatch.setattr(BatchLane, "takes", lambda *_: True)
     monkeypatch.setattr(Holds, "purged", lambda *_: None)
     log, _ = play(kafka_tapped, tap, "held")
     assert log[OTHER].count(b"answer lost") == 2

@@ -17,7 +17,7 @@ from integration.unresolved import answered, history, most
 from safeproducer import SafeProducer
 from safeproducer.hooks import Hook, LanesChanged, WindowChanged
 from safeproducer.policy.kip_1269 import BROKER_CONFIG, TOPIC_CONFIG
-from tests.inside import lane_of
+from tests.inside import engine_of
 
 TopicFactory = Callable[..., str]
 
@@ -175,7 +175,7 @@ def test_only_the_leader_is_believed(nodes: KafkaCluster, far: Tap, topic: Topic
     far.rewrite_configs(announce({sound: 20, planted: 20}), broker=2)
     long = {"topic.metadata.refresh.interval.ms": 40_000}
     applications = [Application(nodes.bootstrap, name, config=long) for name in (sound, planted)]
-    without_reset = lane_of(applications[1].producer).windows._policy
+    without_reset = engine_of(applications[1].producer).windows._policy
     without_reset.reset = lambda *_: False
 
     def sizes() -> list[int]:

@@ -13,9 +13,9 @@ from integration.kafka.cluster import KafkaCluster
 from integration.lost_answers import settled
 from integration.tap import Tap
 from safeproducer import SafeProducer
-from safeproducer.pipeline import feed
+from safeproducer.pipeline import dispatcher
 from safeproducer.policy.affinity import Affinity
-from tests.inside import lane_of
+from tests.inside import engine_of
 
 TopicFactory = Callable[..., str]
 
@@ -28,7 +28,7 @@ EARLIER = 0.6
 
 
 class Undoubting(Affinity):
-    """Forgets the lane of a key whose record ended, and nobody knows how."""
+    """Forgets the lane of a key whose record ended with unknown outcome."""
 
     __slots__ = ()
 
@@ -54,14 +54,14 @@ class Writer:
             "error_cb": lambda error: None,
         }
         self.producer = SafeProducer(config)
-        with mock.patch.object(feed, "Affinity", affinity):
+        with mock.patch.object(dispatcher, "Affinity", affinity):
             self.produce(b"warm", b"0")
             self.wait(lambda: b"0" in self.ended and self.producer.snapshot().lanes == 3)
         self.wait(lambda: all(map(self.lanes.ready, self.lanes)))
 
     @property
     def lanes(self) -> Any:
-        return lane_of(self.producer).feed.lanes
+        return engine_of(self.producer).dispatcher.lanes
 
     def produce(self, key: bytes, value: bytes) -> None:
         self.producer.produce(self.topic, value, key, 0, on_delivery=self._report)

@@ -1,4 +1,4 @@
-"""A topic is deleted and made again while records are on their way: none of them is said to be where it is not."""
+"""A topic is deleted and re-created while records are on their way: none of them is said to be where it is not."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_what_met_the_deletion_is_unknown(
     kafka_tapped: KafkaCluster, tap: Tap, kind: Callable[..., Any], first: str
 ) -> None:
     """The new topic does not know the producer and takes its second batch: from that, librdkafka concludes that it has
-    the first one, too. So does stock."""
+    the first one, too. So does confluent_kafka."""
     for _ in range(ATTEMPTS):
         told, log = meet_the_deletion(kafka_tapped, tap, kind)
         if log == [[b"two"]]:

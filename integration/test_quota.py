@@ -46,14 +46,14 @@ def assert_waited_out(safe: Outcome, quota: Quota) -> None:
 
 @pytest.fixture(scope="module")
 def outcomes() -> tuple[Outcome, Outcome]:
-    """Of the stock producer and of SafeProducer, at the same time."""
+    """Of the confluent_kafka producer and of SafeProducer, at the same time."""
     with KafkaCluster(tapped=True, configs=SHORT_WINDOW) as cluster, Tap(cluster) as tap:
         stock, safe = deliver([Producer, SafeProducer], SMALL, name(), cluster, tap)
     return stock, safe
 
 
 def test_stock_runs_into_a_quota(outcomes: tuple[Outcome, Outcome]) -> None:
-    """The trap: the stock producer's requests wait unread until they time out, and are charged again."""
+    """The trap: the confluent_kafka producer's requests wait unread until they time out, and are charged again."""
     assert_run_into(outcomes[0], SMALL)
 
 
@@ -70,7 +70,7 @@ def test_quota_is_waited_out(outcomes: tuple[Outcome, Outcome]) -> None:
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("run", range(1, RUNS + 1))
 def test_waiting_out_a_long_quota_loses_no_speed(record_property: Callable[..., None], run: int) -> None:
-    """Ten batches of 0.9 MB at 50 KB/s with the default time-outs: as fast as stock until the last ack.
+    """Ten batches of 0.9 MB at 50 KB/s with the default time-outs: as fast as confluent_kafka until the last ack.
 
     Each run has a cluster of its own: the throttle time of the run before would hold this one back.
     """

@@ -1,4 +1,4 @@
-"""The wire tap tells the truth and breaks only what it is told to."""
+"""The wire tap reports what passes and breaks only what it is told to."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NewTopic = Callable[..., str]
 
 
 class Client:
-    """A stock producer that keeps what its reports said."""
+    """A confluent_kafka producer that keeps what its reports said."""
 
     def __init__(self, bootstrap: str, **config: object) -> None:
         self.errors: list[KafkaError] = []
@@ -85,7 +85,8 @@ def warm(tap: Tap, kafka_tapped: KafkaCluster, topic: NewTopic) -> tuple[Client,
 
 
 def test_librdkafka_is_read(tap: Tap, kafka_tapped: KafkaCluster, topic: NewTopic) -> None:
-    """Of a stock producer the tap sees every API by name and each batch with ID, sequence, count and place."""
+    """Of a confluent_kafka producer the tap sees every API by name and each batch with ID, sequence, count and
+    place."""
     name = topic(on=kafka_tapped)
     client = Client(kafka_tapped.bootstrap, **{"client.id": "stock", "linger.ms": 50})
     client.deliver(name, 100)
@@ -200,7 +201,7 @@ def test_bytes_are_forwarded_unchanged() -> None:
 
 
 def test_pipelined_producer_has_five_in_flight(tap: Tap, kafka_tapped: KafkaCluster, topic: NewTopic) -> None:
-    """Without idempotence stock librdkafka keeps the five requests in flight it is allowed, and no more."""
+    """Without idempotence confluent_kafka librdkafka keeps the five requests in flight it is allowed, and no more."""
     name = topic(on=kafka_tapped)
     client = Client(
         kafka_tapped.bootstrap,
@@ -472,7 +473,7 @@ def test_pause_is_a_black_hole(tap: Tap, kafka_tapped: KafkaCluster) -> None:
 
 
 def test_throttle_reaches_the_client(tap: Tap, kafka_tapped: KafkaCluster, topic: NewTopic) -> None:
-    """A stock producer's throttle callback hears of the throttle time that the tap wrote."""
+    """A confluent_kafka producer's throttle callback hears of the throttle time that the tap wrote."""
     name = topic(on=kafka_tapped)
     heard: list[float] = []
     client = Client(kafka_tapped.bootstrap, throttle_cb=lambda event: heard.append(event.throttle_time))
@@ -497,7 +498,7 @@ def described(bootstrap: str, kind: ResourceType, name: str) -> dict[str, Any]:
 
 
 def test_configs_reach_the_client(tap: Tap, kafka_tapped: KafkaCluster, topic: NewTopic) -> None:
-    """Entries that the tap changes, adds and hides are what a stock AdminClient describes, per resource."""
+    """Entries that the tap changes, adds and hides are what a confluent_kafka AdminClient describes, per resource."""
     name = topic(on=kafka_tapped)
     before = described(kafka_tapped.bootstrap, ResourceType.TOPIC, name)
     assert "producer.state.batches.to.retain" not in before

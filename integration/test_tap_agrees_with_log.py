@@ -24,7 +24,7 @@ NewTopic = Callable[..., str]
 
 
 def producer_class(name: str) -> Callable[[dict[str, Any]], Any]:
-    """The class under test; SafeProducer is looked up late, so that the stock cases never need it."""
+    """The class under test; SafeProducer is looked up late, so that the confluent_kafka cases never need it."""
     return Producer if name == "Producer" else importlib.import_module("safeproducer").SafeProducer
 
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from safeproducer.kafka.native import KafkaError, KafkaException
 from safeproducer.pipeline.arguments import is_invalid
+from safeproducer.pipeline.delivery_counters import DeliveryCounters
+from safeproducer.pipeline.engine import Engine
 from safeproducer.pipeline.frames import raised_by_native_call
-from safeproducer.pipeline.lane import Lane
-from safeproducer.pipeline.ledger import Ledger
 
 BEYOND_NATIVE = frozenset({"headers", "timestamp", "partition", "callback", "on_delivery"})
 BYTES_OR_NONE = frozenset({bytes, type(None)})
@@ -22,8 +22,8 @@ KEY = itemgetter("key")
 
 
 def produce_batch(
-    lane: Lane,
-    ledger: Ledger,
+    engine: Engine,
+    counters: DeliveryCounters,
     produce: Callable[..., None],
     topic: str,
     messages: list[dict[str, Any]],
@@ -31,13 +31,15 @@ def produce_batch(
     callback: Callable[..., Any] | None,
 ) -> int:
     """Accept `messages`; how many were accepted. `produce` accepts one record."""
-    simple = not isinstance(messages, list) or not messages  # nothing to lose: the native call answers as stock does
-    if simple or (lane.direct and lane.observed is None and lane.state == "open" and _is_plain(messages)):
-        return _native(lane, ledger, topic, messages, partition, callback)
+    simple = (
+        not isinstance(messages, list) or not messages
+    )  # nothing to lose: the native call answers as confluent_kafka does
+    if simple or (engine.goes_direct and engine.observed is None and engine.state == "open" and _is_plain(messages)):
+        return _native(engine, counters, topic, messages, partition, callback)
     if isinstance(topic, str) and is_invalid(topic):
         raise KafkaException(KafkaError(KafkaError._INVALID_ARG, f"Invalid topic: {topic}"))
     checked = [_checked(index, message, partition) for index, message in enumerate(messages)]
-    return sum(_one(lane, produce, topic, message, arguments, callback) for message, arguments in checked)
+    return sum(_one(engine, produce, topic, message, arguments, callback) for message, arguments in checked)
 
 
 def _is_plain(messages: list[dict[str, Any]]) -> bool:
@@ -64,11 +66,16 @@ def _is_plain(messages: list[dict[str, Any]]) -> bool:
 
 
 def _native(
-    lane: Lane, ledger: Ledger, topic: str, messages: Any, partition: int, callback: Callable[..., Any] | None
+    engine: Engine,
+    counters: DeliveryCounters,
+    topic: str,
+    messages: Any,
+    partition: int,
+    callback: Callable[..., Any] | None,
 ) -> int:
-    account: Any = ledger.topics.get(topic) if isinstance(topic, str) else None
+    account: Any = counters.topics.get(topic) if isinstance(topic, str) else None
     if account is None:
-        account = ledger.open(topic)
+        account = counters.open(topic)
     if partition != -1:
         account = account.explicit(partition)
     bound = account.bound
@@ -79,12 +86,12 @@ def _native(
     call = account.batches.begin(offered) if partition != -1 else None
     good: int = 0
     try:
-        good = lane.native.produce_batch(topic, messages, partition, bound[1])
+        good = engine.native.produce_batch(topic, messages, partition, bound[1])
     except BaseException as error:
         if isinstance(error, Exception) and raised_by_native_call(error):
             account.accepted -= offered
-            raise lane.refusal_of(error) from None
-        ledger.interrupts += offered  # by a signal handler, and nobody knows how many were accepted
+            raise engine.refusal_of(error) from None
+        counters.interrupts += offered  # by a signal handler, and how many were accepted is not known
         raise
     finally:
         if call is not None:
@@ -93,7 +100,7 @@ def _native(
         account.accepted -= offered - good
         refusal = messages[-1].get("_error")
         if isinstance(refusal, KafkaError) and refusal.code() == KafkaError._FATAL:
-            raise lane.refusal_of(KafkaException(refusal))
+            raise engine.refusal_of(KafkaException(refusal))
     return good
 
 
@@ -147,7 +154,7 @@ def _check_headers(index: int, headers: Any) -> None:
 
 
 def _one(
-    lane: Lane,
+    engine: Engine,
     produce: Callable[..., None],
     topic: str,
     message: dict[str, Any],
@@ -166,7 +173,7 @@ def _one(
         message["_error"] = _failed(KafkaError._QUEUE_FULL)
         return 0
     except KafkaException as error:
-        if lane.events.fatal is not None:
+        if engine.events.fatal is not None:
             raise
         message["_error"] = _failed(error.args[0].code())
         return 0

@@ -69,7 +69,8 @@ class Settings:
 
 
 def parse(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Settings:
-    """Stock's forms: (dict), (**settings), (dict, **settings) with keywords winning, and default.topic.config.
+    """confluent_kafka's forms: (dict), (**settings), (dict, **settings) with keywords winning, and
+    default.topic.config.
 
     Raises ConfigurationError (a KafkaException) or its TypeError and ValueError variants, naming the setting.
     """
@@ -310,7 +311,7 @@ def _callback(
 
 def _boolean(config: dict[str, Any], name: str) -> bool:
     value = config.pop(name, False)
-    if not isinstance(value, bool):  # strings too, as stock
+    if not isinstance(value, bool):  # strings too, as confluent_kafka
         problem = f"Expected {name} to be bool type, not {type(value).__name__}"
         raise ConfigurationTypeError(name, repr(value), problem, "Give True or False")
     return value

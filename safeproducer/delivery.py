@@ -1,4 +1,4 @@
-"""How records travel to the brokers: the part of a configuration that the held-back feed acts by.
+"""How records travel to the brokers: the part of a configuration that the buffered path acts by.
 
 The names, units and defaults are librdkafka's. A value that cannot be read is left to librdkafka, whose constructor
 refuses it.
@@ -21,9 +21,9 @@ Ordering = Literal["partition", "key", "none"]
 ORDERINGS: tuple[Ordering, ...] = ("partition", "key", "none")
 
 GUARD_MS = 60_000
-"""The linger of a fed lane. It must outlast the time a hand-over takes, and the time that a batch waits behind one that
-is not answered: a head of the queue older than linger behind a closed window makes librdkafka spin, and one that gets
-older in the middle of a hand-over splits the batch."""
+"""The linger of a batch lane. It must outlast the time that handing over takes, and the time that a batch waits behind
+one that is not answered: a head of the queue older than linger behind a closed window makes librdkafka spin, and one
+that gets older in the middle of handing over splits the batch."""
 
 STATISTICS_MS = 500
 _LEAST_TICK_MS = 20
@@ -63,7 +63,7 @@ class Delivery:
     transactional: bool
     ordering: Ordering
     lanes: int | None
-    """How many fed lanes; None for as many as are of use."""
+    """How many batch lanes; None for as many as are of use."""
     window: int | None
     """How many batches of a partition may be unresolved; None for what its leader announces (KIP-1269)."""
     connection_cap: int | None
@@ -73,8 +73,8 @@ class Delivery:
     """acks=0: a report says that a record was sent, not that it was written."""
 
     @property
-    def feeds(self) -> bool:
-        """Whether records may be held back, and leave by a fed lane.
+    def holds_back(self) -> bool:
+        """Whether records may be held back, and leave by a batch lane.
 
         Not those of a transaction: a commit must know of each failure, and librdkafka counts those that it reports.
         """
@@ -83,19 +83,19 @@ class Delivery:
     @property
     def spreads(self) -> bool:
         """Whether records of one partition may take several lanes."""
-        return self.feeds and self.idempotent and self.ordering != "partition"
+        return self.holds_back and self.idempotent and self.ordering != "partition"
 
     @property
     def waits_for_id(self) -> bool:
-        """Whether the first record that goes straight waits for a producer ID.
+        """Whether the first record that goes directly waits for a producer ID.
 
-        A transactional producer has its ID by then, a fed lane asks for it ahead, and passthrough adds nothing.
+        A transactional producer has its ID by then, a batch lane asks for it ahead, and passthrough adds nothing.
         """
         return self.mode == "auto" and self.idempotent and not self.transactional
 
     @property
     def owns_timeout(self) -> bool:
-        """Whether this library times records out, and librdkafka's own expiry is only a backstop.
+        """Whether this library times records out, and librdkafka's own delivery deadline is only a backstop.
 
         An expiry inside an idempotent librdkafka starts a new epoch for the whole producer, and writes batches of other
         partitions whose acknowledgement was lost a second time. A transactional producer's records end with the
@@ -104,7 +104,7 @@ class Delivery:
         return not self.transactional and (self.mode == "held" or (self.idempotent and self.mode == "auto"))
 
     @property
-    def stuck_after(self) -> float | None:
+    def stalled_after(self) -> float | None:
         """Age of a batch in seconds at which its lane must be purged, before librdkafka's own time-out comes."""
         if not self.owns_timeout or self.timeout is None:
             return None
@@ -132,7 +132,7 @@ class Delivery:
         return -(-self.statistics_ms // self._most_tick_ms)
 
     def lane(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """`config` as the straight lane gets it."""
+        """`config` as the direct lane gets it."""
         changes: dict[str, Any] = {}
         if self.mode != "passthrough":
             changes["statistics.interval.ms"] = self.ticks_ms
@@ -140,8 +140,9 @@ class Delivery:
             changes["message.timeout.ms"] = int(backstop(self.timeout, self.socket_timeout) * 1000)
         return _changed(config, changes)
 
-    def fed_lane(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """`config` as a fed lane gets it: only an exact count or a kick sends a batch, and the buffer is ours."""
+    def batch_lane(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """`config` as a batch lane gets it: only an exact count or a flush trigger sends a batch, and the buffer is
+        ours."""
         return _changed(
             self.lane(config),
             {
@@ -157,13 +158,13 @@ class Delivery:
         )
 
     def told_lane(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """`config` as a fed lane gets it whose log tells of its producer ID."""
+        """`config` as a batch lane gets it whose log tells of its producer ID."""
         debug = [text for text in (config.get("debug"), LISTEN_TO) if text]
-        return {**self.fed_lane(config), "debug": ",".join(map(str, debug))}
+        return {**self.batch_lane(config), "debug": ",".join(map(str, debug))}
 
     def more_lanes(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """`config` as the second fed lane gets it, and each that follows: as the first, but with statistics only for a
-        stats_cb, not oftener than that is called."""
+        """`config` as the second batch lane gets it, and each that follows: as the first, but with statistics only for
+        a stats_cb, not oftener than that is called."""
         return {**self.told_lane(config), "statistics.interval.ms": max(0, self.statistics_ms)}
 
     @property
@@ -177,7 +178,7 @@ class Delivery:
 
     @property
     def guard_ms(self) -> int:
-        """The linger of a fed lane: librdkafka wants it shorter than its own timeout of records."""
+        """The linger of a batch lane: librdkafka wants it shorter than its own timeout of records."""
         if self.timeout is None:
             return GUARD_MS
         limit = backstop(self.timeout, self.socket_timeout) if self.owns_timeout else self.timeout

@@ -1,7 +1,7 @@
 """Everything this library raises.
 
 Each class also derives from the class that confluent_kafka.Producer raises in the same situation, so handlers
-written for it keep working, and where stock carries a KafkaError in `args[0]`, so do we.
+written for it keep working, and where confluent_kafka carries a KafkaError in `args[0]`, so do we.
 One class stands for one decision a caller can take.
 """
 
@@ -33,7 +33,7 @@ class ConfigurationError(SafeProducerError, KafkaException):
     """A setting was refused when the producer was constructed.
 
     `setting` is its name, `value` the refused value as text ("***" where it may be a secret), and the message
-    ends with the way out. `args[0]` is the KafkaError with code _INVALID_ARG, as stock raises.
+    ends with the way out. `args[0]` is the KafkaError with code _INVALID_ARG, as confluent_kafka raises.
     """
 
     def __init__(self, setting: str, value: str, problem: str, way_out: str) -> None:
@@ -48,11 +48,11 @@ class ConfigurationError(SafeProducerError, KafkaException):
 
 
 class ConfigurationTypeError(ConfigurationError, TypeError):
-    """A setting has a value of the wrong type, where stock raises TypeError."""
+    """A setting has a value of the wrong type, where confluent_kafka raises TypeError."""
 
 
 class ConfigurationValueError(ConfigurationError, ValueError):
-    """A setting has an unusable value, where stock raises ValueError."""
+    """A setting has an unusable value, where confluent_kafka raises ValueError."""
 
 
 class QueueFullError(SafeProducerError, BufferError):
@@ -106,9 +106,10 @@ def _by_code(compare: Callable[[int, int], bool]) -> Callable[[KafkaError, objec
 class DeliveryError(KafkaError):
     """Why a record was not delivered, and what became of it: the error that a delivery callback gets.
 
-    It is the KafkaError that stock gives, with the same `code()`, `name()`, `str()` and `fatal()`, and like that no
-    exception class: raise `KafkaException(error)`. It compares, sorts and hashes by its code, with KafkaErrors and with
-    codes; beside anything else it is unequal, where stock's comparison raises. It can be copied and pickled.
+    It is the KafkaError that confluent_kafka gives, with the same `code()`, `name()`, `str()` and `fatal()`, and like
+    that no exception class: raise `KafkaException(error)`. It compares, sorts and hashes by its code, with KafkaErrors
+    and with codes; beside anything else it is unequal, where confluent_kafka's comparison raises. It can be copied and
+    pickled.
 
     What to do with `outcome`:
 
@@ -120,8 +121,8 @@ class DeliveryError(KafkaError):
       batches of the partition can hold it.
 
     `topic` and `partition` are where it was to go, the partition None when none was chosen. `producer_id` and
-    `producer_epoch` are those of the hand-over. `accepted_at` (produce() returned; for a record that was held back
-    and then went straight, when it did) and `handed_over_at` (librdkafka accepted it) are seconds since the Unix epoch,
+    `producer_epoch` are those of handing over. `accepted_at` (produce() returned; for a record that was held back
+    and then went directly, when it did) and `handed_over_at` (librdkafka accepted it) are seconds since the Unix epoch,
     whatever timestamp the record has; `attempts` is how often it was sent. Each is None when not known.
     """
 
@@ -153,7 +154,7 @@ class DeliveryError(KafkaError):
         self.handed_over_at = handed_over_at
         self.attempts = attempts
 
-    # Stock's compares an instance of this class as it compares anything that is no KafkaError: it raises.
+    # confluent_kafka's compares an instance of this class as it compares anything that is no KafkaError: it raises.
     __eq__ = _by_code(operator.eq)
     __ne__ = _by_code(operator.ne)
     __lt__ = _by_code(operator.lt)
@@ -163,11 +164,11 @@ class DeliveryError(KafkaError):
     __hash__ = KafkaError.__hash__
 
     def __str__(self) -> str:
-        place = "" if self.topic is None else f" for {self.topic}"
+        tp = "" if self.topic is None else f" for {self.topic}"
         if self.topic is not None and self.partition is not None:
-            place += f" [{self.partition}]"
+            tp += f" [{self.partition}]"
         attempts = "" if self.attempts is None else f" after {self.attempts} attempt(s)"
-        happened = f"a record{place} failed{attempts} with {self.name()} ({self.str()})"
+        happened = f"a record{tp} failed{attempts} with {self.name()} ({self.str()})"
         if self.outcome is Outcome.NOT_WRITTEN:
             return f"{happened}. It is not in the log: produce it again when the cause is gone."
         return (

@@ -21,7 +21,7 @@ def explanation(
     """What the records of `account` (or of one topic or partition of it) are waiting for, and what to do.
 
     Of the `troubles`, newest first, those of brokers that lead none of the partitions are left out; those that are over
-    are told as such, behind what the records wait for. `leaders(topic, partition)`: none while nobody knows.
+    are told as such, behind what the records wait for. `leaders(topic, partition)`: none while it is not known.
     """
     if account.state == "closed":
         return "This producer is closed; make a new one to produce again."
@@ -39,7 +39,7 @@ def explanation(
         return f"{fatal}Nothing waits{subject}: {_told(rows)}."
     windows = {(window.topic, window.partition): window for window in account.windows}
     reasons = [
-        f"{row.held} for {_place(row)} are held back: the partition {row.why}"
+        f"{row.held} for {_tp(row)} are held back: the partition {row.why}"
         + _window(windows.get((row.topic, row.partition)))
         for row in rows
         if row.held
@@ -77,7 +77,7 @@ def _subject(topic: str | None, partition: int | None) -> str:
     return f" for {topic}" if partition is None else f" for {topic} [{partition}]"
 
 
-def _place(row: PartitionSnapshot) -> str:
+def _tp(row: PartitionSnapshot) -> str:
     return f"{row.topic} [{row.partition}]" if row.partition >= 0 else row.topic
 
 

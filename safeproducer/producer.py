@@ -1,4 +1,4 @@
-"""SafeProducer: the drop-in surface. It owns one lane and the account of its records."""
+"""SafeProducer: the drop-in surface. It owns one engine and the delivery counters of its records."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from safeproducer.explanation import explanation
 from safeproducer.hooks import Hook, Hooks
 from safeproducer.kafka.native import KafkaException, NativeProducer
 from safeproducer.pipeline import churn, forks, frames, lifetime
+from safeproducer.pipeline.delivery_counters import DeliveryCounters, TopicCounters
+from safeproducer.pipeline.engine import NO_TIMEOUT, Engine
 from safeproducer.pipeline.failures import Failures
-from safeproducer.pipeline.lane import NO_TIMEOUT, Lane
-from safeproducer.pipeline.ledger import Ledger, TopicAccount
-from safeproducer.pipeline.let_go import LetGo
+from safeproducer.pipeline.release import Release
 from safeproducer.pipeline.troubles import troubles
 from safeproducer.pipeline.unusable import UNINITIALISED
 from safeproducer.records import ProducerInfo, refuse_surrogate_names
@@ -39,7 +39,7 @@ _CLOSED = "Producer has been closed (Handle has been closed): make a new one to 
 
 
 def _seconds(timeout: float) -> float:
-    """What stock takes for a number, text not; raises its TypeError."""
+    """What confluent_kafka takes for a number, text not; raises its TypeError."""
     try:
         return math.ldexp(timeout, 0)
     except TypeError as error:
@@ -52,11 +52,11 @@ class _Progress:
 
     initialised: bool
     in_transaction: bool = False
-    unproven: int = 0
+    without_offset: int = 0
     loss_reported: bool = False
     close_report: CloseReport | None = None
-    """It counts once the lane is closed."""
-    ends: LetGo | None = None
+    """It counts once the engine is closed."""
+    ends: Release | None = None
     """What is to be ended then."""
     failed_before: int | None = None
     """Records that had failed when a close() began to purge."""
@@ -67,9 +67,9 @@ class _Progress:
 class SafeProducer(NativeProducer):
     """A drop-in for confluent_kafka.Producer that accounts for every record.
 
-    `SafeProducer(config)` takes configuration in all of stock's forms; settings beginning with `safeproducer.` are
-    its own. `hooks` are safeproducer.Hook objects. `enable.idempotence` defaults to true, unless acks, retries,
-    max.in.flight or queuing.strategy were set to values that rule it out.
+    `SafeProducer(config)` takes configuration in all of confluent_kafka's forms; settings beginning with
+    `safeproducer.` are its own. `hooks` are safeproducer.Hook objects. `enable.idempotence` defaults to true, unless
+    acks, retries, max.in.flight or queuing.strategy were set to values that rule it out.
 
     Raises ConfigurationError, naming the setting, its value and the way out.
 
@@ -81,11 +81,11 @@ class SafeProducer(NativeProducer):
     # The base class stays uninitialised: it makes isinstance() true, and its methods are all replaced below. A method a
     # newer confluent_kafka adds would find no handle and raise "Producer has been closed"; see _forward_the_rest().
 
-    # Two underscores each, and no public method called by way of self: as with stock, a subclass may use any name of
-    # its own and override any method. What stands here is what one that forgets super().__init__() finds.
-    __lane: Lane = UNINITIALISED  # type: ignore[assignment]
-    __ledger: Ledger = UNINITIALISED  # type: ignore[assignment]
-    __topics: dict[str, TopicAccount] = UNINITIALISED  # type: ignore[assignment]
+    # Two underscores each, and no public method called by way of self: as with confluent_kafka, a subclass may use any
+    # name of its own and override any method. What stands here is what one that forgets super().__init__() finds.
+    __engine: Engine = UNINITIALISED  # type: ignore[assignment]
+    __counters: DeliveryCounters = UNINITIALISED  # type: ignore[assignment]
+    __topics: dict[str, TopicCounters] = UNINITIALISED  # type: ignore[assignment]
     __on_delivery: Callable[..., Any] | None = None
     __progress = _Progress(initialised=False)
     __settings: Settings
@@ -99,7 +99,7 @@ class SafeProducer(NativeProducer):
         forks.notice()
         settings = parse(args, config)
         site = frames.caller()
-        dispatcher = Hooks(hooks)
+        observers = Hooks(hooks)
         info = ProducerInfo(
             settings.client_id,
             settings.bootstrap_servers,
@@ -110,23 +110,23 @@ class SafeProducer(NativeProducer):
         )
         failures = Failures(settings.delivery)
         delivery = settings.delivery
-        ledger = Ledger(settings.only_errors, failures.reported, delivery.idempotent, delivery.owns_timeout)
-        lane = Lane(settings, info, dispatcher, ledger, failures)
+        counters = DeliveryCounters(settings.only_errors, failures.reported, delivery.idempotent, delivery.owns_timeout)
+        engine = Engine(settings, info, observers, counters, failures)
         put = partial(object.__setattr__, self)  # a subclass that is a frozen dataclass refuses assignments
         put("_SafeProducer__settings", settings)
-        put("_SafeProducer__hooks", dispatcher)
+        put("_SafeProducer__hooks", observers)
         put("_SafeProducer__info", info)
-        put("_SafeProducer__ledger", ledger)
-        put("_SafeProducer__topics", ledger.topics)
+        put("_SafeProducer__counters", counters)
+        put("_SafeProducer__topics", counters.topics)
         put("_SafeProducer__on_delivery", settings.on_delivery)
         put("_SafeProducer__blocked", set())
-        put("_SafeProducer__lane", lane)
+        put("_SafeProducer__engine", engine)
         put("_SafeProducer__progress", _Progress(initialised=True))
         lifetime.enrol(self, SafeProducer.__become_forked, SafeProducer.__report_loss)
         churned = churn.registry.record((settings.cluster, settings.principal), site, settings.producer_ids_per_hour)
-        dispatcher.call("producer_created", info)
+        observers.call("producer_created", info)
         if churned is not None:
-            dispatcher.call("producer_churn", churned)
+            observers.call("producer_churn", churned)
 
     # --- producing -------------------------------------------------------------------------------------------------
 
@@ -147,13 +147,13 @@ class SafeProducer(NativeProducer):
         The callback is called as callback(error, message) inside poll() or flush().
 
         Raises QueueFullError (a BufferError) when the local queue is full and stays so for safeproducer.max.block.ms,
-        FatalError (a KafkaException) after a fatal error, and what stock raises for wrong arguments. A record that was
-        refused is certainly not written.
+        FatalError (a KafkaException) after a fatal error, and what confluent_kafka raises for wrong arguments. A record
+        that was refused is certainly not written.
         """
         try:
             account: Any = self.__topics[topic]
         except (KeyError, TypeError):
-            account = self.__ledger.open(topic)
+            account = self.__counters.open(topic)
         if callback is None:
             callback = self.__on_delivery if on_delivery is None else on_delivery
         if partition != -1:
@@ -162,20 +162,20 @@ class SafeProducer(NativeProducer):
         # A bound method is a new object at each mention, though it is the same callback.
         if bound[0] is not callback and (type(callback) is not MethodType or bound[0] != callback):
             bound = account.bind(callback)
-        # Counted before the hand-over: the report may arrive on another thread before this one goes on.
+        # Counted before it is handed over: the report may arrive on another thread before this one goes on.
         account.accepted += 1
         try:
             if headers is None and timestamp is _NOW:  # other kinds of zero go to the native call's own check
-                self.__lane.send(topic, value, key, partition, bound[1])
+                self.__engine.send(topic, value, key, partition, bound[1])
             else:
                 refuse_surrogate_names(headers)
-                self.__lane.send(topic, value, key, partition, bound[1], None, timestamp, headers)
+                self.__engine.send(topic, value, key, partition, bound[1], None, timestamp, headers)
         except BaseException as error:
             if not (isinstance(error, Exception) and frames.raised_by_native_call(error)):
-                self.__ledger.interrupts += 1  # by a signal handler, and nobody knows whether it was accepted
+                self.__counters.interrupts += 1  # by a signal handler, and whether it was accepted is not known
                 raise
             account.accepted -= 1
-            refusal = self.__lane.refusal_of(error)
+            refusal = self.__engine.refusal_of(error)
             if isinstance(refusal, QueueFullError) and self.__may_block():
                 self.__produce_when_there_is_room(refusal, topic, value, key, partition, callback, timestamp, headers)
                 return
@@ -186,7 +186,7 @@ class SafeProducer(NativeProducer):
 
     def __may_block(self) -> bool:
         thread = get_ident()
-        return self.__settings.delivery.max_block > 0 and thread not in self.__blocked and not self.__lane.in_callback
+        return self.__settings.delivery.max_block > 0 and thread not in self.__blocked and not self.__engine.in_callback
 
     def __produce_when_there_is_room(self, refusal: QueueFullError, *record: Any) -> None:
         """Serve callbacks for up to safeproducer.max.block.ms until the record is accepted; else raise `refusal`."""
@@ -196,7 +196,7 @@ class SafeProducer(NativeProducer):
         self.__blocked.add(thread)
         try:
             while (left := deadline - time.monotonic()) > 0:
-                self.__lane.poll(min(left, _ROOM_ROUND))
+                self.__engine.poll(min(left, _ROOM_ROUND))
                 try:
                     SafeProducer.produce(self, topic, value, key, partition, callback, None, timestamp, headers)
                 except QueueFullError as still_full:
@@ -227,21 +227,21 @@ class SafeProducer(NativeProducer):
         forks.notice()
         if callback is None:
             callback = self.__on_delivery if on_delivery is None else on_delivery
-        produce = partial(SafeProducer.produce, self)  # not an override of a subclass, as in stock
-        return produce_batch(self.__lane, self.__ledger, produce, topic, messages, partition, callback)
+        produce = partial(SafeProducer.produce, self)  # not an override of a subclass, as in confluent_kafka
+        return produce_batch(self.__engine, self.__counters, produce, topic, messages, partition, callback)
 
     # --- serving ---------------------------------------------------------------------------------------------------
 
     def poll(self, timeout: float = NO_TIMEOUT) -> int:
         """Serve callbacks for up to `timeout` seconds (negative: for ever); returns zero when nothing was served.
 
-        Inside a callback it serves nothing and returns 0, where stock would abort the process.
+        Inside a callback it serves nothing and returns 0, where confluent_kafka would abort the process.
         """
         if not _HERE[0]:
             forks.notice()
         if type(timeout) not in _NUMBERS:  # many applications poll after each record
             timeout = _seconds(timeout)
-        return self.__lane.poll(timeout)
+        return self.__engine.poll(timeout)
 
     def flush(self, timeout: float = NO_TIMEOUT) -> int:
         """Wait up to `timeout` seconds until every record has its report; returns how many are left.
@@ -249,70 +249,77 @@ class SafeProducer(NativeProducer):
         Inside a callback it serves nothing and returns how many are left.
         """
         forks.notice()
-        return self.__lane.flush(_seconds(timeout))
+        return self.__engine.flush(_seconds(timeout))
 
     # --- transactions ----------------------------------------------------------------------------------------------
 
     def init_transactions(self, timeout: float = NO_TIMEOUT) -> None:
-        """As stock: register the transactional.id with its coordinator, which fences older producers."""
-        self.__lane.serve(self.__lane.native.init_transactions, _seconds(timeout))
+        """As confluent_kafka: register the transactional.id with its coordinator, which fences older producers."""
+        self.__engine.serve(self.__engine.native.init_transactions, _seconds(timeout))
 
     def begin_transaction(self) -> None:
-        """As stock: records produced from now on belong to a new transaction."""
-        self.__lane.serve(self.__lane.native.begin_transaction)
+        """As confluent_kafka: records produced from now on belong to a new transaction."""
+        self.__engine.serve(self.__engine.native.begin_transaction)
         self.__progress.in_transaction = True
-        self.__progress.unproven = self.__lane.failures.unproven
+        self.__progress.without_offset = self.__engine.failures.without_offset
 
     def send_offsets_to_transaction(self, positions: Any, group_metadata: Any, timeout: float = NO_TIMEOUT) -> None:
-        """As stock: commit consumer offsets with the transaction."""
-        self.__lane.serve(self.__lane.native.send_offsets_to_transaction, positions, group_metadata, _seconds(timeout))
+        """As confluent_kafka: commit consumer offsets with the transaction."""
+        self.__engine.serve(
+            self.__engine.native.send_offsets_to_transaction, positions, group_metadata, _seconds(timeout)
+        )
 
     def commit_transaction(self, timeout: float = NO_TIMEOUT) -> None:
-        """As stock: flush, then commit. Raises KafkaException; `error.args[0].txn_requires_abort()` says what to do.
+        """As confluent_kafka: flush, then commit. Raises KafkaException; `error.args[0].txn_requires_abort()` says what
+        to do.
 
         It succeeds only if every record since begin_transaction() was acknowledged.
         """
         seconds, raised = _seconds(timeout), None
         if self.__progress.in_transaction:
-            seconds, raised = self.__lane.settle(seconds, self.__progress.unproven)
-        self.__lane.serve(self.__lane.native.commit_transaction, seconds)
+            seconds, raised = self.__engine.settle(seconds, self.__progress.without_offset)
+        self.__engine.serve(self.__engine.native.commit_transaction, seconds)
         self.__progress.in_transaction = False
         if raised is not None:
             raise raised
 
     def abort_transaction(self, timeout: float = NO_TIMEOUT) -> None:
-        """As stock: purge what was not sent, and abort."""
-        self.__lane.serve(self.__lane.native.abort_transaction, _seconds(timeout))
+        """As confluent_kafka: purge what was not sent, and abort."""
+        self.__engine.serve(self.__engine.native.abort_transaction, _seconds(timeout))
         self.__progress.in_transaction = False
 
-    # --- the rest of stock's surface ---------------------------------------------------------------------------------
+    # --- the rest of confluent_kafka's surface
+    # ---------------------------------------------------------------------------------
 
     def purge(self, *args: Any, **kwargs: Any) -> None:
-        """As stock: purge(in_queue=True, in_flight=True, blocking=True). Poll afterwards to receive the reports.
+        """As confluent_kafka: purge(in_queue=True, in_flight=True, blocking=True). Poll afterwards to receive the
+        reports.
 
         A purged record is of unknown outcome: the broker may have written it although its answer never came.
         """
-        self.__lane.purge(*args, **kwargs)
+        self.__engine.purge(*args, **kwargs)
 
     def list_topics(self, *args: Any, **kwargs: Any) -> Any:
-        """As stock: list_topics(topic=None, timeout=-1) -> ClusterMetadata. Works inside callbacks, too."""
-        return self.__lane.ask(self.__lane.native.list_topics, *args, **kwargs)
+        """As confluent_kafka: list_topics(topic=None, timeout=-1) -> ClusterMetadata. Works inside callbacks, too."""
+        return self.__engine.ask(self.__engine.native.list_topics, *args, **kwargs)
 
     def cluster_id(self, *args: Any, **kwargs: Any) -> Any:
-        """As stock: the cluster's ID, asked for with a timeout in seconds."""
-        return self.__lane.ask(self.__lane.native.cluster_id, *args, **kwargs)
+        """As confluent_kafka: the cluster's ID, asked for with a timeout in seconds."""
+        return self.__engine.ask(self.__engine.native.cluster_id, *args, **kwargs)
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
-        """As stock: use these credentials from the next connection on, in every lane; needs no new producer."""
-        self.__lane.set_sasl_credentials(username, password)
+        """As confluent_kafka: use these credentials from the next connection on, in every lane; needs no new
+        producer."""
+        self.__engine.set_sasl_credentials(username, password)
 
     def __len__(self) -> int:
-        """As stock: records and events inside librdkafka, reports that wait to be served included. 0 once closed."""
+        """As confluent_kafka: records and events inside librdkafka, reports that wait to be served included. 0 once
+        closed."""
         forks.notice()
-        return self.__lane.queued
+        return self.__engine.queued
 
     def __bool__(self) -> bool:
-        """Always true, as stock."""
+        """Always true, as confluent_kafka."""
         return True
 
     # --- the end -----------------------------------------------------------------------------------------------------
@@ -332,21 +339,21 @@ class SafeProducer(NativeProducer):
             return CloseReport(0, 0, 0, 0, 0.0)
         forks.notice()
         progress = self.__progress
-        if self.__lane.state == "closed" and progress.ends is None and progress.close_report is not None:
+        if self.__engine.state == "closed" and progress.ends is None and progress.close_report is not None:
             return progress.close_report
-        self.__lane.refuse_in_callback("close")
+        self.__engine.refuse_in_callback("close")
         deadline = None if timeout is None or (seconds := _seconds(timeout)) < 0 else time.monotonic() + seconds
         closers, mark, raised = progress.closers, object(), None
         try:
             closers[mark] = get_ident()
             while self.__may_wait_for(next(iter(closers.copy().values())), deadline):
                 time.sleep(_CLOSES)
-            if self.__lane.state != "closed":
+            if self.__engine.state != "closed":
                 raised = self.__end(deadline)
             self.__end_natives()
         except ProducerClosedError:
             # A handler, a destructor or another thread has closed it in the middle of this call.
-            if self.__lane.state != "closed":
+            if self.__engine.state != "closed":
                 raise
         finally:
             closers.pop(mark, None)  # the first call here, so no signal handler comes before it
@@ -357,71 +364,71 @@ class SafeProducer(NativeProducer):
 
     def __may_wait_for(self, closer: int, deadline: float | None) -> bool:
         """Not for the call that this one interrupted, nor on a thread that the other one waits for."""
-        if closer == get_ident() or self.__lane.sender.is_this_thread():
+        if closer == get_ident() or self.__engine.sender.is_this_thread():
             return False
-        return self.__lane.state != "closed" and (deadline is None or time.monotonic() < deadline)
+        return self.__engine.state != "closed" and (deadline is None or time.monotonic() < deadline)
 
     def __end(self, deadline: float | None) -> Exception | None:
         """Have every record reported, and refuse what comes; what a callback raised.
 
         A signal handler that raises in it leaves the producer open, and as it was, up to the step that closes it.
         """
-        progress, lane = self.__progress, self.__lane
-        inside = lane.inside  # a signal handler: the call that it interrupted still uses the native producer
+        progress, engine = self.__progress, self.__engine
+        inside = engine.inside  # a signal handler: the call that it interrupted still uses the native producer
         started = time.monotonic()
         if progress.in_transaction:
             self.__abort_for_close(deadline)
-        queued, raised = lane.drain(NO_TIMEOUT if deadline is None else max(0.0, deadline - time.monotonic()))
+        queued, raised = engine.drain(NO_TIMEOUT if deadline is None else max(0.0, deadline - time.monotonic()))
         left = self.__count_left(queued)
         if queued:
-            lane.purge()
-            raised = lane.drain_purged() or raised
-        lane.let_go_of_callbacks()
+            engine.purge()
+            raised = engine.drain_purged() or raised
+        engine.release_callbacks()
         self.__report_loss("close deadline")
-        accepted, delivered, failed = self.__ledger.totals()
+        accepted, delivered, failed = self.__counters.totals()
         report = CloseReport(accepted, delivered, failed, left, time.monotonic() - started)
         # With records in it, or another thread, the native close() would wait, for ever or worse; letting go does not.
-        ends = lane.let_go(closes=not lane.queued and not inside)
-        if lane.state != "closed":
+        ends = engine.release(closes=not engine.queued and not inside)
+        if engine.state != "closed":
             progress.close_report, progress.ends = report, ends
-            lane.retire("closed", lambda: ProducerClosedError(_CLOSED))
+            engine.retire("closed", lambda: ProducerClosedError(_CLOSED))
         return raised
 
     def __count_left(self, queued: int) -> int:
         """Records that are to be purged, and those that a close() purged which was interrupted."""
-        progress, failed = self.__progress, self.__ledger.totals()[2]
+        progress, failed = self.__progress, self.__counters.totals()[2]
         if queued and progress.failed_before is None:
             progress.failed_before = failed
         if progress.failed_before is None:
             return 0
-        return self.__ledger.outstanding(queued)[0] + failed - progress.failed_before
+        return self.__counters.outstanding(queued)[0] + failed - progress.failed_before
 
     def __end_natives(self) -> None:
-        """The rest, once it is closed: nobody comes to a native producer any more that the lane has let go of.
+        """The rest, once it is closed: nobody comes to a native producer any more that the engine has released.
 
         One call does it. A signal handler that raises in it leaves it to the next close().
         """
-        progress, lane = self.__progress, self.__lane
+        progress, engine = self.__progress, self.__engine
         ends, progress.ends = progress.ends, None
         if ends is None or progress.close_report is None:
             return
         try:
-            if lane.stop_threads(_THREADS_PATIENCE) and ends.closes:
+            if engine.stop_threads(_THREADS_PATIENCE) and ends.closes:
                 self.__close_natives(ends)
-            lane.let_go_of_callbacks()
+            engine.release_callbacks()
         except BaseException:
             progress.ends = ends
             raise
         self.__hooks.call("producer_closed", self.__info, progress.close_report)
 
-    def __close_natives(self, ends: LetGo) -> None:
+    def __close_natives(self, ends: Release) -> None:
         if self.__info.transactional_id is None:
-            self.__lane.serve(ends.close)
+            self.__engine.serve(ends.close)
             return
         with warnings.catch_warnings():
             # It warns that it cannot abort a transaction that was never begun.
             warnings.simplefilter("ignore", RuntimeWarning)
-            self.__lane.serve(ends.close)
+            self.__engine.serve(ends.close)
 
     def __abort_for_close(self, deadline: float | None) -> None:
         try:
@@ -434,11 +441,11 @@ class SafeProducer(NativeProducer):
 
     def __become_forked(self) -> None:
         """In the child after a fork: the native producer's threads are gone, and touching it would hang."""
-        if self.__lane.state in ("closed", "forked"):
+        if self.__engine.state in ("closed", "forked"):
             return
-        for native in self.__lane.natives:
+        for native in self.__engine.natives:
             lifetime.make_immortal(native)
-        self.__lane.retire(
+        self.__engine.retire(
             "forked",
             lambda: ForkedProducerError(
                 f"this SafeProducer was made at {self.__info.site} before a fork and does not work in the child "
@@ -447,12 +454,12 @@ class SafeProducer(NativeProducer):
         )
 
     def __report_loss(self, reason: str) -> None:
-        if self.__lane.state in ("open", "fatal") and not self.__progress.loss_reported:
+        if self.__engine.state in ("open", "fatal") and not self.__progress.loss_reported:
             self.__progress.loss_reported = True
             if reason == lifetime.EXIT:
-                self.__lane.listen_once()
+                self.__engine.listen_once()
             lifetime.report_loss(
-                reason, self.__ledger, self.__info, self.__hooks, self.__lane.observed, self.__lane.queued
+                reason, self.__counters, self.__info, self.__hooks, self.__engine.observed, self.__engine.queued
             )
 
     def __enter__(self) -> SafeProducer:
@@ -467,7 +474,7 @@ class SafeProducer(NativeProducer):
     def __del__(self) -> None:
         if self.__progress.initialised:  # else the constructor refused
             forks.notice()
-            self.__lane.stop_threads(None)
+            self.__engine.stop_threads(None)
             self.__report_loss("garbage collection")
 
     def __reduce__(self) -> NoReturn:
@@ -480,13 +487,13 @@ class SafeProducer(NativeProducer):
     def snapshot(self) -> Snapshot:
         """The account of this producer at this moment, as a frozen value. Cheap; callable from any thread."""
         forks.notice()
-        queued = self.__lane.queued
-        unresolved, interrupted = self.__ledger.outstanding(queued)
-        accepted, delivered, failed = self.__ledger.totals()
+        queued = self.__engine.queued
+        unresolved, interrupted = self.__counters.outstanding(queued)
+        accepted, delivered, failed = self.__counters.totals()
         info = self.__info
-        feed = self.__lane.feed
+        dispatcher = self.__engine.dispatcher
         return Snapshot(
-            state=self.__lane.state,
+            state=self.__engine.state,
             client_id=info.client_id,
             bootstrap_servers=info.bootstrap_servers,
             principal=info.principal,
@@ -498,27 +505,27 @@ class SafeProducer(NativeProducer):
             unresolved=unresolved,
             interrupted=interrupted,
             queued=queued,
-            not_written=self.__lane.failures.not_written,
-            unknown=self.__lane.failures.unknown,
-            held=feed.buffer.waiting,
-            handed_over=feed.lanes.handed_over,
-            splits=feed.lanes.splits,
-            lanes=len(feed.lanes),
+            not_written=self.__engine.failures.not_written,
+            unknown=self.__engine.failures.unknown,
+            held=dispatcher.record_buffer.waiting,
+            handed_over=dispatcher.lanes.handed_over,
+            splits=dispatcher.lanes.splits,
+            lanes=len(dispatcher.lanes),
             windows=self.__windows(),
-            partitions=self.__ledger.partitions(feed.waits()),
-            last_error=self.__lane.events.last_error,
-            throttled_brokers=dict(self.__lane.events.throttled),
+            partitions=self.__counters.partitions(dispatcher.waits()),
+            last_error=self.__engine.events.last_error,
+            throttled_brokers=dict(self.__engine.events.throttled),
         )
 
     def __windows(self) -> tuple[WindowSnapshot, ...]:
-        if self.__lane.state == "forked":  # a thread that is not here may have held the lock
+        if self.__engine.state == "forked":  # a thread that is not here may have held the lock
             return ()
         now = time.monotonic()
         return tuple(
             WindowSnapshot(
-                *place, window.size, window.source.value, None if window.at is None else now - window.at, window.reason
+                *tp, window.size, window.source.value, None if window.at is None else now - window.at, window.reason
             )
-            for place, window in self.__lane.windows.known(now).items()
+            for tp, window in self.__engine.windows.known(now).items()
         )
 
     def explain(self, topic: str | None = None, partition: int | None = None) -> str:
@@ -527,9 +534,9 @@ class SafeProducer(NativeProducer):
         Only what holds now is named as the cause; a throttle time or an error that is over is told as such, behind it.
         With safeproducer.mode=passthrough nothing tells that one broker is back: its last error counts until a new one.
         """
-        lane = self.__lane
-        present = troubles(lane.events, lane.news)
-        return explanation(SafeProducer.snapshot(self), topic, partition, present, lane.holds.partitions.leaders)
+        engine = self.__engine
+        present = troubles(engine.events, engine.updates)
+        return explanation(SafeProducer.snapshot(self), topic, partition, present, engine.holds.partitions.leaders)
 
     def __repr__(self) -> str:
         if not self.__progress.initialised:
@@ -547,8 +554,8 @@ def _forward_the_rest() -> None:
 
     def forwarded(name: str) -> Callable[..., Any]:
         def method(self: SafeProducer, *args: Any, **kwargs: Any) -> Any:
-            lane: Lane = self._SafeProducer__lane  # type: ignore[attr-defined]
-            return getattr(lane.native, name)(*args, **kwargs)
+            engine: Engine = self._SafeProducer__engine  # type: ignore[attr-defined]
+            return getattr(engine.native, name)(*args, **kwargs)
 
         method.__name__ = name
         return method

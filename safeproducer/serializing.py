@@ -12,7 +12,7 @@ from safeproducer.snapshot import CloseReport
 
 
 class _Hooked(SafeProducer):
-    """Takes from attributes what stock's SerializingProducer, above it, does not pass on."""
+    """Takes from attributes what confluent_kafka's SerializingProducer, above it, does not pass on."""
 
     __hooks: tuple[Hook, ...] = ()
     __close_timeout: float | None = None
@@ -27,7 +27,7 @@ class _Hooked(SafeProducer):
 class SafeSerializingProducer(SerializingProducer, _Hooked):  # type: ignore[misc]
     """A SafeProducer whose produce() serializes keys and values first.
 
-    It is stock's SerializingProducer with a SafeProducer in place of its base class: the same extra settings
+    It is confluent_kafka's SerializingProducer with a SafeProducer in place of its base class: the same extra settings
     (`key.serializer`, `value.serializer` and their builders), the same produce(topic, key, value, ...), which takes the
     key first, and the same KeySerializationError and ValueSerializationError. `hooks` as for SafeProducer.
     """

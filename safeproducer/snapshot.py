@@ -57,7 +57,7 @@ class Snapshot:
     - `held`: unresolved records that wait in this process. `handed_over`: batches that left it as one request each;
       `splits`: requests that librdkafka made of them beyond that.
     - `lanes`: native producers that take such batches, each with a producer ID of its own; 0 while all records go
-      straight. `windows`: one for each partition that several lanes may share.
+      directly. `windows`: one for each partition that several lanes may share.
     - `queued`: what `len(producer)` says: records and events inside librdkafka.
     - `last_error`: the last client error with its advice, or None. `throttled_brokers`: broker ID -> the last announced
       throttle time in seconds.

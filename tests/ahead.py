@@ -1,4 +1,4 @@
-"""Plays in processes of their own, which mostly wait: some at a time, begun ahead of the tests that look at them."""
+"""Runs in processes of their own, which mostly wait: some at a time, begun ahead of the tests that look at them."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ class Ahead:
     def __init__(self, play: Callable[..., Any], pool: ThreadPoolExecutor, wanted: list[tuple[Any, ...]]) -> None:
         self._play = play
         self._pool = pool
-        self._begun: dict[tuple[Any, ...], Future[Any]] = {each: pool.submit(play, *each) for each in wanted}
+        self._started: dict[tuple[Any, ...], Future[Any]] = {each: pool.submit(play, *each) for each in wanted}
 
     def __call__(self, *arguments: Any) -> Any:
-        begun = self._begun.get(arguments) or self._pool.submit(self._play, *arguments)
+        begun = self._started.get(arguments) or self._pool.submit(self._play, *arguments)
         return begun.result()
 
 
 @contextmanager
 def ahead(request: pytest.FixtureRequest, name: str, play: Callable[..., Any]) -> Iterator[Ahead]:
-    """For all tests of this module with a parameter of that name, the arguments of their play."""
+    """For all tests of this module with a parameter of that name, the arguments of their run."""
     wanted = [
         item.callspec.params[name]
         for item in request.session.items

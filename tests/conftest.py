@@ -11,8 +11,8 @@ import pytest
 from confluent_kafka.cimpl import Producer
 
 from safeproducer import SafeProducer
-from safeproducer.pipeline.fed_lane import FedLane
-from tests.inside import lane_of
+from safeproducer.pipeline.batch_lane import BatchLane
+from tests.inside import engine_of
 
 
 @pytest.fixture(scope="session")
@@ -39,15 +39,16 @@ def unreachable() -> dict[str, object]:
 
 
 @pytest.fixture(scope="session")
-def plant_fatal() -> Callable[[SafeProducer | FedLane], None]:
-    """Makes librdkafka raise a fatal error in a producer or in one of its fed lanes, by a function that it exports."""
+def plant_fatal() -> Callable[[SafeProducer | BatchLane], None]:
+    """Makes librdkafka raise a fatal error in a producer or in one of its batch lanes, by a function that it
+    exports."""
     libraries = Path(confluent_kafka.__file__).parent.with_name("confluent_kafka.libs").glob("librdkafka*")
     library = ctypes.CDLL(str(next(libraries)))
     library.rd_kafka_test_fatal_error.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p]
     out_of_order_sequence_number = 45
 
-    def plant(owner: SafeProducer | FedLane) -> None:
-        after_object_header = id((owner if isinstance(owner, FedLane) else lane_of(owner)).native) + 16
+    def plant(owner: SafeProducer | BatchLane) -> None:
+        after_object_header = id((owner if isinstance(owner, BatchLane) else engine_of(owner)).native) + 16
         handle = ctypes.c_void_p.from_address(after_object_header).value
         assert library.rd_kafka_test_fatal_error(handle, out_of_order_sequence_number, b"planted") == 0
 

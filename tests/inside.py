@@ -7,9 +7,9 @@ from typing import Any
 from safeproducer import SafeProducer
 
 
-def lane_of(producer: SafeProducer) -> Any:
+def engine_of(producer: SafeProducer) -> Any:
     """The lane of `producer`."""
-    return producer._SafeProducer__lane  # type: ignore[attr-defined]
+    return producer._SafeProducer__engine  # type: ignore[attr-defined]
 
 
 def settings_of(producer: SafeProducer) -> Any:

@@ -1,4 +1,5 @@
-"""Bytes of what librdkafka sends in one request: of a batch with headers, and of two that missed kicks merged."""
+"""Bytes of what librdkafka sends in one request: of a batch with headers, and of two that missed flush triggers
+merged."""
 
 from __future__ import annotations
 
@@ -8,11 +9,11 @@ from typing import Any
 import pytest
 
 from safeproducer import SafeProducer
-from safeproducer.pipeline.fed_lane import FedLane
+from safeproducer.pipeline.batch_lane import BatchLane
 from safeproducer.testing import FakeCluster
 
 ROUND_TRIP = 0.06
-"""Far enough for a batch to follow one that was kicked three times and is taken for gone."""
+"""Far enough for a batch to follow one that was flushed three times and is taken for gone."""
 WARM = 10
 """The first answers take longer, and what takes long is not followed."""
 VALUE = bytes(1_000)
@@ -22,21 +23,21 @@ CONFIG = {"linger.ms": 5, "safeproducer.mode": "held", "enable.idempotence": Tru
 
 def test_merged_batches_are_not_more_than_a_topic_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is full by its bytes, and a request would take what fits into it of the second along."""
-    kick, hand_over = FedLane.kick, FedLane.hand_over
+    trigger_flush, hand_over = BatchLane.trigger_flush, BatchLane.hand_over
     handed_over: list[int] = []
 
-    def missed(self: FedLane) -> None:
+    def missed(self: BatchLane) -> None:
         if len(handed_over) != 1:
-            kick(self)
+            trigger_flush(self)
 
-    def counted(self: FedLane, accumulator: Any, records: list[Any], *rest: Any) -> Any:
-        batch = hand_over(self, accumulator, records, *rest)
+    def counted(self: BatchLane, buffer: Any, records: list[Any], *rest: Any) -> Any:
+        batch = hand_over(self, buffer, records, *rest)
         if len(records) > 1:
             handed_over.append(len(records))
         return batch
 
-    monkeypatch.setattr(FedLane, "kick", missed)
-    monkeypatch.setattr(FedLane, "hand_over", counted)
+    monkeypatch.setattr(BatchLane, "trigger_flush", missed)
+    monkeypatch.setattr(BatchLane, "hand_over", counted)
     failed: list[Any] = []
     with FakeCluster(brokers=1) as cluster:
         cluster.create_topic("t")  # max.message.bytes is 1 048 588, as everywhere

@@ -38,7 +38,7 @@ def wait_for(condition: Any, seconds: float = 10) -> None:
 
 
 def test_flush_serves_all_and_raises_the_last_exception_with_its_traceback(producer: SafeProducer) -> None:
-    """As stock, no report is skipped; unlike stock, the traceback leads into the callback."""
+    """As confluent_kafka, no report is skipped; unlike confluent_kafka, the traceback leads into the callback."""
     seen = []
 
     def fail(error: object, message: Any) -> None:
@@ -101,7 +101,8 @@ def test_ctrl_c_leaves_flush_at_once_although_errors_arrive_all_the_time(unreach
 
 
 def test_ctrl_c_in_the_middle_of_a_report_leaves_the_account_true(mock_bootstrap: str) -> None:
-    """A signal on a report's first instruction loses its callback, as in stock; nothing waits for it for ever."""
+    """A signal on a report's first instruction loses its callback, as in confluent_kafka; nothing waits for it for
+    ever."""
     producer = SafeProducer({"bootstrap.servers": mock_bootstrap, "log_level": 0})
     called: list[object] = []
     interrupted = 0
@@ -126,7 +127,8 @@ def test_ctrl_c_in_the_middle_of_a_report_leaves_the_account_true(mock_bootstrap
 
 @pytest.mark.parametrize("method", ["poll", "flush"])
 def test_serving_inside_a_callback_answers_and_warns_once(method: str, mock_bootstrap: str) -> None:
-    """Stock aborts the process here; ours serves nothing, says so once, and the outer call serves the rest."""
+    """confluent_kafka aborts the process here; ours serves nothing, says so once, and the outer call serves the
+    rest."""
     producer = SafeProducer({"bootstrap.servers": mock_bootstrap, "log_level": 0})
     answers = []
 
@@ -213,7 +215,7 @@ def test_a_signal_handler_that_produces(producer: SafeProducer) -> None:
 
 
 def test_a_full_queue_names_the_settings_and_the_way_out(unreachable: dict[str, object]) -> None:
-    """BufferError as stock; the refused record is not counted."""
+    """BufferError as confluent_kafka; the refused record is not counted."""
     producer = SafeProducer({**unreachable, "queue.buffering.max.messages": 3})
     for _ in range(3):
         producer.produce("t", b"x")

@@ -1,4 +1,4 @@
-"""Configuration: stock's forms, our own settings, early refusal, no secret in any text."""
+"""Configuration: confluent_kafka's forms, our own settings, early refusal, no secret in any text."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_the_callers_dict_is_not_changed() -> None:
     ],
 )
 def test_a_refused_setting_is_named_with_its_value_and_the_way_out(setting: dict[str, object], way_out: str) -> None:
-    """The error names the setting, shows the value and says what to do, and stock's handlers catch it."""
+    """The error names the setting, shows the value and says what to do, and confluent_kafka's handlers catch it."""
     ((name, value),) = setting.items()
     with pytest.raises(ConfigurationError) as caught:
         SafeProducer({"log_level": 0, **setting})
@@ -103,7 +103,7 @@ def test_two_settings_that_contradict_each_other_are_both_named() -> None:
 
 @pytest.mark.parametrize("name", ["transactional.id", "default.topic.config"])
 def test_a_transaction_is_not_held_back(name: str) -> None:
-    """It would be the straight lane's in silence. The other modes take it."""
+    """It would be the direct lane's in silence. The other modes take it."""
     given = {"transactional.id": "t"} if name == "transactional.id" else {name: {"transactional.id": "t"}}
     config = {**BROKER, **given}
     with pytest.raises(ConfigurationError, match=r"'held'.*transactional\.id.*'auto' or 'passthrough'") as caught:
@@ -117,14 +117,14 @@ def test_a_transaction_is_not_held_back(name: str) -> None:
 @pytest.mark.parametrize("kind", [TypeError, ConfigurationError])
 @pytest.mark.parametrize("args", [(), (5,), ({}, {}), ([("a", "b")],)])
 def test_wrong_constructor_arguments(args: tuple[object, ...], kind: type[Exception]) -> None:
-    """No dict, no single dict: TypeError as stock, and ours as well."""
+    """No dict, no single dict: TypeError as confluent_kafka, and ours as well."""
     with pytest.raises(kind, match="SafeProducer"):
         SafeProducer(*args)
 
 
 @pytest.mark.parametrize(("name", "kind"), [("error_cb", TypeError), ("throttle_cb", ValueError)])
 def test_a_callback_that_is_not_callable(name: str, kind: type[Exception]) -> None:
-    """Stock's exception type for each callback."""
+    """confluent_kafka's exception type for each callback."""
     with pytest.raises(kind) as caught:
         SafeProducer({name: 5})
     assert isinstance(caught.value, ConfigurationError)

@@ -1,4 +1,4 @@
-"""DeliveryError: stock's KafkaError with the outcome, in words and in fields."""
+"""DeliveryError: confluent_kafka's KafkaError with the outcome, in words and in fields."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from confluent_kafka.cimpl import KafkaError
 
 from safeproducer import DeliveryError, Outcome
 
-STOCK = KafkaError(KafkaError._MSG_TIMED_OUT, "no answer", fatal=True, retriable=True, txn_requires_abort=True)
-FULL = DeliveryError(STOCK, Outcome.UNKNOWN, "orders", 3, 1001, 2, 1_700_000_000.5, 1_700_000_001.5, 4)
+PLAIN = KafkaError(KafkaError._MSG_TIMED_OUT, "no answer", fatal=True, retriable=True, txn_requires_abort=True)
+FULL = DeliveryError(PLAIN, Outcome.UNKNOWN, "orders", 3, 1001, 2, 1_700_000_000.5, 1_700_000_001.5, 4)
 
 
 def fields(error: KafkaError) -> tuple[object, ...]:
-    """What stock's error answers."""
+    """What confluent_kafka's error answers."""
     flags = (error.fatal(), error.retriable(), error.txn_requires_abort())
     return error.code(), error.name(), error.str(), *map(bool, flags), hash(error)
 
 
-@pytest.mark.parametrize("stock", [STOCK, KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)], ids=["flags", "plain"])
+@pytest.mark.parametrize("stock", [PLAIN, KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)], ids=["flags", "plain"])
 def test_it_answers_as_stock_does(stock: KafkaError) -> None:
     """Code, name, reason, flags, hash and comparisons are those of the error it is made of."""
     error = DeliveryError(stock, Outcome.UNKNOWN)
@@ -41,7 +41,7 @@ def test_it_answers_as_stock_does(stock: KafkaError) -> None:
 
 
 LOWER = DeliveryError(KafkaError(KafkaError._DESTROY), Outcome.NOT_WRITTEN)
-"""Of a lower code than STOCK."""
+"""Of a lower code than PLAIN."""
 LOW_TO_HIGH = {"lt": True, "le": True, "gt": False, "ge": False, "eq": False, "ne": True}
 """What each comparison says of a lower one and a higher one."""
 HIGH_TO_LOW = {"lt": False, "le": False, "gt": True, "ge": True, "eq": False, "ne": True}
@@ -53,7 +53,7 @@ def compared(one: Any, other: Any) -> dict[str, bool]:
     return {name: getattr(operator, name)(one, other) for name in SAME}
 
 
-@pytest.mark.parametrize("same", [FULL, copy.copy(FULL), STOCK, STOCK.code()], ids=["itself", "copy", "stock", "code"])
+@pytest.mark.parametrize("same", [FULL, copy.copy(FULL), PLAIN, PLAIN.code()], ids=["itself", "copy", "stock", "code"])
 def test_it_is_equal_to_what_has_its_code(same: Any) -> None:
     """From both sides, whatever the outcome; so in lists, sets, counts and mocks."""
     assert compared(FULL, same) == compared(same, FULL) == SAME
@@ -67,7 +67,7 @@ def test_it_is_equal_to_what_has_its_code(same: Any) -> None:
     called.assert_called_with(mock.ANY, mock.ANY)
 
 
-@pytest.mark.parametrize("higher", [FULL, STOCK, STOCK.code(), 2**70], ids=["ours", "stock", "code", "no code"])
+@pytest.mark.parametrize("higher", [FULL, PLAIN, PLAIN.code(), 2**70], ids=["ours", "stock", "code", "no code"])
 def test_it_sorts_by_its_code(higher: Any) -> None:
     """From both sides."""
     assert compared(LOWER, higher) == LOW_TO_HIGH
@@ -76,10 +76,10 @@ def test_it_sorts_by_its_code(higher: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "other", [None, "text", 1.5, float(STOCK.code()), object(), (), b""], ids=lambda other: type(other).__name__
+    "other", [None, "text", 1.5, float(PLAIN.code()), object(), (), b""], ids=lambda other: type(other).__name__
 )
 def test_it_is_unequal_to_anything_else(other: Any) -> None:
-    """Stock raises TypeError or SystemError for these."""
+    """confluent_kafka raises TypeError or SystemError for these."""
     for one, two in ((FULL, other), (other, FULL)):
         assert operator.ne(one, two)
         assert not operator.eq(one, two)
@@ -112,7 +112,7 @@ def test_not_written_is_said_with_what_to_do() -> None:
     ids=["copy", "deepcopy", "pickle"],
 )
 def test_copies_keep_every_field(copied: object) -> None:
-    """Stock's errors can be copied and pickled, so can these."""
+    """confluent_kafka's errors can be copied and pickled, so can these."""
     again = copied(FULL)  # type: ignore[operator]
     assert type(again) is DeliveryError
     assert fields(again) == fields(FULL)
@@ -122,6 +122,6 @@ def test_copies_keep_every_field(copied: object) -> None:
 
 def test_an_outcome_that_is_none_of_the_two_is_refused() -> None:
     """Text is taken as the outcome it names."""
-    assert DeliveryError(STOCK, "not_written").outcome is Outcome.NOT_WRITTEN  # type: ignore[arg-type]
+    assert DeliveryError(PLAIN, "not_written").outcome is Outcome.NOT_WRITTEN  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="delivered"):
-        DeliveryError(STOCK, "delivered")  # type: ignore[arg-type]
+        DeliveryError(PLAIN, "delivered")  # type: ignore[arg-type]

@@ -87,7 +87,7 @@ def test_the_tests_of_the_application_can_fail(tmp_path: Path) -> None:
 
 
 def test_migration_runs_the_same_code_on_both() -> None:
-    """The same function delivers everything on stock and on SafeProducer."""
+    """The same function delivers everything on confluent_kafka and on SafeProducer."""
     done = run("migrate.py", "--events", "300")
     assert "confluent_kafka.Producer: 300 of 300 delivered" in done.stdout
     assert "safeproducer.SafeProducer: 300 of 300 delivered" in done.stdout

@@ -14,7 +14,7 @@ from safeproducer import HoldReason, PartitionSnapshot, SafeProducer
 from safeproducer.errors import FatalError
 from safeproducer.explanation import explanation
 from safeproducer.testing import FakeCluster
-from tests.inside import lane_of
+from tests.inside import engine_of
 
 Make = Callable[[str], SafeProducer]
 Plant = Callable[[SafeProducer], None]
@@ -48,7 +48,7 @@ def make(cluster: FakeCluster) -> Iterator[Make]:
             producer.produce("t", b"warm", partition=partition)
         assert producer.flush(10) == 0
         if mode != "passthrough":
-            leader = lane_of(producer).holds.partitions.leader
+            leader = engine_of(producer).holds.partitions.leader
             wait(producer, lambda: (leader("t", 0), leader("t", 1)) == (1, 2))
         return producer
 
@@ -93,8 +93,8 @@ def test_a_throttle_time_that_has_ended_is_told_as_past(cluster: FakeCluster, ma
     """Records that wait for another reason are not laid to it; snapshot() still has it."""
     producer = make(mode)
     throttle(cluster, producer, SHORT_MS)
-    wait(producer, lambda: not lane_of(producer).news.calms(1, time.monotonic()))
-    wait(producer, lambda: not lane_of(producer).news.throttled_until(time.monotonic()))
+    wait(producer, lambda: not engine_of(producer).updates.probes(1, time.monotonic()))
+    wait(producer, lambda: not engine_of(producer).updates.throttled_until(time.monotonic()))
     cluster.pause(1)
     producer.produce("t", b"x", partition=0)
     told = producer.explain("t", 0)
@@ -140,7 +140,10 @@ def test_a_broker_that_is_back_is_not_the_cause(cluster: FakeCluster, make: Make
     wait(producer, lambda: "the last client error of broker 1 was: " in cause(producer.explain("t", 0)))
     cluster.start(1)
     assert producer.flush(30) == 0
-    wait(producer, lambda: all(error.is_over(lane_of(producer).news.connected(), 0) for error in of_broker_1(producer)))
+    wait(
+        producer,
+        lambda: all(error.is_over(engine_of(producer).updates.connected(), 0) for error in of_broker_1(producer)),
+    )
     cluster.pause(1)
     producer.produce("t", b"x", partition=0)
     told = producer.explain("t", 0)
@@ -150,7 +153,7 @@ def test_a_broker_that_is_back_is_not_the_cause(cluster: FakeCluster, make: Make
 
 
 def of_broker_1(producer: SafeProducer) -> list[Any]:
-    return [error for error in lane_of(producer).events.errors.copy().values() if error.node == 1]
+    return [error for error in engine_of(producer).events.errors.copy().values() if error.node == 1]
 
 
 @pytest.mark.parametrize("mode", MODES)

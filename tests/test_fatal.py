@@ -68,7 +68,7 @@ def test_a_fatal_error_is_raised_once_and_every_report_still_comes(
 ) -> None:
     """From poll() and from flush() alike: FatalError with librdkafka's error, then the reports, none missing.
 
-    Stock raises a KafkaError that is no exception out of flush(), and drops the first report.
+    confluent_kafka raises a KafkaError that is no exception out of flush(), and drops the first report.
     """
     reports = outstanding(slow, partition)
     plant_fatal(slow)

@@ -19,7 +19,7 @@ import pytest
 
 from safeproducer import ForkedProducerError, SafeProducer
 from safeproducer.pipeline import forks
-from tests.inside import lane_of
+from tests.inside import engine_of
 from tests.test_lifetime import CALLS, run
 
 PROJECT = Path(__file__).parents[1]
@@ -95,9 +95,9 @@ def test_no_call_in_a_child_waits_for_a_lock(fork: Callable[[], int], mode: str,
     producer = SafeProducer({"bootstrap.servers": mock_bootstrap, "log_level": 0, "safeproducer.mode": mode})
     producer.produce("fork", b"before")
     assert producer.flush(10) == 0
-    lane: Any = lane_of(producer)
-    lane.feed.lanes.prepare()
-    locks = [lane.windows._lock, lane.sender.at_work, *(fed._asking for fed in lane.feed.lanes)]
+    lane: Any = engine_of(producer)
+    lane.dispatcher.lanes.prepare()
+    locks = [lane.windows._lock, lane.sender.at_work, *(fed._asking for fed in lane.dispatcher.lanes)]
     busy, over = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -135,7 +135,7 @@ def test_a_fork_in_c_is_noticed_by_whoever_asks(look: Callable[[Any], Any], prod
 
     def body() -> int:
         look(producer)
-        return 0 if lane_of(producer).state == "forked" else 1
+        return 0 if engine_of(producer).state == "forked" else 1
 
     assert in_child(fork_in_c, body) == 0
 
@@ -151,7 +151,7 @@ def test_a_child_of_a_fork_in_c_makes_its_own_producer_and_ends_quietly() -> Non
         parent.produce("t", b"unresolved")
         busy, over = threading.Event(), threading.Event()
         def hold():
-            with churn.registry._lock, throttles.registry._lock, parent._SafeProducer__lane.sender.at_work:
+            with churn.registry._lock, throttles.registry._lock, parent._SafeProducer__engine.sender.at_work:
                 busy.set()
                 over.wait(20)
         thread = threading.Thread(target=hold)

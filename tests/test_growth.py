@@ -16,7 +16,7 @@ from safeproducer.pipeline import events
 from safeproducer.pipeline.told_statistics import Speaker
 from safeproducer.testing import FakeCluster
 from tests.contract.support import poll_until
-from tests.inside import lane_of, settings_of
+from tests.inside import engine_of, settings_of
 
 CALLS = 300
 MODES: dict[str, dict[str, Any]] = {
@@ -52,11 +52,11 @@ def test_calls_of_produce_batch_are_forgotten(mode: str, mock_bootstrap: str) ->
     producer = SafeProducer({"bootstrap.servers": mock_bootstrap, "log_level": 0, **MODES[mode]})
     try:
         producer.produce("growth", b"x")  # until it is answered, calls are taken apart
-        poll_until(producer, lambda: lane_of(producer).direct or settings_of(producer).delivery.mode == "held")
+        poll_until(producer, lambda: engine_of(producer).goes_direct or settings_of(producer).delivery.mode == "held")
         for _ in range(CALLS):
             producer.produce_batch("growth", [{"value": b"x"}], partition=0)
         assert producer.flush(10) == 0
-        calls = producer._SafeProducer__ledger.topics["growth"].partitions[0].batches._calls
+        calls = producer._SafeProducer__counters.topics["growth"].partitions[0].batches._calls
         if not settings_of(producer).delivery.owns_timeout:
             assert not calls
         poll_until(producer, lambda: not calls)
@@ -70,8 +70,8 @@ def test_released_records_are_noted_only_where_somebody_looks() -> None:
         cluster.create_topic("t", partitions=2)
         cluster.set_throttle(40)
         producer = SafeProducer({"bootstrap.servers": cluster.bootstrap, "log_level": 0, "acks": 1})
-        release = mock.Mock(wraps=lane_of(producer).feed._release)
-        with mock.patch.object(lane_of(producer).feed, "_release", release):
+        release = mock.Mock(wraps=engine_of(producer).dispatcher._release)
+        with mock.patch.object(engine_of(producer).dispatcher, "_release", release):
             deadline = time.monotonic() + 20
             while release.call_count < 5:
                 assert time.monotonic() < deadline, "nothing was held back"
@@ -79,14 +79,14 @@ def test_released_records_are_noted_only_where_somebody_looks() -> None:
                 producer.poll(0.005)
         cluster.set_throttle(0)
         assert producer.flush(10) == 0
-        backlogs = lane_of(producer).holds.backlogs
-        assert sum(len(backlog.released) for backlog in backlogs._by_place.values()) == 0
+        backlogs = engine_of(producer).holds.backlogs
+        assert sum(len(backlog.released) for backlog in backlogs._by_tp.values()) == 0
         producer.close()
 
 
 def test_threads_that_ended_are_forgotten(producer: SafeProducer) -> None:
     """A server that polls on a new thread for each request; the one that polls now keeps its count."""
-    client = lane_of(producer).events
+    client = engine_of(producer).events
     client.on_statistics(Speaker(), "{}")
     mine = dict(client.unseen)
     with mock.patch.object(events, "get_ident", mock.Mock(side_effect=itertools.count(-1, -1))):
@@ -104,7 +104,7 @@ def test_a_partition_that_is_no_number_is_not_remembered(partition: Any, produce
         producer.produce("growth", b"x", partition=partition)
     with pytest.raises((TypeError, OverflowError)):
         producer.produce_batch("growth", [{"value": b"x"}], partition)
-    assert list(producer._SafeProducer__ledger.topics["growth"].partitions) == [1]
+    assert list(producer._SafeProducer__counters.topics["growth"].partitions) == [1]
     assert producer.flush(10) == 0
     assert [(row.partition, row.delivered) for row in producer.snapshot().partitions] == [(1, 1)]
 

@@ -15,7 +15,7 @@ from confluent_kafka import KafkaError
 from safeproducer import DeliveryError, HoldReason, PartitionSnapshot, QueueFullError, SafeProducer
 from safeproducer.policy.admission import Hold
 from safeproducer.testing import FakeCluster
-from tests.inside import lane_of
+from tests.inside import engine_of
 
 THROTTLE = 1.0
 
@@ -42,7 +42,7 @@ def make(cluster: FakeCluster) -> Iterator[Callable[..., SafeProducer]]:
         for partition in (0, 1):
             producer.produce("t", b"warm", partition=partition)
         assert producer.flush(10) == 0
-        wait(producer, lambda: lane_of(producer).holds.partitions.leader("t", 1) is not None)  # told by statistics
+        wait(producer, lambda: engine_of(producer).holds.partitions.leader("t", 1) is not None)  # told by statistics
         return producer
 
     yield build
@@ -131,10 +131,10 @@ def test_sentences_are_made_for_who_asks_and_for_nobody_else(
     """produce() and the sender deal with values: a sentence for each record would cost more than the record."""
     producer = make({"safeproducer.mode": mode})
     throttle(cluster, producer, 60.0)
-    accumulator = lane_of(producer).feed._accumulators["t", 0]
+    buffer = engine_of(producer).dispatcher._buffers["t", 0]
     with mock.patch.object(Hold, "sentence", autospec=True, side_effect=Hold.sentence) as sentence:
         fill(producer, 50)
-        wait(producer, lambda: accumulator.why and accumulator.why.reason is HoldReason.THROTTLED)
+        wait(producer, lambda: buffer.why and buffer.why.reason is HoldReason.THROTTLED)
         fill(producer, 50)
         assert sentence.call_count == 0
         assert row(producer, 0).why
@@ -148,9 +148,9 @@ def test_snapshot_has_the_code_of_a_leader_that_acknowledges_nothing(
     producer = make()
     cluster.pause(1)
     producer.produce("t", b"first", partition=0)
-    wait(producer, lambda: ("t", 0) in lane_of(producer).holds.stuck)
+    wait(producer, lambda: ("t", 0) in engine_of(producer).holds.stalled)
     producer.produce("t", b"second", partition=0)
-    wait(producer, lambda: lane_of(producer).feed._accumulators["t", 0].why)
+    wait(producer, lambda: engine_of(producer).dispatcher._buffers["t", 0].why)
     assert row(producer, 0).reason is HoldReason.LEADER_SILENT
     assert row(producer, 0).why == "waits because broker 1, its leader, acknowledges nothing"
     cluster.resume(1)
@@ -182,7 +182,7 @@ def test_throttle_times_are_shared_by_the_producers_of_a_process(
     first, second = make(), make()
     throttle(cluster, first)
     second.poll(0)
-    wait(second, lambda: lane_of(second).feed._accumulators["t", 0].held)
+    wait(second, lambda: engine_of(second).dispatcher._buffers["t", 0].held)
     second.produce("t", b"v", partition=0)
     assert second.snapshot().held == 1
     assert second.flush(10) == 0
@@ -254,7 +254,7 @@ def test_the_reason_is_known_before_the_sender_has_looked(make: Callable[..., Sa
     interval = sys.getswitchinterval()
     sys.setswitchinterval(10)
     try:
-        lane_of(producer).news.throttled(1, "broker", 3.0)
+        engine_of(producer).updates.throttled(1, "broker", 3.0)
         producer.produce("t", b"v", partition=0)
         assert row(producer, 0).reason is HoldReason.THROTTLED
     finally:
@@ -309,7 +309,7 @@ def test_records_held_before_their_topic_is_known_keep_their_order(cluster: Fake
         for number in range(60):
             producer.produce("t", b"%d" % number, b"key")
         assert producer.snapshot().held == 50
-        wait(producer, lambda: lane_of(producer).holds.partitions.count("t"))
+        wait(producer, lambda: engine_of(producer).holds.partitions.count("t"))
         for number in range(60, 90):
             producer.produce("t", b"%d" % number, b"key")
         cluster.delay(0, api="Produce")

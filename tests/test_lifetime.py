@@ -26,14 +26,14 @@ from safeproducer import (
     RecordsLost,
     SafeProducer,
 )
-from safeproducer.pipeline import lane as lane_module
+from safeproducer.pipeline import engine as engine_module
 from safeproducer.pipeline.metadata import Metadata
 from safeproducer.pipeline.sender import Sender
 from safeproducer.pipeline.windows import Windows
 from safeproducer.records import ProducerInfo
 from safeproducer.snapshot import CloseReport
 from safeproducer.testing import FakeCluster
-from tests.inside import lane_of
+from tests.inside import engine_of
 
 CALLS: list[tuple[str, tuple[Any, ...]]] = [
     ("produce", ("t", b"x")),
@@ -110,8 +110,8 @@ def test_every_call_in_a_forked_child_raises_at_once_and_the_parent_goes_on(mock
 def test_a_fork_while_the_sender_serves_does_not_stop_the_child(mode: str) -> None:
     """Its thread is not in the child, though it looks as if; poll() and flush() raise all the same."""
     producer = SafeProducer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0, "safeproducer.mode": mode})
-    lane = lane_of(producer)
-    lane._away.serve_on(-1)
+    lane = engine_of(producer)
+    lane._report_queue.serve_on(-1)
     child = os.fork()
     if child == 0:
         raised = 0
@@ -127,7 +127,7 @@ def test_a_fork_while_the_sender_serves_does_not_stop_the_child(mode: str) -> No
     if not ended[0]:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-    lane._away.serve_on(0)
+    lane._report_queue.serve_on(0)
     producer.close(0)
     assert ended[0], "the child hangs"
     assert os.waitstatus_to_exitcode(ended[1]) == 2
@@ -183,7 +183,7 @@ def test_a_fork_waits_for_a_log_line_that_is_being_written(thread: str) -> None:
             producer.produce("t", b"x")
         else:
             logging.getLogger("safeproducer").setLevel("INFO")
-            windows = producer._SafeProducer__lane.windows
+            windows = producer._SafeProducer__engine.windows
             windows._make = lambda _: Broker()
             windows.budget(("t", 0), 1, time.monotonic())
         assert stream.busy.wait(5)
@@ -201,7 +201,7 @@ def test_a_fork_waits_for_a_log_line_that_is_being_written(thread: str) -> None:
 def test_a_destructor_in_a_forked_child_asks_no_thread(mock_bootstrap: str) -> None:
     """The sender's thread may have been at work."""
     producer = SafeProducer({"bootstrap.servers": mock_bootstrap, "log_level": 0})
-    with lane_of(producer).sender.at_work:
+    with engine_of(producer).sender.at_work:
         child = os.fork()
         if child == 0:
             signal.alarm(5)
@@ -336,13 +336,13 @@ def test_interpreter_exit_tells_only_of_what_is_not_known_to_be_written(mode: st
         cluster.create_topic("t", partitions=1)
         config = {{"bootstrap.servers": cluster.bootstrap, "log_level": 0, "safeproducer.mode": "{mode}"}}
         producer = SafeProducer(config, hooks=[Told()])
-        lane = producer._SafeProducer__lane
+        lane = producer._SafeProducer__engine
         producer.produce("t", b"polled")
         assert producer.flush(10) == 0
         producer.produce("t", b"acknowledged", on_delivery=lambda error, message: print("called"))
         deadline = time.monotonic() + 10
         # Its report waits here, or in librdkafka, which counts the event beside its record.
-        while not (lane._away.reports.count or ("{mode}" == "passthrough" and len(lane.native) == 2)):
+        while not (lane._report_queue.reports.count or ("{mode}" == "passthrough" and len(lane.native) == 2)):
             assert time.monotonic() < deadline
             time.sleep(0.01)
         cluster.pause(1)
@@ -387,7 +387,7 @@ def test_close_runs_every_callback_of_what_it_purges(
     mode: str, unreachable: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However long they take, also when each stops the serving: patience is for reports that do not come."""
-    monkeypatch.setattr(lane_module, "_PURGE_PATIENCE", 0.2)
+    monkeypatch.setattr(engine_module, "_PURGE_PATIENCE", 0.2)
     told: list[object] = []
 
     def slowly(error: object, message: object) -> None:
@@ -412,9 +412,9 @@ def test_close_waits_for_its_own_work_two_seconds_at_most(mode: str, monkeypatch
     with FakeCluster(brokers=1) as cluster:
         cluster.create_topic("t", partitions=1)
         producer = SafeProducer({"bootstrap.servers": cluster.bootstrap, "safeproducer.mode": mode, "log_level": 0})
-        lane = lane_of(producer)
-        lane.feed.lanes.prepare()
-        monkeypatch.setattr(type(lane.feed.lanes), "inside", property(lambda self: 1))
+        lane = engine_of(producer)
+        lane.dispatcher.lanes.prepare()
+        monkeypatch.setattr(type(lane.dispatcher.lanes), "inside", property(lambda self: 1))
         monkeypatch.setattr(lane, "purge", lambda: None)
         cluster.pause(1)
         producer.produce("t", b"v")
@@ -426,10 +426,10 @@ def test_close_waits_for_its_own_work_two_seconds_at_most(mode: str, monkeypatch
 
 
 def test_close_keeps_native_producers_that_a_thread_is_inside(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Closed under it, they would take the process with them; let go of, they end with that thread's call."""
+    """Closed under it, they would take the process with them; released, they end with that thread's call."""
     monkeypatch.setattr(Metadata, "join", lambda self, timeout: time.sleep(timeout))
     producer = SafeProducer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
-    native = lane_of(producer).native
+    native = engine_of(producer).native
     assert producer.close(0)
     native.poll(0)  # raises once it is closed
 
@@ -454,11 +454,11 @@ def test_threads_that_close_together(mode: str) -> None:
             with ThreadPoolExecutor() as threads:
                 polling = [threads.submit(poll_until_closed, producer) for _ in range(2)]
                 reports = [one.result() for one in [threads.submit(producer.close, 20) for _ in range(3)]]
-                refusals = [one.result() for one in polling]
+                rejections = [one.result() for one in polling]
             assert len(set(map(id, reports))) == 1
             assert (reports[0].accepted, reports[0].delivered) == (50, 50)
             assert told == reports[:1]
-            assert all("closed" in refusal for refusal in refusals)
+            assert all("closed" in refusal for refusal in rejections)
 
 
 def poll_until_closed(producer: SafeProducer) -> str:
@@ -498,7 +498,7 @@ def test_close_delivers_what_it_can(mock_bootstrap: str) -> None:
 
 @pytest.mark.parametrize(("name", "args"), CALLS)
 def test_every_call_after_close_says_so(name: str, args: tuple[Any, ...]) -> None:
-    """RuntimeError as stock, and ours as well."""
+    """RuntimeError as confluent_kafka, and ours as well."""
     producer = SafeProducer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
     producer.close()
     with pytest.raises(ProducerClosedError, match="closed") as caught:
@@ -566,7 +566,7 @@ def test_a_producer_cannot_be_pickled(producer: SafeProducer) -> None:
 
 
 def test_close_does_not_wait_for_records_reported_as_unknown() -> None:
-    """A batch whose deadline passed without an answer is still inside librdkafka; close() lets go of it."""
+    """A batch whose deadline passed without an answer is still inside librdkafka; close() releases it."""
     outcomes: list[str] = []
     with FakeCluster(brokers=1) as cluster:
         cluster.create_topic("t", partitions=1)

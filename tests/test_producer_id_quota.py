@@ -1,4 +1,5 @@
-"""KIP-936 from the producer's side: a refused producer ID costs stock its records, and SafeProducer some time."""
+"""KIP-936 from the producer's side: a refused producer ID costs confluent_kafka its records, and SafeProducer some
+time."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ VIOLATIONS = {
         ("policy/producer_id.py", "from safeproducer.kafka import native", "safeproducer.kafka.native"),
         ("snapshot.py", "import safeproducer", "safeproducer"),
         ("kafka/native.py", "from safeproducer.errors import FatalError", "safeproducer.errors"),
-        ("pipeline/ledger.py", "from safeproducer.producer import SafeProducer", "safeproducer.producer"),
+        ("pipeline/delivery_counters.py", "from safeproducer.producer import SafeProducer", "safeproducer.producer"),
         (
             "hooks.py",
             "def late():\n    from safeproducer.telemetry import opentelemetry",
@@ -149,12 +149,21 @@ VIOLATIONS = {
         ),
     ],
     "pipeline-layers": [
-        ("pipeline/accumulator.py", "from safeproducer.pipeline.holds import Holds", "safeproducer.pipeline.holds"),
-        ("pipeline/report_numbers.py", "from safeproducer.pipeline import ledger", "safeproducer.pipeline.ledger"),
         (
-            "pipeline/refusals.py",
-            "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from safeproducer.pipeline.away import Away",
-            "safeproducer.pipeline.away",
+            "pipeline/partition_buffer.py",
+            "from safeproducer.pipeline.holds import Holds",
+            "safeproducer.pipeline.holds",
+        ),
+        (
+            "pipeline/report_numbers.py",
+            "from safeproducer.pipeline import delivery_counters",
+            "safeproducer.pipeline.delivery_counters",
+        ),
+        (
+            "pipeline/quota_rejections.py",
+            "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    "
+            "from safeproducer.pipeline.report_queue import ReportQueue",
+            "safeproducer.pipeline.report_queue",
         ),
     ],
     "kafka-client-in-one-package": [
@@ -164,7 +173,7 @@ VIOLATIONS = {
     ],
     "core-without-extras": [
         ("__init__.py", "from safeproducer.telemetry import opentelemetry", "safeproducer.telemetry.opentelemetry"),
-        ("pipeline/ledger.py", "import safeproducer.testing", "safeproducer.testing"),
+        ("pipeline/delivery_counters.py", "import safeproducer.testing", "safeproducer.testing"),
     ],
     "commands-on-top": [("__init__.py", "from safeproducer.cli.main import main", "safeproducer.cli.main")],
     "commands-apart": [
@@ -367,6 +376,14 @@ def test_a_word_that_the_glossary_replaces_is_noticed() -> None:
         (4, "Worse"),
     ]
     assert check.style("`worse.py` and [text](worse.md), worsen, even-worse\n", replaced) == []
+
+
+def test_a_replaced_word_is_noticed_in_comments_and_docstrings() -> None:
+    """On its line; names and other strings may be called so."""
+    check = script("check_text")
+    replaced = check.replaced_words(f"{check.REPLACED}\n\n| instead of | write |\n|---|---|\n| worse | new |\n")
+    source = '"""Fine, `worse` too.\n\nBut worse here.\n"""\nworse = "worse"  # no worse\n'
+    assert [line for line, _, _ in check.words(check.prose_of(source), replaced)] == [3, 5]
 
 
 def test_the_glossary_replaces_words() -> None:

@@ -138,7 +138,7 @@ def test_apt_can_be_forbidden(machine: Machine) -> None:
 
 
 def test_the_second_run_does_nothing_but_run(machine: Machine) -> None:
-    """Packages are installed once, with their hashes; a second run goes straight to the demonstration."""
+    """Packages are installed once, with their hashes; a second run goes directly to the demonstration."""
     machine.give_python()
     assert machine.run("scripts/demo", "--seed", "7")[0] == 0
     assert machine.run("scripts/demo", "--seed", "7") == (0, "")

@@ -147,7 +147,7 @@ def flush_and_exit(cluster: FakeCluster, mode: str, waits: str) -> None:
 
 @pytest.mark.parametrize("scene", [("interrupt_a_callback", mode) for mode in MODES], ids="-".join)
 def test_a_handler_that_interrupts_a_callback(plays: Ahead, scene: tuple[str, ...]) -> None:
-    """What it flushes is written. Stock aborts the process at the next callback."""
+    """What it flushes is written. confluent_kafka aborts the process at the next callback."""
     plays(*scene)
 
 
@@ -188,7 +188,7 @@ def interrupt_a_callback(cluster: FakeCluster, mode: str) -> None:
 
 @pytest.mark.parametrize("scene", [("close_and_exit", mode) for mode in MODES], ids="-".join)
 def test_close_in_a_handler_closes(plays: Ahead, scene: tuple[str, ...]) -> None:
-    """Everything is written, and the program ends with its own status. Stock hangs."""
+    """Everything is written, and the program ends with its own status. confluent_kafka hangs."""
     plays(*scene)
 
 
@@ -282,7 +282,7 @@ LIVES = """
     ids="-".join,
 )
 def test_handlers_that_raise_all_the_time(plays: Ahead, scene: tuple[str, ...]) -> None:
-    """Into produce(), poll(), flush() and close(): nothing is stuck, lost, written or reported twice."""
+    """Into produce(), poll(), flush() and close(): nothing is stalled, lost, written or reported twice."""
     plays(*scene)
 
 

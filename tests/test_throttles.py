@@ -72,19 +72,19 @@ def announce_and_stop_at(step: int) -> int:
     def other() -> None:
         shared.announce(1, 50.0, now=0.0)
         shared.announce(2, 3.0, now=0.0)
-        answers.extend((shared.deadline(1, 0.0), shared.held(0.0), shared.calms(2, 0.0)))
+        answers.extend((shared.deadline(1, 0.0), shared.held(0.0), shared.probes(2, 0.0)))
 
-    with between(codes_of(Throttle.announce), step, other) as places:
+    with between(codes_of(Throttle.announce), step, other) as tps:
         shared.announce(1, 5.0, now=0.0)
     assert answers in ([], [50.0, {1: 50.0, 2: 3.0}, True])
     assert shared.held(0.0) == ({1: 50.0, 2: 3.0} if answers else {1: 5.0})
     assert shared.latest == (50.0 if answers else 5.0)
-    return places[0]
+    return tps[0]
 
 
 def test_who_comes_in_the_middle_of_an_announcement_waits_for_nothing_and_is_not_undone() -> None:
     """A signal handler, or another thread: a sender that waited here for an interrupted thread would hang its flush."""
-    places = announce_and_stop_at(-1)
-    assert places > 3
-    for step in range(places):
+    tps = announce_and_stop_at(-1)
+    assert tps > 3
+    for step in range(tps):
         announce_and_stop_at(step)

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import KafkaException
 
 from safeproducer import SafeProducer
-from tests.inside import lane_of
+from tests.inside import engine_of
 
 
 @pytest.fixture
@@ -20,10 +20,10 @@ def producer(mock_bootstrap: str) -> SafeProducer:
 
 def test_what_librdkafka_only_takes_for_delivered_is_not_committed(producer: SafeProducer) -> None:
     """It concluded from a later acknowledgement; the next transaction is a new one."""
-    failures: Any = lane_of(producer).failures
+    failures: Any = engine_of(producer).failures
 
     def report(error: Any, message: Any) -> None:
-        failures.unproven += 1  # as the report of a record without an offset does, see test_unproven.py
+        failures.without_offset += 1  # as the report of a record without an offset does, see test_unproven.py
 
     producer.begin_transaction()
     producer.produce("topic", b"v", on_delivery=report)
@@ -39,8 +39,8 @@ def test_what_librdkafka_only_takes_for_delivered_is_not_committed(producer: Saf
 
 def test_nothing_of_a_transaction_is_held_back(producer: SafeProducer) -> None:
     """Not while a broker throttles either: librdkafka would know nothing of what fails in the meantime."""
-    lane: Any = lane_of(producer)
-    lane.news.throttled(1, "broker", 30.0)
+    lane: Any = engine_of(producer)
+    lane.updates.throttled(1, "broker", 30.0)
     producer.begin_transaction()
     producer.produce("topic", b"v")
     assert producer.snapshot().held == 0
@@ -50,7 +50,7 @@ def test_nothing_of_a_transaction_is_held_back(producer: SafeProducer) -> None:
 
 
 def test_what_a_callback_raises_is_raised_after_the_commit(producer: SafeProducer) -> None:
-    """As stock does: the transaction is committed all the same."""
+    """As confluent_kafka does: the transaction is committed all the same."""
 
     def report(error: Any, message: Any) -> None:
         raise RuntimeError("planted")

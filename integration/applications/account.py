@@ -12,7 +12,7 @@ def settle(
     """Every accepted record is in the log once, or was reported as failed; how many records were accepted.
 
     `unsaid`: of how many records a signal may have kept the program from telling that they were accepted. `reports`:
-    whether each record was reported, once. `lossy`: the program lets go of records, so they need not be anywhere.
+    whether each record was reported, once. `lossy`: the program releases records, so they need not be anywhere.
     """
     log = application.log(cluster)
     accepted = application.values("accepted")

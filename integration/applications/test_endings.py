@@ -69,7 +69,7 @@ def test_an_exception_behind_a_context_manager(both: Both, brokers: FakeCluster)
 def test_who_does_not_wait_loses_records_and_ends_at_once(
     both: Both, brokers: FakeCluster, ending: str, status: int, settings: dict[str, Any]
 ) -> None:
-    """The end comes as soon as with stock, and SafeProducer says how many records had no report."""
+    """The end comes as soon as with confluent_kafka, and SafeProducer says how many records had no report."""
 
     def drive(application: Application) -> None:
         ended = application.ends()

@@ -57,7 +57,8 @@ def test_gunicorn(both: Both, brokers: FakeCluster, workers: str) -> None:
 
 
 def test_gunicorn_with_the_producer_of_its_master(both: Both, brokers: FakeCluster) -> None:
-    """Orders are refused in words, and the workers end. Stock's workers hang, and gunicorn kills them after 30 s."""
+    """Orders are refused in words, and the workers end. confluent_kafka's workers hang, and gunicorn kills them after
+    30 s."""
 
     def drive(application: Application) -> None:
         application.has("worker", 2)
@@ -138,7 +139,8 @@ def test_greenlets(both: Both, brokers: FakeCluster, when: str) -> None:
 
 @pytest.mark.parametrize("when", ["first", "late", "never"])
 def test_greenlets_whose_callbacks_yield(both: Both, brokers: FakeCluster, when: str) -> None:
-    """Another greenlet polls while one is inside a callback: it serves nothing. Stock aborts the process there."""
+    """Another greenlet polls while one is inside a callback: it serves nothing. confluent_kafka aborts the process
+    there."""
 
     def drive(application: Application) -> None:
         ended = application.ends()

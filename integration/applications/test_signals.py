@@ -55,7 +55,8 @@ def test_a_sigterm_handler_that_interrupts_a_callback(both: Both, brokers: FakeC
     """Its flush() cannot serve there, but the records under way must not be lost for that; the status is the handler's.
 
     It is where most handlers run in a producer that is busy: the C client leaves a wait for the first report, and
-    Python runs the handler on the first instruction of that callback. Stock waits in vain, then raises SystemError.
+    Python runs the handler on the first instruction of that callback. confluent_kafka waits in vain, then raises
+    SystemError.
     """
 
     def drive(application: Application) -> None:
@@ -84,7 +85,7 @@ def test_a_signal_among_reports_ends_the_program_and_nothing_is_lost(
 ) -> None:
     """Reports come while the signal does, so its handler often runs on the first instruction of a callback.
 
-    Stock is not asked: before Python 3.12 it raises SystemError there, with status 1, after waiting in vain.
+    confluent_kafka is not asked: before Python 3.12 it raises SystemError there, with status 1, after waiting in vain.
     """
 
     def drive(application: Application) -> None:

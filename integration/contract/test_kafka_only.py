@@ -161,7 +161,7 @@ def test_second_producer_fences_the_first(make: Make, cluster: Any, topic: str) 
     with pytest.raises(KafkaException):
         first.produce(topic, b"after")
     with contextlib.suppress(KafkaException), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # stock says here that it could not abort, by exception or by warning
+        warnings.simplefilter("ignore")  # confluent_kafka says here that it could not abort, by exception or by warning
         first.close()
     with pytest.raises(RuntimeError):
         first.poll(0)
@@ -193,7 +193,7 @@ def test_failed_record_makes_the_commit_abortable(make: Make, cluster: Any, kafk
 
 @pytest.mark.parametrize("partitioner", ["consistent_random", "murmur2_random", "fnv1a_random"])
 def test_partition_is_that_of_stock(make: Make, cluster: Any, topic: str, partitioner: str) -> None:
-    """A stock producer and the one under test put the same keys into the same partitions."""
+    """A confluent_kafka producer and the one under test put the same keys into the same partitions."""
     from confluent_kafka.cimpl import Producer  # noqa: PLC0415
 
     stock = Producer({"bootstrap.servers": cluster.bootstrap, "partitioner": partitioner})

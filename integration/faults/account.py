@@ -24,7 +24,7 @@ class Told(IntEnum):
     NOT_WRITTEN = 4
     """A report with an error whose outcome is `not_written`."""
     UNKNOWN = 5
-    """A report with any other error; those of a stock producer have no outcome."""
+    """A report with any other error; those of a confluent_kafka producer have no outcome."""
 
 
 class Account:

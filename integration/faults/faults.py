@@ -111,7 +111,7 @@ def half_open(seconds: float) -> Fault:
         scene.evidence["answers dropped"] = dropped = EVERYTHING - scene.tap.drops_left
         sent = {seen.identity: seen.count for seen in scene.tap.batches if seen.time >= (scene.struck_at or 0)}
         scene.evidence["records sent into it"] = sum(sent.values())
-        # Nobody can know of it before the first answer is overdue: what was sent by then is outstanding as well.
+        # Nobody can know of it before the first answer is late: what was sent by then is outstanding as well.
         scene.outstanding += sum(sent.values())
         scene.tap.heal()
         assert dropped >= 1
@@ -171,7 +171,7 @@ def disk_full(scene: Scene) -> Steps:
 
 
 def topic_recreated(scene: Scene) -> Steps:
-    """The topic is deleted under the load, and made again at once."""
+    """The topic is deleted under the load, and re-created at once."""
     yield
     scene.wait_for(0.4)
     leaders = {number: scene.cluster.nodes[view.leader] for number, view in scene.views().items()}

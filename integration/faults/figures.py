@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 CPU_LIMIT = 0.15
 """Of one core, while nothing can be sent."""
 RSS_LIMIT = 16 << 20
-"""Bytes that 5 000 buffered records of 100 B, the client's network buffers and the tap's ledger may take together."""
+"""Bytes that 5 000 buffered records of 100 B, the client's network buffers and the tap's delivery counters may take
+together."""
 LATENESS = 1.5
 """Seconds after its deadline by which a record must have its report; librdkafka looks once a second."""
 

@@ -1,6 +1,6 @@
-"""On a bad day nothing is lost, duplicated or reordered, what is reported is true, and the producer stays calm.
+"""Under faults nothing is lost, duplicated or reordered, what is reported is true, and the producer stays calm.
 
-A run without options plays the short scenarios; `scripts/faults` plays all.
+A run without options runs the short scenarios; `scripts/faults` runs all.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Running numbers of the ledger: what is in flight, and how far a stream runs ahead."""
+"""Running numbers of the delivery counters: what is in flight, and how far a stream runs ahead."""
 
 from __future__ import annotations
 

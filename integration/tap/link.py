@@ -1,4 +1,4 @@
-"""One client connection through the tap: reads frames, keeps the ledger, applies the faults, forwards."""
+"""One client connection through the tap: reads frames, keeps the delivery counters, applies the faults, forwards."""
 
 from __future__ import annotations
 

@@ -222,7 +222,7 @@ _RULES = (
 )
 
 # Errors that the next record to the same topic by the same user will meet as well.
-_HOPELESS = frozenset(
+_PERMANENT = frozenset(
     {
         "TOPIC_AUTHORIZATION_FAILED",
         "CLUSTER_AUTHORIZATION_FAILED",
@@ -261,9 +261,9 @@ def sentences() -> list[str]:
     return [rule.sentence for rule in _RULES]
 
 
-def hopeless(code_name: str) -> bool:
+def is_permanent(code_name: str) -> bool:
     """Tell whether the error concerns the user or the topic, so that every further record fails like it."""
-    return code_name in _HOPELESS
+    return code_name in _PERMANENT
 
 
 def _clean(reason: str) -> str:

@@ -38,8 +38,8 @@ class Alarm:
         """The work found that more is to be done then."""
         self._found = next_at
 
-    def rings(self, moment: float) -> bool:
-        return self._hurried or self._asked <= moment or self._found <= moment
+    def rings(self, now: float) -> bool:
+        return self._hurried or self._asked <= now or self._found <= now
 
     @property
     def at(self) -> float:

@@ -1,4 +1,4 @@
-"""The arguments of produce() for a record that is held back: checked as stock checks them, and copied."""
+"""The arguments of produce() for a record that is held back: checked as confluent_kafka checks them, and copied."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import contextlib
 from typing import Any
 
 from safeproducer.kafka.native import KafkaError, NativeProducer
-from safeproducer.pipeline.buffer import unable
+from safeproducer.pipeline.record_buffer import unable
 
 _VALIDATOR = NativeProducer.__new__(NativeProducer)
-"""Has no handle: its produce() checks the arguments as stock does, and then says that it is closed."""
+"""Has no handle: its produce() checks the arguments as confluent_kafka does, and then says that it is closed."""
 Headers = list[tuple[Any, Any]]
 _ONE_BYTE, _TWO_BYTES = 63, 8191
 """The longest length that takes so many bytes in a record."""
@@ -24,9 +24,10 @@ def is_invalid(topic: str) -> bool:
 def checked(
     topic: Any, value: Any, key: Any, partition: Any, report: Any, timestamp: Any, headers: Any
 ) -> tuple[bytes | None, bytes | None, Headers | None, int, int]:
-    """(value, key, headers, bytes of the headers, and those that tell their lengths), copied as stock copies them.
+    """(value, key, headers, bytes of the headers, and those that tell their lengths), copied as confluent_kafka copies
+    them.
 
-    Raises what stock raises for the arguments.
+    Raises what confluent_kafka raises for the arguments.
     """
     with contextlib.suppress(RuntimeError):
         _VALIDATOR.produce(topic, value, key, partition, report, None, timestamp, headers)

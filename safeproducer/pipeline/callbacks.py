@@ -9,8 +9,8 @@ from types import TracebackType
 class CallbackErrors:
     """Remembers what callbacks raised until the native call they ran in has raised it. Shared by all threads.
 
-    It tells an exception of a callback, which flush() holds back until it is done (as stock does), from one that a
-    signal handler raised, which must come through at once.
+    It tells an exception of a callback, which flush() holds back until it is done (as confluent_kafka does), from one
+    that a signal handler raised, which must come through at once.
     """
 
     def __init__(self) -> None:

@@ -6,7 +6,7 @@ import time
 
 from safeproducer.errors import DeliveryError
 from safeproducer.kafka.native import KafkaError
-from safeproducer.pipeline.unproven import UNPROVEN
+from safeproducer.pipeline.without_offset import WITHOUT_OFFSET
 
 
 class DatedError(KafkaError):
@@ -29,6 +29,6 @@ class DatedError(KafkaError):
 
 def dated(error: KafkaError) -> KafkaError:
     """`error` with the moment, unless it says enough, or is known by its identity."""
-    if error is UNPROVEN or isinstance(error, DatedError | DeliveryError):
+    if error is WITHOUT_OFFSET or isinstance(error, DatedError | DeliveryError):
         return error
     return DatedError(error)

@@ -15,9 +15,9 @@ from safeproducer.kafka.advice import advice
 from safeproducer.kafka.native import KafkaError, KafkaException, ThrottleEvent
 from safeproducer.kafka.statistics import repaired
 from safeproducer.pipeline import stack
-from safeproducer.pipeline.away import Away
 from safeproducer.pipeline.callbacks import CallbackErrors
 from safeproducer.pipeline.notices import Notices
+from safeproducer.pipeline.report_queue import ReportQueue
 from safeproducer.pipeline.sender import get_ident
 from safeproducer.pipeline.told_statistics import Elsewhere, Speaker, ToldStatistics
 from safeproducer.policy.trouble import ClientError, broker_in
@@ -28,21 +28,21 @@ logger = logging.getLogger("safeproducer")
 _FEW_THREADS = 64
 
 
-class News(Protocol):
+class Updates(Protocol):
     """Who decides by what the client tells."""
 
     @property
     def delivered(self) -> int: ...
     def throttled(self, broker: int, name: str, seconds: float) -> bool: ...
     def statistics(self, text: str) -> None: ...
-    def fed_statistics(self, text: str) -> None: ...
+    def batch_statistics(self, text: str) -> None: ...
 
 
 class ClientEvents:
     """Notes what happened to a producer's native producers and passes it on. Called on the thread that serves.
 
     It holds no reference to a native producer: that holds one to it, and a cycle would keep records in memory after the
-    application has let go of the producer. Log lines, hooks and callbacks of the application run with no lock of a lane
+    application has released the producer. Log lines, hooks and callbacks of the application run with no lock of a lane
     held: what is heard behind one waits for `tell()`, or for the application's next poll().
     """
 
@@ -52,8 +52,8 @@ class ClientEvents:
         hooks: Hooks,
         settings: Settings,
         errors: CallbackErrors,
-        away: Away,
-        news: News,
+        report_queue: ReportQueue,
+        updates: Updates,
         notices: Notices,
         elsewhere: Callable[[], Elsewhere],
     ) -> None:
@@ -71,12 +71,12 @@ class ClientEvents:
         self._throttle_cb = settings.throttle_cb
         self._errors = errors
         self._told: set[int | str] = set()
-        self._away = away
-        self._news = news
+        self._report_queue = report_queue
+        self._updates = updates
         self._statistics_cb = settings.statistics_cb
         self._meanwhile = (
             "records for its partitions are held back until then"
-            if settings.delivery.feeds
+            if settings.delivery.holds_back
             else "records of a transaction are not held back"
         )
         self._statistics = ToldStatistics(settings.delivery, elsewhere) if settings.delivery.statistics_ms > 0 else None
@@ -90,18 +90,22 @@ class ClientEvents:
     # --- the callbacks of native producers ---------------------------------------------------------------------------
 
     def of_the_first(self) -> dict[str, Any]:
-        """Of the native producer that tells of the cluster: the straight lane, or the first one when there is none."""
+        """Of the native producer that tells of the cluster: the direct lane, or the first one when there is none."""
         statistics = partial(self.on_statistics, Speaker())
         return {"error_cb": self.on_error, "throttle_cb": self.on_throttle, "stats_cb": statistics}
 
-    def of_a_fed(self) -> dict[str, Any]:
-        """Of the first fed lane beside a straight one."""
-        statistics = partial(self.on_fed_statistics, Speaker())
-        return {"error_cb": self.on_fed_error, "throttle_cb": self.on_fed_throttle, "stats_cb": statistics}
+    def of_a_batch_lane(self) -> dict[str, Any]:
+        """Of the first batch lane beside a directly one."""
+        statistics = partial(self.on_batch_lane_statistics, Speaker())
+        return {
+            "error_cb": self.on_batch_lane_error,
+            "throttle_cb": self.on_batch_lane_throttle,
+            "stats_cb": statistics,
+        }
 
     def of_one_more(self) -> dict[str, Any]:
         """Of a further lane, whose statistics concern the application alone."""
-        return {**self.of_a_fed(), "stats_cb": partial(self.on_further_statistics, Speaker())}
+        return {**self.of_a_batch_lane(), "stats_cb": partial(self.on_further_statistics, Speaker())}
 
     @stack.called_natively
     def on_error(self, error: KafkaError) -> None:
@@ -109,7 +113,7 @@ class ClientEvents:
         self.last_error = sentence
         about = broker_in(error.str(), error.code() == KafkaError._ALL_BROKERS_DOWN)
         lasts = error.fatal() or error.code() == KafkaError._FATAL
-        self.errors[about] = ClientError(sentence, *about, lasts, time.monotonic(), self._news.delivered)
+        self.errors[about] = ClientError(sentence, *about, lasts, time.monotonic(), self._updates.delivered)
         if error.code() not in self._told:
             self._told.add(error.code())
             self._tell(logger.warning, "%s: %s", self._info.client_id, sentence)
@@ -123,7 +127,7 @@ class ClientEvents:
             broker, name, seconds = event.broker_id, event.broker_name, event.throttle_time
             self.throttled[broker] = seconds
             self.throttled_until[broker] = time.monotonic() + seconds
-            if self._news.throttled(broker, name, seconds):
+            if self._updates.throttled(broker, name, seconds):
                 self._tell(
                     logger.warning,
                     "%s: broker %s (%s) throttles this client for %.3f s because it exceeds a quota; %s",
@@ -140,7 +144,7 @@ class ClientEvents:
     def on_statistics(self, speaker: Speaker, text: str) -> None:
         """Every tick of the native producer that tells of the cluster."""
         text = repaired(text, self._info.client_id)
-        self._news.statistics(text)
+        self._updates.statistics(text)
         told = None if self._statistics is None else self._statistics.tick(speaker, text)
         if told is not None:
             self._call(self._statistics_cb, told)
@@ -158,13 +162,13 @@ class ClientEvents:
         self._most_threads = 2 * len(self.unseen) + _FEW_THREADS
 
     @stack.called_natively
-    def on_fed_throttle(self, event: ThrottleEvent) -> None:
+    def on_batch_lane_throttle(self, event: ThrottleEvent) -> None:
         """From a lane for batches."""
         self.on_throttle(event)
 
     @stack.called_natively
-    def on_fed_statistics(self, speaker: Speaker, text: str) -> None:
-        self._news.fed_statistics(repaired(text, self._info.client_id))
+    def on_batch_lane_statistics(self, speaker: Speaker, text: str) -> None:
+        self._updates.batch_statistics(repaired(text, self._info.client_id))
         self.on_further_statistics(speaker, text)
 
     @stack.called_natively
@@ -173,8 +177,8 @@ class ClientEvents:
             self._statistics.hear(speaker, repaired(text, self._info.client_id))
 
     @stack.called_natively
-    def on_fed_error(self, error: KafkaError) -> None:
-        """The straight lane tells of the same brokers; only what concerns this lane alone is new."""
+    def on_batch_lane_error(self, error: KafkaError) -> None:
+        """The direct lane tells of the same brokers; only what concerns this lane alone is new."""
         if error.fatal() or error.code() == KafkaError._FATAL:
             self.on_fatal(error)
 
@@ -196,7 +200,7 @@ class ClientEvents:
     def log(self, application: Any, line: tuple[Any, ...]) -> None:
         """A line of librdkafka's for the application's logger."""
         if self._notices.needed:
-            self._away.reports.add_event(_log, application, line)
+            self._report_queue.reports.add_event(_log, application, line)
         else:
             _log(application, line)
 
@@ -227,7 +231,7 @@ class ClientEvents:
     def _call(self, callback: Callable[..., Any] | None, event: Any) -> None:
         if callback is not None:
             if self._notices.needed:
-                self._away.reports.add_event(self._run, callback, event)
+                self._report_queue.reports.add_event(self._run, callback, event)
             else:
                 self._run(callback, event)
 
@@ -249,18 +253,18 @@ class ClientEvents:
             count,
         )
 
-    def on_window(self, place: tuple[str, int], before: Window, after: Window) -> None:
+    def on_window(self, tp: tuple[str, int], before: Window, after: Window) -> None:
         """A partition's leader announced another window, or what it announced is not to be relied on any more."""
         self._notices.later(
             logger.info,
             "%s: %s [%d]: window %d instead of %d, because %s",
             self._info.client_id,
-            *place,
+            *tp,
             after.size,
             before.size,
             after.reason,
         )
-        change = WindowChanged(self._info, *place, before.size, after.size, after.reason)
+        change = WindowChanged(self._info, *tp, before.size, after.size, after.reason)
         self._notices.later(self._hooks.call, "window_changed", change)
 
     def on_lanes(self, before: int, after: int, reason: str) -> None:

@@ -10,10 +10,10 @@ from safeproducer.delivery import Delivery
 from safeproducer.errors import DeliveryError
 from safeproducer.kafka.native import KafkaError, Message
 from safeproducer.kafka.statistics import Statistics
-from safeproducer.pipeline.away import Deferred
 from safeproducer.pipeline.dated_error import DatedError
 from safeproducer.pipeline.record import ACCEPTED_AT, DeliveryCallback, HeldRecord
-from safeproducer.pipeline.unproven import UNPROVEN
+from safeproducer.pipeline.report_queue import Deferred
+from safeproducer.pipeline.without_offset import WITHOUT_OFFSET
 from safeproducer.policy.never import NEVER
 from safeproducer.policy.outcome import Outcome, is_first_attempt, outcome_of
 from safeproducer.policy.purged import Purged, never_sent
@@ -28,7 +28,7 @@ class Failures:
     def __init__(self, delivery: Delivery) -> None:
         self.not_written = 0
         self.unknown = 0
-        self.unproven = 0
+        self.without_offset = 0
         """Records that librdkafka took for delivered, and which nobody has acknowledged."""
         self.many_lanes = False
         """Whether there are lanes whose producer ID no statistics tell."""
@@ -44,8 +44,8 @@ class Failures:
         if isinstance(error, DeliveryError):
             return error
         self.failed_at = time.monotonic()
-        if error is UNPROVEN:
-            self.unproven += 1
+        if error is WITHOUT_OFFSET:
+            self.without_offset += 1
         elapsed = message.latency()
         code = error.code()
         reason = error.str()
@@ -67,14 +67,14 @@ class Failures:
         return identities[0] if len(identities) == 1 and not self.many_lanes else (None, None)
 
     def heard(self, statistics: Statistics) -> None:
-        """Take note of who sends, and how far away the brokers are."""
+        """Take note of who sends, and how long round trips are."""
         if statistics.producer_id is not None:
             self._identities[statistics.producer_id] = statistics.producer_epoch
         floors = [broker.rtt_floor for broker in statistics.brokers.values() if broker.rtt_floor is not None]
         if floors:
             self.round_trip = min(floors)
 
-    def proves_refusal(self, message: Message) -> bool:
+    def proves_rejection(self, message: Message) -> bool:
         """Whether the refusal in this report answered the record's only attempt."""
         elapsed = message.latency()
         return elapsed is not None and is_first_attempt(elapsed, self._retry_backoff, self.round_trip)
@@ -194,7 +194,7 @@ def _purged(kept: Deferred) -> Purged:
     return Purged(queued, kept.since - elapsed, kept.by - elapsed)
 
 
-def purged_places(reports: Sequence[Deferred]) -> set[TopicPartition]:
+def purged_tps(reports: Sequence[Deferred]) -> set[TopicPartition]:
     """The partitions of the records that a purge took out of librdkafka."""
-    places = {(kept.message.topic(), kept.message.partition()) for kept in reports if kept.error.code() in _PURGED}
-    return {(topic, partition) for topic, partition in places if topic is not None and partition is not None}
+    tps = {(kept.message.topic(), kept.message.partition()) for kept in reports if kept.error.code() in _PURGED}
+    return {(topic, partition) for topic, partition in tps if topic is not None and partition is not None}

@@ -13,7 +13,7 @@ _ACQUIRED = "Acquired "
 
 class LaneLog:
     """Stands where a logging.Logger would. The first lane tells of the same brokers, so nothing is passed on but what
-    the application asked for by a logger of its own. `tells`: it is of the first fed lane, which has statistics.
+    the application asked for by a logger of its own. `tells`: it is of the first batch lane, which has statistics.
     """
 
     def __init__(self, tells: bool = False) -> None:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from safeproducer.hooks import Hooks, RecordsLost
 from safeproducer.pipeline import forks
-from safeproducer.pipeline.ledger import Ledger
+from safeproducer.pipeline.delivery_counters import DeliveryCounters
 from safeproducer.pipeline.observed import ObservedSend, record_of
 from safeproducer.records import ProducerInfo
 
@@ -60,14 +60,19 @@ def make_immortal(native: object) -> None:
 
 
 def report_loss(
-    reason: str, ledger: Ledger, info: ProducerInfo, hooks: Hooks, observed: ObservedSend | None, queued: int
+    reason: str,
+    counters: DeliveryCounters,
+    info: ProducerInfo,
+    hooks: Hooks,
+    observed: ObservedSend | None,
+    queued: int,
 ) -> None:
     """Say that records without a report are gone, on every channel there is: warning, log and hook.
 
     Not those whose report came and was not polled: they are written.
     """
-    written = ledger.acknowledged()
-    unresolved = ledger.outstanding(queued)[0] - len(written)
+    written = counters.acknowledged()
+    unresolved = counters.outstanding(queued)[0] - len(written)
     if unresolved <= 0:
         return
     open_records = observed.open.difference(map(record_of, written)) if observed else ()

@@ -29,13 +29,13 @@ class Metadata:
     def __init__(
         self,
         lanes: Callable[[], Mapping[int, Any]],
-        learn: Callable[[str, dict[int, int]], None],
+        update: Callable[[str, dict[int, int]], None],
         heard: Callable[[str, int, float], None],
         wake: Callable[[float], None],
         trouble: Trouble = lambda kind, what: None,
     ) -> None:
         self._lanes = lanes
-        self._learn = learn
+        self._update = update
         self._heard = heard
         self._wake = wake
         self._wanted: dict[tuple[str, int | None], float] = {}
@@ -84,7 +84,7 @@ class Metadata:
                     answered = True
                     if self._wanted.get((topic, number)) == since:  # else it is to ask again
                         self._wanted.pop((topic, number), None)
-                    self._learn(topic, found)
+                    self._update(topic, found)
                     if number is not None:
                         self._heard(topic, number, asked_at)
                     self._wake(0.0)

@@ -13,9 +13,9 @@ from safeproducer.pipeline.windows import Asks
 
 
 def first_native(settings: Settings, events: ClientEvents) -> NativeProducer:
-    """The straight lane, or the first one for batches when everything is held back; raises ConfigurationError."""
+    """The direct lane, or the first one for batches when everything is held back; raises ConfigurationError."""
     delivery = settings.delivery
-    config = (delivery.fed_lane if delivery.mode == "held" else delivery.lane)(settings.lane)
+    config = (delivery.batch_lane if delivery.mode == "held" else delivery.lane)(settings.lane)
     try:
         return NativeProducer(_with_callbacks(config, events.of_the_first(), events))
     except (KafkaException, TypeError, ValueError) as error:
@@ -25,11 +25,11 @@ def first_native(settings: Settings, events: ClientEvents) -> NativeProducer:
         raise refusal from None
 
 
-def fed_native(settings: Settings, events: ClientEvents, log: LaneLog | None) -> NativeProducer:
-    """A fed lane that tells of the cluster by its statistics; with a log that does not tell, one more."""
+def batch_native(settings: Settings, events: ClientEvents, log: LaneLog | None) -> NativeProducer:
+    """A batch lane that tells of the cluster by its statistics; with a log that does not tell, one more."""
     delivery = settings.delivery
-    config = delivery.fed_lane(settings.lane) if log is None else delivery.told_lane(settings.lane)
-    callbacks = events.of_the_first() if delivery.mode == "held" else events.of_a_fed()
+    config = delivery.batch_lane(settings.lane) if log is None else delivery.told_lane(settings.lane)
+    callbacks = events.of_the_first() if delivery.mode == "held" else events.of_a_batch_lane()
     if log is not None and not log.tells:
         config, callbacks = delivery.more_lanes(settings.lane), events.of_one_more()
     config = _with_callbacks(config, callbacks, events)

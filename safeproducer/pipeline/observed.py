@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 from safeproducer.hooks import Hooks
 from safeproducer.kafka.native import KafkaError, Message
 from safeproducer.pipeline import stack
-from safeproducer.pipeline.away import Away
+from safeproducer.pipeline.delivery_counters import Explained
 from safeproducer.pipeline.frames import raised_by_native_call
-from safeproducer.pipeline.ledger import Explained
 from safeproducer.pipeline.record import DeliveryCallback
-from safeproducer.pipeline.unproven import UNPROVEN
+from safeproducer.pipeline.report_queue import ReportQueue
+from safeproducer.pipeline.without_offset import WITHOUT_OFFSET
 from safeproducer.records import ProducerInfo, Record
 
 
@@ -23,7 +23,7 @@ class _Shared(NamedTuple):
     hooks: Hooks
     open: set[Record]
     explained: Explained
-    away: Away
+    report_queue: ReportQueue
     offset_proves: bool
 
 
@@ -32,12 +32,12 @@ def _resolve(
     shared: _Shared, record: Record, report: DeliveryCallback, error: KafkaError | None, message: Message
 ) -> None:
     """A record's report. A closure that refers to itself would be a cycle for each record."""
-    hooks, open_records, explained, away, offset_proves = shared
-    if away.on and away.takes(partial(_resolve, shared, record, report), error, message):
+    hooks, open_records, explained, report_queue, offset_proves = shared
+    if report_queue.on and report_queue.takes(partial(_resolve, shared, record, report), error, message):
         return
     open_records.discard(record)
     if error is None and offset_proves and message.offset() is None:
-        error = UNPROVEN
+        error = WITHOUT_OFFSET
     if error is not None:
         error = explained(error, message)
     try:
@@ -67,7 +67,7 @@ class ObservedSend:
         producer: ProducerInfo,
         refusal_of: Callable[[Exception], Exception],
         explained: Explained,
-        away: Away,
+        report_queue: ReportQueue,
         offset_proves: bool,
     ) -> None:
         self.send = send
@@ -76,7 +76,7 @@ class ObservedSend:
         self._producer = producer
         self._refusal_of = refusal_of
         self.open: set[Record] = set()
-        self._shared = _Shared(hooks, self.open, explained, away, offset_proves)
+        self._shared = _Shared(hooks, self.open, explained, report_queue, offset_proves)
 
     def __call__(
         self,
@@ -97,7 +97,7 @@ class ObservedSend:
 
         resolve = partial(_resolve, self._shared, record, report)
         open_records.add(record)
-        # Headers in no form of stock's go on as they are, for the native call to refuse.
+        # Headers in no form of confluent_kafka's go on as they are, for the native call to refuse.
         sent_headers = record.headers if record.headers_changed and well_formed else headers
         try:
             self.send(topic, value, key, partition, resolve, None, timestamp, sent_headers)

@@ -18,7 +18,7 @@ class Partitions:
         self._sticky = sticky
         self._counts: dict[str, int] = {}
         self._leaders: dict[tuple[str, int], int] = {}
-        self._stuck_to: dict[str, tuple[int, float]] = {}
+        self._stalled_to: dict[str, tuple[int, float]] = {}
 
     def known(self, topic: str) -> bool:
         """Whether a broker has told of this topic, if only that it does not exist."""
@@ -39,13 +39,13 @@ class Partitions:
 
     def leaders(self, topic: str, partition: int) -> set[int]:
         """Who may lead a record of it: of one whose partition is not known, all that lead one of the topic."""
-        return {node for place, node in self._leaders.copy().items() if _covers((topic, partition), place)}
+        return {node for tp, node in self._leaders.copy().items() if _covers((topic, partition), tp)}
 
     def nodes(self) -> set[int]:
         """The brokers that lead a partition."""
         return set(self._leaders.copy().values())
 
-    def learn(self, topic: str, leaders: dict[int, int]) -> None:
+    def update(self, topic: str, leaders: dict[int, int]) -> None:
         """Partition -> leader's node ID, or -1; nothing when there is no such topic."""
         if not leaders:
             self._counts.setdefault(topic, 0)
@@ -67,13 +67,13 @@ class Partitions:
 
     def _any(self, topic: str, count: int, now: float) -> int:
         """As librdkafka does: one for `sticky.partitioning.linger.ms`, and one that has a leader if possible."""
-        partition, until = self._stuck_to.get(topic, (UNKNOWN, 0.0))
+        partition, until = self._stalled_to.get(topic, (UNKNOWN, 0.0))
         if now >= until or partition >= count:
             led = [number for number in range(count) if (topic, number) in self._leaders]
             partition = random.choice(led or range(count))  # noqa: S311 - nothing secret
-            self._stuck_to[topic] = (partition, now + self._sticky)
+            self._stalled_to[topic] = (partition, now + self._sticky)
         return partition
 
 
-def _covers(place: tuple[str, int], other: tuple[str, int]) -> bool:
-    return other[0] == place[0] and place[1] in (other[1], UNKNOWN)
+def _covers(tp: tuple[str, int], other: tuple[str, int]) -> bool:
+    return other[0] == tp[0] and tp[1] in (other[1], UNKNOWN)

@@ -15,8 +15,8 @@ class ReportNumbers:
     """Any thread. A callback is kept while records use its number: whoever has a record holds it once.
 
     Each step changes both dictionaries without a call in between, which is one step under the interpreter lock (see
-    ledger.py): a callback that is let go for the last time while another thread holds it again is kept. `Feed._append`
-    and `Refusals.remember` do what `hold()` does themselves, as a part of a step of their own.
+    delivery counters.py): a callback that is released for the last time while another thread holds it again is kept.
+    `Feed._append` and `Refusals.remember` do what `hold()` does themselves, as a part of a step of their own.
     """
 
     __slots__ = ("reports", "uses")
@@ -43,7 +43,7 @@ class ReportNumbers:
         """For one record more."""
         self.uses[number] += 1
 
-    def let_go(self, number: int, count: int = 1) -> None:
+    def release(self, number: int, count: int = 1) -> None:
         """`count` records of that number have ended."""
         self.uses[number] -= count
         if not self.uses[number]:

@@ -1,4 +1,5 @@
-"""What the application's next poll() or flush() runs: reports of fed batches, of records that failed here, events."""
+"""What the application's next poll() or flush() runs: reports of in-flight batches, of records that failed here,
+events."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class Near(Protocol):
 class Sends(Protocol):
     """What the thread works for."""
 
-    def tend(self, now: float) -> float:
+    def turn(self, now: float) -> float:
         """Do what is due; when to come again. Raises nothing."""
         ...
 
@@ -154,7 +154,7 @@ class Sender:
             try:
                 self._run_tasks()
                 sends = self._sends()
-                due = _AWAKE if sends is None else sends.tend(time.monotonic())
+                due = _AWAKE if sends is None else sends.turn(time.monotonic())
             finally:
                 self._running.release()
         if (pause := min(timeout, max(_TURN_ENDS, due - time.monotonic()), LONGEST_SLEEP)) > 0:
@@ -223,7 +223,7 @@ class Sender:
         with self.at_work:
             self._run_tasks()
             now = time.monotonic()
-            due = min(sends.tend(now), now + LONGEST_SLEEP)
+            due = min(sends.turn(now), now + LONGEST_SLEEP)
             return due, sends.near(time.monotonic())
 
     def sleep(self, until: float, near: tuple[Near, float] | None) -> bool:

@@ -28,7 +28,7 @@ from safeproducer.kafka.summed_statistics import (
 from safeproducer.policy.topic_partition import TopicPartition
 
 Elsewhere = tuple[int, int, Mapping[TopicPartition, tuple[int, int]]]
-"""Records and bytes that are not in the straight lane; (records, bytes) by partition of those in no native producer."""
+"""Records and bytes that are not in the direct lane; (records, bytes) by partition of those in no native producer."""
 
 _numbers = itertools.count()
 
@@ -60,7 +60,7 @@ class ToldStatistics:
     def __init__(self, delivery: Delivery, elsewhere: Callable[[], Elsewhere]) -> None:
         self._every = delivery.ticks_per_statistics
         self._limits = {"msg_max": delivery.buffer_records, "msg_size_max": delivery.buffer_bytes}
-        self._only_fed = delivery.mode == "held"
+        self._only_batch_lanes = delivery.mode == "held"
         self._elsewhere = elsewhere
         self._ticks = 0
         self._heard = _Heard()
@@ -88,7 +88,7 @@ class ToldStatistics:
         """Take note of a document of the native producer whose ticks count; what to tell now, None for nothing."""
         self._ticks += 1
         due = self._ticks % self._every == 0
-        alone = self._every == 1 and not self._only_fed and not self._heard.last
+        alone = self._every == 1 and not self._only_batch_lanes and not self._heard.last
         if alone and not self._elsewhere()[0]:
             return text
         readable = self.hear(speaker, text)
@@ -113,8 +113,8 @@ class ToldStatistics:
         told = summed([first, *(document for _, document in living.values() if document is not first), *gone])
         put_windows(told, heard.windows)
         records, size, held = self._elsewhere()
-        told["msg_cnt"] = records + (0 if self._only_fed else first["msg_cnt"])
-        told["msg_size"] = size + (0 if self._only_fed else first["msg_size"])
+        told["msg_cnt"] = records + (0 if self._only_batch_lanes else first["msg_cnt"])
+        told["msg_size"] = size + (0 if self._only_batch_lanes else first["msg_size"])
         told.update({name: limit for name, limit in self._limits.items() if limit is not None})
         add_held(told, held)
         return told

@@ -63,7 +63,7 @@ class Windows:
         self._alive = alive
         self._policy = WindowPolicy(max_age=2 * refresh)
         self._lock = threading.RLock()
-        self._places: dict[Question, set[TopicPartition]] = {}
+        self._tps: dict[Question, set[TopicPartition]] = {}
         self._due: dict[Question, float] = {}
         self._used: dict[Question, float] = {}
         self._said: dict[Question, tuple[Announcement, float]] = {}
@@ -75,57 +75,57 @@ class Windows:
         self._asks: Asks | None = None
         self._pause = _AFTER_FAILURE
 
-    def budget(self, place: TopicPartition, node: int | None, moment: float) -> Window:
+    def budget(self, tp: TopicPartition, node: int | None, now: float) -> Window:
         """How many batches of this partition, led by `node` as far as is known, may be unresolved at once."""
         if self._fixed is not None:
             return self._fixed
         with self._lock:
-            known = self._policy.leader(place)
+            known = self._policy.leader(tp)
             if known.node is None and node is not None:
-                self._policy.led_by(place, Leader(node, None))
-                known = self._policy.leader(place)
-                if (node, place[0]) in self._said:  # about its topic, when another partition was there to ask for
-                    self._policy.announced(place, known, *self._said[node, place[0]])
+                self._policy.led_by(tp, Leader(node, None))
+                known = self._policy.leader(tp)
+                if (node, tp[0]) in self._said:  # about its topic, when another partition was there to ask for
+                    self._policy.announced(tp, known, *self._said[node, tp[0]])
             if known.node is not None:
-                self._want((known.node, place[0]), place, moment)
-            return self._policy.window(place, moment)
+                self._want((known.node, tp[0]), tp, now)
+            return self._policy.window(tp, now)
 
-    def known(self, moment: float) -> dict[TopicPartition, Window]:
+    def known(self, now: float) -> dict[TopicPartition, Window]:
         """The windows of all partitions that were asked for."""
-        places = sorted(set().union(*tuple(self._places.values())))  # no lock: a signal handler may come in here
-        return {place: self._policy.window(place, moment) for place in places}
+        tps = sorted(set().union(*tuple(self._tps.values())))  # no lock: a signal handler may come in here
+        return {tp: self._policy.window(tp, now) for tp in tps}
 
-    def learn(self, statistics: Statistics) -> None:
+    def update(self, statistics: Statistics) -> None:
         """Leaders, their epochs, and which brokers are away, as one lane sees them."""
         if self._fixed is not None:
             return
         changes = []
         down = {node for node, broker in statistics.brokers.items() if broker.state == "DOWN"}
         with self._lock:
-            moment = statistics.at
-            for place in {place for places in self._places.values() for place in places}:
-                entry = statistics.partitions.get(place)
+            now = statistics.at
+            for tp in {tp for tps in self._tps.values() for tp in tps}:
+                entry = statistics.partitions.get(tp)
                 if entry is None or entry.leader < 0:
                     continue
-                before = self._policy.window(place, moment)
-                smaller = self._policy.led_by(place, Leader(entry.leader, entry.leader_epoch))
+                before = self._policy.window(tp, now)
+                smaller = self._policy.led_by(tp, Leader(entry.leader, entry.leader_epoch))
                 if entry.leader in down - self._down:
-                    smaller |= self._policy.reset(place, f"the connection to broker {entry.leader}, its leader, broke")
+                    smaller |= self._policy.reset(tp, f"the connection to broker {entry.leader}, its leader, broke")
                 if smaller:
-                    changes.append((place, before, self._policy.window(place, moment)))
-                    question = (entry.leader, place[0])
+                    changes.append((tp, before, self._policy.window(tp, now)))
+                    question = (entry.leader, tp[0])
                     self._said.pop(question, None)
                     self._due[question] = 0.0
-                    self._want(question, place, moment)
+                    self._want(question, tp, now)
             self._down = down
         self._tell(changes)
         if changes:
             self._bell.set()
 
-    def _want(self, question: Question, place: TopicPartition, moment: float) -> None:
-        self._places.setdefault(question, set()).add(place)
-        self._used[question] = moment
-        if self._due.setdefault(question, 0.0) <= moment:
+    def _want(self, question: Question, tp: TopicPartition, now: float) -> None:
+        self._tps.setdefault(question, set()).add(tp)
+        self._used[question] = now
+        if self._due.setdefault(question, 0.0) <= now:
             if self._make is not None and not self._stopped.is_set():
                 self._helper.start()
             self._bell.set()
@@ -167,11 +167,11 @@ class Windows:
                 self._due[question] = time.monotonic() + self._pause
         self._pause = min(2 * self._pause, _LONGEST_PAUSE)
 
-    def _next(self, moment: float) -> Question | None:
+    def _next(self, now: float) -> Question | None:
         with self._lock:
             for question, due in tuple(self._due.items()):
-                if due <= moment:
-                    if moment - self._used[question] <= self._refresh:
+                if due <= now:
+                    if now - self._used[question] <= self._refresh:
                         return question
                     del self._due[question]  # nobody needs it any more; the next one who does asks at once
             return None
@@ -181,28 +181,28 @@ class Windows:
         node, topic = question
         at = time.monotonic()
         with self._lock:
-            asked = {place: self._policy.leader(place) for place in self._places.get(question, ())}
+            asked = {tp: self._policy.leader(tp) for tp in self._tps.get(question, ())}
         said = asks.ask(node, topic)
         changes = []
         with self._lock:
-            for place, leader in asked.items():
+            for tp, leader in asked.items():
                 if leader.node != node:
                     continue
-                before = self._policy.window(place, at)
-                self._policy.announced(place, leader, said, at)
-                after = self._policy.window(place, at)
+                before = self._policy.window(tp, at)
+                self._policy.announced(tp, leader, said, at)
+                after = self._policy.window(tp, at)
                 if after.size != before.size:
-                    changes.append((place, before, after))
-            still = {place for place in self._places.get(question, ()) if self._policy.leader(place).node == node}
-            self._places[question] = still
+                    changes.append((tp, before, after))
+            still = {tp for tp in self._tps.get(question, ()) if self._policy.leader(tp).node == node}
+            self._tps[question] = still
             self._said[question] = said, at
             if still:
                 # An epoch that was learnt meanwhile makes the answer useless, though the same broker leads.
-                useless = any(self._policy.leader(place) != asked.get(place) for place in still)
+                useless = any(self._policy.leader(tp) != asked.get(tp) for tp in still)
                 after_answer = self._refresh if said.value is not None else _AFTER_FAILURE
                 self._due[question] = at if useless else at + after_answer
             else:
-                self._places.pop(question)
+                self._tps.pop(question)
                 self._used.pop(question)
                 self._said.pop(question)
                 self._due.pop(question, None)

@@ -12,8 +12,8 @@ from safeproducer.policy.never import NEVER
 from safeproducer.policy.window import MOST
 
 LONGEST_DEPTH = 3
-"""Hand-overs of one partition inside librdkafka at once: one on its way and full ones behind it, so that the next one
-leaves without waiting for Python."""
+"""In-flight batches of one partition inside librdkafka at once: one on its way and full ones behind it, so that the
+next one leaves without waiting for Python."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,13 +24,14 @@ class Partition:
     oldest: float
     """When the longest waiting record was accepted."""
     unresolved: int
-    """Hand-overs of it to the lane that would take the next one, without all their reports."""
+    """In-flight batches of it to the lane that would take the next one, without all their reports."""
     leaves_by: float
-    """By when each of those has left librdkafka's queue; long ago for one that leaves by its count, without a kick."""
+    """By when each of those has left librdkafka's queue; long ago for one that leaves by its count, without a flush
+    trigger."""
     full: bool
     """Whether the waiting records fill a batch, by count or by size."""
     outstanding: int = 0
-    """Hand-overs of it to all lanes, without all their reports."""
+    """In-flight batches of it to all lanes, without all their reports."""
     budget: int = MOST
     """How many of those there may be (KIP-1269)."""
 
@@ -43,7 +44,7 @@ class Broker:
     probing: bool
     """Whether it announced a throttle time and has not answered without one since."""
     unresolved: int
-    """Hand-overs to it without all their reports."""
+    """In-flight batches to it without all their reports."""
     cap: int | None = None
     """How many of those there may be (max.in.flight.requests.per.connection), None for any number."""
     node: int | None = None
@@ -59,7 +60,7 @@ class Go:
 class Hold:
     """Wait for `reason`; ask again at `until`, or when something changed if that is None.
 
-    `node`: the broker that is waited for, None where the reason names none or nobody knows it. A value, so that any
+    `node`: the broker that is waited for, None where the reason names none or it is not known. A value, so that any
     thread sees it whole; the sentence is made when somebody asks.
     """
 
@@ -92,8 +93,8 @@ def admit(partition: Partition, broker: Broker, now: float, linger: float, depth
         if not partition.full or partition.unresolved >= depth or partition.leaves_by == NEVER:
             return Hold(None, HoldReason.IN_FLIGHT)
         return GO if partition.leaves_by <= now else Hold(partition.leaves_by, HoldReason.IN_FLIGHT)
-    if not partition.full and (ripe := partition.oldest + linger) > now:
-        return Hold(ripe, HoldReason.LINGER)
+    if not partition.full and (linger_elapsed := partition.oldest + linger) > now:
+        return Hold(linger_elapsed, HoldReason.LINGER)
     return GO
 
 
@@ -110,7 +111,7 @@ def _closed(broker: Broker, now: float) -> Hold | None:
 
 
 def depth(ack_time: float | None, guard: float) -> int:
-    """How many hand-overs of a partition librdkafka may have at once.
+    """How many in-flight batches of a partition librdkafka may have at once.
 
     A full batch may wait behind the one in flight only as long as it is younger than the lane's linger, `guard`: an
     older one at the head of the queue makes librdkafka spin.

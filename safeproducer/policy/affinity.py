@@ -16,11 +16,11 @@ Key = bytes
 class Affinity:
     """The keys of one partition. Not thread-safe: its owner locks. A step takes the same time, whatever is bound."""
 
-    __slots__ = ("_bound", "_doubtful")
+    __slots__ = ("_bound", "_unknown_outcomes")
 
     def __init__(self) -> None:
         self._bound: dict[Key, tuple[int, int]] = {}
-        self._doubtful: dict[int, list[Key]] = {}
+        self._unknown_outcomes: dict[int, list[Key]] = {}
 
     def __len__(self) -> int:
         return len(self._bound)
@@ -54,25 +54,25 @@ class Affinity:
             else:
                 del owners[key]
 
-    def doubt(self, keys: Iterable[Key], lane: int) -> None:
-        """Records that were on this lane have ended, and nobody knows how: their keys stay bound."""
-        self._doubtful.setdefault(lane, []).extend(keys)
+    def note_unknown(self, keys: Iterable[Key], lane: int) -> None:
+        """Records that were on this lane have ended with unknown outcome: their keys stay bound."""
+        self._unknown_outcomes.setdefault(lane, []).extend(keys)
 
-    def doubts(self, lane: int) -> bool:
+    def has_unknown(self, lane: int) -> bool:
         """Whether keys are bound to this lane by records of unknown outcome."""
-        return lane in self._doubtful
+        return lane in self._unknown_outcomes
 
     @property
-    def doubtful(self) -> bool:
+    def unknown_outcome(self) -> bool:
         """Whether keys are bound to any lane by records of unknown outcome."""
-        return bool(self._doubtful)
+        return bool(self._unknown_outcomes)
 
     def acknowledged(self, lane: int) -> None:
         """This lane had a later batch acknowledged: what its earlier ones left behind is fenced."""
-        self.release_all(self._doubtful.pop(lane, ()))
+        self.release_all(self._unknown_outcomes.pop(lane, ()))
 
     def forget(self, lane: int) -> None:
         """This lane is no more; its keys are free, whatever became of their records."""
-        self._doubtful.pop(lane, None)
+        self._unknown_outcomes.pop(lane, None)
         for key in [key for key, (owner, _) in self._bound.items() if owner == lane]:
             del self._bound[key]

@@ -35,9 +35,9 @@ class Backlogs:
     """One lane's partitions. Not thread-safe: one thread observes; questions may come from any."""
 
     def __init__(self) -> None:
-        self._by_place: dict[TopicPartition, _Backlog] = {}
+        self._by_tp: dict[TopicPartition, _Backlog] = {}
         self._earliest: float | None = None
-        self._stale = False
+        self._outdated = False
         self._idle_at = 0.0
 
     def idle(self, at: float) -> None:
@@ -46,7 +46,7 @@ class Backlogs:
 
     def observe(
         self,
-        place: TopicPartition,
+        tp: TopicPartition,
         counted: int,
         acknowledged: int,
         at: float,
@@ -58,7 +58,7 @@ class Backlogs:
         Beside those that are `counted`, up to `uncounted` were given, and certainly `uncounted_least`. A smaller count
         than before is one that began anew; the numbers of records go on.
         """
-        backlog = self._by_place.setdefault(place, _Backlog())
+        backlog = self._by_tp.setdefault(tp, _Backlog())
         if counted < backlog.counted:
             backlog.counted_before += backlog.counted
         backlog.counted = counted
@@ -83,47 +83,47 @@ class Backlogs:
         while history and history[0][1] <= acknowledged:
             history.popleft()
         backlog.given, backlog.acknowledged, backlog.at = given, acknowledged, at
-        self._stale = True
+        self._outdated = True
 
-    def released(self, place: TopicPartition, now: float, since: float) -> None:
+    def released(self, tp: TopicPartition, now: float, since: float) -> None:
         """Records are given to the lane from now on that have waited elsewhere, the oldest `since` then. Any thread."""
-        self._by_place.setdefault(place, _Backlog()).released.append((now, since))
+        self._by_tp.setdefault(tp, _Backlog()).released.append((now, since))
 
-    def oldest(self, place: TopicPartition) -> float | None:
+    def oldest(self, tp: TopicPartition) -> float | None:
         """No later than when its oldest unacknowledged record was accepted; None when there was none."""
-        backlog = self._by_place.get(place)
+        backlog = self._by_tp.get(tp)
         return backlog.history[0][2] if backlog is not None and backlog.history else None
 
     def earliest(self) -> float | None:
         """The earliest of `oldest()` over all partitions."""
-        if self._stale:
-            self._stale = False  # before the look: what changes meanwhile is looked at again
+        if self._outdated:
+            self._outdated = False  # before the look: what changes meanwhile is looked at again
             self._earliest = min(
-                (row.history[0][2] for row in tuple(self._by_place.values()) if row.history), default=None
+                (row.history[0][2] for row in tuple(self._by_tp.values()) if row.history), default=None
             )
         return self._earliest
 
-    def stuck(self, now: float, patience: float, age: float) -> frozenset[TopicPartition]:
+    def stalled(self, now: float, patience: float, age: float) -> frozenset[TopicPartition]:
         """Partitions without an acknowledgement for `patience` seconds, or with a record older than `age`."""
         return frozenset(
-            place
-            for place, row in tuple(self._by_place.items())
+            tp
+            for tp, row in tuple(self._by_tp.items())
             if row.history and (now - row.advanced_at >= patience or now - row.history[0][0] >= age)
         )
 
     def waiting(self) -> frozenset[TopicPartition]:
         """Partitions with a backlog."""
-        return frozenset(place for place, row in tuple(self._by_place.items()) if row.history)
+        return frozenset(tp for tp, row in tuple(self._by_tp.items()) if row.history)
 
-    def drained(self, place: TopicPartition, since: float) -> bool:
+    def drained(self, tp: TopicPartition, since: float) -> bool:
         """Whether it was seen without a backlog at a look after `since`."""
-        backlog = self._by_place.get(place)
+        backlog = self._by_tp.get(tp)
         return backlog is not None and backlog.at > since and backlog.given <= backlog.acknowledged
 
     def forgive(self) -> None:
         """Everything given so far has ended, acknowledged or not: the lane is empty."""
-        for backlog in self._by_place.values():
+        for backlog in self._by_tp.values():
             backlog.forgiven = backlog.certain
             while backlog.history and backlog.history[0][1] <= backlog.certain:
                 backlog.history.popleft()
-        self._stale = True
+        self._outdated = True

@@ -13,7 +13,8 @@ LONGEST_TIMEOUT = 2_147_483.647
 """librdkafka's maximum of `message.timeout.ms`, almost 25 days."""
 
 BACKSTOP_MARGIN = 10.0
-"""Seconds to purge a stuck lane in. librdkafka looks for expired records once a second, and the machine may be busy."""
+"""Seconds to purge a stalled lane in. librdkafka looks for expired records once a second, and the machine may be
+busy."""
 
 
 def backstop(delivery_timeout: float, socket_timeout: float, *, at_most: float = LONGEST_TIMEOUT) -> float:

@@ -1,4 +1,4 @@
-"""Whether a broker is so far away that holding back pays."""
+"""Whether a round trip is long that holding back pays."""
 
 from __future__ import annotations
 
@@ -7,22 +7,23 @@ SHORTEST = 0.003
 LINGERS = 2.0
 """librdkafka spins from when a batch's linger is over until the one in flight is acknowledged. Up to two lingers of
 round trip that is so short that holding back costs more (measured: a round trip of 5 ms at a linger of 5 ms)."""
-RUSH = 50_000.0
-"""Records per second from which an application is busy producing: each costs more in Python held back than straight,
+HIGH_RATE = 50_000.0
+"""Records per second from which an application is busy producing: each costs more in Python held back than directly,
 and librdkafka's batches fill in no time. However many are outstanding: at a round trip of 20 ms a saturated producer
-that was held back again when batches piled up had 0.79 to 0.81 of stock's throughput, and 0.82 to 0.99 without."""
-RUSH_WITHIN = 4.0
+that was held back again when batches piled up had 0.79 to 0.81 of confluent_kafka's throughput, and 0.82 to 0.99
+without."""
+HIGH_RATE_WITHIN = 4.0
 """Of that bound, beyond which haste is no reason: librdkafka would spin for most of each round trip."""
 _BACK = 0.7
 
 
-def is_far(ack_time: float, linger: float, rate: float, was_far: bool) -> bool:
+def is_long(ack_time: float, linger: float, rate: float, was_long: bool) -> bool:
     """Whether acknowledgements take so much longer than linger that a batch waits long behind a closed window.
 
-    `ack_time`: the quickest round trip lately, in seconds; `rate`: records per second accepted. With `was_far` the
+    `ack_time`: the quickest round trip lately, in seconds; `rate`: records per second accepted. With `was_long` the
     bounds are wider, so that it does not flap.
     """
     bound = max(LINGERS * linger, SHORTEST)
-    if ack_time <= (bound * _BACK if was_far else bound):
+    if ack_time <= (bound * _BACK if was_long else bound):
         return False
-    return ack_time > RUSH_WITHIN * bound or rate <= (RUSH if was_far else RUSH / 2)
+    return ack_time > HIGH_RATE_WITHIN * bound or rate <= (HIGH_RATE if was_long else HIGH_RATE / 2)

@@ -2,7 +2,7 @@
 
 A broker that knows the KIP remembers as many batches of a producer in a partition as the topic's config says, or else
 its own, instead of 5. It tells so in a tagged field of each partition of a Produce answer, from version 14 on; the
-request of that version is that of version 13. The default, 5, is not sent: absent and 5 mean the same.
+request of that version is that of version 13. The default, 5, is not sent: no field and 5 mean the same.
 """
 
 from __future__ import annotations

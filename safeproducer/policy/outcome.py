@@ -6,7 +6,7 @@ written and only its acknowledgement lost. Two proofs are accepted.
 *Never transmitted*: the record was not handed over, or librdkafka did not put it into a request.
 
 *Refused at the first attempt*: the code is one that only a broker gives, in the answer to the record's own request,
-and before it writes; and the report came sooner after the hand-over than a second attempt can. Every way back into
+and before it writes; and the report came sooner after handing over than a second attempt can. Every way back into
 librdkafka's queue of what was in a request goes through rd_kafka_retry_msgq(), which sets a back-off of
 `retry.backoff.ms`, jittered by 20 % and capped by `retry.backoff.max.ms`, and no request is built before it is over.
 That holds for lost connections, time-outs, leader changes, brokers that leave the cluster and sequence gaps alike.
@@ -64,11 +64,11 @@ def outcome_of(
     """The outcome of a record that failed with the error called `code_name`.
 
     - `handed_over`: whether librdkafka accepted it.
-    - `elapsed`: seconds from the hand-over to the report or later, such as `Message.latency()`; None when not known.
+    - `elapsed`: seconds from handing over to the report or later, such as `Message.latency()`; None when not known.
     - `retry_backoff`: the smaller one of `retry.backoff.ms` and `retry.backoff.max.ms`, in seconds.
     - `round_trip`: the quickest one to any broker lately, in seconds; 0 when not known.
     - `transmitted`: False only when it is certain that it was in no request, for example because statistics made
-      after the report count as many records of the partition in requests as before the hand-over.
+      after the report count as many records of the partition in requests as before handing over.
     """
     if not handed_over or not transmitted:
         return Outcome.NOT_WRITTEN
@@ -78,7 +78,7 @@ def outcome_of(
 
 
 def is_first_attempt(elapsed: float, retry_backoff: float, round_trip: float) -> bool:
-    """Whether an answer that came `elapsed` seconds after the hand-over can only be to the first attempt.
+    """Whether an answer that came `elapsed` seconds after handing over can only be to the first attempt.
 
     The answer to a second one needs the back-off and a round trip. Half of the quickest one lately is counted, in case
     the way has become shorter since.

@@ -1,6 +1,6 @@
 """Which partition a record goes to: librdkafka's partitioners, by their names.
 
-A record that is held back waits in its partition's accumulator, so its partition must be known before librdkafka
+A record that is held back waits in its partition's partition buffer, so its partition must be known before librdkafka
 sees it, and must be the one that librdkafka would have chosen: a key that changes its partition loses its order.
 Followed: rd_kafka_msg_partitioner() and its kin in librdkafka's rdkafka_msg.c, rdmurmur2.c, rdfnv1a.c.
 """

@@ -39,7 +39,7 @@ class _Known:
     """Never changed, only replaced: by broker, when its deadline is and until when it is calmed; the latest of each."""
 
     deadlines: Mapping[int, float] = field(default_factory=dict)
-    calms: Mapping[int, float] = field(default_factory=dict)
+    probes: Mapping[int, float] = field(default_factory=dict)
     latest: float = -inf
     latest_calm: float = -inf
 
@@ -77,11 +77,11 @@ class Throttle:
         while True:
             known = self._known
             deadlines = {number: until for number, until in known.deadlines.items() if until + QUIET > now}
-            calms = {number: until for number, until in known.calms.items() if until > now}
+            probes = {number: until for number, until in known.probes.items() if until > now}
             before = deadlines.get(broker)
             deadlines[broker] = until = now + seconds if before is None else max(before, now + seconds)
-            calms[broker] = calm = max(calms.get(broker, -inf), now + 2 * seconds + CALM)
-            after = _Known(deadlines, calms, max(known.latest, until), max(known.latest_calm, calm))
+            probes[broker] = calm = max(probes.get(broker, -inf), now + 2 * seconds + CALM)
+            after = _Known(deadlines, probes, max(known.latest, until), max(known.latest_calm, calm))
             # One step under the interpreter lock: it switches only at calls and at jumps backwards.
             if self._known is known:
                 self._known = after
@@ -93,11 +93,11 @@ class Throttle:
         until = max(deadlines.values(), default=-inf) if broker is None else deadlines.get(broker, -inf)
         return until if until > now else None
 
-    def calms(self, broker: int | None, now: float) -> bool:
+    def probes(self, broker: int | None, now: float) -> bool:
         """Whether this broker, or any if None, throttled so lately that it gets one batch at a time."""
         if broker is None:
             return self.latest_calm > now
-        return self._known.calms.get(broker, -inf) > now
+        return self._known.probes.get(broker, -inf) > now
 
     def held(self, now: float) -> dict[int, float]:
         """Broker -> deadline, of those that are throttling."""

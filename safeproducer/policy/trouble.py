@@ -57,7 +57,7 @@ def broker_in(reason: str, all_down: bool) -> tuple[int | None, bool]:
     return (int(name), False) if name.isdecimal() else (None, True)
 
 
-def throttling(node: int, until: float, calms: bool, now: float) -> Trouble:
+def throttling(node: int, until: float, probes: bool, now: float) -> Trouble:
     """A broker announced a throttle time that ends, or ended, at `until`. A negative `node` is one that is not known.
 
     `calms`: one batch at a time goes to it since.
@@ -66,6 +66,6 @@ def throttling(node: int, until: float, calms: bool, now: float) -> Trouble:
     if until > now:
         return Trouble(f"the quota of {who} throttles this client for another {until - now:.1f} s", about, over=False)
     ended = f"the quota of {who} throttled this client until {now - until:.1f} s ago, and"
-    if calms:
+    if probes:
         return Trouble(f"{ended} one batch at a time goes to it for now", about, over=False)
     return Trouble(f"{ended} nothing holds records for it now", about, over=True)

@@ -104,47 +104,47 @@ class Windows:
         self._leaders: dict[TopicPartition, Leader] = {}
         self._windows: dict[TopicPartition, Window] = {}
 
-    def leader(self, place: TopicPartition) -> Leader:
+    def leader(self, tp: TopicPartition) -> Leader:
         """Who leads it, as far as was told."""
-        return self._leaders.get(place, Leader(None, None))
+        return self._leaders.get(tp, Leader(None, None))
 
-    def window(self, place: TopicPartition, now: float) -> Window:
+    def window(self, tp: TopicPartition, now: float) -> Window:
         """What may be unresolved of this partition at `now`."""
-        known = self._windows.get(place)
+        known = self._windows.get(tp)
         if known is None:
             return Window(LEAST, Source.ASSUMED, None, NOT_ASKED)
         if known.at is not None and now - known.at > self._max_age:
             return Window(LEAST, Source.ASSUMED, None, f"what its leader said is {now - known.at:.0f} s old")
         return known
 
-    def led_by(self, place: TopicPartition, leader: Leader) -> bool:
+    def led_by(self, tp: TopicPartition, leader: Leader) -> bool:
         """Note who leads a partition; whether that took away what was known.
 
         An epoch that is not told changes nothing as long as the node is the same.
         """
-        known = self._leaders.get(place)
+        known = self._leaders.get(tp)
         if known is not None and known.node == leader.node and (leader.epoch is None or known.epoch == leader.epoch):
             return False
         if known is not None and known.node == leader.node and known.epoch is None:
-            self._leaders[place] = leader
+            self._leaders[tp] = leader
             return False
-        self._leaders[place] = leader
+        self._leaders[tp] = leader
         if known is None:
             return False
-        return self.reset(place, "its leader changed, and the new one has not answered yet")
+        return self.reset(tp, "its leader changed, and the new one has not answered yet")
 
-    def reset(self, place: TopicPartition, reason: str) -> bool:
+    def reset(self, tp: TopicPartition, reason: str) -> bool:
         """Believe nothing any more; whether that makes the window smaller."""
-        known = self._windows.get(place)
-        self._windows[place] = Window(LEAST, Source.ASSUMED, None, reason)
+        known = self._windows.get(tp)
+        self._windows[tp] = Window(LEAST, Source.ASSUMED, None, reason)
         return known is not None and known.size > LEAST
 
-    def announced(self, place: TopicPartition, asked: Leader, announcement: Announcement, at: float) -> None:
+    def announced(self, tp: TopicPartition, asked: Leader, announcement: Announcement, at: float) -> None:
         """What `asked` said when it was asked at `at`; nothing when somebody else leads the partition by now."""
-        if self._leaders.get(place) != asked:
+        if self._leaders.get(tp) != asked:
             return
         if announcement.value is None:
-            self._windows[place] = Window(LEAST, Source.ASSUMED, None, announcement.reason)
+            self._windows[tp] = Window(LEAST, Source.ASSUMED, None, announcement.reason)
         else:
             size = min(MOST, max(LEAST, announcement.value))
-            self._windows[place] = Window(size, announcement.source, at, announcement.reason)
+            self._windows[tp] = Window(size, announcement.source, at, announcement.reason)

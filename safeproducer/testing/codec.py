@@ -1,7 +1,7 @@
 """Readers and writers of Kafka message bodies, built from the JSON schemas Kafka publishes.
 
 Every declared length is checked against the bytes that are left before anything is built from it, a message may hold
-so many elements only, since a byte or two can become a hundred in memory, and tagged fields nobody knows survive a
+so many elements only, since a byte or two can become a hundred in memory, and unknown tagged fields survive a
 round trip. A body is a plain dict with snake_case keys; tagged fields without a schema are
 kept, as raw bytes by tag number, under the key ``_tags``. Format: KIP-482 and the protocol guide of Apache Kafka.
 """

@@ -103,7 +103,7 @@ class ProduceRequest:
 class PartitionAnswer:
     """What a broker said about one partition of a Produce request; ``error_code`` 0 is success.
 
-    ``batches_to_retain`` is KIP-1269's field; None if it is absent, which means 5.
+    ``batches_to_retain`` is KIP-1269's field; None if it is missing, which means 5.
     """
 
     topic: str | None

@@ -1,14 +1,16 @@
 """Searches the committed files for what belongs to one machine, and the documents for what makes them hard to read.
 
-Exits 1 and shows every finding: registry hosts and folders in any file; in *.md long lines, long paragraphs, a front
-page that grew, and words that the glossary replaces.
+Exits 1 and shows every finding: registry hosts and folders in any file; in *.md long lines, long paragraphs and a front
+page that grew; in *.md, comments and docstrings words that the glossary replaces.
 """
 
 from __future__ import annotations
 
+import io
 import re
 import subprocess
 import sys
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,7 +31,7 @@ FORBIDDEN = {
 }
 
 GLOSSARY = "docs/internals/glossary.md"
-REPLACED = "## Words that the documents do not use"
+REPLACED = "## Words that are not used"
 """The heading in the glossary of the table whose first column holds them, separated by commas."""
 HISTORY = "CHANGELOG.md"
 FRONT_PAGE = "README.md"
@@ -109,11 +111,27 @@ def style(text: str, replaced: re.Pattern[str] | None = None) -> list[tuple[int,
         if (count := words_of(paragraph)) > LONGEST_PARAGRAPH:
             found.append((number, paragraph[:40], f"{count} words in a paragraph, {LONGEST_PARAGRAPH} at most"))
     if replaced is not None:
-        prose = _CODE.sub("", "\n".join(lines))
-        for match in replaced.finditer(prose):
-            number = prose.count("\n", 0, match.start()) + 1
-            found.append((number, match[0], f"the word is replaced, see {GLOSSARY}"))
+        found += words("\n".join(lines), replaced)
     return sorted(found)
+
+
+def prose_of(source: str) -> str:
+    """Comments and docstrings of a Python file, each on its line; else nothing but ends of lines."""
+    lines = [""] * (source.count("\n") + 2)
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT or (token.type == tokenize.STRING and token.string.startswith('"""')):
+            for number, line in enumerate(token.string.split("\n"), token.start[0]):
+                lines[number] = line
+    return "\n".join(lines[1:])
+
+
+def words(text: str, replaced: re.Pattern[str]) -> list[tuple[int, str, str]]:
+    """As findings(): the words that the glossary replaces, code in backquotes left out."""
+    prose = _CODE.sub("", text)
+    return [
+        (prose.count("\n", 0, match.start()) + 1, match[0], f"the word is replaced, see {GLOSSARY}")
+        for match in replaced.finditer(prose)
+    ]
 
 
 def front_page(text: str) -> list[tuple[int, str, str]]:
@@ -151,6 +169,8 @@ def main() -> int:
         found = findings(text)
         if path.suffix == ".md":
             found += style(text, None if name in (GLOSSARY, HISTORY) else replaced)
+        if path.suffix == ".py" and replaced is not None:
+            found += words(prose_of(text), replaced)
         if name == FRONT_PAGE:
             found += front_page(text)
         for line, what, why in found:

@@ -66,7 +66,7 @@ def test_apis_that_are_not_served(cluster: Target) -> None:
 
 
 def test_produce_reaches_version_14(cluster: Target) -> None:
-    """KIP-1269's version is advertised; stock clients do not know it and are not in its way."""
+    """KIP-1269's version is advertised; confluent_kafka clients do not know it and are not in its way."""
     assert ranges(cluster)[api_key("Produce")] == (0, cluster.differs(fake=14, kafka=13))
 
 

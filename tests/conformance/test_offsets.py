@@ -87,7 +87,7 @@ def test_a_time_inside_a_packed_batch(cluster: Target, client: RawClient) -> Non
     ids=str,
 )
 def test_error_codes(client: RawClient, timed: str, changes: dict[str, Any], error: int | None) -> None:
-    """With neither offset nor time; a special time that nobody knows finds nothing."""
+    """With neither offset nor time; an unknown special time finds nothing."""
     answer = list_offsets(client, **{"topic": timed, "timestamp": LATEST, "version": 11, **changes})
     if error is None:
         assert (answer["error_code"], answer["offset"]) == (35, -1)

@@ -1,7 +1,7 @@
 """Fixtures of the contract: the two classes, the two clusters, and a way to read a topic back.
 
-Every expectation in these tests holds for confluent_kafka.Producer; that it is run against the stock class too is
-what makes it a contract and not an opinion.
+Every expectation in these tests holds for confluent_kafka.Producer; that it is run against the confluent_kafka class
+too is what makes it a contract and not an opinion.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ class Cluster:
         """The end of each partition as a consumer of this isolation level sees it."""
         return [self._end_offset(TopicPartition(topic, number), isolation) for number in range(PARTITIONS)]
 
-    def _end_offset(self, place: TopicPartition, isolation: str) -> int:
+    def _end_offset(self, tp: TopicPartition, isolation: str) -> int:
         deadline = time.monotonic() + 10
         while True:
             try:
-                end: int = self._consumer(isolation).get_watermark_offsets(place, timeout=10)[1]
+                end: int = self._consumer(isolation).get_watermark_offsets(tp, timeout=10)[1]
                 return end
             except KafkaException:  # this consumer has not heard of a topic made a moment ago
-                assert time.monotonic() < deadline, f"no offsets of {place}"
+                assert time.monotonic() < deadline, f"no offsets of {tp}"
 
     def read(self, topic: str, isolation: str = "read_committed") -> list[Message]:
         """Everything in the topic, by partition and offset."""
@@ -93,7 +93,7 @@ class Cluster:
 
 
 def safe_producer() -> type:
-    """SafeProducer, imported late: the stock half of the contract needs nothing of this project."""
+    """SafeProducer, imported late: the confluent_kafka half of the contract needs nothing of this project."""
     from safeproducer import SafeProducer  # noqa: PLC0415
 
     return SafeProducer
@@ -140,7 +140,7 @@ def producer_class(request: pytest.FixtureRequest) -> type:
 
 @pytest.fixture
 def is_stock(producer_class: type) -> bool:
-    """Whether the class under test is the stock one."""
+    """Whether the class under test is the confluent_kafka one."""
     return producer_class is cimpl.Producer
 
 

@@ -18,8 +18,8 @@ from safeproducer.hooks import Hook
 from safeproducer.records import ProducerInfo
 from safeproducer.testing import FakeCluster
 from tests.contract.support import poll_until
-from tests.contract.ways import EVERY_WAY, FAR, TOPIC, WAYS, Way
-from tests.inside import lane_of
+from tests.contract.ways import EVERY_WAY, LONG_ROUND_TRIP, TOPIC, WAYS, Way
+from tests.inside import engine_of
 from tests.testing.raw import RawClient, make_batch
 
 COUNT = 20
@@ -27,7 +27,7 @@ NEW_IDS = 900
 
 
 def written(brokers: FakeCluster) -> list[Any]:
-    """What is in the log, without the record that found out how far away the broker is."""
+    """What is in the log, without the record that found out how long its round trip is."""
     return [record for record in brokers.log(TOPIC, 0) if record.value != b"warm"]
 
 
@@ -98,7 +98,7 @@ def test_batches_are_taken_apart_again(brokers: FakeCluster, start: Callable[...
     records = written(brokers)
     assert sorted(record.value for record in records) == sorted(message["value"] for message in before)
     assert all(record.key == b"k%d" % (int(record.value) % 3) for record in records)
-    if not plain and way.cls is SafeProducer:  # stock drops headers of a batch
+    if not plain and way.cls is SafeProducer:  # confluent_kafka drops headers of a batch
         assert [own_headers(record) for record in records] == [{"number": record.value} for record in records]
 
 
@@ -124,10 +124,10 @@ def test_the_configuration_is_used_for_something_else(
     config["default.topic.config"]["acks"] = "nonsense"
     config.clear()
     config["bootstrap.servers"] = "127.0.0.1:1"
-    if way.far:
-        brokers.delay(FAR)
+    if way.long_round_trip:
+        brokers.delay(LONG_ROUND_TRIP)
         producer.produce(TOPIC, b"warm")
-        poll_until(producer, lambda: not lane_of(producer).direct and not len(producer), timeout=30)
+        poll_until(producer, lambda: not engine_of(producer).goes_direct and not len(producer), timeout=30)
     for number in range(COUNT):
         producer.produce(TOPIC, b"%d" % number, key=b"k%d" % (number % 3), partition=0)
         producer.poll(0)
@@ -199,7 +199,7 @@ def test_positions_of_a_transaction_are_used_again(make: Any, cluster: Any, topi
         producer.produce(topic, b"v", partition=0)
         positions = [TopicPartition(topic, 0, 7)]
         producer.send_offsets_to_transaction(positions, consumer.consumer_group_metadata(), 30)
-        assert [(place.topic, place.partition, place.offset) for place in positions] == [(topic, 0, 7)]
+        assert [(tp.topic, tp.partition, tp.offset) for tp in positions] == [(topic, 0, 7)]
         positions[0].offset = 99
         positions.clear()
         producer.commit_transaction(30)

@@ -38,19 +38,19 @@ def keep(payload: Payload, error: Any, message: Any) -> None:
     """A callback that refers to something."""
 
 
-def produce_with_payload(producer: Any, topic: str, value: bytes = b"v", **place: int) -> weakref.ref[Payload]:
+def produce_with_payload(producer: Any, topic: str, value: bytes = b"v", **tp: int) -> weakref.ref[Payload]:
     """Produce a record whose callback refers to a payload that nobody else refers to."""
     payload = Payload()
     alive = weakref.ref(payload)
     with contextlib.suppress(KafkaException):
-        producer.produce(topic, value, on_delivery=functools.partial(keep, payload), **place)
+        producer.produce(topic, value, on_delivery=functools.partial(keep, payload), **tp)
     return alive
 
 
-@pytest.mark.parametrize("place", [{}, {"partition": 1}], ids=["any", "partition"])
-def test_flush_leaves_no_callback_behind(producer: Any, topic: str, place: dict[str, int]) -> None:
+@pytest.mark.parametrize("tp", [{}, {"partition": 1}], ids=["any", "partition"])
+def test_flush_leaves_no_callback_behind(producer: Any, topic: str, tp: dict[str, int]) -> None:
     """Its closure may hold a large payload."""
-    alive = produce_with_payload(producer, topic, **place)
+    alive = produce_with_payload(producer, topic, **tp)
     assert alive() is not None
     assert producer.flush(10) == 0
     assert alive() is None

@@ -57,7 +57,7 @@ def test_callback_wins_over_on_delivery(producer: Any, topic: str) -> None:
 
 @pytest.mark.parametrize("arguments", [{}, {"callback": None}, {"on_delivery": None}])
 def test_configured_callback_serves_records_without_one(make: Any, topic: str, arguments: dict[str, Any]) -> None:
-    """`on_delivery` of the configuration is called for every record whose own callback is absent or None."""
+    """`on_delivery` of the configuration is called for every record whose own callback is missing or None."""
     configured = Reports()
     producer = make({"on_delivery": configured})
     producer.produce(topic, b"v", **arguments)

@@ -127,7 +127,8 @@ REFUSED: dict[str, tuple[tuple[Any, ...], dict[str, Any], type[Exception]]] = {
 def test_refused_configuration(
     producer_class: type, args: tuple[Any, ...], kwargs: dict[str, Any], raised: type[Exception]
 ) -> None:
-    """A refused configuration raises stock's exception at construction, with code _INVALID_ARG where it has one."""
+    """A refused configuration raises confluent_kafka's exception at construction, with code _INVALID_ARG where it has
+    one."""
     if len(args) == 1 and isinstance(args[0], dict):
         args = ({**args[0], "log_level": 0},)
     with pytest.raises(raised) as caught:
@@ -144,7 +145,8 @@ def test_no_configuration_at_all_is_refused(producer_class: type) -> None:
 
 
 def test_value_that_is_not_text_of_any_encoding_is_refused(producer_class: type) -> None:
-    """A lone surrogate in a value is refused; stock breaks a rule of Python on the way and raises SystemError."""
+    """A lone surrogate in a value is refused; confluent_kafka breaks a rule of Python on the way and raises
+    SystemError."""
     with pytest.raises((SystemError, ValueError, KafkaException)):
         producer_class({"bootstrap.servers": "\ud800", "log_level": 0})
 

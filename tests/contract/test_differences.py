@@ -1,6 +1,7 @@
-"""Where SafeProducer differs from confluent_kafka.Producer on purpose: what stock does, and what SafeProducer does.
+"""Where SafeProducer differs from confluent_kafka.Producer on purpose: what confluent_kafka does, and what SafeProducer
+does.
 
-Each test asserts both halves, so a stock release that changes its half is noticed too.
+Each test asserts both halves, so a confluent_kafka release that changes its half is noticed too.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def default(producer_class: type, cluster: Any) -> Any:
     ids=str,
 )
 def test_idempotence_is_on_by_default(default: Any, is_stock: bool, settings: dict[str, Any], safe: bool) -> None:
-    """Stock: off unless asked for. SafeProducer: on, unless a setting says otherwise or rules it out."""
+    """confluent_kafka: off unless asked for. SafeProducer: on, unless a setting says otherwise or rules it out."""
     texts: list[str] = []
     producer = default({"stats_cb": texts.append, "statistics.interval.ms": 20, **settings})
     poll_until(producer, lambda: texts)
@@ -62,7 +63,8 @@ def test_idempotence_is_on_by_default(default: Any, is_stock: bool, settings: di
 def test_poll_inside_a_callback(
     producer_class: type, mock_cluster: Any, is_stock: bool, call: str, served_by: str
 ) -> None:
-    """Stock aborts the process when reports are left. SafeProducer serves nothing there, warns once and goes on."""
+    """confluent_kafka aborts the process when reports are left. SafeProducer serves nothing there, warns once and goes
+    on."""
     serve = "p.flush(10)" if served_by == "flush" else "\nwhile len(p): p.poll(0.1)"
     done = run_script(
         producer_class,
@@ -86,7 +88,7 @@ def test_poll_inside_a_callback(
 
 @pytest.mark.parametrize("call", ["list_topics(timeout=5)", "cluster_id(timeout=5)", "set_sasl_credentials('u', 'p')"])
 def test_questions_inside_a_callback(producer_class: type, mock_cluster: Any, is_stock: bool, call: str) -> None:
-    """Stock aborts the process when reports are left. SafeProducer answers."""
+    """confluent_kafka aborts the process when reports are left. SafeProducer answers."""
     done = run_script(
         producer_class,
         mock_cluster.bootstrap,
@@ -107,7 +109,7 @@ def test_questions_inside_a_callback(producer_class: type, mock_cluster: Any, is
 
 
 def test_close_inside_a_callback(producer_class: type, mock_cluster: Any, is_stock: bool) -> None:
-    """Stock waits for ever. SafeProducer raises at once, a RuntimeError, and the records are reported."""
+    """confluent_kafka waits for ever. SafeProducer raises at once, a RuntimeError, and the records are reported."""
     if is_stock:
         script = (
             "p = Producer({'bootstrap.servers': bootstrap, 'log_level': 0})\n"
@@ -126,7 +128,7 @@ def test_close_inside_a_callback(producer_class: type, mock_cluster: Any, is_sto
 
 
 def test_batch_honours_every_field_of_its_messages(make: Any, cluster: Any, topic: str, is_stock: bool) -> None:
-    """Stock drops headers and partition of a message in silence. SafeProducer sends them."""
+    """confluent_kafka drops headers and partition of a message in silence. SafeProducer sends them."""
     producer = make()
     messages = [
         {"value": b"%d" % number, "partition": number % 4, "headers": [("n", b"%d" % number)]} for number in range(40)
@@ -144,7 +146,7 @@ def test_batch_honours_every_field_of_its_messages(make: Any, cluster: Any, topi
 
 
 def test_batch_takes_timestamps(make: Any, cluster: Any, topic: str, is_stock: bool) -> None:
-    """Stock raises NotImplementedError for a message with a timestamp. SafeProducer writes it."""
+    """confluent_kafka raises NotImplementedError for a message with a timestamp. SafeProducer writes it."""
     producer = make()
     messages = [{"value": b"v", "timestamp": 1_600_000_000_000}]
     if is_stock:
@@ -157,7 +159,7 @@ def test_batch_takes_timestamps(make: Any, cluster: Any, topic: str, is_stock: b
 
 
 def test_batch_message_may_say_on_delivery(producer: Any, topic: str, is_stock: bool) -> None:
-    """Stock knows "callback" only in a message. SafeProducer takes "on_delivery" as well."""
+    """confluent_kafka knows "callback" only in a message. SafeProducer takes "on_delivery" as well."""
     own, common = Reports(), Reports()
     producer.produce_batch(topic, [{"value": b"v", "on_delivery": own}], on_delivery=common)
     assert producer.flush(10) == 0
@@ -176,7 +178,8 @@ def test_batch_message_may_say_on_delivery(producer: Any, topic: str, is_stock: 
 def test_batch_that_raises_accepts_nothing(
     make: Any, cluster: Any, topic: str, is_stock: bool, bad: dict[str, Any], raised: type[Exception]
 ) -> None:
-    """Stock raises for such a message and sends the list all the same. SafeProducer raises and sends nothing."""
+    """confluent_kafka raises for such a message and sends the list all the same. SafeProducer raises and sends
+    nothing."""
     producer = make()
     with pytest.raises(raised):
         producer.produce_batch(topic, [{"value": b"good"}, bad])
@@ -185,7 +188,8 @@ def test_batch_that_raises_accepts_nothing(
 
 
 def test_batch_partition_out_of_range_is_refused(make: Any, topic: str, is_stock: bool) -> None:
-    """Stock ignores a message's partition, 2**31 as well. SafeProducer refuses what is no partition number."""
+    """confluent_kafka ignores a message's partition, 2**31 as well. SafeProducer refuses what is no partition
+    number."""
     producer = make()
     messages = [{"value": b"v", "partition": 2**31}]
     if is_stock:
@@ -197,7 +201,8 @@ def test_batch_partition_out_of_range_is_refused(make: Any, topic: str, is_stock
 
 
 def test_close_takes_a_deadline_and_reports(make: Any, is_stock: bool) -> None:
-    """Stock's close() waits for as long as it takes and returns True. SafeProducer's has a deadline and a report."""
+    """confluent_kafka's close() waits for as long as it takes and returns True. SafeProducer's has a deadline and a
+    report."""
     producer = make({"bootstrap.servers": NOWHERE, "message.timeout.ms": 1500})
     reports = Reports()
     for _ in range(3):
@@ -216,7 +221,7 @@ def test_close_takes_a_deadline_and_reports(make: Any, is_stock: bool) -> None:
 
 
 def test_close_runs_every_callback(make: Any, cluster: Any, topic: str, is_stock: bool) -> None:
-    """Stock's close() drops the reports behind a raising callback. SafeProducer's runs them, then raises."""
+    """confluent_kafka's close() drops the reports behind a raising callback. SafeProducer's runs them, then raises."""
     producer = make()
     called: list[int] = []
 
@@ -237,7 +242,8 @@ def test_close_runs_every_callback(make: Any, cluster: Any, topic: str, is_stock
 
 
 def test_close_after_an_unfinished_init_transactions(producer_class: type, is_stock: bool) -> None:
-    """Stock warns that it cannot abort, a SystemError where warnings are errors (as here). SafeProducer closes."""
+    """confluent_kafka warns that it cannot abort, a SystemError where warnings are errors (as here). SafeProducer
+    closes."""
     producer: Any = producer_class({"bootstrap.servers": NOWHERE, "transactional.id": "t", "log_level": 0})
     with pytest.raises(KafkaException):
         producer.init_transactions(0.2)
@@ -249,7 +255,7 @@ def test_close_after_an_unfinished_init_transactions(producer_class: type, is_st
 
 
 def test_garbage_collection_with_records_warns(producer_class: type, is_stock: bool) -> None:
-    """Stock forgets accepted records in silence. SafeProducer gives a ResourceWarning that counts them."""
+    """confluent_kafka forgets accepted records in silence. SafeProducer gives a ResourceWarning that counts them."""
 
     def forget() -> None:
         producer: Any = producer_class({"bootstrap.servers": NOWHERE, "log_level": 0})
@@ -266,7 +272,7 @@ def test_garbage_collection_with_records_warns(producer_class: type, is_stock: b
 
 
 def test_use_after_fork(producer_class: type, mock_cluster: Any, is_stock: bool) -> None:
-    """Stock accepts records in a forked child and never delivers them. SafeProducer raises there, at once."""
+    """confluent_kafka accepts records in a forked child and never delivers them. SafeProducer raises there, at once."""
     done = run_script(
         producer_class,
         mock_cluster.bootstrap,
@@ -306,7 +312,8 @@ def test_use_after_fork(producer_class: type, mock_cluster: Any, is_stock: bool)
 def test_refused_settings_are_named(
     producer_class: type, is_stock: bool, config: dict[str, Any], words: list[str]
 ) -> None:
-    """Stock says what librdkafka says, by its own names. SafeProducer names setting and value, in stock's exception."""
+    """confluent_kafka says what librdkafka says, by its own names. SafeProducer names setting and value, in
+    confluent_kafka's exception."""
     with pytest.raises(KafkaException) as caught:
         producer_class({"log_level": 0, **config})
     assert error_of(caught.value).code() == KafkaError._INVALID_ARG
@@ -316,7 +323,8 @@ def test_refused_settings_are_named(
 
 
 def test_gapless_guarantee_is_refused(producer_class: type, is_stock: bool) -> None:
-    """Stock takes enable.gapless.guarantee with idempotence. SafeProducer refuses it: it makes lost acks fatal."""
+    """confluent_kafka takes enable.gapless.guarantee with idempotence. SafeProducer refuses it: it makes lost acks
+    fatal."""
     config = {"bootstrap.servers": NOWHERE, "enable.gapless.guarantee": True, "enable.idempotence": True}
     if is_stock:
         producer_class({**config, "log_level": 0}).close()
@@ -334,7 +342,7 @@ for _ in range(3):
 library = ctypes.CDLL(str(next(pathlib.Path(confluent_kafka.__file__).parent.with_name("confluent_kafka.libs").glob(
     "librdkafka*"))))
 library.rd_kafka_test_fatal_error.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p]
-native = getattr(p, "_SafeProducer__lane", p)
+native = getattr(p, "_SafeProducer__engine", p)
 native = getattr(native, "native", p)
 handle = ctypes.c_void_p.from_address(id(native) + 16).value  # the first field behind the object header
 assert handle, "no librdkafka handle there"
@@ -362,7 +370,8 @@ os._exit(0)
 
 @pytest.mark.parametrize("serve", ["[p.poll(0.2) for _ in range(9)]", "p.flush(2)"], ids=["poll", "flush"])
 def test_fatal_error(producer_class: type, is_stock: bool, serve: str) -> None:
-    """Stock's flush() raises SystemError and loses a report, then _FATAL. SafeProducer: FatalError and all reports."""
+    """confluent_kafka's flush() raises SystemError and loses a report, then _FATAL. SafeProducer: FatalError and all
+    reports."""
     done = run_script(producer_class, NOWHERE, FATAL.replace("SERVE", serve))
     assert done.returncode == 0, done.stderr
     fatal = "OUT_OF_ORDER_SEQUENCE_NUMBER True"
@@ -375,7 +384,7 @@ def test_fatal_error(producer_class: type, is_stock: bool, serve: str) -> None:
 
 
 def test_failed_reports_tell_the_outcome(make: Any, is_stock: bool) -> None:
-    """Stock's error says what failed; SafeProducer's has the same code and says what became of the record."""
+    """confluent_kafka's error says what failed; SafeProducer's has the same code and says what became of the record."""
     producer = make({"bootstrap.servers": NOWHERE})
     reports: list[Any] = []
     producer.produce("t", b"v", on_delivery=lambda error, message: reports.append((error, message)))
@@ -392,8 +401,8 @@ def test_failed_reports_tell_the_outcome(make: Any, is_stock: bool) -> None:
 
 
 def test_a_record_that_nobody_acknowledged(producer_class: type, is_stock: bool, is_held: bool) -> None:
-    """The leader refuses the first batch, and does not know the producer when the second comes. Stock calls both
-    delivered; SafeProducer calls the first unknown, or, held back, sends it again before the second leaves."""
+    """The leader refuses the first batch, and does not know the producer when the second comes. confluent_kafka calls
+    both delivered; SafeProducer calls the first unknown, or, held back, sends it again before the second leaves."""
     from safeproducer.testing import FakeCluster  # noqa: PLC0415 - the mock cluster cannot do it
 
     told: dict[bytes, Any] = {}
@@ -417,8 +426,8 @@ def test_a_record_that_nobody_acknowledged(producer_class: type, is_stock: bool,
 
 
 def test_client_errors_are_logged(producer_class: type, is_stock: bool) -> None:
-    """Without any logging configuration: stock prints librdkafka's lines alone, which log_level=0 switches off.
-    SafeProducer warns through the logger `safeproducer`, once for each kind of error, and Python prints that."""
+    """Without any logging configuration: confluent_kafka prints librdkafka's lines alone, which log_level=0 switches
+    off. SafeProducer warns through the logger `safeproducer`, once for each kind of error, and Python prints that."""
     done = run_script(
         producer_class,
         NOWHERE,
@@ -443,7 +452,7 @@ def test_client_errors_are_logged(producer_class: type, is_stock: bool) -> None:
 
 
 def test_repr_tells_something(make: Any, is_stock: bool) -> None:
-    """Stock's repr is an address. SafeProducer's names the cluster and counts the records, and no secret."""
+    """confluent_kafka's repr is an address. SafeProducer's names the cluster and counts the records, and no secret."""
     producer = make({"bootstrap.servers": NOWHERE, "sasl.password": "marker-5f1c"})
     producer.produce("t", b"v")
     text = repr(producer)
@@ -456,7 +465,7 @@ def test_repr_tells_something(make: Any, is_stock: bool) -> None:
 
 
 def test_header_name_with_a_lone_surrogate(producer_class: type, mock_cluster: Any, is_stock: bool) -> None:
-    """Stock dies of a segmentation fault. SafeProducer raises UnicodeEncodeError."""
+    """confluent_kafka dies of a segmentation fault. SafeProducer raises UnicodeEncodeError."""
     done = run_script(
         producer_class,
         mock_cluster.bootstrap,
@@ -473,7 +482,7 @@ def test_header_name_with_a_lone_surrogate(producer_class: type, mock_cluster: A
 
 
 def test_own_settings_are_known_to_safe_producer_only(is_stock: bool, producer_class: type) -> None:
-    """Stock refuses settings that begin with `safeproducer.`; SafeProducer refuses unknown ones of them."""
+    """confluent_kafka refuses settings that begin with `safeproducer.`; SafeProducer refuses unknown ones of them."""
     with pytest.raises(KafkaException):
         producer_class({"safeproducer.no.such.setting": 1, "log_level": 0})
     if is_stock:
@@ -482,7 +491,8 @@ def test_own_settings_are_known_to_safe_producer_only(is_stock: bool, producer_c
 
 
 def test_second_init_after_close(producer_class: type, is_stock: bool) -> None:
-    """Stock takes a closed producer's __init__() and then hangs in close(). SafeProducer is closed for good."""
+    """confluent_kafka takes a closed producer's __init__() and then hangs in close(). SafeProducer is closed for
+    good."""
     done = run_script(
         producer_class,
         NOWHERE,
@@ -500,7 +510,8 @@ def test_second_init_after_close(producer_class: type, is_stock: bool) -> None:
 
 
 def test_raising_callbacks_eat_the_timeout_of_flush(make: Any, is_stock: bool) -> None:
-    """Stock's flush() counts 200 ms for each raising callback, and stops early. SafeProducer's runs them all."""
+    """confluent_kafka's flush() counts 200 ms for each raising callback, and stops early. SafeProducer's runs them
+    all."""
     producer = make({"bootstrap.servers": NOWHERE})
     called: list[int] = []
 
@@ -520,7 +531,8 @@ def test_raising_callbacks_eat_the_timeout_of_flush(make: Any, is_stock: bool) -
 
 
 def test_on_delivery_beside_an_explicit_callback_none(make: Any, topic: str, is_stock: bool) -> None:
-    """Stock lets an explicit callback=None win and calls nobody. SafeProducer calls the callback that was given."""
+    """confluent_kafka lets an explicit callback=None win and calls nobody. SafeProducer calls the callback that was
+    given."""
     producer, reports = make(), Reports()
     producer.produce(topic, b"v", callback=None, on_delivery=reports)
     producer.produce_batch(topic, [{"value": b"v"}], callback=None, on_delivery=reports)
@@ -529,7 +541,8 @@ def test_on_delivery_beside_an_explicit_callback_none(make: Any, topic: str, is_
 
 
 def test_topic_settings_that_are_none(producer_class: type, is_stock: bool) -> None:
-    """Stock fails with an AttributeError of its insides. SafeProducer refuses default.topic.config by name."""
+    """confluent_kafka fails with an AttributeError of its insides. SafeProducer refuses default.topic.config by
+    name."""
     raised = AttributeError if is_stock else TypeError
     with pytest.raises(raised) as caught:
         producer_class({"default.topic.config": None, "log_level": 0})
@@ -543,7 +556,7 @@ def test_safe_producer_has_more_methods(producer: Any, is_stock: bool) -> None:
 
 
 def test_attributes_and_weak_references(producer: Any, is_stock: bool) -> None:
-    """A stock producer takes no attribute; a SafeProducer, a Python class, does."""
+    """A confluent_kafka producer takes no attribute; a SafeProducer, a Python class, does."""
     name = f"attribute_{uuid.uuid4().hex}"
     if is_stock:
         with pytest.raises(AttributeError):

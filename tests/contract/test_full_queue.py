@@ -1,4 +1,4 @@
-"""A full local queue: when BufferError is raised, and how room is made again."""
+"""A full local queue: when BufferError is raised, and how room is re-created."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What is raised contains stock's own words, whatever is added to them: applications and their tests look for these.
+"""What is raised contains confluent_kafka's own words, whatever is added to them: applications and their tests look for
+these.
 
 The calls are those of the other files, and here every other one that the C code of confluent_kafka 2.16 answers with an
 error before a broker is asked.
@@ -97,7 +98,7 @@ CONFIGS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
         for name in ("linger.ms", "batch.num.messages", "message.max.bytes", "statistics.interval.ms")
     },
 }
-"""Those at the end are what a lane that is fed has values of its own for."""
+"""Those at the end are what a batch lane has values of its own for."""
 
 WORDS_OF_A_SIGNATURE = ("function missing", "function takes", "keyword argument", "given by name", "takes no arguments")
 """How many arguments, and of what names: Python says it of our methods in its own words, and names the method."""
@@ -118,7 +119,7 @@ def raised_by(call: Call, subject: Any) -> BaseException | None:
 
 
 def check(stock: BaseException | None, found: BaseException | None) -> None:
-    """`found` says at least what stock says, and is caught by what catches that."""
+    """`found` says at least what confluent_kafka says, and is caught by what catches that."""
     assert stock is not None, "stock takes this"
     assert found is not None, f"not refused: {stock!r}"
     assert isinstance(found, type(stock))
@@ -132,7 +133,7 @@ def check(stock: BaseException | None, found: BaseException | None) -> None:
 
 @pytest.fixture(scope="module")
 def stock_producer() -> Iterator[Any]:
-    """A stock producer without a broker."""
+    """A confluent_kafka producer without a broker."""
     producer = cimpl.Producer({"bootstrap.servers": NOWHERE, "log_level": 0})
     yield producer
     producer.purge()
@@ -150,7 +151,7 @@ def lonely_producer(producer_class: type) -> Iterator[Any]:
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
 def test_call(lonely_producer: Any, stock_producer: Any, call: Call) -> None:
-    """A call that stock refuses, on a producer that is open."""
+    """A call that confluent_kafka refuses, on a producer that is open."""
     check(raised_by(call, stock_producer), raised_by(call, lonely_producer))
 
 
@@ -171,7 +172,7 @@ def test_use_of_what_is_not_open(producer_class: type, use: Call, state: str) ->
 
 @pytest.mark.parametrize(("args", "kwargs"), CONFIGS.values(), ids=CONFIGS.keys())
 def test_configuration(producer_class: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """A configuration that stock refuses."""
+    """A configuration that confluent_kafka refuses."""
     if len(args) == 1 and isinstance(args[0], dict):
         args = ({**args[0], "log_level": 0},)
 
@@ -182,7 +183,7 @@ def test_configuration(producer_class: type, args: tuple[Any, ...], kwargs: dict
 
 
 def test_no_configuration(producer_class: type) -> None:
-    """Not even an empty one, which stock takes."""
+    """Not even an empty one, which confluent_kafka takes."""
     check(raised_by(lambda cls: cls(), cimpl.Producer), raised_by(lambda cls: cls(), producer_class))
 
 

@@ -71,7 +71,7 @@ def test_returns_the_number_accepted(producer: Any, cluster: Any, topic: str) ->
 
 
 def test_fields_may_be_left_out(producer: Any, cluster: Any, topic: str) -> None:
-    """value and key may be absent, None, empty, bytes or str; unknown fields are ignored."""
+    """value and key may be missing, None, empty, bytes or str; unknown fields are ignored."""
     messages: list[dict[str, Any]] = [
         {},
         {"value": None, "key": None},

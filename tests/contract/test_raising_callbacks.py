@@ -90,7 +90,7 @@ def test_poll_raises_each_exception_and_resumes(producer: Any, five: Callable[..
 def test_reports_behind_a_raising_callback_may_come_after_those_of_later_batches(
     batching: Callable[[int], Any], cluster: Any, topic: str, call: str
 ) -> None:
-    """With several batches each report still comes exactly once, but not in order: so it is in stock."""
+    """With several batches each report still comes exactly once, but not in order: so it is in confluent_kafka."""
     producer = batching(1)
     called = produce_five(producer, topic, {0, 2})
     wait_until(lambda: sum(cluster.end_offsets(topic)) == 5)
@@ -165,7 +165,7 @@ def test_callback_that_cannot_be_called_is_accepted_and_fails_later(
 ) -> None:
     """produce() takes any object as callback; the error comes out of poll() or flush() when it is called."""
     producer.produce(topic, b"v", callback=callback)
-    with pytest.raises((SystemError, TypeError)):  # stock: SystemError, made from a TypeError it lost
+    with pytest.raises((SystemError, TypeError)):  # confluent_kafka: SystemError, made from a TypeError it lost
         producer.flush(10) if call == "flush" else poll_until(producer, lambda: False)
     assert producer.flush(10) == 0
     assert len(producer) == 0

@@ -1,4 +1,4 @@
-"""The serializing producers: stock's SerializingProducer and SafeSerializingProducer."""
+"""The serializing producers: confluent_kafka's SerializingProducer and SafeSerializingProducer."""
 
 from __future__ import annotations
 

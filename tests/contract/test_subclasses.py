@@ -15,7 +15,7 @@ from tests.contract.support import NOWHERE, Reports, run_script
 TAKEN_ONCE = [
     "_topics",
     "_hooks",
-    "_ledger",
+    "_counters",
     "_lane",
     "_settings",
     "_info",
@@ -31,7 +31,7 @@ TAKEN_ONCE = [
     "_may_block",
     "_produce_when_there_is_room",
     "_abort_for_close",
-    "_feed",
+    "_dispatcher",
     "_native",
     "_state",
 ]
@@ -152,7 +152,7 @@ def test_subclass_without_hash(make: Any, producer_class: type, topic: str) -> N
 
 
 def test_equal_producers_are_all_known_at_a_fork(make: Any, producer_class: type, is_stock: bool) -> None:
-    """In a forked child each of several equal producers refuses work. (Stock does not notice the fork.)"""
+    """In a forked child each of several equal producers refuses work. (confluent_kafka does not notice the fork.)"""
 
     class Equal(producer_class):  # type: ignore[misc]
         __hash__ = None
@@ -187,7 +187,7 @@ warnings.simplefilter("always")
 
 
 def test_equal_producers_are_all_known_at_exit(producer_class: type, mock_cluster: Any, is_stock: bool) -> None:
-    """At interpreter exit the loss of each of two equal producers is told. (Stock loses in silence.)"""
+    """At interpreter exit the loss of each of two equal producers is told. (confluent_kafka loses in silence.)"""
     done = run_script(producer_class, mock_cluster.bootstrap, EQUAL_AT_EXIT)
     assert done.returncode == 0
     assert done.stderr.count("ResourceWarning") == (0 if is_stock else 2)

@@ -163,7 +163,7 @@ def test_offsets_are_sent_with_a_transaction(transactional: Any, cluster: Any, t
         assert transactional.send_offsets_to_transaction(position, metadata, 30) is None
         transactional.commit_transaction(30)
         if cluster.kind == "kafka":  # the mock answers, but keeps no offsets of transactions
-            assert [place.offset for place in consumer.committed([TopicPartition(topic, 0)], 10)] == [7]
+            assert [tp.offset for tp in consumer.committed([TopicPartition(topic, 0)], 10)] == [7]
     finally:
         consumer.close()
 

@@ -14,12 +14,12 @@ from safeproducer.hooks import Hook
 from safeproducer.records import Record
 from safeproducer.testing import FakeCluster
 from tests.contract.support import poll_until
-from tests.inside import lane_of
+from tests.inside import engine_of
 
 TOPIC = "t"
 LINGER = {"linger.ms": 50}
 """So that records wait after the call, wherever they do."""
-FAR = 0.03
+LONG_ROUND_TRIP = 0.03
 HELD = {"safeproducer.mode": "held"}
 KEY = {"safeproducer.mode": "held", "safeproducer.ordering": "key"}
 
@@ -42,14 +42,14 @@ class Way:
     cls: Callable[..., Any]
     settings: dict[str, Any]
     hooked: bool = False
-    far: bool = False
+    long_round_trip: bool = False
 
 
 WAYS = {
     "stock": Way(cimpl.Producer, LINGER),
     "auto": Way(SafeProducer, LINGER),
     "held": Way(SafeProducer, LINGER | HELD),
-    "far": Way(SafeProducer, {}, far=True),
+    "far": Way(SafeProducer, {}, long_round_trip=True),
     "key": Way(SafeProducer, LINGER | KEY),
     "hooks": Way(SafeProducer, LINGER, hooked=True),
     "hooks-held": Way(SafeProducer, LINGER | HELD, hooked=True),
@@ -78,10 +78,10 @@ def start(brokers: FakeCluster) -> Iterator[Callable[..., Any]]:
         config = {"bootstrap.servers": brokers.bootstrap, "enable.idempotence": True, "log_level": 0} | way.settings
         hooks = {"hooks": [Records()]} if way.hooked else {}
         made.append(producer := way.cls(config | (settings or {}), **hooks))
-        if way.far:
-            brokers.delay(FAR)
+        if way.long_round_trip:
+            brokers.delay(LONG_ROUND_TRIP)
             producer.produce(TOPIC, b"warm")
-            poll_until(producer, lambda: not lane_of(producer).direct and not len(producer), timeout=30)
+            poll_until(producer, lambda: not engine_of(producer).goes_direct and not len(producer), timeout=30)
         return producer
 
     yield build

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from safeproducer.kafka import advice as module
-from safeproducer.kafka.advice import advice, hopeless
+from safeproducer.kafka.advice import advice, is_permanent
 
 CODES = sorted({KafkaError(getattr(KafkaError, name)).name() for name in dir(KafkaError) if name.isupper()})
 
@@ -133,12 +133,12 @@ def test_an_unknown_code_keeps_the_reason() -> None:
 
 def test_the_table_names_only_codes_that_exist() -> None:
     """A misspelt code would silently never match."""
-    named = set().union(*(rule.codes for rule in module._RULES)) | module._HOPELESS
+    named = set().union(*(rule.codes for rule in module._RULES)) | module._PERMANENT
     assert named <= set(CODES)
 
 
 def test_one_record_s_own_fault_is_not_hopeless() -> None:
     """A large or late record says nothing about the next; missing rights do."""
-    assert hopeless("TOPIC_AUTHORIZATION_FAILED")
-    assert not hopeless("MSG_SIZE_TOO_LARGE")
-    assert not hopeless("_MSG_TIMED_OUT")
+    assert is_permanent("TOPIC_AUTHORIZATION_FAILED")
+    assert not is_permanent("MSG_SIZE_TOO_LARGE")
+    assert not is_permanent("_MSG_TIMED_OUT")

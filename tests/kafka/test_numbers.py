@@ -78,10 +78,10 @@ def test_a_text_is_the_number_that_librdkafka_takes_it_for(
 
 @pytest.mark.parametrize("linger", [0.5, "0.5", "5.0", " 5", "5 ms", "0x10", "1e2", "nan", 7])
 def test_the_linger_of_a_fed_lane_is_its_guard_however_the_users_is_written(linger: Any) -> None:
-    """A fed lane with the user's linger would send what is there in the middle of a hand-over, and spin."""
+    """A batch lane with the user's linger would send what is there in the middle of handing over, and spin."""
     for name in ("linger.ms", "queue.buffering.max.ms"):
         settings = parse(({"bootstrap.servers": "x:1", name: linger},), {})
-        lane = settings.delivery.fed_lane(settings.lane)
+        lane = settings.delivery.batch_lane(settings.lane)
         assert {name: lane.get(name) for name in ("linger.ms", "queue.buffering.max.ms")} == {
             "linger.ms": settings.delivery.guard_ms,
             "queue.buffering.max.ms": None,
@@ -92,11 +92,11 @@ def test_the_linger_of_a_fed_lane_is_its_guard_however_the_users_is_written(ling
 def test_a_linger_that_librdkafka_refuses_is_left_to_it(linger: Any) -> None:
     """It says what is wrong with it, in the constructor."""
     settings = parse(({"bootstrap.servers": "x:1", "linger.ms": linger},), {})
-    assert settings.delivery.fed_lane(settings.lane)["linger.ms"] is linger
+    assert settings.delivery.batch_lane(settings.lane)["linger.ms"] is linger
 
 
 def test_the_feed_acts_by_the_same_numbers() -> None:
-    """What librdkafka would do with these settings, the feed does with records that are held back."""
+    """What librdkafka would do with these settings, the buffered path does with records that are held back."""
     settings = parse(
         (
             {

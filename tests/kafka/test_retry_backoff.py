@@ -125,7 +125,7 @@ PATHS: dict[str, Disturbance] = {
 def test_no_second_attempt_before_the_back_off(
     cluster: FakeCluster, producers: dict[bool, Producer], topic: str, path: str, idempotent: bool
 ) -> None:
-    """A record whose second attempt is refused is reported later than 0.8 of the back-off after its hand-over."""
+    """A record whose second attempt is refused is reported later than 0.8 of the back-off after it was handed over."""
     producer = producers[idempotent]
     before = requests(cluster)
     fault = PATHS[path](cluster, topic)

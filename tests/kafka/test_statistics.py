@@ -26,7 +26,7 @@ def cluster() -> Iterator[FakeCluster]:
 
 
 class Client:
-    """A stock producer that keeps its statistics."""
+    """A confluent_kafka producer that keeps its statistics."""
 
     def __init__(self, cluster: FakeCluster, **settings: object) -> None:
         self.texts: list[str] = []

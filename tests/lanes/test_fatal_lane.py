@@ -10,7 +10,7 @@ import pytest
 
 from safeproducer import FatalError
 from safeproducer.testing import FakeCluster
-from tests.inside import lane_of
+from tests.inside import engine_of
 from tests.lanes.conftest import BATCH, LATE, RETAIN, Changes, Make
 from tests.lanes.traffic import Traffic, most_unresolved
 
@@ -63,19 +63,19 @@ def test_the_first_lane_is_replaced_too(cluster: FakeCluster, make: Make, change
     load.check(cluster)
 
 
-@pytest.mark.parametrize("surface", ["kick", "serve"])
+@pytest.mark.parametrize("surface", ["trigger_flush", "serve"])
 def test_wherever_the_error_surfaces(
     cluster: FakeCluster, make: Make, changes: Changes, plant_fatal: Plant, surface: str
 ) -> None:
-    """While a batch is kicked, which may be inside produce(), as well as while reports are served."""
+    """While a batch is flushed, which may be inside produce(), as well as while reports are served."""
     cluster.create_topic("t")
     producer = make(safeproducer_lanes=3)
     load = Traffic(producer, "t")
     load.until(lambda: most_unresolved(cluster, "t", LATE) == 3, backlog=BACKLOG)
     load.finish()
-    lane = list(lane_of(producer).feed.lanes)[1]
+    lane = list(engine_of(producer).dispatcher.lanes)[1]
     plant_fatal(lane)
-    lane.kick() if surface == "kick" else lane.serve()
+    lane.trigger_flush() if surface == "trigger_flush" else lane.serve()
     load.until(lambda: any("failed" in event.reason for event in changes.lanes), backlog=BACKLOG)
     load.until(lambda: changes.lanes[-1].after == 3, backlog=BACKLOG)
     load.finish()
@@ -83,20 +83,20 @@ def test_wherever_the_error_surfaces(
     load.check(cluster)
 
 
-@pytest.mark.parametrize("surface", ["kick", "serve"])
+@pytest.mark.parametrize("surface", ["trigger_flush", "serve"])
 def test_the_only_lane_that_fails_for_good_is_the_producers_end(
     cluster: FakeCluster, make: Make, changes: Changes, plant_fatal: Plant, surface: str
 ) -> None:
-    """With ordering=partition nothing could take over and keep the order; poll() raises it, not who kicks."""
+    """With ordering=partition nothing could take over and keep the order; poll() raises it, not who flush triggers."""
     cluster.create_topic("t")
     producer = make(safeproducer_ordering="partition")
     load = Traffic(producer, "t")
     load.send(BATCH)
     load.finish()
-    (lane,) = lane_of(producer).feed.lanes
+    (lane,) = engine_of(producer).dispatcher.lanes
     plant_fatal(lane)
-    if surface == "kick":
-        lane.kick()
+    if surface == "trigger_flush":
+        lane.trigger_flush()
     with pytest.raises(FatalError, match="OUT_OF_ORDER_SEQUENCE_NUMBER"):
         load.until(lambda: False, timeout=5)
     assert producer.snapshot().state == "fatal"
@@ -118,8 +118,8 @@ def test_a_batch_on_its_way_when_its_lane_fails_stays_in_front(
     key = Traffic(producer, "t", 1, first=5000)
     cluster.delay(0.8, api="Produce", side="request")
     key.send(1)
-    key.until(lambda: sum(lane.unresolved for lane in lane_of(producer).feed.lanes) == 1)
-    (lane,) = (lane for lane in lane_of(producer).feed.lanes if lane.unresolved)
+    key.until(lambda: sum(lane.unresolved for lane in engine_of(producer).dispatcher.lanes) == 1)
+    (lane,) = (lane for lane in engine_of(producer).dispatcher.lanes if lane.unresolved)
     key.until(lambda: time.monotonic() > lane.used_at + 0.1)  # by when the request has left
     plant_fatal(lane)
     key.until(lambda: lane.failed)

@@ -17,7 +17,7 @@ ROUND_TRIP = 0.1
 
 @pytest.mark.parametrize("ordering", ["partition", "key"])
 def test_a_burst_behind_the_first_record_leaves_by_the_lanes_for_far_brokers(ordering: str) -> None:
-    """Only as much goes straight as is acknowledged until those are ready: some seconds' worth on a slow machine."""
+    """Only as much goes directly as is acknowledged until those are ready: some seconds' worth on a slow machine."""
     delivered: Counter[bytes] = Counter()
     with FakeCluster(brokers=1) as cluster:
         cluster.create_topic("t", partitions=1)
@@ -47,8 +47,8 @@ def test_a_burst_behind_the_first_record_leaves_by_the_lanes_for_far_brokers(ord
         producer.close()
         sent = [batch for entry in cluster.journal("Produce") for batch in entry.batches]
         log = [record.value for record in cluster.log("t", 0)][1:]
-    straight = sum(batch.records for batch in sent if batch.producer_id == sent[0].producer_id)
-    assert straight <= BATCHES * BATCH / 2, f"{straight} records went straight"
+    direct = sum(batch.records for batch in sent if batch.producer_id == sent[0].producer_id)
+    assert direct <= BATCHES * BATCH / 2, f"{direct} records went straight"
     assert snapshot.handed_over >= BATCHES / 2
     assert len(delivered) == len(log) == BATCHES * BATCH
     numbers = [int(value) for value in log if value is not None]

@@ -76,7 +76,7 @@ def test_straight_lane_is_told_what_the_fed_lane_found_out(cluster: FakeCluster)
         acknowledge(made)
         cluster.set_throttle(100)
         acknowledge(made)
-        acknowledge(made)  # by the fed lane, as long as its broker throttles
+        acknowledge(made)  # by the batch lane, as long as its broker throttles
         assert made.snapshot().lanes
         cluster.set_throttle(0)
         hang(cluster)

@@ -10,7 +10,7 @@ import pytest
 from safeproducer.policy import lane_count
 from safeproducer.policy.affinity import Affinity
 from safeproducer.testing import FakeCluster
-from tests.inside import lane_of
+from tests.inside import engine_of
 from tests.lanes.conftest import BATCH, LATE, RETAIN, Changes, Make
 from tests.lanes.traffic import Traffic, batches, depths, most_unresolved
 
@@ -202,7 +202,7 @@ def test_a_record_of_unknown_outcome_keeps_its_key_on_its_lane(cluster: FakeClus
     load = Traffic(producer, "t")
     load.until(lambda: most_unresolved(cluster, "t", LATE) == 2, backlog=FEW)
     load.finish()
-    lanes = lane_of(producer).feed.lanes
+    lanes = engine_of(producer).dispatcher.lanes
     other, key = Traffic(producer, "t", 1, first=5000), Traffic(producer, "t", 1, first=6000)
     for late, one, under_way in ((0.2, other, 1), (0.8, key, 2)):
         cluster.delay(late, api="Produce", side="request")

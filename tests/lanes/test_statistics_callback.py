@@ -60,7 +60,7 @@ def test_all_lanes_are_counted(cluster: FakeCluster, make: Make) -> None:
 
 
 def test_what_waits_for_a_quota_is_counted(cluster: FakeCluster, make: Make) -> None:
-    """Records that are in no native producer, by the straight lane's documents: they were librdkafka's own before."""
+    """Records that are in no native producer, by the direct lane's documents: they were librdkafka's own before."""
     cluster.create_topic("t")
     documents = Documents()
     producer = make(

@@ -163,7 +163,7 @@ def move_to_an_old_broker(cluster: FakeCluster, make: Make, changes: Changes) ->
 def test_five_from_the_moment_a_change_of_the_leader_is_known(
     cluster: FakeCluster, make: Make, changes: Changes
 ) -> None:
-    """From a broker that knows KIP-1269 to one that does not: no hand-over that makes it more than 5."""
+    """From a broker that knows KIP-1269 to one that does not: nothing handed over that makes it more than 5."""
     move_to_an_old_broker(cluster, make, changes)
 
 

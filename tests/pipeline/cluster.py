@@ -14,7 +14,7 @@ from tests.pipeline.virtual import VirtualTime
 if TYPE_CHECKING:
     from tests.pipeline.fake_native import Attempt
 
-Place = tuple[str, int]
+TopicPartition = tuple[str, int]
 OK = "ok"
 LOSE_ANSWER = "lose the answer"
 LOSE_REQUEST = "lose the request"
@@ -43,15 +43,15 @@ class ScriptedCluster:
         self.time = time
         self.brokers = {node: Broker(seconds) for node, seconds in round_trips.items()}
         nodes = sorted(round_trips)
-        self.leaders: dict[Place, int] = {
+        self.leaders: dict[TopicPartition, int] = {
             (topic, number): nodes[number % len(nodes)] for topic, size in partitions.items() for number in range(size)
         }
-        self.leader_epochs: dict[Place, int] = defaultdict(int)
+        self.leader_epochs: dict[TopicPartition, int] = defaultdict(int)
         self.windows: dict[tuple[int, str], int] = {}
         """(node, topic) -> how many batches of a producer it remembers; nothing for one that does not know KIP-1269."""
-        self.log: dict[Place, list[Any]] = defaultdict(list)
+        self.log: dict[TopicPartition, list[Any]] = defaultdict(list)
         self.requests = 0
-        self._last: dict[tuple[Place, int], tuple[int, int]] = {}
+        self._last: dict[tuple[TopicPartition, int], tuple[int, int]] = {}
         self._producer_ids = iter(range(1000, 10_000))
 
     def new_producer_id(self) -> int:
@@ -66,10 +66,10 @@ class ScriptedCluster:
         size = self.windows.get((node, topic))
         return announcement(node, None if size is None else Config("5"), None if size is None else Config(str(size)))
 
-    def move(self, place: Place, node: int) -> None:
-        if self.leaders[place] != node:
-            self.leaders[place] = node
-            self.leader_epochs[place] += 1
+    def move(self, tp: TopicPartition, node: int) -> None:
+        if self.leaders[tp] != node:
+            self.leaders[tp] = node
+            self.leader_epochs[tp] += 1
 
     def heal(self) -> None:
         """Every broker reads and answers again."""
@@ -111,10 +111,10 @@ class ScriptedCluster:
             self.time.after(broker.round_trip / 2, lambda: attempt.answered(code, throttle))
 
     def _write(self, broker: Broker, attempt: Attempt) -> int:
-        place = attempt.place
-        if self.brokers[self.leaders[place]] is not broker:
+        tp = attempt.tp
+        if self.brokers[self.leaders[tp]] is not broker:
             return KafkaError.NOT_LEADER_FOR_PARTITION
-        known = self._last.get((place, attempt.producer_id))
+        known = self._last.get((tp, attempt.producer_id))
         if known is not None:
             epoch, last = known
             if attempt.epoch < epoch:
@@ -123,6 +123,6 @@ class ScriptedCluster:
                 return 0  # DUPLICATE_SEQUENCE_NUMBER, a success to librdkafka
             if attempt.sequence != (last + 1 if attempt.epoch == epoch else 0):
                 return KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER
-        self._last[place, attempt.producer_id] = (attempt.epoch, attempt.last_sequence)
-        self.log[place].extend(message.value for message in attempt.messages)
+        self._last[tp, attempt.producer_id] = (attempt.epoch, attempt.last_sequence)
+        self.log[tp].extend(message.value for message in attempt.messages)
         return 0

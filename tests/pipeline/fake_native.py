@@ -1,4 +1,4 @@
-"""A native client that needs no network: as much of librdkafka as the held-back feed relies upon.
+"""A native client that needs no network: as much of librdkafka as the buffered path relies upon.
 
 What it keeps of librdkafka 2.16 and of the C client: one batch of a partition in flight; a batch leaves when it has
 `batch.num.messages` records, when its first is older than `linger.ms`, or during a flush() that lasts; a request that
@@ -23,7 +23,7 @@ from confluent_kafka.cimpl import KafkaError, KafkaException, Message
 
 from safeproducer.kafka.native import ThrottleEvent
 from safeproducer.policy.partitioner import ANY, partitioner
-from tests.pipeline.cluster import Place, ScriptedCluster
+from tests.pipeline.cluster import ScriptedCluster, TopicPartition
 
 CONNECT = 0.02
 """Seconds until a new client knows the cluster and has a producer ID."""
@@ -62,8 +62,8 @@ class Attempt:
     over: bool = False
 
     @property
-    def place(self) -> Place:
-        return self.batch.toppar.place
+    def tp(self) -> TopicPartition:
+        return self.batch.toppar.tp
 
     @property
     def messages(self) -> list[NativeMessage]:
@@ -86,8 +86,8 @@ class Batch:
 
 
 class Toppar:
-    def __init__(self, place: Place) -> None:
-        self.place = place
+    def __init__(self, tp: TopicPartition) -> None:
+        self.tp = tp
         self.queue: deque[NativeMessage] = deque()
         self.batch: Batch | None = None
         self.accepted = 0
@@ -99,7 +99,7 @@ class Toppar:
 
 
 class FakeNative:
-    """See the module. `lane` is whatever the test calls it; `on_produce` sees every hand-over before it happens."""
+    """See the module. `lane` is whatever the test calls it; `on_produce` sees every record before it is taken."""
 
     def __init__(self, config: dict[str, Any], cluster: ScriptedCluster, observer: Any) -> None:
         self.cluster = cluster
@@ -120,8 +120,8 @@ class FakeNative:
         self.expired_inside = 0
         self.produce_requests: dict[int, int] = dict.fromkeys(cluster.brokers, 0)
         self._round_trips: dict[int, float] = {}
-        self._toppars: dict[Place, Toppar] = {}
-        self._leaders: dict[Place, int] = {}
+        self._toppars: dict[TopicPartition, Toppar] = {}
+        self._leaders: dict[TopicPartition, int] = {}
         self._metadata: set[str] = set()
         self._urgent: deque[Callable[[], None]] = deque()
         self._events: deque[tuple[bool, Callable[[], None]]] = deque()
@@ -263,14 +263,14 @@ class FakeNative:
         self._urgent.append(raise_it)
         self.purge()
 
-    def batches(self, place: Place) -> int:
+    def batches(self, tp: TopicPartition) -> int:
         """How many of this partition it has that are not reported: one on its way, and what waits behind it."""
-        toppar = self._toppar(place)
+        toppar = self._toppar(tp)
         return (toppar.batch is not None) + bool(toppar.queue)
 
-    def begins(self, place: Place) -> bool:
+    def begins(self, tp: TopicPartition) -> bool:
         """Whether the next record for this partition would be the first of a batch."""
-        return not self._toppar(place).queue
+        return not self._toppar(tp).queue
 
     # --- inside ---------------------------------------------------------------------
 
@@ -299,15 +299,15 @@ class FakeNative:
         chosen = self._partitioner(message.key, count)
         return chosen if chosen != ANY else 0
 
-    def _toppar(self, place: Place) -> Toppar:
-        return self._toppars.setdefault(place, Toppar(place))
+    def _toppar(self, tp: TopicPartition) -> Toppar:
+        return self._toppars.setdefault(tp, Toppar(tp))
 
-    def _enqueue(self, message: NativeMessage, place: Place) -> None:
-        toppar = self._toppar(place)
+    def _enqueue(self, message: NativeMessage, tp: TopicPartition) -> None:
+        toppar = self._toppar(tp)
         toppar.accepted += 1
         message.number = toppar.accepted
         toppar.queue.append(message)
-        if place[1] >= 0:
+        if tp[1] >= 0:
             self._look(toppar)
             if len(toppar.queue) == 1:
                 self.time.after(self.linger, lambda: self._look(toppar))
@@ -323,12 +323,12 @@ class FakeNative:
         self._metadata.add(topic)
         known = self.cluster.topic(topic)
         self._leaders.update({(topic, number): leader for number, leader in known.items()})
-        for place, toppar in tuple(self._toppars.items()):
-            if place[0] != topic:
+        for tp, toppar in tuple(self._toppars.items()):
+            if tp[0] != topic:
                 continue
-            if place[1] not in known:
+            if tp[1] not in known:
                 waiting, toppar.queue = list(toppar.queue), deque()
-                if known and place[1] < 0:
+                if known and tp[1] < 0:
                     for message in waiting:
                         self._enqueue(message, (topic, self._choose(message)))
                 else:
@@ -346,7 +346,7 @@ class FakeNative:
             self._send(toppar)
 
     def _send(self, toppar: Toppar) -> None:
-        if toppar.batch is not None or not toppar.queue or toppar.place not in self._leaders or self._fatal is not None:
+        if toppar.batch is not None or not toppar.queue or toppar.tp not in self._leaders or self._fatal is not None:
             return
         if self._drains:
             return
@@ -363,7 +363,7 @@ class FakeNative:
             batch.toppar.epoch, batch.toppar.base = self.epoch, batch.messages[0].number
         sequence = batch.messages[0].number - batch.toppar.base
         attempt = batch.attempt = Attempt(batch, self.producer_id, self.epoch, sequence)
-        node = self._leaders[batch.toppar.place]
+        node = self._leaders[batch.toppar.tp]
         batch.toppar.sent += len(batch.messages)
         self.produce_requests[node] += 1
         sent_at = self.time.now
@@ -396,13 +396,13 @@ class FakeNative:
 
     def answered(self, attempt: Attempt, code: int, throttle: float) -> None:
         if throttle > 0:
-            node = self._leaders[attempt.place]
+            node = self._leaders[attempt.tp]
             self._urgent.append(lambda: self._throttled(node, throttle))
         if attempt.over:
             return
         toppar = attempt.batch.toppar
         if code == KafkaError.NOT_LEADER_FOR_PARTITION:
-            self._leaders[attempt.place] = self.cluster.leaders[attempt.place]
+            self._leaders[attempt.tp] = self.cluster.leaders[attempt.tp]
             self._retry(attempt)
             return
         if code == KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER:
@@ -431,12 +431,12 @@ class FakeNative:
 
     def _report(self, toppar: Toppar, message: NativeMessage, error: KafkaError | None) -> None:
         def run() -> None:
-            place: dict[str, Any] = {} if toppar.place[1] < 0 else {"partition": toppar.place[1]}
+            tp: dict[str, Any] = {} if toppar.tp[1] < 0 else {"partition": toppar.tp[1]}
             if error is None:
-                place["offset"] = message.number
+                tp["offset"] = message.number
             report = Message(
                 topic=message.topic,
-                **place,
+                **tp,
                 value=message.value,
                 key=message.key,
                 error=error,
@@ -452,7 +452,8 @@ class FakeNative:
         self._events.append((True, run))
 
     def _scan(self) -> None:
-        """librdkafka's own expiry, which this library must never let happen: it starts a new epoch for everything."""
+        """librdkafka's own delivery deadline, which this library must never let happen: it starts a new epoch for
+        everything."""
         if self.closed:
             return
         for toppar in tuple(self._toppars.values()):

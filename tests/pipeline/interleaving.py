@@ -20,13 +20,13 @@ def between(codes: set[CodeType], step: int, other: Callable[[], object], raises
     the places are left out where another `except` or `finally` begins to hold right behind it.
     """
     steps = [0]
-    places = {code: _places(code, raises) for code in codes}
+    tps = {code: _tps(code, raises) for code in codes}
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:
         if frame.f_code not in codes:
             return None
         frame.f_trace_opcodes = True
-        if event == "opcode" and frame.f_lasti in places[frame.f_code]:
+        if event == "opcode" and frame.f_lasti in tps[frame.f_code]:
             if steps[0] == step:
                 sys.settrace(None)
                 other()
@@ -47,7 +47,7 @@ def codes_of(*functions: Any) -> set[CodeType]:
 
 
 @cache
-def _places(code: CodeType, raises: bool) -> set[int]:
+def _tps(code: CodeType, raises: bool) -> set[int]:
     return _switches(code) - (_behind_try(code) if raises else set())
 
 

@@ -53,15 +53,15 @@ class FeedMachine(RuleBasedStateMachine):
 
     # --- the application ---------------------------------------------------------------------
 
-    @rule(place=PLACES, key=KEYS, count=st.integers(1, 15))
-    def produce(self, place: tuple[str, int], key: bytes | None, count: int) -> None:
+    @rule(tp=PLACES, key=KEYS, count=st.integers(1, 15))
+    def produce(self, tp: tuple[str, int], key: bytes | None, count: int) -> None:
         for _ in range(count):
-            if not self.rig.produce(*place, key):
+            if not self.rig.produce(*tp, key):
                 break
 
-    @rule(place=PLACES, count=st.integers(1, 15))
-    def produce_batch(self, place: tuple[str, int], count: int) -> None:
-        self.rig.produce_batch(*place, count)
+    @rule(tp=PLACES, count=st.integers(1, 15))
+    def produce_batch(self, tp: tuple[str, int], count: int) -> None:
+        self.rig.produce_batch(*tp, count)
 
     @rule(timeout=st.sampled_from([0.0, 0.01, 0.3, 2.0]))
     def poll(self, timeout: float) -> None:
@@ -80,7 +80,7 @@ class FeedMachine(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([0.05, 1.0, 5.0, 40.0]))
     def go_away(self, seconds: float) -> None:
-        self.rig.away(seconds)
+        self.rig.report_queue(seconds)
 
     @rule(seconds=st.sampled_from([0.001, 0.2, 3.0]))
     def stop_the_world(self, seconds: float) -> None:
@@ -90,9 +90,9 @@ class FeedMachine(RuleBasedStateMachine):
     def let_a_callback_raise(self) -> None:
         self.rig.plant_raise()
 
-    @rule(place=PLACES)
-    def let_a_callback_produce(self, place: tuple[str, int]) -> None:
-        self.rig.producing.append(place)
+    @rule(tp=PLACES)
+    def let_a_callback_produce(self, tp: tuple[str, int]) -> None:
+        self.rig.producing.append(tp)
 
     @rule()
     def purge(self) -> None:
@@ -109,16 +109,16 @@ class FeedMachine(RuleBasedStateMachine):
         """One broker throttles, and everything is for it from then on."""
         rig = self.rig
         rig.cluster.brokers[node].script.append((cluster.OK, 5.0))
-        led = [place for place, leader in sorted(rig.cluster.leaders.items()) if leader == node]
-        for place in led:
-            rig.produce(*place)
+        led = [tp for tp, leader in sorted(rig.cluster.leaders.items()) if leader == node]
+        for tp in led:
+            rig.produce(*tp)
         rig.flush(1.0)
-        for place in led * 20:
-            rig.produce(*place)
+        for tp in led * 20:
+            rig.produce(*tp)
 
-    @rule(place=PLACES.filter(lambda place: place[1] >= 0), node=NODES)
-    def move_leader(self, place: tuple[str, int], node: int) -> None:
-        self.rig.cluster.move(place, node)
+    @rule(tp=PLACES.filter(lambda tp: tp[1] >= 0), node=NODES)
+    def move_leader(self, tp: tuple[str, int], node: int) -> None:
+        self.rig.cluster.move(tp, node)
 
     @precondition(lambda self: self.faulty)
     @rule(node=NODES, fault=FAULTS)
@@ -137,13 +137,13 @@ class FeedMachine(RuleBasedStateMachine):
     def lose_a_broker(self, node: int) -> None:
         """For longer than librdkafka's own time-out, with records under way to it and to others."""
         self.silence(node)
-        for place in sorted(self.rig.cluster.leaders):
-            self.rig.produce(*place)
+        for tp in sorted(self.rig.cluster.leaders):
+            self.rig.produce(*tp)
         self.rig.flush(0.3)
         for _ in range(4):
-            self.rig.away(8.0)
-            for place in sorted(self.rig.cluster.leaders):
-                self.rig.produce(*place)
+            self.rig.report_queue(8.0)
+            for tp in sorted(self.rig.cluster.leaders):
+                self.rig.produce(*tp)
             self.rig.poll(0.0)
 
     @rule(node=NODES, topic=TOPICS, size=st.sampled_from([None, 5, 7, 20]))
@@ -158,10 +158,10 @@ class FeedMachine(RuleBasedStateMachine):
     def heal(self) -> None:
         self.rig.cluster.heal()
 
-    @rule(kicks=st.integers(1, 3))
-    def miss_kicks(self, kicks: int) -> None:
+    @rule(flush_timer=st.integers(1, 3))
+    def miss_kicks(self, flush_timer: int) -> None:
         for native in self.rig.natives:
-            native.miss_kicks(kicks)
+            native.miss_kicks(flush_timer)
 
     # --- the rules ---------------------------------------------------------------------
 
@@ -176,12 +176,12 @@ class FeedMachine(RuleBasedStateMachine):
         else:
             slow = {node for node, broker in rig.cluster.brokers.items() if broker.script}
         waiting = [record for record in rig.open_records if record.partition >= 0]
-        self.serve(4.0)  # three kicks missed, twice
+        self.serve(4.0)  # three flush triggers missed, twice
         for record in waiting:
-            place = (record.topic, record.partition)
-            leaders = {rig.cluster.leaders[place], rig.told_leader.get(place)}
-            if not record.reports and not rig.cluster.leader_epochs[place] and not leaders & {*slow, None}:
-                raise RuleError(f"rule 4: {record} waits, though only {slow} throttle: {rig.feed.waits()}")
+            tp = (record.topic, record.partition)
+            leaders = {rig.cluster.leaders[tp], rig.told_leader.get(tp)}
+            if not record.reports and not rig.cluster.leader_epochs[tp] and not leaders & {*slow, None}:
+                raise RuleError(f"rule 4: {record} waits, though only {slow} throttle: {rig.dispatcher.waits()}")
 
     @invariant()
     def bound(self) -> None:

@@ -16,29 +16,29 @@ from confluent_kafka.cimpl import KafkaError, Message
 from safeproducer import DeliveryError, HoldReason, QueueFullError, SafeProducer
 from safeproducer import producer as surface
 from safeproducer.pipeline import (
-    away,
-    buffer,
+    batch_lane,
     dated_error,
+    delivery_counters,
+    dispatcher,
+    engine,
     failures,
-    fed_lane,
-    feed,
     frames,
-    hand_over,
-    lane,
-    lanes,
-    ledger,
-    let_go,
+    in_flight_batch,
+    lane_pool,
     natives,
-    news,
-    refusals,
+    quota_rejections,
+    record_buffer,
+    release,
+    report_queue,
+    updates,
     windows,
 )
 from safeproducer.pipeline.windows import Windows
 from safeproducer.policy.outcome import Outcome
 from safeproducer.policy.window import LEAST
-from tests.inside import lane_of
+from tests.inside import engine_of
 from tests.pipeline import fake_native
-from tests.pipeline.cluster import Place, ScriptedCluster
+from tests.pipeline.cluster import ScriptedCluster, TopicPartition
 from tests.pipeline.fake_native import FakeNative
 from tests.pipeline.virtual import VirtualTime
 
@@ -66,7 +66,7 @@ class HandSender:
 
     def turn(self) -> float:
         self.asked = float("inf")
-        due: float = self._sends.tend(self.time.monotonic())
+        due: float = self._sends.turn(self.time.monotonic())
         return due
 
     def let_work(self) -> None:
@@ -77,7 +77,7 @@ class HandSender:
         end = self.time.now + timeout
         while True:
             due = min(self.turn(), self.asked, self.time.now + 0.25)
-            if self._sends._away.reports or self.time.now >= end or self._sends.state not in ("open", "fatal"):
+            if self._sends._report_queue.reports or self.time.now >= end or self._sends.state not in ("open", "fatal"):
                 return
             self.rest(min(end, due))
 
@@ -132,9 +132,9 @@ class Rig:
         self.natives: list[FakeNative] = []
         self.records: dict[bytes, Accepted] = {}
         self.refused = 0
-        self.told_leader: dict[Place, int] = {}
+        self.told_leader: dict[TopicPartition, int] = {}
         self.told_deadline: dict[int, float] = {}
-        self.told_window: dict[Place, tuple[int, int]] = {}
+        self.told_window: dict[TopicPartition, tuple[int, int]] = {}
         self.ordering = config.get("safeproducer.ordering", "partition")
         self.topics_heard: set[str] = set()
         self.raising: list[BaseException] = []
@@ -147,10 +147,10 @@ class Rig:
         self.closed = False
         self._numbers = itertools.count()
         self.producer = SafeProducer({"bootstrap.servers": f"virtual-{next(_ids)}:9092", **config})
-        self.lane: Any = lane_of(self.producer)
-        self.feed: Any = self.lane.feed
-        self.lane.events.on_turn_failed = _raise
-        self.lane.first_question.stop()  # it would ask on a thread, which knows no virtual time
+        self.engine: Any = engine_of(self.producer)
+        self.dispatcher: Any = self.engine.dispatcher
+        self.engine.events.on_turn_failed = _raise
+        self.engine.first_question.stop()  # it would ask on a thread, which knows no virtual time
 
     # --- seen by the fake client ---------------------------------------------------------------------
 
@@ -172,33 +172,33 @@ class Rig:
         if record is not None and record.reports:
             raise RuleError(f"rule 7: {value!r} is handed over after its report")
 
-    def _check_budget(self, native: FakeNative, place: Place) -> None:
+    def _check_budget(self, native: FakeNative, tp: TopicPartition) -> None:
         """Rules 1 to 3: no batch more than the leader is known to remember, over all lanes, and 5 when it is not."""
-        if not native.fed or not native.begins(place):
+        if not native.fed or not native.begins(tp):
             return
-        under_way = sum(other.batches(place) for other in self.natives if other.fed)
-        node, size = self.told_window.get(place, (None, LEAST))
-        allowed = size if node is not None and node == self.told_leader.get(place) else LEAST
+        under_way = sum(other.batches(tp) for other in self.natives if other.fed)
+        node, size = self.told_window.get(tp, (None, LEAST))
+        allowed = size if node is not None and node == self.told_leader.get(tp) else LEAST
         if under_way >= allowed:
-            raise RuleError(f"rule 2: {under_way} batches of {place} under way, {allowed} allowed by {node}")
+            raise RuleError(f"rule 2: {under_way} batches of {tp} under way, {allowed} allowed by {node}")
 
     def told_of_window(self, node: int, topic: str, size: int | None) -> None:
         """What a leader announced, to the library at the same moment."""
-        for place, leader in self.told_leader.items():
-            if place[0] == topic and leader == node:
-                self.told_window[place] = (node, size or LEAST)
+        for tp, leader in self.told_leader.items():
+            if tp[0] == topic and leader == node:
+                self.told_window[tp] = (node, size or LEAST)
 
     def throttled(self, node: int, until: float) -> None:
         self.told_deadline[node] = max(until, self.told_deadline.get(node, 0.0))
 
-    def told_of_leader(self, place: Place, leader: int) -> None:
-        self.topics_heard.add(place[0])
+    def told_of_leader(self, tp: TopicPartition, leader: int) -> None:
+        self.topics_heard.add(tp[0])
         if leader >= 0:
-            if self.told_leader.get(place) != leader:
-                self.told_window.pop(place, None)  # rule 3
-            self.told_leader[place] = leader
+            if self.told_leader.get(tp) != leader:
+                self.told_window.pop(tp, None)  # rule 3
+            self.told_leader[tp] = leader
         else:
-            self.told_leader.pop(place, None)
+            self.told_leader.pop(tp, None)
 
     # --- what an application does ---------------------------------------------------------------------
 
@@ -265,7 +265,7 @@ class Rig:
 
     def poll(self, timeout: float) -> None:
         self.expecting_raise(lambda: self.producer.poll(timeout))
-        self.lane.sender.let_work()  # the thread that it stands for comes at once
+        self.engine.sender.let_work()  # the thread that it stands for comes at once
 
     def flush(self, timeout: float) -> None:
         self.expecting_raise(lambda: self.producer.flush(timeout))
@@ -273,9 +273,9 @@ class Rig:
     def purge(self) -> None:
         self.producer.purge()
 
-    def away(self, seconds: float) -> None:
+    def report_queue(self, seconds: float) -> None:
         """The application does something else; the sender comes when it wants to."""
-        sender = self.lane.sender
+        sender = self.engine.sender
         end = self.time.now + seconds
         while self.time.now < end:
             due = sender.turn()
@@ -299,10 +299,15 @@ class Rig:
         count = len(self.open_records)
         if self.limit and count > self.limit:
             raise RuleError(f"rule 9: {count} records without a report, {self.limit} allowed")
-        feed = self.feed
-        in_lanes = sum(uses for each in feed.lanes for batch in each.batches for _, uses in batch.runs)
-        records = feed.buffer.waiting + in_lanes + feed._refusals.count + feed._refusals.remembered
-        if (uses := sum(feed.numbers.uses.values())) != records:
+        dispatcher = self.dispatcher
+        in_lanes = sum(uses for each in dispatcher.lanes for batch in each.batches for _, uses in batch.runs)
+        records = (
+            dispatcher.record_buffer.waiting
+            + in_lanes
+            + dispatcher._rejections.count
+            + dispatcher._rejections.remembered
+        )
+        if (uses := sum(dispatcher.numbers.uses.values())) != records:
             raise RuleError(f"rule 9: callbacks are kept for {uses} records, and there are {records}")
 
     def check_share(self, topic: str, partition: int) -> None:
@@ -311,9 +316,9 @@ class Rig:
         well = set(self.told_leader.values()) - set(self.told_deadline)
         if node is None or self.told_deadline.get(node, 0.0) <= now or not well or self.lossy:
             return
-        if self.lane.news._arrived:  # the sender is about to read who leads now
+        if self.engine.updates._arrived:  # the sender is about to read who leads now
             return
-        held = sum(count for place, (count, *_) in self.feed.waits().items() if self.told_leader.get(place) == node)
+        held = sum(count for tp, (count, *_) in self.dispatcher.waits().items() if self.told_leader.get(tp) == node)
         if held > self.limit / 2 + 1:
             raise RuleError(f"rule 9: {held} of {self.limit} records wait for {node}, though {well} are well")
 
@@ -335,7 +340,7 @@ class Rig:
         """Rule 4: no partition waits because of another broker's throttle time."""
         now = self.time.now
         ever = set(self.told_deadline)
-        for (topic, partition), (_, why, reason) in self.feed.waits().items():
+        for (topic, partition), (_, why, reason) in self.dispatcher.waits().items():
             node = self.told_leader.get((topic, partition))
             if reason in THROTTLING and node is not None and node not in ever:
                 raise RuleError(
@@ -380,7 +385,7 @@ class Rig:
         Before its topic is heard of, a record's partition is chosen later: then only records of one key, or of the same
         partition named by the caller, have an order.
         """
-        for place, values in self.cluster.log.items():
+        for tp, values in self.cluster.log.items():
             newest: dict[object, int] = defaultdict(lambda: -1)
             for value in values:
                 record = self.records[value]
@@ -393,7 +398,7 @@ class Rig:
                     groups = [(group, record.key) for group in groups] if ordered else []
                 for group in groups:
                     if newest[group] > record.number:
-                        raise RuleError(f"rule 6: in {place} {newest[group]} comes before {record.number}: {values}")
+                        raise RuleError(f"rule 6: in {tp} {newest[group]} comes before {record.number}: {values}")
                     if record.reports[0] is None:
                         newest[group] = record.number
 
@@ -412,9 +417,9 @@ class HandMetadata:
 
     answers_after = 0.02
 
-    def __init__(self, lanes: Any, learn: Any, heard: Any, wake: Any, _trouble: Any) -> None:
+    def __init__(self, lanes: Any, update: Any, heard: Any, wake: Any, _trouble: Any) -> None:
         self._lanes = lanes
-        self._learn = learn
+        self._update = update
         self._heard = heard
         self._wake = wake
         self._asked: set[tuple[str, int | None]] = set()
@@ -441,7 +446,7 @@ class HandMetadata:
         found = native.cluster.topic(topic)
         for number, leader in found.items():
             native.observer.told_of_leader((topic, number), leader)
-        self._learn(topic, found)
+        self._update(topic, found)
         if lane is not None:
             self._heard(topic, lane, asked_at)
         self._wake(0.0)
@@ -464,9 +469,9 @@ class HandWindows(Windows):
         self._asking: set[tuple[int, str]] = set()
         return self
 
-    def _want(self, question: tuple[int, str], place: Place, moment: float) -> None:
-        super()._want(question, place, moment)
-        if self._due[question] <= moment and question not in self._asking:
+    def _want(self, question: tuple[int, str], tp: TopicPartition, now: float) -> None:
+        super()._want(question, tp, now)
+        if self._due[question] <= now and question not in self._asking:
             self._asking.add(question)
             self._cluster.time.after(self.answers_after, lambda: self._answer(question))
 
@@ -491,30 +496,30 @@ def rigged(
 
     with ExitStack() as stack:
         timed = (
-            away,
-            buffer,
+            report_queue,
+            record_buffer,
             dated_error,
             failures,
-            fed_lane,
-            feed,
-            hand_over,
-            lane,
-            lanes,
-            ledger,
-            let_go,
-            news,
-            refusals,
+            batch_lane,
+            dispatcher,
+            in_flight_batch,
+            engine,
+            lane_pool,
+            delivery_counters,
+            release,
+            updates,
+            quota_rejections,
             windows,
         )
         for module in (surface, *timed):
             stack.enter_context(mock.patch.object(module, "time", time))
         stack.enter_context(mock.patch.object(natives, "NativeProducer", native))
-        stack.enter_context(mock.patch.object(lane, "Sender", HandSender))
+        stack.enter_context(mock.patch.object(engine, "Sender", HandSender))
         stack.enter_context(mock.patch.object(HandSender, "time", time, create=True))
-        stack.enter_context(mock.patch.object(lane, "Metadata", HandMetadata))
+        stack.enter_context(mock.patch.object(engine, "Metadata", HandMetadata))
         stack.enter_context(
             mock.patch.object(
-                lane,
+                engine,
                 "Windows",
                 lambda fixed, refresh, _, *rest: HandWindows(fixed, refresh, None, *rest).bind(cluster, lambda: rig),
             )
@@ -526,4 +531,4 @@ def rigged(
         try:
             yield rig
         finally:
-            rig.lane.state = "closed"
+            rig.engine.state = "closed"

@@ -9,13 +9,13 @@ from unittest import mock
 
 import pytest
 
-from safeproducer.pipeline import hand_over
-from safeproducer.pipeline.fed_lane import FedLane
-from safeproducer.pipeline.hand_over import HandOver
+from safeproducer.pipeline import in_flight_batch
+from safeproducer.pipeline.batch_lane import BatchLane
+from safeproducer.pipeline.in_flight_batch import InFlightBatch
 from tests.pipeline.cluster import ScriptedCluster
 from tests.pipeline.rig import Rig, rigged
 
-FAR = {1: 0.1, 2: 0.1, 3: 0.1}
+LONG_ROUND_TRIP = {1: 0.1, 2: 0.1, 3: 0.1}
 CONFIG = {
     "safeproducer.mode": "held",
     "batch.size": 2_000,
@@ -27,7 +27,7 @@ RECORDS = 600
 
 
 class Seen:
-    """(when, how many records) of hand-overs and of requests."""
+    """(when, how many records) of in-flight batches and of requests."""
 
     def __init__(self) -> None:
         self.handed_over: list[tuple[float, int]] = []
@@ -35,7 +35,7 @@ class Seen:
 
     @property
     def overlaps(self) -> int:
-        """Hand-overs between a request and the one after it, which carries them."""
+        """In-flight batches between a request and the one after it, which carries them."""
         return sum(
             any(before < at < after for before, after in zip(self.times, self.times[1:], strict=False))
             for at, _ in self.handed_over
@@ -49,20 +49,20 @@ class Seen:
 @contextmanager
 def watched(misses: int = 0) -> Iterator[tuple[Rig, Seen]]:
     seen = Seen()
-    real_hand_over, real_send = FedLane.hand_over, ScriptedCluster.send
-    with rigged(CONFIG, FAR, {"a": 1}) as rig:
+    real_hand_over, real_send = BatchLane.hand_over, ScriptedCluster.send
+    with rigged(CONFIG, LONG_ROUND_TRIP, {"a": 1}) as rig:
 
-        def hand_over(self: FedLane, accumulator: Any, records: list[Any], *rest: Any) -> Any:
+        def hand_over(self: BatchLane, buffer: Any, records: list[Any], *rest: Any) -> Any:
             seen.handed_over.append((rig.time.now, len(records)))
             if len(records) > 1:
                 rig.natives[0].miss_kicks(misses)
-            return real_hand_over(self, accumulator, records, *rest)
+            return real_hand_over(self, buffer, records, *rest)
 
         def send(self: ScriptedCluster, node: int, attempt: Any) -> None:
             seen.sent.append((rig.time.now, len(attempt.messages)))
             real_send(self, node, attempt)
 
-        with mock.patch.object(FedLane, "hand_over", hand_over), mock.patch.object(ScriptedCluster, "send", send):
+        with mock.patch.object(BatchLane, "hand_over", hand_over), mock.patch.object(ScriptedCluster, "send", send):
             yield rig, seen
 
 
@@ -79,7 +79,8 @@ def run(rig: Rig) -> None:
 
 @pytest.mark.parametrize("misses", [0, 1, 2])
 def test_it_is_one_request_as_it_was_handed_over(misses: int) -> None:
-    """Also when the broker's thread misses the first kicks, after which the next batch could be mixed with it."""
+    """Also when the broker's thread misses the first flush triggers, after which the next batch could be mixed with
+    it."""
     with watched(misses) as (rig, seen):
         run(rig)
     assert [count for _, count in seen.sent] == [count for _, count in seen.handed_over]
@@ -88,17 +89,18 @@ def test_it_is_one_request_as_it_was_handed_over(misses: int) -> None:
 
 
 def test_two_in_the_queue_would_be_mixed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the waiting is for: were a batch taken for gone at once, one whose kicks are missed would take the next."""
-    monkeypatch.setattr(HandOver, "leaves_by", property(lambda self: -1.0))
+    """What the waiting is for: were a batch taken for gone at once, one whose flush triggers are missed would take the
+    next."""
+    monkeypatch.setattr(InFlightBatch, "leaves_by", property(lambda self: -1.0))
     with watched(misses=5) as (rig, seen):
         run(rig)
     assert [count for _, count in seen.sent] != [count for _, count in seen.handed_over]
 
 
-@pytest.mark.parametrize("steady", [hand_over.STEADY, float("inf")])
+@pytest.mark.parametrize("steady", [in_flight_batch.STEADY, float("inf")])
 def test_a_time_that_varies_is_no_distance(steady: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where answers take long for want of a processor, kicks are missed for the same reason, all of them."""
-    monkeypatch.setattr(hand_over, "STEADY", steady)
+    """Where answers take long for want of a processor, flush triggers are missed for the same reason, all of them."""
+    monkeypatch.setattr(in_flight_batch, "STEADY", steady)
     with watched(misses=5) as (rig, seen):
         for turn in range(6):
             rig.cluster.brokers[1].round_trip = (0.06, 0.3)[turn % 2]
@@ -117,15 +119,15 @@ def test_it_is_sent_as_soon_as_the_one_before_it_is_answered() -> None:
     with watched() as (rig, seen):
         run(rig)
     pauses = [after - before for before, after in zip(seen.times[3:], seen.times[4:], strict=False)]
-    assert max(pauses) < FAR[1] + 0.012
+    assert max(pauses) < LONG_ROUND_TRIP[1] + 0.012
 
 
 @pytest.mark.parametrize("misses", [3, 10])
 def test_what_was_mixed_is_sent_to_the_end(misses: int) -> None:
-    """All kicks missed, a full batch took the one before it along, and is itself short of the count that would send it:
-    without a kick the rest of it waits for the guard, a minute.
+    """All flush triggers missed, a full batch took the one before it along, and is itself short of the count that would
+    send it: without a flush trigger the rest of it waits for the guard, a minute.
     """
-    with rigged({**CONFIG, "batch.size": 100_000, "batch.num.messages": 50}, FAR, {"a": 1}) as rig:
+    with rigged({**CONFIG, "batch.size": 100_000, "batch.num.messages": 50}, LONG_ROUND_TRIP, {"a": 1}) as rig:
         for _ in range(3):
             rig.produce("a", 0)
             rig.flush(5)
@@ -139,6 +141,6 @@ def test_what_was_mixed_is_sent_to_the_end(misses: int) -> None:
         began = rig.time.now
         rig.flush(30)
         assert not rig.open_records
-        assert rig.time.now - began < 10 * FAR[1]
+        assert rig.time.now - began < 10 * LONG_ROUND_TRIP[1]
         assert rig.producer.snapshot().handed_over == 5
         rig.close()

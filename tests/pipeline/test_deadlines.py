@@ -28,11 +28,11 @@ def test_records_behind_one_without_an_answer_were_not_sent() -> None:
     with rigged({**CONFIG, "batch.num.messages": 2, "socket.timeout.ms": 10_000}) as rig:
         assert rig.produce("a", 0)
         rig.flush(2)
-        rig.away(2)
+        rig.report_queue(2)
         rig.cluster.brokers[1].silent = True
         for _ in range(8):
             assert rig.produce("a", 0)
-        rig.away(8)
+        rig.report_queue(8)
         rig.poll(0)
         assert outcomes(rig, KafkaError._MSG_TIMED_OUT) == 2 * [Outcome.UNKNOWN] + 6 * [Outcome.NOT_WRITTEN]
         told: list[Any] = [record.reports[0] for record in rig.records.values() if record.reports[0] is not None]
@@ -46,12 +46,12 @@ def test_a_purge_reports_the_newest_records_first() -> None:
     with rigged({**CONFIG, "batch.num.messages": 2}) as rig:
         assert rig.produce("a", 0)
         rig.flush(2)
-        rig.away(2)
+        rig.report_queue(2)
         rig.cluster.brokers[1].silent = True
         for _ in range(20):
             assert rig.produce("a", 0)
-            rig.away(0.01)
-        rig.away(8)
+            rig.report_queue(0.01)
+        rig.report_queue(8)
         rig.poll(0)
         told = outcomes(rig, KafkaError._MSG_TIMED_OUT)
         unsent = told.count(Outcome.NOT_WRITTEN)
@@ -61,16 +61,16 @@ def test_a_purge_reports_the_newest_records_first() -> None:
 
 
 def test_records_that_were_held_first_are_not_late() -> None:
-    """Those of a silent leader wait, and go straight after a purge: their time counts from produce() all the same."""
+    """Those of a silent leader wait, and go directly after a purge: their time counts from produce() all the same."""
     with rigged({**CONFIG, "socket.timeout.ms": 10_000}) as rig:
         assert rig.produce("a", 0)
         rig.flush(2)
-        rig.away(2)
+        rig.report_queue(2)
         rig.cluster.brokers[1].silent = True
         began = rig.time.now
         while rig.time.now < began + 6:
             assert rig.produce("a", 0)
-            rig.away(0.1)
+            rig.report_queue(0.1)
             rig.poll(0)
             late = [record for record in rig.open_records if rig.time.now - record.at > 3 + LATENESS]
             assert late == []
@@ -83,26 +83,26 @@ def test_nothing_goes_straight_behind_a_purge_however_late_that_is() -> None:
         assert rig.produce("a", 0)
         assert rig.produce("a", 1)
         rig.flush(2)
-        rig.away(2)
-        assert rig.lane.direct
+        rig.report_queue(2)
+        assert rig.engine.goes_direct
         rig.cluster.brokers[1].silent = True
         assert rig.produce("a", 0)
-        rig.away(1)
-        straight = rig.natives[0]
+        rig.report_queue(1)
+        direct = rig.natives[0]
         before: list[int] = []
-        purge = straight.purge
+        purge = direct.purge
 
         def purging(*args: Any, **kwargs: Any) -> None:
             purge(*args, **kwargs)
-            before.append(len(straight))
+            before.append(len(direct))
             assert rig.produce("b", 0)
-            assert len(straight) == before[-1]
+            assert len(direct) == before[-1]
 
-        with mock.patch.object(straight, "purge", purging):
+        with mock.patch.object(direct, "purge", purging):
             rig.time.now += 4
-            rig.away(0.5)
+            rig.report_queue(0.5)
         assert before
-        rig.away(8)
+        rig.report_queue(8)
         rig.close()
 
 
@@ -111,7 +111,7 @@ def test_records_purged_before_prove_nothing() -> None:
     with rigged({**CONFIG, "batch.num.messages": 2}) as rig:
         assert rig.produce("a", 0)
         rig.flush(2)
-        rig.away(2)
+        rig.report_queue(2)
         rig.cluster.brokers[1].silent = True
         for _ in range(8):
             assert rig.produce("a", 0)
@@ -124,7 +124,7 @@ def test_records_purged_before_prove_nothing() -> None:
         rig.cluster.brokers[1].silent = True
         for _ in range(2):
             assert rig.produce("a", 0)
-        rig.away(8)
+        rig.report_queue(8)
         rig.poll(0)
         assert Outcome.NOT_WRITTEN not in outcomes(rig, KafkaError._MSG_TIMED_OUT)
         assert outcomes(rig, KafkaError._MSG_TIMED_OUT)
@@ -136,10 +136,10 @@ def test_batches_for_a_named_partition_keep_their_deadline() -> None:
     with rigged({**CONFIG, "socket.timeout.ms": 60_000}) as rig:
         assert rig.produce("a", 0)
         rig.flush(2)
-        rig.away(2)
+        rig.report_queue(2)
         rig.cluster.brokers[1].silent = True
         assert rig.produce_batch("a", 0, 4) == 4
-        rig.away(5)
+        rig.report_queue(5)
         rig.poll(0)
         assert outcomes(rig, KafkaError._MSG_TIMED_OUT) == 4 * [Outcome.UNKNOWN]
         rig.close()
@@ -150,10 +150,10 @@ def test_batches_for_a_named_partition_stay_in_front() -> None:
     with rigged({**CONFIG, "message.timeout.ms": 60_000, "socket.timeout.ms": 3000}) as rig:
         assert rig.produce("a", 0)
         rig.flush(2)
-        rig.away(2)
+        rig.report_queue(2)
         rig.cluster.brokers[1].script.append((LOSE_REQUEST, 0.0))
         assert rig.produce_batch("a", 0, 4) == 4
-        rig.away(0.1)
+        rig.report_queue(0.1)
         rig.cluster.brokers[1].script.append((OK, 0.5))
         assert rig.produce("b", 0)
         rig.poll(0.2)
@@ -169,10 +169,10 @@ def test_a_purge_of_a_partly_expired_batch_tells_of_each_record_once() -> None:
     with rigged({**CONFIG, "safeproducer.mode": "held", "socket.timeout.ms": 60_000, "linger.ms": 2000}) as rig:
         rig.cluster.brokers[1].silent = True
         assert rig.produce("a", 0)
-        rig.away(1.5)
+        rig.report_queue(1.5)
         assert rig.produce("a", 0)
         rig.flush(0.3)
-        rig.away(1.8)
+        rig.report_queue(1.8)
         rig.poll(0)
         assert len(rig.open_records) == 1
         native, fail = rig.natives[0], rig.natives[0]._fail
@@ -193,10 +193,10 @@ def test_a_fed_lane_is_purged_before_librdkafka_expires_what_is_stuck_in_it() ->
         assert rig.produce("a", 0)
         rig.flush(0.5)
         for _ in range(40):
-            rig.away(0.5)
+            rig.report_queue(0.5)
             assert rig.produce("a", 1)
             rig.poll(0)
-        rig.away(1)
+        rig.report_queue(1)
         rig.poll(0)
         assert [native.expired_inside for native in rig.natives] == [0]
         assert [native.epoch for native in rig.natives] == [1]

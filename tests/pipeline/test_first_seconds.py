@@ -1,4 +1,4 @@
-"""Until the lane for far brokers is ready, no more goes straight than a round trip answers."""
+"""Until the lane for brokers with long round trips is ready, no more goes directly than a round trip answers."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from unittest import mock
 import pytest
 
 from safeproducer.pipeline.holds import _LONGEST_PACE
-from safeproducer.pipeline.lanes import Lanes
-from safeproducer.pipeline.news import ClientNews
+from safeproducer.pipeline.lane_pool import LanePool
+from safeproducer.pipeline.updates import ClientUpdates
 from tests.pipeline.rig import Rig, rigged
 
 ROUND_TRIP = 0.1
-FAR = dict.fromkeys((1, 2, 3), ROUND_TRIP)
+LONG_ROUND_TRIP = dict.fromkeys((1, 2, 3), ROUND_TRIP)
 BATCH = 10
 CONFIG = {"message.timeout.ms": 60_000, "linger.ms": 5, "safeproducer.mode": "auto", "batch.num.messages": BATCH}
 PLACES = ("a", 0), ("a", 1)
@@ -23,19 +23,19 @@ PLACES = ("a", 0), ("a", 1)
 
 @contextmanager
 def begun(config: dict[str, object], distance: float | None = ROUND_TRIP) -> Iterator[Rig]:
-    """A producer whose first record was acknowledged; before that it was told how far away the brokers are."""
-    with rigged({**CONFIG, **config}, FAR if distance else None) as rig:
+    """A producer whose first record was acknowledged; before that it was told how long round trips are."""
+    with rigged({**CONFIG, **config}, LONG_ROUND_TRIP if distance else None) as rig:
         assert rig.produce(*PLACES[0])
         if distance is not None:
-            rig.lane.holds.guess(distance)
+            rig.engine.holds.guess(distance)
         rig.flush(5)
-        rig.away(0.01)
+        rig.report_queue(0.01)
         yield rig
         rig.close()
 
 
-def straight(rig: Rig) -> int:
-    """Records that the straight lane has."""
+def direct(rig: Rig) -> int:
+    """Records that the direct lane has."""
     return int(rig.natives[0]._inside)
 
 
@@ -43,17 +43,17 @@ def straight(rig: Rig) -> int:
 def test_a_burst_far_away_goes_a_batch_at_a_time(ordering: str) -> None:
     """What is behind it would keep the partition there, for as many round trips as there are batches."""
     with begun({"safeproducer.ordering": ordering}) as rig:
-        rig.cluster.windows.update({(node, "a"): 20 for node in FAR})
+        rig.cluster.windows.update({(node, "a"): 20 for node in LONG_ROUND_TRIP})
         for number in range(100 * BATCH):
             assert rig.produce(*PLACES[number % 2], b"%d" % number)
         most, rounds = 0, 0
-        while not rig.feed.lanes.handed_over:
-            most = max(most, straight(rig))
+        while not rig.dispatcher.lanes.handed_over:
+            most = max(most, direct(rig))
             rig.poll(0.01)
             rounds += 1
             assert rounds < 100, "the fed lane is not used"
         assert 0 < most <= len(PLACES) * BATCH
-        assert not straight(rig)
+        assert not direct(rig)
         began = rig.time.now
         rig.flush(60)
         if ordering == "key":
@@ -63,54 +63,54 @@ def test_a_burst_far_away_goes_a_batch_at_a_time(ordering: str) -> None:
 
 @contextmanager
 def never_ready() -> Iterator[Rig]:
-    """As begun(), but the lane for far brokers does not get its producer ID."""
+    """As begun(), but the lane for brokers with long round trips does not get its producer ID."""
     with (
-        mock.patch.object(Lanes, "acquired", property(lambda _: False)),
-        mock.patch.object(ClientNews, "fed_statistics"),
+        mock.patch.object(LanePool, "acquired", property(lambda _: False)),
+        mock.patch.object(ClientUpdates, "batch_statistics"),
         begun({}) as rig,
     ):
         yield rig
 
 
 def test_the_wait_for_the_lane_is_no_longer_than_a_round_trip() -> None:
-    """Batch after batch goes straight meanwhile."""
+    """Batch after batch goes directly meanwhile."""
     with never_ready() as rig:
-        before = rig.lane._ledger.resolved
+        before = rig.engine._counters.resolved
         end = rig.time.now + 2
         for _ in range(100 * BATCH):
             assert rig.produce(*PLACES[0])
         while rig.time.now < end:
             rig.poll(0.01)
-            assert straight(rig) <= BATCH
-        batches = (rig.lane._ledger.resolved - before) / BATCH
+            assert direct(rig) <= BATCH
+        batches = (rig.engine._counters.resolved - before) / BATCH
         assert 0.8 * 2 / ROUND_TRIP <= batches <= 2 / ROUND_TRIP + 1
         rig.time.pass_(_LONGEST_PACE)
         rig.poll(0.01)
-        assert rig.lane.direct or straight(rig) > BATCH, "it is waited for and does not come"
+        assert rig.engine.goes_direct or direct(rig) > BATCH, "it is waited for and does not come"
 
 
 @pytest.mark.parametrize("distance", [None, 0.001, 0.02])
 def test_beside_the_brokers_records_go_straight_at_once(distance: float | None) -> None:
     """And where haste may be a reason to: statistics tell."""
     with begun({}, distance) as rig:
-        assert not rig.lane.holds.far
+        assert not rig.engine.holds.long_round_trip
         rig.poll(0)
-        assert rig.lane.direct
+        assert rig.engine.goes_direct
 
 
 def test_the_distance_is_waited_for() -> None:
     """It comes with the first acknowledgement, a little later: until then a batch may go, and no more."""
-    with rigged(CONFIG, FAR) as rig:
-        rig.lane.holds.measuring = question = SimpleNamespace(open=True)
+    with rigged(CONFIG, LONG_ROUND_TRIP) as rig:
+        rig.engine.holds.measuring = question = SimpleNamespace(open=True)
         assert rig.produce(*PLACES[0])
         rig.poll(1.2 * ROUND_TRIP)
         for _ in range(10 * BATCH):
             assert rig.produce(*PLACES[0])
         for _ in range(30):
             rig.poll(0.01)
-        assert rig.lane.holds.warming
-        assert rig.lane._ledger.resolved == BATCH
+        assert rig.engine.holds.slow_start
+        assert rig.engine._counters.resolved == BATCH
         question.open = False
         rig.flush(10)
-        assert not rig.lane.holds.warming
+        assert not rig.engine.holds.slow_start
         rig.close()

@@ -9,20 +9,20 @@ CONFIG = {"message.timeout.ms": 30_000, "socket.timeout.ms": 1000, "linger.ms": 
 
 
 def test_events_of_a_lane_that_is_not_in_use_do_not_keep_flush() -> None:
-    """The fed lane goes on telling statistics when everything goes straight again, and len() counts them."""
+    """The batch lane goes on telling statistics when everything goes directly again, and len() counts them."""
     with rigged(CONFIG) as rig:
         assert rig.produce("a", 0)
         rig.flush(5)
-        rig.away(1)
+        rig.report_queue(1)
         rig.cluster.brokers[1].script.append((OK, 2.0))
         for _ in range(3):
             assert rig.produce("a", 0)
             rig.poll(1)
         rig.flush(10)
         assert len(rig.natives) == 2
-        rig.away(5)
+        rig.report_queue(5)
         rig.poll(0)
-        assert rig.lane.direct
+        assert rig.engine.goes_direct
         rig.time.pass_(4)
         before = rig.time.now
         assert rig.producer.flush(10) == 0

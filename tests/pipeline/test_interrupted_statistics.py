@@ -14,22 +14,24 @@ import pytest
 
 from safeproducer import SafeProducer
 from safeproducer.pipeline.events import ClientEvents
-from safeproducer.pipeline.news import ClientNews
+from safeproducer.pipeline.updates import ClientUpdates
 from safeproducer.pipeline.windows import Windows
 from safeproducer.policy.throttle import Throttle
 from safeproducer.testing import FakeCluster
-from tests.inside import lane_of
+from tests.inside import engine_of
 from tests.pipeline.interleaving import between, codes_of
 
-SENDERS = codes_of(ClientNews._statistics, ClientNews._observe_backlogs, ClientNews.read_arrived, Windows.learn)
+SENDERS = codes_of(
+    ClientUpdates._statistics, ClientUpdates._observe_backlogs, ClientUpdates.read_arrived, Windows.update
+)
 """What they mean: with locks, and with what takes more than one step."""
 SERVED = codes_of(
     ClientEvents.on_statistics,
     ClientEvents.on_throttle,
-    ClientNews.statistics,
-    ClientNews.throttled,
-    ClientNews._skips,
-    ClientNews._arrive,
+    ClientUpdates.statistics,
+    ClientUpdates.throttled,
+    ClientUpdates._skips,
+    ClientUpdates._arrive,
     Throttle.announce,
     Throttle.held,
     Windows.known,
@@ -48,7 +50,7 @@ def cluster() -> Iterator[FakeCluster]:
 
 def interrupt_at(producer: SafeProducer, cluster: FakeCluster, codes: set[CodeType], step: int) -> int:
     """Serve what comes, and look at it; the handler comes at one of the places, or at none. How many there were."""
-    with between(codes, step, lambda: signal.raise_signal(signal.SIGUSR1)) as places:
+    with between(codes, step, lambda: signal.raise_signal(signal.SIGUSR1)) as tps:
         cluster.set_throttle(0.05)
         producer.produce("t", b"throttled")
         until = time.monotonic() + 1.2
@@ -56,14 +58,14 @@ def interrupt_at(producer: SafeProducer, cluster: FakeCluster, codes: set[CodeTy
             producer.poll(0.1)
             producer.snapshot()
         cluster.set_throttle(0)
-    return places[0]
+    return tps[0]
 
 
 def test_only_the_sender_reads_statistics(cluster: FakeCluster) -> None:
     """Interrupted in the middle, with the lock of what they change, it would have to be waited for."""
     with SafeProducer({"bootstrap.servers": cluster.bootstrap, "log_level": 0, "linger.ms": 1}) as producer:
         assert interrupt_at(producer, cluster, SENDERS, -1) == 0
-        assert lane_of(producer).news.statistics_now is not None
+        assert engine_of(producer).updates.statistics_now is not None
 
 
 def test_a_flush_in_a_handler_that_interrupts_what_is_served_ends(cluster: FakeCluster) -> None:
@@ -81,15 +83,15 @@ def test_a_flush_in_a_handler_that_interrupts_what_is_served_ends(cluster: FakeC
     try:
         producer.produce("t", b"first")
         assert producer.flush(10) == 0
-        places = interrupt_at(producer, cluster, SERVED, -1)
+        tps = interrupt_at(producer, cluster, SERVED, -1)
         cluster.delay(0.8, api="Produce")
         for play in range(PLAYS):
-            interrupt_at(producer, cluster, SERVED, places * play // PLAYS)
+            interrupt_at(producer, cluster, SERVED, tps * play // PLAYS)
     finally:
         signal.signal(signal.SIGUSR1, before)
         cluster.delay(0)
         report = producer.close(10)
     assert report.left == 0
-    assert places > PLAYS
+    assert tps > PLAYS
     assert len(took) >= PLAYS / 2, "what is served is not the same each time"
     assert max(took) < LONGEST

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka.cimpl import KafkaError, KafkaException
 
 from safeproducer.pipeline.metadata import Metadata
-from safeproducer.pipeline.stale_leaders import STRAIGHT, StaleLeaders
+from safeproducer.pipeline.outdated_leaders import DIRECT, OutdatedLeaders
 
 PLACE = ("t", 0)
 
@@ -34,20 +34,20 @@ class Client:
 
 @pytest.fixture
 def clients() -> dict[int, Any]:
-    return {STRAIGHT: Client(), 0: Client(), 1: Client()}
+    return {DIRECT: Client(), 0: Client(), 1: Client()}
 
 
 class Service:
-    """A Metadata for `clients` that tells a StaleLeaders of what was heard."""
+    """A Metadata for `clients` that tells a OutdatedLeaders of what was heard."""
 
     def __init__(self, clients: dict[int, Any]) -> None:
         self.learned: list[tuple[str, dict[int, int]]] = []
-        self.stale = StaleLeaders()
+        self.outdated = OutdatedLeaders()
         self.metadata = Metadata(
-            lambda: clients, lambda *news: self.learned.append(news), self.stale.heard, lambda due: None
+            lambda: clients, lambda *updates: self.learned.append(updates), self.outdated.heard, lambda due: None
         )
-        self.stale.lanes = lambda: clients
-        self.stale.ask = self.metadata.tell
+        self.outdated.lanes = lambda: clients
+        self.outdated.ask = self.metadata.tell
 
     def finish(self) -> None:
         """Wait until nothing is asked any more."""
@@ -55,7 +55,7 @@ class Service:
         assert not self.metadata._helper.alive
 
     def concerns(self, lane: int) -> bool:
-        return self.stale.concerns(lane, PLACE, 101.0)
+        return self.outdated.concerns(lane, PLACE, 101.0)
 
 
 def test_every_other_lane_is_asked_once(clients: dict[int, Any]) -> None:
@@ -64,29 +64,29 @@ def test_every_other_lane_is_asked_once(clients: dict[int, Any]) -> None:
     asking = threading.Event()
     for client in clients.values():
         client.before = lambda: asking.wait(5)
-    service.stale.answered_late(PLACE, 0, 0.0, 0.0)
+    service.outdated.answered_late(PLACE, 0, 0.0, 0.0)
     assert [service.concerns(lane) for lane in clients] == [True, False, True]
-    assert not service.stale.concerns(1, ("t", 1), 101.0)
+    assert not service.outdated.concerns(1, ("t", 1), 101.0)
     asking.set()
     service.finish()
     assert [client.asked for client in clients.values()] == [1, 0, 1]
     assert service.learned == [("t", {0: 2})] * 2
     assert not any(map(service.concerns, clients))
-    assert not service.stale.concern(STRAIGHT, 101.0)
+    assert not service.outdated.concern(DIRECT, 101.0)
 
 
 def test_a_lane_without_an_answer_is_asked_again_and_the_others_do_not_wait(clients: dict[int, Any]) -> None:
     service = Service(clients)
-    clients[STRAIGHT].hangs = True
+    clients[DIRECT].hangs = True
     heard = threading.Event()
     clients[1].before = heard.set
-    service.stale.answered_late(PLACE, 0, 0.0, 0.0)
+    service.outdated.answered_late(PLACE, 0, 0.0, 0.0)
     assert heard.wait(5)
-    clients[STRAIGHT].before = lambda: setattr(clients[STRAIGHT], "hangs", clients[STRAIGHT].asked < 4)
+    clients[DIRECT].before = lambda: setattr(clients[DIRECT], "hangs", clients[DIRECT].asked < 4)
     service.finish()
-    assert clients[STRAIGHT].asked >= 2
+    assert clients[DIRECT].asked >= 2
     assert clients[1].asked == 1
-    assert not service.concerns(STRAIGHT)
+    assert not service.concerns(DIRECT)
 
 
 def test_what_happens_during_a_question_is_asked_again(clients: dict[int, Any]) -> None:
@@ -94,17 +94,17 @@ def test_what_happens_during_a_question_is_asked_again(clients: dict[int, Any]) 
     del clients[1]
     service = Service(clients)
     again = iter([True])
-    clients[STRAIGHT].before = lambda: next(again, None) and service.stale.answered_late(PLACE, 0, 1.0, float("inf"))
-    service.stale.answered_late(PLACE, 0, 0.0, 0.0)
+    clients[DIRECT].before = lambda: next(again, None) and service.outdated.answered_late(PLACE, 0, 1.0, float("inf"))
+    service.outdated.answered_late(PLACE, 0, 0.0, 0.0)
     service.finish()
-    assert clients[STRAIGHT].asked == 2
-    assert service.concerns(STRAIGHT)
+    assert clients[DIRECT].asked == 2
+    assert service.concerns(DIRECT)
 
 
 def test_records_that_come_during_a_question_are_told_by_its_answer(clients: dict[int, Any]) -> None:
     """Each pump() wants an unknown topic, and one question is enough."""
     service = Service(clients)
-    clients[STRAIGHT].before = lambda: service.metadata.want("t")
+    clients[DIRECT].before = lambda: service.metadata.want("t")
     service.metadata.want("t")
     service.finish()
     assert [client.asked for client in clients.values()] == [1, 0, 0]
@@ -113,8 +113,8 @@ def test_records_that_come_during_a_question_are_told_by_its_answer(clients: dic
 def test_a_lane_that_is_gone_is_not_asked(clients: dict[int, Any]) -> None:
     service = Service(clients)
     gone = clients[1]
-    clients[STRAIGHT].before = lambda: clients.pop(1, None)
-    service.stale.answered_late(PLACE, 0, 0.0, 0.0)
+    clients[DIRECT].before = lambda: clients.pop(1, None)
+    service.outdated.answered_late(PLACE, 0, 0.0, 0.0)
     service.finish()
     assert gone.asked <= 1
     assert service.learned
@@ -123,30 +123,30 @@ def test_a_lane_that_is_gone_is_not_asked(clients: dict[int, Any]) -> None:
 def test_who_waited_for_the_same_leader_tells_nothing_new() -> None:
     """With twenty lanes under way, each would send the others to ask again."""
     asked: list[list[int]] = []
-    stale = StaleLeaders()
-    stale.lanes = lambda: range(3)
-    stale.ask = lambda topic, lanes: asked.append(sorted(lanes))
-    stale.answered_late(PLACE, 0, 98.0, 100.0)
-    stale.answered_late(PLACE, 1, 99.0, 100.1)
+    outdated = OutdatedLeaders()
+    outdated.lanes = lambda: range(3)
+    outdated.ask = lambda topic, lanes: asked.append(sorted(lanes))
+    outdated.answered_late(PLACE, 0, 98.0, 100.0)
+    outdated.answered_late(PLACE, 1, 99.0, 100.1)
     assert asked == [[1, 2]]
-    assert [stale.concerns(lane, PLACE, 101.0) for lane in range(3)] == [False, False, True]
-    stale.answered_late(PLACE, 1, 100.2, 102.0)  # sent after that: it hangs again
+    assert [outdated.concerns(lane, PLACE, 101.0) for lane in range(3)] == [False, False, True]
+    outdated.answered_late(PLACE, 1, 100.2, 102.0)  # sent after that: it hangs again
     assert asked == [[1, 2], [0, 2]]
-    assert [stale.concerns(lane, PLACE, 102.0) for lane in range(3)] == [True, False, True]
+    assert [outdated.concerns(lane, PLACE, 102.0) for lane in range(3)] == [True, False, True]
 
 
 def test_nobody_waits_for_ever() -> None:
     """A lane that can ask nobody sends as before, after a while."""
-    stale = StaleLeaders()
-    stale.lanes = lambda: range(3)
-    stale.answered_late(PLACE, 0, 98.0, 100.0)
-    assert stale.concerns(1, PLACE, 219.0)
-    assert not stale.concerns(1, PLACE, 221.0)
-    assert not stale.concern(2, 221.0)
+    outdated = OutdatedLeaders()
+    outdated.lanes = lambda: range(3)
+    outdated.answered_late(PLACE, 0, 98.0, 100.0)
+    assert outdated.concerns(1, PLACE, 219.0)
+    assert not outdated.concerns(1, PLACE, 221.0)
+    assert not outdated.concern(2, 221.0)
 
 
 def test_alone_there_is_nobody_to_tell() -> None:
-    stale = StaleLeaders()
-    stale.lanes = lambda: {STRAIGHT}
-    stale.answered_late(PLACE, STRAIGHT, 0.0, 1.0)
-    assert not stale.concern(STRAIGHT, 1.0)
+    outdated = OutdatedLeaders()
+    outdated.lanes = lambda: {DIRECT}
+    outdated.answered_late(PLACE, DIRECT, 0.0, 1.0)
+    assert not outdated.concern(DIRECT, 1.0)

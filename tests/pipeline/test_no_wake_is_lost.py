@@ -7,30 +7,30 @@ from contextlib import suppress
 from unittest import mock
 
 from safeproducer.pipeline.alarm import Alarm
-from safeproducer.pipeline.feed import Feed
+from safeproducer.pipeline.dispatcher import Dispatcher
 from safeproducer.pipeline.sender import Bell, Sender, _work
 from tests.pipeline.interleaving import between, codes_of
 from tests.pipeline.rig import rigged
 
-FAR = {1: 0.1, 2: 0.1, 3: 0.1}
+LONG_ROUND_TRIP = {1: 0.1, 2: 0.1, 3: 0.1}
 LINGER = 0.005
 TIMEOUT = 30.0
 CONFIG = {"safeproducer.mode": "held", "message.timeout.ms": int(TIMEOUT * 1000), "linger.ms": 5}
 
 
 def test_a_record_that_is_accepted_during_a_pump() -> None:
-    codes = codes_of(Feed.pump, Feed._round, Alarm.begin, Alarm.end)
+    codes = codes_of(Dispatcher.pump, Dispatcher._round, Alarm.begin, Alarm.end)
     step, steps = 0, [1]
     while step < steps[0]:
-        with rigged(CONFIG, FAR, {"a": 2}) as rig:
+        with rigged(CONFIG, LONG_ROUND_TRIP, {"a": 2}) as rig:
             rig.produce("a", 0)
             rig.flush(5)
-            rig.feed.recheck(rig.time.monotonic())
+            rig.dispatcher.recheck(rig.time.monotonic())
             with between(codes, step, lambda rig=rig: rig.produce("a", 1)) as steps:  # type: ignore[misc]
-                rig.feed.pump(rig.time.monotonic())
+                rig.dispatcher.pump(rig.time.monotonic())
             now = rig.time.monotonic()
-            assert rig.feed.alarm.at <= now + LINGER, f"step {step}: it is not sent in time"
-            assert rig.feed._deadline.at <= now + TIMEOUT, f"step {step}: it does not fail in time"
+            assert rig.dispatcher.alarm.at <= now + LINGER, f"step {step}: it is not sent in time"
+            assert rig.dispatcher._deadline.at <= now + TIMEOUT, f"step {step}: it does not fail in time"
             rig.close()
         step += 1
     assert step > 35
@@ -59,10 +59,10 @@ class Works:
     def __init__(self) -> None:
         self.due = float("inf")
 
-    def let_go_of_callbacks(self) -> None:
+    def release_callbacks(self) -> None:
         pass
 
-    def tend(self, now: float) -> float:
+    def turn(self, now: float) -> float:
         return self.due
 
     def near(self, now: float) -> None:
@@ -74,7 +74,7 @@ class AsleepError(Exception):
 
 
 def test_a_sender_that_is_woken_while_it_is_awake() -> None:
-    codes = codes_of(_work, Sender.turn, Sender.sleep, Works.tend, Works.near)
+    codes = codes_of(_work, Sender.turn, Sender.sleep, Works.turn, Works.near)
     step, steps = 0, [1]
     while step < steps[0]:
         works = Works()

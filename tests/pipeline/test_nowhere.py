@@ -13,18 +13,18 @@ import pytest
 from confluent_kafka.cimpl import KafkaError, Message
 
 from safeproducer import pipeline
-from safeproducer.pipeline.accumulator import Accumulator
-from safeproducer.pipeline.buffer import Buffer
-from safeproducer.pipeline.fed_lane import FedLane
-from safeproducer.pipeline.feed import Feed
-from safeproducer.pipeline.hand_over import HandOver
-from safeproducer.pipeline.lanes import Lanes
+from safeproducer.pipeline.batch_lane import BatchLane
+from safeproducer.pipeline.dispatcher import Dispatcher
+from safeproducer.pipeline.in_flight_batch import InFlightBatch
+from safeproducer.pipeline.lane_pool import LanePool
+from safeproducer.pipeline.partition_buffer import PartitionBuffer
+from safeproducer.pipeline.record_buffer import RecordBuffer
 from safeproducer.pipeline.report_numbers import ReportNumbers
 from safeproducer.pipeline.reports import Reports
 from tests.pipeline.interleaving import between, codes_of
 from tests.pipeline.rig import Rig, rigged
 
-FAR = {1: 0.1, 2: 0.1, 3: 0.1}
+LONG_ROUND_TRIP = {1: 0.1, 2: 0.1, 3: 0.1}
 CONFIG = {"safeproducer.mode": "held", "message.timeout.ms": 30_000, "linger.ms": 5}
 RECORDS = 3
 
@@ -32,7 +32,7 @@ RECORDS = 3
 @contextmanager
 def knowing() -> Iterator[Rig]:
     """A producer that holds everything back, knows the topic, and has nothing under way."""
-    with rigged(CONFIG, FAR, {"a": 1}) as rig:
+    with rigged(CONFIG, LONG_ROUND_TRIP, {"a": 1}) as rig:
         rig.produce("a", 0)
         rig.flush(5)
         yield rig
@@ -59,10 +59,15 @@ def test_while_librdkafka_reports_it(error: KafkaError | None, expires: bool) ->
             ended.append(message)
 
         records = [(b"x", None, numbers.hold(delivered), 1, None, 40, 0.0) for _ in range(RECORDS)]
-        batch = HandOver(Accumulator("a", 0), records, True, 0.0, reports, deque(), set())
+        batch = InFlightBatch(PartitionBuffer("a", 0), records, True, 0.0, reports, deque(), set())
         bound = batch.bind(delivered)
         codes = codes_of(
-            bound, HandOver._pass_on, HandOver._reported, HandOver.expire, Reports.add, Reports.add_delivered
+            bound,
+            InFlightBatch._pass_on,
+            InFlightBatch._reported,
+            InFlightBatch.expire,
+            Reports.add,
+            Reports.add_delivered,
         )
 
         def look() -> None:
@@ -103,13 +108,13 @@ def test_while_it_is_handed_over() -> None:
             rig.time.pass_(0.006)
 
             def look() -> None:
-                assert rig.feed.buffer.records >= RECORDS, f"step {step}"
+                assert rig.dispatcher.record_buffer.records >= RECORDS, f"step {step}"
 
-            codes = codes_of(Feed._feed_lane, Feed._handed_over, Accumulator.take, FedLane.hand_over)
+            codes = codes_of(Dispatcher._give_batch, Dispatcher._handed_over, PartitionBuffer.take, BatchLane.hand_over)
             with between(codes, step, look) as steps:
-                rig.feed.pump(rig.time.monotonic())
-            assert rig.feed.lanes.inside == RECORDS
-            assert rig.feed.buffer.waiting == 0
+                rig.dispatcher.pump(rig.time.monotonic())
+            assert rig.dispatcher.lanes.inside == RECORDS
+            assert rig.dispatcher.record_buffer.waiting == 0
             rig.close()
         return steps[0]
 
@@ -125,18 +130,18 @@ def test_while_it_is_counted(goes_on: str) -> None:
             rig.produce("a", 0)
             rig.time.pass_(0.006)
             if goes_on == "reported":
-                rig.feed.pump(rig.time.monotonic())
+                rig.dispatcher.pump(rig.time.monotonic())
                 rig.time.pass_(0.2)
 
             def go_on() -> None:
                 if goes_on == "reported":
-                    assert next(iter(rig.feed.lanes)).serve()
+                    assert next(iter(rig.dispatcher.lanes)).serve()
                 else:
-                    rig.feed.pump(rig.time.monotonic())
+                    rig.dispatcher.pump(rig.time.monotonic())
 
-            codes = codes_of(Buffer.records.fget, Lanes.records.fget, HandOver.open.fget)  # type: ignore[attr-defined]
+            codes = codes_of(RecordBuffer.records.fget, LanePool.records.fget, InFlightBatch.open.fget)  # type: ignore[attr-defined]
             with between(codes, step, go_on) as steps:
-                count = rig.feed.buffer.records
+                count = rig.dispatcher.record_buffer.records
             assert count >= 1, f"step {step}"
             rig.close()
         return steps[0]
@@ -150,16 +155,16 @@ def test_while_its_callback_runs() -> None:
             for _ in range(RECORDS):
                 rig.produce("a", 0)
             rig.time.pass_(0.006)
-            rig.feed.pump(rig.time.monotonic())
+            rig.dispatcher.pump(rig.time.monotonic())
             rig.time.pass_(0.2)
-            next(iter(rig.feed.lanes)).serve()
+            next(iter(rig.dispatcher.lanes)).serve()
 
             def look() -> None:
-                assert rig.feed.buffer.records or not rig.open_records, f"step {step}"
+                assert rig.dispatcher.record_buffer.records or not rig.open_records, f"step {step}"
 
-            with between(codes_of(Feed.run_reports, Reports.run), step, look) as steps:
-                assert rig.feed.run_reports() == RECORDS
-            assert rig.feed.buffer.records == 0
+            with between(codes_of(Dispatcher.run_reports, Reports.run), step, look) as steps:
+                assert rig.dispatcher.run_reports() == RECORDS
+            assert rig.dispatcher.record_buffer.records == 0
             rig.close()
         return steps[0]
 
@@ -180,18 +185,18 @@ def test_counters_change_in_one_step() -> None:
 
 def test_bytes_that_are_added_while_a_batch_is_taken() -> None:
     def play(step: int) -> int:
-        accumulator = Accumulator("a", 0)
+        buffer = PartitionBuffer("a", 0)
         numbers = ReportNumbers()
 
         def accept() -> None:
-            accumulator.records.append((b"x", None, numbers.hold(int), 1, None, 40, 0.0))
-            accumulator.bytes += 40
+            buffer.records.append((b"x", None, numbers.hold(int), 1, None, 40, 0.0))
+            buffer.bytes += 40
 
         accept()
-        with between(codes_of(Accumulator.take), step, accept) as steps:
+        with between(codes_of(PartitionBuffer.take), step, accept) as steps:
             taken: list[Any] = []
-            accumulator.take(1, 1000, 0, taken)
-        assert accumulator.bytes == 40 * accumulator.waiting
+            buffer.take(1, 1000, 0, taken)
+        assert buffer.bytes == 40 * buffer.waiting
         assert len(taken) == 1
         return steps[0]
 

@@ -1,4 +1,4 @@
-"""Order across the switch from the straight lane to the fed one, on scripted brokers."""
+"""Order across the switch from the direct lane to the batch lane, on scripted brokers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def switch_while_a_record_is_under_way() -> int:
         for topic in ("a", "b"):
             assert rig.produce(topic, 0)
         rig.flush(5)
-        rig.away(1)
+        rig.report_queue(1)
         rig.cluster.brokers[1].script.extend([(LOSE_REQUEST, 0.0), (OK, 0.3)])
         assert rig.produce("a", 0)
         rig.poll(0.02)

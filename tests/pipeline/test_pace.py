@@ -1,4 +1,4 @@
-"""What the held-back way costs in time: no work for nothing, no round trip lost."""
+"""What the buffered path costs in time: no work for nothing, no round trip lost."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_only_a_record_that_fills_a_batch_wakes_the_sender() -> None:
         assert rig.produce("a", 0)
         rig.flush(5)
         rig.cluster.brokers[1].silent = True
-        with mock.patch.object(rig.feed, "_wake") as wake:
+        with mock.patch.object(rig.dispatcher, "_wake") as wake:
             for _ in range(2_000):
                 assert rig.produce("a", 0)
         assert 2 <= wake.call_count <= 11

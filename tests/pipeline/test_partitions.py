@@ -17,11 +17,11 @@ def seen(*leaders: int) -> Statistics:
 def test_a_topic_that_was_not_heard_of_has_any_partition() -> None:
     """librdkafka lists it with the partitions records were made for, which says nothing about others."""
     holds = Holds(delivery.read({}, "held", 0.0, True, False), throttles.of("nowhere"))
-    holds.learn(seen(-1))
+    holds.update(seen(-1))
     assert holds.partitions.has("a", 5)
-    holds.learn(seen(1, 2))
+    holds.update(seen(1, 2))
     assert not holds.partitions.has("a", 5)
     assert holds.partitions.has("a", 1)
-    holds.learn(seen(-1, -1))  # all brokers are away
+    holds.update(seen(-1, -1))  # all brokers are away
     assert holds.partitions.leader("a", 1) is None
     assert not holds.partitions.has("a", 5)

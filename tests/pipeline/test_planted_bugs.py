@@ -10,15 +10,15 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
-from safeproducer.pipeline import buffer, feed
-from safeproducer.pipeline.accumulator import Accumulator
-from safeproducer.pipeline.away import Away
-from safeproducer.pipeline.buffer import Buffer
+from safeproducer.pipeline import dispatcher, record_buffer
+from safeproducer.pipeline.dispatcher import Dispatcher
 from safeproducer.pipeline.failures import Failures
-from safeproducer.pipeline.feed import Feed
-from safeproducer.pipeline.hand_over import HandOver
 from safeproducer.pipeline.holds import Holds, Leader
+from safeproducer.pipeline.in_flight_batch import InFlightBatch
+from safeproducer.pipeline.partition_buffer import PartitionBuffer
+from safeproducer.pipeline.record_buffer import RecordBuffer
 from safeproducer.pipeline.report_numbers import ReportNumbers
+from safeproducer.pipeline.report_queue import ReportQueue
 from safeproducer.pipeline.reports import Reports
 from safeproducer.policy.throttle import Throttle
 from tests.pipeline.machine import CalmHeldMachine, FeedMachine, HeldMachine
@@ -35,9 +35,9 @@ EFFORT = settings(
     phases=[Phase.generate],
 )
 
-real_admit = feed.admit
-real_reported = HandOver._reported
-real_takes = Away.takes
+real_admit = dispatcher.admit
+real_reported = InFlightBatch._reported
+real_takes = ReportQueue.takes
 real_run = Reports.run
 real_in_process = Failures.in_process
 
@@ -51,16 +51,16 @@ def forgetful_announce(self: Throttle, broker: int, seconds: float, now: float) 
     self._known = replace(self._known, deadlines=deadlines, latest=max(self.latest, now + seconds))
 
 
-def blind_broker(self: Holds, accumulator: Accumulator, moment: float) -> Leader:
-    return Leader(None, self._throttle.deadline(None, moment), self._throttle.calms(None, moment))
+def blind_broker(self: Holds, buffer: PartitionBuffer, now: float) -> Leader:
+    return Leader(None, self._throttle.deadline(None, now), self._throttle.probes(None, now))
 
 
-def last_first(self: Accumulator, count: int, size: int, lane: int, taken: list[Any]) -> None:
+def last_first(self: PartitionBuffer, count: int, size: int, lane: int, taken: list[Any]) -> None:
     taken.extend(self.records.pop() for _ in range(min(count, len(self.records))))
     self.bytes -= sum(record[5] for record in taken)
 
 
-def report_again(self: HandOver, *report: Any) -> None:
+def report_again(self: InFlightBatch, *report: Any) -> None:
     self.expired = 0
     real_reported(self, *report)
 
@@ -69,13 +69,13 @@ def sure_of_everything(self: Failures, *args: Any) -> Any:
     return real_in_process(self, *args[:-1], False)
 
 
-def unreported(self: Feed, code: int, reason: str) -> None:
-    for accumulator in tuple(self._accumulators.values()):
-        while accumulator.records:
-            self._take_first(accumulator, accumulator.records)
+def unreported(self: Dispatcher, code: int, reason: str) -> None:
+    for buffer in tuple(self._buffers.values()):
+        while buffer.records:
+            self._take_first(buffer, buffer.records)
 
 
-def never_blocked(self: Buffer, accumulator: Accumulator, size: int) -> None:
+def never_blocked(self: RecordBuffer, buffer: PartitionBuffer, size: int) -> None:
     pass
 
 
@@ -95,23 +95,23 @@ def gives_up(self: Reports) -> int:
         raise
 
 
-def kept_for_ever(self: Away, run: Any, error: Any, message: Any) -> bool:
+def kept_for_ever(self: ReportQueue, run: Any, error: Any, message: Any) -> bool:
     return (self.purged and error is not None) or real_takes(self, run, error, message)
 
 
 PLANTS: dict[str, tuple[str, type[RuleBasedStateMachine], Any, str, Any]] = {
-    "hands over to a throttled broker": ("rule 4", CalmHeldMachine, feed, "admit", deaf_admit),
+    "hands over to a throttled broker": ("rule 4", CalmHeldMachine, dispatcher, "admit", deaf_admit),
     "lets a deadline move back": ("rule 4", CalmHeldMachine, Throttle, "announce", forgetful_announce),
     "holds every broker": ("rule 4", CalmHeldMachine, Holds, "broker", blind_broker),
-    "takes the last records first": ("rule 6", CalmHeldMachine, Accumulator, "take", last_first),
-    "reports an expired record twice": ("rule 7", HeldMachine, HandOver, "_reported", report_again),
+    "takes the last records first": ("rule 6", CalmHeldMachine, PartitionBuffer, "take", last_first),
+    "reports an expired record twice": ("rule 7", HeldMachine, InFlightBatch, "_reported", report_again),
     "calls a sent record not written": ("rule 7", HeldMachine, Failures, "in_process", sure_of_everything),
-    "lets librdkafka expire": ("rule 7", HeldMachine, Feed, "_purge_stuck", lambda *_: feed.NEVER),
-    "forgets what it purges": ("rule [789]", CalmHeldMachine, Feed, "fail_all", unreported),
-    "never tells of what it deferred": ("rule [789]", FeedMachine, Away, "takes", kept_for_ever),
-    "takes records beyond the buffer": ("rule 9", CalmHeldMachine, Buffer, "refuse_excess", never_blocked),
-    "keeps the callbacks of ended records": ("rule 9", CalmHeldMachine, ReportNumbers, "let_go", lambda *_: None),
-    "gives one broker the whole buffer": ("rule 9", CalmHeldMachine, buffer, "has_share", lambda *_: True),
+    "lets librdkafka expire": ("rule 7", HeldMachine, Dispatcher, "_purge_stalled", lambda *_: dispatcher.NEVER),
+    "forgets what it purges": ("rule [789]", CalmHeldMachine, Dispatcher, "fail_all", unreported),
+    "never tells of what it deferred": ("rule [789]", FeedMachine, ReportQueue, "takes", kept_for_ever),
+    "takes records beyond the buffer": ("rule 9", CalmHeldMachine, RecordBuffer, "refuse_excess", never_blocked),
+    "keeps the callbacks of ended records": ("rule 9", CalmHeldMachine, ReportNumbers, "release", lambda *_: None),
+    "gives one broker the whole buffer": ("rule 9", CalmHeldMachine, record_buffer, "has_share", lambda *_: True),
     "swallows what a callback raises": ("rule 10", CalmHeldMachine, Reports, "run", swallowed),
     "drops the reports behind one that raised": ("rule [789]", CalmHeldMachine, Reports, "run", gives_up),
 }

@@ -14,20 +14,20 @@ from typing import Any
 import pytest
 
 from safeproducer import SafeProducer
-from safeproducer.pipeline.buffer import Buffer
-from safeproducer.pipeline.feed import Feed
+from safeproducer.pipeline.dispatcher import Dispatcher
+from safeproducer.pipeline.engine import Engine, Release
 from safeproducer.pipeline.first_question import FirstQuestion
 from safeproducer.pipeline.flag import Flag
 from safeproducer.pipeline.helper import Helper
-from safeproducer.pipeline.lane import Lane, LetGo
 from safeproducer.pipeline.metadata import Metadata
-from safeproducer.pipeline.refusals import Refusals
+from safeproducer.pipeline.quota_rejections import QuotaRejections
+from safeproducer.pipeline.record_buffer import RecordBuffer
 from safeproducer.pipeline.reports import Reports
 from safeproducer.pipeline.sender import Bell, Sender
 from safeproducer.pipeline.windows import Windows
 from safeproducer.snapshot import CloseReport
 from safeproducer.testing import FakeCluster
-from tests.inside import lane_of
+from tests.inside import engine_of
 from tests.pipeline.interleaving import between, codes_of
 
 MODES: dict[str, dict[str, Any]] = {
@@ -35,10 +35,10 @@ MODES: dict[str, dict[str, Any]] = {
     "held": {"safeproducer.mode": "held"},
     "key": {"safeproducer.mode": "held", "safeproducer.ordering": "key"},
 }
-FAMILY = [SafeProducer, Feed, Lane, LetGo, Reports, Refusals, Buffer, Bell, Sender]
+FAMILY = [SafeProducer, Dispatcher, Engine, Release, Reports, QuotaRejections, RecordBuffer, Bell, Sender]
 FAMILY += [Flag, Helper, FirstQuestion, Metadata, Windows]
 FAMILY += [threading.Event, threading.Condition]  # whose lock a handler that raises in set() leaves taken
-OF_THE_SENDER = {"tend", "_turn", "pump", "sleep", "turn", "live", "end"}
+OF_THE_SENDER = {"_turn", "pump", "sleep", "turn", "live", "end"}
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
 EVERY_DAY = 60
 """Places of close() at which a handler raises, out of a few hundred; with --full at all of them."""
@@ -128,17 +128,17 @@ class Application:
 
     def close(self) -> None:
         self.check_log()
-        lane: Any = lane_of(self.producer)
+        lane: Any = engine_of(self.producer)
         deadline = time.monotonic() + 5
-        while lane.feed.numbers.reports and time.monotonic() < deadline:
+        while lane.dispatcher.numbers.reports and time.monotonic() < deadline:
             time.sleep(0.01)  # until the sender has taken note of the last batch
-        assert not lane.feed.numbers.reports, "no callback is kept"
+        assert not lane.dispatcher.numbers.reports, "no callback is kept"
         assert not lane._serving
         assert self.producer.close(10)
 
     def check_end(self) -> None:
         """A handler has raised in close(): another one ends the producer, whatever the first one had done."""
-        producer, lane = self.producer, lane_of(self.producer)
+        producer, lane = self.producer, engine_of(self.producer)
         if producer.snapshot().state == "open":
             self.check()
         report = producer.close(10)
@@ -149,7 +149,7 @@ class Application:
         assert producer.close() is report
         self.check_log()
         assert not lane.sender.alive
-        for native in lane.feed.lanes:
+        for native in lane.dispatcher.lanes:
             with pytest.raises(RuntimeError, match="closed"):
                 native.native.poll(0)
 
@@ -191,10 +191,10 @@ def test_nothing_is_kept_of_what_it_interrupts_before_the_first_acknowledgement(
             raised = False
         except LimitError:
             step += 1
-    lane: Any = lane_of(producer)
-    assert lane.feed._refusals.remembered > 0
+    lane: Any = engine_of(producer)
+    assert lane.dispatcher._rejections.remembered > 0
     producer.close(0)
-    assert not lane.feed.numbers.reports, "no callback is kept"
+    assert not lane.dispatcher.numbers.reports, "no callback is kept"
     assert step > 10
 
 
@@ -208,26 +208,26 @@ def close_it(cluster: FakeCluster, mode: str, step: int, other: Callable[[Applic
         other(application)
         raise LimitError
 
-    with contextlib.suppress(LimitError), between(codes(), step, come, raises=True) as places:
+    with contextlib.suppress(LimitError), between(codes(), step, come, raises=True) as tps:
         application.producer.close(10)
-    return application, places[0]
+    return application, tps[0]
 
 
-def sampled(places: int, full: bool) -> range:
-    return range(0, places, 1 if full else max(1, places // EVERY_DAY))
+def sampled(tps: int, full: bool) -> range:
+    return range(0, tps, 1 if full else max(1, tps // EVERY_DAY))
 
 
 @pytest.mark.filterwarnings("ignore:.*records were not reported.*:RuntimeWarning")
 @pytest.mark.parametrize("mode", MODES)
 def test_wherever_it_raises_in_close(cluster: FakeCluster, mode: str, pytestconfig: pytest.Config) -> None:
     """The producer is open, and works, until another close() ends it; or it is closed, and that says how."""
-    _, places = close_it(cluster, mode, -1, lambda _: None)
+    _, tps = close_it(cluster, mode, -1, lambda _: None)
     states = Counter()
-    for step in sampled(places, pytestconfig.getoption("--full")):
+    for step in sampled(tps, pytestconfig.getoption("--full")):
         application, _ = close_it(cluster, mode, step, lambda _: None)
         states[application.producer.snapshot().state] += 1
         application.check_end()
-    assert places > 50
+    assert tps > 50
     assert set(states) == {"open", "closed"}, states
 
 
@@ -258,9 +258,9 @@ def test_a_thread_that_closes_meanwhile_ends_the_producer(
     cluster: FakeCluster, mode: str, pytestconfig: pytest.Config
 ) -> None:
     """Wherever the handler raises in the close() of the main thread, before or while the other one waits for that."""
-    _, places = close_it(cluster, mode, -1, lambda _: None)
+    _, tps = close_it(cluster, mode, -1, lambda _: None)
     came = 0
-    for step in sampled(places, pytestconfig.getoption("--full")):
+    for step in sampled(tps, pytestconfig.getoption("--full")):
         second = Second()
         application, _ = close_it(cluster, mode, step, second.come)
         if second.thread is not None:  # else it took fewer steps this time
@@ -285,19 +285,19 @@ def test_what_a_close_that_is_interrupted_purges_is_left(pytestconfig: pytest.Co
         producer = SafeProducer(NOWHERE)
         for number in range(3):
             producer.produce("t", b"%d-%d" % (step, number), partition=0, on_delivery=report)
-        with contextlib.suppress(LimitError), between(codes(), step, interrupt, raises=True) as places:
+        with contextlib.suppress(LimitError), between(codes(), step, interrupt, raises=True) as tps:
             producer.close(0)
         ended, account = producer.close(0), producer.snapshot()
         assert (account.state, account.unresolved, account.delivered) == ("closed", 0, 0)
         assert ended.failed == account.failed == 3 - account.interrupted
         assert ended.left in (ended.failed, 3), "all of them, also if the handler came in a report"
-        return places[0]
+        return tps[0]
 
-    places = play(-1)
-    for step in sampled(places, pytestconfig.getoption("--full")):
+    tps = play(-1)
+    for step in sampled(tps, pytestconfig.getoption("--full")):
         play(step)
     assert set(told.values()) == {1}
-    assert places > 50
+    assert tps > 50
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -307,7 +307,7 @@ def test_what_a_close_would_have_purged_is_not_left_when_another_one_delivers_it
     application = Application(cluster, mode)
     cluster.delay(0.2, api="Produce")
     application.produce()
-    with pytest.raises(LimitError), between(codes_of(Lane.purge), 0, interrupt, raises=True):
+    with pytest.raises(LimitError), between(codes_of(Engine.purge), 0, interrupt, raises=True):
         application.producer.close(0)
     cluster.delay(0)
     assert application.producer.close(10).left == 0

@@ -25,9 +25,9 @@ def test_a_callback_is_kept_until_its_last_record_ends() -> None:
     assert numbers.hold(report) == number
     numbers.hold_again(number)
     del report
-    numbers.let_go(number, 2)
+    numbers.release(number, 2)
     assert numbers[number] is seen()
-    numbers.let_go(number)
+    numbers.release(number)
     assert seen() is None
     assert len(numbers) == 0
 
@@ -44,7 +44,7 @@ def test_threads_do_not_lose_each_others_callbacks() -> None:
                 report = shared[turn % 2]
                 number = numbers.hold(report)
                 assert numbers[number] is report
-                numbers.let_go(number)
+                numbers.release(number)
         except BaseException as error:
             failures.append(error)
 

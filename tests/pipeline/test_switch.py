@@ -1,17 +1,17 @@
-"""From the straight lane to the fed ones: nothing of the partition is left behind, and nothing else is waited for."""
+"""From the direct lane to the batch lanes: nothing of the partition is left behind, and nothing else is waited for."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from safeproducer.pipeline.feed import Feed
-from safeproducer.pipeline.lane import Lane
+from safeproducer.pipeline.dispatcher import Dispatcher
+from safeproducer.pipeline.engine import Engine
 from safeproducer.policy.never import NEVER
 from tests.pipeline.interleaving import between, codes_of
 from tests.pipeline.rig import Rig, rigged
 
-FAR = {1: 0.1, 2: 0.1, 3: 0.1}
+LONG_ROUND_TRIP = {1: 0.1, 2: 0.1, 3: 0.1}
 CONFIG = {"message.timeout.ms": 30_000, "linger.ms": 5}
 LINGER = 0.005
 LATE = 0.05
@@ -19,10 +19,10 @@ LATE = 0.05
 
 @contextmanager
 def far_away() -> Iterator[Rig]:
-    """A producer whose records go by a fed lane, with nothing under way."""
-    with rigged({"safeproducer.mode": "auto", **CONFIG}, FAR) as rig:
+    """A producer whose records go by a batch lane, with nothing under way."""
+    with rigged({"safeproducer.mode": "auto", **CONFIG}, LONG_ROUND_TRIP) as rig:
         patience = rig.time.now + 60
-        while rig.lane.direct or not rig.feed.lanes.handed_over:
+        while rig.engine.goes_direct or not rig.dispatcher.lanes.handed_over:
             assert rig.time.now < patience, "it does not hold back"
             rig.produce("a", 0)
             rig.poll(0.05)
@@ -35,17 +35,17 @@ def handed_over(rig: Rig, topic: str, partition: int) -> bool:
     """Whether a record that is produced now goes as soon as it has waited for linger.ms, with nobody polling."""
     assert rig.produce(topic, partition)
     rig.time.pass_(LINGER + 0.001)
-    rig.feed.pump(rig.time.monotonic())
-    return rig.feed.lanes.inside > 0
+    rig.dispatcher.pump(rig.time.monotonic())
+    return rig.dispatcher.lanes.inside > 0
 
 
 def test_statistics_that_nobody_has_read_are_not_waited_for() -> None:
     """librdkafka counts them with the records of a lane, and a thread may be polling the other lane for a while."""
     with far_away() as rig:
-        straight = rig.natives[0]
-        straight.poll(0)
-        straight._events.append((False, lambda: None))
-        assert len(straight) == 1
+        direct = rig.natives[0]
+        direct.poll(0)
+        direct._events.append((False, lambda: None))
+        assert len(direct) == 1
         assert handed_over(rig, "a", 0)
 
 
@@ -53,21 +53,21 @@ def test_a_record_that_went_straight_is_waited_for() -> None:
     """Also by a partition that is new here: librdkafka may have chosen it for a record of no partition."""
     for partition in (0, 1):
         with far_away() as rig:
-            rig.away(1)
-            rig.lane._go(straight=True)
+            rig.report_queue(1)
+            rig.engine._go(direct=True)
             assert rig.produce("a", partition)
-            rig.lane._go(straight=False)
-            rig.feed.recheck(rig.time.monotonic())
+            rig.engine._go(direct=False)
+            rig.dispatcher.recheck(rig.time.monotonic())
             assert not handed_over(rig, "a", partition)
             rig.time.pass_(LATE)
-            assert not rig.feed.lanes.inside
+            assert not rig.dispatcher.lanes.inside
             rig.flush(5)
-            assert rig.feed.lanes.handed_over
+            assert rig.dispatcher.lanes.handed_over
             rig.check_order()
 
 
 def test_a_topic_that_is_new_while_brokers_are_far_is_asked_for() -> None:
-    """Nothing of it goes straight, which would tell of its partitions."""
+    """Nothing of it goes directly, which would tell of its partitions."""
     with far_away() as rig:
         end = rig.time.now + 1
         assert rig.produce("b", 0)
@@ -76,17 +76,17 @@ def test_a_topic_that_is_new_while_brokers_are_far_is_asked_for() -> None:
             rig.produce("a", 0)
             rig.poll(0.02)
         assert record.reports
-        assert not rig.lane.direct
+        assert not rig.engine.goes_direct
 
 
 def test_a_partition_that_is_new_in_the_middle_of_the_switch_does_not_wait_for_ever() -> None:
     """Another thread takes the first record of it before the switch is over."""
     with far_away() as rig:
-        rig.feed.leave_straight(NEVER)
+        rig.dispatcher.leave_direct_path(NEVER)
         assert rig.produce("a", 1)
-        opened = rig.feed._accumulators["a", 1]
+        opened = rig.dispatcher._buffers["a", 1]
         assert opened.held_since <= rig.time.monotonic()
-        rig.feed.leave_straight(rig.time.monotonic())
+        rig.dispatcher.leave_direct_path(rig.time.monotonic())
 
 
 class StopError(Exception):
@@ -99,19 +99,21 @@ def _stop() -> None:
 
 def test_a_switch_that_is_interrupted_is_made_by_the_next_poll() -> None:
     """Neither are records sent both ways at once, nor does a partition wait for an end that never comes."""
-    codes = codes_of(Lane._go, Feed.leave_straight)
+    codes = codes_of(Engine._go, Dispatcher.leave_direct_path)
     with far_away() as rig, between(codes, -1, _stop) as steps:
-        rig.lane._go(straight=True)
-        rig.lane._go(straight=False)
+        rig.engine._go(direct=True)
+        rig.engine._go(direct=False)
     assert steps[0] > 10
     for step in range(steps[0]):
         with far_away() as rig:
             with suppress(StopError), between(codes, step, _stop):
-                rig.lane._go(straight=True)
+                rig.engine._go(direct=True)
                 assert rig.produce("a", 0)
-                rig.lane._go(straight=False)
+                rig.engine._go(direct=False)
             rig.poll(0)
-            assert rig.lane.send == (rig.natives[0].produce if rig.lane.direct else rig.feed.send), f"step {step}"
+            assert rig.engine.send == (rig.natives[0].produce if rig.engine.goes_direct else rig.dispatcher.send), (
+                f"step {step}"
+            )
             assert rig.produce("a", 0)
             assert rig.produce("a", 1)
             rig.flush(5)

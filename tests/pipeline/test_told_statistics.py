@@ -32,16 +32,16 @@ def tell(told: ToldStatistics, speaker: Speaker, at: int, count: int) -> Any:
 
 def test_the_only_one_is_not_touched() -> None:
     """At an interval that librdkafka keeps itself, while nothing is held back, the text is librdkafka's."""
-    told, straight = made(500), Speaker()
+    told, direct = made(500), Speaker()
     text = '{ "odd":  1}'
-    assert told.tick(straight, text) is text
-    assert made(60_000, mode="passthrough").tick(straight, text) is text
+    assert told.tick(direct, text) is text
+    assert made(60_000, mode="passthrough").tick(direct, text) is text
 
 
 def test_each_interval_has_all_its_ticks() -> None:
     """The windows of four ticks make one document, and begin anew; counts are the last ones."""
-    told, straight = made(2000), Speaker()
-    found = [tell(told, straight, at, at) for at in range(1, 9)]
+    told, direct = made(2000), Speaker()
+    found = [tell(told, direct, at, at) for at in range(1, 9)]
     assert [index for index, one in enumerate(found) if one] == [3, 7]
     for last in (found[3], found[7]):
         assert broker(last)["rtt"]["cnt"] == 8
@@ -50,16 +50,16 @@ def test_each_interval_has_all_its_ticks() -> None:
 
 
 def test_lanes_that_go_leave_their_counts() -> None:
-    told, straight, lane = made(500), Speaker(), Speaker()
+    told, direct, lane = made(500), Speaker(), Speaker()
     assert told.hear(lane, json.dumps(document(1, 100)))
-    both = tell(told, straight, 2, 10)
+    both = tell(told, direct, 2, 10)
     assert (both["txmsgs"], broker(both)["waitresp_cnt"], broker(both)["rtt"]["cnt"]) == (110, 2, 4)
     assert (partition(both)["txmsgs"], both["msg_max"]) == (110, 77)
     for number in range(3, 6):
         told.hear(lane, json.dumps(document(number, 100 + number)))
         lane = Speaker()  # that one was closed: nobody holds its callbacks any more
         gc.collect()
-        alone = tell(told, straight, number, 10)
+        alone = tell(told, direct, number, 10)
         assert broker(alone)["waitresp_cnt"] == 1
     assert alone["txmsgs"] == 10 + 103 + 104 + 105
 
@@ -78,13 +78,13 @@ def test_records_that_no_native_producer_has_are_counted() -> None:
     "text", ["", "[]", "{}", '{"brokers": 5}', "{" * 100_000, json.dumps({**document(1, 1), "topics": {"t": 1}})]
 )
 def test_what_cannot_be_read_is_told_as_it_is(text: str) -> None:
-    """As stock tells it; and it does no harm to what comes later."""
-    told, straight = made(1000), Speaker()
+    """As confluent_kafka tells it; and it does no harm to what comes later."""
+    told, direct = made(1000), Speaker()
     told.hear(Speaker(), text)
-    assert told.tick(straight, text) is None
-    assert told.tick(straight, text) == text
-    assert tell(told, straight, 2, 5) is None
-    assert tell(told, straight, 3, 6)["txmsgs"] == 6
+    assert told.tick(direct, text) is None
+    assert told.tick(direct, text) == text
+    assert tell(told, direct, 2, 5) is None
+    assert tell(told, direct, 3, 6)["txmsgs"] == 6
 
 
 class LimitError(Exception):
@@ -120,13 +120,13 @@ def test_a_signal_handler_may_raise_anywhere() -> None:
     """A document may be missed then. Counts are right with the next one, no sample is told twice, and none is kept."""
     step, more = 0, True
     while more:
-        told, straight, lane = made(500), Speaker(), Speaker()
+        told, direct, lane = made(500), Speaker(), Speaker()
         told.hear(lane, json.dumps(document(1, 100)))
-        more = interrupted(lambda told=told, straight=straight: tell(told, straight, 2, 10), step)  # type: ignore[misc]
+        more = interrupted(lambda told=told, direct=direct: tell(told, direct, 2, 10), step)  # type: ignore[misc]
         del lane
-        found = tell(told, straight, 3, 11)
+        found = tell(told, direct, 3, 11)
         assert (found["txmsgs"], broker(found)["waitresp_cnt"]) == (111, 1)
         assert broker(found)["rtt"]["cnt"] <= 6
-        assert broker(tell(told, straight, 4, 12))["rtt"]["cnt"] == 2
+        assert broker(tell(told, direct, 4, 12))["rtt"]["cnt"] == 2
         step += 1
     assert step > 100

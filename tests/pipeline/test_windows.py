@@ -28,14 +28,14 @@ class Leaders:
         return Announcement(20 if node == 1 else None, Source.LEADER if node == 1 else Source.ASSUMED, "it says so")
 
 
-def seen(leader: int, epoch: int | None, moment: float, broken: bool = False) -> Statistics:
+def seen(leader: int, epoch: int | None, now: float, broken: bool = False) -> Statistics:
     """What statistics say of one partition and its leader."""
     broker = BrokerStatistics("b", "DOWN" if broken else "UP", 0, 0, 0, 0, 0, 0, None, None, None)
-    return Statistics(moment, 7, 0, 0, 0, {leader: broker}, {PLACE: PartitionStatistics(leader, epoch, 0, 0, 0, 0, 0)})
+    return Statistics(now, 7, 0, 0, 0, {leader: broker}, {PLACE: PartitionStatistics(leader, epoch, 0, 0, 0, 0, 0)})
 
 
 def windows(changes: list[tuple[int, int]]) -> Windows:
-    def changed(place: TopicPartition, before: Window, after: Window) -> None:
+    def changed(tp: TopicPartition, before: Window, after: Window) -> None:
         changes.append((before.size, after.size))
 
     return Windows(None, REFRESH, None, changed, lambda due: None, lambda: True)
@@ -54,7 +54,7 @@ def test_a_new_leader_is_asked_though_nobody_has_produced_to_it_yet() -> None:
     asker, leaders, now = windows(changes), Leaders(), time.monotonic()
     asker.budget(PLACE, 1, now)
     answer_all(asker, leaders)
-    asker.learn(seen(2, 1, now))
+    asker.update(seen(2, 1, now))
     answer_all(asker, leaders)
     assert leaders.asked == [1, 2]
     assert changes == [(5, 20), (20, 5)]
@@ -64,7 +64,7 @@ def test_an_epoch_learnt_between_question_and_answer_costs_one_question_more() -
     """The answer may be of the time before the change; the next one is not, and does not wait for the refresh."""
     asker, leaders, now = windows([]), Leaders(), time.monotonic()
     asker.budget(PLACE, 1, now)
-    leaders.meanwhile = [lambda: asker.learn(seen(1, 3, now))]
+    leaders.meanwhile = [lambda: asker.update(seen(1, 3, now))]
     answer_all(asker, leaders)
     assert leaders.asked == [1, 1]
     assert asker.budget(PLACE, 1, now).size == 20
@@ -86,7 +86,7 @@ def test_a_broken_connection_takes_the_answer_away() -> None:
     asker, leaders, now = windows([]), Leaders(), time.monotonic()
     asker.budget(PLACE, 1, now)
     answer_all(asker, leaders)
-    asker.learn(seen(1, None, now, broken=True))
+    asker.update(seen(1, None, now, broken=True))
     assert [asker.budget(("t", number), 1, now).size for number in (0, 1)] == [5, 5]
     answer_all(asker, leaders)
     assert [asker.budget(("t", number), 1, now).size for number in (0, 1)] == [20, 20]

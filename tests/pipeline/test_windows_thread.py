@@ -36,12 +36,12 @@ def eventually(happened: Callable[[], object]) -> None:
         time.sleep(0.002)
 
 
-def statistics(leader: int, epoch: int = 0, state: str = "UP", *places: TopicPartition) -> Statistics:
+def statistics(leader: int, epoch: int = 0, state: str = "UP", *tps: TopicPartition) -> Statistics:
     """One leader for all partitions, in that state."""
     broker = BrokerStatistics("name", state, 0, 0, 0, 0, 0, 0, None, None, None)
     partition = PartitionStatistics(leader, epoch, 0, 0, 0, 0, 0)
     return Statistics(
-        time.monotonic(), 1, 0, 0, 0, {leader: broker}, dict.fromkeys(places or (A, B, ELSEWHERE), partition)
+        time.monotonic(), 1, 0, 0, 0, {leader: broker}, dict.fromkeys(tps or (A, B, ELSEWHERE), partition)
     )
 
 
@@ -57,8 +57,8 @@ def told() -> list[tuple[TopicPartition, int, int]]:
 
 @pytest.fixture
 def windows(brokers: Brokers, told: list[tuple[TopicPartition, int, int]]) -> Iterator[Windows]:
-    def changed(place: TopicPartition, before: Window, after: Window) -> None:
-        told.append((place, before.size, after.size))
+    def changed(tp: TopicPartition, before: Window, after: Window) -> None:
+        told.append((tp, before.size, after.size))
 
     made = Windows(None, REFRESH, lambda _: brokers, changed, lambda _: None, lambda: True)
     yield made
@@ -66,34 +66,34 @@ def windows(brokers: Brokers, told: list[tuple[TopicPartition, int, int]]) -> It
     made.join(5)
 
 
-def size(windows: Windows, place: TopicPartition = A, node: int = 1) -> int:
-    return windows.budget(place, node, time.monotonic()).size
+def size(windows: Windows, tp: TopicPartition = A, node: int = 1) -> int:
+    return windows.budget(tp, node, time.monotonic()).size
 
 
 def test_a_lost_connection_is_a_change(
     windows: Windows, brokers: Brokers, told: list[tuple[TopicPartition, int, int]]
 ) -> None:
     """The leader may have been restarted, and remember less: five, once for each loss, until it has answered again."""
-    windows.learn(statistics(leader=1))
+    windows.update(statistics(leader=1))
     eventually(lambda: size(windows) == 20)
     brokers.says[1] = None
-    windows.learn(statistics(leader=1, state="DOWN"))
+    windows.update(statistics(leader=1, state="DOWN"))
     assert size(windows) == 5
     assert told == [(A, 5, 20), (A, 20, 5)]
     brokers.says[1] = 12
-    windows.learn(statistics(leader=1, epoch=1))
+    windows.update(statistics(leader=1, epoch=1))
     eventually(lambda: size(windows) == 12)
-    windows.learn(statistics(leader=1, epoch=1, state="DOWN"))
-    windows.learn(statistics(leader=1, epoch=1, state="DOWN"))
+    windows.update(statistics(leader=1, epoch=1, state="DOWN"))
+    windows.update(statistics(leader=1, epoch=1, state="DOWN"))
     eventually(lambda: size(windows) == 12)
 
 
 def test_partitions_of_a_topic_share_the_question_and_not_the_answer(windows: Windows, brokers: Brokers) -> None:
     """When one of them moves, the other one's window stays."""
-    windows.learn(statistics(leader=1))
+    windows.update(statistics(leader=1))
     eventually(lambda: size(windows, A) == size(windows, B) == 20)
     assert set(brokers.asked) == {(1, "a")}
-    windows.learn(statistics(2, 1, "UP", A))
+    windows.update(statistics(2, 1, "UP", A))
     assert (size(windows, A, 2), size(windows, B)) == (5, 20)
 
 
@@ -116,7 +116,7 @@ def test_a_window_that_was_set_needs_nobody() -> None:
     """No thread, no question, whatever statistics say."""
     brokers = Brokers()
     windows = Windows(12, REFRESH, lambda _: brokers, lambda *_: None, lambda _: None, lambda: True)
-    windows.learn(statistics(leader=1))
+    windows.update(statistics(leader=1))
     assert windows.budget(A, 1, time.monotonic()) == Window(12, Source.SETTING, None, "safeproducer.window says so")
     assert brokers.asked == []
     windows.stop()

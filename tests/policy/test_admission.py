@@ -95,6 +95,6 @@ def test_a_batch_behind_another_is_younger_than_the_guard(ack_time: float, guard
 
 
 def test_without_an_acknowledgement_nothing_waits_behind_another() -> None:
-    """Nobody knows yet how long it would."""
+    """It is not known yet how long it would."""
     assert depth(None, 1.0) == 1
     assert depth(0.0, 1.0) == LONGEST_DEPTH

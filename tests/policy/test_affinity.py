@@ -36,15 +36,15 @@ def test_an_unknown_outcome_binds_until_its_lane_has_an_acknowledgement() -> Non
     """One of another lane fences nothing."""
     keys = Affinity()
     keys.bind(b"k", 1)
-    keys.doubt([b"k"], 1)
+    keys.note_unknown([b"k"], 1)
     keys.acknowledged(0)
     assert keys.lane_of(b"k") == 1
-    assert keys.doubtful
-    assert keys.doubts(1)
-    assert not keys.doubts(0)
+    assert keys.unknown_outcome
+    assert keys.has_unknown(1)
+    assert not keys.has_unknown(0)
     keys.acknowledged(1)
     assert keys.lane_of(b"k") is None
-    assert not keys.doubtful
+    assert not keys.unknown_outcome
 
 
 def test_the_keys_of_a_lane_that_is_no_more_are_free() -> None:
@@ -52,10 +52,10 @@ def test_the_keys_of_a_lane_that_is_no_more_are_free() -> None:
     keys = Affinity()
     for key, lane in ((b"a", 1), (b"b", 1), (b"c", 2)):
         keys.bind(key, lane)
-    keys.doubt([b"a"], 1)
+    keys.note_unknown([b"a"], 1)
     keys.forget(1)
     assert [keys.lane_of(key) for key in (b"a", b"b", b"c")] == [None, None, 2]
-    assert not keys.doubtful
+    assert not keys.unknown_outcome
 
 
 def test_a_step_takes_the_same_time_however_much_is_bound() -> None:
@@ -90,7 +90,7 @@ class AffinityMachine(RuleBasedStateMachine):
 
     @rule(key=keys, lane=lanes)
     def take(self, key: bytes, lane: int) -> None:
-        """As the accumulator does: where the key is bound to, or anywhere."""
+        """As the partition buffer does: where the key is bound to, or anywhere."""
         owner = self.affinity.lane_of(key)
         self.affinity.bind(key, lane if owner is None else owner)
         bound = self.owner(key)
@@ -108,11 +108,11 @@ class AffinityMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.under_way())
     @rule(data=st.data())
-    def doubt(self, data: st.DataObject) -> None:
-        """A batch of a lane ends, nobody knows how."""
+    def note_unknown(self, data: st.DataObject) -> None:
+        """A batch of a lane ends with unknown outcome."""
         lane = data.draw(st.sampled_from(sorted({record[1] for record in self.under_way()})))
         batch = self.under_way(lane)
-        self.affinity.doubt([key for key, _, _ in batch], lane)
+        self.affinity.note_unknown([key for key, _, _ in batch], lane)
         for record in batch:
             self.records[self.records.index(record)] = (*record[:2], True)
 
@@ -131,9 +131,9 @@ class AffinityMachine(RuleBasedStateMachine):
         for key in KEYS:
             assert self.affinity.lane_of(key) == self.owner(key)
         assert len(self.affinity) == len({record[0] for record in self.records})
-        assert self.affinity.doubtful == any(record[2] for record in self.records)
+        assert self.affinity.unknown_outcome == any(record[2] for record in self.records)
         for lane in range(3):
-            assert self.affinity.doubts(lane) == any(record[2] and record[1] == lane for record in self.records)
+            assert self.affinity.has_unknown(lane) == any(record[2] and record[1] == lane for record in self.records)
 
 
 def test_keys_are_bound_as_a_plain_list_of_records_says() -> None:
@@ -151,8 +151,8 @@ def no_doubt(self: Affinity, keys: list[bytes], lane: int) -> None:
 
 
 def any_acknowledgement(self: Affinity, lane: int) -> None:
-    for doubtful in tuple(self._doubtful):
-        real_acknowledged(self, doubtful)
+    for unknown_outcome in tuple(self._unknown_outcomes):
+        real_acknowledged(self, unknown_outcome)
 
 
 TO_FIND = settings(
@@ -170,7 +170,7 @@ real_release, real_acknowledged = Affinity.release, Affinity.acknowledged
     ("method", "bug"),
     [
         ("release", early_release),
-        ("doubt", no_doubt),
+        ("note_unknown", no_doubt),
         ("acknowledged", any_acknowledgement),
         ("forget", real_acknowledged),
     ],

@@ -38,7 +38,7 @@ def test_records_that_waited_before_are_as_old_as_that() -> None:
     backlogs.released(A, 10.2, 6.0)
     backlogs.observe(A, 5, 0, 10.5)
     assert backlogs.oldest(A) == backlogs.earliest() == 6.0
-    assert backlogs.stuck(10.6, patience=9.0, age=3.0) == frozenset()
+    assert backlogs.stalled(10.6, patience=9.0, age=3.0) == frozenset()
     backlogs.observe(A, 8, 5, 11.0)
     assert backlogs.oldest(A) == 10.5
     backlogs.released(A, 11.2, 7.0)
@@ -62,9 +62,9 @@ def test_stuck_is_what_is_not_acknowledged_or_too_old() -> None:
     for second in range(10):
         backlogs.observe(A, 5, 0, float(second))
         backlogs.observe(B, 100, second, float(second))
-    assert backlogs.stuck(9.0, patience=5.0, age=100.0) == {A}
-    assert backlogs.stuck(9.0, patience=100.0, age=8.0) == {A, B}
-    assert backlogs.stuck(9.0, patience=100.0, age=100.0) == frozenset()
+    assert backlogs.stalled(9.0, patience=5.0, age=100.0) == {A}
+    assert backlogs.stalled(9.0, patience=100.0, age=8.0) == {A, B}
+    assert backlogs.stalled(9.0, patience=100.0, age=100.0) == frozenset()
     assert backlogs.earliest() == 0.0
 
 

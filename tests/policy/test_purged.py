@@ -52,11 +52,11 @@ def test_no_record_that_was_sent_is_ever_proven(given_at: list[int], data: st.Da
             number < sent,
             Purged(
                 number >= in_flight,
-                moment - data.draw(st.integers(0, 3)),
-                moment + data.draw(st.integers(0, 3)),
+                now - data.draw(st.integers(0, 3)),
+                now + data.draw(st.integers(0, 3)),
             ),
         )
-        for number, moment in enumerate(given_at)
+        for number, now in enumerate(given_at)
     ]
     rows = data.draw(st.permutations(rows))
     proven = never_sent([row for _, row in rows], data.draw(st.integers(-1, len(given_at) - sent)))

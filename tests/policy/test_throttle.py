@@ -26,15 +26,15 @@ def test_a_record_waits_until_the_deadline_of_its_leader() -> None:
 def test_a_broker_is_calmed_for_as_long_again() -> None:
     """And a little; a shorter throttle time does not end it."""
     throttle = Throttle()
-    assert not throttle.calms(None, 0.0)
+    assert not throttle.probes(None, 0.0)
     throttle.announce(1, 5.0, now=100.0)
     throttle.announce(1, 0.1, now=106.0)
-    assert throttle.calms(1, 110.9)
-    assert throttle.calms(None, 110.9)
-    assert not throttle.calms(2, 106.0)
-    assert not throttle.calms(1, 110.0 + CALM)
+    assert throttle.probes(1, 110.9)
+    assert throttle.probes(None, 110.9)
+    assert not throttle.probes(2, 106.0)
+    assert not throttle.probes(1, 110.0 + CALM)
     throttle.announce(2, 1.0, now=200.0)
-    assert not throttle.calms(1, 200.0)
+    assert not throttle.probes(1, 200.0)
 
 
 def test_without_a_known_leader_the_latest_deadline_counts() -> None:

@@ -55,15 +55,15 @@ def test_an_error_is_over_when_what_it_was_about_works_again(
 
 def test_a_throttle_time_that_has_ended_is_no_cause() -> None:
     """While it lasts, and while one batch at a time goes there, it is one."""
-    lasting = throttling(1, until=102.0, calms=True, now=100.0)
+    lasting = throttling(1, until=102.0, probes=True, now=100.0)
     assert (lasting.over, lasting.node) == (False, 1)
     assert lasting.clause == "the quota of broker 1 throttles this client for another 2.0 s"
-    calmed = throttling(1, until=98.0, calms=True, now=100.0)
+    calmed = throttling(1, until=98.0, probes=True, now=100.0)
     assert not calmed.over
     assert calmed.clause.endswith("until 2.0 s ago, and one batch at a time goes to it for now")
-    ended = throttling(1, until=98.0, calms=False, now=100.0)
+    ended = throttling(1, until=98.0, probes=False, now=100.0)
     assert ended.over
     assert ended.clause.endswith("until 2.0 s ago, and nothing holds records for it now")
-    unknown = throttling(-1, until=102.0, calms=True, now=100.0)
+    unknown = throttling(-1, until=102.0, probes=True, now=100.0)
     assert unknown.node is None
     assert "a broker" in unknown.clause

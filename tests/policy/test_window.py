@@ -150,7 +150,7 @@ def test_a_window_is_never_less_than_five_nor_more_than_may_be_set(value: int) -
 
 
 PLACES = [("a", 0), ("a", 1), ("b", 0)]
-places = st.sampled_from(PLACES)
+tps = st.sampled_from(PLACES)
 leaders = st.builds(Leader, st.integers(1, 2), st.integers(0, 2))
 MAX_AGE = 10.0
 
@@ -164,36 +164,36 @@ class WindowMachine(RuleBasedStateMachine):
         self.now = 0.0
         self.log: list[tuple[TopicPartition, str, Leader | None, int | None, float]] = []
 
-    @rule(place=places, leader=leaders)
-    def lead(self, place: TopicPartition, leader: Leader) -> None:
-        self.windows.led_by(place, leader)
-        self.log.append((place, "led", leader, None, self.now))
+    @rule(tp=tps, leader=leaders)
+    def lead(self, tp: TopicPartition, leader: Leader) -> None:
+        self.windows.led_by(tp, leader)
+        self.log.append((tp, "led", leader, None, self.now))
 
-    @rule(place=places)
-    def disconnect(self, place: TopicPartition) -> None:
-        self.windows.reset(place, "its connection broke")
-        self.log.append((place, "reset", None, None, self.now))
+    @rule(tp=tps)
+    def disconnect(self, tp: TopicPartition) -> None:
+        self.windows.reset(tp, "its connection broke")
+        self.log.append((tp, "reset", None, None, self.now))
 
-    @rule(place=places, asked=leaders, value=st.none() | st.integers(5, 40), ago=st.floats(0, 3))
-    def announce(self, place: TopicPartition, asked: Leader, value: int | None, ago: float) -> None:
+    @rule(tp=tps, asked=leaders, value=st.none() | st.integers(5, 40), ago=st.floats(0, 3))
+    def announce(self, tp: TopicPartition, asked: Leader, value: int | None, ago: float) -> None:
         at = self.now - ago
         said = SILENT if value is None else Announcement(value, Source.LEADER, "")
-        self.windows.announced(place, asked, said, at)
-        if self.leader(place) == asked:
-            self.log.append((place, "said", asked, value, at))
+        self.windows.announced(tp, asked, said, at)
+        if self.leader(tp) == asked:
+            self.log.append((tp, "said", asked, value, at))
 
     @rule(seconds=st.floats(0.1, 20))
     def wait(self, seconds: float) -> None:
         self.now += seconds
 
-    def leader(self, place: TopicPartition) -> Leader | None:
-        return next((leader for of, what, leader, _, _ in reversed(self.log) if (of, what) == (place, "led")), None)
+    def leader(self, tp: TopicPartition) -> Leader | None:
+        return next((leader for of, what, leader, _, _ in reversed(self.log) if (of, what) == (tp, "led")), None)
 
-    def expected(self, place: TopicPartition) -> int:
+    def expected(self, tp: TopicPartition) -> int:
         """The last answer of the leader, unless anything but the same leader being told came after it."""
-        leader = self.leader(place)
+        leader = self.leader(tp)
         for of, what, who, value, at in reversed(self.log):
-            if of != place or (what == "led" and who == leader):
+            if of != tp or (what == "led" and who == leader):
                 continue
             if what != "said" or value is None or who != leader:
                 return LEAST
@@ -202,8 +202,8 @@ class WindowMachine(RuleBasedStateMachine):
 
     @invariant()
     def agrees(self) -> None:
-        for place in PLACES:
-            assert self.windows.window(place, self.now).size == self.expected(place)
+        for tp in PLACES:
+            assert self.windows.window(tp, self.now).size == self.expected(tp)
 
 
 def test_the_window_is_what_a_naive_model_says() -> None:
@@ -211,17 +211,17 @@ def test_the_window_is_what_a_naive_model_says() -> None:
     run_state_machine_as_test(WindowMachine)
 
 
-def forgetful(self: Windows, place: TopicPartition, leader: Leader) -> bool:
-    self._leaders[place] = leader
+def forgetful(self: Windows, tp: TopicPartition, leader: Leader) -> bool:
+    self._leaders[tp] = leader
     return False
 
 
-def of_the_topic(self: Windows, place: TopicPartition, now: float) -> Window:
-    return real_window(self, (place[0], 0), now)
+def of_the_topic(self: Windows, tp: TopicPartition, now: float) -> Window:
+    return real_window(self, (tp[0], 0), now)
 
 
-def whoever_says_it(self: Windows, place: TopicPartition, asked: Leader, said: Announcement, at: float) -> None:
-    real_announced(self, place, self.leader(place), said, at)
+def whoever_says_it(self: Windows, tp: TopicPartition, asked: Leader, said: Announcement, at: float) -> None:
+    real_announced(self, tp, self.leader(tp), said, at)
 
 
 TO_FIND = settings(

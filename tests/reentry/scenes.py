@@ -294,7 +294,7 @@ def in_a_destructor_inside_a_callback(scene: Scene) -> None:
     scene.wait()
 
 
-PLACES = {name: place for name, place in globals().copy().items() if name.startswith("in_")}
+PLACES = {name: tp for name, tp in globals().copy().items() if name.startswith("in_")}
 
 
 # --- signal handlers -------------------------------------------------------------------------------------------------

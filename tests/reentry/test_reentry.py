@@ -1,8 +1,8 @@
 """Every public method, called inside the producer's own calls: it works or answers at once, and harms nothing.
 
-A signal handler is no callback: there flush(), poll(), produce() and close() do their work. Stock takes part where it
-survives: poll(), flush(), list_topics(), cluster_id() and set_sasl_credentials() in a callback, and list_topics() in a
-signal handler, abort the process as soon as another callback runs; close() never returns.
+A signal handler is no callback: there flush(), poll(), produce() and close() do their work. confluent_kafka takes part
+where it survives: poll(), flush(), list_topics(), cluster_id() and set_sasl_credentials() in a callback, and
+list_topics() in a signal handler, abort the process as soon as another callback runs; close() never returns.
 """
 
 from __future__ import annotations
@@ -58,17 +58,17 @@ def plays(request: pytest.FixtureRequest) -> Iterator[Ahead]:
 
 @pytest.mark.parametrize(
     "scene",
-    [("inside", place, "stock", "auto") for place in STOCK_PLACES]
-    + [("inside", place, *ours) for place in PLACES for ours in OURS],
+    [("inside", tp, "stock", "auto") for tp in STOCK_PLACES]
+    + [("inside", tp, *ours) for tp in PLACES for ours in OURS],
     ids="-".join,
 )
 def test_every_method_called_inside(plays: Ahead, scene: tuple[str, ...]) -> None:
     """In callbacks, hooks, log handlers and destructors: an answer at once, and each record has its one report."""
     said = plays(*scene)
-    _, place, kind, _ = scene
+    _, tp, kind, _ = scene
     called = {entry["called"]: entry for entry in said if "called" in entry}
     expected = METHODS if kind == "ours" else METHODS_OF_STOCK
-    assert set(called) == expected - ({"close"} if place == "in_a_hook_of_produce" else set())
+    assert set(called) == expected - ({"close"} if tp == "in_a_hook_of_produce" else set())
     assert {name: entry["seconds"] for name, entry in called.items() if entry["seconds"] > AT_ONCE} == {}
     assert (called["produce"]["answer"], called["produce_batch"]["answer"]) == ("None", "1")
     end = said[-1]
@@ -78,7 +78,7 @@ def test_every_method_called_inside(plays: Ahead, scene: tuple[str, ...]) -> Non
 
 
 def survived(call: str, handler: str, kind: str) -> bool:
-    """Whether a handler can be tried; stock aborts or hangs in the others."""
+    """Whether a handler can be tried; confluent_kafka aborts or hangs in the others."""
     return kind == "ours" or call == "produce" or (call in WHERE_STOCK_SERVES and handler in WHERE_STOCK_SERVES)
 
 

@@ -389,9 +389,9 @@ def test_instrumentation_of_the_package_does_not_count_records_twice():
         confluent_kafka.Producer = Instrumented
         config = {"bootstrap.servers": "mock", "test.mock.num.brokers": 1}
 
-        stock = confluent_kafka.Producer(config)
-        stock.produce("orders", b"v")
-        assert stock.flush(20) == 0
+        confluent_kafka = confluent_kafka.Producer(config)
+        confluent_kafka.produce("orders", b"v")
+        assert confluent_kafka.flush(20) == 0
         assert seen == ["made", "produced"], seen
 
         from opentelemetry.sdk.trace import TracerProvider

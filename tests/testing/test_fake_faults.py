@@ -118,7 +118,7 @@ def test_an_ordered_error_is_answered_n_times(cluster: FakeCluster, producer: Sa
 
 
 def test_a_retriable_error_is_survived(cluster: FakeCluster, producer: SafeProducer) -> None:
-    """Three refusals in a row cost three retries and no record."""
+    """Three rejections in a row cost three retries and no record."""
     cluster.fail_next("Produce", NOT_ENOUGH_REPLICAS, 3)
     assert deliver(producer, b"a") == [None]
     assert [e.outcome for e in cluster.journal("Produce")] == ["failed"] * 3 + ["answered"]

@@ -197,7 +197,7 @@ def test_refused_api_versions_is_read_as_version_0() -> None:
 
 
 def test_unknown_tags_are_skipped_and_kept() -> None:
-    """Tagged fields nobody knows, in header, body and nested structs, do not disturb reading and survive writing."""
+    """Unknown tagged fields, in header, body and nested structs, do not disturb reading and survive writing."""
     body = {
         "_header_tags": {3: b"new"},
         "_tags": {0: b"", 77: b"x" * 300},

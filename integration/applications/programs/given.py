@@ -60,7 +60,7 @@ def reported(error: Any, message: Any) -> None:
 
 
 def account(producer: Any) -> None:
-    """Tell what the producer says of itself; stock's says nothing."""
+    """Tell what the producer says of itself; confluent_kafka's says nothing."""
     if hasattr(producer, "snapshot"):
         now = producer.snapshot()
         names = ("accepted", "delivered", "failed", "unresolved", "interrupted")

@@ -1,4 +1,4 @@
-"""One dict of headers, filled anew for each record: stock copies it inside produce()."""
+"""One dict of headers, filled anew for each record: confluent_kafka copies it inside produce()."""
 
 from __future__ import annotations
 

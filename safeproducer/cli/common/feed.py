@@ -25,7 +25,7 @@ class Feed:
 
     ``on_report`` gets each record's line, its error or None, and its partition, after the tally has counted it. The
     error is a DeliveryError, or what produce() refused the record with. ``tick`` runs at least about ten times a second
-    while the feed waits.
+    while the command waits.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Feed:
 
     def ended(self) -> bool:
         """Tell whether nothing more should be sent: a signal, a fatal error, or one that all records share."""
-        return bool(self._stop) or self._errors.fatal is not None or self._tally.hopeless is not None
+        return bool(self._stop) or self._errors.fatal is not None or self._tally.permanent is not None
 
     def drain(self, timeout: float) -> None:
         """Wait for the reports that are missing.

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from safeproducer.kafka.advice import advice, hopeless
+from safeproducer.kafka.advice import advice, is_permanent
 from safeproducer.kafka.native import KafkaError
 
 _LINES_NAMED = 10
@@ -39,7 +39,7 @@ class Tally:
         self.bytes_delivered = 0
         self.last_line = 0
         self.errors: dict[str, ErrorCount] = {}
-        self.hopeless: ErrorCount | None = None
+        self.permanent: ErrorCount | None = None
         self._open: dict[int, int] = {}
         self._first_failed: int | None = None
 
@@ -95,5 +95,5 @@ class Tally:
             self._first_failed = line
         kind = self.errors.setdefault(code, ErrorCount(code, sentence))
         kind.add(line)
-        if hopeless(code):
-            self.hopeless = kind
+        if is_permanent(code):
+            self.permanent = kind

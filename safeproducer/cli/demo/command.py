@@ -40,14 +40,14 @@ _LIMITS = (
 )
 _EPILOG = """\
 Without brokers, FILE and --records it takes five steps, on a cluster inside this process: records flow, a leader
-moves, a broker throttles, acknowledgements get lost, and a leader far away announces its window.
+moves, a broker throttles, acknowledgements get lost, and a leader behind a long link announces its window.
 Else it sends all records as fast as they are taken, without faults.
 
 Without FILE the input is the source code of Python's standard library. Each line is one record, keyed by its
 file, so the lines of a file must stay in order. On real brokers a topic of its own is created and deleted.
 
 not written: failed, and certainly not in the log.  unknown: failed, in the log once or not at all.
-lost: reported delivered, absent from the log.  duplicated: further copies of a record.
+lost: reported delivered, not in the log.  duplicated: further copies of a record.
 reordered: stands in the log behind a later record.
 
 exit status: 0 if every record was delivered, none is lost, duplicated or reordered, and every step

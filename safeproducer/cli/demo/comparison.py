@@ -30,7 +30,7 @@ class Counts:
     """Records of one row, or of all.
 
     accepted = delivered + not_written + unknown; produce() refused others. in_log: found there, every copy. lost:
-    reported delivered and absent from the log. duplicated: further copies of a record. reordered: the first copy of a
+    reported delivered and not in the log. duplicated: further copies of a record. reordered: the first copy of a
     record that stands behind a later record of the same source. unexpected: in the log but never sent. contradicted:
     refused or reported as not written, and in the log all the same. unconfirmed: of unknown outcome and in the log,
     which is allowed.

@@ -1,4 +1,5 @@
-"""The last step of the demonstration: a partition far away, whose leader says how many batches it remembers (KIP-1269).
+"""The last step of the demonstration: a partition behind a long link, whose leader says how many batches it remembers
+(KIP-1269).
 
 It has a producer and a topic of its own, because here only the order of each key is kept.
 """

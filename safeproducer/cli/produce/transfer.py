@@ -1,4 +1,4 @@
-"""Moves lines from a descriptor into a feed until one of them ends."""
+"""Moves lines from a descriptor into a producer until one of them ends."""
 
 from safeproducer.cli.common.feed import Feed
 from safeproducer.cli.common.progress import Progress

@@ -44,7 +44,7 @@ class Credentials:
         return known is not None and hmac.compare_digest(known, password.encode())
 
     def scram_keys(self, user: str, mechanism: str) -> ScramKeys | None:
-        """The keys for a mechanism of :data:`SCRAM_DIGESTS`, None for a user nobody knows. Made once, 2 ms."""
+        """The keys for a mechanism of :data:`SCRAM_DIGESTS`, None for an unknown user. Made once, 2 ms."""
         password = self._passwords.get(user)
         if password is None:
             return None

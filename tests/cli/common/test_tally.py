@@ -65,7 +65,7 @@ def test_an_error_that_all_records_share_is_remembered() -> None:
     """Missing rights end a run, a time-out of one record does not."""
     tally = accepted(2)
     tally.report(1, TIMED_OUT)
-    assert tally.hopeless is None
+    assert tally.permanent is None
     tally.report(2, DENIED)
-    assert tally.hopeless is not None
-    assert tally.hopeless.code == "TOPIC_AUTHORIZATION_FAILED"
+    assert tally.permanent is not None
+    assert tally.permanent.code == "TOPIC_AUTHORIZATION_FAILED"

@@ -89,7 +89,7 @@ def test_a_foreign_or_damaged_record_is_unexpected(sent: dict[bytes, Sent], log:
 
 
 def test_an_unknown_outcome_may_be_in_the_log_once(sent: dict[bytes, Sent], log: Log) -> None:
-    """Records of unknown outcome are unconfirmed when present, no further fault when absent, duplicated when twice."""
+    """Records of unknown outcome are unconfirmed when present, no further fault when missing, duplicated when twice."""
     sent[value("a", 10)] = Sent(Fate.UNKNOWN, 0)
     sent[value("b", 9)] = Sent(Fate.UNKNOWN, None)
     log.remove((1, value("b", 9)))

@@ -10,7 +10,7 @@ _NAMING_PARTITIONS = ("Produce", "Fetch", "ListOffsets", "OffsetForLeaderEpoch",
 
 
 class FaultControl(Runtime):
-    """What a test may let go wrong.
+    """What a test may released wrong.
 
     A fault is for all brokers or for one, and where a ``topic`` can be given, for requests that name it or one
     ``partition`` of it; a request counts once, however many partitions it names. Each method raises ValueError for

@@ -44,7 +44,7 @@ class TopicControl(Runtime):
         self._call(work)
 
     def apply_retention(self) -> int:
-        """Delete what ``retention.ms`` and ``retention.bytes`` let go, as a broker does every five minutes.
+        """Delete what ``retention.ms`` and ``retention.bytes`` released, as a broker does every five minutes.
 
         It happens when asked only, so that no test loses records unawares. A batch is as old as its newest record and
         goes as a whole. Returns how many batches went.

@@ -29,7 +29,7 @@ def codec_name(codec: int) -> str:
 def unpack(codec: int, packed: bytes) -> bytes:
     """The bytes behind a batch's header, uncompressed.
 
-    Raises WireError for bytes that are not what the codec makes, for too many of them, for a codec nobody knows, and
+    Raises WireError for bytes that are not what the codec makes, for too many of them, for an unknown codec, and
     if cramjam is missing.
     """
     if codec == 0:

@@ -101,7 +101,7 @@ class ConfigValue:
 
 
 def check(definitions: Mapping[str, Definition], name: str, value: str | None) -> None:
-    """Raises ConfigError for a name nobody knows and a value out of range."""
+    """Raises ConfigError for an unknown name and a value out of range."""
     definition = definitions.get(name)
     if definition is None:
         raise ConfigError(f"unknown config {name}; FakeCluster knows {', '.join(sorted(definitions))}")

@@ -9,12 +9,12 @@ from typing import Any
 from safeproducer.delivery import Delivery
 from safeproducer.errors import QueueFullError
 from safeproducer.kafka.native import KafkaError, KafkaException, NativeProducer
-from safeproducer.pipeline.accumulator import MOST_OVERHEAD, OVERHEAD, Accumulator
-from safeproducer.pipeline.away import Away
 from safeproducer.pipeline.holds import Holds
-from safeproducer.pipeline.lanes import Lanes
+from safeproducer.pipeline.lane_pool import LanePool
+from safeproducer.pipeline.partition_buffer import MOST_OVERHEAD, OVERHEAD, PartitionBuffer
+from safeproducer.pipeline.quota_rejections import QuotaRejections
 from safeproducer.pipeline.record import HeldRecord
-from safeproducer.pipeline.refusals import Refusals
+from safeproducer.pipeline.report_queue import ReportQueue
 from safeproducer.policy.admission import Hold
 from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.never import NEVER
@@ -25,11 +25,11 @@ _SHARES = 64
 """A share of the buffer is looked at each time another part of so many is filled: it costs more than the record."""
 
 
-class Buffer:
+class RecordBuffer:
     """Counts the records of one producer, where they are, when somebody asks. Any thread may.
 
-    - `accumulators`: by partition; owned by the feed.
-    - `taken`: records that the sender has taken from an accumulator and not given to a lane yet.
+    - `accumulators`: by partition; owned by the dispatcher.
+    - `taken`: records that the sender has taken from a partition buffer and not given to a lane yet.
     - `running`: threads that run a report now.
     """
 
@@ -37,19 +37,19 @@ class Buffer:
         self,
         delivery: Delivery,
         holds: Holds,
-        straight: NativeProducer | None,
-        lanes: Lanes,
-        away: Away,
-        refusals: Refusals,
-        accumulators: Mapping[tuple[str, int], Accumulator],
+        direct: NativeProducer | None,
+        lanes: LanePool,
+        report_queue: ReportQueue,
+        rejections: QuotaRejections,
+        buffers: Mapping[tuple[str, int], PartitionBuffer],
     ) -> None:
         self._delivery = delivery
         self._holds = holds
-        self._straight: Any = straight
+        self._direct: Any = direct
         self._lanes = lanes
-        self._away = away
-        self._refusals = refusals
-        self._accumulators = accumulators
+        self._report_queue = report_queue
+        self._rejections = rejections
+        self._buffers = buffers
         self.taken: list[HeldRecord] = []
         self.running: set[int] = set()
         self._room = 0
@@ -60,7 +60,7 @@ class Buffer:
         """Something changed that shares depend on, or records took a way that is not counted here."""
         self._room = 0
 
-    def refuse_excess(self, accumulator: Accumulator, size: int) -> None:
+    def refuse_excess(self, buffer: PartitionBuffer, size: int) -> None:
         """Raise what produce() raises when a record of `size` bytes is too large, or there is no room for it."""
         delivery = self._delivery
         if size + MOST_OVERHEAD > delivery.record_bytes:
@@ -76,41 +76,41 @@ class Buffer:
         crowded = limit is not None and total >= limit * ALWAYS_FREE
         crowded_bytes = most_bytes is not None and total_bytes >= most_bytes * ALWAYS_FREE
         if crowded or crowded_bytes:
-            records, held_bytes, others = self._group(accumulator)
+            records, held_bytes, others = self._group(buffer)
             if (crowded and limit is not None and not has_share(records, total, limit, others)) or (
                 crowded_bytes and most_bytes is not None and not has_share(held_bytes, total_bytes, most_bytes, others)
             ):
-                raise QueueFullError(self.full(accumulator))
+                raise QueueFullError(self.full(buffer))
         self._room = _SHARES if limit is None else min(limit // _SHARES, limit - total) - 1
         self._room_bytes = NEVER
         if most_bytes is not None:
             self._room_bytes = min(most_bytes // _SHARES, most_bytes - total_bytes) - size
 
-    def _group(self, accumulator: Accumulator) -> tuple[int, int, bool]:
+    def _group(self, buffer: PartitionBuffer) -> tuple[int, int, bool]:
         """(records, bytes) that wait with this partition for the same broker, and whether anybody else is in need."""
-        moment = time.monotonic()
+        now = time.monotonic()
         leader_of = self._holds.partitions.leader
-        node = leader_of(accumulator.topic, accumulator.partition)
-        blocked = self._holds.blocks(accumulator, moment)
+        node = leader_of(buffer.topic, buffer.partition)
+        blocked = self._holds.blocks(buffer, now)
         records = held_bytes = 0
-        for other in tuple(self._accumulators.values()):
-            if other is accumulator or (blocked and leader_of(other.topic, other.partition) == node):
+        for other in tuple(self._buffers.values()):
+            if other is buffer or (blocked and leader_of(other.topic, other.partition) == node):
                 records += other.waiting
                 held_bytes += other.bytes
         others = (
-            self._holds.serves_others(node, moment)
+            self._holds.serves_others(node, now)
             if blocked
-            else any(other is not accumulator and other.waiting for other in tuple(self._accumulators.values()))
+            else any(other is not buffer and other.waiting for other in tuple(self._buffers.values()))
         )
         return records, held_bytes, others
 
-    def full(self, accumulator: Accumulator | None = None) -> str:
+    def full(self, buffer: PartitionBuffer | None = None) -> str:
         """Why no record is accepted now, for one partition if it has used up its share, and what to do."""
         subject = (
             f"{self.queued} records and events are waiting in this producer (queue.buffering.max.messages, "
             f"queue.buffering.max.kbytes)"
-            if accumulator is None
-            else f"{accumulator.topic} [{accumulator.partition}] has used up its share of the buffer"
+            if buffer is None
+            else f"{buffer.topic} [{buffer.partition}] has used up its share of the buffer"
         )
         return (
             f"Local: Queue full: {subject}{self._largest()}. Call poll() to serve delivery reports, then produce the "
@@ -118,19 +118,19 @@ class Buffer:
         )
 
     def _largest(self) -> str:
-        busy = [accumulator for accumulator in tuple(self._accumulators.values()) if accumulator.waiting]
+        busy = [buffer for buffer in tuple(self._buffers.values()) if buffer.waiting]
         if not busy:
             return ""
-        most = max(busy, key=lambda accumulator: accumulator.bytes)
-        moment = time.monotonic()
+        most = max(busy, key=lambda buffer: buffer.bytes)
+        now = time.monotonic()
         return (
             f"; most of the memory is held by {most.topic} [{most.partition}]: {most.waiting} records of "
-            f"{most.bytes} bytes, because it {self.waits_for(most, moment).sentence(moment)}"
+            f"{most.bytes} bytes, because it {self.waits_for(most, now).sentence(now)}"
         )
 
-    def waits_for(self, accumulator: Accumulator, moment: float) -> Hold:
+    def waits_for(self, buffer: PartitionBuffer, now: float) -> Hold:
         """What those that wait there wait for, also before the sender has looked at them."""
-        return accumulator.why or accumulator.held or self._holds.reason(accumulator, moment) or _TURN
+        return buffer.why or buffer.held or self._holds.reason(buffer, now) or _TURN
 
     @property
     def queued(self) -> int:
@@ -141,13 +141,13 @@ class Buffer:
     def waiting(self) -> int:
         """Records that wait here."""
         # In the order in which records go, or one that goes on meanwhile would be missed.
-        return sum([accumulator.waiting for accumulator in tuple(self._accumulators.values())]) + len(self.taken)
+        return sum([buffer.waiting for buffer in tuple(self._buffers.values())]) + len(self.taken)
 
     @property
     def waiting_bytes(self) -> int:
         """Of keys, values and headers of the records that wait here."""
-        waiting = tuple(self._accumulators.values())
-        return sum([accumulator.bytes - OVERHEAD * accumulator.waiting for accumulator in waiting])
+        waiting = tuple(self._buffers.values())
+        return sum([buffer.bytes - OVERHEAD * buffer.waiting for buffer in waiting])
 
     @property
     def records(self) -> int:
@@ -156,22 +156,26 @@ class Buffer:
         Looked at in the order in which records go, or one that goes on meanwhile would be missed, and flush() end.
         """
         count = self.waiting + self._lanes.records
-        if self._straight is not None:
-            count += len(self._straight)
+        if self._direct is not None:
+            count += len(self._direct)
         return (
-            count + self._refusals.count + len(self._away.deferred) + self._away.reports.count + len(self.running)
+            count
+            + self._rejections.count
+            + len(self._report_queue.deferred)
+            + self._report_queue.reports.count
+            + len(self.running)
             or self.waiting  # what a quota refused goes back there
         )
 
     def bytes(self, usual: int = 0) -> int:
         """What counts against queue.buffering.max.kbytes.
 
-        Of the straight lane as many as its records take usually: `usual` as long as no statistics have told. Records
+        Of the direct lane as many as its records take usually: `usual` as long as no statistics have told. Records
         whose reports nobody has served count, too: they are in memory.
         """
-        count = self.waiting_bytes + self._lanes.bytes + self._away.bytes + self._refusals.bytes
-        if self._straight is not None:
-            count += int(len(self._straight) * (self._holds.record_bytes or usual))
+        count = self.waiting_bytes + self._lanes.bytes + self._report_queue.bytes + self._rejections.bytes
+        if self._direct is not None:
+            count += int(len(self._direct) * (self._holds.record_bytes or usual))
         return count
 
 

@@ -1,4 +1,4 @@
-"""What is taken from an accumulator fits into a batch, as the wire format counts bytes."""
+"""What is taken from a partition buffer fits into a batch, as the wire format counts bytes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from safeproducer.pipeline.accumulator import OVERHEAD, Accumulator
+from safeproducer.pipeline.partition_buffer import OVERHEAD, PartitionBuffer
 from safeproducer.pipeline.record import TIMESTAMP, VALUE
 from safeproducer.policy.affinity import Affinity
 
@@ -40,19 +40,19 @@ def test_a_batch_is_no_larger_than_it_may_be(
     rows: list[tuple[int, int | None, int]], size: int, count: int, keyed: bool
 ) -> None:
     """However far apart its times are; only its first record may be larger alone, and nothing is lost."""
-    accumulator = Accumulator("a", 0, Affinity() if keyed else None)
+    buffer = PartitionBuffer("a", 0, Affinity() if keyed else None)
     held: list[Any] = []
     stamp = 1_700_000_000_000
     for value, key, later in rows:
         stamp += later if later % 3 == 0 else later % 3
         body = value + (key or 0)
         held.append((bytes(value), None if key is None else bytes(key), None, stamp, None, body + OVERHEAD, 0.0))
-    accumulator.records.extend(held)
-    accumulator.bytes = sum(record[5] for record in held)
+    buffer.records.extend(held)
+    buffer.bytes = sum(record[5] for record in held)
     taken: list[Any] = []
-    accumulator.take(count, size, 0, taken)
+    buffer.take(count, size, 0, taken)
     assert taken == held[: len(taken)]
-    assert accumulator.bytes == sum(record[5] for record in held[len(taken) :])
+    assert buffer.bytes == sum(record[5] for record in held[len(taken) :])
     assert 1 <= len(taken) <= count
     wire = sum(on_the_wire(record, number, taken[0][TIMESTAMP]) for number, record in enumerate(taken))
     assert len(taken) == 1 or wire <= size + SPARE * sum(len(record[VALUE]) > 8_000 for record in taken)
@@ -65,26 +65,26 @@ def test_a_batch_is_no_larger_than_it_may_be(
 def test_what_a_failed_lane_did_not_take_keeps_its_order(keys: list[bytes | None], count: int, taken: int) -> None:
     """A batch before it has the keys in that lane, and another lane looked at the records meanwhile."""
     held: list[Any] = [(b"", key, None, 0, None, OVERHEAD, float(number)) for number, key in enumerate(keys)]
-    accumulator = Accumulator("a", 0, Affinity())
+    buffer = PartitionBuffer("a", 0, Affinity())
     for key in (b"k", b"l"):
-        assert accumulator.keys is not None
-        accumulator.keys.bind(key, 1)
-    accumulator.records.extend(held)
-    accumulator.bytes = len(held) * OVERHEAD
+        assert buffer.keys is not None
+        buffer.keys.bind(key, 1)
+    buffer.records.extend(held)
+    buffer.bytes = len(held) * OVERHEAD
     if keys:
-        accumulator.take(count, 10_000, 2, [])
-    out = {record[6] for record in held} - {record[6] for queue in accumulator.queues() for record in queue}
-    if accumulator.bound.get(1) or accumulator.records:
+        buffer.take(count, 10_000, 2, [])
+    out = {record[6] for record in held} - {record[6] for queue in buffer.queues() for record in queue}
+    if buffer.bound.get(1) or buffer.records:
         batch: list[Any] = []
-        accumulator.take(count, 10_000, 1, batch)
+        buffer.take(count, 10_000, 1, batch)
         accepted, back = batch[:taken], batch[taken:]
         out |= {record[6] for record in accepted}
-        accumulator.take_back(back, 1)
-    accumulator.unbind(1)
-    accumulator.unbind(2)
-    left = list(accumulator.records)
+        buffer.take_back(back, 1)
+    buffer.unbind(1)
+    buffer.unbind(2)
+    left = list(buffer.records)
     assert {record[6] for record in left} | out == {record[6] for record in held}
-    assert accumulator.bytes == len(left) * OVERHEAD
+    assert buffer.bytes == len(left) * OVERHEAD
     for key in (b"k", b"l", b"m"):
         numbers = [record[6] for record in left if record[1] == key]
         assert numbers == sorted(numbers)
@@ -94,13 +94,13 @@ def test_what_a_failed_lane_did_not_take_keeps_its_order(keys: list[bytes | None
 def test_many_small_records_fit_exactly(step_ms: int) -> None:
     """Where a byte too few for each record adds up to more than the room that the last one left."""
     size, body = 40_000, 64
-    accumulator = Accumulator("a", 0)
+    buffer = PartitionBuffer("a", 0)
     held: list[Any] = [
         (bytes(body), bytes(body), None, 1_700_000_000_000 + number * step_ms, None, 2 * body + OVERHEAD, 0.0)
         for number in range(400)
     ]
-    accumulator.records.extend(held)
+    buffer.records.extend(held)
     taken: list[Any] = []
-    accumulator.take(1_000, size, 0, taken)
+    buffer.take(1_000, size, 0, taken)
     assert 250 < len(taken) < 400
     assert sum(on_the_wire(record, number, taken[0][TIMESTAMP]) for number, record in enumerate(taken)) <= size

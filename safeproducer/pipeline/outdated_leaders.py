@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterable
 
 from safeproducer.policy.topic_partition import TopicPartition
 
-STRAIGHT = -1
-"""The number of the straight lane, beside those of the fed lanes."""
+DIRECT = -1
+"""The number of the direct lane, beside those of the batch lanes."""
 _PATIENCE = 120.0
 """Seconds after which one that still got no answer may send all the same: twice the default of socket.timeout.ms, after
 which it gives up on the broker that it asks."""
 
 
-class StaleLeaders:
+class OutdatedLeaders:
     """Any thread may use it: each change is one step under the interpreter lock."""
 
     def __init__(self) -> None:
@@ -28,44 +28,44 @@ class StaleLeaders:
         self._asked_at: dict[TopicPartition, float] = {}
         self._unaware: dict[TopicPartition, set[int]] = {}
 
-    def answered_late(self, place: TopicPartition, lane: int, sent_at: float, now: float) -> None:
+    def answered_late(self, tp: TopicPartition, lane: int, sent_at: float, now: float) -> None:
         """The leader of this partition left `lane` without an answer since `sent_at`, and now there is one.
 
         What was sent before the others were asked tells nothing new: each lane may have waited for the same leader.
         """
-        if sent_at < self._asked_at.get(place, sent_at):
-            self._knows(place, lane)
+        if sent_at < self._asked_at.get(tp, sent_at):
+            self._knows(tp, lane)
         elif others := set(self.lanes()) - {lane}:
-            self._asked_at[place] = now
-            self._unaware[place] = others
-            self.ask(place[0], tuple(others))
+            self._asked_at[tp] = now
+            self._unaware[tp] = others
+            self.ask(tp[0], tuple(others))
 
     def heard(self, topic: str, lane: int, asked_at: float) -> None:
         """This lane was told who leads the topic's partitions."""
-        for place in tuple(self._unaware):
-            if place[0] == topic and self._asked_at[place] <= asked_at:
-                self._knows(place, lane)
+        for tp in tuple(self._unaware):
+            if tp[0] == topic and self._asked_at[tp] <= asked_at:
+                self._knows(tp, lane)
 
-    def _knows(self, place: TopicPartition, lane: int) -> None:
-        lanes = self._unaware.get(place)
+    def _knows(self, tp: TopicPartition, lane: int) -> None:
+        lanes = self._unaware.get(tp)
         if lanes is not None:
             lanes.discard(lane)
             if not lanes:
-                self._unaware.pop(place, None)
+                self._unaware.pop(tp, None)
 
-    def concerns(self, lane: int, place: TopicPartition, now: float) -> bool:
+    def concerns(self, lane: int, tp: TopicPartition, now: float) -> bool:
         """Whether this lane may still take the old leader for the partition's."""
-        lanes = self._unaware.get(place)
+        lanes = self._unaware.get(tp)
         if lanes is None:
             return False
-        if now > self._asked_at[place] + _PATIENCE:
-            self._unaware.pop(place, None)
+        if now > self._asked_at[tp] + _PATIENCE:
+            self._unaware.pop(tp, None)
             return False
         return lane in lanes
 
     def concern(self, lane: int, now: float) -> bool:
         """Whether this lane may still take the old leader of any partition for the new one."""
-        return any(self.concerns(lane, place, now) for place in tuple(self._unaware))
+        return any(self.concerns(lane, tp, now) for tp in tuple(self._unaware))
 
 
 def _nobody(topic: str, lanes: Iterable[int]) -> None:

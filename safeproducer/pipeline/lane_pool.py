@@ -1,4 +1,4 @@
-"""The fed lanes of one producer: made when they are needed, given up when they are not, replaced when they fail.
+"""The batch lanes of one producer: made when they are needed, given up when they are not, replaced when they fail.
 
 The first is the one that tells of the cluster by its statistics. The others are made with those switched off, unless
 the application wants them: each is a metadata cache, a set of connections and three threads of its own, and would say
@@ -15,8 +15,8 @@ from typing import Any
 
 from safeproducer.kafka.native import NativeProducer
 from safeproducer.kafka.statistics import Statistics
-from safeproducer.pipeline.fed_lane import FedLane
-from safeproducer.pipeline.hand_over import HandOver
+from safeproducer.pipeline.batch_lane import BatchLane
+from safeproducer.pipeline.in_flight_batch import InFlightBatch
 from safeproducer.pipeline.lane_log import LaneLog
 from safeproducer.pipeline.report_numbers import ReportNumbers
 from safeproducer.pipeline.reports import Reports
@@ -24,10 +24,10 @@ from safeproducer.policy import lane_count
 from safeproducer.policy.never import NEVER
 
 MakeNative = Callable[[LaneLog | None], NativeProducer]
-"""Makes the native producer of a fed lane; with a LaneLog that does not tell it is one more, without statistics."""
+"""Makes the native producer of a batch lane; with a LaneLog that does not tell it is one more, without statistics."""
 _TURN = 0.001
-"""How long to wait at least for an answer that is overdue: others may come before it."""
-_OVERDUE = 0.1
+"""How long to wait at least for an answer that is late: others may come before it."""
+_LATE = 0.1
 """The later it is, the longer the wait: nobody answers, or on another lane."""
 _LONGEST_TURN = 0.02
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
@@ -36,12 +36,12 @@ _BUSY_EVERY = 0.02
 _by_due = attrgetter("due")
 
 
-class Lanes:
+class LanePool:
     """The sender's thread calls; any thread may ask how much is inside.
 
-    - `make`: None when there never is a fed lane. `fixed`: safeproducer.lanes when it is a number, None for `auto`.
+    - `make`: None when there never is a batch lane. `fixed`: safeproducer.lanes when it is a number, None for `auto`.
     - `spreads`: whether there may be more than one, so that the others take over when one fails for good.
-    - `completed`: batches whose last report arrived, for the feed to take note of.
+    - `completed`: batches whose last report arrived, for the dispatcher to take note of.
     - `wanted`: how many lanes there should be; whoever tends makes them.
     - `not_made(error, seconds)` is called when one cannot be made, and that it is tried again so much later.
     """
@@ -60,30 +60,30 @@ class Lanes:
         self._spreads = spreads
         self._reports = reports
         self._numbers = numbers
-        self._lanes: list[FedLane] = []
+        self._lanes: list[BatchLane] = []
         self._logs: dict[int, LaneLog] = {}
         self._login: tuple[str, str] | None = None
         self._adopted = False
-        """Whether the first lane tells the application of the cluster: there is no straight lane."""
+        """Whether the first lane tells the application of the cluster: there is no direct lane."""
         self.missing: set[str] = set()
         """Topics that do not exist, as far as failed records tell."""
         self._made = 0
         self._handed_over = self._splits = 0
-        self.completed: deque[HandOver] = deque()
+        self.completed: deque[InFlightBatch] = deque()
         self.wanted = fixed or 1
         self._all_due = self._busy_due = 0.0
         self._not_made = not_made
         self._pause = self._again_at = 0.0
         self._ids_asked_for = True
 
-    def __iter__(self) -> Iterator[FedLane]:
+    def __iter__(self) -> Iterator[BatchLane]:
         return iter(tuple(self._lanes))
 
     def __len__(self) -> int:
         return len(self._lanes)
 
     @property
-    def first(self) -> FedLane | None:
+    def first(self) -> BatchLane | None:
         return self._lanes[0] if self._lanes else None
 
     # --- life cycle --------------------------------------------------------------------------------------------------
@@ -141,7 +141,7 @@ class Lanes:
         self._made += 1
         if log is not None:
             self._logs[number] = log
-        lane = FedLane(native, number, self._reports, self.completed, self.missing, self._numbers, self._spreads)
+        lane = BatchLane(native, number, self._reports, self.completed, self.missing, self._numbers, self._spreads)
         self._ids_asked_for = False
         self._lanes.insert(0 if log is None or log.tells else len(self._lanes), lane)
         if self._login is not None:  # it may have been made of the configuration before
@@ -153,7 +153,7 @@ class Lanes:
         for lane in self:
             lane.native.set_sasl_credentials(username, password)
 
-    def spare(self, now: float) -> FedLane | None:
+    def spare(self, now: float) -> BatchLane | None:
         """A lane to give up: the last one, when it has been idle for long; or one whose native producer has failed."""
         for lane in self:
             if lane.failed and not lane.inside and not lane.unresolved:
@@ -163,7 +163,7 @@ class Lanes:
             return None
         return last if lane_count.spare(len(self._lanes), now - last.used_at, self._fixed) else None
 
-    def remove(self, lane: FedLane) -> None:
+    def remove(self, lane: BatchLane) -> None:
         """Take a lane out; the caller closes its native producer. One that failed is replaced."""
         self._lanes.remove(lane)
         self._logs.pop(lane.number, None)
@@ -172,7 +172,7 @@ class Lanes:
         if not lane.failed:
             self.wanted = len(self._lanes)
 
-    def ready(self, lane: FedLane) -> bool:
+    def ready(self, lane: BatchLane) -> bool:
         """Whether it has its producer ID, so that its first batch leaves at once, and takes batches."""
         if lane.quarantined or lane.failed:
             return False
@@ -205,7 +205,7 @@ class Lanes:
             served += lane.serve()
         return served
 
-    def near(self, now: float) -> tuple[FedLane, float] | None:
+    def near(self, now: float) -> tuple[BatchLane, float] | None:
         """The lane whose answer may come at any moment, and for how long to wait for it.
 
         There is no waiting on several lanes at once: answers come in about the order in which batches left. And whoever
@@ -217,7 +217,7 @@ class Lanes:
         if lane.soon > now:
             return None
         early = lane.due - now
-        return lane, min(_LONGEST_TURN, max(_TURN, early, -early * _OVERDUE))
+        return lane, min(_LONGEST_TURN, max(_TURN, early, -early * _LATE))
 
     def next_look(self, now: float) -> float:
         """When to look at them again, whether or not an answer is near()."""
@@ -228,7 +228,7 @@ class Lanes:
             looks.append(self._busy_due)
         return min(self._all_due, *looks)
 
-    def _to_look_at(self, now: float) -> list[FedLane]:
+    def _to_look_at(self, now: float) -> list[BatchLane]:
         """Those whose answer is near, now and then those with records, and more seldom all: each look costs the same.
 
         An answer may come earlier than usual, one that is to get its producer ID tells of it, and others of errors.
@@ -242,7 +242,7 @@ class Lanes:
             return [lane for lane in self._lanes if lane.batches or not self.ready(lane)]
         return [lane for lane in self._lanes if lane.soon <= now]
 
-    def resolved(self, batch: HandOver) -> None:
+    def resolved(self, batch: InFlightBatch) -> None:
         """Take note of a completed batch."""
         for lane in self._lanes:
             if lane.number == batch.lane:

@@ -9,7 +9,7 @@ from unittest import mock
 import pytest
 from confluent_kafka.cimpl import KafkaError, KafkaException
 
-from safeproducer.pipeline import fed_lane, news
+from safeproducer.pipeline import batch_lane, updates
 from safeproducer.pipeline.lane_choice import LaneChoice
 from safeproducer.policy import lane_count
 from safeproducer.policy.affinity import Affinity
@@ -26,7 +26,7 @@ CONFIG = {
     "batch.num.messages": 10,
     "linger.ms": 5,
 }
-FAR = {1: 0.1, 2: 0.1, 3: 0.1}
+LONG_ROUND_TRIP = {1: 0.1, 2: 0.1, 3: 0.1}
 WAITING = 600
 real_budget = LaneChoice.budget
 
@@ -36,7 +36,7 @@ def stream(rig: Rig, seconds: float, topic: str = "a", keys: int = 5000) -> None
     end = rig.time.now + seconds
     number = len(rig.records)
     while rig.time.now < end:
-        while rig.feed.buffer.waiting < WAITING:
+        while rig.dispatcher.record_buffer.waiting < WAITING:
             assert rig.produce(topic, 0, b"%d" % (number % keys))
             number += 1
         rig.poll(0.02)
@@ -48,7 +48,7 @@ def under_way(rig: Rig, topic: str = "a") -> int:
 
 def grows_to_the_window() -> None:
     """The leader of `a` remembers 20 batches, that of `b` says nothing of it: they are the same broker."""
-    with rigged({**CONFIG, "queue.buffering.max.messages": 100_000}, FAR) as rig:
+    with rigged({**CONFIG, "queue.buffering.max.messages": 100_000}, LONG_ROUND_TRIP) as rig:
         rig.cluster.windows[1, "a"] = 20
         stream(rig, 3.0)
         assert under_way(rig) == 20
@@ -65,10 +65,10 @@ def grows_to_the_window() -> None:
 
 def leader_moves() -> None:
     """From one that remembers 20 batches to one that does not know the KIP."""
-    with rigged(CONFIG, FAR) as rig:
+    with rigged(CONFIG, LONG_ROUND_TRIP) as rig:
         rig.cluster.windows[1, "a"] = 20
         stream(rig, 3.0)
-        rig.lane.windows.answers_after = 1.0
+        rig.engine.windows.answers_after = 1.0
         rig.cluster.move(("a", 0), 2)
         stream(rig, 3.0)
         assert under_way(rig) == 5
@@ -77,7 +77,7 @@ def leader_moves() -> None:
 
 def hot_key() -> None:
     """Few keys: most records must wait for the lane that has an earlier one."""
-    with rigged(CONFIG, FAR) as rig:
+    with rigged(CONFIG, LONG_ROUND_TRIP) as rig:
         rig.cluster.windows[1, "a"] = 20
         stream(rig, 3.0, keys=7)
         rig.close()
@@ -88,12 +88,12 @@ def late_copy() -> None:
     with rigged({**CONFIG, "message.timeout.ms": 3000, "socket.timeout.ms": 1000, "safeproducer.lanes": 3}) as rig:
         rig.produce("a", 0, b"warm")
         rig.flush(2)
-        rig.away(1)
+        rig.report_queue(1)
         script = rig.cluster.brokers[1].script
         script.extend([(DELAY, 14.5), *[(LOSE_REQUEST, 0.0)] * 20])
         assert rig.produce("a", 0, b"x")
         rig.flush(0.1)
-        rig.away(13.5)
+        rig.report_queue(13.5)
         rig.poll(0)
         assert rig.producer.snapshot().lanes == 3
         ended: Any = rig.records[b"1"].reports[0]
@@ -107,12 +107,12 @@ def late_copy() -> None:
         rig.close()
 
 
-def one_more(self: LaneChoice, accumulator: Any, node: int | None, moment: float) -> int:
-    return real_budget(self, accumulator, node, moment) + 1
+def one_more(self: LaneChoice, buffer: Any, node: int | None, now: float) -> int:
+    return real_budget(self, buffer, node, now) + 1
 
 
-def of_each_lane(self: LaneChoice, accumulator: Any, node: int | None, moment: float) -> int:
-    return real_budget(self, accumulator, node, moment) * max(1, len(self._lanes))
+def of_each_lane(self: LaneChoice, buffer: Any, node: int | None, now: float) -> int:
+    return real_budget(self, buffer, node, now) * max(1, len(self._lanes))
 
 
 def released_early(self: Affinity, keys: Iterable[bytes]) -> None:
@@ -130,7 +130,7 @@ PLANTS: dict[str, tuple[Callable[[], None], Any, str, Any, str]] = {
     "the budget for each lane": (grows_to_the_window, LaneChoice, "budget", of_each_lane, "rule 2"),
     "the window of the old leader": (leader_moves, Windows, "reset", lambda *_: False, "rule 2"),
     "a key released early": (hot_key, Affinity, "release_all", released_early, "rule 6"),
-    "a key of unknown outcome released": (late_copy, Affinity, "doubt", undoubted, "rule 6"),
+    "a key of unknown outcome released": (late_copy, Affinity, "note_unknown", undoubted, "rule 6"),
 }
 
 
@@ -150,12 +150,12 @@ def test_the_rules_find_a_planted_bug(bug: str) -> None:
 
 def test_lanes_that_idle_are_given_up() -> None:
     """One after the other, as long as nothing is bound to them; and order is kept when they come again."""
-    with rigged(CONFIG, FAR) as rig, mock.patch.object(lane_count, "LONGEST_IDLE", 1.0):
+    with rigged(CONFIG, LONG_ROUND_TRIP) as rig, mock.patch.object(lane_count, "LONGEST_IDLE", 1.0):
         rig.cluster.windows[1, "a"] = 20
         stream(rig, 2.0)
         many = rig.producer.snapshot().lanes
         rig.flush(10)
-        rig.away(20)
+        rig.report_queue(20)
         assert many == 20
         assert rig.producer.snapshot().lanes == 1
         stream(rig, 2.0, keys=50)
@@ -165,7 +165,7 @@ def test_lanes_that_idle_are_given_up() -> None:
 
 def test_a_lane_that_fails_for_good_is_replaced() -> None:
     """Its fatal error is not the producer's; what it had is of unknown outcome."""
-    with rigged(CONFIG, FAR) as rig:
+    with rigged(CONFIG, LONG_ROUND_TRIP) as rig:
         rig.cluster.windows[1, "a"] = 20
         stream(rig, 2.0)
         rig.natives[3].fail_fatally()
@@ -178,15 +178,15 @@ def test_a_lane_that_fails_for_good_is_replaced() -> None:
 
 def test_the_first_lane_is_replaced_too() -> None:
     """It answers what is no record when everything is held: its successor does that, and tells of the cluster."""
-    with rigged(CONFIG, FAR) as rig:
+    with rigged(CONFIG, LONG_ROUND_TRIP) as rig:
         stream(rig, 2.0)
-        failed = rig.lane.native
-        assert failed is rig.feed.lanes.first.native
+        failed = rig.engine.native
+        assert failed is rig.dispatcher.lanes.first.native
         failed.fail_fatally()
         stream(rig, 2.0)
-        first = rig.feed.lanes.first.native
+        first = rig.dispatcher.lanes.first.native
         assert first is not failed
-        assert rig.lane.native is first
+        assert rig.engine.native is first
         assert not any(native.closed for native in rig.natives if native is not failed)
         rig.close()
 
@@ -197,28 +197,28 @@ def test_a_lane_stays_while_a_refused_record_belongs_to_it(again: bool, fails: b
     """A quota refused it (KIP-936), and it waits for a batch of its partition on another lane. Then it goes again,
     unless the refusal may have answered a second attempt."""
     config = {**CONFIG, "safeproducer.lanes": 3, "retry.backoff.ms": 300 if again else 10}
-    with rigged(config, FAR) as rig, mock.patch.object(lane_count, "spare", return_value=False) as spare:
+    with rigged(config, LONG_ROUND_TRIP) as rig, mock.patch.object(lane_count, "spare", return_value=False) as spare:
         rig.produce("a", 0, b"warm")
         rig.flush(2)
-        rig.away(2)
+        rig.report_queue(2)
         rig.cluster.brokers[1].script.extend([(DELAY, 1.0), (QUOTA, 0.0)])
         assert rig.produce("a", 0, b"x")
         rig.flush(0.02)
         assert rig.produce("a", 0, b"y")
         rig.flush(0.02)
         rig.poll(0.3)
-        (refusal,) = rig.feed._refusals.places["a", 0].refusals
+        (refusal,) = rig.dispatcher._rejections.tps["a", 0].rejections
         assert refusal.record[0] == b"2"
-        (lane,) = [lane for lane in rig.feed.lanes if lane.number == refusal.lane]
+        (lane,) = [lane for lane in rig.dispatcher.lanes if lane.number == refusal.lane]
         spare.return_value = not fails
         if fails:
             lane.native.fail_fatally()
         assert rig.produce("a", 0, b"y")
-        rig.away(0.3)
-        assert lane in list(rig.feed.lanes)
+        rig.report_queue(0.3)
+        assert lane in list(rig.dispatcher.lanes)
         rig.flush(10)
-        rig.away(2)
-        assert lane not in list(rig.feed.lanes)
+        rig.report_queue(2)
+        assert lane not in list(rig.dispatcher.lanes)
         rig.flush(10)
         outcomes = [getattr(rig.records[value].reports[0], "outcome", None) for value in (b"1", b"2", b"3")]
         assert outcomes == [None, None if again else Outcome.UNKNOWN, None]
@@ -227,18 +227,18 @@ def test_a_lane_stays_while_a_refused_record_belongs_to_it(again: bool, fails: b
 
 def test_a_lane_that_is_let_go_serves_nothing_more() -> None:
     """A thread that looked at the lanes before, and comes to it now, does not meet a closed native producer."""
-    with rigged(CONFIG, FAR) as rig, mock.patch.object(lane_count, "LONGEST_IDLE", 1.0):
+    with rigged(CONFIG, LONG_ROUND_TRIP) as rig, mock.patch.object(lane_count, "LONGEST_IDLE", 1.0):
         stream(rig, 2.0)
-        seen = tuple(rig.feed.lanes)
+        seen = tuple(rig.dispatcher.lanes)
         rig.flush(10)
-        rig.away(20)
+        rig.report_queue(20)
         gone = [lane for lane in seen if lane.native.closed]
         assert gone
         for lane in gone:
             lane.native.poll = lane.native.flush = _is_closed
             assert lane.serve() == 0
             lane.wait(1)
-            lane.kick()
+            lane.trigger_flush()
         rig.close()
 
 
@@ -248,7 +248,7 @@ def _is_closed(timeout: float) -> int:
 
 def test_what_was_not_read_while_idle_is_read_before_the_next_record() -> None:
     """Statistics that take long are mostly skipped by an idle producer; a leader that changed is known in time."""
-    with rigged(CONFIG, FAR) as rig, mock.patch.object(news, "read", wraps=news.read) as read:
+    with rigged(CONFIG, LONG_ROUND_TRIP) as rig, mock.patch.object(updates, "read", wraps=updates.read) as read:
 
         def taking_long(text: str) -> Any:
             rig.time.now += 0.001
@@ -258,15 +258,15 @@ def test_what_was_not_read_while_idle_is_read_before_the_next_record() -> None:
         rig.cluster.windows[1, "a"] = 20
         stream(rig, 3.0)
         rig.flush(10)
-        rig.away(10)
+        rig.report_queue(10)
         before = read.call_count
-        rig.away(10)
+        rig.report_queue(10)
         assert 1 <= read.call_count - before <= 3
         before = read.call_count
         while read.call_count == before:
-            rig.away(0.5)
+            rig.report_queue(0.5)
         rig.cluster.move(("a", 0), 2)
-        rig.away(4)
+        rig.report_queue(4)
         assert rig.producer.snapshot().windows[0].size == 20, "not read yet"
         rig.produce("a", 0, b"k")
         rig.poll(0.01)
@@ -275,19 +275,19 @@ def test_what_was_not_read_while_idle_is_read_before_the_next_record() -> None:
 
 
 def test_statistics_that_are_read_at_once_are_all_read() -> None:
-    with rigged(CONFIG, FAR) as rig, mock.patch.object(news, "read", wraps=news.read) as read:
+    with rigged(CONFIG, LONG_ROUND_TRIP) as rig, mock.patch.object(updates, "read", wraps=updates.read) as read:
         stream(rig, 1.0)
         rig.flush(10)
-        rig.away(10)
+        rig.report_queue(10)
         before = read.call_count
-        rig.away(10)
+        rig.report_queue(10)
         assert read.call_count - before >= 19
         rig.close()
 
 
 def test_a_user_set_cap_is_for_all_lanes_together() -> None:
     """max.in.flight.requests.per.connection counts what a broker has unanswered, over lanes and partitions."""
-    with rigged({**CONFIG, "max.in.flight.requests.per.connection": 3}, FAR) as rig:
+    with rigged({**CONFIG, "max.in.flight.requests.per.connection": 3}, LONG_ROUND_TRIP) as rig:
         rig.cluster.windows[1, "a"] = 20
         most = 0
         for _ in range(60):
@@ -300,7 +300,7 @@ def test_a_user_set_cap_is_for_all_lanes_together() -> None:
 def test_records_without_a_key_take_any_lane() -> None:
     """And with ordering=none all do."""
     for ordering in ("key", "none"):
-        with rigged({**CONFIG, "safeproducer.ordering": ordering}, FAR) as rig:
+        with rigged({**CONFIG, "safeproducer.ordering": ordering}, LONG_ROUND_TRIP) as rig:
             rig.cluster.windows[1, "a"] = 20
             for _ in range(2000):
                 assert rig.produce("a", 0, None if ordering == "key" else b"k")
@@ -313,7 +313,7 @@ def test_records_without_a_key_take_any_lane() -> None:
 
 def test_lanes_are_asked_for_their_ids_until_they_have_them() -> None:
     """Without waiting, some times at most, and no more once they are ready; nobody comes back for nothing."""
-    with rigged(CONFIG, FAR) as rig:
+    with rigged(CONFIG, LONG_ROUND_TRIP) as rig:
         rig.cluster.windows[1, "a"] = 20
         asked: dict[int, int] = {}
 
@@ -325,10 +325,10 @@ def test_lanes_are_asked_for_their_ids_until_they_have_them() -> None:
         with mock.patch.object(FakeNative, "list_topics", list_topics):
             stream(rig, 1.0)
             for _ in range(200):
-                rig.lane.tend(rig.time.monotonic())
+                rig.engine.turn(rig.time.monotonic())
                 rig.time.pass_(0.01)
-        lanes = rig.feed.lanes
+        lanes = rig.dispatcher.lanes
         assert len(lanes) == 20
-        assert asked[rig.natives[0].producer_id] == 1 + fed_lane._QUESTIONS
+        assert asked[rig.natives[0].producer_id] == 1 + batch_lane._QUESTIONS
         assert not lanes.ask_for_ids("a", rig.time.monotonic())
         rig.close()

@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from safeproducer.pipeline.ledger import UNASSIGNED, Ledger
+from safeproducer.pipeline.delivery_counters import UNASSIGNED, DeliveryCounters
 from safeproducer.pipeline.record import DeliveryCallback
 
 TOPICS = ("a", "b")
@@ -24,7 +24,7 @@ class AccountOfRecords(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.ledger = Ledger(only_errors=False)
+        self.counters = DeliveryCounters(only_errors=False)
         self.waiting: list[tuple[str, int, DeliveryCallback]] = []
         self.called: list[Any] = []
         self.expected_calls = 0
@@ -33,7 +33,7 @@ class AccountOfRecords(RuleBasedStateMachine):
         self.interrupted: list[tuple[str, int]] = []
 
     def _account(self, topic: str, partition: int) -> Any:
-        account: Any = self.ledger.topics.get(topic) or self.ledger.open(topic)
+        account: Any = self.counters.topics.get(topic) or self.counters.open(topic)
         return account if partition == UNASSIGNED else account.explicit(partition)
 
     @rule(topic=st.sampled_from(TOPICS), partition=st.sampled_from((UNASSIGNED, *PARTITIONS)))
@@ -62,16 +62,16 @@ class AccountOfRecords(RuleBasedStateMachine):
 
     @rule(index=st.integers(0, 50))
     def interrupt(self, index: int) -> None:
-        """Ctrl-C lands on the first instruction of the report: librdkafka has let go of it, nobody counted it."""
+        """Ctrl-C lands on the first instruction of the report: librdkafka has released it, nobody counted it."""
         if self.waiting:
             topic, partition, _ = self.waiting.pop(index % len(self.waiting))
             self.interrupted.append((topic, partition))
-            self.ledger.interrupts += 1
+            self.counters.interrupts += 1
 
     @invariant()
     def every_record_is_counted_once(self) -> None:
-        accepted, delivered, failed = self.ledger.totals()
-        unresolved, interrupted = self.ledger.outstanding(queued=len(self.waiting))
+        accepted, delivered, failed = self.counters.totals()
+        unresolved, interrupted = self.counters.outstanding(queued=len(self.waiting))
         assert (delivered, failed) == (len(self.delivered), len(self.failed))
         assert (unresolved, interrupted) == (len(self.waiting), len(self.interrupted))
         assert accepted == delivered + failed + unresolved + interrupted
@@ -79,13 +79,13 @@ class AccountOfRecords(RuleBasedStateMachine):
 
     @invariant()
     def rows_add_up(self) -> None:
-        rows = self.ledger.partitions()
+        rows = self.counters.partitions()
         assert len({(row.topic, row.partition) for row in rows}) == len(rows)
         for row in rows:
             assert row.accepted == row.delivered + row.failed + row.unresolved
             assert row.delivered == self.delivered.count((row.topic, row.partition))
             assert row.failed == self.failed.count((row.topic, row.partition))
-        assert sum(row.accepted for row in rows) == self.ledger.totals()[0]
+        assert sum(row.accepted for row in rows) == self.counters.totals()[0]
 
 
 TestAccountOfRecords = AccountOfRecords.TestCase
@@ -94,8 +94,8 @@ TestAccountOfRecords.settings = settings(max_examples=60, stateful_step_count=40
 
 def test_counters_survive_threads_that_switch_at_every_chance() -> None:
     """Eight threads count on one account while the interpreter switches threads as often as it can."""
-    ledger = Ledger(only_errors=False)
-    account = ledger.open("t")
+    counters = DeliveryCounters(only_errors=False)
+    account = counters.open("t")
     each = 20_000
 
     def count() -> None:
@@ -120,6 +120,6 @@ def test_counters_survive_threads_that_switch_at_every_chance() -> None:
 
 def test_two_threads_that_open_the_same_topic_share_its_account() -> None:
     """Opening is idempotent: the first account wins."""
-    ledger = Ledger(only_errors=False)
-    assert ledger.open("t") is ledger.open("t")
-    assert ledger.open("t").explicit(1) is ledger.open("t").explicit(1)
+    counters = DeliveryCounters(only_errors=False)
+    assert counters.open("t") is counters.open("t")
+    assert counters.open("t").explicit(1) is counters.open("t").explicit(1)

@@ -11,40 +11,40 @@ from safeproducer.config import Settings
 from safeproducer.kafka.librdkafka_clock import LibrdkafkaClock
 from safeproducer.kafka.statistics import Statistics, read
 from safeproducer.pipeline import throttles
+from safeproducer.pipeline.delivery_counters import BatchCount, DeliveryCounters
 from safeproducer.pipeline.failures import Failures
 from safeproducer.pipeline.holds import Holds
-from safeproducer.pipeline.ledger import BatchCount, Ledger
-from safeproducer.pipeline.stale_leaders import STRAIGHT
+from safeproducer.pipeline.outdated_leaders import DIRECT
 from safeproducer.pipeline.windows import Windows
-from safeproducer.policy.distance import RUSH
+from safeproducer.policy.distance import HIGH_RATE
 from safeproducer.policy.never import NEVER
-from safeproducer.policy.topic_partition import TopicPartition as Place
+from safeproducer.policy.topic_partition import TopicPartition
 
 _NONE = BatchCount()
 _KEPT = 16
 """Statistics that wait to be read: later ones say more."""
-_STUCK_AFTER = 1.5
-_STUCK_SHARE = 1 / 3
-"""A record in the straight lane that is older than this share of its time: its partition takes no more."""
-_FED = 0
+_STALLED_AFTER = 1.5
+_STALLED_SHARE = 1 / 3
+"""A record in the direct lane that is older than this share of its time: its partition takes no more."""
+_BATCH_LANE = 0
 _MEASURE_EVERY = 0.4
-_RUSH_SEEN = 0.1
+_HIGH_RATE_SEEN = 0.1
 _SURELY = 2
-"""So many times the rate that is a rush, or a burst of some ten thousand records would be one."""
+"""So many times the high rate, or a burst of some ten thousand records would be one."""
 _IDLE_AFTER = 3
 """Statistics of an idle producer that are read before any is skipped."""
 _IDLE_READS = 5000
 """Then it rests so many times longer than it takes to read them."""
 
 
-class ClientNews:
+class ClientUpdates:
     """Written by the sender's thread; throttle times and texts come from the threads that serve.
 
     `changed` asks the lane to look again; it holds no native producer.
     """
 
-    def __init__(self, settings: Settings, failures: Failures, ledger: Ledger) -> None:
-        self._ledger = ledger
+    def __init__(self, settings: Settings, failures: Failures, counters: DeliveryCounters) -> None:
+        self._counters = counters
         self._delivery = settings.delivery
         self._throttle = throttles.of(settings.cluster)
         self.holds = Holds(settings.delivery, self._throttle)
@@ -55,19 +55,19 @@ class ClientNews:
         """Called as soon as a throttle time is known: a callback served next may produce."""
         self.statistics_now: Statistics | None = None
         self._empty: Statistics | None = None
-        self._empty_batches: Mapping[Place, BatchCount] = {}
+        self._empty_batches: Mapping[TopicPartition, BatchCount] = {}
         self._before_purge: Statistics | None = None
-        self._batches_in_purge: dict[Place, int] = {}
+        self._batches_in_purge: dict[TopicPartition, int] = {}
         self._arrived: deque[tuple[Callable[[str], None], str]] = deque(maxlen=_KEPT)
         self.observed_at = 0.0
-        self.fed_statistics_now: Statistics | None = None
+        self.batch_statistics_now: Statistics | None = None
         self._unseen = False
-        self._fed_seen: Statistics | None = None
-        self._requests = {STRAIGHT: 0, _FED: 0}
+        self._batch_statistics_seen: Statistics | None = None
+        self._requests = {DIRECT: 0, _BATCH_LANE: 0}
         self._in_use: Statistics | None = None
         """Of the lane that sent Produce requests last: other requests may be answered sooner than those."""
         self._measured: tuple[float, int] = (0.0, 0)
-        self._rush: tuple[float, int] | None = None
+        self._high_rate: tuple[float, int] | None = None
         """(since when more than a batch waits, records accepted by then)."""
         self._skipped: tuple[Callable[[str], None], str] | None = None
         self._idle = 0
@@ -78,20 +78,20 @@ class ClientNews:
     @property
     def delivered(self) -> int:
         """Records delivered so far."""
-        return self._ledger.totals()[1]
+        return self._counters.totals()[1]
 
     def connected(self) -> dict[int, float]:
         """Broker -> when statistics of any lane showed it connected, if the last ones did."""
-        found = sorted(filter(None, (self.statistics_now, self._fed_seen)), key=lambda one: one.at)
+        found = sorted(filter(None, (self.statistics_now, self._batch_statistics_seen)), key=lambda one: one.at)
         return {node: one.at for one in found for node, broker in one.brokers.items() if broker.state == "UP"}
 
     def throttled_until(self, now: float) -> dict[int, float]:
         """Broker -> deadline, of those that throttle clients of this process."""
         return self._throttle.held(now)
 
-    def calms(self, broker: int, now: float) -> bool:
+    def probes(self, broker: int, now: float) -> bool:
         """Whether it gets one batch at a time because it throttled so lately."""
-        return self._delivery.feeds and self._throttle.calms(broker, now)
+        return self._delivery.holds_back and self._throttle.probes(broker, now)
 
     def throttled(self, broker: int, name: str, seconds: float) -> bool:
         """Hold back what goes to this broker; whether that is to be told, once for each time that it throttles."""
@@ -99,7 +99,7 @@ class ClientNews:
         episode = self._throttle.announce(broker, seconds, now)
         if self._delivery.mode == "passthrough":
             return False
-        if self._delivery.feeds:
+        if self._delivery.holds_back:
             self.changed = True
             self.hold()
         return episode is not None
@@ -107,10 +107,10 @@ class ClientNews:
     def _skips(self, again: Callable[[str], None], text: str) -> bool:
         """Whether statistics need not be read: nothing is produced, and it takes a while with many partitions."""
         now = time.monotonic()
-        before, self._accepted = self._accepted, self._ledger.accepted
+        before, self._accepted = self._accepted, self._counters.accepted
         quiet = self._accepted == before and not self._throttle.held(now)
         if quiet and not self._idle:  # once nothing is under way, that can change only with what is accepted
-            accepted, delivered, failed = self._ledger.totals()
+            accepted, delivered, failed = self._counters.totals()
             quiet = accepted == delivered + failed
         self._idle = self._idle + 1 if quiet else 0
         if self._idle > _IDLE_AFTER and now < self._read_until + _IDLE_READS * self._reading:
@@ -127,15 +127,15 @@ class ClientNews:
             again(text)
 
     def statistics(self, text: str) -> None:
-        """Of the straight lane, from whichever thread serves it: the sender reads them.
+        """Of the direct lane, from whichever thread serves it: the sender reads them.
 
         A signal handler may come in anywhere here, and wait for the sender.
         """
         if self._delivery.mode != "passthrough" and not self._skips(self._statistics, text):
             self._arrive(self._statistics, text)
 
-    def fed_statistics(self, text: str) -> None:
-        self._arrive(self._fed_statistics, text)
+    def batch_statistics(self, text: str) -> None:
+        self._arrive(self._batch_statistics, text)
 
     def _arrive(self, reads: Callable[[str], None], text: str) -> None:
         self._arrived.append((reads, text))  # one queue, or what is older would be learnt last
@@ -155,27 +155,27 @@ class ClientNews:
             return
         self.statistics_now = found
         self._unseen = True
-        self._look_for_use(found, STRAIGHT)
+        self._look_for_use(found, DIRECT)
         self.failures.heard(found)
-        self.holds.learn(found)
+        self.holds.update(found)
         self.holds.in_epoch(found.producer_epoch)
-        self._learn_windows(found)
+        self._update_windows(found)
         if found.messages:
             self.holds.record_bytes = found.message_bytes / found.messages
         if self._delivery.owns_timeout:
             self._observe_backlogs(found)
         self.changed = True
 
-    def _fed_statistics(self, text: str) -> None:
+    def _batch_statistics(self, text: str) -> None:
         found = self._read(text)
         if found is not None:
-            self.fed_statistics_now = self._fed_seen = found
-            self._look_for_use(found, _FED)
+            self.batch_statistics_now = self._batch_statistics_seen = found
+            self._look_for_use(found, _BATCH_LANE)
             self.failures.heard(found)
-            self.holds.learn(found)
-            self._learn_windows(found)
+            self.holds.update(found)
+            self._update_windows(found)
             if found.producer_id is not None and any(broker.state == "UP" for broker in found.brokers.values()):
-                self.holds.fed_ready = True
+                self.holds.lanes_ready = True
             self.changed = True
 
     def _read(self, text: str) -> Statistics | None:
@@ -191,25 +191,25 @@ class ClientNews:
             self._requests[lane] = requests
             self._in_use = found
 
-    def take_fed(self, alone: bool) -> Statistics | None:
-        """What the fed lane said last, once; `alone` when it is the only lane."""
+    def take_batch_statistics(self, alone: bool) -> Statistics | None:
+        """What the batch lane said last, once; `alone` when it is the only lane."""
         if alone:
             found, self._unseen = self.statistics_now if self._unseen else None, False
             return found
-        found, self.fed_statistics_now = self.fed_statistics_now, None
+        found, self.batch_statistics_now = self.batch_statistics_now, None
         return found
 
     def purging(self) -> None:
-        """The straight lane is about to be purged: from now on it is empty for another reason."""
+        """The direct lane is about to be purged: from now on it is empty for another reason."""
         self._before_purge = self._empty
         before = self._empty_batches
         self._batches_in_purge = {
-            place: count.least - before.get(place, _NONE).most
-            for place, count in self._ledger.batches(time.monotonic()).items()
+            tp: count.least - before.get(tp, _NONE).most
+            for tp, count in self._counters.batches(time.monotonic()).items()
         }
 
-    def never_sent(self, found: Statistics, failed_at: float) -> dict[Place, int]:
-        """How many of each partition's last records were in no request, by statistics of the straight lane.
+    def never_sent(self, found: Statistics, failed_at: float) -> dict[TopicPartition, int]:
+        """How many of each partition's last records were in no request, by statistics of the direct lane.
 
         librdkafka counts each attempt. Since the lane was last seen empty, the records it was given without those that
         it sent were never sent; of the ones that ended since then that must be known, so none may have failed.
@@ -218,85 +218,91 @@ class ClientNews:
         if failed_at > (0.0 if empty is None else empty.at):
             return {}
         never = {}
-        for place, entry in found.partitions.items():
-            before = None if empty is None else empty.partitions.get(place)
+        for tp, entry in found.partitions.items():
+            before = None if empty is None else empty.partitions.get(tp)
             if before is not None and entry.accepted < before.accepted:
                 continue  # librdkafka forgot the partition meanwhile, and began to count anew
             earlier = 0 if before is None else before.accepted - before.sent
-            never[place] = entry.accepted - entry.sent - earlier + self._batches_in_purge.get(place, 0)
+            never[tp] = entry.accepted - entry.sent - earlier + self._batches_in_purge.get(tp, 0)
         return never
 
-    def sent_once(self, place: Place, lane: int | None, since: float) -> bool:
+    def sent_once(self, tp: TopicPartition, lane: int | None, since: float) -> bool:
         """Whether statistics from after `since` prove that each record of a partition was in one request, if it ended.
 
         They count each attempt. The partition must have nothing under way, and no record may have failed unsent.
         """
-        found = self.statistics_now if lane is None or self._delivery.mode == "held" else self._fed_seen
-        if found is None or lane or found.at <= since or self.failures.failed_at or self._ledger.away.failed_at:
+        found = self.statistics_now if lane is None or self._delivery.mode == "held" else self._batch_statistics_seen
+        if (
+            found is None
+            or lane
+            or found.at <= since
+            or self.failures.failed_at
+            or self._counters.report_queue.failed_at
+        ):
             return False
-        entry = found.partitions.get(place)
-        count = self._ledger.batches(found.at).get(place, _NONE)
+        entry = found.partitions.get(tp)
+        count = self._counters.batches(found.at).get(tp, _NONE)
         return entry is not None and count.most == count.least and entry.sent == entry.accepted + count.least
 
-    def _learn_windows(self, found: Statistics) -> None:
+    def _update_windows(self, found: Statistics) -> None:
         if self.windows is not None:
-            self.windows.learn(found)
+            self.windows.update(found)
 
     def _observe_backlogs(self, found: Statistics) -> None:
         if found.at < self.observed_at:
             return
         self.observed_at = found.at
         backlogs = self.holds.backlogs
-        batches = self._ledger.batches(found.at)
-        for place, entry in found.partitions.items():
+        batches = self._counters.batches(found.at)
+        for tp, entry in found.partitions.items():
             # Records without a partition leave that queue when they get one.
-            acknowledged = entry.acknowledged if place[1] >= 0 else entry.accepted - entry.queued
-            backlogs.observe(place, entry.accepted, acknowledged, found.at, *batches.get(place, _NONE))
-            self.holds.acknowledged(place, entry.acknowledged)
+            acknowledged = entry.acknowledged if tp[1] >= 0 else entry.accepted - entry.queued
+            backlogs.observe(tp, entry.accepted, acknowledged, found.at, *batches.get(tp, _NONE))
+            self.holds.acknowledged(tp, entry.acknowledged)
         if not found.messages:
             backlogs.forgive()
             self._empty, self._empty_batches = found, batches
         timeout = self._delivery.timeout
-        before = self.holds.stuck
-        self.holds.stuck = backlogs.stuck(
+        before = self.holds.stalled
+        self.holds.stalled = backlogs.stalled(
             found.at,
-            max(_STUCK_AFTER, 5 * self.holds.ack_time),
-            NEVER if timeout is None else max(_STUCK_AFTER, timeout * _STUCK_SHARE),
+            max(_STALLED_AFTER, 5 * self.holds.ack_time),
+            NEVER if timeout is None else max(_STALLED_AFTER, timeout * _STALLED_SHARE),
         )
-        for place in before - self.holds.stuck:
-            self.holds.stale.answered_late(place, STRAIGHT, found.at - _STUCK_AFTER, found.at)
+        for tp in before - self.holds.stalled:
+            self.holds.outdated.answered_late(tp, DIRECT, found.at - _STALLED_AFTER, found.at)
 
     def measure(self, now: float) -> None:
         """Judge the distance to the brokers, from the last statistics of the lane in use."""
         if self._delivery.mode != "auto" or self.statistics_now is None:
             return
-        accepted = self._ledger.totals()[0]
+        accepted = self._counters.totals()[0]
         then, before = self._measured
         if now - then < _MEASURE_EVERY:
             return
         self._judge(now, accepted, (accepted - before) / (now - then))
 
-    def rushes(self, waiting: int, now: float) -> bool:
-        """Whether the application has begun to rush so much that its records need not be held back any more.
+    def has_high_rate(self, waiting: int, now: float) -> bool:
+        """Whether the application has begun to produce so fast that its records need not be held back any more.
 
         Told before statistics come, by how fast records are accepted while more than a batch of them is `waiting`.
         """
-        if not self.holds.far or waiting < self._delivery.batch_records:
-            self._rush = None
+        if not self.holds.long_round_trip or waiting < self._delivery.batch_records:
+            self._high_rate = None
             return False
-        rush = self._rush  # other threads serve, too
-        if rush is None:
-            self._rush = (now, self._ledger.accepted)
+        high_rate = self._high_rate  # other threads serve, too
+        if high_rate is None:
+            self._high_rate = (now, self._counters.accepted)
             return False
-        then, before = rush
-        if now - then < _RUSH_SEEN:
+        then, before = high_rate
+        if now - then < _HIGH_RATE_SEEN:
             return False
-        accepted = self._ledger.accepted
-        self._rush = (now, accepted)
+        accepted = self._counters.accepted
+        self._high_rate = (now, accepted)
         rate = (accepted - before) / (now - then)
-        if rate > _SURELY * RUSH:
+        if rate > _SURELY * HIGH_RATE:
             self._judge(now, accepted, rate)
-        return not self.holds.far
+        return not self.holds.long_round_trip
 
     def _judge(self, now: float, accepted: int, rate: float) -> None:
         self._measured = (now, accepted)

@@ -10,7 +10,7 @@ from safeproducer.policy.admission import Hold
 from safeproducer.policy.affinity import Affinity
 
 if TYPE_CHECKING:
-    from safeproducer.pipeline.hand_over import HandOver
+    from safeproducer.pipeline.in_flight_batch import InFlightBatch
 
 OVERHEAD = 13
 """Bytes that a record takes in a batch beside key and value: seven numbers of variable length, of which the time as the
@@ -23,14 +23,14 @@ MOST_OVERHEAD = 36
 """What librdkafka counts, and what the number of headers and an application's own times may take up."""
 
 
-class Accumulator:
+class PartitionBuffer:
     """Any thread appends to `records`; only the sender takes away.
 
-    Counters change by in-place addition, which is one step under the interpreter lock (see ledger.py). `held` is why
-    records of this partition are held back at all, None while they go straight; `held_since`: when the last of them may
-    have gone straight; `why` is what the next batch waits for. `bound`: records whose keys are bound to a lane, by
-    lane, and `keys` which keys are; None while every record of the partition stays on one lane. `doubtful`: the last
-    batch of it that left `lane` ended without anybody knowing how.
+    Counters change by in-place addition, which is one step under the interpreter lock (see delivery counters.py).
+    `held` is why records of this partition are held back at all, None while they go directly; `held_since`: when the
+    last of them may have gone directly; `why` is what the next batch waits for. `bound`: records whose keys are bound
+    to a lane, by lane, and `keys` which keys are; None while every record of the partition stays on one lane.
+    `doubtful`: the last batch of it that left `lane` ended without anybody knowing how.
     """
 
     __slots__ = (
@@ -39,15 +39,15 @@ class Accumulator:
         "ack_time",
         "bound",
         "bytes",
-        "doubtful",
         "held",
         "held_since",
         "keys",
         "lane",
         "partition",
-        "place",
         "records",
         "topic",
+        "tp",
+        "unknown_outcome",
         "unresolved",
         "why",
     )
@@ -55,24 +55,24 @@ class Accumulator:
     def __init__(self, topic: str, partition: int, keys: Affinity | None = None) -> None:
         self.topic = topic
         self.partition = partition
-        self.place = (topic, partition)
+        self.tp = (topic, partition)
         self.records: deque[HeldRecord] = deque()
         self.bound: dict[int, deque[HeldRecord]] = {}
         self.keys = keys
         self.bytes = 0
-        self.unresolved: list[HandOver] = []
+        self.unresolved: list[InFlightBatch] = []
         self.ack_time: float | None = None
         self.ack_jitter = self._last_ack = 0.0
         self.held: Hold | None = None
         self.held_since = 0.0
         self.why: Hold | None = None
-        self.doubtful = False
+        self.unknown_outcome = False
         self.lane: int | None = None
 
-    def hold(self, reason: Hold | None, moment: float) -> None:
-        """Hold records back for `reason` from now on, or let them go straight again if that is None."""
+    def hold(self, reason: Hold | None, now: float) -> None:
+        """Hold records back for `reason` from now on, or let them go directly again if that is None."""
         if reason is not None and self.held is None:
-            self.held_since = moment
+            self.held_since = now
         self.held = reason
 
     @property
@@ -85,7 +85,7 @@ class Accumulator:
     @property
     def pinned(self) -> bool:
         """Whether the next record must take the lane that an earlier one took, though nothing is under way."""
-        return self.doubtful or (self.keys is not None and self.keys.doubtful)
+        return self.unknown_outcome or (self.keys is not None and self.keys.unknown_outcome)
 
     @property
     def oldest(self) -> float:
@@ -100,7 +100,7 @@ class Accumulator:
         """Into `taken` the next batch for a lane: up to `count` records of up to `size` bytes, or one if it is larger.
 
         A record is there before it leaves here, so that at no moment nobody counts it. Records whose keys are bound to
-        another lane are put aside for that one. Each is looked at once here and taken once, so that the work is linear
+        another lane are set aside for that one. Each is looked at once here and taken once, so that the work is linear
         in records, however keys are spread.
         """
         records, keys, own = self.records, self.keys, self.bound.get(lane)
@@ -125,12 +125,12 @@ class Accumulator:
             taken.append(record)
             records.popleft()
         taken_bytes = sum([record[SIZE] for record in taken])
-        self.bytes -= taken_bytes  # one step, see ledger.py: what others add meanwhile must not be lost
+        self.bytes -= taken_bytes  # one step, see delivery counters.py: what others add meanwhile must not be lost
 
     def take_back(self, records: list[HeldRecord], lane: int) -> None:
         """Records that a lane was to have and did not take wait again, before what came later."""
         aside = self.bound.get(lane)
-        if aside:  # then all of them had been put aside for it, and stay so
+        if aside:  # then all of them had been set aside for it, and stay so
             aside.extendleft(reversed(records))
         else:
             if self.keys is not None:
@@ -147,23 +147,23 @@ class Accumulator:
             self.keys.release(record[KEY])
         return record
 
-    def ended(self, batch: HandOver) -> None:
-        """A batch has all its reports: its keys are free, or bound as long as nobody knows what became of it."""
+    def ended(self, batch: InFlightBatch) -> None:
+        """A batch has all its reports: its keys are free, or bound as long as its outcome is unknown."""
         if not batch.records:
             return
-        self.doubtful, self.lane = batch.doubtful, batch.lane
+        self.unknown_outcome, self.lane = batch.unknown_outcome, batch.lane
         if self.keys is None:
             return
         answered = batch.records
-        if batch.refusals:  # their keys stay bound until they go again
-            refused = {id(refusal.record) for refusal in batch.refusals}
+        if batch.rejections:  # their keys stay bound until they go again
+            refused = {id(refusal.record) for refusal in batch.rejections}
             answered = [record for record in answered if id(record) not in refused]
         keys = [record[KEY] for record in answered if record[KEY] is not None]
-        if batch.doubtful:
-            self.keys.doubt(keys, batch.lane)
+        if batch.unknown_outcome:
+            self.keys.note_unknown(keys, batch.lane)
         else:
             self.keys.release_all(keys)
-            if keys or not batch.refusals:
+            if keys or not batch.rejections:
                 self.keys.acknowledged(batch.lane)
 
     def put_back(self, record: HeldRecord, lane: int | None) -> None:
@@ -174,29 +174,30 @@ class Accumulator:
             self.records.appendleft(record)
         self.bytes += record[SIZE]
 
-    def gives_up(self, record: HeldRecord, lane: int | None, doubtful: bool) -> None:
+    def gives_up(self, record: HeldRecord, lane: int | None, unknown_outcome: bool) -> None:
         """A record that was refused does not go again after all."""
         if self.keys is None or lane is None or record[KEY] is None:
             return
-        if doubtful:
-            self.keys.doubt([record[KEY]], lane)
+        if unknown_outcome:
+            self.keys.note_unknown([record[KEY]], lane)
         else:
             self.keys.release(record[KEY])
 
     def binds(self, lane: int) -> bool:
         """Whether records must take that lane, those that wait or those that come."""
         if self.keys is None:
-            return self.doubtful and self.lane == lane
-        return bool(self.bound.get(lane)) or self.keys.doubts(lane)
+            return self.unknown_outcome and self.lane == lane
+        return bool(self.bound.get(lane)) or self.keys.has_unknown(lane)
 
     def unbind(self, lane: int) -> None:
-        """That lane is no more: what was put aside for it may take any other, before what came later."""
+        """That lane is no more: what was set aside for it may take any other, before what came later."""
         if self.keys is not None:
             self.keys.forget(lane)
             self.records.extendleft(reversed(self.bound.pop(lane, deque())))
 
     def observe_ack(self, seconds: float) -> None:
-        """Smooth the time from hand-over to the last report, and by how much it differs from one batch to the next."""
+        """Smooth the time from handing over to the last report, and by how much it differs from one batch to the
+        next."""
         if self.ack_time is not None:
             self.ack_jitter = (self.ack_jitter + abs(seconds - self._last_ack)) / 2
         self._last_ack = seconds

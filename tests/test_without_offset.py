@@ -1,7 +1,7 @@
 """Records that librdkafka reports as delivered because a later batch was acknowledged, and which nobody has.
 
-That stock's report of them is without an error is in tests/contract/test_differences.py: when that fails, librdkafka
-has stopped to conclude, and unproven.py can go.
+That confluent_kafka's report of them is without an error is in tests/contract/test_differences.py: when that fails,
+librdkafka has stopped to conclude, and without_offset.py can go.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from unittest import mock
 
 import pytest
 
-from safeproducer.pipeline.fed_lane import FedLane
+from safeproducer.pipeline.batch_lane import BatchLane
 from safeproducer.pipeline.holds import Holds
 from safeproducer.policy.deadline import BACKSTOP_MARGIN
 from tests.pipeline.cluster import LOSE_ANSWER, LOSE_REQUEST
@@ -27,9 +27,9 @@ LEFT_OUT, OTHER = ("a", 0), ("a", 1)
 """Partitions: of a broker that gets nothing for a while, and of one that does."""
 
 
-def say(rig: Rig, *places: tuple[str, int]) -> None:
-    for place in places:
-        assert rig.produce(*place, key=b"%d" % place[1])
+def say(rig: Rig, *tps: tuple[str, int]) -> None:
+    for tp in tps:
+        assert rig.produce(*tp, key=b"%d" % tp[1])
 
 
 @contextmanager
@@ -44,7 +44,7 @@ def purged(mode: str, **config: object) -> Iterator[Rig]:
         say(rig, LEFT_OUT)
         rig.poll(0.1)
         for _ in range(int(PURGED / 0.1)):
-            rig.away(0.1)
+            rig.report_queue(0.1)
         rig.poll(0)
         assert {native.epoch for native in rig.natives} == {0}
         assert [record.reports[0].outcome for record in rig.records.values() if record.reports[0]] == ["unknown"]
@@ -83,7 +83,7 @@ def test_nothing_is_written_twice_when_the_gap_is_found(mode: str, config: dict[
 
 @pytest.mark.parametrize(("mode", "config"), MODES)
 def test_without_the_rule_it_is(mode: str, config: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(FedLane, "takes", lambda *_: True)
+    monkeypatch.setattr(BatchLane, "takes", lambda *_: True)
     monkeypatch.setattr(Holds, "purged", lambda *_: None)
     with purged(mode, **config) as rig:
         go_on(rig)
@@ -107,7 +107,7 @@ def test_others_take_another_lane_while_a_batch_waits_alone_for_its_answer() -> 
             rig.cluster.heal()
             for _ in range(100):
                 rig.poll(0.2)
-                rig.away(0.2)
+                rig.report_queue(0.2)
         assert rig.producer.snapshot().lanes == 1
         say(rig, LEFT_OUT, OTHER)
         rig.close()

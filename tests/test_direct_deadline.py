@@ -1,4 +1,4 @@
-"""message.timeout.ms of records that went straight: kept whatever the client's clock and name, and never early.
+"""message.timeout.ms of records that went directly: kept whatever the client's clock and name, and never early.
 
 Their ages come from librdkafka's statistics.
 """
@@ -14,7 +14,7 @@ import pytest
 
 from safeproducer import DeliveryError, SafeProducer
 from safeproducer.kafka.statistics import Statistics
-from safeproducer.pipeline import news
+from safeproducer.pipeline import updates
 from safeproducer.testing import FakeCluster
 
 OFF = 1_790_000_000.0
@@ -51,13 +51,13 @@ def test_the_name_of_the_client_does_not_matter(client_id: str) -> None:
 
 def test_the_clock_of_librdkafka_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     """On macOS it is the wall clock."""
-    read = news.read
+    read = updates.read
 
     def read_there(text: str) -> Statistics | None:
         found = read(text)
         return None if found is None else replace(found, at=found.at + OFF)
 
-    monkeypatch.setattr(news, "read", read_there)
+    monkeypatch.setattr(updates, "read", read_there)
     with FakeCluster(brokers=1) as cluster:
         cluster.create_topic("t", partitions=1)
         seconds, _ = timed_out_after({}, cluster)
@@ -92,8 +92,8 @@ def test_a_short_timeout_fails_no_healthy_record(timeout_ms: int) -> None:
 
 def test_an_idle_time_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     """What comes after a long rest, of which no statistics were read, has its whole time."""
-    monkeypatch.setattr(news, "_IDLE_AFTER", 1)
-    monkeypatch.setattr(news, "_IDLE_READS", 1_000_000)
+    monkeypatch.setattr(updates, "_IDLE_AFTER", 1)
+    monkeypatch.setattr(updates, "_IDLE_READS", 1_000_000)
     with FakeCluster(brokers=1) as cluster:
         cluster.create_topic("t", partitions=1)
         config = {"bootstrap.servers": cluster.bootstrap, "message.timeout.ms": 2000, "log_level": 0}

@@ -21,8 +21,9 @@ from safeproducer.policy.topic_partition import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
-    """`record` as it is to be sent again, `error` and `message` as librdkafka reported it, `lane` if it was fed."""
+class QuotaRejection:
+    """`record` as it is to be sent again, `error` and `message` as librdkafka reported it, `lane` if a batch lane had
+    it."""
 
     record: HeldRecord
     error: KafkaError
@@ -31,15 +32,15 @@ class Refusal:
 
 
 @dataclass(slots=True)
-class Refused:
+class RejectedPartition:
     """What was refused of one partition, in the order of produce()."""
 
-    refusals: list[Refusal] = field(default_factory=list)
+    rejections: list[QuotaRejection] = field(default_factory=list)
     at: float = 0.0
     overtaken: bool = False
 
 
-def is_refusal(error: Any) -> bool:
+def is_quota_rejection(error: Any) -> bool:
     """Whether a report says that a quota refused the record, as librdkafka words it."""
     return (
         error is not None
@@ -48,10 +49,10 @@ def is_refusal(error: Any) -> bool:
     )
 
 
-class Refusals:
+class QuotaRejections:
     """Written by the threads that serve, emptied by the sender.
 
-    - `hold`: called at the first refusal, inside a native call: nothing may go straight from then on.
+    - `hold`: called at the first refusal, inside a native call: nothing may go directly from then on.
     - `count`: records here, which take room in the buffer.
     """
 
@@ -59,17 +60,17 @@ class Refusals:
         self._numbers = numbers
         self._hold = hold
         self._sent: dict[tuple[str, bytes | None, bytes | None], deque[HeldRecord]] = {}
-        self.places: dict[TopicPartition, Refused] = {}
+        self.tps: dict[TopicPartition, RejectedPartition] = {}
         self.count = 0
 
     def remember(self, topic: str, report: DeliveryCallback, record: HeldRecord) -> None:
-        """This record goes straight, and the broker may not have admitted this producer's ID yet.
+        """This record goes directly, and the broker may not have admitted this producer's ID yet.
 
         A report does not hold everything that produce() was given: librdkafka keeps the headers to itself.
         """
         sent = self._sent.setdefault((topic, _bytes(record[VALUE]), _bytes(record[KEY])), deque())
         reports, uses, number = self._numbers.reports, self._numbers.uses, record[REPORT]
-        # As in Feed._append(): up to the end of append() no signal handler could come between.
+        # As in Dispatcher._append(): up to the end of append() no signal handler could come between.
         uses[number] += 1
         reports[number] = report
         sent.append(record)
@@ -85,45 +86,45 @@ class Refusals:
             sent, self._sent = self._sent, {}
             for records in sent.values():
                 for record in records:
-                    self._numbers.let_go(record[REPORT])
+                    self._numbers.release(record[REPORT])
 
     def takes(self, error: Any, message: Message) -> bool:
-        """Whether a report of the straight lane is kept here. A delivered one is not, but tells of the order."""
+        """Whether a report of the direct lane is kept here. A delivered one is not, but tells of the order."""
         topic, partition = message.topic(), message.partition()
-        if topic is None or partition is None or (error is not None and not is_refusal(error)):
+        if topic is None or partition is None or (error is not None and not is_quota_rejection(error)):
             return False
         if error is None:
-            if (refused := self.places.get((topic, partition))) is not None:
+            if (refused := self.tps.get((topic, partition))) is not None:
                 refused.overtaken = True
             return False
         sent = self._sent.get((topic, message.value(), message.key()))
         if not sent:
             return False
-        self.add((topic, partition), Refusal(sent.popleft(), error, message))
+        self.add((topic, partition), QuotaRejection(sent.popleft(), error, message))
         return True
 
-    def add(self, place: TopicPartition, refusal: Refusal) -> None:
-        refused = self.places.setdefault(place, Refused())
-        refused.refusals.append(refusal)
+    def add(self, tp: TopicPartition, refusal: QuotaRejection) -> None:
+        refused = self.tps.setdefault(tp, RejectedPartition())
+        refused.rejections.append(refusal)
         refused.at = time.monotonic()
         self.count += 1
-        if len(refused.refusals) == 1:
+        if len(refused.rejections) == 1:
             self._hold()
 
     @property
     def bytes(self) -> int:
         """Of the records here."""
-        refused = [refusal.record[SIZE] for each in tuple(self.places.values()) for refusal in each.refusals.copy()]
+        refused = [refusal.record[SIZE] for each in tuple(self.tps.values()) for refusal in each.rejections.copy()]
         return sum(refused)
 
     def of_lane(self, lane: int) -> bool:
         """Whether records of this lane are here: their keys are bound to it."""
-        return any(refusal.lane == lane for refused in tuple(self.places.values()) for refusal in refused.refusals)
+        return any(refusal.lane == lane for refused in tuple(self.tps.values()) for refusal in refused.rejections)
 
-    def take(self, place: TopicPartition) -> Refused:
+    def take(self, tp: TopicPartition) -> RejectedPartition:
         """Take out what was refused of a partition."""
-        refused = self.places.pop(place)
-        count = len(refused.refusals)
+        refused = self.tps.pop(tp)
+        count = len(refused.rejections)
         self.count -= count
         return refused
 

@@ -1,8 +1,8 @@
-"""A fed lane: a native producer that gets whole batches, each of which becomes one ProduceRequest.
+"""A batch lane: a native producer that gets whole batches, each of which becomes one ProduceRequest.
 
 Its linger is a guard that never runs out in practice: a batch of exactly `batch.num.messages` records leaves by its
-count, any other by a kick, a flush() of one millisecond. A shorter linger would send what is there in the middle of a
-hand-over, and would make librdkafka spin while a batch waits behind the one in flight.
+count, any other by a flush trigger, a flush() of one millisecond. A shorter linger would send what is there in the
+middle of handing over, and would make librdkafka spin while a batch waits behind the one in flight.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import Any
 
 from safeproducer.kafka.native import KafkaError, KafkaException, NativeProducer
 from safeproducer.kafka.statistics import Statistics
-from safeproducer.pipeline.accumulator import OVERHEAD, Accumulator
 from safeproducer.pipeline.first_question import is_asked
 from safeproducer.pipeline.frames import raised_by_native_call
-from safeproducer.pipeline.hand_over import HandOver
+from safeproducer.pipeline.in_flight_batch import InFlightBatch
+from safeproducer.pipeline.partition_buffer import OVERHEAD, PartitionBuffer
 from safeproducer.pipeline.record import SIZE, HeldRecord
 from safeproducer.pipeline.report_numbers import ReportNumbers
 from safeproducer.pipeline.reports import Reports
@@ -32,13 +32,13 @@ _QUESTION_EVERY = 0.1
 _QUESTIONS_FOR = 10.0
 _EARLIEST = 0.95
 """Of the usual time, when the answer is looked for first."""
-KICK = 0.001
+FLUSH = 0.001
 """Seconds of flush() that send what is queued. flush(0) does not: its flag is gone before the broker's thread looks."""
 
-Refuse = Callable[[Accumulator, HeldRecord, KafkaError], None]
+Refuse = Callable[[PartitionBuffer, HeldRecord, KafkaError], None]
 
 
-class FedLane:
+class BatchLane:
     """The sender's thread calls; any thread may ask what is inside, and ask brokers for metadata.
 
     `bytes` are those of keys, values and headers inside. `handed_over` counts batches, `splits` those requests more
@@ -50,7 +50,7 @@ class FedLane:
         native: NativeProducer,
         number: int,
         reports: Reports,
-        completed: deque[HandOver],
+        completed: deque[InFlightBatch],
         missing: set[str],
         numbers: ReportNumbers,
         replaceable: bool = False,
@@ -68,7 +68,7 @@ class FedLane:
         self._completed = completed
         self.handed_over = 0
         self.splits = 0
-        self.batches: list[HandOver] = []
+        self.batches: list[InFlightBatch] = []
         """Those that are not resolved yet, in the order in which they were handed over."""
         self.gaps: set[TopicPartition] = set()
         """Partitions whose sequence numbers a purge may have broken, see `takes()`."""
@@ -91,22 +91,22 @@ class FedLane:
 
     def hand_over(
         self,
-        accumulator: Accumulator,
+        buffer: PartitionBuffer,
         records: list[HeldRecord],
         full: bool,
         now: float,
         refuse: Refuse,
         counted: Callable[[], object] = int,
-    ) -> HandOver | None:
+    ) -> InFlightBatch | None:
         """Give `records` to librdkafka as one batch; None when it took none of them.
 
         `counted()` is called as soon as this lane counts them: at no moment does nobody, or flush() would end.
         """
         count = len(records)
-        batch = HandOver(accumulator, records, full, now, self._reports, self._completed, self._missing, self.number)
-        produce, topic, partition = self.native.produce, accumulator.topic, accumulator.partition
+        batch = InFlightBatch(buffer, records, full, now, self._reports, self._completed, self._missing, self.number)
+        produce, topic, partition = self.native.produce, buffer.topic, buffer.partition
         # Noted before the first record goes in: a report may arrive before the last one is in.
-        accumulator.unresolved.append(batch)
+        buffer.unresolved.append(batch)
         self.batches.append(batch)
         counted()
         self._expect()
@@ -126,25 +126,25 @@ class FedLane:
                 if not raised_by_native_call(raised):
                     raise
                 cause = _cause(raised)
-                place = index - len(refused)
+                tp = index - len(refused)
                 if self.replaceable and cause.code() == KafkaError._FATAL:
                     self._fail(cause)
-                    self.refused = records[place:]
+                    self.refused = records[tp:]
                     for _ in self.refused:
-                        batch.refused(place)
+                        batch.refused(tp)
                     break
-                batch.refused(place)
+                batch.refused(tp)
                 refused.append((record, cause))
         if previous is not None:
             batch.runs.append((previous, count - began))
         if refused or self.refused:
             batch.full = False  # short of the count that would have sent it
             for record, cause in refused:
-                refuse(accumulator, record, cause)
+                refuse(buffer, record, cause)
         if not records:
             self._completed.append(batch)
             return None
-        batch.bridges = (topic, partition) in self.gaps
+        batch.exclusive = (topic, partition) in self.gaps
         batch.bytes = sum(record[SIZE] for record in records) - OVERHEAD * len(records)
         self.bytes += batch.bytes
         self.handed_over += 1
@@ -153,38 +153,38 @@ class FedLane:
         self.used_at = time.monotonic()
         return batch
 
-    def takes(self, place: TopicPartition, now: float) -> bool:
+    def takes(self, tp: TopicPartition, now: float) -> bool:
         """Whether a batch of this partition may go by this lane, as far as gaps are concerned.
 
         A purge of records that wait for another try leaves a gap in their partition's sequence numbers. A leader that
         never got them refuses the next batch, librdkafka starts a new epoch for the whole lane, and every other batch
-        under way whose answer is lost meanwhile would be written twice. So the batch that bridges a gap is alone.
+        under way whose answer is lost meanwhile would be written twice. So the first batch behind a gap is alone.
         While one waits for its turn, the lane takes nothing else: `awaited_until`.
         """
         if not self.gaps:
             return True
-        return not self.batches if place in self.gaps else now >= self.awaited_until and not self.bridging
+        return not self.batches if tp in self.gaps else now >= self.awaited_until and not self.exclusive_partition
 
     @property
-    def bridging(self) -> bool:
+    def exclusive_partition(self) -> bool:
         """Whether a batch is under way that may find a gap before it."""
-        return any(batch.bridges for batch in self.batches.copy())
+        return any(batch.exclusive for batch in self.batches.copy())
 
     def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
         """As the native producer's."""
-        self.gaps.update(batch.accumulator.place for batch in self.batches if batch.left)
+        self.gaps.update(batch.buffer.tp for batch in self.batches if batch.left)
         self.purged_at = time.monotonic()
         self.native.purge(in_queue, in_flight, blocking)
 
-    def resolved(self, batch: HandOver) -> None:
+    def resolved(self, batch: InFlightBatch) -> None:
         """Take note of a completed batch."""
         if self.gaps:
-            topic, partition = batch.accumulator.topic, batch.accumulator.partition
-            if not batch.doubtful:
+            topic, partition = batch.buffer.topic, batch.buffer.partition
+            if not batch.unknown_outcome:
                 self.gaps.discard((topic, partition))
             elif partition < 0:  # librdkafka had chosen one for each record by then
                 self.gaps.update((topic, chosen) for chosen in batch.partitions if chosen is not None)
-        batch.accumulator.unresolved.remove(batch)
+        batch.buffer.unresolved.remove(batch)
         self.batches.remove(batch)
         if not self.batches:
             self._emptied_at = time.monotonic()
@@ -199,7 +199,7 @@ class FedLane:
             self.due = self.soon = NEVER
             return
         first = self.batches[0]
-        ack_time = first.accumulator.ack_time or 0.0
+        ack_time = first.buffer.ack_time or 0.0
         self.due = first.sent_at + ack_time
         self.soon = first.sent_at + _EARLIEST * ack_time
 
@@ -221,16 +221,16 @@ class FedLane:
         """What librdkafka has to tell beside its records."""
         return max(0, len(self.native) - self.inside)
 
-    def kick(self) -> None:
+    def trigger_flush(self) -> None:
         """Send what is queued. What the flush serves is queued as reports, so no callback of the user runs here."""
-        self._keeping_error(self.native.flush, KICK)
+        self._keeping_error(self.native.flush, FLUSH)
 
     def wait(self, timeout: float) -> None:
         """Queue the reports that arrive; wait up to `timeout` seconds for the first."""
         self._keeping_error(self.native.poll, timeout)
 
     def serve(self) -> int:
-        """Queue the reports that arrived; how many. Raises a fatal error that a kick or a wait has met."""
+        """Queue the reports that arrived; how many. Raises a fatal error that a flush trigger or a wait has met."""
         if self._raised:
             raise self._raised.popleft()
         return self._call(self.native.poll, 0)

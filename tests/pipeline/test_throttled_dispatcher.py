@@ -17,7 +17,7 @@ def test_a_callback_served_with_the_throttle_time_sends_nothing(mode: str) -> No
     with rigged({"safeproducer.mode": mode, **CONFIG}) as rig:
         assert rig.produce("a", 0)
         rig.flush(5)
-        rig.away(1)
+        rig.report_queue(1)
         rig.cluster.brokers[1].script.append((OK, 3.0))
         assert rig.produce("a", 0)
         rig.producing.append(("a", 0))
@@ -37,25 +37,26 @@ def test_a_callback_served_with_the_throttle_time_sends_nothing(mode: str) -> No
 def test_a_throttle_time_that_another_producer_was_told_of_is_waited_out_carefully(mode: str) -> None:
     """When it is over one batch goes and not all: the quota may be this producer's, too."""
     with rigged({"safeproducer.mode": mode, **CONFIG, "batch.num.messages": 1}) as rig:
-        throttles.of(rig.lane.holds._throttle.cluster).announce(1, 3.0, rig.time.now)
+        throttles.of(rig.engine.holds._throttle.cluster).announce(1, 3.0, rig.time.now)
         rig.cluster.brokers[1].script.append((OK, 5.0))
         assert rig.produce("a", 0)
         assert rig.produce("b", 0)
-        rig.away(4.0)
+        rig.report_queue(4.0)
         assert rig.cluster.requests == 1
         rig.close()
         assert rig.cluster.requests == 2
 
 
 def test_reports_that_the_sender_took_count_against_the_buffer() -> None:
-    """An application that never polls meets a full queue, as in stock, however many reports were served for it."""
+    """An application that never polls meets a full queue, as in confluent_kafka, however many reports were served for
+    it."""
     with rigged({**CONFIG, "queue.buffering.max.messages": 20}) as rig:
         assert rig.produce("a", 0)
         rig.flush(5)
         accepted = 0
         for _ in range(50):
             accepted += rig.produce("a", 0)
-            rig.away(0.3)
+            rig.report_queue(0.3)
         assert accepted == 20
         rig.check_bound()
         rig.poll(0)
@@ -69,11 +70,11 @@ def test_bytes_in_a_lane_count_against_the_buffer(mode: str) -> None:
     with rigged({"safeproducer.mode": mode, **CONFIG, "queue.buffering.max.kbytes": 1}) as rig:
         assert rig.produce("a", 0)
         rig.flush(5)
-        rig.away(2)
+        rig.report_queue(2)
         rig.cluster.brokers[1].silent = True
         for _ in range(5):
             assert rig.produce("a", 0, bytes(100))
-        rig.away(3)
+        rig.report_queue(3)
         accepted = 0
         while accepted < 10 and rig.produce("a", 0, bytes(100)):
             accepted += 1
@@ -88,7 +89,7 @@ def test_what_goes_straight_shares_the_buffer_with_what_is_held() -> None:
         assert rig.produce("a", 0)
         assert rig.produce("a", 1)
         rig.flush(5)
-        rig.away(1)
+        rig.report_queue(1)
         rig.cluster.brokers[1].script.append((OK, 10.0))
         assert rig.produce("a", 0)
         rig.poll(1)

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from safeproducer.kafka.statistics import BrokerStatistics, PartitionStatistics, Statistics
-from safeproducer.pipeline.accumulator import Accumulator
-from safeproducer.pipeline.away import Away
-from safeproducer.pipeline.fed_lane import FedLane
-from safeproducer.pipeline.hand_over import HandOver
+from safeproducer.pipeline.batch_lane import BatchLane
+from safeproducer.pipeline.in_flight_batch import InFlightBatch
+from safeproducer.pipeline.partition_buffer import PartitionBuffer
 from safeproducer.pipeline.record import HeldRecord
 from safeproducer.pipeline.report_numbers import ReportNumbers
+from safeproducer.pipeline.report_queue import ReportQueue
 from safeproducer.pipeline.reports import Reports
 from tests.pipeline.interleaving import between, codes_of
 
@@ -37,9 +37,9 @@ def record(number: int, accepted_at: float) -> HeldRecord:
 def test_each_record_ends_once(size: int, steps: list[str]) -> None:
     """Whatever librdkafka says of an expired record later is swallowed, and the batch is over after the last report."""
     ended: list[bytes] = []
-    completed, reports = deque[HandOver](), Reports()
+    completed, reports = deque[InFlightBatch](), Reports()
     records = [record(n, float(n)) for n in range(size)]
-    batch = HandOver(Accumulator("a", 0), records, True, 0.0, reports, completed, set())
+    batch = InFlightBatch(PartitionBuffer("a", 0), records, True, 0.0, reports, completed, set())
     bound = batch.bind(lambda _, message: ended.append(message.value()))
     now, reported = 0.0, 0
     for step in [*steps, *["report"] * size]:
@@ -63,7 +63,7 @@ def reported_and_expired(switch_in: str, step: int, error: KafkaError | None) ->
     ended: list[bytes] = []
     reports = Reports()
     records = [record(n, 0.0) for n in range(4)]
-    batch = HandOver(Accumulator("a", 0), records, True, 0.0, reports, deque(), set())
+    batch = InFlightBatch(PartitionBuffer("a", 0), records, True, 0.0, reports, deque(), set())
     bound = batch.bind(lambda _, message: ended.append(message.value()))
 
     def report_two() -> None:
@@ -76,7 +76,9 @@ def reported_and_expired(switch_in: str, step: int, error: KafkaError | None) ->
     bound(None, Message(topic="a", partition=0, value=b"0"))
     outer, inner = (report_two, expire) if switch_in == "report" else (expire, report_two)
     codes = (
-        codes_of(bound, HandOver._reported, HandOver._pass_on) if switch_in == "report" else codes_of(HandOver.expire)
+        codes_of(bound, InFlightBatch._reported, InFlightBatch._pass_on)
+        if switch_in == "report"
+        else codes_of(InFlightBatch.expire)
     )
     with between(codes, step, inner) as steps:
         outer()
@@ -121,9 +123,9 @@ def seen(at: float, requests: int, sent: int) -> Statistics:
     return Statistics(at, 1, 0, 0, 0, {1: broker}, {("a", 0): PartitionStatistics(1, 0, 0, 0, sent, sent, sent)})
 
 
-def hand_over(lane: FedLane, client: Client, completed: deque[HandOver], count: int) -> None:
-    accumulator = Accumulator("a", 0)
-    batch = lane.hand_over(accumulator, [record(n, 0.0) for n in range(count)], True, 0.0, lambda *_: None)
+def hand_over(lane: BatchLane, client: Client, completed: deque[InFlightBatch], count: int) -> None:
+    buffer = PartitionBuffer("a", 0)
+    batch = lane.hand_over(buffer, [record(n, 0.0) for n in range(count)], True, 0.0, lambda *_: None)
     assert batch is not None
     client.report_all()
     lane.resolved(completed.popleft())
@@ -135,8 +137,8 @@ FAR_AHEAD = 1e12
 def test_more_requests_than_batches_are_splits() -> None:
     """Unless records were sent again, or librdkafka forgot its counts."""
     client = Client()
-    completed: deque[HandOver] = deque()
-    lane = FedLane(client, 0, Reports(), completed, set(), NUMBERS)
+    completed: deque[InFlightBatch] = deque()
+    lane = BatchLane(client, 0, Reports(), completed, set(), NUMBERS)
     hand_over(lane, client, completed, 10)
     assert lane.observe(seen(FAR_AHEAD, 1, 10)) == 0
     hand_over(lane, client, completed, 10)
@@ -151,8 +153,8 @@ def test_more_requests_than_batches_are_splits() -> None:
 def test_statistics_from_before_a_hand_over_show_nothing() -> None:
     """Its request may be counted in them or not."""
     client = Client()
-    completed: deque[HandOver] = deque()
-    lane = FedLane(client, 0, Reports(), completed, set(), NUMBERS)
+    completed: deque[InFlightBatch] = deque()
+    lane = BatchLane(client, 0, Reports(), completed, set(), NUMBERS)
     hand_over(lane, client, completed, 10)
     assert lane.observe(seen(0.0, 2, 10)) == 0
     assert lane.observe(seen(FAR_AHEAD, 2, 10)) == 1
@@ -161,9 +163,9 @@ def test_statistics_from_before_a_hand_over_show_nothing() -> None:
 def test_statistics_from_within_a_hand_over_show_nothing_when_they_are_read_after_it() -> None:
     """Records are counted when their request is made, the request when it is sent."""
     client = Client()
-    completed: deque[HandOver] = deque()
-    lane = FedLane(client, 0, Reports(), completed, set(), NUMBERS)
-    lane.hand_over(Accumulator("a", 0), [record(n, 0.0) for n in range(10)], True, 0.0, lambda *_: None)
+    completed: deque[InFlightBatch] = deque()
+    lane = BatchLane(client, 0, Reports(), completed, set(), NUMBERS)
+    lane.hand_over(PartitionBuffer("a", 0), [record(n, 0.0) for n in range(10)], True, 0.0, lambda *_: None)
     within = time.monotonic()
     client.report_all()
     lane.resolved(completed.popleft())
@@ -174,13 +176,13 @@ def test_statistics_from_within_a_hand_over_show_nothing_when_they_are_read_afte
 
 def test_failed_reports_of_a_purged_lane_are_kept() -> None:
     """Delivered ones are not, and neither is one whose outcome is known."""
-    away = Away()
+    report_queue = ReportQueue()
     error = KafkaError(KafkaError._PURGE_QUEUE)
-    assert not away.takes("run", error, "m")
-    away.defer(True)
-    assert away.on
-    assert not away.takes("run", None, "m")
-    assert away.takes("run", error, "m")
-    assert [kept[:3] for kept in away.deferred] == [("run", error, "m")]
-    away.defer(False)
-    assert not away.on
+    assert not report_queue.takes("run", error, "m")
+    report_queue.defer(True)
+    assert report_queue.on
+    assert not report_queue.takes("run", None, "m")
+    assert report_queue.takes("run", error, "m")
+    assert [kept[:3] for kept in report_queue.deferred] == [("run", error, "m")]
+    report_queue.defer(False)
+    assert not report_queue.on

@@ -1,4 +1,4 @@
-"""A batch that a fed lane has: from the hand-over until librdkafka has reported every record of it."""
+"""A batch that a batch lane has: from handing over until librdkafka has reported every record of it."""
 
 from __future__ import annotations
 
@@ -9,34 +9,34 @@ from collections.abc import Callable
 
 from safeproducer.kafka.native import KafkaError, Message
 from safeproducer.kafka.pending_error import discard_pending
-from safeproducer.pipeline.accumulator import Accumulator
 from safeproducer.pipeline.dated_error import DatedError
+from safeproducer.pipeline.partition_buffer import PartitionBuffer
+from safeproducer.pipeline.quota_rejections import QuotaRejection, is_quota_rejection
 from safeproducer.pipeline.record import ACCEPTED_AT, SIZE, DeliveryCallback, HeldRecord
-from safeproducer.pipeline.refusals import Refusal, is_refusal
 from safeproducer.pipeline.reports import Reports
 from safeproducer.policy.never import NEVER
 
-_SURE_KICKS = 3
-FAR = 0.04
-"""Seconds of acknowledgement time from which a batch may follow one that needs kicks: no answer to it comes while those
-of the one before it are served."""
+_SURE_FLUSHES = 3
+LONG_ROUND_TRIP = 0.04
+"""Seconds of acknowledgement time from which a batch may follow one that needs flush triggers: no answer to it comes
+while those of the one before it are served."""
 STEADY = 0.2
 """Of the acknowledgement time: where it differs by more, it is no distance, but a machine that is too busy to send."""
 _NO_TOPIC = frozenset({KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART})
 
 
-class HandOver:
+class InFlightBatch:
     """librdkafka reports the records of a batch in the order they were handed over in.
 
     It refers to no native producer: that one holds its callbacks while records are under way, and would never be freed.
     `lane` is the number of its lane, `doubtful` whether a record of it failed so that it may be written later,
-    `refusals` those that a quota refused, `bridges` whether it is the first behind a gap (FedLane.takes). `at`: when it
-    was handed over; `sent_at`: when it was kicked first, if it needs that; after `kicks` of them the next is due at
-    `kick_at`. A topic that does not exist is added to `missing`.
+    `refusals` those that a quota refused, `bridges` whether it is the first behind a gap (BatchLane.takes). `at`: when
+    it was handed over; `sent_at`: when it was flushed first, if it needs that; after `kicks` of them the next is due at
+    `flush_at`. A topic that does not exist is added to `missing`.
     `runs`: (number of the report, how many records have it), in order. `on_answer` is called at the first report of
     a delivered batch, inside the native call that serves them.
     A record whose deadline passes first is reported by `expire()`; what librdkafka says of it later is swallowed, but
-    the hand-over keeps its place until librdkafka has said it.
+    the batch keeps its place until librdkafka has said it.
     """
 
     __slots__ = (
@@ -48,50 +48,50 @@ class HandOver:
         "_reports",
         "_size",
         "_told",
-        "accumulator",
         "at",
-        "bridges",
         "broker",
+        "buffer",
         "bytes",
-        "doubtful",
+        "exclusive",
         "expired",
+        "flush_at",
+        "flushes",
         "full",
-        "kick_at",
-        "kicks",
         "lane",
         "left",
         "on_answer",
         "partitions",
         "records",
-        "refusals",
+        "rejections",
         "runs",
         "sent_at",
+        "unknown_outcome",
     )
 
     def __init__(
         self,
-        accumulator: Accumulator,
+        buffer: PartitionBuffer,
         records: list[HeldRecord],
         full: bool,
         at: float,
         reports: Reports,
-        completed: deque[HandOver],
+        completed: deque[InFlightBatch],
         missing: set[str],
         lane: int = 0,
     ) -> None:
-        self.accumulator = accumulator
+        self.buffer = buffer
         self.lane = lane
-        self.doubtful = False
-        self.bridges = False
-        self.refusals: list[Refusal] = []
+        self.unknown_outcome = False
+        self.exclusive = False
+        self.rejections: list[QuotaRejection] = []
         self.records = records
         self.full = full
         self.at = at
         self.left = len(records)
         self.expired = 0
         self.bytes = 0
-        self.kick_at = self.sent_at = at
-        self.kicks = 0
+        self.flush_at = self.sent_at = at
+        self.flushes = 0
         self.broker: int | None = None
         self.partitions: set[int | None] = set()
         self.on_answer: Callable[[], None] | None = None
@@ -111,7 +111,7 @@ class HandOver:
 
     def bind(self, report: DeliveryCallback) -> DeliveryCallback:
         """The callback for librdkafka that ends in `report` on the application's thread."""
-        spread = self.accumulator.partition < 0
+        spread = self.buffer.partition < 0
 
         # A closure, and as little as possible: it runs for each record while the next batch waits for the last one.
         def reported(error: KafkaError | None, message: Message) -> None:
@@ -152,40 +152,41 @@ class HandOver:
         self, index: int, expired: int, report: DeliveryCallback, error: KafkaError | None, message: Message
     ) -> None:
         if error is not None:
-            self.doubtful = self.doubtful or not is_refusal(error)
+            self.unknown_outcome = self.unknown_outcome or not is_quota_rejection(error)
             if error.code() in _NO_TOPIC:
-                self._missing.add(self.accumulator.topic)
+                self._missing.add(self.buffer.topic)
         if index >= expired:
-            if is_refusal(error):
-                assert error is not None  # noqa: S101 - what is_refusal() says
-                self.refusals.append(Refusal(self.records[index], error, message, self.lane))
+            if is_quota_rejection(error):
+                assert error is not None  # noqa: S101 - what is_quota_rejection() says
+                self.rejections.append(QuotaRejection(self.records[index], error, message, self.lane))
             else:
                 if error is not None:
                     error = DatedError(error, time.monotonic() - self.records[index][ACCEPTED_AT])
                 self._reports.add(report, error, message, self._size)
-        if self.accumulator.partition < 0:
+        if self.buffer.partition < 0:
             self.partitions.add(message.partition())
         self._passed += 1
 
-    def kicked(self, moment: float) -> None:
+    def flushed(self, now: float) -> None:
         """librdkafka was told to send what it has."""
-        self.kicks += 1
-        if self.kicks == 1:
-            self.sent_at = moment
+        self.flushes += 1
+        if self.flushes == 1:
+            self.sent_at = now
 
     @property
     def leaves_by(self) -> float:
         """By when it has left librdkafka's queue; long ago for a full one. Infinity while that is not sure enough.
 
-        A busy broker thread may miss a kick, and one more. What was kicked three times has left before half of the time
-        that an answer takes is over; not where threads wait so long for a processor that they miss any number.
+        A busy broker thread may miss a flush trigger, and one more. What was flushed three times has left before half
+        of the time that an answer takes is over; not where threads wait so long for a processor that they miss any
+        number.
         """
         if self.full:
             return -NEVER
-        ack_time = self.accumulator.ack_time
-        if self.accumulator.partition < 0 or self.kicks < _SURE_KICKS or ack_time is None or ack_time < FAR:
+        ack_time = self.buffer.ack_time
+        if self.buffer.partition < 0 or self.flushes < _SURE_FLUSHES or ack_time is None or ack_time < LONG_ROUND_TRIP:
             return NEVER
-        if self.accumulator.ack_jitter > STEADY * ack_time:
+        if self.buffer.ack_jitter > STEADY * ack_time:
             return NEVER
         return self.sent_at + ack_time / 2
 
@@ -200,7 +201,7 @@ class HandOver:
 
         One that is being passed on counts until the reports count it: else flush() would find nothing left.
         """
-        return len(self.records) - max(self._passed, self._told) + len(self.refusals)
+        return len(self.records) - max(self._passed, self._told) + len(self.rejections)
 
     def expire(self, now: float, timeout: float, report: Callable[[HeldRecord], object]) -> None:
         """`report` the records whose deadline has passed since the last call and which librdkafka has not reported."""
@@ -222,6 +223,6 @@ class HandOver:
         return self.records[first][ACCEPTED_AT] + timeout if first < len(self.records) else None
 
     @property
-    def stuck(self) -> bool:
+    def stalled(self) -> bool:
         """Whether the deadline of all its records has passed without a report."""
         return self.expired == len(self.records)

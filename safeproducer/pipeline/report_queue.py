@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from safeproducer.errors import DeliveryError
 from safeproducer.pipeline.dated_error import dated
-from safeproducer.pipeline.refusals import Refusals
+from safeproducer.pipeline.quota_rejections import QuotaRejections
 from safeproducer.pipeline.reports import Reports
 from safeproducer.pipeline.sender import get_ident
 
@@ -22,10 +22,10 @@ class Deferred(NamedTuple):
     by: float
 
 
-class Away:
+class ReportQueue:
     """`reports` wait for the application's next poll().
 
-    `thread` is the sender's while it serves the straight lane, else 0. While `purged`, failed reports go to
+    `thread` is the sender's while it serves the direct lane, else 0. While `purged`, failed reports go to
     `deferred`: what became of them is told by statistics that come after them. `on`: whether to ask `takes()`.
     `failed_at`: when a failed record's report was last kept for later. `refusals`: who keeps those of a quota. `over`:
     the interpreter ends, and whoever serves runs no callback any more.
@@ -39,7 +39,7 @@ class Away:
         "on",
         "over",
         "purged",
-        "refusals",
+        "rejections",
         "reports",
         "thread",
     )
@@ -49,7 +49,7 @@ class Away:
         self.failed_at = 0.0
         self.thread = 0
         self.purged = False
-        self.refusals: Refusals | None = None
+        self.rejections: QuotaRejections | None = None
         self.reports = Reports()
         self.deferred: list[Deferred] = []
         self._purged_since = 0.0
@@ -61,7 +61,7 @@ class Away:
         return self.over or (self.thread != 0 and self.thread == get_ident())
 
     def serve_on(self, thread: int) -> None:
-        """The sender begins to serve the straight lane on this thread; 0 when it has ended."""
+        """The sender begins to serve the direct lane on this thread; 0 when it has ended."""
         self.thread = thread
         self.decide()
 
@@ -77,12 +77,12 @@ class Away:
 
     def decide(self) -> None:
         """Whether reports have to be looked at one by one."""
-        refusals = self.refusals
-        self.on = self.over or self.purged or self.thread != 0 or (refusals is not None and refusals.count > 0)
+        rejections = self.rejections
+        self.on = self.over or self.purged or self.thread != 0 or (rejections is not None and rejections.count > 0)
 
     def takes(self, run: Any, error: Any, message: Any) -> bool:
         """Whether this report is kept here instead of being run now."""
-        if self.refusals is not None and self.refusals.takes(error, message):
+        if self.rejections is not None and self.rejections.takes(error, message):
             self.on = True
             return True
         if self.purged and error is not None and not isinstance(error, DeliveryError):

@@ -23,10 +23,10 @@ from typing import Any, NamedTuple
 from safeproducer.kafka.native import KafkaError, Message
 from safeproducer.kafka.pending_error import discard_pending
 from safeproducer.pipeline import forks, stack
-from safeproducer.pipeline.away import Away
 from safeproducer.pipeline.callbacks import CallbackErrors
 from safeproducer.pipeline.record import DeliveryCallback
-from safeproducer.pipeline.unproven import UNPROVEN
+from safeproducer.pipeline.report_queue import ReportQueue
+from safeproducer.pipeline.without_offset import WITHOUT_OFFSET
 from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.never import NEVER
 from safeproducer.snapshot import PartitionSnapshot
@@ -49,13 +49,13 @@ def _as_it_is(error: KafkaError, message: Message) -> KafkaError:
 class Reporting:
     """What the report callbacks of one producer share. `explained` makes the error that a callback is given.
 
-    `offset_proves`: whether a record without an error and without an offset is not delivered, see unproven.py.
+    `offset_proves`: whether a record without an error and without an offset is not delivered, see without_offset.py.
     `times_batches`: whether somebody asks how many records batch calls had taken by a moment.
     """
 
     only_errors: bool
     errors: CallbackErrors
-    away: Away
+    report_queue: ReportQueue
     explained: Explained
     offset_proves: bool
     times_batches: bool
@@ -112,20 +112,20 @@ class Batches:
     def __bool__(self) -> bool:
         return bool(self._earlier or self._calls)
 
-    def by(self, moment: float) -> BatchCount:
+    def by(self, now: float) -> BatchCount:
         """Counts as they were at `moment`. One thread asks, and never for an earlier moment than before."""
         calls = self._calls
-        while calls and calls[0].ended <= moment:
+        while calls and calls[0].ended <= now:
             count = calls.popleft().count
             self._earlier += count
         later = tuple(calls)
         return BatchCount(
-            self._earlier + sum(call.count for call in later if call.began <= moment),
-            self._earlier + sum(call.count for call in later if call.ended <= moment),
+            self._earlier + sum(call.count for call in later if call.began <= now),
+            self._earlier + sum(call.count for call in later if call.ended <= now),
         )
 
 
-class PartitionAccount:
+class PartitionCounters:
     """Records of one partition.
 
     `accepted` and `named`: those for which the caller named it; `placed`: reports of those for which librdkafka chose
@@ -141,7 +141,7 @@ class PartitionAccount:
         self.named = named = Resolved()
         self.placed = Resolved()
         self.bound = NOT_BOUND
-        away, errors, explained = reporting.away, reporting.errors, reporting.explained
+        report_queue, errors, explained = reporting.report_queue, reporting.errors, reporting.explained
         only_errors, offset_proves = reporting.only_errors, reporting.offset_proves
 
         # A closure over the counts, not over the account: no cycle, and quicker than a method.
@@ -153,8 +153,8 @@ class PartitionAccount:
                 discard_pending(sys.exc_info())
                 offset = message.offset()
             if offset is None and error is None and offset_proves:
-                error = UNPROVEN
-            if (away.on or error is not None) and away.takes(partial(report, callback), error, message):
+                error = WITHOUT_OFFSET
+            if (report_queue.on or error is not None) and report_queue.takes(partial(report, callback), error, message):
                 return
             if error is None:
                 named.delivered += 1
@@ -178,21 +178,21 @@ class PartitionAccount:
         return bound
 
 
-class TopicAccount:
+class TopicCounters:
     """Records of one topic whose partition librdkafka chooses, and the accounts of its partitions."""
 
     __slots__ = ("_report", "_reporting", "accepted", "bound", "partitions")
 
     def __init__(self, reporting: Reporting) -> None:
         self.accepted = 0
-        self.partitions: dict[int, PartitionAccount] = {}
+        self.partitions: dict[int, PartitionCounters] = {}
         self.bound = NOT_BOUND
         self._reporting = reporting
         partitions = self.partitions
-        away, errors, explained = reporting.away, reporting.errors, reporting.explained
+        report_queue, errors, explained = reporting.report_queue, reporting.errors, reporting.explained
         only_errors, offset_proves = reporting.only_errors, reporting.offset_proves
 
-        # Most of it stands in PartitionAccount, too: one more call for each record would be felt.
+        # Most of it stands in PartitionCounters, too: one more call for each record would be felt.
         @stack.called_natively
         def report(callback: DeliveryCallback | None, error: KafkaError | None, message: Message) -> None:
             try:
@@ -201,8 +201,8 @@ class TopicAccount:
                 discard_pending(sys.exc_info())
                 number = message.partition()
             if error is None and offset_proves and message.offset() is None:
-                error = UNPROVEN
-            if (away.on or error is not None) and away.takes(partial(report, callback), error, message):
+                error = WITHOUT_OFFSET
+            if (report_queue.on or error is not None) and report_queue.takes(partial(report, callback), error, message):
                 return
             if number is None:  # it failed before it was given one
                 number = UNASSIGNED
@@ -226,7 +226,7 @@ class TopicAccount:
 
         self._report = report
 
-    def explicit(self, partition: int) -> PartitionAccount:
+    def explicit(self, partition: int) -> PartitionCounters:
         try:
             return self.partitions[partition]
         except KeyError:
@@ -234,10 +234,10 @@ class TopicAccount:
                 return _opened(self.partitions, index(partition), self._reporting)
         except TypeError:  # unhashable
             pass
-        return PartitionAccount(self._reporting)  # the native call refuses it with stock's own error
+        return PartitionCounters(self._reporting)  # the native call refuses it with confluent_kafka's own error
 
     def bind(self, callback: DeliveryCallback | None) -> Bound:
-        """As PartitionAccount.bind(), counting on the partition the report names."""
+        """As PartitionCounters.bind(), counting on the partition the report names."""
         self.bound = bound = (callback, partial(self._report, callback))
         return bound
 
@@ -250,12 +250,12 @@ def _is_number(partition: Any) -> bool:
         return False
 
 
-def _opened(partitions: dict[int, PartitionAccount], number: int, reporting: Reporting) -> PartitionAccount:
+def _opened(partitions: dict[int, PartitionCounters], number: int, reporting: Reporting) -> PartitionCounters:
     # setdefault: two threads may find the same partition missing at once, and both must count on one account.
-    return partitions.setdefault(number, PartitionAccount(reporting))
+    return partitions.setdefault(number, PartitionCounters(reporting))
 
 
-class Ledger:
+class DeliveryCounters:
     """The accounts of one producer, by topic. Shared by every thread that produces or polls."""
 
     def __init__(
@@ -265,20 +265,24 @@ class Ledger:
         offset_proves: bool = False,
         times_batches: bool = False,
     ) -> None:
-        self.topics: dict[str, TopicAccount] = {}
+        self.topics: dict[str, TopicCounters] = {}
         self.interrupts = 0
         self.errors = CallbackErrors()
-        self.away = Away()
-        self._reporting = Reporting(only_errors, self.errors, self.away, explained, offset_proves, times_batches)
+        self.report_queue = ReportQueue()
+        self._reporting = Reporting(
+            only_errors, self.errors, self.report_queue, explained, offset_proves, times_batches
+        )
 
-    def open(self, topic: Any) -> TopicAccount:
+    def open(self, topic: Any) -> TopicCounters:
         """The account of a topic seen for the first time."""
         forks.notice()
-        if not isinstance(topic, str):  # refused by the native call with stock's own error; nothing to remember
-            return TopicAccount(self._reporting)
-        return self.topics.setdefault(topic, TopicAccount(self._reporting))
+        if not isinstance(
+            topic, str
+        ):  # refused by the native call with confluent_kafka's own error; nothing to remember
+            return TopicCounters(self._reporting)
+        return self.topics.setdefault(topic, TopicCounters(self._reporting))
 
-    def let_go_of_callbacks(self) -> None:
+    def release_callbacks(self) -> None:
         """Forget the callback that each account was given last: it may be all that keeps a payload alive, or, as a
         method of the object that owns the producer, the producer itself. Any thread, at any time.
 
@@ -289,10 +293,10 @@ class Ledger:
             for row in list(topic.partitions.values()):
                 row.bound = NOT_BOUND
 
-    def batches(self, moment: float) -> dict[tuple[str, int], BatchCount]:
+    def batches(self, now: float) -> dict[tuple[str, int], BatchCount]:
         """(topic, partition) -> what the native produce_batch() took for that partition by `moment`."""
         return {
-            (name, number): row.batches.by(moment)
+            (name, number): row.batches.by(now)
             for name, topic in list(self.topics.items())
             for number, row in list(topic.partitions.items())
             if row.batches
@@ -334,7 +338,9 @@ class Ledger:
     def acknowledged(self) -> list[Callable[..., Any]]:
         """The reports of records that are certainly written, which wait for a poll()."""
         proves = self._reporting.offset_proves
-        return [run for run, message in self.away.reports.delivered() if not proves or message.offset() is not None]
+        return [
+            run for run, message in self.report_queue.reports.delivered() if not proves or message.offset() is not None
+        ]
 
     def partitions(
         self, waits: Mapping[tuple[str, int], tuple[int, str, HoldReason]] = MappingProxyType({})

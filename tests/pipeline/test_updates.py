@@ -1,0 +1,132 @@
+"""What statistics of several lanes say of the distance to the brokers."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+from collections.abc import Callable
+from unittest import mock
+
+import pytest
+
+from safeproducer import SafeProducer
+from safeproducer.pipeline.delivery_counters import DeliveryCounters
+from safeproducer.pipeline.updates import ClientUpdates
+from tests.inside import engine_of
+
+LONG_ROUND_TRIP, NEAR = 30_000, 100
+"""Microseconds. Acknowledgements take as long as followers do; other requests are answered at once."""
+
+
+def statistics(produce_requests: int, floor: int | None) -> str:
+    window = {"cnt": 0 if floor is None else 1, "min": floor or 0, "p50": floor or 0}
+    broker = {
+        "name": "b:9092/1",
+        "nodeid": 1,
+        "state": "UP",
+        "waitresp_cnt": 0,
+        "rx": 1,
+        "tx": 1,
+        "req": {"Produce": produce_requests},
+        "txretries": 0,
+        "req_timeouts": 0,
+        "rtt": window,
+        "throttle": {"cnt": 0, "max": 0},
+    }
+    eos = {"producer_id": 1, "producer_epoch": 0}
+    now = int(time.monotonic() * 1e6)
+    return json.dumps({"ts": now, "msg_cnt": 0, "msg_size": 0, "brokers": {"b": broker}, "topics": {}, "eos": eos})
+
+
+def tell(updates: ClientUpdates, text: str) -> None:
+    """Statistics of the direct lane, and the sender's next turn."""
+    updates.statistics(text)
+    updates.read_arrived()
+
+
+def tell_of_fed(updates: ClientUpdates, text: str) -> None:
+    """Statistics of a lane for batches."""
+    updates.batch_statistics(text)
+    updates.read_arrived()
+
+
+@pytest.fixture
+def updates(unreachable: dict[str, object]) -> ClientUpdates:
+    return engine_of(SafeProducer({**unreachable, "linger.ms": 5})).updates
+
+
+@pytest.fixture
+def measured(updates: ClientUpdates) -> Callable[[], bool]:
+    moments = itertools.count(100)
+
+    def long_round_trip() -> bool:
+        updates.measure(next(moments))
+        return updates.holds.long_round_trip
+
+    return long_round_trip
+
+
+def test_a_lane_that_sends_nothing_tells_no_distance(updates: ClientUpdates, measured: Callable[[], bool]) -> None:
+    """A new lane has only connected, and was answered at once: taken for the distance, it ended all holding back."""
+    tell(updates, statistics(5, LONG_ROUND_TRIP))
+    assert measured()
+    tell_of_fed(updates, statistics(0, NEAR))
+    assert measured()
+    tell_of_fed(updates, statistics(0, None))
+    tell(updates, statistics(9, LONG_ROUND_TRIP))
+    assert measured()
+
+
+def test_the_lane_that_sends_tells_the_distance(updates: ClientUpdates, measured: Callable[[], bool]) -> None:
+    """The directly one before, the batch lane while its records are held back, and nobody when nothing is sent."""
+    tell(updates, statistics(5, LONG_ROUND_TRIP))
+    assert measured()
+    tell_of_fed(updates, statistics(3, LONG_ROUND_TRIP))
+    tell(updates, statistics(5, NEAR))  # a question for metadata
+    assert measured()
+    tell_of_fed(updates, statistics(9, NEAR))  # its leader is a near one now
+    assert not measured()
+
+
+def test_before_the_first_record_any_answer_counts(updates: ClientUpdates, measured: Callable[[], bool]) -> None:
+    tell(updates, statistics(0, LONG_ROUND_TRIP))
+    assert measured()
+
+
+@pytest.mark.parametrize(("accepted", "long_round_trip"), [(25_000, False), (15_000, True)])
+def test_a_rush_is_noticed_before_statistics_come(
+    updates: ClientUpdates, measured: Callable[[], bool], accepted: int, long_round_trip: bool
+) -> None:
+    """A burst is none. Held back until then, a saturated producer lost a third of a second at half of its speed."""
+    tell(updates, statistics(5, LONG_ROUND_TRIP))
+    assert measured()
+    batch = updates._delivery.batch_records
+    with mock.patch.object(DeliveryCounters, "accepted", 0):
+        assert not updates.has_high_rate(batch, 200.0)
+    with mock.patch.object(DeliveryCounters, "accepted", accepted):
+        assert not updates.has_high_rate(batch, 200.05)
+        assert updates.has_high_rate(batch, 200.2) is not long_round_trip
+    assert updates.holds.long_round_trip is long_round_trip
+
+
+def test_it_is_no_rush_while_less_than_a_batch_waits(updates: ClientUpdates, measured: Callable[[], bool]) -> None:
+    tell(updates, statistics(5, LONG_ROUND_TRIP))
+    assert measured()
+    batch = updates._delivery.batch_records
+    with mock.patch.object(DeliveryCounters, "accepted", 0):
+        assert not updates.has_high_rate(batch, 200.0)
+    with mock.patch.object(DeliveryCounters, "accepted", 100_000):
+        assert not updates.has_high_rate(batch - 1, 200.05)
+        assert not updates.has_high_rate(batch, 200.2)
+    assert updates.holds.long_round_trip
+
+
+def test_a_rush_is_no_reason_very_far_away(updates: ClientUpdates, measured: Callable[[], bool]) -> None:
+    tell(updates, statistics(5, 100_000))
+    assert measured()
+    with mock.patch.object(DeliveryCounters, "accepted", 0):
+        assert not updates.has_high_rate(10_000, 200.0)
+    with mock.patch.object(DeliveryCounters, "accepted", 100_000):
+        assert not updates.has_high_rate(10_000, 200.2)
+    assert updates.holds.long_round_trip

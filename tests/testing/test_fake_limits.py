@@ -36,6 +36,8 @@ warnings.simplefilter("ignore", ResourceWarning)
 with FakeCluster(1) as cluster, warnings.catch_warnings(record=True) as told:
     with RawClient(cluster.bootstrap) as before:
         assert answered(before)  # all modules are loaded
+    while cluster._brokers[1]._connections:  # its descriptor would be free again later
+        time.sleep(0.01)
     warnings.simplefilter("always", FakeClusterWarning)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/dev/fd")) + 20, most))

@@ -70,8 +70,8 @@ def test_released_records_are_noted_only_where_somebody_looks() -> None:
         cluster.create_topic("t", partitions=2)
         cluster.set_throttle(40)
         producer = SafeProducer({"bootstrap.servers": cluster.bootstrap, "log_level": 0, "acks": 1})
-        release = mock.Mock(wraps=engine_of(producer).dispatcher._release)
-        with mock.patch.object(engine_of(producer).dispatcher, "_release", release):
+        release = mock.Mock(wraps=engine_of(producer).dispatcher._send_directly)
+        with mock.patch.object(engine_of(producer).dispatcher, "_send_directly", release):
             deadline = time.monotonic() + 20
             while release.call_count < 5:
                 assert time.monotonic() < deadline, "nothing was held back"

@@ -77,7 +77,9 @@ def story(kafka: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> Stor
         *("--bootstrap-servers", kafka.bootstrap, "--topic", TOPIC, "--input", str(folder / "input")),
         *("--checkpoint", str(scratch / "checkpoint"), "--files-per-batch", str(FILES_PER_BATCH), "--available-now"),
         # Batches below the topic's limit, so that the broker refuses the one large record and no neighbour.
-        *("--set", "batch.size=50000", "--secret", "sasl.password=env:MARKER_PASSWORD"),
+        # With a long linger the answers of a busy machine's broker do not look as if they had come a long way: that
+        # would make a lane more, with a producer ID of its own.
+        *("--set", "batch.size=50000", "--set", "linger.ms=100", "--secret", "sasl.password=env:MARKER_PASSWORD"),
     ]
     conf = {
         "spark.eventLog.enabled": "true",

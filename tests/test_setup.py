@@ -225,11 +225,13 @@ def test_a_test_that_passes_alone_is_named(
 ) -> None:
     """Few that fail run once more; whoever reads the output learns of them either way."""
     names = "".join(f'  "tests/test_x.py::test_{number}": true,\n' for number in range(failing))
+    cache = ".pytest_cache/tests/v/cache"
     machine.install(
         Path(".venv/bin/python"),
         f"""case "$*" in
         *--last-failed*) exit {again} ;;
-        *pytest*) mkdir -p .pytest_cache/v/cache; printf '{{\n%s}}' '{names}' >.pytest_cache/v/cache/lastfailed; exit 1
+        *"/integration integration"*) echo "of the integration"; exit 0 ;;
+        *) mkdir -p {cache}; printf '{{\n%s}}' '{names}' >{cache}/lastfailed; exit 1
         esac""",
     )
     script = machine.install(
@@ -246,6 +248,7 @@ def test_a_test_that_passes_alone_is_named(
         check=False,
     )
     assert done.returncode == code, done.stderr
+    assert ("of the integration" in done.stdout) is (not arguments)
     assert ("UNSTEADY" in done.stderr and "test_x.py::test_0" in done.stderr) is unsteady
 
 

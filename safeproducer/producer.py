@@ -535,7 +535,7 @@ class SafeProducer(NativeProducer):
         With safeproducer.mode=passthrough nothing tells that one broker is back: its last error counts until a new one.
         """
         engine = self.__engine
-        present = troubles(engine.events, engine.updates)
+        present = troubles(engine.events, engine.holds.cluster, engine.updates.delivered)
         return explanation(SafeProducer.snapshot(self), topic, partition, present, engine.holds.partitions.leaders)
 
     def __repr__(self) -> str:

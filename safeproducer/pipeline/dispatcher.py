@@ -19,9 +19,10 @@ from safeproducer.kafka.native import KafkaError, KafkaException, Message, Nativ
 from safeproducer.pipeline.alarm import Alarm
 from safeproducer.pipeline.arguments import Headers, checked
 from safeproducer.pipeline.batch_lane import BatchLane
+from safeproducer.pipeline.cluster_view import Leader
 from safeproducer.pipeline.failures import Failures
 from safeproducer.pipeline.flush_timer import FlushTimer
-from safeproducer.pipeline.holds import LATE, PACED, SLOW_START, Holds, Leader
+from safeproducer.pipeline.holds import LATE, PACED, SLOW_START, Holds
 from safeproducer.pipeline.in_flight_batch import InFlightBatch
 from safeproducer.pipeline.lane_choice import LaneChoice
 from safeproducer.pipeline.lane_pool import LanePool
@@ -414,14 +415,14 @@ class Dispatcher:
             if way is None or (way is self.lanes and not self._knows(buffer.topic)):
                 buffer.why = self._closed_by(buffer, now) if way is None else _WAITS_FOR_METADATA
                 if holds.pacing:
-                    self._choice.foresee(buffer, holds.broker(buffer, now).node, now)
+                    self._choice.foresee(buffer, holds.cluster.broker(buffer.tp, now).node, now)
                 return now + holds.PATIENCE
             if way is self.lanes:
                 placeable = buffer.partition == UNKNOWN and not buffer.unresolved
                 if placeable and holds.partitions.count(buffer.topic):
                     self._assign(buffer, now)
                     break
-            broker = holds.broker(buffer, now)
+            broker = holds.cluster.broker(buffer.tp, now)
             lane = None if way is self._direct else self._choice.lane_for(buffer, broker.node, now)
             verdict = self._admitted(buffer, lane, broker, now)
             if isinstance(verdict, Hold):
@@ -681,8 +682,7 @@ class Dispatcher:
             waited = now - batch.sent_at
             much = _LATE_TIMES * (buffer.ack_time or 0.0)
             if waited > max(LATE, much):
-                tp = buffer.tp
-                self._holds.outdated.answered_late(tp, batch.lane, batch.sent_at, now)
+                self._holds.cluster.outdated.answered_late(buffer.tp, batch.lane, batch.sent_at, now)
                 waited = much or waited
             if not batch.unknown_outcome:
                 self._choice.acknowledged(batch.broker, now)
@@ -734,7 +734,7 @@ class Dispatcher:
         for batch in buffer.unresolved if self._delivery.owns_timeout else ():
             self._report_expired(batch, now, timeout, KafkaError._MSG_TIMED_OUT, _NO_ANSWER)
             due = min(due, batch.next_deadline(timeout) or NEVER)
-        unmeetable_until = self._holds.cannot_meet_until(buffer, now)
+        unmeetable_until = self._holds.cluster.cannot_meet_until(buffer.tp, now)
         for queue in buffer.queues():
             while queue:
                 deadline = queue[0][ACCEPTED_AT] + timeout

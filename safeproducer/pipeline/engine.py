@@ -142,9 +142,8 @@ class Engine:
         self.first_question = FirstQuestion(
             partial(_waits_for_id, this), partial(_answered_within, this), delivery.waits_for_id
         )
-        self.holds.measuring = self.first_question
-        self.holds.outdated.lanes = partial(_lanes_of, this)
-        self.holds.outdated.ask = self.metadata.tell
+        self.holds.cluster.outdated.lanes = partial(_lanes_of, this)
+        self.holds.cluster.outdated.ask = self.metadata.tell
         self.windows = Windows(
             delivery.window,
             min(REFRESH, delivery.metadata_refresh / 2),
@@ -334,26 +333,25 @@ class Engine:
         self.updates.read_arrived()
         waiting = dispatcher.waiting
         self.updates.catch_up(waiting)
-        if holds.slow_start and holds.ends_slow_start(
-            self._counters.resolved + self._report_queue.reports.count, len(self.native)
-        ):
+        resolved = self._counters.resolved + self._report_queue.reports.count if holds.slow_start else 0
+        if holds.slow_start and holds.ends_slow_start(resolved, len(self.native), self.first_question.open):
             self.updates.changed = True
-        if holds.pacing or (holds.long_round_trip and not holds.lanes_ready):
+        if holds.pacing or (holds.round_trip.long and not holds.lanes_ready):
             holds.lanes_ready = holds.lanes_ready or dispatcher.lanes.acquired
             if holds.paces(len(self.native), now):
                 self.updates.changed = True
-        if self.updates.has_high_rate(waiting, now):
+        if holds.round_trip.has_high_rate(waiting, now):
             self.updates.changed = True
         if self.updates.changed:
             self.updates.changed = False
-            self.updates.measure(now)
+            holds.round_trip.measure(now)
             self._look_for_splits()
-            if holds.long_round_trip:
+            if holds.round_trip.long:
                 dispatcher.lanes.prepare()
             if not holds.slow_start and not len(self.native):
                 dispatcher.forget_rejections()
             dispatcher.recheck(now)
-        elif dispatcher.rechecks or holds.throttle_changed():
+        elif dispatcher.rechecks or holds.cluster.throttle_changed():
             dispatcher.recheck(now)
         dispatcher.pump_if_due(now)
         if self._delivery.mode == "auto" and self._delivery.holds_back:
@@ -832,14 +830,14 @@ def _waits_for_id(lane: weakref.ref[Engine]) -> Any:
 def _answered_within(lane: weakref.ref[Engine], seconds: float | None) -> None:
     if (found := lane()) is not None:
         if seconds is not None:
-            found.holds.guess(seconds)
+            found.holds.round_trip.guess(seconds)
         found.updates.changed = True
         found.sender.wake(0.0)
 
 
 def _heard(lane: weakref.ref[Engine], topic: str, number: int, asked_at: float) -> None:
     if (found := lane()) is not None:
-        found.holds.outdated.heard(topic, number, asked_at)
+        found.holds.cluster.outdated.heard(topic, number, asked_at)
         found.updates.changed = True
 
 

@@ -46,19 +46,16 @@ class Failures:
         self.failed_at = time.monotonic()
         if error is WITHOUT_OFFSET:
             self.without_offset += 1
-        elapsed = message.latency()
-        code = error.code()
-        reason = error.str()
         outcome = outcome_of(
             error.name(),
             handed_over=True,
-            elapsed=elapsed,
+            elapsed=message.latency(),
             retry_backoff=self._retry_backoff,
             round_trip=self.round_trip,
             transmitted=message.partition() is not None,  # without a partition it was in no request
         )
         attempts = int(message.partition() is not None) if outcome is Outcome.NOT_WRITTEN else None
-        return self._of_message(error, code, reason, outcome, message, attempts)
+        return self._of_message(error, error.code(), error.str(), outcome, message, attempts)
 
     @property
     def _identity(self) -> tuple[int | None, int | None]:
@@ -105,15 +102,11 @@ class Failures:
     def _timed_out(self, error: KafkaError, never_sent: bool, message: Message) -> KafkaError:
         if error.code() not in _PURGED:
             return self.reported(error, message)
-        reason = "it was not sent" if never_sent else "no broker answered"
-        return self._of_message(
-            error,
-            KafkaError._MSG_TIMED_OUT,
-            f"Local: Message timed out: {reason} within message.timeout.ms",
-            Outcome.NOT_WRITTEN if never_sent else Outcome.UNKNOWN,
-            message,
-            0 if never_sent else None,
+        why, outcome, attempts = (
+            ("it was not sent", Outcome.NOT_WRITTEN, 0) if never_sent else ("no broker answered", Outcome.UNKNOWN, None)
         )
+        reason = f"Local: Message timed out: {why} within message.timeout.ms"
+        return self._of_message(error, KafkaError._MSG_TIMED_OUT, reason, outcome, message, attempts)
 
     def _of_message(
         self, error: KafkaError, code: int, reason: str, outcome: Outcome, message: Message, attempts: int | None
@@ -123,17 +116,8 @@ class Failures:
         if isinstance(error, DatedError):
             served_at, accepted_at = error.served_at, error.accepted_at
         handed_over_at = None if elapsed is None else served_at - elapsed
-        made = self._made(
-            error,
-            code,
-            reason,
-            outcome,
-            message.topic(),
-            message.partition(),
-            handed_over_at if accepted_at is None else accepted_at,
-            handed_over_at,
-            attempts,
-        )
+        times = (handed_over_at if accepted_at is None else accepted_at), handed_over_at
+        made = self._made(error, code, reason, outcome, message.topic(), message.partition(), *times, attempts)
         message.set_error(made)
         return made
 
@@ -142,17 +126,9 @@ class Failures:
     ) -> KafkaError:
         """The error of a record that this library fails."""
         outcome = Outcome.UNKNOWN if handed_over else Outcome.NOT_WRITTEN
-        return self._made(
-            KafkaError(code),
-            code,
-            reason,
-            outcome,
-            topic,
-            partition if partition >= 0 else None,
-            time.time() - (time.monotonic() - record[ACCEPTED_AT]),
-            None,
-            None if handed_over else 0,
-        )
+        placed, attempts = (partition if partition >= 0 else None), (None if handed_over else 0)
+        accepted_at = time.time() - (time.monotonic() - record[ACCEPTED_AT])
+        return self._made(KafkaError(code), code, reason, outcome, topic, placed, accepted_at, None, attempts)
 
     def _made(
         self,

@@ -79,7 +79,7 @@ class FlushTimer:
     def let_follow(self, batch: InFlightBatch, now: float) -> None:
         """Nothing is in front of this batch any more."""
         if batch.flush_at == NEVER:
-            until = self._holds.broker(batch.buffer, now).throttled_until
+            until = self._holds.cluster.broker(batch.buffer.tp, now).throttled_until
             batch.flush_at = now if until is None else max(now, until)
 
     def _again(self, batch: InFlightBatch, age: float) -> float:

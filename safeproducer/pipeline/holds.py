@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
-
 from safeproducer.delivery import Delivery
-from safeproducer.kafka.statistics import Statistics
-from safeproducer.pipeline.outdated_leaders import DIRECT, OutdatedLeaders
+from safeproducer.pipeline.cluster_view import ClusterView
+from safeproducer.pipeline.outdated_leaders import DIRECT
 from safeproducer.pipeline.partition_buffer import PartitionBuffer
-from safeproducer.pipeline.partitions import Partitions
-from safeproducer.pipeline.throttles import SharedThrottle
+from safeproducer.pipeline.round_trip import RoundTrip
 from safeproducer.policy.admission import Hold
 from safeproducer.policy.backlog import Backlogs
-from safeproducer.policy.distance import is_long
 from safeproducer.policy.hold_reason import HoldReason
 
 HELD = Hold(None, HoldReason.MODE_HELD)
@@ -32,51 +27,32 @@ _LATE_THREADS = 0.05
 _FIRST_PART = 0.1
 _LONGEST_PACE = 10.0
 """Seconds after which a lane that is still not ready is not waited for any more."""
-_WHATEVER_RATE = float("inf")
-
-
-@dataclass(frozen=True, slots=True)
-class Leader:
-    """The broker that leads a partition; `node` None while it is unknown."""
-
-    node: int | None
-    throttled_until: float | None
-    probing: bool
-
-
-class Measuring(Protocol):
-    """Who finds out how long round trips are."""
-
-    @property
-    def open(self) -> bool:
-        """Whether it still does."""
 
 
 class Holds:
     """Changed by the threads that serve, read by those that produce; each change is one assignment.
 
     `quota_rejected`: a quota on producer IDs refused the direct lane's: from then on the other lanes' are used alone.
-    `far`: acknowledgements take longer than linger; acted on once the batch lane is `lanes_ready`. `cold`: more was
-    accepted than may go before the first acknowledgement. `pacing`: round trips are known to be long and the batch lane
+    A long round trip is acted on once the batch lane is `lanes_ready`. `slow_start_full`: more was accepted than may
+    go before the first acknowledgement. `pacing`: round trips are known to be long and the batch lane
     is not ready: a batch of each partition goes directly, the next one when all that went is answered. `draining`: the
     direct lane is about to be purged. `gaps`: partitions whose sequence numbers that may have broken; as in
     BatchLane.takes(), no others use the lane until each has had an acknowledgement, or a new epoch has begun, and one
-    at a time. `stuck`: partitions whose acknowledgements stopped. `record_bytes`: what a record of the direct lane
+    at a time. `stalled`: partitions whose acknowledgements stopped. `record_bytes`: what a record of the direct lane
     takes, on average.
     """
 
     PATIENCE = 0.01
     """How soon to look again when nothing tells of the change that is waited for."""
 
-    def __init__(self, delivery: Delivery, throttle: SharedThrottle) -> None:
-        self.partitions = Partitions(delivery.partitioner, delivery.sticky)
-        self.long_round_trip = False
+    def __init__(self, delivery: Delivery, cluster: ClusterView, round_trip: RoundTrip) -> None:
+        self.cluster = cluster
+        self.partitions = cluster.partitions
+        self.round_trip = round_trip
         self.lanes_ready = False
-        self.ack_time = 0.0
         self.record_bytes = 0.0
         self.slow_start = delivery.mode == "auto" and delivery.holds_back
         self.slow_start_full = False
-        self.measuring: Measuring | None = None
         self.pacing = False
         self._unready_since: float | None = None
         self._opened_at = 0.0
@@ -91,11 +67,8 @@ class Holds:
         self.stalled: frozenset[tuple[str, int]] = frozenset()
         self.backlogs = Backlogs()
         self._direct_empty_at = 0.0
-        self.outdated = OutdatedLeaders()
         self._always = delivery.mode == "held"
         self._delivery = delivery
-        self._throttle = throttle
-        self._latest = throttle.latest
         self._unknown_outcomes: dict[tuple[str, int], int | None] = {}
         self._sent = 0
         self._needed: int | None = None
@@ -110,15 +83,14 @@ class Holds:
         return bool(
             self._always
             or self.quota_rejected
-            or (self.long_round_trip and self.lanes_ready)
+            or (self.round_trip.long and self.lanes_ready)
             or self.slow_start
             or self.pacing
             or self.draining
             or self.gaps
             or self.stalled
-            or self.outdated.concern(DIRECT, now)
-            or self._throttle.probes(None, now)
-            or self._throttle.held(now)
+            or self.cluster.outdated.concern(DIRECT, now)
+            or self.cluster.any_throttled(now)
         )
 
     def reason(self, buffer: PartitionBuffer, now: float) -> Hold | None:
@@ -126,14 +98,14 @@ class Holds:
         tp = buffer.tp
         if tp in self.stalled:
             return Hold(None, HoldReason.LEADER_SILENT, self.partitions.leader(*tp))
-        leader = self.broker(buffer, now)
+        leader = self.cluster.broker(tp, now)
         if leader.throttled_until is not None:
             return Hold(leader.throttled_until, HoldReason.THROTTLED, leader.node)
         if leader.probing:
             return Hold(None, HoldReason.PROBING, leader.node)
         if (always := self._for_good(buffer)) is not None:
             return always
-        if self.long_round_trip and self.lanes_ready and tp not in self._unknown_outcomes and not self.draining:
+        if self.round_trip.long and self.lanes_ready and tp not in self._unknown_outcomes and not self.draining:
             return LONG_ROUND_TRIP
         return self._closed(tp, now)
 
@@ -143,7 +115,7 @@ class Holds:
             return DRAINING
         if self.gaps and tp != self._exclusive_partition:
             return AFTER_GAP
-        if self.outdated.concerns(DIRECT, tp, now):
+        if self.cluster.outdated.concerns(DIRECT, tp, now):
             return OUTDATED
         if self.pacing and not self._has_room(tp):
             return PACED
@@ -161,34 +133,18 @@ class Holds:
             return QUOTA
         return PINNED if buffer.pinned else None
 
-    def broker(self, buffer: PartitionBuffer, now: float) -> Leader:
-        node = self.partitions.leader(*buffer.tp)
-        until = self._throttle.deadline(node, now)
-        # In a lane for batches a topic must be known, and nobody tells of one to which nothing has gone directly yet.
-        known = self._always or self.partitions.known(buffer.topic)
-        return Leader(node, until, known and self._throttle.probes(node, now))
-
-    def throttle_changed(self) -> bool:
-        """Whether a throttle time was announced since the last call, to any producer of this process."""
-        before, self._latest = self._latest, self._throttle.latest
-        return before != self._latest
-
     def blocks(self, buffer: PartitionBuffer, now: float) -> bool:
         """Whether this partition waits for something that may take long: its broker's throttle time, or its return."""
         tp = buffer.tp
         return (
             tp in self.stalled
-            or self.broker(buffer, now).throttled_until is not None
+            or self.cluster.broker(tp, now).throttled_until is not None
             or bool(buffer.unresolved and buffer.unresolved[0].at + LATE < now)
         )
 
     def serves_others(self, node: int | None, now: float) -> bool:
         """Whether a broker other than `node` takes records."""
-        throttled = self._throttle.held(now)
-        stalled = {self.partitions.leader(*tp) for tp in self.stalled}
-        return any(
-            other != node and other not in throttled and other not in stalled for other in self.partitions.nodes()
-        )
+        return self.cluster.serves_others(node, {self.partitions.leader(*tp) for tp in self.stalled}, now)
 
     def wants_batch_lane(self, buffer: PartitionBuffer, now: float) -> bool:
         """Whether what waits should leave as counted batches.
@@ -196,13 +152,14 @@ class Holds:
         Not while a record of this partition that the direct lane had is of unknown outcome: there its late copy is
         fenced by the new epoch, and on another lane it would appear behind its successors.
         """
-        if buffer.tp in self._unknown_outcomes:
+        tp = buffer.tp
+        if tp in self._unknown_outcomes:
             return False
-        if self.quota_rejected or (self.long_round_trip and self.lanes_ready) or self.gaps:
+        if self.quota_rejected or (self.round_trip.long and self.lanes_ready) or self.gaps:
             return True
-        if self.outdated.concerns(DIRECT, buffer.tp, now):
+        if self.cluster.outdated.concerns(DIRECT, tp, now):
             return True  # the batch lane knows better
-        leader = self.broker(buffer, now)
+        leader = self.cluster.broker(tp, now)
         return leader.probing or leader.throttled_until is not None
 
     def drained(self, buffer: PartitionBuffer, direct_records: int, now: float) -> bool:
@@ -221,11 +178,6 @@ class Holds:
         if tp in self.gaps and not direct_records:
             self._exclusive_partition = tp
         return not self.gaps or tp == self._exclusive_partition
-
-    def cannot_meet_until(self, buffer: PartitionBuffer, now: float) -> float:
-        """A deadline at or before this time cannot be met: the broker's throttle time is known to last longer."""
-        node = self.partitions.leader(*buffer.tp)
-        return 0.0 if node is None else self._throttle.deadline(node, now) or 0.0
 
     def exceeds_slow_start(self, tp: tuple[str, int], size: int) -> bool:
         """Whether a record more would be too much for brokers that have not acknowledged anything yet.
@@ -280,18 +232,18 @@ class Holds:
 
     def drain_time(self, timeout: float) -> float:
         """How long before a deadline the direct lane stops taking records, so that healthy ones are out of it."""
-        return min(timeout / 4, max(0.25, 3 * self.ack_time))
+        return min(timeout / 4, max(0.25, 3 * self.round_trip.ack_time))
 
     # --- news --------------------------------------------------------------------------------------------------------
 
-    def ends_slow_start(self, resolved: int, in_lane: int) -> bool:
+    def ends_slow_start(self, resolved: int, in_lane: int, measuring: bool) -> bool:
         """Whether what was sent by the time of the first report has been answered: so many records are `resolved`.
 
         The first answer alone says little: that of a small batch comes before a large one's, and without its throttle.
         """
         if self._needed is None and resolved:
             self._needed = self._sent
-        if self.measuring is not None and self.measuring.open:
+        if measuring:
             return False  # or all that comes would go directly, just before it turns out that the round trips are long
         if self._needed is not None and (resolved >= self._needed or not in_lane):
             self.slow_start = self.slow_start_full = False
@@ -313,7 +265,7 @@ class Holds:
         return self.pacing is not before
 
     def _is_to_pace(self, now: float) -> bool:
-        if not self.long_round_trip or self.lanes_ready or self._always or not self._delivery.holds_back:
+        if not self.round_trip.long or self.lanes_ready or self._always or not self._delivery.holds_back:
             self._unready_since = None
             return False
         if self._unready_since is None:
@@ -346,30 +298,3 @@ class Holds:
             elif count > known:
                 del self._unknown_outcomes[tp]
                 self.gaps.discard(tp)
-
-    def update(self, statistics: Statistics) -> None:
-        """Leaders and partition counts from statistics of any lane."""
-        topics: dict[str, dict[int, int]] = {}
-        for (topic, partition), entry in statistics.partitions.items():
-            if partition >= 0:
-                topics.setdefault(topic, {})[partition] = entry.leader
-        for topic, leaders in topics.items():
-            # A topic that librdkafka has not heard of is listed, too, with the partitions that records were made for.
-            if self.partitions.count(topic) or max(leaders.values()) >= 0:
-                self.partitions.update(topic, leaders)
-
-    def guess(self, distance: float) -> None:
-        """What is known before any statistics: an answer took that long, or longer."""
-        delivery = self._delivery
-        if not self.ack_time and delivery.idempotent and not delivery.transactional:
-            self.long_round_trip = is_long(distance, delivery.linger, _WHATEVER_RATE, was_long=False)
-            self.ack_time = distance if self.long_round_trip else 0.0
-
-    def measure(self, statistics: Statistics, rate: float) -> None:
-        """How long round trips are, from the statistics of the lane that is in use."""
-        floors = [broker.rtt_floor for broker in statistics.brokers.values() if broker.rtt_floor is not None]
-        if not floors:
-            return
-        self.ack_time = max(floors)
-        if self._delivery.idempotent and not self._delivery.transactional:  # others wait for nothing
-            self.long_round_trip = is_long(max(floors), self._delivery.linger, rate, self.long_round_trip)

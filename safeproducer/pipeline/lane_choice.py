@@ -114,7 +114,7 @@ class LaneChoice:
             len(buffer.unresolved),
             waiting,
             now - buffer.oldest,
-            buffer.ack_time or self._holds.ack_time,
+            buffer.ack_time or self._holds.round_trip.ack_time,
             delivery.linger,
             delivery.batch_records,
         )
@@ -136,7 +136,7 @@ class LaneChoice:
         return next(free, self._lanes.first)
 
     def _is_outdated(self, lane: BatchLane, buffer: PartitionBuffer, now: float) -> bool:
-        return self._holds.outdated.concerns(lane.number, buffer.tp, now)
+        return self._holds.cluster.outdated.concerns(lane.number, buffer.tp, now)
 
     def _exclusive(self, lane: BatchLane, buffer: PartitionBuffer, node: int | None, now: float) -> bool:
         """Whether a gap in sequence numbers is no obstacle, see BatchLane.takes().

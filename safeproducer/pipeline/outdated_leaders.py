@@ -23,7 +23,7 @@ class OutdatedLeaders:
 
     def __init__(self) -> None:
         self.lanes: Callable[[], Iterable[int]] = tuple
-        self.ask: Callable[[str, Iterable[int]], None] = _nobody
+        self.ask: Callable[[str, Iterable[int]], object] = lambda topic, lanes: None
         """Lets these lanes ask who leads the partitions of a topic."""
         self._asked_at: dict[TopicPartition, float] = {}
         self._unaware: dict[TopicPartition, set[int]] = {}
@@ -66,7 +66,3 @@ class OutdatedLeaders:
     def concern(self, lane: int, now: float) -> bool:
         """Whether this lane may still take the old leader of any partition for the new one."""
         return any(self.concerns(lane, tp, now) for tp in tuple(self._unaware))
-
-
-def _nobody(topic: str, lanes: Iterable[int]) -> None:
-    pass

@@ -39,7 +39,8 @@ class Partitions:
 
     def leaders(self, topic: str, partition: int) -> set[int]:
         """Who may lead a record of it: of one whose partition is not known, all that lead one of the topic."""
-        return {node for tp, node in self._leaders.copy().items() if _covers((topic, partition), tp)}
+        leaders = self._leaders.copy().items()
+        return {node for (name, number), node in leaders if name == topic and partition in (number, UNKNOWN)}
 
     def nodes(self) -> set[int]:
         """The brokers that lead a partition."""
@@ -73,7 +74,3 @@ class Partitions:
             partition = random.choice(led or range(count))  # noqa: S311 - nothing secret
             self._stalled_to[topic] = (partition, now + self._sticky)
         return partition
-
-
-def _covers(tp: tuple[str, int], other: tuple[str, int]) -> bool:
-    return other[0] == tp[0] and tp[1] in (other[1], UNKNOWN)

@@ -75,11 +75,12 @@ class ToldStatistics:
             return False
         while True:
             heard = self._heard
-            both = {path: _together(heard.windows.get(path), window) for path, window in found.items()}
-            last, before = heard.last, heard.last.get(speaker.number)
-            if before is None or before[1]["ts"] <= document["ts"]:  # else two threads serve, and this one was late
+            before = heard.windows
+            both = {path: before[path] + new if path in before else new for path, new in found.items()}
+            last, said = heard.last, heard.last.get(speaker.number)
+            if said is None or said[1]["ts"] <= document["ts"]:  # else two threads serve, and this one was late
                 last = {**last, speaker.number: (weakref.ref(speaker), document)}
-            after = replace(heard, last=last, windows={**heard.windows, **both})
+            after = replace(heard, last=last, windows={**before, **both})
             if self._heard is heard:
                 self._heard = after
                 return True
@@ -118,10 +119,6 @@ class ToldStatistics:
         told.update({name: limit for name, limit in self._limits.items() if limit is not None})
         add_held(told, held)
         return told
-
-
-def _together(before: RollingWindow | None, window: RollingWindow) -> RollingWindow:
-    return window if before is None else before + window
 
 
 _MALFORMED = (ValueError, RecursionError, LookupError, AttributeError, TypeError)

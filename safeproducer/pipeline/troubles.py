@@ -5,19 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
+from safeproducer.pipeline.cluster_view import ClusterView
 from safeproducer.pipeline.events import ClientEvents
-from safeproducer.pipeline.updates import ClientUpdates
 from safeproducer.policy.trouble import Trouble, throttling
 
 
-def troubles(events: ClientEvents, updates: ClientUpdates) -> Iterator[Trouble]:
+def troubles(events: ClientEvents, cluster: ClusterView, delivered: int) -> Iterator[Trouble]:
     """The newest error of each broker and each throttle time, newest first. A generator: most often nobody asks."""
     now = time.monotonic()
-    held = updates.throttled_until(now)
+    held = cluster.throttled(now)
     ended = {broker: until for broker, until in events.throttled_until.copy().items() if broker not in held}
     for broker, until in (held | ended).items():
-        yield throttling(broker, until, updates.probes(broker, now), now)
-    connected, delivered = updates.connected(), updates.delivered
+        yield throttling(broker, until, cluster.probes(broker, now), now)
+    connected = cluster.connected()
     for error in sorted(events.errors.copy().values(), key=lambda error: -error.at):
         over = error.is_over(connected, delivered)
         about = "the last client error" + ("" if error.node is None else f" of broker {error.node}")

@@ -11,12 +11,13 @@ from safeproducer.config import Settings
 from safeproducer.kafka.librdkafka_clock import LibrdkafkaClock
 from safeproducer.kafka.statistics import Statistics, read
 from safeproducer.pipeline import throttles
+from safeproducer.pipeline.cluster_view import ClusterView
 from safeproducer.pipeline.delivery_counters import BatchCount, DeliveryCounters
 from safeproducer.pipeline.failures import Failures
 from safeproducer.pipeline.holds import Holds
 from safeproducer.pipeline.outdated_leaders import DIRECT
+from safeproducer.pipeline.round_trip import RoundTrip
 from safeproducer.pipeline.windows import Windows
-from safeproducer.policy.distance import HIGH_RATE
 from safeproducer.policy.never import NEVER
 from safeproducer.policy.topic_partition import TopicPartition
 
@@ -27,10 +28,6 @@ _STALLED_AFTER = 1.5
 _STALLED_SHARE = 1 / 3
 """A record in the direct lane that is older than this share of its time: its partition takes no more."""
 _BATCH_LANE = 0
-_MEASURE_EVERY = 0.4
-_HIGH_RATE_SEEN = 0.1
-_SURELY = 2
-"""So many times the high rate, or a burst of some ten thousand records would be one."""
 _IDLE_AFTER = 3
 """Statistics of an idle producer that are read before any is skipped."""
 _IDLE_READS = 5000
@@ -46,12 +43,13 @@ class ClientUpdates:
     def __init__(self, settings: Settings, failures: Failures, counters: DeliveryCounters) -> None:
         self._counters = counters
         self._delivery = settings.delivery
-        self._throttle = throttles.of(settings.cluster)
-        self.holds = Holds(settings.delivery, self._throttle)
+        self.cluster = ClusterView(settings.delivery, throttles.of(settings.cluster))
+        self._round_trip = RoundTrip(settings.delivery, counters)
+        self.holds = Holds(settings.delivery, self.cluster, self._round_trip)
         self.failures = failures
         self.changed = False
         self.windows: Windows | None = None
-        self.hold: Callable[[], None] = _nothing
+        self.hold: Callable[[], object] = bool
         """Called as soon as a throttle time is known: a callback served next may produce."""
         self.statistics_now: Statistics | None = None
         self._empty: Statistics | None = None
@@ -63,12 +61,6 @@ class ClientUpdates:
         self.batch_statistics_now: Statistics | None = None
         self._unseen = False
         self._batch_statistics_seen: Statistics | None = None
-        self._requests = {DIRECT: 0, _BATCH_LANE: 0}
-        self._in_use: Statistics | None = None
-        """Of the lane that sent Produce requests last: other requests may be answered sooner than those."""
-        self._measured: tuple[float, int] = (0.0, 0)
-        self._high_rate: tuple[float, int] | None = None
-        """(since when more than a batch waits, records accepted by then)."""
         self._skipped: tuple[Callable[[str], None], str] | None = None
         self._idle = 0
         self._accepted = 0
@@ -80,35 +72,22 @@ class ClientUpdates:
         """Records delivered so far."""
         return self._counters.totals()[1]
 
-    def connected(self) -> dict[int, float]:
-        """Broker -> when statistics of any lane showed it connected, if the last ones did."""
-        found = sorted(filter(None, (self.statistics_now, self._batch_statistics_seen)), key=lambda one: one.at)
-        return {node: one.at for one in found for node, broker in one.brokers.items() if broker.state == "UP"}
-
-    def throttled_until(self, now: float) -> dict[int, float]:
-        """Broker -> deadline, of those that throttle clients of this process."""
-        return self._throttle.held(now)
-
-    def probes(self, broker: int, now: float) -> bool:
-        """Whether it gets one batch at a time because it throttled so lately."""
-        return self._delivery.holds_back and self._throttle.probes(broker, now)
-
     def throttled(self, broker: int, name: str, seconds: float) -> bool:
         """Hold back what goes to this broker; whether that is to be told, once for each time that it throttles."""
         now = time.monotonic()
-        episode = self._throttle.announce(broker, seconds, now)
+        first = self.cluster.announce(broker, seconds, now)
         if self._delivery.mode == "passthrough":
             return False
         if self._delivery.holds_back:
             self.changed = True
             self.hold()
-        return episode is not None
+        return first
 
     def _skips(self, again: Callable[[str], None], text: str) -> bool:
         """Whether statistics need not be read: nothing is produced, and it takes a while with many partitions."""
         now = time.monotonic()
         before, self._accepted = self._accepted, self._counters.accepted
-        quiet = self._accepted == before and not self._throttle.held(now)
+        quiet = self._accepted == before and not self.cluster.throttled(now)
         if quiet and not self._idle:  # once nothing is under way, that can change only with what is accepted
             accepted, delivered, failed = self._counters.totals()
             quiet = accepted == delivered + failed
@@ -155,11 +134,8 @@ class ClientUpdates:
             return
         self.statistics_now = found
         self._unseen = True
-        self._look_for_use(found, DIRECT)
-        self.failures.heard(found)
-        self.holds.update(found)
+        self._apply(found, DIRECT)
         self.holds.in_epoch(found.producer_epoch)
-        self._update_windows(found)
         if found.messages:
             self.holds.record_bytes = found.message_bytes / found.messages
         if self._delivery.owns_timeout:
@@ -170,10 +146,7 @@ class ClientUpdates:
         found = self._read(text)
         if found is not None:
             self.batch_statistics_now = self._batch_statistics_seen = found
-            self._look_for_use(found, _BATCH_LANE)
-            self.failures.heard(found)
-            self.holds.update(found)
-            self._update_windows(found)
+            self._apply(found, _BATCH_LANE)
             if found.producer_id is not None and any(broker.state == "UP" for broker in found.brokers.values()):
                 self.holds.lanes_ready = True
             self.changed = True
@@ -184,12 +157,6 @@ class ClientUpdates:
             return None
         at = self._clock.monotonic(found.at, time.monotonic())
         return found if at == found.at else replace(found, at=at)
-
-    def _look_for_use(self, found: Statistics, lane: int) -> None:
-        requests = sum(broker.produce_requests for broker in found.brokers.values())
-        if requests != self._requests[lane]:
-            self._requests[lane] = requests
-            self._in_use = found
 
     def take_batch_statistics(self, alone: bool) -> Statistics | None:
         """What the batch lane said last, once; `alone` when it is the only lane."""
@@ -244,7 +211,11 @@ class ClientUpdates:
         count = self._counters.batches(found.at).get(tp, _NONE)
         return entry is not None and count.most == count.least and entry.sent == entry.accepted + count.least
 
-    def _update_windows(self, found: Statistics) -> None:
+    def _apply(self, found: Statistics, lane: int) -> None:
+        """What statistics of either lane say."""
+        self._round_trip.update(lane, found)
+        self.failures.heard(found)
+        self.cluster.update(lane, found)
         if self.windows is not None:
             self.windows.update(found)
 
@@ -266,49 +237,8 @@ class ClientUpdates:
         before = self.holds.stalled
         self.holds.stalled = backlogs.stalled(
             found.at,
-            max(_STALLED_AFTER, 5 * self.holds.ack_time),
+            max(_STALLED_AFTER, 5 * self._round_trip.ack_time),
             NEVER if timeout is None else max(_STALLED_AFTER, timeout * _STALLED_SHARE),
         )
         for tp in before - self.holds.stalled:
-            self.holds.outdated.answered_late(tp, DIRECT, found.at - _STALLED_AFTER, found.at)
-
-    def measure(self, now: float) -> None:
-        """Judge the distance to the brokers, from the last statistics of the lane in use."""
-        if self._delivery.mode != "auto" or self.statistics_now is None:
-            return
-        accepted = self._counters.totals()[0]
-        then, before = self._measured
-        if now - then < _MEASURE_EVERY:
-            return
-        self._judge(now, accepted, (accepted - before) / (now - then))
-
-    def has_high_rate(self, waiting: int, now: float) -> bool:
-        """Whether the application has begun to produce so fast that its records need not be held back any more.
-
-        Told before statistics come, by how fast records are accepted while more than a batch of them is `waiting`.
-        """
-        if not self.holds.long_round_trip or waiting < self._delivery.batch_records:
-            self._high_rate = None
-            return False
-        high_rate = self._high_rate  # other threads serve, too
-        if high_rate is None:
-            self._high_rate = (now, self._counters.accepted)
-            return False
-        then, before = high_rate
-        if now - then < _HIGH_RATE_SEEN:
-            return False
-        accepted = self._counters.accepted
-        self._high_rate = (now, accepted)
-        rate = (accepted - before) / (now - then)
-        if rate > _SURELY * HIGH_RATE:
-            self._judge(now, accepted, rate)
-        return not self.holds.long_round_trip
-
-    def _judge(self, now: float, accepted: int, rate: float) -> None:
-        self._measured = (now, accepted)
-        if (found := self._in_use or self.statistics_now) is not None:
-            self.holds.measure(found, rate)
-
-
-def _nothing() -> None:
-    pass
+            self.cluster.outdated.answered_late(tp, DIRECT, found.at - _STALLED_AFTER, found.at)

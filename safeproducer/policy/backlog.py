@@ -45,24 +45,18 @@ class Backlogs:
         self._idle_at = at
 
     def observe(
-        self,
-        tp: TopicPartition,
-        counted: int,
-        acknowledged: int,
-        at: float,
-        uncounted: int = 0,
-        uncounted_least: int = 0,
+        self, tp: TopicPartition, counted: int, acknowledged: int, at: float, uncounted: int = 0, least: int = 0
     ) -> None:
         """Counts as they were at the time `at`, in seconds.
 
-        Beside those that are `counted`, up to `uncounted` were given, and certainly `uncounted_least`. A smaller count
+        Beside those that are `counted`, up to `uncounted` were given, and certainly `least`. A smaller count
         than before is one that began anew; the numbers of records go on.
         """
         backlog = self._by_tp.setdefault(tp, _Backlog())
         if counted < backlog.counted:
             backlog.counted_before += backlog.counted
         backlog.counted = counted
-        backlog.certain = backlog.counted_before + counted + uncounted_least
+        backlog.certain = backlog.counted_before + counted + least
         given = backlog.counted_before + counted + uncounted
         acknowledged = max(acknowledged, backlog.forgiven)
         history = backlog.history

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import SimpleNamespace
 from unittest import mock
 
 import pytest
 
+from safeproducer.pipeline.first_question import FirstQuestion
 from safeproducer.pipeline.holds import _LONGEST_PACE
 from safeproducer.pipeline.lane_pool import LanePool
 from safeproducer.pipeline.updates import ClientUpdates
@@ -27,7 +27,7 @@ def begun(config: dict[str, object], distance: float | None = ROUND_TRIP) -> Ite
     with rigged({**CONFIG, **config}, LONG_ROUND_TRIP if distance else None) as rig:
         assert rig.produce(*PLACES[0])
         if distance is not None:
-            rig.engine.holds.guess(distance)
+            rig.engine.holds.round_trip.guess(distance)
         rig.flush(5)
         rig.report_queue(0.01)
         yield rig
@@ -93,7 +93,7 @@ def test_the_wait_for_the_lane_is_no_longer_than_a_round_trip() -> None:
 def test_beside_the_brokers_records_go_straight_at_once(distance: float | None) -> None:
     """And where haste may be a reason to: statistics tell."""
     with begun({}, distance) as rig:
-        assert not rig.engine.holds.long_round_trip
+        assert not rig.engine.holds.round_trip.long
         rig.poll(0)
         assert rig.engine.goes_direct
 
@@ -101,16 +101,15 @@ def test_beside_the_brokers_records_go_straight_at_once(distance: float | None) 
 def test_the_distance_is_waited_for() -> None:
     """It comes with the first acknowledgement, a little later: until then a batch may go, and no more."""
     with rigged(CONFIG, LONG_ROUND_TRIP) as rig:
-        rig.engine.holds.measuring = question = SimpleNamespace(open=True)
-        assert rig.produce(*PLACES[0])
-        rig.poll(1.2 * ROUND_TRIP)
-        for _ in range(10 * BATCH):
+        with mock.patch.object(FirstQuestion, "open", True):
             assert rig.produce(*PLACES[0])
-        for _ in range(30):
-            rig.poll(0.01)
-        assert rig.engine.holds.slow_start
-        assert rig.engine._counters.resolved == BATCH
-        question.open = False
+            rig.poll(1.2 * ROUND_TRIP)
+            for _ in range(10 * BATCH):
+                assert rig.produce(*PLACES[0])
+            for _ in range(30):
+                rig.poll(0.01)
+            assert rig.engine.holds.slow_start
+            assert rig.engine._counters.resolved == BATCH
         rig.flush(10)
         assert not rig.engine.holds.slow_start
         rig.close()

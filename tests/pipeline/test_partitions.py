@@ -5,7 +5,8 @@ from __future__ import annotations
 from safeproducer import delivery
 from safeproducer.kafka.statistics import PartitionStatistics, Statistics
 from safeproducer.pipeline import throttles
-from safeproducer.pipeline.holds import Holds
+from safeproducer.pipeline.cluster_view import ClusterView
+from safeproducer.pipeline.outdated_leaders import DIRECT
 
 
 def seen(*leaders: int) -> Statistics:
@@ -16,12 +17,12 @@ def seen(*leaders: int) -> Statistics:
 
 def test_a_topic_that_was_not_heard_of_has_any_partition() -> None:
     """librdkafka lists it with the partitions records were made for, which says nothing about others."""
-    holds = Holds(delivery.read({}, "held", 0.0, True, False), throttles.of("nowhere"))
-    holds.update(seen(-1))
-    assert holds.partitions.has("a", 5)
-    holds.update(seen(1, 2))
-    assert not holds.partitions.has("a", 5)
-    assert holds.partitions.has("a", 1)
-    holds.update(seen(-1, -1))  # all brokers are away
-    assert holds.partitions.leader("a", 1) is None
-    assert not holds.partitions.has("a", 5)
+    cluster = ClusterView(delivery.read({}, "held", 0.0, True, False), throttles.of("nowhere"))
+    cluster.update(DIRECT, seen(-1))
+    assert cluster.partitions.has("a", 5)
+    cluster.update(DIRECT, seen(1, 2))
+    assert not cluster.partitions.has("a", 5)
+    assert cluster.partitions.has("a", 1)
+    cluster.update(DIRECT, seen(-1, -1))  # all brokers are away
+    assert cluster.partitions.leader("a", 1) is None
+    assert not cluster.partitions.has("a", 5)

@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
 from safeproducer.pipeline import dispatcher, record_buffer
+from safeproducer.pipeline.cluster_view import ClusterView, Leader
 from safeproducer.pipeline.dispatcher import Dispatcher
 from safeproducer.pipeline.failures import Failures
-from safeproducer.pipeline.holds import Holds, Leader
 from safeproducer.pipeline.in_flight_batch import InFlightBatch
 from safeproducer.pipeline.partition_buffer import PartitionBuffer
 from safeproducer.pipeline.record_buffer import RecordBuffer
@@ -21,6 +21,7 @@ from safeproducer.pipeline.report_numbers import ReportNumbers
 from safeproducer.pipeline.report_queue import ReportQueue
 from safeproducer.pipeline.reports import Reports
 from safeproducer.policy.throttle import Throttle
+from safeproducer.policy.topic_partition import TopicPartition
 from tests.pipeline.machine import CalmHeldMachine, FeedMachine, HeldMachine
 from tests.pipeline.rig import RuleError
 
@@ -51,7 +52,7 @@ def forgetful_announce(self: Throttle, broker: int, seconds: float, now: float) 
     self._known = replace(self._known, deadlines=deadlines, latest=max(self.latest, now + seconds))
 
 
-def blind_broker(self: Holds, buffer: PartitionBuffer, now: float) -> Leader:
+def blind_broker(self: ClusterView, tp: TopicPartition, now: float) -> Leader:
     return Leader(None, self._throttle.deadline(None, now), self._throttle.probes(None, now))
 
 
@@ -102,7 +103,7 @@ def kept_for_ever(self: ReportQueue, run: Any, error: Any, message: Any) -> bool
 PLANTS: dict[str, tuple[str, type[RuleBasedStateMachine], Any, str, Any]] = {
     "hands over to a throttled broker": ("rule 4", CalmHeldMachine, dispatcher, "admit", deaf_admit),
     "lets a deadline move back": ("rule 4", CalmHeldMachine, Throttle, "announce", forgetful_announce),
-    "holds every broker": ("rule 4", CalmHeldMachine, Holds, "broker", blind_broker),
+    "holds every broker": ("rule 4", CalmHeldMachine, ClusterView, "broker", blind_broker),
     "takes the last records first": ("rule 6", CalmHeldMachine, PartitionBuffer, "take", last_first),
     "reports an expired record twice": ("rule 7", HeldMachine, InFlightBatch, "_reported", report_again),
     "calls a sent record not written": ("rule 7", HeldMachine, Failures, "in_process", sure_of_everything),

@@ -61,8 +61,8 @@ def measured(updates: ClientUpdates) -> Callable[[], bool]:
     moments = itertools.count(100)
 
     def long_round_trip() -> bool:
-        updates.measure(next(moments))
-        return updates.holds.long_round_trip
+        updates.holds.round_trip.measure(next(moments))
+        return updates.holds.round_trip.long
 
     return long_round_trip
 
@@ -103,11 +103,11 @@ def test_a_rush_is_noticed_before_statistics_come(
     assert measured()
     batch = updates._delivery.batch_records
     with mock.patch.object(DeliveryCounters, "accepted", 0):
-        assert not updates.has_high_rate(batch, 200.0)
+        assert not updates.holds.round_trip.has_high_rate(batch, 200.0)
     with mock.patch.object(DeliveryCounters, "accepted", accepted):
-        assert not updates.has_high_rate(batch, 200.05)
-        assert updates.has_high_rate(batch, 200.2) is not long_round_trip
-    assert updates.holds.long_round_trip is long_round_trip
+        assert not updates.holds.round_trip.has_high_rate(batch, 200.05)
+        assert updates.holds.round_trip.has_high_rate(batch, 200.2) is not long_round_trip
+    assert updates.holds.round_trip.long is long_round_trip
 
 
 def test_it_is_no_rush_while_less_than_a_batch_waits(updates: ClientUpdates, measured: Callable[[], bool]) -> None:
@@ -115,18 +115,18 @@ def test_it_is_no_rush_while_less_than_a_batch_waits(updates: ClientUpdates, mea
     assert measured()
     batch = updates._delivery.batch_records
     with mock.patch.object(DeliveryCounters, "accepted", 0):
-        assert not updates.has_high_rate(batch, 200.0)
+        assert not updates.holds.round_trip.has_high_rate(batch, 200.0)
     with mock.patch.object(DeliveryCounters, "accepted", 100_000):
-        assert not updates.has_high_rate(batch - 1, 200.05)
-        assert not updates.has_high_rate(batch, 200.2)
-    assert updates.holds.long_round_trip
+        assert not updates.holds.round_trip.has_high_rate(batch - 1, 200.05)
+        assert not updates.holds.round_trip.has_high_rate(batch, 200.2)
+    assert updates.holds.round_trip.long
 
 
 def test_a_rush_is_no_reason_very_far_away(updates: ClientUpdates, measured: Callable[[], bool]) -> None:
     tell(updates, statistics(5, 100_000))
     assert measured()
     with mock.patch.object(DeliveryCounters, "accepted", 0):
-        assert not updates.has_high_rate(10_000, 200.0)
+        assert not updates.holds.round_trip.has_high_rate(10_000, 200.0)
     with mock.patch.object(DeliveryCounters, "accepted", 100_000):
-        assert not updates.has_high_rate(10_000, 200.2)
-    assert updates.holds.long_round_trip
+        assert not updates.holds.round_trip.has_high_rate(10_000, 200.2)
+    assert updates.holds.round_trip.long

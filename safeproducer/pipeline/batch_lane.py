@@ -24,6 +24,7 @@ from safeproducer.pipeline.record import SIZE, HeldRecord
 from safeproducer.pipeline.report_numbers import ReportNumbers
 from safeproducer.pipeline.reports import Reports
 from safeproducer.policy.never import NEVER
+from safeproducer.policy.sequence_gaps import SequenceGaps
 from safeproducer.policy.topic_partition import TopicPartition
 
 _QUESTIONS = 3
@@ -70,9 +71,7 @@ class BatchLane:
         self.splits = 0
         self.batches: list[InFlightBatch] = []
         """Those that are not resolved yet, in the order in which they were handed over."""
-        self.gaps: set[TopicPartition] = set()
-        """Partitions whose sequence numbers a purge may have broken, see `takes()`."""
-        self.purged_at = self.awaited_until = -NEVER
+        self.gaps = SequenceGaps()
         self.due = self.soon = NEVER
         """When the answer to the first of them comes, and when it may come at the earliest, by what others took."""
         self.bytes = 0
@@ -144,7 +143,7 @@ class BatchLane:
         if not records:
             self._completed.append(batch)
             return None
-        batch.exclusive = (topic, partition) in self.gaps
+        self.gaps.sent(buffer.tp)
         batch.bytes = sum(record[SIZE] for record in records) - OVERHEAD * len(records)
         self.bytes += batch.bytes
         self.handed_over += 1
@@ -154,36 +153,23 @@ class BatchLane:
         return batch
 
     def takes(self, tp: TopicPartition, now: float) -> bool:
-        """Whether a batch of this partition may go by this lane, as far as gaps are concerned.
-
-        A purge of records that wait for another try leaves a gap in their partition's sequence numbers. A leader that
-        never got them refuses the next batch, librdkafka starts a new epoch for the whole lane, and every other batch
-        under way whose answer is lost meanwhile would be written twice. So the first batch behind a gap is alone.
-        While one waits for its turn, the lane takes nothing else: `awaited_until`.
-        """
-        if not self.gaps:
-            return True
-        return not self.batches if tp in self.gaps else now >= self.awaited_until and not self.exclusive_partition
-
-    @property
-    def exclusive_partition(self) -> bool:
-        """Whether a batch is under way that may find a gap before it."""
-        return any(batch.exclusive for batch in self.batches.copy())
+        """Whether a batch of this partition may go by this lane, as far as gaps are concerned."""
+        return self.gaps.takes(tp, not self.batches, now)
 
     def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
         """As the native producer's."""
-        self.gaps.update(batch.buffer.tp for batch in self.batches if batch.left)
-        self.purged_at = time.monotonic()
+        self.gaps.purged([batch.buffer.tp for batch in self.batches if batch.left], time.monotonic())
         self.native.purge(in_queue, in_flight, blocking)
 
     def resolved(self, batch: InFlightBatch) -> None:
         """Take note of a completed batch."""
         if self.gaps:
-            topic, partition = batch.buffer.topic, batch.buffer.partition
+            topic, partition = batch.buffer.tp
             if not batch.unknown_outcome:
-                self.gaps.discard((topic, partition))
+                self.gaps.acknowledged((topic, partition))
             elif partition < 0:  # librdkafka had chosen one for each record by then
-                self.gaps.update((topic, chosen) for chosen in batch.partitions if chosen is not None)
+                self.gaps.add((topic, chosen) for chosen in batch.partitions if chosen is not None)
+        self.gaps.answered(batch.buffer.tp)
         batch.buffer.unresolved.remove(batch)
         self.batches.remove(batch)
         if not self.batches:
@@ -191,8 +177,8 @@ class BatchLane:
         self._expect()
         self.bytes -= batch.bytes
         if batch.partitions:  # records without a partition: one batch for each partition librdkafka chose
-            count = len(batch.partitions)
-            self.handed_over += count - 1
+            more = len(batch.partitions) - 1
+            self.handed_over += more
 
     def _expect(self) -> None:
         if not self.batches:
@@ -204,15 +190,8 @@ class BatchLane:
         self.soon = first.sent_at + _EARLIEST * ack_time
 
     @property
-    def unresolved(self) -> int:
-        """Batches that are not resolved yet."""
-        return len(self.batches)
-
-    @property
     def inside(self) -> int:
         """Records inside librdkafka."""
-        if not self.batches:
-            return 0
         # A copy, made in one step under the interpreter lock: any thread may ask.
         return sum([batch.left for batch in self.batches.copy()])
 
@@ -300,7 +279,7 @@ class BatchLane:
         Between two moments at which the lane was empty, each batch is one request; a retry sends its records again,
         which the count of sent records shows. So requests too many with no record sent twice are split batches.
         """
-        if self.unresolved or statistics.at <= self._emptied_at:
+        if self.batches or statistics.at <= self._emptied_at:
             return 0  # counted while something was under way, and may be of records, and not yet of their request
         requests = sum(broker.produce_requests for broker in statistics.brokers.values())
         sent = sum(entry.sent for (_, partition), entry in statistics.partitions.items() if partition >= 0)

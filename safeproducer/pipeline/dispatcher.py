@@ -612,7 +612,7 @@ class Dispatcher:
 
         One that failed for good has had its answers: only what a lost connection left in the network may come later.
         """
-        if lane.unresolved or lane.inside or self.lanes.completed or self._rejections.of_lane(lane.number):
+        if lane.batches or lane.inside or self.lanes.completed or self._rejections.of_lane(lane.number):
             return False
         buffers = tuple(self._buffers.values())
         if lane.failed is None and any(each.binds(lane.number) for each in buffers):

@@ -29,44 +29,15 @@ class InFlightBatch:
     """librdkafka reports the records of a batch in the order they were handed over in.
 
     It refers to no native producer: that one holds its callbacks while records are under way, and would never be freed.
-    `lane` is the number of its lane, `doubtful` whether a record of it failed so that it may be written later,
-    `refusals` those that a quota refused, `bridges` whether it is the first behind a gap (BatchLane.takes). `at`: when
-    it was handed over; `sent_at`: when it was flushed first, if it needs that; after `kicks` of them the next is due at
-    `flush_at`. A topic that does not exist is added to `missing`.
+    `lane` is the number of its lane, `unknown_outcome` whether a record of it failed so that it may be written later,
+    `rejections` those that a quota rejected. `at`: when it was handed over; `sent_at`: when it was flushed first, if it
+    needs that; after `flushes` of them the next is due at `flush_at`. A topic that does not exist is added to
+    `missing`.
     `runs`: (number of the report, how many records have it), in order. `on_answer` is called at the first report of
     a delivered batch, inside the native call that serves them.
     A record whose deadline passes first is reported by `expire()`; what librdkafka says of it later is swallowed, but
     the batch keeps its place until librdkafka has said it.
     """
-
-    __slots__ = (
-        "_completed",
-        "_kept",
-        "_kept_for",
-        "_missing",
-        "_passed",
-        "_reports",
-        "_size",
-        "_told",
-        "at",
-        "broker",
-        "buffer",
-        "bytes",
-        "exclusive",
-        "expired",
-        "flush_at",
-        "flushes",
-        "full",
-        "lane",
-        "left",
-        "on_answer",
-        "partitions",
-        "records",
-        "rejections",
-        "runs",
-        "sent_at",
-        "unknown_outcome",
-    )
 
     def __init__(
         self,
@@ -82,7 +53,6 @@ class InFlightBatch:
         self.buffer = buffer
         self.lane = lane
         self.unknown_outcome = False
-        self.exclusive = False
         self.rejections: list[QuotaRejection] = []
         self.records = records
         self.full = full

@@ -147,12 +147,12 @@ class LaneChoice:
         if not lane.gaps:
             return True
         tp = buffer.tp
-        return lane.takes(tp, now) and (tp not in lane.gaps or self._is_well(node, lane.purged_at))
+        return lane.takes(tp, now) and (tp not in lane.gaps or self._is_well(node, lane.gaps.purged_at))
 
     def _is_well(self, node: int | None, since: float) -> bool:
         """Whether a broker has acknowledged a batch since then, or none is under way that will tell."""
         return self._acknowledged.get(node, -NEVER) > since or not any(
-            batch.exclusive and batch.broker == node for lane in self._lanes for batch in lane.batches.copy()
+            lane.gaps.exclusive is not None and lane.batches[0].broker == node for lane in self._lanes
         )
 
     def _await_turn(self, buffer: PartitionBuffer, node: int | None, now: float) -> None:
@@ -161,5 +161,5 @@ class LaneChoice:
         lanes = [lane for lane in self._lanes if tp in lane.gaps and (not buffer.bound or lane.number in buffer.bound)]
         if lanes and not buffer.unresolved:
             lane = min(lanes, key=lambda lane: lane.due)
-            if self._is_well(node, lane.purged_at):
-                lane.awaited_until = now + _TURN
+            if self._is_well(node, lane.gaps.purged_at):
+                lane.gaps.await_turn(now + _TURN)

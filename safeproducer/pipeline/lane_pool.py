@@ -156,10 +156,10 @@ class LanePool:
     def spare(self, now: float) -> BatchLane | None:
         """A lane to give up: the last one, when it has been idle for long; or one whose native producer has failed."""
         for lane in self:
-            if lane.failed and not lane.inside and not lane.unresolved:
+            if lane.failed and not lane.inside and not lane.batches:
                 return lane
         last = self._lanes[-1] if len(self._lanes) > 1 else None
-        if last is None or last.inside or last.unresolved:
+        if last is None or last.inside or last.batches:
             return None
         return last if lane_count.spare(len(self._lanes), now - last.used_at, self._fixed) else None
 

@@ -33,25 +33,6 @@ class PartitionBuffer:
     `doubtful`: the last batch of it that left `lane` ended without anybody knowing how.
     """
 
-    __slots__ = (
-        "_last_ack",
-        "ack_jitter",
-        "ack_time",
-        "bound",
-        "bytes",
-        "held",
-        "held_since",
-        "keys",
-        "lane",
-        "partition",
-        "records",
-        "topic",
-        "tp",
-        "unknown_outcome",
-        "unresolved",
-        "why",
-    )
-
     def __init__(self, topic: str, partition: int, keys: Affinity | None = None) -> None:
         self.topic = topic
         self.partition = partition

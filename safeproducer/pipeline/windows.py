@@ -136,6 +136,7 @@ class Windows:
             asks.set_sasl_credentials(username, password)
 
     def _serve(self) -> None:
+        assert self._make is not None  # noqa: S101 - or the thread would not have been started
         while not self._stopped.is_set() and self._alive():
             question = self._next(time.monotonic())
             if question is None:
@@ -143,16 +144,11 @@ class Windows:
                 self._bell.clear()
                 continue
             try:
-                self.ask(self._asked(), question)
+                self._asks = self._asks or self._make(self._stopped.wait)
+                self.ask(self._asks, question)
                 self._pause = _AFTER_FAILURE
             except Exception as error:  # whatever the client raises, and what it reads from brokers
                 self._put_off(question, error)
-
-    def _asked(self) -> Asks:
-        assert self._make is not None  # noqa: S101 - or the thread would not have been started
-        if self._asks is None:
-            self._asks = self._make(self._stopped.wait)
-        return self._asks
 
     def _put_off(self, question: Question, error: Exception) -> None:
         node, topic = question

@@ -16,19 +16,9 @@ Key = bytes
 class Affinity:
     """The keys of one partition. Not thread-safe: its owner locks. A step takes the same time, whatever is bound."""
 
-    __slots__ = ("_bound", "_unknown_outcomes")
-
     def __init__(self) -> None:
         self._bound: dict[Key, tuple[int, int]] = {}
         self._unknown_outcomes: dict[int, list[Key]] = {}
-
-    def __len__(self) -> int:
-        return len(self._bound)
-
-    def lane_of(self, key: Key) -> int | None:
-        """The lane this key is bound to; None when it may take any."""
-        bound = self._bound.get(key)
-        return None if bound is None else bound[0]
 
     def bind(self, key: Key, lane: int) -> int:
         """One record more of this key: the lane it must take, which is `lane` if the key may take any."""

@@ -118,8 +118,8 @@ def test_a_batch_on_its_way_when_its_lane_fails_stays_in_front(
     key = Traffic(producer, "t", 1, first=5000)
     cluster.delay(0.8, api="Produce", side="request")
     key.send(1)
-    key.until(lambda: sum(lane.unresolved for lane in engine_of(producer).dispatcher.lanes) == 1)
-    (lane,) = (lane for lane in engine_of(producer).dispatcher.lanes if lane.unresolved)
+    key.until(lambda: sum(len(lane.batches) for lane in engine_of(producer).dispatcher.lanes) == 1)
+    (lane,) = (lane for lane in engine_of(producer).dispatcher.lanes if lane.batches)
     key.until(lambda: time.monotonic() > lane.used_at + 0.1)  # by when the request has left
     plant_fatal(lane)
     key.until(lambda: lane.failed)

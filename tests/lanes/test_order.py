@@ -207,7 +207,7 @@ def test_a_record_of_unknown_outcome_keeps_its_key_on_its_lane(cluster: FakeClus
     for late, one, under_way in ((0.2, other, 1), (0.8, key, 2)):
         cluster.delay(late, api="Produce", side="request")
         one.send(1)
-        one.until(lambda under_way=under_way: sum(lane.unresolved for lane in lanes) == under_way)  # type: ignore[misc]
+        one.until(lambda under_way=under_way: sum(len(lane.batches) for lane in lanes) == under_way)  # type: ignore[misc]
         one.until(lambda: time.monotonic() > max(lane.used_at for lane in lanes) + 0.05)  # by when it has left
     producer.purge()
     cluster.delay(0, api="Produce", side="request")

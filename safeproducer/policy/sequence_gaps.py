@@ -1,0 +1,84 @@
+"""Sequence gaps of one lane: which partition may send while it has some, see docs/internals/sequence-gaps.md.
+
+A purge of records that wait for another try leaves a gap in their partition's sequence numbers. A leader that never got
+them refuses the next batch, librdkafka starts a new epoch for the whole lane, and every other batch under way whose
+answer is lost meanwhile would be written twice. So the first batch behind a gap is alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from safeproducer.policy.never import NEVER
+from safeproducer.policy.topic_partition import TopicPartition
+
+
+class SequenceGaps:
+    """Not thread-safe: its owner changes it. A batch lane asks `takes()`, the direct lane `gives_turn()`.
+
+    `exclusive`: the partition that has the lane to itself. `purged_at`: when the lane was purged last.
+    """
+
+    def __init__(self) -> None:
+        self._tps: set[TopicPartition] = set()
+        self._epoch: int | None = None
+        self.exclusive: TopicPartition | None = None
+        self.purged_at = self._awaited_until = -NEVER
+
+    def __bool__(self) -> bool:
+        return bool(self._tps)
+
+    def __contains__(self, tp: TopicPartition) -> bool:
+        return tp in self._tps
+
+    def purged(self, tps: Iterable[TopicPartition], at: float, epoch: int | None = None) -> None:
+        """Records of these partitions were purged from the lane, which was in this epoch after that."""
+        self._tps.update(tps)
+        self.purged_at, self._epoch = at, epoch
+
+    def add(self, tps: Iterable[TopicPartition]) -> None:
+        """Partitions of which the last purge is known only now to have concerned them."""
+        self._tps.update(tps)
+
+    def acknowledged(self, tp: TopicPartition) -> None:
+        """The leader has this partition's next numbers."""
+        self._tps.discard(tp)
+
+    def in_epoch(self, epoch: int | None) -> None:
+        """The lane's epoch: a new one has new sequence numbers, without gaps."""
+        if self._tps and epoch is not None and self._epoch is not None and epoch > self._epoch:
+            self._tps.clear()
+
+    def takes(self, tp: TopicPartition, empty: bool, now: float) -> bool:
+        """Whether a batch of this partition may go. While one waits for its turn, or is alone, nothing else may."""
+        if not self._tps:
+            return True
+        return empty if tp in self._tps else now >= self._awaited_until and self.exclusive is None
+
+    def await_turn(self, until: float) -> None:
+        """Take nothing of partitions without a gap for so long: one that has a gap waits for the lane to be empty."""
+        self._awaited_until = until
+
+    def sent(self, tp: TopicPartition) -> None:
+        """A batch of this partition is under way."""
+        if tp in self._tps:
+            self.exclusive = tp
+
+    def answered(self, tp: TopicPartition) -> None:
+        """A batch of this partition is under way no more, however it ended."""
+        if tp == self.exclusive:
+            self.end_turn()
+
+    def gives_turn(self, tp: TopicPartition, empty: bool) -> bool:
+        """Whether it is this partition's turn to use the lane, or becomes it as the lane is `empty`."""
+        if empty and tp in self._tps:
+            self.exclusive = tp
+        return not self.closed_to(tp)
+
+    def end_turn(self) -> None:
+        """No partition has the lane to itself."""
+        self.exclusive = None
+
+    def closed_to(self, tp: TopicPartition) -> bool:
+        """Whether it is the turn of another partition, or of none yet."""
+        return bool(self._tps) and tp != self.exclusive

@@ -194,9 +194,13 @@ def test_the_end_of_a_producer_comes_first(cluster: FakeCluster, make: Make, pla
         assert producer.explain() == "This producer is closed; make a new one to produce again."
         return
     plant_fatal(producer)
-    with pytest.raises(FatalError):
+
+    def use() -> None:
         producer.produce("t", b"x", partition=1)
         producer.flush(10)  # the sender may not have looked since the throttle time: then the record was buffered
+
+    with pytest.raises(FatalError):
+        use()
     assert producer.explain().startswith(
         "It met a fatal error and takes no more records; close it and make a new one. "
     )

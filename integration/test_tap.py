@@ -331,9 +331,12 @@ def test_delay_is_accurate(tap: Tap, kafka_tapped: KafkaCluster, seconds: float)
     base = min(round_trips(20))
     tap.delay(seconds)
     times = round_trips(10)
+    deadline = time.monotonic() + 20
+    # The best: what a loaded machine adds to the others is not the tap's.
+    while min(times) - base - 2 * seconds >= 0.006:
+        assert time.monotonic() < deadline, times
+        times += round_trips(10)
     assert min(times) >= 2 * seconds
-    # The best of ten: what a loaded machine adds to the others is not the tap's.
-    assert min(times) - base - 2 * seconds < 0.006
 
 
 def test_delay_is_latency_not_a_brake(tap: Tap, warm: tuple[Client, str]) -> None:

@@ -133,8 +133,8 @@ def test_no_second_attempt_before_the_back_off(
     reports: list[tuple[KafkaError | None, Message]] = []
     producer.produce(topic, b"v", on_delivery=lambda *report: reports.append(report))
     cluster.wait(lambda now: requests(now) > before)
-    next(fault, None)
     cluster.fail_next("Produce", MSG_SIZE_TOO_LARGE)
+    next(fault, None)
     assert producer.flush(10) == 0
     next(fault, None)
     ((error, message),) = reports

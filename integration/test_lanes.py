@@ -175,7 +175,7 @@ def test_only_the_leader_is_believed(nodes: KafkaCluster, far: Tap, topic: Topic
     far.rewrite_configs(announce({sound: 20, planted: 20}), broker=2)
     long = {"topic.metadata.refresh.interval.ms": 40_000}
     applications = [Application(nodes.bootstrap, name, config=long) for name in (sound, planted)]
-    without_reset = engine_of(applications[1].producer).windows._policy
+    without_reset = engine_of(applications[1].producer).threads.windows._policy
     without_reset.reset = lambda *_: False
 
     def sizes() -> list[int]:

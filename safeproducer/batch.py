@@ -31,10 +31,10 @@ def produce_batch(
     callback: Callable[..., Any] | None,
 ) -> int:
     """Accept `messages`; how many were accepted. `produce` accepts one record."""
-    simple = (
-        not isinstance(messages, list) or not messages
-    )  # nothing to lose: the native call answers as confluent_kafka does
-    if simple or (engine.goes_direct and engine.observed is None and engine.state == "open" and _is_plain(messages)):
+    # Nothing to lose: the native call answers as confluent_kafka does.
+    simple = not isinstance(messages, list) or not messages
+    direct = engine.route.goes_direct and engine.route.observed is None and engine.client.state == "open"
+    if simple or (direct and _is_plain(messages)):
         return _native(engine, counters, topic, messages, partition, callback)
     if isinstance(topic, str) and is_invalid(topic):
         raise KafkaException(KafkaError(KafkaError._INVALID_ARG, f"Invalid topic: {topic}"))
@@ -86,11 +86,11 @@ def _native(
     call = account.batches.begin(offered) if partition != -1 else None
     good: int = 0
     try:
-        good = engine.native.produce_batch(topic, messages, partition, bound[1])
+        good = engine.client.native.produce_batch(topic, messages, partition, bound[1])
     except BaseException as error:
         if isinstance(error, Exception) and raised_by_native_call(error):
             account.accepted -= offered
-            raise engine.refusal_of(error) from None
+            raise engine.errors.refusal_of(error) from None
         counters.interrupts += offered  # by a signal handler, and how many were accepted is not known
         raise
     finally:
@@ -100,7 +100,7 @@ def _native(
         account.accepted -= offered - good
         refusal = messages[-1].get("_error")
         if isinstance(refusal, KafkaError) and refusal.code() == KafkaError._FATAL:
-            raise engine.refusal_of(KafkaException(refusal))
+            raise engine.errors.refusal_of(KafkaException(refusal))
     return good
 
 

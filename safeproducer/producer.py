@@ -2,66 +2,37 @@
 
 from __future__ import annotations
 
-import math
 import time
-import warnings
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from functools import partial
 from threading import get_ident
 from types import MethodType, TracebackType
 from typing import Any, NoReturn
 
+from safeproducer import churn, lifetime
 from safeproducer.batch import produce_batch
+from safeproducer.closing import Closing
 from safeproducer.config import Settings, parse
-from safeproducer.errors import ForkedProducerError, ProducerClosedError, QueueFullError
-from safeproducer.explanation import explanation
+from safeproducer.errors import QueueFullError
 from safeproducer.hooks import Hook, Hooks
-from safeproducer.kafka.native import KafkaException, NativeProducer
-from safeproducer.pipeline import churn, forks, frames, lifetime
+from safeproducer.inspection import Inspection
+from safeproducer.kafka.native import NativeProducer
+from safeproducer.pipeline import forks, frames
+from safeproducer.pipeline.assembly import assemble
 from safeproducer.pipeline.delivery_counters import DeliveryCounters, TopicCounters
-from safeproducer.pipeline.engine import NO_TIMEOUT, Engine
+from safeproducer.pipeline.engine import Engine
 from safeproducer.pipeline.failures import Failures
-from safeproducer.pipeline.release import Release
-from safeproducer.pipeline.troubles import troubles
+from safeproducer.pipeline.route import Route
 from safeproducer.pipeline.unusable import UNINITIALISED
 from safeproducer.records import ProducerInfo, refuse_surrogate_names
-from safeproducer.snapshot import CloseReport, Snapshot, WindowSnapshot
+from safeproducer.snapshot import CloseReport, Snapshot
+from safeproducer.timeouts import NO_TIMEOUT, seconds
+from safeproducer.transactions import Transactions
 
 _HERE = forks.here
 _NOW = 0
 _NUMBERS = frozenset({float, int})
 _ROOM_ROUND = 0.1
-_THREADS_PATIENCE = 0.5
-_CLOSES = 0.005
-"""Seconds between two looks whether the close() of another thread has ended."""
-_CLOSED = "Producer has been closed (Handle has been closed): make a new one to produce again"
-
-
-def _seconds(timeout: float) -> float:
-    """What confluent_kafka takes for a number, text not; raises its TypeError."""
-    try:
-        return math.ldexp(timeout, 0)
-    except TypeError as error:
-        raise TypeError(f"timeout {error}: give seconds, such as 1.5") from None
-
-
-@dataclass(slots=True)
-class _Progress:
-    """How far a producer has come in its life."""
-
-    initialised: bool
-    in_transaction: bool = False
-    without_offset: int = 0
-    loss_reported: bool = False
-    close_report: CloseReport | None = None
-    """It counts once the engine is closed."""
-    ends: Release | None = None
-    """What is to be ended then."""
-    failed_before: int | None = None
-    """Records that had failed when a close() began to purge."""
-    closers: dict[object, int] = field(default_factory=dict)
-    """The threads in close() now, by a mark of each call, in their order."""
 
 
 class SafeProducer(NativeProducer):
@@ -84,17 +55,20 @@ class SafeProducer(NativeProducer):
     # Two underscores each, and no public method called by way of self: as with confluent_kafka, a subclass may use any
     # name of its own and override any method. What stands here is what one that forgets super().__init__() finds.
     __engine: Engine = UNINITIALISED  # type: ignore[assignment]
+    __route: Route = UNINITIALISED  # type: ignore[assignment]
     __counters: DeliveryCounters = UNINITIALISED  # type: ignore[assignment]
     __topics: dict[str, TopicCounters] = UNINITIALISED  # type: ignore[assignment]
     __on_delivery: Callable[..., Any] | None = None
-    __progress = _Progress(initialised=False)
+    __initialised = False
+    __transactions: Transactions = UNINITIALISED  # type: ignore[assignment]
+    __closing: Closing = UNINITIALISED  # type: ignore[assignment]
+    __inspection: Inspection = UNINITIALISED  # type: ignore[assignment]
     __settings: Settings
-    __hooks: Hooks
     __info: ProducerInfo
     __blocked: set[int]
 
     def __init__(self, *args: Any, hooks: Iterable[Hook] = (), **config: Any) -> None:
-        if self.__progress.initialised:
+        if self.__initialised:
             raise RuntimeError("Producer already __init__:ialized: make a new one instead of calling __init__() again")
         forks.notice()
         settings = parse(args, config)
@@ -111,17 +85,21 @@ class SafeProducer(NativeProducer):
         failures = Failures(settings.delivery)
         delivery = settings.delivery
         counters = DeliveryCounters(settings.only_errors, failures.reported, delivery.idempotent, delivery.owns_timeout)
-        engine = Engine(settings, info, observers, counters, failures)
+        engine = assemble(settings, info, observers, counters, failures)
+        transactions = Transactions(engine)
         put = partial(object.__setattr__, self)  # a subclass that is a frozen dataclass refuses assignments
         put("_SafeProducer__settings", settings)
-        put("_SafeProducer__hooks", observers)
         put("_SafeProducer__info", info)
         put("_SafeProducer__counters", counters)
         put("_SafeProducer__topics", counters.topics)
         put("_SafeProducer__on_delivery", settings.on_delivery)
         put("_SafeProducer__blocked", set())
         put("_SafeProducer__engine", engine)
-        put("_SafeProducer__progress", _Progress(initialised=True))
+        put("_SafeProducer__route", engine.route)
+        put("_SafeProducer__transactions", transactions)
+        put("_SafeProducer__closing", Closing(engine, transactions, observers, info))
+        put("_SafeProducer__inspection", Inspection(engine, info))
+        put("_SafeProducer__initialised", True)
         lifetime.enrol(self, SafeProducer.__become_forked, SafeProducer.__report_loss)
         churned = churn.registry.record((settings.cluster, settings.principal), site, settings.producer_ids_per_hour)
         observers.call("producer_created", info)
@@ -166,16 +144,16 @@ class SafeProducer(NativeProducer):
         account.accepted += 1
         try:
             if headers is None and timestamp is _NOW:  # other kinds of zero go to the native call's own check
-                self.__engine.send(topic, value, key, partition, bound[1])
+                self.__route.send(topic, value, key, partition, bound[1])
             else:
                 refuse_surrogate_names(headers)
-                self.__engine.send(topic, value, key, partition, bound[1], None, timestamp, headers)
+                self.__route.send(topic, value, key, partition, bound[1], None, timestamp, headers)
         except BaseException as error:
             if not (isinstance(error, Exception) and frames.raised_by_native_call(error)):
                 self.__counters.interrupts += 1  # by a signal handler, and whether it was accepted is not known
                 raise
             account.accepted -= 1
-            refusal = self.__engine.refusal_of(error)
+            refusal = self.__engine.errors.refusal_of(error)
             if isinstance(refusal, QueueFullError) and self.__may_block():
                 self.__produce_when_there_is_room(refusal, topic, value, key, partition, callback, timestamp, headers)
                 return
@@ -186,7 +164,11 @@ class SafeProducer(NativeProducer):
 
     def __may_block(self) -> bool:
         thread = get_ident()
-        return self.__settings.delivery.max_block > 0 and thread not in self.__blocked and not self.__engine.in_callback
+        return (
+            self.__settings.delivery.max_block > 0
+            and thread not in self.__blocked
+            and not self.__engine.client.in_callback
+        )
 
     def __produce_when_there_is_room(self, refusal: QueueFullError, *record: Any) -> None:
         """Serve callbacks for up to safeproducer.max.block.ms until the record is accepted; else raise `refusal`."""
@@ -196,7 +178,7 @@ class SafeProducer(NativeProducer):
         self.__blocked.add(thread)
         try:
             while (left := deadline - time.monotonic()) > 0:
-                self.__engine.poll(min(left, _ROOM_ROUND))
+                self.__engine.serving.poll(min(left, _ROOM_ROUND))
                 try:
                     SafeProducer.produce(self, topic, value, key, partition, callback, None, timestamp, headers)
                 except QueueFullError as still_full:
@@ -240,8 +222,8 @@ class SafeProducer(NativeProducer):
         if not _HERE[0]:
             forks.notice()
         if type(timeout) not in _NUMBERS:  # many applications poll after each record
-            timeout = _seconds(timeout)
-        return self.__engine.poll(timeout)
+            timeout = seconds(timeout)
+        return self.__engine.serving.poll(timeout)
 
     def flush(self, timeout: float = NO_TIMEOUT) -> int:
         """Wait up to `timeout` seconds until every record has its report; returns how many are left.
@@ -249,25 +231,21 @@ class SafeProducer(NativeProducer):
         Inside a callback it serves nothing and returns how many are left.
         """
         forks.notice()
-        return self.__engine.flush(_seconds(timeout))
+        return self.__engine.flush.flush(seconds(timeout))
 
     # --- transactions ----------------------------------------------------------------------------------------------
 
     def init_transactions(self, timeout: float = NO_TIMEOUT) -> None:
         """As confluent_kafka: register the transactional.id with its coordinator, which fences older producers."""
-        self.__engine.serve(self.__engine.native.init_transactions, _seconds(timeout))
+        self.__engine.calls.serve(self.__engine.client.native.init_transactions, seconds(timeout))
 
     def begin_transaction(self) -> None:
         """As confluent_kafka: records produced from now on belong to a new transaction."""
-        self.__engine.serve(self.__engine.native.begin_transaction)
-        self.__progress.in_transaction = True
-        self.__progress.without_offset = self.__engine.failures.without_offset
+        self.__transactions.begin()
 
     def send_offsets_to_transaction(self, positions: Any, group_metadata: Any, timeout: float = NO_TIMEOUT) -> None:
         """As confluent_kafka: commit consumer offsets with the transaction."""
-        self.__engine.serve(
-            self.__engine.native.send_offsets_to_transaction, positions, group_metadata, _seconds(timeout)
-        )
+        self.__transactions.send_offsets(positions, group_metadata, seconds(timeout))
 
     def commit_transaction(self, timeout: float = NO_TIMEOUT) -> None:
         """As confluent_kafka: flush, then commit. Raises KafkaException; `error.args[0].txn_requires_abort()` says what
@@ -275,21 +253,13 @@ class SafeProducer(NativeProducer):
 
         It succeeds only if every record since begin_transaction() was acknowledged.
         """
-        seconds, raised = _seconds(timeout), None
-        if self.__progress.in_transaction:
-            seconds, raised = self.__engine.settle(seconds, self.__progress.without_offset)
-        self.__engine.serve(self.__engine.native.commit_transaction, seconds)
-        self.__progress.in_transaction = False
-        if raised is not None:
-            raise raised
+        self.__transactions.commit(seconds(timeout))
 
     def abort_transaction(self, timeout: float = NO_TIMEOUT) -> None:
         """As confluent_kafka: purge what was not sent, and abort."""
-        self.__engine.serve(self.__engine.native.abort_transaction, _seconds(timeout))
-        self.__progress.in_transaction = False
+        self.__transactions.abort(seconds(timeout))
 
-    # --- the rest of confluent_kafka's surface
-    # ---------------------------------------------------------------------------------
+    # --- the rest of confluent_kafka's surface -----------------------------------------------------------------------
 
     def purge(self, *args: Any, **kwargs: Any) -> None:
         """As confluent_kafka: purge(in_queue=True, in_flight=True, blocking=True). Poll afterwards to receive the
@@ -301,16 +271,16 @@ class SafeProducer(NativeProducer):
 
     def list_topics(self, *args: Any, **kwargs: Any) -> Any:
         """As confluent_kafka: list_topics(topic=None, timeout=-1) -> ClusterMetadata. Works inside callbacks, too."""
-        return self.__engine.ask(self.__engine.native.list_topics, *args, **kwargs)
+        return self.__engine.calls.ask(self.__engine.client.native.list_topics, *args, **kwargs)
 
     def cluster_id(self, *args: Any, **kwargs: Any) -> Any:
         """As confluent_kafka: the cluster's ID, asked for with a timeout in seconds."""
-        return self.__engine.ask(self.__engine.native.cluster_id, *args, **kwargs)
+        return self.__engine.calls.ask(self.__engine.client.native.cluster_id, *args, **kwargs)
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
         """As confluent_kafka: use these credentials from the next connection on, in every lane; needs no new
         producer."""
-        self.__engine.set_sasl_credentials(username, password)
+        self.__engine.set_sasl_credentials(username, password, self.__settings.renew)
 
     def __len__(self) -> int:
         """As confluent_kafka: records and events inside librdkafka, reports that wait to be served included. 0 once
@@ -335,132 +305,16 @@ class SafeProducer(NativeProducer):
 
         Raises CallbackReentryError inside a callback.
         """
-        if not self.__progress.initialised:
+        if not self.__initialised:
             return CloseReport(0, 0, 0, 0, 0.0)
         forks.notice()
-        progress = self.__progress
-        if self.__engine.state == "closed" and progress.ends is None and progress.close_report is not None:
-            return progress.close_report
-        self.__engine.refuse_in_callback("close")
-        deadline = None if timeout is None or (seconds := _seconds(timeout)) < 0 else time.monotonic() + seconds
-        closers, mark, raised = progress.closers, object(), None
-        try:
-            closers[mark] = get_ident()
-            while self.__may_wait_for(next(iter(closers.copy().values())), deadline):
-                time.sleep(_CLOSES)
-            if self.__engine.state != "closed":
-                raised = self.__end(deadline)
-            self.__end_natives()
-        except ProducerClosedError:
-            # A handler, a destructor or another thread has closed it in the middle of this call.
-            if self.__engine.state != "closed":
-                raise
-        finally:
-            closers.pop(mark, None)  # the first call here, so no signal handler comes before it
-        if raised is not None:
-            raise raised
-        assert progress.close_report is not None  # noqa: S101 - it comes before the state
-        return progress.close_report
-
-    def __may_wait_for(self, closer: int, deadline: float | None) -> bool:
-        """Not for the call that this one interrupted, nor on a thread that the other one waits for."""
-        if closer == get_ident() or self.__engine.sender.is_this_thread():
-            return False
-        return self.__engine.state != "closed" and (deadline is None or time.monotonic() < deadline)
-
-    def __end(self, deadline: float | None) -> Exception | None:
-        """Have every record reported, and refuse what comes; what a callback raised.
-
-        A signal handler that raises in it leaves the producer open, and as it was, up to the step that closes it.
-        """
-        progress, engine = self.__progress, self.__engine
-        inside = engine.inside  # a signal handler: the call that it interrupted still uses the native producer
-        started = time.monotonic()
-        if progress.in_transaction:
-            self.__abort_for_close(deadline)
-        queued, raised = engine.drain(NO_TIMEOUT if deadline is None else max(0.0, deadline - time.monotonic()))
-        left = self.__count_left(queued)
-        if queued:
-            engine.purge()
-            raised = engine.drain_purged() or raised
-        engine.release_callbacks()
-        self.__report_loss("close deadline")
-        accepted, delivered, failed = self.__counters.totals()
-        report = CloseReport(accepted, delivered, failed, left, time.monotonic() - started)
-        # With records in it, or another thread, the native close() would wait, for ever or worse; letting go does not.
-        ends = engine.release(closes=not engine.queued and not inside)
-        if engine.state != "closed":
-            progress.close_report, progress.ends = report, ends
-            engine.retire("closed", lambda: ProducerClosedError(_CLOSED))
-        return raised
-
-    def __count_left(self, queued: int) -> int:
-        """Records that are to be purged, and those that a close() purged which was interrupted."""
-        progress, failed = self.__progress, self.__counters.totals()[2]
-        if queued and progress.failed_before is None:
-            progress.failed_before = failed
-        if progress.failed_before is None:
-            return 0
-        return self.__counters.outstanding(queued)[0] + failed - progress.failed_before
-
-    def __end_natives(self) -> None:
-        """The rest, once it is closed: nobody comes to a native producer any more that the engine has released.
-
-        One call does it. A signal handler that raises in it leaves it to the next close().
-        """
-        progress, engine = self.__progress, self.__engine
-        ends, progress.ends = progress.ends, None
-        if ends is None or progress.close_report is None:
-            return
-        try:
-            if engine.stop_threads(_THREADS_PATIENCE) and ends.closes:
-                self.__close_natives(ends)
-            engine.release_callbacks()
-        except BaseException:
-            progress.ends = ends
-            raise
-        self.__hooks.call("producer_closed", self.__info, progress.close_report)
-
-    def __close_natives(self, ends: Release) -> None:
-        if self.__info.transactional_id is None:
-            self.__engine.serve(ends.close)
-            return
-        with warnings.catch_warnings():
-            # It warns that it cannot abort a transaction that was never begun.
-            warnings.simplefilter("ignore", RuntimeWarning)
-            self.__engine.serve(ends.close)
-
-    def __abort_for_close(self, deadline: float | None) -> None:
-        try:
-            SafeProducer.abort_transaction(
-                self, NO_TIMEOUT if deadline is None else max(0.0, deadline - time.monotonic())
-            )
-        except KafkaException:
-            # The coordinator aborts it after transaction.timeout.ms; the records are purged below.
-            self.__progress.in_transaction = False
+        return self.__closing.close(timeout)
 
     def __become_forked(self) -> None:
-        """In the child after a fork: the native producer's threads are gone, and touching it would hang."""
-        if self.__engine.state in ("closed", "forked"):
-            return
-        for native in self.__engine.natives:
-            lifetime.make_immortal(native)
-        self.__engine.retire(
-            "forked",
-            lambda: ForkedProducerError(
-                f"this SafeProducer was made at {self.__info.site} before a fork and does not work in the child "
-                f"process: its threads stayed in the parent. Make producers after the fork, one in each process"
-            ),
-        )
+        self.__closing.become_forked()
 
     def __report_loss(self, reason: str) -> None:
-        if self.__engine.state in ("open", "fatal") and not self.__progress.loss_reported:
-            self.__progress.loss_reported = True
-            if reason == lifetime.EXIT:
-                self.__engine.listen_once()
-            lifetime.report_loss(
-                reason, self.__counters, self.__info, self.__hooks, self.__engine.observed, self.__engine.queued
-            )
+        self.__closing.report_loss(reason)
 
     def __enter__(self) -> SafeProducer:
         """The producer itself; leaving the block closes it."""
@@ -472,10 +326,10 @@ class SafeProducer(NativeProducer):
         SafeProducer.close(self)
 
     def __del__(self) -> None:
-        if self.__progress.initialised:  # else the constructor refused
+        if self.__initialised:  # else the constructor refused
             forks.notice()
             self.__engine.stop_threads(None)
-            self.__report_loss("garbage collection")
+            self.__closing.report_loss("garbage collection")
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
@@ -487,46 +341,7 @@ class SafeProducer(NativeProducer):
     def snapshot(self) -> Snapshot:
         """The account of this producer at this moment, as a frozen value. Cheap; callable from any thread."""
         forks.notice()
-        queued = self.__engine.queued
-        unresolved, interrupted = self.__counters.outstanding(queued)
-        accepted, delivered, failed = self.__counters.totals()
-        info = self.__info
-        dispatcher = self.__engine.dispatcher
-        return Snapshot(
-            state=self.__engine.state,
-            client_id=info.client_id,
-            bootstrap_servers=info.bootstrap_servers,
-            principal=info.principal,
-            transactional_id=info.transactional_id,
-            idempotent=info.idempotent,
-            accepted=accepted,
-            delivered=delivered,
-            failed=failed,
-            unresolved=unresolved,
-            interrupted=interrupted,
-            queued=queued,
-            not_written=self.__engine.failures.not_written,
-            unknown=self.__engine.failures.unknown,
-            held=dispatcher.record_buffer.waiting,
-            handed_over=dispatcher.lanes.handed_over,
-            splits=dispatcher.lanes.splits,
-            lanes=len(dispatcher.lanes),
-            windows=self.__windows(),
-            partitions=self.__counters.partitions(dispatcher.waits()),
-            last_error=self.__engine.events.last_error,
-            throttled_brokers=dict(self.__engine.events.throttled),
-        )
-
-    def __windows(self) -> tuple[WindowSnapshot, ...]:
-        if self.__engine.state == "forked":  # a thread that is not here may have held the lock
-            return ()
-        now = time.monotonic()
-        return tuple(
-            WindowSnapshot(
-                *tp, window.size, window.source.value, None if window.at is None else now - window.at, window.reason
-            )
-            for tp, window in self.__engine.windows.known(now).items()
-        )
+        return self.__inspection.snapshot()
 
     def explain(self, topic: str | None = None, partition: int | None = None) -> str:
         """For a person: what the records of this producer, topic or partition are waiting for.
@@ -534,12 +349,11 @@ class SafeProducer(NativeProducer):
         Only what holds now is named as the cause; a throttle time or an error that is over is told as such, behind it.
         With safeproducer.mode=passthrough nothing tells that one broker is back: its last error counts until a new one.
         """
-        engine = self.__engine
-        present = troubles(engine.events, engine.holds.cluster, engine.updates.delivered)
-        return explanation(SafeProducer.snapshot(self), topic, partition, present, engine.holds.partitions.leaders)
+        forks.notice()
+        return self.__inspection.explain(topic, partition)
 
     def __repr__(self) -> str:
-        if not self.__progress.initialised:
+        if not self.__initialised:
             return f"<{type(self).__name__} not initialised>"
         account = SafeProducer.snapshot(self)
         return (
@@ -555,7 +369,7 @@ def _forward_the_rest() -> None:
     def forwarded(name: str) -> Callable[..., Any]:
         def method(self: SafeProducer, *args: Any, **kwargs: Any) -> Any:
             engine: Engine = self._SafeProducer__engine  # type: ignore[attr-defined]
-            return getattr(engine.native, name)(*args, **kwargs)
+            return getattr(engine.client.native, name)(*args, **kwargs)
 
         method.__name__ = name
         return method

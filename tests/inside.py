@@ -8,7 +8,7 @@ from safeproducer import SafeProducer
 
 
 def engine_of(producer: SafeProducer) -> Any:
-    """The lane of `producer`."""
+    """The engine of `producer`."""
     return producer._SafeProducer__engine  # type: ignore[attr-defined]
 
 

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from safeproducer import Hook, ProducerChurn, SafeProducer
-from safeproducer.pipeline import churn
-from safeproducer.pipeline.churn import ChurnRegistry
+from safeproducer import Hook, ProducerChurn, SafeProducer, churn
+from safeproducer.churn import ChurnRegistry
 from safeproducer.records import CallSite
 
 SETTING = "safeproducer.producer.ids.per.hour"

@@ -11,6 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from safeproducer.inspection import partition_rows
 from safeproducer.pipeline.delivery_counters import UNASSIGNED, DeliveryCounters
 from safeproducer.pipeline.record import DeliveryCallback
 
@@ -79,7 +80,7 @@ class AccountOfRecords(RuleBasedStateMachine):
 
     @invariant()
     def rows_add_up(self) -> None:
-        rows = self.counters.partitions()
+        rows = partition_rows(self.counters.topics)
         assert len({(row.topic, row.partition) for row in rows}) == len(rows)
         for row in rows:
             assert row.accepted == row.delivered + row.failed + row.unresolved

@@ -48,7 +48,7 @@ def make(cluster: FakeCluster) -> Iterator[Make]:
             producer.produce("t", b"warm", partition=partition)
         assert producer.flush(10) == 0
         if mode != "passthrough":
-            leader = engine_of(producer).holds.partitions.leader
+            leader = engine_of(producer).updates.holds.partitions.leader
             wait(producer, lambda: (leader("t", 0), leader("t", 1)) == (1, 2))
         return producer
 
@@ -93,8 +93,8 @@ def test_a_throttle_time_that_has_ended_is_told_as_past(cluster: FakeCluster, ma
     """Records that wait for another reason are not laid to it; snapshot() still has it."""
     producer = make(mode)
     throttle(cluster, producer, SHORT_MS)
-    wait(producer, lambda: not engine_of(producer).holds.cluster.probes(1, time.monotonic()))
-    wait(producer, lambda: not engine_of(producer).holds.cluster.throttled(time.monotonic()))
+    wait(producer, lambda: not engine_of(producer).updates.holds.cluster.probes(1, time.monotonic()))
+    wait(producer, lambda: not engine_of(producer).updates.holds.cluster.throttled(time.monotonic()))
     cluster.pause(1)
     producer.produce("t", b"x", partition=0)
     told = producer.explain("t", 0)
@@ -142,7 +142,9 @@ def test_a_broker_that_is_back_is_not_the_cause(cluster: FakeCluster, make: Make
     assert producer.flush(30) == 0
     wait(
         producer,
-        lambda: all(error.is_over(engine_of(producer).holds.cluster.connected(), 0) for error in of_broker_1(producer)),
+        lambda: all(
+            error.is_over(engine_of(producer).updates.holds.cluster.connected(), 0) for error in of_broker_1(producer)
+        ),
     )
     cluster.pause(1)
     producer.produce("t", b"x", partition=0)

@@ -96,7 +96,7 @@ def test_it_costs_the_brokers_a_few_questions() -> None:
 def test_nobody_asks_where_nothing_waits_for_a_producer_id(config: dict[str, Any]) -> None:
     """No thread is started."""
     producer = SafeProducer({**NOWHERE, **config})
-    question = engine_of(producer).first_question
+    question = engine_of(producer).threads.first_question
     assert question.look("t", 0.0) == question.look("t", 1.0) == float("inf")
     assert question._thread is None
     producer.close(0)
@@ -107,7 +107,7 @@ def asking() -> SafeProducer:
     producer = SafeProducer(NOWHERE)
     producer.produce("t", b"x")
     deadline = time.monotonic() + 10
-    while engine_of(producer).first_question._thread is None:
+    while engine_of(producer).threads.first_question._thread is None:
         assert time.monotonic() < deadline
         time.sleep(0.005)
     return producer
@@ -116,7 +116,7 @@ def asking() -> SafeProducer:
 def test_close_does_not_wait_for_an_answer() -> None:
     """No broker is there: it ends with its question, within a slice or two."""
     producer = asking()
-    thread = engine_of(producer).first_question._thread
+    thread = engine_of(producer).threads.first_question._thread
     began = time.monotonic()
     producer.close(0)
     assert time.monotonic() - began < 2
@@ -127,7 +127,7 @@ def test_close_does_not_wait_for_an_answer() -> None:
 def test_a_dropped_producer_ends_its_question() -> None:
     """The thread holds the native producer for a slice or two, and then destroys it."""
     producer = asking()
-    thread = engine_of(producer).first_question._thread
+    thread = engine_of(producer).threads.first_question._thread
     assert thread is not None
     with pytest.warns(ResourceWarning):
         del producer
@@ -141,7 +141,7 @@ began = []
 atexit.register(lambda: print("left", time.monotonic() - began[0] < 2))  # runs last
 producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0})
 producer.produce("t", b"x")
-while producer._SafeProducer__engine.first_question._thread is None:
+while producer._SafeProducer__engine.threads.first_question._thread is None:
     time.sleep(0.005)
 """
 

@@ -97,7 +97,7 @@ def test_no_call_in_a_child_waits_for_a_lock(fork: Callable[[], int], mode: str,
     assert producer.flush(10) == 0
     lane: Any = engine_of(producer)
     lane.dispatcher.lanes.prepare()
-    locks = [lane.windows._lock, lane.sender.at_work, *(fed._asking for fed in lane.dispatcher.lanes)]
+    locks = [lane.threads.windows._lock, lane.threads.sender.at_work, *(fed._asking for fed in lane.dispatcher.lanes)]
     busy, over = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -135,7 +135,7 @@ def test_a_fork_in_c_is_noticed_by_whoever_asks(look: Callable[[Any], Any], prod
 
     def body() -> int:
         look(producer)
-        return 0 if engine_of(producer).state == "forked" else 1
+        return 0 if engine_of(producer).client.state == "forked" else 1
 
     assert in_child(fork_in_c, body) == 0
 
@@ -146,12 +146,13 @@ def test_a_child_of_a_fork_in_c_makes_its_own_producer_and_ends_quietly() -> Non
         """
         import ctypes, os, sys, threading, time
         from safeproducer import SafeProducer
-        from safeproducer.pipeline import churn, lifetime, throttles
+        from safeproducer import churn, lifetime
+        from safeproducer.pipeline import throttles
         parent = SafeProducer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
         parent.produce("t", b"unresolved")
         busy, over = threading.Event(), threading.Event()
         def hold():
-            with churn.registry._lock, throttles.registry._lock, parent._SafeProducer__engine.sender.at_work:
+            with churn.registry._lock, throttles.registry._lock, parent._SafeProducer__engine.threads.sender.at_work:
                 busy.set()
                 over.wait(20)
         thread = threading.Thread(target=hold)

@@ -52,7 +52,9 @@ def test_calls_of_produce_batch_are_forgotten(mode: str, mock_bootstrap: str) ->
     producer = SafeProducer({"bootstrap.servers": mock_bootstrap, "log_level": 0, **MODES[mode]})
     try:
         producer.produce("growth", b"x")  # until it is answered, calls are taken apart
-        poll_until(producer, lambda: engine_of(producer).goes_direct or settings_of(producer).delivery.mode == "held")
+        poll_until(
+            producer, lambda: engine_of(producer).route.goes_direct or settings_of(producer).delivery.mode == "held"
+        )
         for _ in range(CALLS):
             producer.produce_batch("growth", [{"value": b"x"}], partition=0)
         assert producer.flush(10) == 0
@@ -79,7 +81,7 @@ def test_released_records_are_noted_only_where_somebody_looks() -> None:
                 producer.poll(0.005)
         cluster.set_throttle(0)
         assert producer.flush(10) == 0
-        backlogs = engine_of(producer).holds.backlogs
+        backlogs = engine_of(producer).updates.holds.backlogs
         assert sum(len(backlog.released) for backlog in backlogs._by_tp.values()) == 0
         producer.close()
 

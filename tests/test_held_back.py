@@ -42,7 +42,9 @@ def make(cluster: FakeCluster) -> Iterator[Callable[..., SafeProducer]]:
         for partition in (0, 1):
             producer.produce("t", b"warm", partition=partition)
         assert producer.flush(10) == 0
-        wait(producer, lambda: engine_of(producer).holds.partitions.leader("t", 1) is not None)  # told by statistics
+        wait(
+            producer, lambda: engine_of(producer).updates.holds.partitions.leader("t", 1) is not None
+        )  # told by statistics
         return producer
 
     yield build
@@ -148,7 +150,7 @@ def test_snapshot_has_the_code_of_a_leader_that_acknowledges_nothing(
     producer = make()
     cluster.pause(1)
     producer.produce("t", b"first", partition=0)
-    wait(producer, lambda: ("t", 0) in engine_of(producer).holds.stalled)
+    wait(producer, lambda: ("t", 0) in engine_of(producer).updates.holds.stalled)
     producer.produce("t", b"second", partition=0)
     wait(producer, lambda: engine_of(producer).dispatcher._buffers["t", 0].why)
     assert row(producer, 0).reason is HoldReason.LEADER_SILENT
@@ -309,7 +311,7 @@ def test_records_held_before_their_topic_is_known_keep_their_order(cluster: Fake
         for number in range(60):
             producer.produce("t", b"%d" % number, b"key")
         assert producer.snapshot().held == 50
-        wait(producer, lambda: engine_of(producer).holds.partitions.count("t"))
+        wait(producer, lambda: engine_of(producer).updates.holds.partitions.count("t"))
         for number in range(60, 90):
             producer.produce("t", b"%d" % number, b"key")
         cluster.delay(0, api="Produce")

@@ -26,7 +26,7 @@ from safeproducer import (
     RecordsLost,
     SafeProducer,
 )
-from safeproducer.pipeline import engine as engine_module
+from safeproducer.pipeline import flush
 from safeproducer.pipeline.metadata import Metadata
 from safeproducer.pipeline.sender import Sender
 from safeproducer.pipeline.windows import Windows
@@ -111,7 +111,7 @@ def test_a_fork_while_the_sender_serves_does_not_stop_the_child(mode: str) -> No
     """Its thread is not in the child, though it looks as if; poll() and flush() raise all the same."""
     producer = SafeProducer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0, "safeproducer.mode": mode})
     lane = engine_of(producer)
-    lane._report_queue.serve_on(-1)
+    lane.counters.report_queue.serve_on(-1)
     child = os.fork()
     if child == 0:
         raised = 0
@@ -127,7 +127,7 @@ def test_a_fork_while_the_sender_serves_does_not_stop_the_child(mode: str) -> No
     if not ended[0]:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-    lane._report_queue.serve_on(0)
+    lane.counters.report_queue.serve_on(0)
     producer.close(0)
     assert ended[0], "the child hangs"
     assert os.waitstatus_to_exitcode(ended[1]) == 2
@@ -183,7 +183,7 @@ def test_a_fork_waits_for_a_log_line_that_is_being_written(thread: str) -> None:
             producer.produce("t", b"x")
         else:
             logging.getLogger("safeproducer").setLevel("INFO")
-            windows = producer._SafeProducer__engine.windows
+            windows = producer._SafeProducer__engine.threads.windows
             windows._make = lambda _: Broker()
             windows.budget(("t", 0), 1, time.monotonic())
         assert stream.busy.wait(5)
@@ -201,7 +201,7 @@ def test_a_fork_waits_for_a_log_line_that_is_being_written(thread: str) -> None:
 def test_a_destructor_in_a_forked_child_asks_no_thread(mock_bootstrap: str) -> None:
     """The sender's thread may have been at work."""
     producer = SafeProducer({"bootstrap.servers": mock_bootstrap, "log_level": 0})
-    with engine_of(producer).sender.at_work:
+    with engine_of(producer).threads.sender.at_work:
         child = os.fork()
         if child == 0:
             signal.alarm(5)
@@ -342,7 +342,8 @@ def test_interpreter_exit_tells_only_of_what_is_not_known_to_be_written(mode: st
         producer.produce("t", b"acknowledged", on_delivery=lambda error, message: print("called"))
         deadline = time.monotonic() + 10
         # Its report waits here, or in librdkafka, which counts the event beside its record.
-        while not (lane._report_queue.reports.count or ("{mode}" == "passthrough" and len(lane.native) == 2)):
+        reports, native = lane.counters.report_queue.reports, lane.client.native
+        while not (reports.count or ("{mode}" == "passthrough" and len(native) == 2)):
             assert time.monotonic() < deadline
             time.sleep(0.01)
         cluster.pause(1)
@@ -387,7 +388,7 @@ def test_close_runs_every_callback_of_what_it_purges(
     mode: str, unreachable: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However long they take, also when each stops the serving: patience is for reports that do not come."""
-    monkeypatch.setattr(engine_module, "_PURGE_PATIENCE", 0.2)
+    monkeypatch.setattr(flush, "_PURGE_PATIENCE", 0.2)
     told: list[object] = []
 
     def slowly(error: object, message: object) -> None:
@@ -429,7 +430,7 @@ def test_close_keeps_native_producers_that_a_thread_is_inside(monkeypatch: pytes
     """Closed under it, they would take the process with them; released, they end with that thread's call."""
     monkeypatch.setattr(Metadata, "join", lambda self, timeout: time.sleep(timeout))
     producer = SafeProducer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
-    native = engine_of(producer).native
+    native = engine_of(producer).client.native
     assert producer.close(0)
     native.poll(0)  # raises once it is closed
 

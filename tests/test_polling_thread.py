@@ -12,7 +12,7 @@ from unittest import mock
 import pytest
 
 from safeproducer import SafeProducer
-from safeproducer.pipeline import engine
+from safeproducer.pipeline import serving
 from safeproducer.testing import FakeCluster
 from tests.inside import engine_of
 
@@ -56,13 +56,13 @@ def times_to_report(producer: SafeProducer, records: int, gap: float = GAP) -> l
 
 @pytest.mark.parametrize("mode", ["held", "auto"])
 def test_a_record_is_not_kept_waiting_by_a_poll_of_another_thread(mode: str) -> None:
-    with FakeCluster(brokers=1) as cluster, mock.patch.object(engine, "_LONG_SLICE", 1.0):
+    with FakeCluster(brokers=1) as cluster, mock.patch.object(serving, "_LONG_SLICE", 1.0):
         cluster.create_topic("t", PARTITIONS)
         cluster.delay(ROUND_TRIP, api="Produce")
         config = {"bootstrap.servers": cluster.bootstrap, "linger.ms": LINGER_MS, "safeproducer.mode": mode}
         with SafeProducer(config) as producer, polled(producer):
             deadline = time.monotonic() + 20
-            while engine_of(producer).goes_direct or producer.snapshot().handed_over < 3:
+            while engine_of(producer).route.goes_direct or producer.snapshot().handed_over < 3:
                 assert time.monotonic() < deadline, "it does not hold back"
                 times_to_report(producer, PARTITIONS, gap=0.02)
             assert producer.flush(10) == 0  # it has connected, and has its producer ID

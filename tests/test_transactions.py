@@ -20,7 +20,7 @@ def producer(mock_bootstrap: str) -> SafeProducer:
 
 def test_what_librdkafka_only_takes_for_delivered_is_not_committed(producer: SafeProducer) -> None:
     """It concluded from a later acknowledgement; the next transaction is a new one."""
-    failures: Any = engine_of(producer).failures
+    failures: Any = engine_of(producer).updates.failures
 
     def report(error: Any, message: Any) -> None:
         failures.without_offset += 1  # as the report of a record without an offset does, see test_unproven.py

@@ -13,11 +13,10 @@ from __future__ import annotations
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from operator import index
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from safeproducer.kafka.native import KafkaError, Message
@@ -27,9 +26,7 @@ from safeproducer.pipeline.callbacks import CallbackErrors
 from safeproducer.pipeline.record import DeliveryCallback
 from safeproducer.pipeline.report_queue import ReportQueue
 from safeproducer.pipeline.without_offset import WITHOUT_OFFSET
-from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.never import NEVER
-from safeproducer.snapshot import PartitionSnapshot
 
 Bound = tuple[object, DeliveryCallback | None]
 
@@ -37,7 +34,6 @@ Explained = Callable[[KafkaError, Message], KafkaError]
 
 NOT_BOUND: Bound = (object(), None)
 UNASSIGNED = -1
-_NONE_WAIT = (0, None, None)
 _INT = 2**31
 
 
@@ -204,12 +200,10 @@ class TopicCounters:
                 error = WITHOUT_OFFSET
             if (report_queue.on or error is not None) and report_queue.takes(partial(report, callback), error, message):
                 return
-            if number is None:  # it failed before it was given one
-                number = UNASSIGNED
             try:
                 placed = partitions[number].placed
-            except KeyError:
-                placed = _opened(partitions, number, reporting).placed
+            except KeyError:  # None: it failed before it was given one
+                placed = _opened(partitions, UNASSIGNED if number is None else number, reporting).placed
             if error is None:
                 placed.delivered += 1
                 if only_errors:
@@ -341,46 +335,3 @@ class DeliveryCounters:
         return [
             run for run, message in self.report_queue.reports.delivered() if not proves or message.offset() is not None
         ]
-
-    def partitions(
-        self, waits: Mapping[tuple[str, int], tuple[int, str, HoldReason]] = MappingProxyType({})
-    ) -> tuple[PartitionSnapshot, ...]:
-        """One row for each partition with records, and one with partition -1 for those not on a partition yet.
-
-        `waits`: (topic, partition) -> (how many of its records are held back, why, the code of that). A record whose
-        partition its caller did not name is accepted on partition -1, and yet may be held back for the partition it
-        will go to.
-        """
-        rows = []
-        left = dict(waits)
-        for name, topic in sorted(self.topics.items()):
-            waiting = topic.accepted
-            never_placed = 0
-            for number, row in sorted(topic.partitions.items()):
-                waiting -= row.placed.delivered + row.placed.failed
-                if number == UNASSIGNED:
-                    never_placed = row.placed.failed
-                    continue
-                delivered = row.named.delivered + row.placed.delivered
-                failed = row.named.failed + row.placed.failed
-                accepted = row.accepted + row.placed.delivered + row.placed.failed
-                if accepted:
-                    rows.append(
-                        PartitionSnapshot(
-                            name,
-                            number,
-                            accepted,
-                            delivered,
-                            failed,
-                            max(0, accepted - delivered - failed),
-                            *left.pop((name, number), _NONE_WAIT),
-                        )
-                    )
-            if waiting > 0 or never_placed:
-                unresolved = max(0, waiting)
-                held = left.pop((name, UNASSIGNED), _NONE_WAIT)
-                rows.append(
-                    PartitionSnapshot(name, UNASSIGNED, unresolved + never_placed, 0, never_placed, unresolved, *held)
-                )
-        rows.extend(PartitionSnapshot(name, number, 0, 0, 0, 0, *held) for (name, number), held in left.items())
-        return tuple(sorted(rows, key=lambda row: (row.topic, row.partition)))

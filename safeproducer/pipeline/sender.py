@@ -107,8 +107,8 @@ class Sender:
     All methods from any thread, and from signal handlers.
     """
 
-    def __init__(self, sends: Sends) -> None:
-        self._sends = weakref.ref(sends)
+    def __init__(self) -> None:
+        self._sends: Callable[[], Sends | None] = _nobody
         self._bell = Bell()
         self._turned = Bell()
         self._running = _allocate_lock()
@@ -121,6 +121,10 @@ class Sender:
         """When it wants to work; 0 while it does, or was woken."""
         self.ident = 0
         self.at_work = Work()
+
+    def work_for(self, sends: Sends) -> None:
+        """Before it is woken first."""
+        self._sends = weakref.ref(sends)
 
     def is_this_thread(self) -> bool:
         """Whether the calling thread is this one."""
@@ -248,7 +252,11 @@ class Sender:
         self._turned.ring()
 
 
-def _work(sends: weakref.ref[Sends], sender: Sender) -> None:
+def _nobody() -> None:
+    pass
+
+
+def _work(sends: Callable[[], Sends | None], sender: Sender) -> None:
     # Free functions and locals only: a reference to the producer must not outlive the work on it.
     if not sender.live():
         return

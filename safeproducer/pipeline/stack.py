@@ -15,7 +15,10 @@ from typing import Any, TypeVar
 _OURS = (
     "safeproducer.pipeline.",
     "safeproducer.producer",
+    "safeproducer.announcements",
     "safeproducer.batch",
+    "safeproducer.closing",
+    "safeproducer.transactions",
     "safeproducer.hooks",
     "safeproducer.serializing",
 )

@@ -83,6 +83,21 @@ class ClientUpdates:
             self.hold()
         return first
 
+    def heard_leaders(self, topic: str, lane: int, asked_at: float) -> None:
+        """This lane has asked who leads the topic's partitions."""
+        self.cluster.outdated.heard(topic, lane, asked_at)
+        self.changed = True
+
+    def look_again(self) -> None:
+        """The sender is to, in its next turn. Any thread."""
+        self.changed = True
+
+    def answered_within(self, seconds: float | None) -> None:
+        """The first question was answered, or nobody answers it."""
+        if seconds is not None:
+            self.holds.round_trip.guess(seconds)
+        self.changed = True
+
     def _skips(self, again: Callable[[str], None], text: str) -> bool:
         """Whether statistics need not be read: nothing is produced, and it takes a while with many partitions."""
         now = time.monotonic()

@@ -127,7 +127,7 @@ def test_the_configuration_is_used_for_something_else(
     if way.long_round_trip:
         brokers.delay(LONG_ROUND_TRIP)
         producer.produce(TOPIC, b"warm")
-        poll_until(producer, lambda: not engine_of(producer).goes_direct and not len(producer), timeout=30)
+        poll_until(producer, lambda: not engine_of(producer).route.goes_direct and not len(producer), timeout=30)
     for number in range(COUNT):
         producer.produce(TOPIC, b"%d" % number, key=b"k%d" % (number % 3), partition=0)
         producer.poll(0)
@@ -140,7 +140,7 @@ def test_the_configuration_is_used_for_something_else(
 def test_hooks_keep_what_was_passed(start: Callable[..., Any], name: str) -> None:
     """A Record has the headers of the call, and adding one to it does not reach the caller's."""
     producer = start(WAYS[name])
-    hook = producer._SafeProducer__hooks._hooks[0]
+    hook = producer._SafeProducer__closing._hooks._hooks[0]
     headers = [("number", b"0")]
     producer.produce(TOPIC, b"0", headers=headers)
     headers[:] = [("other", b"1")]

@@ -81,7 +81,7 @@ def start(brokers: FakeCluster) -> Iterator[Callable[..., Any]]:
         if way.long_round_trip:
             brokers.delay(LONG_ROUND_TRIP)
             producer.produce(TOPIC, b"warm")
-            poll_until(producer, lambda: not engine_of(producer).goes_direct and not len(producer), timeout=30)
+            poll_until(producer, lambda: not engine_of(producer).route.goes_direct and not len(producer), timeout=30)
         return producer
 
     yield build

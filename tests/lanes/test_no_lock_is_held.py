@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from safeproducer import Hook, SafeProducer
-from safeproducer.pipeline import batch_lane, dispatcher, engine, windows
+from safeproducer.pipeline import batch_lane, dispatcher, windows
 from safeproducer.testing import FakeCluster
 from tests.lanes.conftest import BATCH, REFRESH_MS, RETAIN
 from tests.lanes.traffic import Traffic
@@ -96,7 +96,7 @@ def witness(monkeypatch: pytest.MonkeyPatch) -> Iterator[Witness]:
 
         return made
 
-    for module in (engine, batch_lane, dispatcher):
+    for module in (batch_lane, dispatcher):
         for name, make in (("Lock", threading.Lock), ("RLock", threading.RLock)):
             if hasattr(module, name):
                 monkeypatch.setattr(module, name, owned(make))

@@ -13,23 +13,27 @@ from unittest import mock
 
 from confluent_kafka.cimpl import KafkaError, Message
 
-from safeproducer import DeliveryError, HoldReason, QueueFullError, SafeProducer
+from safeproducer import DeliveryError, HoldReason, QueueFullError, SafeProducer, closing, inspection, transactions
 from safeproducer import producer as surface
 from safeproducer.pipeline import (
+    assembly,
     batch_lane,
     dated_error,
     delivery_counters,
     dispatcher,
     engine,
     failures,
+    flush,
     frames,
     in_flight_batch,
     lane_pool,
+    maintenance,
     natives,
     quota_rejections,
     record_buffer,
-    release,
     report_queue,
+    route,
+    serving,
     updates,
     windows,
 )
@@ -52,11 +56,13 @@ class HandSender:
 
     time: VirtualTime
 
-    def __init__(self, sends: Any) -> None:
-        self._sends = sends
+    def __init__(self) -> None:
         self.asked = float("inf")
 
     alive = False
+
+    def work_for(self, sends: Any) -> None:
+        self._sends = sends
 
     def is_this_thread(self) -> bool:
         return False
@@ -77,7 +83,7 @@ class HandSender:
         end = self.time.now + timeout
         while True:
             due = min(self.turn(), self.asked, self.time.now + 0.25)
-            if self._sends._report_queue.reports or self.time.now >= end or self._sends.state not in ("open", "fatal"):
+            if self._sends._dispatcher.reports or self.time.now >= end or not self._sends._client.usable:
                 return
             self.rest(min(end, due))
 
@@ -149,8 +155,8 @@ class Rig:
         self.producer = SafeProducer({"bootstrap.servers": f"virtual-{next(_ids)}:9092", **config})
         self.engine: Any = engine_of(self.producer)
         self.dispatcher: Any = self.engine.dispatcher
-        self.engine.events.on_turn_failed = _raise
-        self.engine.first_question.stop()  # it would ask on a thread, which knows no virtual time
+        self.engine.events.announcements.turn_failed = _raise
+        self.engine.threads.first_question.stop()  # it would ask on a thread, which knows no virtual time
 
     # --- seen by the fake client ---------------------------------------------------------------------
 
@@ -265,7 +271,7 @@ class Rig:
 
     def poll(self, timeout: float) -> None:
         self.expecting_raise(lambda: self.producer.poll(timeout))
-        self.engine.sender.let_work()  # the thread that it stands for comes at once
+        self.engine.threads.sender.let_work()  # the thread that it stands for comes at once
 
     def flush(self, timeout: float) -> None:
         self.expecting_raise(lambda: self.producer.flush(timeout))
@@ -275,7 +281,7 @@ class Rig:
 
     def report_queue(self, seconds: float) -> None:
         """The application does something else; the sender comes when it wants to."""
-        sender = self.engine.sender
+        sender = self.engine.threads.sender
         end = self.time.now + seconds
         while self.time.now < end:
             due = sender.turn()
@@ -504,22 +510,25 @@ def rigged(
             dispatcher,
             in_flight_batch,
             engine,
+            flush,
+            maintenance,
+            route,
+            serving,
             lane_pool,
             delivery_counters,
-            release,
             updates,
             quota_rejections,
             windows,
         )
-        for module in (surface, *timed):
+        for module in (surface, closing, inspection, transactions, *timed):
             stack.enter_context(mock.patch.object(module, "time", time))
         stack.enter_context(mock.patch.object(natives, "NativeProducer", native))
-        stack.enter_context(mock.patch.object(engine, "Sender", HandSender))
+        stack.enter_context(mock.patch.object(assembly, "Sender", HandSender))
         stack.enter_context(mock.patch.object(HandSender, "time", time, create=True))
-        stack.enter_context(mock.patch.object(engine, "Metadata", HandMetadata))
+        stack.enter_context(mock.patch.object(assembly, "Metadata", HandMetadata))
         stack.enter_context(
             mock.patch.object(
-                engine,
+                assembly,
                 "Windows",
                 lambda fixed, refresh, _, *rest: HandWindows(fixed, refresh, None, *rest).bind(cluster, lambda: rig),
             )
@@ -531,4 +540,4 @@ def rigged(
         try:
             yield rig
         finally:
-            rig.engine.state = "closed"
+            rig.engine.client.state = "closed"

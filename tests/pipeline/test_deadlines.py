@@ -84,7 +84,7 @@ def test_nothing_goes_straight_behind_a_purge_however_late_that_is() -> None:
         assert rig.produce("a", 1)
         rig.flush(2)
         rig.report_queue(2)
-        assert rig.engine.goes_direct
+        assert rig.engine.route.goes_direct
         rig.cluster.brokers[1].silent = True
         assert rig.produce("a", 0)
         rig.report_queue(1)

@@ -27,7 +27,7 @@ def begun(config: dict[str, object], distance: float | None = ROUND_TRIP) -> Ite
     with rigged({**CONFIG, **config}, LONG_ROUND_TRIP if distance else None) as rig:
         assert rig.produce(*PLACES[0])
         if distance is not None:
-            rig.engine.holds.round_trip.guess(distance)
+            rig.engine.updates.holds.round_trip.guess(distance)
         rig.flush(5)
         rig.report_queue(0.01)
         yield rig
@@ -75,27 +75,27 @@ def never_ready() -> Iterator[Rig]:
 def test_the_wait_for_the_lane_is_no_longer_than_a_round_trip() -> None:
     """Batch after batch goes directly meanwhile."""
     with never_ready() as rig:
-        before = rig.engine._counters.resolved
+        before = rig.engine.counters.resolved
         end = rig.time.now + 2
         for _ in range(100 * BATCH):
             assert rig.produce(*PLACES[0])
         while rig.time.now < end:
             rig.poll(0.01)
             assert direct(rig) <= BATCH
-        batches = (rig.engine._counters.resolved - before) / BATCH
+        batches = (rig.engine.counters.resolved - before) / BATCH
         assert 0.8 * 2 / ROUND_TRIP <= batches <= 2 / ROUND_TRIP + 1
         rig.time.pass_(_LONGEST_PACE)
         rig.poll(0.01)
-        assert rig.engine.goes_direct or direct(rig) > BATCH, "it is waited for and does not come"
+        assert rig.engine.route.goes_direct or direct(rig) > BATCH, "it is waited for and does not come"
 
 
 @pytest.mark.parametrize("distance", [None, 0.001, 0.02])
 def test_beside_the_brokers_records_go_straight_at_once(distance: float | None) -> None:
     """And where haste may be a reason to: statistics tell."""
     with begun({}, distance) as rig:
-        assert not rig.engine.holds.round_trip.long
+        assert not rig.engine.updates.holds.round_trip.long
         rig.poll(0)
-        assert rig.engine.goes_direct
+        assert rig.engine.route.goes_direct
 
 
 def test_the_distance_is_waited_for() -> None:
@@ -108,8 +108,8 @@ def test_the_distance_is_waited_for() -> None:
                 assert rig.produce(*PLACES[0])
             for _ in range(30):
                 rig.poll(0.01)
-            assert rig.engine.holds.slow_start
-            assert rig.engine._counters.resolved == BATCH
+            assert rig.engine.updates.holds.slow_start
+            assert rig.engine.counters.resolved == BATCH
         rig.flush(10)
-        assert not rig.engine.holds.slow_start
+        assert not rig.engine.updates.holds.slow_start
         rig.close()

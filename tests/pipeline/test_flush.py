@@ -22,7 +22,7 @@ def test_events_of_a_lane_that_is_not_in_use_do_not_keep_flush() -> None:
         assert len(rig.natives) == 2
         rig.report_queue(5)
         rig.poll(0)
-        assert rig.engine.goes_direct
+        assert rig.engine.route.goes_direct
         rig.time.pass_(4)
         before = rig.time.now
         assert rig.producer.flush(10) == 0

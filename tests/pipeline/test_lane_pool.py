@@ -68,7 +68,7 @@ def leader_moves() -> None:
     with rigged(CONFIG, LONG_ROUND_TRIP) as rig:
         rig.cluster.windows[1, "a"] = 20
         stream(rig, 3.0)
-        rig.engine.windows.answers_after = 1.0
+        rig.engine.threads.windows.answers_after = 1.0
         rig.cluster.move(("a", 0), 2)
         stream(rig, 3.0)
         assert under_way(rig) == 5
@@ -180,13 +180,13 @@ def test_the_first_lane_is_replaced_too() -> None:
     """It answers what is no record when everything is held: its successor does that, and tells of the cluster."""
     with rigged(CONFIG, LONG_ROUND_TRIP) as rig:
         stream(rig, 2.0)
-        failed = rig.engine.native
+        failed = rig.engine.client.native
         assert failed is rig.dispatcher.lanes.first.native
         failed.fail_fatally()
         stream(rig, 2.0)
         first = rig.dispatcher.lanes.first.native
         assert first is not failed
-        assert rig.engine.native is first
+        assert rig.engine.client.native is first
         assert not any(native.closed for native in rig.natives if native is not failed)
         rig.close()
 
@@ -325,7 +325,7 @@ def test_lanes_are_asked_for_their_ids_until_they_have_them() -> None:
         with mock.patch.object(FakeNative, "list_topics", list_topics):
             stream(rig, 1.0)
             for _ in range(200):
-                rig.engine.turn(rig.time.monotonic())
+                rig.engine.maintenance.turn(rig.time.monotonic())
                 rig.time.pass_(0.01)
         lanes = rig.dispatcher.lanes
         assert len(lanes) == 20

@@ -78,7 +78,8 @@ def test_a_sender_that_is_woken_while_it_is_awake() -> None:
     step, steps = 0, [1]
     while step < steps[0]:
         works = Works()
-        sender = Sender(works)
+        sender = Sender()
+        sender.work_for(works)
         until: list[float] = []
 
         class Rings(Bell):

@@ -14,16 +14,21 @@ from typing import Any
 import pytest
 
 from safeproducer import SafeProducer
+from safeproducer.closing import Closing, Release
+from safeproducer.pipeline.calls import Calls, NativeErrors
 from safeproducer.pipeline.dispatcher import Dispatcher
-from safeproducer.pipeline.engine import Engine, Release
+from safeproducer.pipeline.engine import Engine, Threads
 from safeproducer.pipeline.first_question import FirstQuestion
 from safeproducer.pipeline.flag import Flag
+from safeproducer.pipeline.flush import CallbackRelease, Flush
 from safeproducer.pipeline.helper import Helper
 from safeproducer.pipeline.metadata import Metadata
 from safeproducer.pipeline.quota_rejections import QuotaRejections
 from safeproducer.pipeline.record_buffer import RecordBuffer
 from safeproducer.pipeline.reports import Reports
+from safeproducer.pipeline.route import Client, Route
 from safeproducer.pipeline.sender import Bell, Sender
+from safeproducer.pipeline.serving import Serving
 from safeproducer.pipeline.windows import Windows
 from safeproducer.snapshot import CloseReport
 from safeproducer.testing import FakeCluster
@@ -36,6 +41,7 @@ MODES: dict[str, dict[str, Any]] = {
     "key": {"safeproducer.mode": "held", "safeproducer.ordering": "key"},
 }
 FAMILY = [SafeProducer, Dispatcher, Engine, Release, Reports, QuotaRejections, RecordBuffer, Bell, Sender]
+FAMILY += [Client, Route, Calls, NativeErrors, Serving, Flush, CallbackRelease, Threads, Closing]
 FAMILY += [Flag, Helper, FirstQuestion, Metadata, Windows]
 FAMILY += [threading.Event, threading.Condition]  # whose lock a handler that raises in set() leaves taken
 OF_THE_SENDER = {"_turn", "pump", "sleep", "turn", "live", "end"}
@@ -133,7 +139,7 @@ class Application:
         while lane.dispatcher.numbers.reports and time.monotonic() < deadline:
             time.sleep(0.01)  # until the sender has taken note of the last batch
         assert not lane.dispatcher.numbers.reports, "no callback is kept"
-        assert not lane._serving
+        assert not lane.client.threads
         assert self.producer.close(10)
 
     def check_end(self) -> None:
@@ -148,7 +154,7 @@ class Application:
         assert report.accepted == report.delivered + account.interrupted == account.accepted
         assert producer.close() is report
         self.check_log()
-        assert not lane.sender.alive
+        assert not lane.threads.sender.alive
         for native in lane.dispatcher.lanes:
             with pytest.raises(RuntimeError, match="closed"):
                 native.native.poll(0)
@@ -245,7 +251,7 @@ class Second:
             self.report = application.producer.close(10)
 
         self.thread = thread = threading.Thread(target=close, daemon=True)
-        inside = application.producer._SafeProducer__progress.closers  # type: ignore[attr-defined]
+        inside = application.producer._SafeProducer__closing.closers  # type: ignore[attr-defined]
         before = len(inside)
         thread.start()
         while len(inside) == before and thread.is_alive():

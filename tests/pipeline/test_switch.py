@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from safeproducer.pipeline.dispatcher import Dispatcher
-from safeproducer.pipeline.engine import Engine
+from safeproducer.pipeline.route import Route
 from safeproducer.policy.never import NEVER
 from tests.pipeline.interleaving import between, codes_of
 from tests.pipeline.rig import Rig, rigged
@@ -22,7 +22,7 @@ def far_away() -> Iterator[Rig]:
     """A producer whose records go by a batch lane, with nothing under way."""
     with rigged({"safeproducer.mode": "auto", **CONFIG}, LONG_ROUND_TRIP) as rig:
         patience = rig.time.now + 60
-        while rig.engine.goes_direct or not rig.dispatcher.lanes.handed_over:
+        while rig.engine.route.goes_direct or not rig.dispatcher.lanes.handed_over:
             assert rig.time.now < patience, "it does not hold back"
             rig.produce("a", 0)
             rig.poll(0.05)
@@ -54,9 +54,9 @@ def test_a_record_that_went_straight_is_waited_for() -> None:
     for partition in (0, 1):
         with far_away() as rig:
             rig.report_queue(1)
-            rig.engine._go(direct=True)
+            rig.engine.route.go(direct=True)
             assert rig.produce("a", partition)
-            rig.engine._go(direct=False)
+            rig.engine.route.go(direct=False)
             rig.dispatcher.recheck(rig.time.monotonic())
             assert not handed_over(rig, "a", partition)
             rig.time.pass_(LATE)
@@ -76,7 +76,7 @@ def test_a_topic_that_is_new_while_brokers_are_far_is_asked_for() -> None:
             rig.produce("a", 0)
             rig.poll(0.02)
         assert record.reports
-        assert not rig.engine.goes_direct
+        assert not rig.engine.route.goes_direct
 
 
 def test_a_partition_that_is_new_in_the_middle_of_the_switch_does_not_wait_for_ever() -> None:
@@ -99,21 +99,21 @@ def _stop() -> None:
 
 def test_a_switch_that_is_interrupted_is_made_by_the_next_poll() -> None:
     """Neither are records sent both ways at once, nor does a partition wait for an end that never comes."""
-    codes = codes_of(Engine._go, Dispatcher.leave_direct_path)
+    codes = codes_of(Route.go, Dispatcher.leave_direct_path)
     with far_away() as rig, between(codes, -1, _stop) as steps:
-        rig.engine._go(direct=True)
-        rig.engine._go(direct=False)
+        rig.engine.route.go(direct=True)
+        rig.engine.route.go(direct=False)
     assert steps[0] > 10
     for step in range(steps[0]):
         with far_away() as rig:
             with suppress(StopError), between(codes, step, _stop):
-                rig.engine._go(direct=True)
+                rig.engine.route.go(direct=True)
                 assert rig.produce("a", 0)
-                rig.engine._go(direct=False)
+                rig.engine.route.go(direct=False)
             rig.poll(0)
-            assert rig.engine.send == (rig.natives[0].produce if rig.engine.goes_direct else rig.dispatcher.send), (
-                f"step {step}"
-            )
+            assert rig.engine.route.send == (
+                rig.natives[0].produce if rig.engine.route.goes_direct else rig.dispatcher.send
+            ), f"step {step}"
             assert rig.produce("a", 0)
             assert rig.produce("a", 1)
             rig.flush(5)

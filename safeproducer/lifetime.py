@@ -4,21 +4,13 @@ from __future__ import annotations
 
 import atexit
 import ctypes
-import logging
 import os
 import sys
-import warnings
 import weakref
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from safeproducer.hooks import Hooks, RecordsLost
 from safeproducer.pipeline import forks
-from safeproducer.pipeline.delivery_counters import DeliveryCounters
-from safeproducer.pipeline.observed import ObservedSend, record_of
-from safeproducer.records import ProducerInfo
-
-logger = logging.getLogger("safeproducer")
 
 Producer = TypeVar("Producer")
 
@@ -57,32 +49,6 @@ def make_immortal(native: object) -> None:
     In a forked child librdkafka's threads do not exist, and its destructor would wait for them for ever.
     """
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(native))
-
-
-def report_loss(
-    reason: str,
-    counters: DeliveryCounters,
-    info: ProducerInfo,
-    hooks: Hooks,
-    observed: ObservedSend | None,
-    queued: int,
-) -> None:
-    """Say that records without a report are gone, on every channel there is: warning, log and hook.
-
-    Not those whose report came and was not polled: they are written.
-    """
-    written = counters.acknowledged()
-    unresolved = counters.outstanding(queued)[0] - len(written)
-    if unresolved <= 0:
-        return
-    open_records = observed.open.difference(map(record_of, written)) if observed else ()
-    text = (
-        f"{unresolved} record(s) accepted by a SafeProducer made at {info.site} were lost at {reason}: they have no "
-        f"delivery report and are of unknown outcome. Call flush() or close() before letting the producer go."
-    )
-    logger.error(text)
-    hooks.call("records_lost", RecordsLost(info, reason, unresolved, tuple(open_records)))
-    warnings.warn(text, ResourceWarning, stacklevel=3)
 
 
 def _listen_to_the_end_of_a_child() -> None:

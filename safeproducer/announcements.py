@@ -1,0 +1,140 @@
+"""What people are told of a producer: log lines, and hooks for what concerns no single record."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Protocol
+
+from safeproducer.hooks import Hooks, LanesChanged, Throttled, WindowChanged
+from safeproducer.kafka.native import KafkaError, KafkaException
+from safeproducer.policy.topic_partition import TopicPartition
+from safeproducer.policy.window import Window
+from safeproducer.records import ProducerInfo
+
+logger = logging.getLogger("safeproducer")
+
+
+class Tells(Protocol):
+    """Runs calls of the application's code where they may run; see Notices."""
+
+    def tell(self, call: Callable[..., Any], *args: Any) -> None: ...
+    def later(self, call: Callable[..., Any], *args: Any) -> None: ...
+
+
+class Announcements:
+    """Any thread. `last_error`: the newest trouble, as a sentence without secrets.
+
+    `meanwhile`: what becomes of the records for a broker that throttles.
+    """
+
+    def __init__(
+        self, info: ProducerInfo, hooks: Hooks, notices: Tells, scrub: Callable[[str], str], meanwhile: str
+    ) -> None:
+        self._info = info
+        self._hooks = hooks
+        self._notices = notices
+        self._scrub = scrub
+        self._meanwhile = meanwhile
+        self._told: set[int | str] = set()
+        self.last_error: str | None = None
+
+    def _log(self, log: Callable[..., Any], text: str, *args: object) -> None:
+        self._notices.tell(log, f"%s: {text}", self._info.client_id, *args)
+
+    def _call(self, event: str, *args: object) -> None:
+        self._notices.tell(self._hooks.call, event, *args)
+
+    def scrubbed(self, text: str) -> str:
+        """It without secrets."""
+        return self._scrub(text)
+
+    def error(self, error: KafkaError, sentence: str) -> None:
+        """librdkafka tells of an error. The first of each kind is logged."""
+        self.last_error = sentence
+        if error.code() not in self._told:
+            self._told.add(error.code())
+            self._log(logger.warning, "%s", sentence)
+        self._call("client_error", self._info, error, sentence)
+
+    def throttled(self, broker: int, name: str, seconds: float, first: bool) -> None:
+        """A broker throttles; `first`: a log line is due."""
+        if first:
+            text = "broker %s (%s) throttles this client for %.3f s because it exceeds a quota; %s"
+            self._log(logger.warning, text, broker, name, seconds, self._meanwhile)
+        self._call("throttled", Throttled(self._info, broker, name, seconds))
+
+    def fatal(self, error: KafkaError) -> None:
+        """The first fatal error."""
+        self._log(logger.critical, "fatal error %s: %s", error.name(), self._scrub(error.str()))
+        self._call("fatal_error", self._info, error)
+
+    def trouble(self, kind: str, what: str) -> None:
+        """Something beside the way of records does not work and is tried again. The first of each kind is logged."""
+        self.last_error = what = self._scrub(what)
+        if kind not in self._told:
+            self._told.add(kind)
+            self._notices.later(logger.warning, "%s: %s", self._info.client_id, what)
+
+    def lane_not_made(self, error: Exception, seconds: float) -> None:
+        """One more native producer was needed, and could not be made."""
+        cause = error.args[0] if isinstance(error, KafkaException) and error.args else None
+        known = cause if isinstance(cause, KafkaError) else KafkaError(KafkaError._FAIL, str(error))
+        sentence = self._scrub(
+            f"another native producer could not be made ({known.str()}). Records go on by those there are, and it is "
+            f"tried again in {seconds:.0f} s. Check that the files which the configuration names are still there and "
+            f"readable, and how many open files and threads this process may have"
+        )
+        self.last_error = sentence
+        if seconds <= 1:
+            self._log(logger.warning, "%s", sentence)
+        self._call("client_error", self._info, known, sentence)
+
+    def turn_failed(self, error: object) -> None:
+        """Something that must not fail did. It is tried again; records wait meanwhile."""
+        self._log(
+            partial(logger.error, exc_info=error if isinstance(error, BaseException) else None),
+            "the thread that sends failed and goes on: %s. This is a defect of safeproducer: report it, and set "
+            "safeproducer.mode=passthrough until it is mended",
+            self._scrub(repr(error)),
+        )
+
+    def split(self, count: int) -> None:
+        """librdkafka cut batches that were to be one request each."""
+        self._log(
+            logger.warning,
+            "%d batch(es) left as more than one request each: the hand-over took longer than the guard, or a batch "
+            "was larger than librdkafka allows",
+            count,
+        )
+
+    def window(self, tp: TopicPartition, before: Window, after: Window) -> None:
+        """A partition's leader announced another window, or what it announced is not to be relied on any more."""
+        self._notices.later(
+            logger.info,
+            "%s: %s [%d]: window %d instead of %d, because %s",
+            self._info.client_id,
+            *tp,
+            after.size,
+            before.size,
+            after.reason,
+        )
+        change = WindowChanged(self._info, *tp, before.size, after.size, after.reason)
+        self._notices.later(self._hooks.call, "window_changed", change)
+
+    def lanes(self, before: int, after: int, reason: str) -> None:
+        """The number of lanes changed."""
+        self._log(logger.info, "%d lanes instead of %d: %s", after, before, reason)
+        self._call("lanes_changed", LanesChanged(self._info, before, after, reason))
+
+    def limited(self, topic: str, partition: int) -> None:
+        """Round trips limit a partition, and another ordering would cure it. Called once."""
+        self._log(
+            logger.warning,
+            "%s [%d] is limited by the round trip to its leader: one batch of it is under way at a time, which "
+            "keeps the order of the whole partition. If the order of each key is enough, set "
+            "safeproducer.ordering=key: then as many batches are under way as the leader remembers",
+            topic,
+            partition,
+        )

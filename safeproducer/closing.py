@@ -1,0 +1,229 @@
+"""The end of one producer: close(), a fork, and records that are lost without a close()."""
+
+from __future__ import annotations
+
+import logging
+import time
+import warnings
+from collections.abc import Callable
+from threading import get_ident
+from typing import Any
+
+from safeproducer import lifetime
+from safeproducer.errors import ForkedProducerError, ProducerClosedError
+from safeproducer.hooks import Hooks, RecordsLost
+from safeproducer.pipeline.engine import Engine
+from safeproducer.pipeline.lane_pool import LanePool
+from safeproducer.pipeline.observed import record_of
+from safeproducer.records import ProducerInfo
+from safeproducer.snapshot import CloseReport
+from safeproducer.timeouts import NO_TIMEOUT, seconds
+from safeproducer.transactions import Transactions
+
+logger = logging.getLogger("safeproducer")
+
+_THREADS_PATIENCE = 0.5
+_CLOSES = 0.005
+"""Seconds between two looks whether the close() of another thread has ended."""
+_CLOSED = "Producer has been closed (Handle has been closed): make a new one to produce again"
+_FAREWELL = 0.5
+"""Seconds that close() waits for what a batch lane was purged of, all told by then."""
+_SLICE = 0.01
+
+
+class Release:
+    """The native producers that an engine has released, and which threads were inside them then.
+
+    `closes`: whether they may be closed at all.
+    """
+
+    def __init__(self, lanes: LanePool, native: Any, serving: set[int], closes: bool) -> None:
+        self._lanes, self._native, self._serving = lanes, native, serving
+        self.closes = closes
+
+    def close(self) -> None:
+        """Close them; again after it was interrupted. A batch lane with records reported as unknown is purged of them.
+
+        Not when another thread is inside: the last one that refers to a native producer destroys it.
+        """
+        lanes = self._lanes
+        if lanes.inside:
+            lanes.purge()
+            deadline = time.monotonic() + _FAREWELL
+            while lanes.inside and time.monotonic() < deadline:
+                for lane in lanes:
+                    lane.wait(_SLICE)
+        full = [lane.native for lane in lanes if lane.inside]
+        for native in [self._native, *(lane.native for lane in lanes if lane.native is not self._native)]:
+            if not (self._serving - {get_ident()} or any(native is other for other in full)):
+                native.close()  # with records in it, it would wait for ever; releasing it does not
+
+
+class Closing:
+    """Any thread, several at once, and signal handlers that raise anywhere in it.
+
+    `closers`: the threads in close() now, by a mark of each call, in their order.
+    """
+
+    def __init__(self, engine: Engine, transactions: Transactions, hooks: Hooks, info: ProducerInfo) -> None:
+        self._engine = engine
+        self._counters = engine.counters
+        self._transactions = transactions
+        self._hooks = hooks
+        self._info = info
+        self.closers: dict[object, int] = {}
+        self._report: CloseReport | None = None
+        """It counts once the engine is closed."""
+        self._ends: Release | None = None
+        """What is to be ended then."""
+        self._failed_before: int | None = None
+        """Records that had failed when a close() began to purge."""
+        self._loss_reported = False
+
+    def close(self, timeout: float | None) -> CloseReport:
+        """As SafeProducer.close()."""
+        if self._engine.client.state == "closed" and self._ends is None and self._report is not None:
+            return self._report
+        self._engine.calls.refuse_in_callback("close")
+        deadline = None if timeout is None or (left := seconds(timeout)) < 0 else time.monotonic() + left
+        closers, mark, raised = self.closers, object(), None
+        try:
+            closers[mark] = get_ident()
+            while self._may_wait_for(next(iter(closers.copy().values())), deadline):
+                time.sleep(_CLOSES)
+            if self._engine.client.state != "closed":
+                raised = self._end(deadline)
+            self._end_natives()
+        except ProducerClosedError:
+            # A handler, a destructor or another thread has closed it in the middle of this call.
+            if self._engine.client.state != "closed":
+                raise
+        finally:
+            closers.pop(mark, None)  # the first call here, so no signal handler comes before it
+        if raised is not None:
+            raise raised
+        assert self._report is not None  # noqa: S101 - it comes before the state
+        return self._report
+
+    def _may_wait_for(self, closer: int, deadline: float | None) -> bool:
+        """Not for the call that this one interrupted, nor on a thread that the other one waits for."""
+        if closer == get_ident() or self._engine.threads.sender.is_this_thread():
+            return False
+        return self._engine.client.state != "closed" and (deadline is None or time.monotonic() < deadline)
+
+    def _end(self, deadline: float | None) -> Exception | None:
+        """Have every record reported, and refuse what comes; what a callback raised.
+
+        A signal handler that raises in it leaves the producer open, and as it was, up to the step that closes it.
+        """
+        engine = self._engine
+        inside = engine.client.inside  # a signal handler: the call that it interrupted still uses the native producer
+        started = time.monotonic()
+        if self._transactions.open:
+            self._transactions.abort_for_close(_left(deadline))
+        queued, raised = engine.flush.drain(_left(deadline))
+        left = self._count_left(queued)
+        if queued:
+            engine.purge()
+            raised = engine.flush.drain_purged() or raised
+        engine.flush.release.now()
+        self.report_loss("close deadline")
+        accepted, delivered, failed = self._counters.totals()
+        report = CloseReport(accepted, delivered, failed, left, time.monotonic() - started)
+        # With records in it, or another thread, the native close() would wait, for ever or worse; letting go does not.
+        closes = not engine.queued and not inside
+        ends = Release(engine.dispatcher.lanes, engine.client.native, engine.client.threads, closes)
+        if engine.client.state != "closed":
+            self._report, self._ends = report, ends
+            engine.retire("closed", lambda: ProducerClosedError(_CLOSED))
+        return raised
+
+    def _count_left(self, queued: int) -> int:
+        """Records that are to be purged, and those that a close() purged which was interrupted."""
+        failed = self._counters.totals()[2]
+        if queued and self._failed_before is None:
+            self._failed_before = failed
+        if self._failed_before is None:
+            return 0
+        return self._counters.outstanding(queued)[0] + failed - self._failed_before
+
+    def _end_natives(self) -> None:
+        """The rest, once it is closed: nobody comes to a native producer any more that the engine has released.
+
+        One call does it. A signal handler that raises in it leaves it to the next close().
+        """
+        engine = self._engine
+        ends, self._ends = self._ends, None
+        if ends is None or self._report is None:
+            return
+        try:
+            if engine.stop_threads(_THREADS_PATIENCE) and ends.closes:
+                self._close_natives(ends)
+            engine.flush.release.now()
+        except BaseException:
+            self._ends = ends
+            raise
+        self._hooks.call("producer_closed", self._info, self._report)
+
+    def _close_natives(self, ends: Release) -> None:
+        if self._info.transactional_id is None:
+            self._engine.calls.serve(ends.close)
+            return
+        with warnings.catch_warnings():
+            # It warns that it cannot abort a transaction that was never begun.
+            warnings.simplefilter("ignore", RuntimeWarning)
+            self._engine.calls.serve(ends.close)
+
+    def become_forked(self) -> None:
+        """In the child after a fork: the native producer's threads are gone, and touching it would hang."""
+        if self._engine.client.state in ("closed", "forked"):
+            return
+        for native in self._engine.natives:
+            lifetime.make_immortal(native)
+        self._engine.retire("forked", _forked(self._info))
+
+    def report_loss(self, reason: str) -> None:
+        """Once, for records that nobody is told of any more."""
+        if not self._engine.client.usable or self._loss_reported:
+            return
+        self._loss_reported = True
+        try:
+            if reason == lifetime.EXIT:
+                self._engine.listen_once()
+            text = self._tell_loss(reason)
+        except BaseException:  # a signal handler's: somebody is still to be told
+            self._loss_reported = False
+            raise
+        if text is not None:
+            warnings.warn(text, ResourceWarning, stacklevel=3)
+
+    def _tell_loss(self, reason: str) -> str | None:
+        """Say that records without a report are gone, to the log and to hooks; the text for the warning.
+
+        Not those whose report came and was not polled: they are written.
+        """
+        written = self._counters.acknowledged()
+        unresolved = self._counters.outstanding(self._engine.queued)[0] - len(written)
+        if unresolved <= 0:
+            return None
+        observed = self._engine.route.observed
+        open_records = observed.open.difference(map(record_of, written)) if observed else ()
+        text = (
+            f"{unresolved} record(s) accepted by a SafeProducer made at {self._info.site} were lost at {reason}: they "
+            f"have no delivery report and are of unknown outcome. Call flush() or close() before letting the producer "
+            f"go."
+        )
+        logger.error(text)
+        self._hooks.call("records_lost", RecordsLost(self._info, reason, unresolved, tuple(open_records)))
+        return text
+
+
+def _left(deadline: float | None) -> float:
+    return NO_TIMEOUT if deadline is None else max(0.0, deadline - time.monotonic())
+
+
+def _forked(info: ProducerInfo) -> Callable[[], ForkedProducerError]:
+    return lambda: ForkedProducerError(
+        f"this SafeProducer was made at {info.site} before a fork and does not work in the child process: its threads "
+        f"stayed in the parent. Make producers after the fork, one in each process"
+    )

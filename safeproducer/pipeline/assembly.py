@@ -1,0 +1,204 @@
+"""Makes the parts of one producer, from the lowest to the highest, and connects them."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+
+from safeproducer.announcements import Announcements
+from safeproducer.config import Settings
+from safeproducer.hooks import Hooks
+from safeproducer.pipeline.calls import Calls, NativeErrors
+from safeproducer.pipeline.delivery_counters import DeliveryCounters
+from safeproducer.pipeline.direct_deadline import DirectDeadline
+from safeproducer.pipeline.dispatcher import Dispatcher
+from safeproducer.pipeline.engine import Engine, Threads
+from safeproducer.pipeline.events import ClientEvents, EventCallbacks
+from safeproducer.pipeline.failures import Failures
+from safeproducer.pipeline.first_question import FirstQuestion
+from safeproducer.pipeline.flush import CallbackRelease, Flush
+from safeproducer.pipeline.lane_pool import LanePool
+from safeproducer.pipeline.maintenance import Control, LaneUpkeep, Maintenance, Standby
+from safeproducer.pipeline.metadata import Metadata
+from safeproducer.pipeline.natives import batch_native, discovery, first_native
+from safeproducer.pipeline.notices import Notices
+from safeproducer.pipeline.observed import ObservedSend
+from safeproducer.pipeline.quota_rejections import QuotaRejections
+from safeproducer.pipeline.report_numbers import ReportNumbers
+from safeproducer.pipeline.report_queue import ReportQueue
+from safeproducer.pipeline.route import Client, Route
+from safeproducer.pipeline.sender import Sender
+from safeproducer.pipeline.serving import Serving
+from safeproducer.pipeline.told_statistics import Elsewhere
+from safeproducer.pipeline.updates import ClientUpdates
+from safeproducer.pipeline.windows import REFRESH, Windows
+from safeproducer.records import ProducerInfo
+
+_T = TypeVar("_T")
+RECORD_EVENTS = ("record_accepted", "record_refused", "record_resolved")
+
+
+class _Upward:
+    """Calls of the engine by parts that must not keep it alive: native producers hold some, and threads the others."""
+
+    def __init__(self) -> None:
+        self._engine: Callable[[], Engine | None] = _nobody
+
+    def bind(self, engine: Engine) -> None:
+        self._engine = weakref.ref(engine)
+
+    def lives(self) -> bool:
+        return self._engine() is not None
+
+    def call(self, method: Callable[[Engine], Callable[..., _T]], otherwise: _T) -> Callable[..., _T]:
+        """Gives `otherwise` while there is no engine, and once it is gone."""
+
+        def called(*args: Any) -> _T:
+            engine = self._engine()
+            return otherwise if engine is None else method(engine)(*args)
+
+        return called
+
+
+def _nobody() -> None:
+    pass
+
+
+def assemble(
+    settings: Settings, info: ProducerInfo, hooks: Hooks, counters: DeliveryCounters, failures: Failures
+) -> Engine:
+    """A new engine; raises ConfigurationError."""
+    delivery, report_queue = settings.delivery, counters.report_queue
+    upward, sender = _Upward(), Sender()
+    notices = Notices(sender.is_this_thread)
+    updates = ClientUpdates(settings, failures, counters)
+    nothing: Elsewhere = (0, 0, {})
+    elsewhere = upward.call(lambda engine: engine.elsewhere, nothing)
+    announcements = _announcements(settings, info, hooks, notices)
+    callbacks = EventCallbacks(settings, counters.errors, report_queue, notices)
+    events = ClientEvents(settings, announcements, callbacks, updates, elsewhere)
+    client = Client(first_native(settings, events))
+    threads = _threads(settings, sender, updates, events, upward)
+    dispatcher = _dispatcher(settings, client, threads, updates, events, counters, upward)
+    unresolved = upward.call(lambda engine: engine.unresolved, 0)
+    fail = upward.call(lambda engine: engine.route.fail, None)
+    errors = NativeErrors(counters, events, unresolved, dispatcher.record_buffer.full, fail)
+    queued = upward.call(lambda engine: lambda: engine.queued, 0)
+    calls = Calls(client, errors, sender.wake)
+    observed = _observed(settings, client, info, hooks, errors, updates, report_queue)
+    route = Route(client, dispatcher, sender, observed, direct=not delivery.holds_back)
+    serving = Serving(client, route, dispatcher, sender, events, updates, report_queue, calls, errors)
+    release = CallbackRelease(dispatcher, counters, sender, notices, queued)
+    flush = Flush(release, client, serving, calls, errors, dispatcher, sender, updates, counters, queued)
+    lanes = LaneUpkeep(client, dispatcher, announcements, updates)
+    deadline = DirectDeadline(delivery, dispatcher, updates, report_queue, failures)
+    control = Control(delivery, client, route, dispatcher, updates, counters, lanes, deadline, threads.first_question)
+    standby = Standby(client, route, dispatcher, report_queue, delivery.buffer_bytes)
+    question, holds = threads.first_question, updates.holds
+    maintenance = Maintenance(
+        client, dispatcher, serving, standby, lanes, control, release, question, errors, announcements, holds
+    )
+    sender.work_for(maintenance)
+    engine = Engine(
+        client, route, dispatcher, serving, flush, calls, errors, counters, updates, events, threads, maintenance
+    )
+    upward.bind(engine)
+    return engine
+
+
+def _announcements(settings: Settings, info: ProducerInfo, hooks: Hooks, notices: Notices) -> Announcements:
+    held = "records for its partitions are held back until then"
+    meanwhile = held if settings.delivery.holds_back else "records of a transaction are not held back"
+    return Announcements(info, hooks, notices, settings.scrub, meanwhile)
+
+
+def _threads(
+    settings: Settings, sender: Sender, updates: ClientUpdates, events: ClientEvents, upward: _Upward
+) -> Threads:
+    delivery, holds = settings.delivery, updates.holds
+    no_lanes: dict[int, Any] = {}
+    lanes_to_ask = upward.call(lambda engine: engine.lanes_to_ask, no_lanes)
+    heard = upward.call(lambda engine: engine.updates.heard_leaders, None)
+    metadata = Metadata(lanes_to_ask, holds.partitions.update, heard, sender.wake, events.announcements.trouble)
+    windows = Windows(
+        delivery.window,
+        min(REFRESH, delivery.metadata_refresh / 2),
+        partial(discovery, settings.lane),
+        events.announcements.window,
+        sender.wake,
+        upward.lives,
+        events.announcements.trouble,
+    )
+    first_question = FirstQuestion(
+        upward.call(lambda engine: engine.waits_for_id, None),
+        upward.call(lambda engine: engine.answered_within, None),
+        delivery.waits_for_id,
+    )
+    updates.cluster.outdated.lanes = lanes_to_ask
+    updates.cluster.outdated.ask = metadata.tell
+    updates.windows = windows
+    updates.hold = upward.call(lambda engine: engine.route.hold, None)
+    return Threads(sender, windows, metadata, first_question)
+
+
+def _dispatcher(
+    settings: Settings,
+    client: Client,
+    threads: Threads,
+    updates: ClientUpdates,
+    events: ClientEvents,
+    counters: DeliveryCounters,
+    upward: _Upward,
+) -> Dispatcher:
+    delivery, report_queue, numbers = settings.delivery, counters.report_queue, ReportNumbers()
+    held = delivery.mode == "held"
+    make = partial(batch_native, settings, events) if delivery.holds_back else None
+    lanes = LanePool(
+        make, delivery.lanes, delivery.spreads, report_queue.reports, numbers, events.announcements.lane_not_made
+    )
+    if held:
+        lanes.adopt(client.native)
+    rejections = QuotaRejections(upward.call(lambda engine: engine.quota_rejected, None), numbers)
+    if delivery.holds_back:
+        report_queue.rejections = rejections
+    dispatcher = Dispatcher(
+        delivery,
+        updates.holds,
+        None if held else client.native,
+        lanes,
+        threads.windows,
+        report_queue,
+        updates.failures,
+        threads.metadata,
+        threads.sender.wake,
+        events.announcements.limited,
+        rejections,
+        numbers,
+        updates.sent_once,
+    )
+    dispatcher.met_fatal = upward.call(lambda engine: engine.errors.fatal_in, None)
+    return dispatcher
+
+
+def _observed(
+    settings: Settings,
+    client: Client,
+    info: ProducerInfo,
+    hooks: Hooks,
+    errors: NativeErrors,
+    updates: ClientUpdates,
+    report_queue: ReportQueue,
+) -> ObservedSend | None:
+    if not hooks.wants(*RECORD_EVENTS):
+        return None
+    return ObservedSend(
+        client.native.produce,
+        hooks,
+        info,
+        errors.refusal_of,
+        updates.failures.reported,
+        report_queue,
+        offset_proves=settings.delivery.idempotent,
+    )

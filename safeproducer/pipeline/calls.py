@@ -1,0 +1,148 @@
+"""Native calls that may run callbacks, and what the application sees of what they raise."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from safeproducer.errors import CallbackReentryError, FatalError, QueueFullError, SafeProducerError
+from safeproducer.kafka.native import KafkaError, KafkaException
+from safeproducer.pipeline import stack
+from safeproducer.pipeline.aside import aside
+from safeproducer.pipeline.delivery_counters import DeliveryCounters
+from safeproducer.pipeline.events import ClientEvents
+from safeproducer.pipeline.route import Client
+from safeproducer.pipeline.sender import get_ident
+
+_LOST_EXIT = "exception <class 'int'> is not a BaseException subclass"
+_LOST_EXCEPTION = "returned NULL without setting an exception"
+
+
+@dataclass(eq=False, repr=False)
+class NativeErrors:
+    """Any thread. It finds out that the producer is fatal, and knows whether a poll() or flush() has raised that.
+
+    - `full()`: says what fills the buffer.
+    - `fail(again)`: called when a call raised a fatal error; from then on produce() raises what `again()` makes.
+    """
+
+    _counters: DeliveryCounters
+    _events: ClientEvents
+    _unresolved: Callable[[], int]
+    _full: Callable[[], str]
+    _fail: Callable[[Callable[[], FatalError]], None]
+    fatal_told: bool = False
+
+    def refusal_of(self, error: Exception) -> Exception:
+        """What the application should see when the native produce() raised `error`."""
+        if isinstance(error, BufferError) and not isinstance(error, SafeProducerError):
+            return QueueFullError(self._full())
+        return self.fatal_in(error) or error
+
+    def noted(self, error: Any) -> tuple[BaseException, bool]:
+        """(what to raise, whether a callback raised it) for what a serving native call raised."""
+        self._counters.interrupts += 1
+        return self.instead_of(error), self._counters.errors.claim(error)
+
+    def instead_of(self, error: Any) -> BaseException:
+        """What to raise for what a serving native call raised."""
+        if type(error) is SystemError:
+            # Before Python 3.12 a signal handler's exception may have no instance yet, and the C client keeps only
+            # that: of Ctrl-C's nothing is left, of sys.exit(0) the number's type. Which number it was is not known.
+            if _LOST_EXCEPTION in str(error):
+                return KeyboardInterrupt()
+            if _LOST_EXIT in str(error):
+                return SystemExit(0)
+        found: BaseException = self.fatal_in(error) or error
+        return found
+
+    def fatal_in(self, error: Any) -> FatalError | None:
+        """The FatalError to raise for what a native call raised; notes it. None when it is not fatal."""
+        cause = error if isinstance(error, KafkaError) else None
+        if isinstance(error, KafkaException) and error.args and isinstance(error.args[0], KafkaError):
+            cause = error.args[0]
+        if isinstance(error, FatalError) or cause is None or not (cause.fatal() or cause.code() == KafkaError._FATAL):
+            return None
+        self._events.on_fatal(cause)
+        self._fail(self.fatal_again)
+        return self.fatal_again()
+
+    def fatal_again(self) -> FatalError:
+        """As raised for each call after the first one."""
+        assert self._events.fatal is not None  # noqa: S101 - set before this is called
+        return FatalError(self._events.fatal, self._unresolved())
+
+    def tell_fatal(self, error: FatalError, _: None) -> None:
+        """An event for poll(): raise it, if none was raised."""
+        if not self.fatal_told:
+            self.fatal_told = True
+            raise error
+
+    def told(self, error: BaseException) -> None:
+        """flush() is about to raise this."""
+        self.fatal_told = self.fatal_told or isinstance(error, FatalError)
+
+
+@dataclass(eq=False, repr=False)
+class Calls:
+    """On the threads of the application. While one is under way, its thread is among `Client.threads`."""
+
+    _client: Client
+    _errors: NativeErrors
+    _wake: Callable[[float], None]
+    _warned: bool = False
+
+    def attempt(self, call: Callable[..., Any], *args: Any) -> tuple[Any, BaseException | None, bool]:
+        """(result, what to raise, whether a callback raised it)."""
+        thread, client = get_ident(), self._client
+        threads, barred_threads = client.threads, client.barred
+        fresh = thread not in threads
+        barred = not fresh and thread not in barred_threads and stack.in_native_callback()
+        try:
+            threads.add(thread)
+            if barred:
+                barred_threads.add(thread)
+                self._wake(0.0)  # the sender serves in place of this thread
+            return call(*args), None, False
+        except:  # noqa: E722 - a pending fatal error can be a KafkaError, which is no BaseException
+            return None, *self._errors.noted(sys.exc_info()[1])
+        finally:
+            if barred:
+                barred_threads.discard(thread)
+            if fresh:
+                threads.discard(thread)
+
+    def serve(self, call: Callable[..., Any], *args: Any) -> Any:
+        """Run a native call that may run callbacks on this thread."""
+        self.refuse_in_callback(getattr(call, "__name__", "this method"))
+        result, error, _ = self.attempt(call, *args)
+        if error is not None:
+            raise error
+        return result
+
+    def ask(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Make a native call that may come from inside another one, in a callback or a signal handler."""
+        return aside(call, *args, **kwargs) if self._client.inside else call(*args, **kwargs)
+
+    def refuse_in_callback(self, method: str) -> None:
+        """Raise CallbackReentryError when the calling thread is inside a callback."""
+        if self._client.in_callback:
+            raise CallbackReentryError(
+                f"{method}() was called inside a callback, where it could never finish. Return from the callback and "
+                f"call it outside"
+            )
+
+    def answer_in_callback(self, method: str, answer: int) -> int:
+        """What a poll() or flush() in a callback returns; the first one is warned of."""
+        if not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"{method}() was called inside a callback: it serves nothing there and returned {answer}. "
+                f"Return from the callback; the poll() or flush() that runs it serves the rest",
+                RuntimeWarning,
+                stacklevel=5,
+            )
+        return answer

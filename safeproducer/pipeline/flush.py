@@ -1,0 +1,165 @@
+"""Waiting until records have their reports, and forgetting their callbacks then."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from safeproducer.errors import FatalError
+from safeproducer.pipeline import stack
+from safeproducer.pipeline.calls import Calls, NativeErrors
+from safeproducer.pipeline.delivery_counters import DeliveryCounters
+from safeproducer.pipeline.dispatcher import Dispatcher
+from safeproducer.pipeline.notices import Notices
+from safeproducer.pipeline.route import Client
+from safeproducer.pipeline.sender import Sender, get_ident
+from safeproducer.pipeline.serving import Serving
+from safeproducer.pipeline.updates import ClientUpdates
+from safeproducer.policy.never import NEVER
+
+_LINGER_OFF = 0.4
+"""Seconds for which a round of flush() switches linger off: longer than the round."""
+_ROUND = 0.15  # below the 0.2 s from which the native call splits the wait itself
+_FATAL_COMES = 0.1
+_TURN = 0.001
+_PURGE_PATIENCE = 1.0
+"""Seconds that close() waits for the next report after a purge."""
+_RELEASE_EVERY = 0.5
+_NOTED = 0.05
+
+
+@dataclass(eq=False, repr=False)
+class CallbackRelease:
+    """`now()` on the threads of the application, at the end of flush() and close(); `when_idle()` on the sender's."""
+
+    _dispatcher: Dispatcher
+    _counters: DeliveryCounters
+    _sender: Sender
+    _notices: Notices
+    _queued: Callable[[], int]
+    _at: float = 0.0
+    _accepted: int = 0
+
+    def now(self) -> None:
+        """Those under way refer to their own.
+
+        The delivery counters' reference is the last: what the application has to destroy then is destroyed with no lock
+        held.
+        """
+        self._dispatcher.release_reports()
+        deadline = time.monotonic() + _NOTED
+        while self._sender.alive and self._dispatcher.numbers.reports and time.monotonic() < deadline:
+            if self._dispatcher.record_buffer.records:
+                break
+            self._sender.wait(_TURN)  # batches refer to callbacks until the sender has taken note of their end
+        self._counters.release_callbacks()
+
+    def when_idle(self, now: float) -> None:
+        """For an application that only polls. What is destroyed then may call this producer: not on this thread."""
+        if now < self._at:
+            return
+        self._at = now + _RELEASE_EVERY
+        accepted = self._counters.accepted
+        if accepted != self._accepted and not self._queued():
+            self._accepted = accepted
+            self._notices.tell(self.now)
+
+
+@dataclass(eq=False, repr=False)
+class Flush:
+    """On the threads of the application. `release`: what flush() ends with."""
+
+    release: CallbackRelease
+    _client: Client
+    _serving: Serving
+    _calls: Calls
+    _errors: NativeErrors
+    _dispatcher: Dispatcher
+    _sender: Sender
+    _updates: ClientUpdates
+    _counters: DeliveryCounters
+    _queued: Callable[[], int]
+    _failed_then: int = 0
+
+    def flush(self, timeout: float) -> int:
+        """As the native flush()."""
+        if self._client.in_callback:
+            return self._calls.answer_in_callback("flush", self._queued())
+        left, raised = self.drain(timeout)
+        self.release.now()
+        if raised is not None:
+            raise raised
+        return left
+
+    def drain(self, timeout: float) -> tuple[int, Exception | None]:
+        """(records left, the last exception a callback raised), after a flush of up to `timeout` seconds.
+
+        confluent_kafka serves on when a callback raises, and raises at the end. So does this, but in short native
+        calls: inside a long one the C client keeps an exception to itself until the end, Ctrl-C included when it lands
+        in a callback.
+        """
+        deadline = time.monotonic() + timeout if timeout >= 0 else None
+        raised: Exception | None = None
+        dispatcher = self._dispatcher
+        if not dispatcher.record_buffer.records and self._client.state == "open":
+            return 0, None  # events are for poll(), as in confluent_kafka
+        since = time.monotonic() if self._client.inside and stack.in_native_callback() else NEVER
+        while True:
+            dispatcher.flush_until = time.monotonic() + _LINGER_OFF
+            dispatcher.alarm.hurry()
+            self._sender.wake(0.0)
+            remaining = _ROUND if deadline is None else max(0.0, deadline - time.monotonic())
+            _, error, from_callback = self._calls.attempt(self._serving.flush_round, min(remaining, _ROUND))
+            if error is not None:
+                if not isinstance(error, Exception) or not (from_callback or isinstance(error, FatalError)):
+                    raise error
+                raised = error
+                self._errors.told(error)
+            left = self._left()
+            if left <= 0 or remaining == 0.0 or self._all_acknowledged(since):
+                dispatcher.flush_until = 0.0  # another thread's flush() sets it again in its next round
+                return max(0, left), self._fatal_meanwhile() or raised
+
+    def _left(self) -> int:
+        record_buffer = self._dispatcher.record_buffer
+        left = record_buffer.records if self._dispatcher.alone else self._queued()
+        # A signal handler's flush(): its thread runs that report itself.
+        return left - 1 if get_ident() in record_buffer.running else left
+
+    def _all_acknowledged(self, since: float) -> bool:
+        """Whether what is left waits only for the callback to return that a signal handler has interrupted.
+
+        Told by statistics of the direct lane from after `since`: librdkafka has given those reports away.
+        """
+        if self._updates.observed_at <= since or self._updates.holds.backlogs.waiting():
+            return False
+        dispatcher = self._dispatcher
+        return dispatcher.empty and not dispatcher.lanes.inside and not dispatcher.reports
+
+    def _fatal_meanwhile(self) -> Exception | None:
+        """The fatal error that the sender has met and nobody was told of, for the flush() that it ended."""
+        failed = self._updates.failures.not_written + self._updates.failures.unknown
+        if self._sender.alive and failed != self._failed_then and self._client.state == "open":
+            self._failed_then = failed
+            looks_end = time.monotonic() + (_FATAL_COMES if self._dispatcher.alone else 0.0)
+            while True:  # a fatal error may be why they failed, and the sender may be about to note it
+                self._calls.attempt(self._sender.run, self._dispatcher.look_everywhere)
+                if self._client.state != "open" or time.monotonic() >= looks_end:
+                    break
+                self._sender.wait(_TURN)
+        if self._client.state != "fatal" or self._errors.fatal_told:
+            return None
+        fatal = self._errors.fatal_again()
+        self._errors.told(fatal)
+        return fatal
+
+    def drain_purged(self) -> Exception | None:
+        """Run what a purge reports, for as long as reports come; the last exception that a callback raised."""
+        last: Exception | None = None
+        while True:
+            before = self._counters.resolved
+            left, raised = self.drain(_PURGE_PATIENCE)
+            last = raised or last
+            if not left or self._counters.resolved == before:
+                return last

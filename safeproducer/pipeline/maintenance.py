@@ -1,0 +1,223 @@
+"""What the sender does, turn by turn. All of it runs on its thread."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from safeproducer.announcements import Announcements
+from safeproducer.delivery import Delivery
+from safeproducer.errors import FatalError
+from safeproducer.pipeline import stack
+from safeproducer.pipeline.batch_lane import BatchLane
+from safeproducer.pipeline.calls import NativeErrors
+from safeproducer.pipeline.delivery_counters import DeliveryCounters
+from safeproducer.pipeline.direct_deadline import DirectDeadline
+from safeproducer.pipeline.dispatcher import Dispatcher
+from safeproducer.pipeline.first_question import FirstQuestion
+from safeproducer.pipeline.flush import CallbackRelease
+from safeproducer.pipeline.holds import Holds
+from safeproducer.pipeline.report_queue import ReportQueue
+from safeproducer.pipeline.route import Client, Route
+from safeproducer.pipeline.sender import get_ident
+from safeproducer.pipeline.serving import POLLING, Serving
+from safeproducer.pipeline.updates import ClientUpdates
+from safeproducer.policy.never import NEVER
+
+_NOT_POLLING = 0.1
+_AFTER_ERROR = 0.1
+
+
+@dataclass(eq=False, repr=False)
+class Standby:
+    """Takes the direct lane's reports while the application does not poll.
+
+    `limit`: bytes of the buffer, None when that has no limit.
+    """
+
+    _client: Client
+    _route: Route
+    _dispatcher: Dispatcher
+    _report_queue: ReportQueue
+    _limit: int | None
+
+    @stack.calls_natively
+    def serve(self) -> None:
+        """Queue them, so that the lane has room, and until half of ours is used up."""
+        if self._dispatcher.alone or not len(self._client.native):
+            return
+        if self._limit is not None and self._report_queue.bytes > self._limit / 2:
+            return
+        self._route.leave()  # its room is not the producer's any more
+        self._report_queue.serve_on(get_ident())
+        try:
+            if not self._client.busy:
+                self._client.native.poll(0)
+        finally:
+            self._report_queue.serve_on(0)
+
+
+@dataclass(eq=False, repr=False)
+class LaneUpkeep:
+    """Makes the batch lanes that are wanted, and retires those that are not."""
+
+    _client: Client
+    _dispatcher: Dispatcher
+    _announcements: Announcements
+    _updates: ClientUpdates
+
+    def resize(self, now: float) -> None:
+        """Make the lanes that are wanted, release those that are not."""
+        lanes = self._dispatcher.lanes
+        self._grow()
+        if (spare := lanes.spare(now)) is None or not self._dispatcher.release(spare):
+            return
+        why = "it was not needed any more" if spare.failed is None else f"one failed: {spare.failed.str()}"
+        self._announcements.lanes(len(lanes) + 1, len(lanes), why)
+        if spare.native is not self._client.native:
+            spare.close()
+            return
+        # Not closed: another thread may be inside a call of it. The last one that refers to it destroys it.
+        self._grow()
+        if lanes.first is not None:
+            self._client.replace(lanes.first.native)
+
+    def _grow(self) -> None:
+        lanes = self._dispatcher.lanes
+        before = len(lanes)
+        if lanes.grow():
+            self._updates.failures.many_lanes = True
+            self._announcements.lanes(before, len(lanes), "batches were ready and waited only for a lane")
+
+    def look_for_splits(self) -> None:
+        """Whether librdkafka cut batches that were to be one request each."""
+        statistics = self._updates.take_batch_statistics(self._dispatcher.alone)
+        if statistics is not None and (found := self._dispatcher.lanes.observe(statistics)):
+            self._announcements.split(found)
+
+
+@dataclass(eq=False, repr=False)
+class Control:
+    """Acts on what the client told: which way records go, and whether they go at all."""
+
+    _delivery: Delivery
+    _client: Client
+    _route: Route
+    _dispatcher: Dispatcher
+    _updates: ClientUpdates
+    _counters: DeliveryCounters
+    _lanes: LaneUpkeep
+    _direct_deadline: DirectDeadline
+    _first_question: FirstQuestion
+
+    def act(self, now: float) -> None:
+        """Hold, hand over, time out, go directly again."""
+        dispatcher, updates, holds = self._dispatcher, self._updates, self._updates.holds
+        updates.read_arrived()
+        waiting = dispatcher.waiting
+        updates.catch_up(waiting)
+        changed = self._opens(now)
+        if holds.round_trip.has_high_rate(waiting, now) or changed or updates.changed:
+            updates.changed = False
+            self._look_again(now)
+        elif dispatcher.rechecks or holds.cluster.throttle_changed():
+            dispatcher.recheck(now)
+        dispatcher.pump_if_due(now)
+        if self._delivery.mode != "auto" or not self._delivery.holds_back:
+            return
+        if self._delivery.owns_timeout:
+            self._direct_deadline.act(now, self._route.hold, self._client.native.purge)
+        # Reports that wait here take room that the native producer does not know of.
+        reason = holds.any(now) or dispatcher.rechecks or dispatcher.reports
+        self._route.choose(not reason and dispatcher.empty)
+
+    def _opens(self, now: float) -> bool:
+        """Whether the slow start or the paced start lets more go."""
+        holds, native, changed = self._updates.holds, self._client.native, False
+        if holds.slow_start:
+            resolved = self._counters.resolved + self._dispatcher.reports.count
+            changed = holds.ends_slow_start(resolved, len(native), self._first_question.open)
+        if holds.pacing or (holds.round_trip.long and not holds.lanes_ready):
+            holds.lanes_ready = holds.lanes_ready or self._dispatcher.lanes.acquired
+            changed = holds.paces(len(native), now) or changed
+        return changed
+
+    def _look_again(self, now: float) -> None:
+        holds, dispatcher = self._updates.holds, self._dispatcher
+        holds.round_trip.measure(now)
+        self._lanes.look_for_splits()
+        if holds.round_trip.long:
+            dispatcher.lanes.prepare()
+        if not holds.slow_start and not len(self._client.native):
+            dispatcher.forget_rejections()
+        dispatcher.recheck(now)
+
+
+@dataclass(eq=False, repr=False)
+class Maintenance:
+    """What the sender works for. Its own exceptions end no turn but the one they come in."""
+
+    _client: Client
+    _dispatcher: Dispatcher
+    _serving: Serving
+    _standby: Standby
+    _lanes: LaneUpkeep
+    _control: Control
+    _release: CallbackRelease
+    _first_question: FirstQuestion
+    _errors: NativeErrors
+    _announcements: Announcements
+    _holds: Holds
+    _told: set[str] = field(default_factory=set)
+
+    def turn(self, now: float) -> float:
+        """Do what is due, serve when the application does not; when to come again."""
+        if not self._client.usable:
+            return NEVER
+        try:
+            return self._turn(now)
+        except:  # noqa: E722 - as in Calls.attempt()
+            raised: Any = sys.exc_info()[1]
+            error = self._errors.instead_of(raised)
+        if self._client.state in ("closed", "forked"):  # in the middle of it
+            return NEVER
+        if isinstance(error, FatalError):
+            self._dispatcher.reports.add_event(
+                self._errors.tell_fatal, error, None
+            )  # for the application's next poll()
+        elif (kind := f"{type(error).__name__}: {error}") not in self._told:
+            self._told.add(kind)
+            self._announcements.turn_failed(error)
+        return now + _AFTER_ERROR
+
+    def near(self, now: float) -> tuple[BatchLane, float] | None:
+        """The lane whose answer may come at any moment, and how long to wait for it."""
+        return self._dispatcher.lanes.near(now) if self._client.usable else None
+
+    def _turn(self, now: float) -> float:
+        dispatcher = self._dispatcher
+        topic = dispatcher.any_topic
+        again = self._first_question.look(topic, now) if self._holds.slow_start else NEVER
+        self._lanes.resize(now)
+        if topic is not None and dispatcher.lanes.ask_for_ids(topic, now):
+            again = min(again, now + POLLING)
+        dispatcher.find_unrung(now)
+        dispatcher.serve()
+        polling = self._serving.is_polling(now)
+        if not polling:
+            self._standby.serve()
+        now = time.monotonic()
+        self._control.act(now)
+        self._release.when_idle(now)
+        due = min(again, dispatcher.alarm.at, dispatcher.lanes.next_look(now))
+        if self._expects or (dispatcher.alone and not polling):
+            return min(due, now + _NOT_POLLING)
+        return due
+
+    @property
+    def _expects(self) -> bool:
+        """Whether a report or an event may come; to count them, as `queued` does, takes long with many lanes."""
+        dispatcher = self._dispatcher
+        return dispatcher.expects or bool(dispatcher.reports) or bool(not dispatcher.alone and len(self._client.native))

@@ -1,0 +1,157 @@
+"""Where records and calls of the application go: to a native producer, to the dispatcher, or nowhere any more."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from safeproducer.errors import SafeProducerError
+from safeproducer.kafka.native import KafkaError
+from safeproducer.pipeline import stack
+from safeproducer.pipeline.dispatcher import Dispatcher
+from safeproducer.pipeline.observed import ObservedSend
+from safeproducer.pipeline.sender import Sender, get_ident
+from safeproducer.pipeline.unusable import Unusable
+from safeproducer.policy.never import NEVER
+
+_FATAL = (KafkaError._FATAL, "Local: Fatal error: it was not sent before the producer failed")
+
+
+class Client:
+    """Any thread reads it. close() and a fork retire it; the sender replaces the native producer when its lane ends.
+
+    - `native`: that of the direct lane, or of a batch lane when everything is held back, or an Unusable.
+    - `state`: "open", "fatal", "closed" or "forked".
+    - `threads`: those inside a call that serves. `barred`: those of them whose call interrupted a native call that is
+      in the middle of a callback: it is not called.
+    """
+
+    def __init__(self, native: Any) -> None:
+        self.native = native
+        self.state = "open"
+        self.threads: set[int] = set()
+        self.barred: set[int] = set()
+
+    @property
+    def usable(self) -> bool:
+        """Whether native producers may be called."""
+        return self.state in ("open", "fatal")
+
+    @property
+    def inside(self) -> bool:
+        """Whether the calling code, a signal handler, interrupted a call that serves."""
+        return get_ident() in self.threads
+
+    @property
+    def in_callback(self) -> bool:
+        """Whether the calling thread is inside a callback that this library runs; a signal handler is none."""
+        return get_ident() in self.threads and stack.in_callback()
+
+    @property
+    def busy(self) -> bool:
+        """Whether a thread of the application serves."""
+        return bool(self.threads - self.barred)
+
+    def fail(self) -> bool:
+        """A fatal error was met; whether it is the first one."""
+        if self.state != "open":
+            return False
+        self.state = "fatal"
+        return True
+
+    def replace(self, native: Any) -> None:
+        """By that of another lane."""
+        if self.usable:
+            self.native = native
+
+    def retire(
+        self, state: str, refusal: Callable[[], SafeProducerError], route: Route, dispatcher: Dispatcher
+    ) -> None:
+        """Release the native producers; from now on every call raises what `refusal` makes.
+
+        One step: a signal handler that raises finds all of it as it was, or retired.
+        """
+        unusable = Unusable(refusal)
+        threads: set[int] = set()
+        barred: set[int] = set()  # a fork inside a callback leaves none in the child
+        self.state = state
+        dispatcher.retired = refusal
+        self.native = route.send = unusable
+        self.threads, self.barred = threads, barred
+
+
+class Route:
+    """The direct path or the buffered path. The sender chooses; any thread may `hold()` until it has.
+
+    - `send` takes one record: (topic, value, key, partition, report[, None, timestamp, headers]).
+    - `goes_direct`: whether that is the native produce().
+    - `observed`: what stands in front of either for hooks that want records; None without such a hook.
+    """
+
+    def __init__(
+        self, client: Client, dispatcher: Dispatcher, sender: Sender, observed: ObservedSend | None, direct: bool
+    ) -> None:
+        self._client = client
+        self._dispatcher = dispatcher
+        self._sender = sender
+        self.observed = observed
+        self.goes_direct = self._going = False
+        self.send: Callable[..., Any] = dispatcher.send if observed is None else observed
+        self.go(direct)
+
+    def go(self, direct: bool) -> None:
+        """Which way the next record goes. Ctrl-C may end this anywhere; then the next choose() does it again."""
+        way = self._client.native.produce if direct else self._dispatcher.send
+        leaves_direct_path = self.goes_direct or self._going
+        self._going = True
+        if leaves_direct_path:
+            self._dispatcher.leave_direct_path(NEVER)  # until the last record has gone directly
+        self.goes_direct = direct
+        if self.observed is None:  # one step with the line above
+            self.send = way
+        else:
+            self.observed.send = way
+        if leaves_direct_path:
+            self._dispatcher.leave_direct_path(time.monotonic())
+        self._going = False
+        if self._client.state == "closed":  # meanwhile
+            self.send = self._client.native
+
+    def choose(self, direct: bool) -> None:
+        """The sender has looked, and knows of no reason why records should not go this way."""
+        if (direct is not self.goes_direct or self._going) and self._client.state == "open":
+            self.go(direct)
+            if direct and self._dispatcher.rechecks:  # a throttle time was announced meanwhile
+                self.go(direct=False)
+
+    def leave(self) -> None:
+        """On the sender's thread: nothing goes directly from now on."""
+        if self.goes_direct and self._client.state == "open":
+            self.go(direct=False)
+
+    def hold(self) -> None:
+        """Send nothing directly from now on until the sender has looked, not even what a callback produces next.
+
+        Runs inside a native call, so it makes none.
+        """
+        self._dispatcher.rechecks = True
+        if self.goes_direct and self._client.state == "open":
+            if self._sender.is_this_thread():
+                self.go(direct=False)
+            else:  # the sender does the rest: two threads would undo each other's steps
+                self._going = True
+                self.goes_direct = False
+                if self.observed is None:
+                    self.send = self._dispatcher.send
+                else:
+                    self.observed.send = self._dispatcher.send
+        self._sender.wake(0.0)
+
+    def fail(self, again: Callable[[], SafeProducerError]) -> None:
+        """After a fatal error: produce() raises what `again()` makes, and what waits fails."""
+        if self._client.fail():
+            self.send = Unusable(again)
+            self._dispatcher.failing = _FATAL
+            self._dispatcher.alarm.hurry()
+            self._sender.wake(0.0)

@@ -1,0 +1,174 @@
+"""Serving: running callbacks on the threads of the application, in its poll() and flush()."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import dataclass
+
+from safeproducer.pipeline import stack
+from safeproducer.pipeline.calls import Calls, NativeErrors
+from safeproducer.pipeline.dispatcher import Dispatcher
+from safeproducer.pipeline.events import ClientEvents
+from safeproducer.pipeline.report_queue import ReportQueue
+from safeproducer.pipeline.route import Client, Route
+from safeproducer.pipeline.sender import Sender, get_ident
+from safeproducer.pipeline.updates import ClientUpdates
+from safeproducer.policy.never import NEVER
+
+_SLICE = 0.01
+"""How long to wait on the direct lane while the others have records, too."""
+_LONG_SLICE = 0.05
+"""While they have none, and can only tell of events; and on them, while another thread may use the direct one."""
+_ROUND_UP = 0.00099
+"""The client counts in whole milliseconds and drops the rest: another round for nothing."""
+POLLING = 0.01
+"""An application that served within this time is there, and the sender leaves the serving to it."""
+
+
+@dataclass(eq=False, repr=False)
+class Serving:
+    """On the threads of the application: the direct lane, and the reports that wait here.
+
+    The sender asks whether the application polls. Signal handlers may raise in, or call, any of it.
+    """
+
+    _client: Client
+    _route: Route
+    _dispatcher: Dispatcher
+    _sender: Sender
+    _events: ClientEvents
+    _updates: ClientUpdates
+    _report_queue: ReportQueue
+    _calls: Calls
+    _errors: NativeErrors
+    _served_at: float = 0.0
+    _seen_at: float = 0.0
+    _polls: int = 0
+    _polls_seen: int = 0
+
+    def is_polling(self, now: float) -> bool:
+        """Whether the application serves, so that its callbacks come when it expects them."""
+        if self._polls != self._polls_seen:
+            self._polls_seen, self._seen_at = self._polls, now
+        client = self._client
+        return client.busy or (not client.barred and now - max(self._seen_at, self._served_at) < POLLING)
+
+    @stack.calls_natively
+    def poll(self, timeout: float) -> int:
+        """As the native poll()."""
+        # What Calls.attempt() does, inline: many applications poll after each record.
+        thread, client = get_ident(), self._client
+        threads = client.threads
+        if thread in threads:
+            return self._poll_inside(timeout)
+        try:
+            threads.add(thread)
+            self._polls += 1
+            started = time.monotonic() if timeout > 0 else 0.0
+            if self._route.goes_direct and not self._report_queue.thread and not self._report_queue.reports:
+                unseen = self._events.unseen
+                before = unseen.get(thread, 0)
+                served: int = client.native.poll(timeout)
+                if self._updates.changed:
+                    self._sender.wake(0.0)
+                if not (hidden := unseen.get(thread, 0) - before):
+                    return served
+                served -= hidden
+                if served > 0 or timeout == 0:
+                    return served
+                if timeout > 0:
+                    timeout = max(0.0, started + timeout - time.monotonic())
+            return self._wait(timeout)
+        except:  # noqa: E722 - as in Calls.attempt()
+            error = self._errors.noted(sys.exc_info()[1])[0]
+        finally:
+            threads.discard(thread)
+        try:
+            raise error
+        finally:
+            del error  # it refers to this frame
+
+    def _poll_inside(self, timeout: float) -> int:
+        """A poll() inside another call of this thread: a signal handler's serves, a callback's answers at once."""
+        if stack.in_callback():
+            return self._calls.answer_in_callback("poll", 0)
+        served, error, _ = self._calls.attempt(self._wait, timeout)
+        if error is not None:
+            raise error
+        return int(served)
+
+    def _wait(self, timeout: float) -> int:
+        """Serve the direct lane and the reports kept here for up to `timeout` seconds, until something was served."""
+        if not self._client.usable:
+            self._client.native.poll(timeout)  # raises
+        end = time.monotonic() + timeout if timeout >= 0 else NEVER
+        self._tell_sender()
+        self._sender.let_work()
+        try:
+            while True:
+                served = self._serve_now()
+                left = end - time.monotonic()
+                if served or left <= 0 or not self._client.usable:
+                    return served
+                if served := self._wait_once(left):
+                    return served
+        finally:
+            self._served_at = time.monotonic()
+
+    def _tell_sender(self) -> None:
+        if self._updates.changed:
+            self._sender.wake(0.0)
+
+    @property
+    def _serves_direct(self) -> bool:
+        """Whether the calling thread may serve the direct lane now."""
+        barred = self._client.barred
+        return not (self._dispatcher.alone or self._report_queue.thread or (barred and get_ident() in barred))
+
+    def _serve_now(self) -> int:
+        """Run callbacks: first those that wait here, the sender may have taken some out of the direct lane."""
+        served = self._dispatcher.run_reports() if self._report_queue.reports else 0
+        # Records and events: to ask costs less than to serve nothing.
+        if self._serves_direct and len(self._client.native):
+            served += self._poll_native(0)
+        self._tell_sender()
+        return served
+
+    def _wait_once(self, left: float) -> int:
+        """Wait where the next answer is likely to come, not longer than `left`; how much was served meanwhile."""
+        if self._dispatcher.alone:
+            self._sender.wait(left)
+            return 0
+        goes_direct = self._route.goes_direct
+        if not (self._serves_direct and (goes_direct or len(self._client.native))):
+            self._sender.wait(min(left, _LONG_SLICE))
+            return 0
+        # The sender rings for what it has; here nobody hears it.
+        busy = self._dispatcher.busy or self._report_queue.reports or not goes_direct
+        return self._poll_native(min(left, _SLICE if busy else _LONG_SLICE) + _ROUND_UP)
+
+    @stack.calls_natively
+    def _poll_native(self, timeout: float) -> int:
+        """Serve it; how much of what it served poll() counts."""
+        unseen, thread = self._events.unseen, get_ident()
+        before = unseen.get(thread, 0)
+        served: int = self._client.native.poll(timeout)
+        return served - (unseen.get(thread, 0) - before)
+
+    @stack.calls_natively
+    def flush_round(self, timeout: float) -> None:
+        """Serve for up to `timeout` seconds, or until a record has its report."""
+        client = self._client
+        if self._serves_direct and self._route.goes_direct and not self._report_queue.reports:
+            client.native.flush(timeout)
+            if len(client.native):  # events, which flush() does not serve once all reports are
+                client.native.poll(0)
+            self._tell_sender()
+            if timeout > 0 and self._dispatcher.lanes.events:
+                self._sender.wait(min(timeout, _SLICE))
+        elif not self._wait(0) and timeout > 0:
+            if self._serves_direct and len(client.native):
+                client.native.flush(min(timeout, _SLICE))
+            else:
+                self._wait(timeout)

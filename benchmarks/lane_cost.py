@@ -174,10 +174,10 @@ def _with_lanes(config: dict[str, Any], lanes: int, topic: str, partitions: int)
     producer = SafeProducer({**config, **own})
     _write(producer, topic, partitions)
     made = engine_of(producer).dispatcher.lanes
-    while len(made) < lanes or not all(made.ready(lane) for lane in made):
+    while len(made) < lanes or not all(lane.ready for lane in made):
         producer.poll(0.05)
     for lane in tuple(made)[1:]:  # the first has written to all of them
-        _write(lane.native, topic, partitions)
+        _write(lane.client.native, topic, partitions)
     return producer
 
 

@@ -57,7 +57,7 @@ class Writer:
         with mock.patch.object(dispatcher, "Affinity", affinity):
             self.produce(b"warm", b"0")
             self.wait(lambda: b"0" in self.ended and self.producer.snapshot().lanes == 3)
-        self.wait(lambda: all(map(self.lanes.ready, self.lanes)))
+        self.wait(lambda: all(lane.ready for lane in self.lanes))
 
     @property
     def lanes(self) -> Any:

@@ -52,9 +52,9 @@ class Release:
             deadline = time.monotonic() + _FAREWELL
             while lanes.inside and time.monotonic() < deadline:
                 for lane in lanes:
-                    lane.wait(_SLICE)
-        full = [lane.native for lane in lanes if lane.inside]
-        for native in [self._native, *(lane.native for lane in lanes if lane.native is not self._native)]:
+                    lane.client.wait(_SLICE)
+        full = [lane.client.native for lane in lanes if lane.inside]
+        for native in [self._native, *(native for native in lanes.natives if native is not self._native)]:
             if not (self._serving - {get_ident()} or any(native is other for other in full)):
                 native.close()  # with records in it, it would wait for ever; releasing it does not
 

@@ -17,12 +17,8 @@ BOUNDS: dict[str, dict[str, int]] = {
     "attributes of a class": {
         "each": 15,
         "delivery.py:Delivery": 22,
-        "pipeline/partition_buffer.py:PartitionBuffer": 16,
-        "pipeline/batch_lane.py:BatchLane": 27,
         "pipeline/dispatcher.py:Dispatcher": 33,
-        "pipeline/in_flight_batch.py:InFlightBatch": 25,
         "pipeline/holds.py:Holds": 27,
-        "pipeline/lane_pool.py:LanePool": 21,
         "pipeline/updates.py:ClientUpdates": 25,
         "pipeline/windows.py:Windows": 19,
         "snapshot.py:Snapshot": 22,
@@ -30,8 +26,7 @@ BOUNDS: dict[str, dict[str, int]] = {
     "lines of a module": {
         "each": 300,
         "config.py": 352,
-        "pipeline/batch_lane.py": 302,
-        "pipeline/dispatcher.py": 846,
+        "pipeline/dispatcher.py": 845,
         "pipeline/delivery_counters.py": 337,
         "producer.py": 382,
         "testing/codec.py": 338,
@@ -44,8 +39,6 @@ BOUNDS: dict[str, dict[str, int]] = {
         "config.py:parse": 51,
         "delivery.py:read": 44,
         "kafka/readback.py:read_topic": 47,
-        "pipeline/batch_lane.py:BatchLane.__init__": 41,
-        "pipeline/batch_lane.py:BatchLane.hand_over": 63,
         "pipeline/dispatcher.py:Dispatcher.__init__": 57,
         "pipeline/dispatcher.py:Dispatcher.send": 55,
         "producer.py:SafeProducer.produce": 53,
@@ -53,9 +46,8 @@ BOUNDS: dict[str, dict[str, int]] = {
     },
     "assignments of a module of pipeline/ to attributes of other objects": {
         "each": 1,
-        "pipeline/batch_lane.py": 2,
-        "pipeline/dispatcher.py": 23,
-        "pipeline/flush_timer.py": 5,
+        "pipeline/dispatcher.py": 22,
+        "pipeline/flush_timer.py": 4,
         "pipeline/assembly.py": 6,
         "pipeline/flush.py": 2,
         "pipeline/maintenance.py": 3,
@@ -66,10 +58,10 @@ BOUNDS: dict[str, dict[str, int]] = {
         "pipeline/quota_rejections.py": 2,
         "pipeline/direct_deadline.py": 4,
     },
-    "lines of pipeline/ and policy/ together": {"each": 8675},
+    "lines of pipeline/ and policy/ together": {"each": 8626},
 }
-UPWARD = {"safeproducer.pipeline.partition_buffer -> safeproducer.pipeline.in_flight_batch"}
-CIRCLES = [["safeproducer.pipeline.in_flight_batch", "safeproducer.pipeline.partition_buffer"]]
+UPWARD: set[str] = set()
+CIRCLES: list[list[str]] = []
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from safeproducer import SafeProducer
+from safeproducer.kafka.lane_client import LaneClient
 from safeproducer.pipeline.batch_lane import BatchLane
 from safeproducer.testing import FakeCluster
 
@@ -23,10 +24,10 @@ CONFIG = {"linger.ms": 5, "safeproducer.mode": "held", "enable.idempotence": Tru
 
 def test_merged_batches_are_not_more_than_a_topic_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is full by its bytes, and a request would take what fits into it of the second along."""
-    trigger_flush, hand_over = BatchLane.trigger_flush, BatchLane.hand_over
+    trigger_flush, hand_over = LaneClient.trigger_flush, BatchLane.hand_over
     handed_over: list[int] = []
 
-    def missed(self: BatchLane) -> None:
+    def missed(self: LaneClient) -> None:
         if len(handed_over) != 1:
             trigger_flush(self)
 
@@ -36,7 +37,7 @@ def test_merged_batches_are_not_more_than_a_topic_takes(monkeypatch: pytest.Monk
             handed_over.append(len(records))
         return batch
 
-    monkeypatch.setattr(BatchLane, "trigger_flush", missed)
+    monkeypatch.setattr(LaneClient, "trigger_flush", missed)
     monkeypatch.setattr(BatchLane, "hand_over", counted)
     failed: list[Any] = []
     with FakeCluster(brokers=1) as cluster:

@@ -97,7 +97,11 @@ def test_no_call_in_a_child_waits_for_a_lock(fork: Callable[[], int], mode: str,
     assert producer.flush(10) == 0
     lane: Any = engine_of(producer)
     lane.dispatcher.lanes.prepare()
-    locks = [lane.threads.windows._lock, lane.threads.sender.at_work, *(fed._asking for fed in lane.dispatcher.lanes)]
+    locks = [
+        lane.threads.windows._lock,
+        lane.threads.sender.at_work,
+        *(fed.client._asking for fed in lane.dispatcher.lanes),
+    ]
     busy, over = threading.Event(), threading.Event()
 
     def hold() -> None:

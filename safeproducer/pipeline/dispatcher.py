@@ -27,13 +27,14 @@ from safeproducer.pipeline.in_flight_batch import InFlightBatch
 from safeproducer.pipeline.lane_choice import LaneChoice
 from safeproducer.pipeline.lane_pool import LanePool
 from safeproducer.pipeline.metadata import Metadata
-from safeproducer.pipeline.partition_buffer import MOST_OVERHEAD, OVERHEAD, PartitionBuffer
+from safeproducer.pipeline.partition_buffer import MOST_OVERHEAD, PartitionBuffer
 from safeproducer.pipeline.partitions import UNKNOWN
 from safeproducer.pipeline.quota_rejections import QuotaRejection, QuotaRejections, RejectedPartition
 from safeproducer.pipeline.record import (
     ACCEPTED_AT,
     HEADERS,
     KEY,
+    OVERHEAD,
     REPORT,
     SIZE,
     TIMESTAMP,
@@ -318,7 +319,7 @@ class Dispatcher:
     def look_everywhere(self) -> None:
         """Queue what any lane has, an error that it tells of is raised."""
         for lane in self.lanes:
-            lane.serve()
+            lane.client.serve()
 
     # --- handing over ------------------------------------------------------------------------------------------------
 
@@ -466,7 +467,7 @@ class Dispatcher:
             ),
             now,
             0.0 if now < self.flush_until else delivery.linger,
-            depth(buffer.ack_time, min(_LONGEST_WAIT, self._guard)),
+            depth(buffer.ack.seconds, min(_LONGEST_WAIT, self._guard)),
         )
 
     def _held(self, buffer: PartitionBuffer, verdict: Hold) -> float:
@@ -490,17 +491,16 @@ class Dispatcher:
             return
         # Records without a partition are spread over several, none of which they fill.
         full = len(taken) == delivery.batch_records and buffer.partition >= 0
-        batch = lane.hand_over(buffer, taken, full, now, self._refused, self._handed_over)
+        batch = lane.hand_over(buffer, taken, full, now, self._refused, self._handed_over, node)
         if lane.refused:
             self._take_back(buffer, lane)
         if batch is not None:
-            batch.broker = node
             self._in_flight[node] = self._in_flight.get(node, 0) + 1
             if not batch.full:
                 before = [other for other in buffer.unresolved[:-1] if other.lane == batch.lane]
-                self._flush_timer.add(batch, behind_another=bool(before))
+                self._flush_timer.add(buffer, batch, behind_another=bool(before))
                 if before:
-                    before[-1].on_answer = partial(_its_turn, weakref.ref(self), batch)
+                    before[-1].reports.on_answer = partial(_its_turn, weakref.ref(self), batch)
 
     def _handed_over(self) -> None:
         """The lane counts them."""
@@ -530,12 +530,11 @@ class Dispatcher:
         self.alarm.hurry()
 
     def _note_rejected(self, batch: InFlightBatch) -> None:
-        buffer, rejections = batch.buffer, self._rejections
-        tp = buffer.tp
-        for refusal in batch.rejections:
+        tp, rejections = batch.tp, self._rejections
+        for refusal in batch.reports.rejections:
             self.numbers.hold_again(refusal.record[REPORT])
             rejections.add(tp, refusal)
-        if tp in rejections.tps and not batch.rejections and not self._delivery.spreads:
+        if tp in rejections.tps and not batch.reports.rejections and not self._delivery.spreads:
             rejections.tps[tp].overtaken = True
 
     def _settle_rejected(self, now: float) -> float:
@@ -615,7 +614,7 @@ class Dispatcher:
         if lane.batches or lane.inside or self.lanes.completed or self._rejections.of_lane(lane.number):
             return False
         buffers = tuple(self._buffers.values())
-        if lane.failed is None and any(each.binds(lane.number) for each in buffers):
+        if lane.client.failed is None and any(each.binds(lane.number) for each in buffers):
             return False
         for buffer in buffers:
             buffer.unbind(lane.number)
@@ -671,7 +670,7 @@ class Dispatcher:
         completed = self.lanes.completed
         while completed:
             batch = completed.popleft()
-            buffer = batch.buffer
+            buffer = self._buffers[batch.tp]
             self._note_rejected(batch)
             self.lanes.resolved(batch)
             buffer.ended(batch)
@@ -680,14 +679,14 @@ class Dispatcher:
             for number, count in batch.runs:
                 self.numbers.release(number, count)
             waited = now - batch.sent_at
-            much = _LATE_TIMES * (buffer.ack_time or 0.0)
+            much = _LATE_TIMES * (buffer.ack.seconds or 0.0)
             if waited > max(LATE, much):
                 self._holds.cluster.outdated.answered_late(buffer.tp, batch.lane, batch.sent_at, now)
                 waited = much or waited
-            if not batch.unknown_outcome:
+            if not batch.reports.unknown_outcome:
                 self._choice.acknowledged(batch.broker, now)
-            if not batch.expired and not batch.rejections:
-                buffer.observe_ack(waited)
+            if not batch.expired and not batch.reports.rejections:
+                buffer.ack.observe(waited)
             self._flush_timer.discard(batch)
             for following in buffer.unresolved[:1]:
                 self._flush_timer.let_follow(following, now)
@@ -721,7 +720,7 @@ class Dispatcher:
 
     def _report_expired(self, batch: InFlightBatch, now: float, timeout: float, code: int, reason: str) -> None:
         def report(record: HeldRecord) -> None:
-            self._report(batch.buffer, record, code, reason, handed_over=True)
+            self._report(self._buffers[batch.tp], record, code, reason, handed_over=True)
 
         batch.expire(now, timeout, report)
 

@@ -86,7 +86,7 @@ class Engine:
     def natives(self) -> list[Any]:
         """The native producers, the one that was swapped for an Unusable excepted."""
         native = self.client.native
-        return [native, *(lane.native for lane in self.dispatcher.lanes if lane.native is not native)]
+        return [native, *(other for other in self.dispatcher.lanes.natives if other is not native)]
 
     def set_sasl_credentials(self, username: str, password: str, renew: Callable[[dict[str, Any]], None]) -> None:
         """Everything that connects uses these from its next connection on; `renew()`: what is made later as well."""
@@ -149,7 +149,7 @@ class Engine:
         if self.client.state != "open":
             return {}
         lanes: dict[int, Any] = {} if self.dispatcher.alone else {DIRECT: self.client.native}
-        lanes.update((lane.number, lane) for lane in self.dispatcher.lanes if not lane.failed)
+        lanes.update((lane.number, lane.client) for lane in self.dispatcher.lanes if not lane.client.failed)
         return lanes
 
     def waits_for_id(self) -> Any:

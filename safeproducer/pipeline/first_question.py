@@ -14,6 +14,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from safeproducer.kafka.lane_client import is_asked
 from safeproducer.kafka.native import KafkaError, KafkaException
 from safeproducer.policy.never import NEVER
 
@@ -120,20 +121,6 @@ class FirstQuestion:
             if (shortest := min(shortest, time.monotonic() - began)) < _NEAR:
                 break
         return shortest
-
-
-def is_asked(native: Any, topic: str, patience: float) -> bool:
-    """Whether there is nothing more to ask, after up to two waits of `patience` seconds."""
-    began = time.monotonic()
-    try:
-        native.cluster_id(patience)  # asks nothing: known once the first metadata is, by which bootstrap servers go
-    except KafkaException:
-        return time.monotonic() - began < patience / 2  # the brokers have none to tell
-    try:
-        native.list_topics(topic, patience)
-    except KafkaException as error:
-        return bool(error.args[0].code() != KafkaError._TRANSPORT)  # no connection; else it is on its way
-    return True
 
 
 _all: weakref.WeakSet[FirstQuestion] = weakref.WeakSet()

@@ -29,17 +29,17 @@ class FlushTimer:
         self._holds = holds
         self._lanes = lanes
         self._guard = guard
-        self._partial: set[InFlightBatch] = set()
+        self._partial: dict[InFlightBatch, PartitionBuffer] = {}
 
-    def add(self, batch: InFlightBatch, behind_another: bool) -> None:
+    def add(self, buffer: PartitionBuffer, batch: InFlightBatch, behind_another: bool) -> None:
         """A batch that is not full was handed over, maybe behind another one of its partition in its lane."""
-        self._partial.add(batch)
+        self._partial[batch] = buffer
         if behind_another:
             batch.flush_at = NEVER  # until the one in front of it is answered
 
     def discard(self, batch: InFlightBatch) -> None:
         """It has its reports."""
-        self._partial.discard(batch)
+        self._partial.pop(batch, None)
 
     def expect_rest(self, buffer: PartitionBuffer, now: float) -> None:
         """Part of a full batch was answered: what is left may still be in librdkafka's queue, short of its count.
@@ -50,7 +50,7 @@ class FlushTimer:
         for batch in buffer.unresolved:
             if batch.full and batch.left < len(batch.records) and batch not in self._partial:
                 batch.flush_at = now + _REST_SERVED
-                self._partial.add(batch)
+                self._partial[batch] = buffer
 
     def trigger_flush(self, now: float) -> float:
         """Flush trigger partial batches, and again while they are not reported: a busy broker thread misses a flush
@@ -59,35 +59,34 @@ class FlushTimer:
         if not self._partial:
             return due
         needed: set[int] = set()
-        for batch in tuple(self._partial):
+        for batch, buffer in tuple(self._partial.items()):
             if not batch.left or now - batch.at > self._guard:
-                self._partial.discard(batch)
+                self._partial.pop(batch, None)
                 continue
             if batch.flush_at <= now + _EARLY:
                 needed.add(batch.lane)
-                batch.full = False
                 batch.flushed(now)
-                batch.flush_at = now + self._again(batch, now - batch.sent_at)
-                if batch.buffer.waiting:  # the next one may go when this one has left
+                batch.flush_at = now + self._again(buffer, now - batch.sent_at)
+                if buffer.waiting:  # the next one may go when this one has left
                     due = min(due, batch.leaves_by)
             due = min(due, batch.flush_at)
         for lane in self._lanes:
             if lane.number in needed:
-                lane.trigger_flush()
+                lane.client.trigger_flush()
         return due
 
     def let_follow(self, batch: InFlightBatch, now: float) -> None:
         """Nothing is in front of this batch any more."""
         if batch.flush_at == NEVER:
-            until = self._holds.cluster.broker(batch.buffer.tp, now).throttled_until
+            until = self._holds.cluster.broker(batch.tp, now).throttled_until
             batch.flush_at = now if until is None else max(now, until)
 
-    def _again(self, batch: InFlightBatch, age: float) -> float:
-        ack_time = batch.buffer.ack_time
+    def _again(self, buffer: PartitionBuffer, age: float) -> float:
+        ack_time = buffer.ack.seconds
         if ack_time is None:  # connecting, or getting a producer ID: no flush trigger is heard before that is done
             return max(_FIRST_AGAIN, min(_SELDOM, age / 4))
         # A missed one costs no round trip; none is near the answer. The last is for the sake of what waits to follow.
-        for early in _EARLY_AGAIN if batch.buffer.waiting else _EARLY_AGAIN[:-1]:
+        for early in _EARLY_AGAIN if buffer.waiting else _EARLY_AGAIN[:-1]:
             if age < early < ack_time / 2:
                 return early - age
         return max(_FIRST_AGAIN, min(1.5 * ack_time, _SELDOM) if age > ack_time else 1.5 * ack_time - age)

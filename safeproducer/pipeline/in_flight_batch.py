@@ -6,82 +6,140 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from safeproducer.kafka.native import KafkaError, Message
 from safeproducer.kafka.pending_error import discard_pending
 from safeproducer.pipeline.dated_error import DatedError
-from safeproducer.pipeline.partition_buffer import PartitionBuffer
 from safeproducer.pipeline.quota_rejections import QuotaRejection, is_quota_rejection
-from safeproducer.pipeline.record import ACCEPTED_AT, SIZE, DeliveryCallback, HeldRecord
+from safeproducer.pipeline.record import ACCEPTED_AT, OVERHEAD, SIZE, DeliveryCallback, HeldRecord
+from safeproducer.pipeline.report_numbers import ReportNumbers
 from safeproducer.pipeline.reports import Reports
+from safeproducer.policy.ack_time import AckTime
 from safeproducer.policy.never import NEVER
+from safeproducer.policy.topic_partition import TopicPartition
 
 _SURE_FLUSHES = 3
-LONG_ROUND_TRIP = 0.04
-"""Seconds of acknowledgement time from which a batch may follow one that needs flush triggers: no answer to it comes
-while those of the one before it are served."""
-STEADY = 0.2
-"""Of the acknowledgement time: where it differs by more, it is no distance, but a machine that is too busy to send."""
 _NO_TOPIC = frozenset({KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART})
+
+
+@dataclass(eq=False)
+class BatchSinks:
+    """Where all batches report to. `completed`: batches whose last report arrived, for the dispatcher to take note of;
+    `missing`: topics that do not exist, as far as failed records tell.
+    """
+
+    reports: Reports
+    numbers: ReportNumbers
+    completed: deque[InFlightBatch] = field(default_factory=deque)
+    missing: set[str | None] = field(default_factory=set)
+
+
+class BatchReports:
+    """What was reported of a batch, and is passed on: delivered records of one callback together.
+
+    `unknown_outcome`: whether a record failed so that it may be written later; `rejections`: those that a quota
+    rejected; `partitions`: those that librdkafka chose. `on_answer` is called at the first report of a delivered batch,
+    inside the native call that serves them.
+    """
+
+    def __init__(self, sinks: BatchSinks, size: int) -> None:
+        self.sinks = sinks
+        self._size = size
+        """Of one record, about."""
+        self.kept: deque[Message] = deque()
+        self.kept_for: DeliveryCallback | None = None
+        self.on_answer: Callable[[], None] | None = None
+        self.unknown_outcome = False
+        self.rejections: list[QuotaRejection] = []
+        self.partitions: set[int | None] = set()
+        self._passed = 0
+        """How many of librdkafka's reports were passed on, or swallowed."""
+        self._expired = 0
+
+    def keep(self, report: DeliveryCallback, message: Message) -> None:
+        """A delivered record of another callback than those that are kept."""
+        if self.on_answer is not None:
+            self.on_answer()
+        self.pass_on()
+        self.kept_for = report  # before the message: see pass_on()
+        self.kept.append(message)
+
+    def pass_on(self) -> None:
+        nothing: deque[Message] = deque()
+        # One step under the interpreter lock, as there is no call in it: expire() comes from another thread.
+        kept, report, self.kept, self.kept_for = self.kept, self.kept_for, nothing, None
+        if report is not None:
+            count = len(kept)
+            self.sinks.reports.add_delivered(report, kept, self._size)
+            self._passed += count
+
+    def add(
+        self, record: HeldRecord | None, lane: int, report: DeliveryCallback, error: KafkaError | None, message: Message
+    ) -> None:
+        """A report that goes by itself. None for a record that has expired: what is said of it is swallowed."""
+        rejected = is_quota_rejection(error)
+        if error is not None:
+            self.unknown_outcome = self.unknown_outcome or not rejected
+            if error.code() in _NO_TOPIC:
+                self.sinks.missing.add(message.topic())
+            if record is not None and rejected:
+                self.rejections.append(QuotaRejection(record, error, message, lane))
+            elif record is not None:
+                error = DatedError(error, time.monotonic() - record[ACCEPTED_AT])
+        if record is not None and not rejected:
+            self.sinks.reports.add(report, error, message, self._size)
+        self._passed += 1
+
+    def expire(self, count: int) -> None:
+        """The first `count` records have their report: they expired, or had ended before."""
+        self._expired = count
+
+    @property
+    def ended(self) -> int:
+        """How many records have a report that was passed on; those that go again have none."""
+        return max(self._passed, self._expired) - len(self.rejections)
 
 
 class InFlightBatch:
     """librdkafka reports the records of a batch in the order they were handed over in.
 
     It refers to no native producer: that one holds its callbacks while records are under way, and would never be freed.
-    `lane` is the number of its lane, `unknown_outcome` whether a record of it failed so that it may be written later,
-    `rejections` those that a quota rejected. `at`: when it was handed over; `sent_at`: when it was flushed first, if it
-    needs that; after `flushes` of them the next is due at `flush_at`. A topic that does not exist is added to
-    `missing`.
-    `runs`: (number of the report, how many records have it), in order. `on_answer` is called at the first report of
-    a delivered batch, inside the native call that serves them.
+    `lane` is the number of its lane. `at`: when it was handed over; `sent_at`: when it was flushed first, if it needs
+    that; the next flush is due at `flush_at`. `runs`: (number of the report, how many records have it), in order.
     A record whose deadline passes first is reported by `expire()`; what librdkafka says of it later is swallowed, but
     the batch keeps its place until librdkafka has said it.
     """
 
     def __init__(
         self,
-        buffer: PartitionBuffer,
+        tp: TopicPartition,
         records: list[HeldRecord],
         full: bool,
         at: float,
-        reports: Reports,
-        completed: deque[InFlightBatch],
-        missing: set[str],
+        sinks: BatchSinks,
+        ack: AckTime,
         lane: int = 0,
+        broker: int | None = None,
     ) -> None:
-        self.buffer = buffer
-        self.lane = lane
-        self.unknown_outcome = False
-        self.rejections: list[QuotaRejection] = []
+        self.tp = tp
         self.records = records
         self.full = full
-        self.at = at
-        self.left = len(records)
-        self.expired = 0
-        self.bytes = 0
-        self.flush_at = self.sent_at = at
-        self.flushes = 0
-        self.broker: int | None = None
-        self.partitions: set[int | None] = set()
-        self.on_answer: Callable[[], None] | None = None
+        self.at = self.flush_at = self.sent_at = at
+        self.ack = ack
+        self.lane = lane
+        self.broker = broker
+        count = self.left = len(records)
+        size = sum([record[SIZE] for record in records])
+        self.bytes = size - OVERHEAD * count
+        """Of keys, values and headers."""
         self.runs: list[tuple[int, int]] = []
-        self._reports = reports
-        self._size = sum([record[SIZE] for record in records]) // (len(records) or 1)
-        """Of one record, about."""
-        self._kept: deque[Message] = deque()
-        self._kept_for: DeliveryCallback | None = None
-        """Delivered records of that callback, which are passed on together."""
-        self._passed = 0
-        """How many of librdkafka's reports were passed on, or swallowed."""
-        self._told = 0
-        """How many records expired, or had ended before, and have their report."""
-        self._completed = completed
-        self._missing = missing
+        self.expired = self._flushes = 0
+        self.reports = BatchReports(sinks, size // (count or 1))
 
     def bind(self, report: DeliveryCallback) -> DeliveryCallback:
         """The callback for librdkafka that ends in `report` on the application's thread."""
-        spread = self.buffer.partition < 0
+        spread, reports = self.tp[1] < 0, self.reports
 
         # A closure, and as little as possible: it runs for each record while the next batch waits for the last one.
         def reported(error: KafkaError | None, message: Message) -> None:
@@ -93,54 +151,31 @@ class InFlightBatch:
             self.left = left = self.left - 1
             expired = self.expired
             if error is not None or spread or expired:
-                self._pass_on()
+                reports.pass_on()
                 self._reported(len(self.records) - left - 1, expired, report, error, message)
-            elif self._kept_for is report:
-                self._kept.append(message)
+            elif reports.kept_for is report:
+                reports.kept.append(message)
             else:
-                if self.on_answer is not None:
-                    self.on_answer()
-                self._pass_on()
-                self._kept_for = report  # before the message: see _pass_on()
-                self._kept.append(message)
+                reports.keep(report, message)
             if not left:
-                self._pass_on()
-                self._completed.append(self)
+                reports.pass_on()
+                reports.sinks.completed.append(self)
 
         return reported
-
-    def _pass_on(self) -> None:
-        nothing: deque[Message] = deque()
-        # One step under the interpreter lock, as there is no call in it: expire() comes from another thread.
-        kept, report, self._kept, self._kept_for = self._kept, self._kept_for, nothing, None
-        if report is not None:
-            count = len(kept)
-            self._reports.add_delivered(report, kept, self._size)
-            self._passed += count
 
     def _reported(
         self, index: int, expired: int, report: DeliveryCallback, error: KafkaError | None, message: Message
     ) -> None:
-        if error is not None:
-            self.unknown_outcome = self.unknown_outcome or not is_quota_rejection(error)
-            if error.code() in _NO_TOPIC:
-                self._missing.add(self.buffer.topic)
-        if index >= expired:
-            if is_quota_rejection(error):
-                assert error is not None  # noqa: S101 - what is_quota_rejection() says
-                self.rejections.append(QuotaRejection(self.records[index], error, message, self.lane))
-            else:
-                if error is not None:
-                    error = DatedError(error, time.monotonic() - self.records[index][ACCEPTED_AT])
-                self._reports.add(report, error, message, self._size)
-        if self.buffer.partition < 0:
-            self.partitions.add(message.partition())
-        self._passed += 1
+        if self.tp[1] < 0:
+            self.reports.partitions.add(message.partition())
+        record = self.records[index] if index >= expired else None
+        self.reports.add(record, self.lane, report, error, message)
 
     def flushed(self, now: float) -> None:
         """librdkafka was told to send what it has."""
-        self.flushes += 1
-        if self.flushes == 1:
+        self.full = False
+        self._flushes += 1
+        if self._flushes == 1:
             self.sent_at = now
 
     @property
@@ -153,17 +188,15 @@ class InFlightBatch:
         """
         if self.full:
             return -NEVER
-        ack_time = self.buffer.ack_time
-        if self.buffer.partition < 0 or self.flushes < _SURE_FLUSHES or ack_time is None or ack_time < LONG_ROUND_TRIP:
-            return NEVER
-        if self.buffer.ack_jitter > STEADY * ack_time:
-            return NEVER
-        return self.sent_at + ack_time / 2
+        ack_time = self.ack.distance if self.tp[1] >= 0 and self._flushes >= _SURE_FLUSHES else None
+        return NEVER if ack_time is None else self.sent_at + ack_time / 2
 
     def refused(self, index: int) -> None:
         """The record at `index` did not get into librdkafka, which will not report it."""
-        del self.records[index]
+        size = self.records.pop(index)[SIZE] - OVERHEAD
+        self.bytes -= size
         self.left -= 1
+        self.full = False
 
     @property
     def open(self) -> int:
@@ -171,7 +204,7 @@ class InFlightBatch:
 
         One that is being passed on counts until the reports count it: else flush() would find nothing left.
         """
-        return len(self.records) - max(self._passed, self._told) + len(self.rejections)
+        return len(self.records) - self.reports.ended
 
     def expire(self, now: float, timeout: float, report: Callable[[HeldRecord], object]) -> None:
         """`report` the records whose deadline has passed since the last call and which librdkafka has not reported."""
@@ -183,10 +216,10 @@ class InFlightBatch:
             # One step under the interpreter lock: a report that came before is passed on there, one after it is not.
             self.expired, left = last, self.left
             first = max(first, len(self.records) - left)
-            self._pass_on()  # they were accepted before
+            self.reports.pass_on()  # they were accepted before
         for record in self.records[first:last]:
             report(record)
-        self._told = self.expired
+        self.reports.expire(self.expired)
 
     def next_deadline(self, timeout: float) -> float | None:
         first = max(self.expired, len(self.records) - self.left)

@@ -59,7 +59,7 @@ class LaneChoice:
         free = (
             lane
             for lane in self._lanes
-            if lane.number not in busy and self._lanes.ready(lane) and not self.is_closed(lane, buffer, node, now)
+            if lane.number not in busy and lane.ready and not self.is_closed(lane, buffer, node, now)
         )
         if not buffer.bound:
             return next(free, None)
@@ -96,13 +96,13 @@ class LaneChoice:
             return NEVER
         buffer.why = WAITS_FOR_FREE_LANE
         growing = self._is_limited(buffer, node, now)
-        return now + self._holds.PATIENCE if growing or not all(map(lanes.ready, lanes)) else NEVER
+        return now + self._holds.PATIENCE if growing or not all(other.ready for other in lanes) else NEVER
 
     def _is_limited(self, buffer: PartitionBuffer, node: int | None, now: float) -> bool:
         """Say that this partition lacks lanes, and have those made that are wanted now; whether any are."""
         lanes = self._lanes
         of_use = self._of_use(buffer, now) if self._delivery.spreads else 0
-        lanes.limited(self.budget(buffer, node, now), sum(map(lanes.ready, lanes)), of_use)
+        lanes.limited(self.budget(buffer, node, now), sum(lane.ready for lane in lanes), of_use)
         if wanted := lanes.wanted > len(lanes):
             self._wake(0.0)
         return wanted
@@ -114,7 +114,7 @@ class LaneChoice:
             len(buffer.unresolved),
             waiting,
             now - buffer.oldest,
-            buffer.ack_time or self._holds.round_trip.ack_time,
+            buffer.ack.seconds or self._holds.round_trip.ack_time,
             delivery.linger,
             delivery.batch_records,
         )
@@ -132,7 +132,7 @@ class LaneChoice:
         lanes = {lane.number: lane for lane in self._lanes}
         if used in lanes and (buffer.unresolved or buffer.unknown_outcome):
             return lanes[used]
-        free = (lane for lane in self._lanes if self._lanes.ready(lane) and self._exclusive(lane, buffer, node, now))
+        free = (lane for lane in self._lanes if lane.ready and self._exclusive(lane, buffer, node, now))
         return next(free, self._lanes.first)
 
     def _is_outdated(self, lane: BatchLane, buffer: PartitionBuffer, now: float) -> bool:

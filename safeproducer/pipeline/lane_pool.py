@@ -8,15 +8,16 @@ the same.
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
+from safeproducer.kafka.lane_client import LaneClient
 from safeproducer.kafka.native import NativeProducer
 from safeproducer.kafka.statistics import Statistics
 from safeproducer.pipeline.batch_lane import BatchLane
-from safeproducer.pipeline.in_flight_batch import InFlightBatch
+from safeproducer.pipeline.in_flight_batch import BatchSinks, InFlightBatch
 from safeproducer.pipeline.lane_log import LaneLog
 from safeproducer.pipeline.report_numbers import ReportNumbers
 from safeproducer.pipeline.reports import Reports
@@ -36,14 +37,53 @@ _BUSY_EVERY = 0.02
 _by_due = attrgetter("due")
 
 
+@dataclass
+class LaneMaker:
+    """Makes batch lanes. The sender's thread calls; any thread may change credentials.
+
+    - `make`: None when there never is a batch lane.
+    - `spreads`: whether there may be more than one, so that the others take over when one fails for good.
+    - `not_made(error, seconds)` is called when one cannot be made, and that it is tried again so much later.
+    """
+
+    make: MakeNative | None
+    spreads: bool
+    sinks: BatchSinks
+    not_made: Callable[[Exception, float], None]
+    made: int = 0
+    login: tuple[str, str] | None = None
+    _pause: float = 0.0
+    _again_at: float = 0.0
+
+    def try_one(self, log: LaneLog | None) -> BatchLane | None:
+        """None if it cannot be made now: files of the configuration may be gone, or files and threads used up."""
+        now = time.monotonic()
+        if self.make is None or now < self._again_at:
+            return None
+        try:
+            native = self.make(log)
+        except Exception as error:
+            self._pause = min(_LONGEST_PAUSE, 2 * self._pause or _FIRST_PAUSE)
+            self._again_at = now + self._pause
+            self.not_made(error, self._pause)
+            return None
+        self._pause = 0.0
+        return self.lane_of(native, log)
+
+    def lane_of(self, native: NativeProducer, log: LaneLog | None = None) -> BatchLane:
+        lane = BatchLane(LaneClient(native, self.spreads), self.made, self.sinks, log)
+        self.made += 1
+        if self.login is not None:  # it may have been made of the configuration before
+            native.set_sasl_credentials(*self.login)
+        return lane
+
+
 class LanePool:
     """The sender's thread calls; any thread may ask how much is inside.
 
-    - `make`: None when there never is a batch lane. `fixed`: safeproducer.lanes when it is a number, None for `auto`.
-    - `spreads`: whether there may be more than one, so that the others take over when one fails for good.
-    - `completed`: batches whose last report arrived, for the dispatcher to take note of.
+    - `make`, `spreads`, `not_made`: see LaneMaker. `fixed`: safeproducer.lanes when it is a number, None for `auto`.
+    - `completed`, `missing`: see BatchSinks.
     - `wanted`: how many lanes there should be; whoever tends makes them.
-    - `not_made(error, seconds)` is called when one cannot be made, and that it is tried again so much later.
     """
 
     def __init__(
@@ -55,25 +95,17 @@ class LanePool:
         numbers: ReportNumbers,
         not_made: Callable[[Exception, float], None],
     ) -> None:
-        self._make = make
+        sinks = BatchSinks(reports, numbers)
+        self._maker = LaneMaker(make, spreads, sinks, not_made)
         self._fixed = fixed
-        self._spreads = spreads
-        self._reports = reports
-        self._numbers = numbers
         self._lanes: list[BatchLane] = []
-        self._logs: dict[int, LaneLog] = {}
-        self._login: tuple[str, str] | None = None
         self._adopted = False
         """Whether the first lane tells the application of the cluster: there is no direct lane."""
-        self.missing: set[str] = set()
-        """Topics that do not exist, as far as failed records tell."""
-        self._made = 0
+        self.completed, self.missing = sinks.completed, sinks.missing
         self._handed_over = self._splits = 0
-        self.completed: deque[InFlightBatch] = deque()
+        """Of those that are no more."""
         self.wanted = fixed or 1
         self._all_due = self._busy_due = 0.0
-        self._not_made = not_made
-        self._pause = self._again_at = 0.0
         self._ids_asked_for = True
 
     def __iter__(self) -> Iterator[BatchLane]:
@@ -91,29 +123,12 @@ class LanePool:
     def adopt(self, native: NativeProducer) -> None:
         """The first lane, made by somebody else."""
         self._adopted = True
-        self._add(native)
+        self._add(self._maker.lane_of(native))
 
     def prepare(self) -> None:
         """Make the first lane, which takes a while to get its producer ID and its connections."""
-        if not self._lanes:
-            log = LaneLog(tells=True)
-            if (native := self._try_to_make(log)) is not None:
-                self._add(native, log)
-
-    def _try_to_make(self, log: LaneLog | None) -> NativeProducer | None:
-        """None if it cannot be made now: files of the configuration may be gone, or files and threads used up."""
-        now = time.monotonic()
-        if self._make is None or now < self._again_at:
-            return None
-        try:
-            native = self._make(log)
-        except Exception as error:
-            self._pause = min(_LONGEST_PAUSE, 2 * self._pause or _FIRST_PAUSE)
-            self._again_at = now + self._pause
-            self._not_made(error, self._pause)
-            return None
-        self._pause = 0.0
-        return native
+        if not self._lanes and (lane := self._maker.try_one(LaneLog(tells=True))) is not None:
+            self._add(lane)
 
     def limited(self, budget: int, ready: int, needed: int) -> None:
         """A batch is ready to go and waits only for a lane; of so many lanes its partition could make use."""
@@ -126,37 +141,29 @@ class LanePool:
     def grow(self) -> int:
         """Make what is wanted; how many lanes that are. Not inside produce(): making one takes milliseconds."""
         made = 0
-        while self._made and self._make is not None and len(self._lanes) < self.wanted:
-            tells = any((own := self._logs.get(lane.number)) is None or own.tells for lane in self)
-            log = LaneLog() if tells else None
-            native = self._try_to_make(log)
-            if native is None:
+        while self._maker.made and self._maker.make is not None and len(self._lanes) < self.wanted:
+            tells = any(lane.log is None or lane.log.tells for lane in self)
+            lane = self._maker.try_one(LaneLog() if tells else None)
+            if lane is None:
                 break
-            self._add(native, log)
+            self._add(lane)
             made += 1
         return made
 
-    def _add(self, native: NativeProducer, log: LaneLog | None = None) -> None:
-        number = self._made
-        self._made += 1
-        if log is not None:
-            self._logs[number] = log
-        lane = BatchLane(native, number, self._reports, self.completed, self.missing, self._numbers, self._spreads)
+    def _add(self, lane: BatchLane) -> None:
         self._ids_asked_for = False
-        self._lanes.insert(0 if log is None or log.tells else len(self._lanes), lane)
-        if self._login is not None:  # it may have been made of the configuration before
-            native.set_sasl_credentials(*self._login)
+        self._lanes.insert(0 if lane.log is None or lane.log.tells else len(self._lanes), lane)
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
         """As the native producer's, for all lanes; from any thread."""
-        self._login = username, password
+        self._maker.login = username, password
         for lane in self:
-            lane.native.set_sasl_credentials(username, password)
+            lane.client.native.set_sasl_credentials(username, password)
 
     def spare(self, now: float) -> BatchLane | None:
         """A lane to give up: the last one, when it has been idle for long; or one whose native producer has failed."""
         for lane in self:
-            if lane.failed and not lane.inside and not lane.batches:
+            if lane.client.failed and not lane.inside and not lane.batches:
                 return lane
         last = self._lanes[-1] if len(self._lanes) > 1 else None
         if last is None or last.inside or last.batches:
@@ -166,33 +173,23 @@ class LanePool:
     def remove(self, lane: BatchLane) -> None:
         """Take a lane out; the caller closes its native producer. One that failed is replaced."""
         self._lanes.remove(lane)
-        self._logs.pop(lane.number, None)
-        self._handed_over += lane.handed_over
-        self._splits += lane.splits
-        if not lane.failed:
+        self._handed_over += lane.counts.batches
+        self._splits += lane.counts.splits
+        if not lane.client.failed:
             self.wanted = len(self._lanes)
-
-    def ready(self, lane: BatchLane) -> bool:
-        """Whether it has its producer ID, so that its first batch leaves at once, and takes batches."""
-        if lane.quarantined or lane.failed:
-            return False
-        log = self._logs.get(lane.number)
-        return log is None or log.acquired
 
     @property
     def acquired(self) -> bool:
         """Whether the first lane is known to have its producer ID."""
-        log = self._logs.get(self._lanes[0].number) if self._lanes else None
+        log = self._lanes[0].log if self._lanes else None
         return log is not None and log.acquired
 
     def ask_for_ids(self, topic: str, now: float) -> bool:
         """Have lanes get their producer IDs sooner; whether there is one to look after again soon."""
         if self._ids_asked_for:
             return False
-        logs = self._logs
         # One without a log may have its ID: to ask some times costs less than to find out.
-        waiting = [lane for lane in self if (log := logs.get(lane.number)) is None or not log.acquired]
-        asking = [lane.asks_for_id(topic, now) for lane in waiting]
+        asking = [lane.client.asks_for_id(topic, now) for lane in self if lane.log is None or not lane.log.acquired]
         self._ids_asked_for = not any(asking)
         return not self._ids_asked_for
 
@@ -202,10 +199,10 @@ class LanePool:
         """Queue the reports that arrived; how many."""
         served = 0
         for lane in self._to_look_at(time.monotonic()):
-            served += lane.serve()
+            served += lane.client.serve()
         return served
 
-    def near(self, now: float) -> tuple[BatchLane, float] | None:
+    def near(self, now: float) -> tuple[LaneClient, float] | None:
         """The lane whose answer may come at any moment, and for how long to wait for it.
 
         There is no waiting on several lanes at once: answers come in about the order in which batches left. And whoever
@@ -217,14 +214,14 @@ class LanePool:
         if lane.soon > now:
             return None
         early = lane.due - now
-        return lane, min(_LONGEST_TURN, max(_TURN, early, -early * _LATE))
+        return lane.client, min(_LONGEST_TURN, max(_TURN, early, -early * _LATE))
 
     def next_look(self, now: float) -> float:
         """When to look at them again, whether or not an answer is near()."""
         if not self._lanes:
             return NEVER
         looks = [lane.soon for lane in self._lanes if lane.soon > now]
-        if any(lane.batches or not self.ready(lane) for lane in self._lanes):
+        if any(lane.batches or not lane.ready for lane in self._lanes):
             looks.append(self._busy_due)
         return min(self._all_due, *looks)
 
@@ -239,7 +236,7 @@ class LanePool:
             return self._lanes.copy()
         if now >= self._busy_due:
             self._busy_due = now + _BUSY_EVERY
-            return [lane for lane in self._lanes if lane.batches or not self.ready(lane)]
+            return [lane for lane in self._lanes if lane.batches or not lane.ready]
         return [lane for lane in self._lanes if lane.soon <= now]
 
     def resolved(self, batch: InFlightBatch) -> None:
@@ -282,12 +279,18 @@ class LanePool:
     @property
     def events(self) -> int:
         """What librdkafka has to tell the application beside its records: nobody waits for ticks of other lanes."""
-        return self._lanes[0].events if self._adopted and self._lanes else 0
+        first = self.first
+        return max(0, len(first.client.native) - first.inside) if self._adopted and first is not None else 0
+
+    @property
+    def natives(self) -> list[Any]:
+        """The native producers."""
+        return [lane.client.native for lane in self._lanes]
 
     @property
     def handed_over(self) -> int:
-        return self._handed_over + sum(lane.handed_over for lane in self._lanes)
+        return self._handed_over + sum(lane.counts.batches for lane in self._lanes)
 
     @property
     def splits(self) -> int:
-        return self._splits + sum(lane.splits for lane in self._lanes)
+        return self._splits + sum(lane.counts.splits for lane in self._lanes)

@@ -10,8 +10,8 @@ from typing import Any
 from safeproducer.announcements import Announcements
 from safeproducer.delivery import Delivery
 from safeproducer.errors import FatalError
+from safeproducer.kafka.lane_client import LaneClient
 from safeproducer.pipeline import stack
-from safeproducer.pipeline.batch_lane import BatchLane
 from safeproducer.pipeline.calls import NativeErrors
 from safeproducer.pipeline.delivery_counters import DeliveryCounters
 from safeproducer.pipeline.direct_deadline import DirectDeadline
@@ -74,15 +74,15 @@ class LaneUpkeep:
         self._grow()
         if (spare := lanes.spare(now)) is None or not self._dispatcher.release(spare):
             return
-        why = "it was not needed any more" if spare.failed is None else f"one failed: {spare.failed.str()}"
+        why = "it was not needed any more" if (failed := spare.client.failed) is None else f"one failed: {failed.str()}"
         self._announcements.lanes(len(lanes) + 1, len(lanes), why)
-        if spare.native is not self._client.native:
-            spare.close()
+        if spare.client.native is not self._client.native:
+            spare.client.close()
             return
         # Not closed: another thread may be inside a call of it. The last one that refers to it destroys it.
         self._grow()
         if lanes.first is not None:
-            self._client.replace(lanes.first.native)
+            self._client.replace(lanes.first.client.native)
 
     def _grow(self) -> None:
         lanes = self._dispatcher.lanes
@@ -192,7 +192,7 @@ class Maintenance:
             self._announcements.turn_failed(error)
         return now + _AFTER_ERROR
 
-    def near(self, now: float) -> tuple[BatchLane, float] | None:
+    def near(self, now: float) -> tuple[LaneClient, float] | None:
         """The lane whose answer may come at any moment, and how long to wait for it."""
         return self._dispatcher.lanes.near(now) if self._client.usable else None
 

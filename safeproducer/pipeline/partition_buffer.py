@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
 
+from safeproducer.pipeline.in_flight_batch import InFlightBatch
 from safeproducer.pipeline.record import ACCEPTED_AT, KEY, SIZE, TIMESTAMP, HeldRecord
+from safeproducer.policy.ack_time import AckTime
 from safeproducer.policy.admission import Hold
 from safeproducer.policy.affinity import Affinity
 
-if TYPE_CHECKING:
-    from safeproducer.pipeline.in_flight_batch import InFlightBatch
-
-OVERHEAD = 13
-"""Bytes that a record takes in a batch beside key and value: seven numbers of variable length, of which the time as the
-distance from the batch's first takes two, and each of the sizes two. Up to three more for large ones, which the spare
-room of a batch covers; `take()` sees to times that are further apart."""
 _NEAR_MS = 8191
 _FAR_TIMES = 3
 """Bytes more that a time takes beyond that distance, up to 24 days."""
@@ -30,7 +24,7 @@ class PartitionBuffer:
     `held` is why records of this partition are held back at all, None while they go directly; `held_since`: when the
     last of them may have gone directly; `why` is what the next batch waits for. `bound`: records whose keys are bound
     to a lane, by lane, and `keys` which keys are; None while every record of the partition stays on one lane.
-    `doubtful`: the last batch of it that left `lane` ended without anybody knowing how.
+    `unknown_outcome`: the last batch of it that left `lane` ended so.
     """
 
     def __init__(self, topic: str, partition: int, keys: Affinity | None = None) -> None:
@@ -42,8 +36,7 @@ class PartitionBuffer:
         self.keys = keys
         self.bytes = 0
         self.unresolved: list[InFlightBatch] = []
-        self.ack_time: float | None = None
-        self.ack_jitter = self._last_ack = 0.0
+        self.ack = AckTime()
         self.held: Hold | None = None
         self.held_since = 0.0
         self.why: Hold | None = None
@@ -130,21 +123,22 @@ class PartitionBuffer:
 
     def ended(self, batch: InFlightBatch) -> None:
         """A batch has all its reports: its keys are free, or bound as long as its outcome is unknown."""
+        self.unresolved.remove(batch)
         if not batch.records:
             return
-        self.unknown_outcome, self.lane = batch.unknown_outcome, batch.lane
+        self.unknown_outcome, self.lane = batch.reports.unknown_outcome, batch.lane
         if self.keys is None:
             return
         answered = batch.records
-        if batch.rejections:  # their keys stay bound until they go again
-            refused = {id(refusal.record) for refusal in batch.rejections}
+        if batch.reports.rejections:  # their keys stay bound until they go again
+            refused = {id(refusal.record) for refusal in batch.reports.rejections}
             answered = [record for record in answered if id(record) not in refused]
         keys = [record[KEY] for record in answered if record[KEY] is not None]
-        if batch.unknown_outcome:
+        if batch.reports.unknown_outcome:
             self.keys.note_unknown(keys, batch.lane)
         else:
             self.keys.release_all(keys)
-            if keys or not batch.rejections:
+            if keys or not batch.reports.rejections:
                 self.keys.acknowledged(batch.lane)
 
     def put_back(self, record: HeldRecord, lane: int | None) -> None:
@@ -175,11 +169,3 @@ class PartitionBuffer:
         if self.keys is not None:
             self.keys.forget(lane)
             self.records.extendleft(reversed(self.bound.pop(lane, deque())))
-
-    def observe_ack(self, seconds: float) -> None:
-        """Smooth the time from handing over to the last report, and by how much it differs from one batch to the
-        next."""
-        if self.ack_time is not None:
-            self.ack_jitter = (self.ack_jitter + abs(seconds - self._last_ack)) / 2
-        self._last_ack = seconds
-        self.ack_time = seconds if self.ack_time is None else 0.8 * self.ack_time + 0.2 * seconds

@@ -21,3 +21,7 @@ TIMESTAMP: Final = 3
 HEADERS: Final = 4
 SIZE: Final = 5
 ACCEPTED_AT: Final = 6
+OVERHEAD: Final = 13
+"""Bytes that a record takes in a batch beside key and value: seven numbers of variable length, of which the time as the
+distance from the batch's first takes two, and each of the sizes two. Up to three more for large ones, which the spare
+room of a batch covers; `PartitionBuffer.take()` sees to times that are further apart."""

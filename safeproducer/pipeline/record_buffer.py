@@ -11,9 +11,9 @@ from safeproducer.errors import QueueFullError
 from safeproducer.kafka.native import KafkaError, KafkaException, NativeProducer
 from safeproducer.pipeline.holds import Holds
 from safeproducer.pipeline.lane_pool import LanePool
-from safeproducer.pipeline.partition_buffer import MOST_OVERHEAD, OVERHEAD, PartitionBuffer
+from safeproducer.pipeline.partition_buffer import MOST_OVERHEAD, PartitionBuffer
 from safeproducer.pipeline.quota_rejections import QuotaRejections
-from safeproducer.pipeline.record import HeldRecord
+from safeproducer.pipeline.record import OVERHEAD, HeldRecord
 from safeproducer.pipeline.report_queue import ReportQueue
 from safeproducer.policy.admission import Hold
 from safeproducer.policy.hold_reason import HoldReason

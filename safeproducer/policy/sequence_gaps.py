@@ -36,10 +36,6 @@ class SequenceGaps:
         self._tps.update(tps)
         self.purged_at, self._epoch = at, epoch
 
-    def add(self, tps: Iterable[TopicPartition]) -> None:
-        """Partitions of which the last purge is known only now to have concerned them."""
-        self._tps.update(tps)
-
     def acknowledged(self, tp: TopicPartition) -> None:
         """The leader has this partition's next numbers."""
         self._tps.discard(tp)

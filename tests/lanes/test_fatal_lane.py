@@ -75,7 +75,7 @@ def test_wherever_the_error_surfaces(
     load.finish()
     lane = list(engine_of(producer).dispatcher.lanes)[1]
     plant_fatal(lane)
-    lane.trigger_flush() if surface == "trigger_flush" else lane.serve()
+    lane.client.trigger_flush() if surface == "trigger_flush" else lane.client.serve()
     load.until(lambda: any("failed" in event.reason for event in changes.lanes), backlog=BACKLOG)
     load.until(lambda: changes.lanes[-1].after == 3, backlog=BACKLOG)
     load.finish()
@@ -96,7 +96,7 @@ def test_the_only_lane_that_fails_for_good_is_the_producers_end(
     (lane,) = engine_of(producer).dispatcher.lanes
     plant_fatal(lane)
     if surface == "trigger_flush":
-        lane.trigger_flush()
+        lane.client.trigger_flush()
     with pytest.raises(FatalError, match="OUT_OF_ORDER_SEQUENCE_NUMBER"):
         load.until(lambda: False, timeout=5)
     assert producer.snapshot().state == "fatal"
@@ -122,7 +122,7 @@ def test_a_batch_on_its_way_when_its_lane_fails_stays_in_front(
     (lane,) = (lane for lane in engine_of(producer).dispatcher.lanes if lane.batches)
     key.until(lambda: time.monotonic() > lane.used_at + 0.1)  # by when the request has left
     plant_fatal(lane)
-    key.until(lambda: lane.failed)
+    key.until(lambda: lane.client.failed)
     cluster.delay(0, api="Produce", side="request")
     key.send(1)
     key.until(lambda: any("failed" in event.reason for event in changes.lanes))

@@ -15,6 +15,7 @@ from confluent_kafka.cimpl import KafkaError, Message
 
 from safeproducer import DeliveryError, HoldReason, QueueFullError, SafeProducer, closing, inspection, transactions
 from safeproducer import producer as surface
+from safeproducer.kafka import lane_client
 from safeproducer.pipeline import (
     assembly,
     batch_lane,
@@ -514,6 +515,7 @@ def rigged(
             maintenance,
             route,
             serving,
+            lane_client,
             lane_pool,
             delivery_counters,
             updates,

@@ -9,9 +9,9 @@ from unittest import mock
 
 import pytest
 
-from safeproducer.pipeline import in_flight_batch
 from safeproducer.pipeline.batch_lane import BatchLane
 from safeproducer.pipeline.in_flight_batch import InFlightBatch
+from safeproducer.policy import ack_time
 from tests.pipeline.cluster import ScriptedCluster
 from tests.pipeline.rig import Rig, rigged
 
@@ -97,10 +97,10 @@ def test_two_in_the_queue_would_be_mixed(monkeypatch: pytest.MonkeyPatch) -> Non
     assert [count for _, count in seen.sent] != [count for _, count in seen.handed_over]
 
 
-@pytest.mark.parametrize("steady", [in_flight_batch.STEADY, float("inf")])
+@pytest.mark.parametrize("steady", [ack_time.STEADY, float("inf")])
 def test_a_time_that_varies_is_no_distance(steady: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where answers take long for want of a processor, flush triggers are missed for the same reason, all of them."""
-    monkeypatch.setattr(in_flight_batch, "STEADY", steady)
+    monkeypatch.setattr(ack_time, "STEADY", steady)
     with watched(misses=5) as (rig, seen):
         for turn in range(6):
             rig.cluster.brokers[1].round_trip = (0.06, 0.3)[turn % 2]

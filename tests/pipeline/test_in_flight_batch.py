@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from typing import Any
 
 import pytest
@@ -11,14 +10,16 @@ from confluent_kafka.cimpl import KafkaError, Message
 from hypothesis import given
 from hypothesis import strategies as st
 
+from safeproducer.kafka.lane_client import LaneClient
 from safeproducer.kafka.statistics import BrokerStatistics, PartitionStatistics, Statistics
 from safeproducer.pipeline.batch_lane import BatchLane
-from safeproducer.pipeline.in_flight_batch import InFlightBatch
+from safeproducer.pipeline.in_flight_batch import BatchReports, BatchSinks, InFlightBatch
 from safeproducer.pipeline.partition_buffer import PartitionBuffer
 from safeproducer.pipeline.record import HeldRecord
 from safeproducer.pipeline.report_numbers import ReportNumbers
 from safeproducer.pipeline.report_queue import ReportQueue
 from safeproducer.pipeline.reports import Reports
+from safeproducer.policy.ack_time import AckTime
 from tests.pipeline.interleaving import between, codes_of
 
 
@@ -37,9 +38,10 @@ def record(number: int, accepted_at: float) -> HeldRecord:
 def test_each_record_ends_once(size: int, steps: list[str]) -> None:
     """Whatever librdkafka says of an expired record later is swallowed, and the batch is over after the last report."""
     ended: list[bytes] = []
-    completed, reports = deque[InFlightBatch](), Reports()
+    reports = Reports()
+    sinks = BatchSinks(reports, NUMBERS)
     records = [record(n, float(n)) for n in range(size)]
-    batch = InFlightBatch(PartitionBuffer("a", 0), records, True, 0.0, reports, completed, set())
+    batch = InFlightBatch(("a", 0), records, True, 0.0, sinks, AckTime())
     bound = batch.bind(lambda _, message: ended.append(message.value()))
     now, reported = 0.0, 0
     for step in [*steps, *["report"] * size]:
@@ -47,14 +49,14 @@ def test_each_record_ends_once(size: int, steps: list[str]) -> None:
             now += 1.0
             batch.expire(now, 1.0, lambda taken: ended.append(taken[0] or b""))
         elif reported < size:
-            assert not completed
+            assert not sinks.completed
             bound(None, Message(topic="a", partition=0, value=b"%d" % reported))
             reported += 1
         reports.run()
         assert batch.open == size - len(ended)
         assert batch.left == size - reported
     assert sorted(ended) == sorted(b"%d" % n for n in range(size))
-    assert list(completed) == [batch]
+    assert list(sinks.completed) == [batch]
     assert batch.next_deadline(1.0) is None
 
 
@@ -63,7 +65,7 @@ def reported_and_expired(switch_in: str, step: int, error: KafkaError | None) ->
     ended: list[bytes] = []
     reports = Reports()
     records = [record(n, 0.0) for n in range(4)]
-    batch = InFlightBatch(PartitionBuffer("a", 0), records, True, 0.0, reports, deque(), set())
+    batch = InFlightBatch(("a", 0), records, True, 0.0, BatchSinks(reports, NUMBERS), AckTime())
     bound = batch.bind(lambda _, message: ended.append(message.value()))
 
     def report_two() -> None:
@@ -76,9 +78,9 @@ def reported_and_expired(switch_in: str, step: int, error: KafkaError | None) ->
     bound(None, Message(topic="a", partition=0, value=b"0"))
     outer, inner = (report_two, expire) if switch_in == "report" else (expire, report_two)
     codes = (
-        codes_of(bound, InFlightBatch._reported, InFlightBatch._pass_on)
+        codes_of(bound, InFlightBatch._reported, BatchReports.add, BatchReports.keep, BatchReports.pass_on)
         if switch_in == "report"
-        else codes_of(InFlightBatch.expire)
+        else codes_of(InFlightBatch.expire, BatchReports.expire)
     )
     with between(codes, step, inner) as steps:
         outer()
@@ -123,12 +125,16 @@ def seen(at: float, requests: int, sent: int) -> Statistics:
     return Statistics(at, 1, 0, 0, 0, {1: broker}, {("a", 0): PartitionStatistics(1, 0, 0, 0, sent, sent, sent)})
 
 
-def hand_over(lane: BatchLane, client: Client, completed: deque[InFlightBatch], count: int) -> None:
+def lane_of(client: Any) -> BatchLane:
+    return BatchLane(LaneClient(client), 0, BatchSinks(Reports(), NUMBERS))
+
+
+def hand_over(lane: BatchLane, client: Client, count: int) -> None:
     buffer = PartitionBuffer("a", 0)
     batch = lane.hand_over(buffer, [record(n, 0.0) for n in range(count)], True, 0.0, lambda *_: None)
     assert batch is not None
     client.report_all()
-    lane.resolved(completed.popleft())
+    lane.resolved(lane._sinks.completed.popleft())
 
 
 FAR_AHEAD = 1e12
@@ -137,25 +143,23 @@ FAR_AHEAD = 1e12
 def test_more_requests_than_batches_are_splits() -> None:
     """Unless records were sent again, or librdkafka forgot its counts."""
     client = Client()
-    completed: deque[InFlightBatch] = deque()
-    lane = BatchLane(client, 0, Reports(), completed, set(), NUMBERS)
-    hand_over(lane, client, completed, 10)
+    lane = lane_of(client)
+    hand_over(lane, client, 10)
     assert lane.observe(seen(FAR_AHEAD, 1, 10)) == 0
-    hand_over(lane, client, completed, 10)
+    hand_over(lane, client, 10)
     assert lane.observe(seen(FAR_AHEAD, 3, 20)) == 1
-    hand_over(lane, client, completed, 10)
+    hand_over(lane, client, 10)
     assert lane.observe(seen(FAR_AHEAD, 5, 40)) == 0, "a retry"
-    hand_over(lane, client, completed, 10)
+    hand_over(lane, client, 10)
     assert lane.observe(seen(FAR_AHEAD, 1, 50)) == 0, "counts that began anew"
-    assert lane.splits == 1
+    assert lane.counts.splits == 1
 
 
 def test_statistics_from_before_a_hand_over_show_nothing() -> None:
     """Its request may be counted in them or not."""
     client = Client()
-    completed: deque[InFlightBatch] = deque()
-    lane = BatchLane(client, 0, Reports(), completed, set(), NUMBERS)
-    hand_over(lane, client, completed, 10)
+    lane = lane_of(client)
+    hand_over(lane, client, 10)
     assert lane.observe(seen(0.0, 2, 10)) == 0
     assert lane.observe(seen(FAR_AHEAD, 2, 10)) == 1
 
@@ -163,14 +167,13 @@ def test_statistics_from_before_a_hand_over_show_nothing() -> None:
 def test_statistics_from_within_a_hand_over_show_nothing_when_they_are_read_after_it() -> None:
     """Records are counted when their request is made, the request when it is sent."""
     client = Client()
-    completed: deque[InFlightBatch] = deque()
-    lane = BatchLane(client, 0, Reports(), completed, set(), NUMBERS)
+    lane = lane_of(client)
     lane.hand_over(PartitionBuffer("a", 0), [record(n, 0.0) for n in range(10)], True, 0.0, lambda *_: None)
     within = time.monotonic()
     client.report_all()
-    lane.resolved(completed.popleft())
+    lane.resolved(lane._sinks.completed.popleft())
     assert lane.observe(seen(within, 0, 10)) == 0
-    hand_over(lane, client, completed, 10)
+    hand_over(lane, client, 10)
     assert lane.observe(seen(FAR_AHEAD, 2, 20)) == 0
 
 

@@ -9,7 +9,8 @@ from unittest import mock
 import pytest
 from confluent_kafka.cimpl import KafkaError, KafkaException
 
-from safeproducer.pipeline import batch_lane, updates
+from safeproducer.kafka import lane_client
+from safeproducer.pipeline import updates
 from safeproducer.pipeline.lane_choice import LaneChoice
 from safeproducer.policy import lane_count
 from safeproducer.policy.affinity import Affinity
@@ -181,10 +182,10 @@ def test_the_first_lane_is_replaced_too() -> None:
     with rigged(CONFIG, LONG_ROUND_TRIP) as rig:
         stream(rig, 2.0)
         failed = rig.engine.client.native
-        assert failed is rig.dispatcher.lanes.first.native
+        assert failed is rig.dispatcher.lanes.first.client.native
         failed.fail_fatally()
         stream(rig, 2.0)
-        first = rig.dispatcher.lanes.first.native
+        first = rig.dispatcher.lanes.first.client.native
         assert first is not failed
         assert rig.engine.client.native is first
         assert not any(native.closed for native in rig.natives if native is not failed)
@@ -212,7 +213,7 @@ def test_a_lane_stays_while_a_refused_record_belongs_to_it(again: bool, fails: b
         (lane,) = [lane for lane in rig.dispatcher.lanes if lane.number == refusal.lane]
         spare.return_value = not fails
         if fails:
-            lane.native.fail_fatally()
+            lane.client.native.fail_fatally()
         assert rig.produce("a", 0, b"y")
         rig.report_queue(0.3)
         assert lane in list(rig.dispatcher.lanes)
@@ -232,13 +233,13 @@ def test_a_lane_that_is_let_go_serves_nothing_more() -> None:
         seen = tuple(rig.dispatcher.lanes)
         rig.flush(10)
         rig.report_queue(20)
-        gone = [lane for lane in seen if lane.native.closed]
+        gone = [lane for lane in seen if lane.client.native.closed]
         assert gone
         for lane in gone:
-            lane.native.poll = lane.native.flush = _is_closed
-            assert lane.serve() == 0
-            lane.wait(1)
-            lane.trigger_flush()
+            lane.client.native.poll = lane.client.native.flush = _is_closed
+            assert lane.client.serve() == 0
+            lane.client.wait(1)
+            lane.client.trigger_flush()
         rig.close()
 
 
@@ -329,6 +330,6 @@ def test_lanes_are_asked_for_their_ids_until_they_have_them() -> None:
                 rig.time.pass_(0.01)
         lanes = rig.dispatcher.lanes
         assert len(lanes) == 20
-        assert asked[rig.natives[0].producer_id] == 1 + batch_lane._QUESTIONS
+        assert asked[rig.natives[0].producer_id] == 1 + lane_client._QUESTIONS
         assert not lanes.ask_for_ids("a", rig.time.monotonic())
         rig.close()

@@ -15,12 +15,13 @@ from confluent_kafka.cimpl import KafkaError, Message
 from safeproducer import pipeline
 from safeproducer.pipeline.batch_lane import BatchLane
 from safeproducer.pipeline.dispatcher import Dispatcher
-from safeproducer.pipeline.in_flight_batch import InFlightBatch
+from safeproducer.pipeline.in_flight_batch import BatchReports, BatchSinks, InFlightBatch
 from safeproducer.pipeline.lane_pool import LanePool
 from safeproducer.pipeline.partition_buffer import PartitionBuffer
 from safeproducer.pipeline.record_buffer import RecordBuffer
 from safeproducer.pipeline.report_numbers import ReportNumbers
 from safeproducer.pipeline.reports import Reports
+from safeproducer.policy.ack_time import AckTime
 from tests.pipeline.interleaving import between, codes_of
 from tests.pipeline.rig import Rig, rigged
 
@@ -59,11 +60,13 @@ def test_while_librdkafka_reports_it(error: KafkaError | None, expires: bool) ->
             ended.append(message)
 
         records = [(b"x", None, numbers.hold(delivered), 1, None, 40, 0.0) for _ in range(RECORDS)]
-        batch = InFlightBatch(PartitionBuffer("a", 0), records, True, 0.0, reports, deque(), set())
+        batch = InFlightBatch(("a", 0), records, True, 0.0, BatchSinks(reports, numbers), AckTime())
         bound = batch.bind(delivered)
         codes = codes_of(
             bound,
-            InFlightBatch._pass_on,
+            BatchReports.pass_on,
+            BatchReports.add,
+            BatchReports.keep,
             InFlightBatch._reported,
             InFlightBatch.expire,
             Reports.add,
@@ -110,7 +113,13 @@ def test_while_it_is_handed_over() -> None:
             def look() -> None:
                 assert rig.dispatcher.record_buffer.records >= RECORDS, f"step {step}"
 
-            codes = codes_of(Dispatcher._give_batch, Dispatcher._handed_over, PartitionBuffer.take, BatchLane.hand_over)
+            codes = codes_of(
+                Dispatcher._give_batch,
+                Dispatcher._handed_over,
+                PartitionBuffer.take,
+                BatchLane.hand_over,
+                BatchLane._produce,
+            )
             with between(codes, step, look) as steps:
                 rig.dispatcher.pump(rig.time.monotonic())
             assert rig.dispatcher.lanes.inside == RECORDS
@@ -135,11 +144,13 @@ def test_while_it_is_counted(goes_on: str) -> None:
 
             def go_on() -> None:
                 if goes_on == "reported":
-                    assert next(iter(rig.dispatcher.lanes)).serve()
+                    assert next(iter(rig.dispatcher.lanes)).client.serve()
                 else:
                     rig.dispatcher.pump(rig.time.monotonic())
 
-            codes = codes_of(RecordBuffer.records.fget, LanePool.records.fget, InFlightBatch.open.fget)  # type: ignore[attr-defined]
+            codes = codes_of(
+                RecordBuffer.records.fget, LanePool.records.fget, InFlightBatch.open.fget, BatchReports.ended.fget
+            )  # type: ignore[attr-defined]
             with between(codes, step, go_on) as steps:
                 count = rig.dispatcher.record_buffer.records
             assert count >= 1, f"step {step}"
@@ -157,7 +168,7 @@ def test_while_its_callback_runs() -> None:
             rig.time.pass_(0.006)
             rig.dispatcher.pump(rig.time.monotonic())
             rig.time.pass_(0.2)
-            next(iter(rig.dispatcher.lanes)).serve()
+            next(iter(rig.dispatcher.lanes)).client.serve()
 
             def look() -> None:
                 assert rig.dispatcher.record_buffer.records or not rig.open_records, f"step {step}"

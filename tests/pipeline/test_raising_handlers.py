@@ -157,7 +157,7 @@ class Application:
         assert not lane.threads.sender.alive
         for native in lane.dispatcher.lanes:
             with pytest.raises(RuntimeError, match="closed"):
-                native.native.poll(0)
+                native.client.native.poll(0)
 
 
 @pytest.mark.filterwarnings("ignore:.*records were not reported.*:RuntimeWarning")

@@ -1,0 +1,138 @@
+"""The native producer of a batch lane, and what comes of calling it."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import deque
+from collections.abc import Callable
+from threading import Lock
+from typing import Any
+
+from safeproducer.kafka.native import KafkaError, KafkaException, NativeProducer
+
+_QUESTIONS = 3
+_QUESTION_EVERY = 0.1
+"""Seconds: the first may go to a connection that is about to end."""
+_QUESTIONS_FOR = 10.0
+FLUSH = 0.001
+"""Seconds of flush() that send what is queued. flush(0) does not: its flag is gone before the broker's thread looks."""
+
+
+class LaneClient:
+    """The sender's thread calls; any thread may ask brokers for metadata.
+
+    `failed`: the fatal error after which it takes nothing more; only where it is `replaceable`: other lanes take over.
+    """
+
+    def __init__(self, native: NativeProducer, replaceable: bool = False) -> None:
+        self.native: Any = native
+        self.failed: KafkaError | None = None
+        self._replaceable = replaceable
+        self._raised: deque[KafkaException] = deque()
+        self._asking = Lock()
+        self._closed = False
+        self._questions = _QUESTIONS
+        self._question_at = 0.0
+        self._made_at = time.monotonic()
+
+    def trigger_flush(self) -> None:
+        """Send what is queued. What the flush serves is queued as reports, so no callback of the user runs here."""
+        self._keeping_error(self.native.flush, FLUSH)
+
+    def wait(self, timeout: float) -> None:
+        """Queue the reports that arrive; wait up to `timeout` seconds for the first."""
+        self._keeping_error(self.native.poll, timeout)
+
+    def serve(self) -> int:
+        """Queue the reports that arrived; how many. Raises a fatal error that a flush trigger or a wait has met."""
+        if self._raised:
+            raise self._raised.popleft()
+        return self._call(self.native.poll, 0)
+
+    def _keeping_error(self, call: Callable[[float], int], timeout: float) -> None:
+        try:
+            self._call(call, timeout)
+        except KafkaException as error:
+            self._raised.append(error)
+
+    def _call(self, call: Callable[[float], int], timeout: float) -> int:
+        if self._closed:
+            return 0
+        try:
+            return call(timeout)
+        except:  # noqa: E722 - a fatal error that arrives inside flush() is raised as a KafkaError, no BaseException
+            raised: Any = sys.exc_info()[1]
+            if isinstance(raised, KafkaError):
+                cause, raised = raised, KafkaException(raised)
+            elif isinstance(raised, KafkaException):
+                cause = cause_of(raised)
+            else:
+                raise
+        if not self.fails_by(cause):
+            raise raised
+        return 0
+
+    def fails_by(self, cause: KafkaError) -> bool:
+        """Whether this error ends the lane, which takes nothing more then.
+
+        What it has queued ends with an error each; for what is on its way the answer is waited for: purged, it would
+        free its keys, and might still be written, behind their next records.
+        """
+        if not self._replaceable or not (cause.fatal() or cause.code() == KafkaError._FATAL):
+            return False
+        if self.failed is None:
+            self.failed = cause
+            self.native.purge(in_queue=True, in_flight=False)
+        return True
+
+    def list_topics(self, topic: str, timeout: float) -> Any:
+        """As the native producer's, which thereby hears who leads the partitions of this topic."""
+        with self._asking:
+            if self._closed:
+                raise KafkaException(KafkaError(KafkaError._DESTROY))
+            return self.native.list_topics(topic, timeout)
+
+    def asks_for_id(self, topic: str, now: float) -> bool:
+        """Have librdkafka ask for its producer ID as soon as it has a connection, without waiting for one; whether to
+        come again soon. See pipeline/first_question.py.
+        """
+        if not self._questions or now > self._made_at + _QUESTIONS_FOR:
+            return False
+        if now >= self._question_at and self._asking.acquire(blocking=False):
+            try:
+                if not self._closed and is_asked(self.native, topic, 0.0):
+                    self._questions -= 1
+                    self._question_at = now + _QUESTION_EVERY
+            finally:
+                self._asking.release()
+        return True
+
+    def close(self) -> None:
+        """Close the native producer; nothing may be under way on it. Not while another thread is inside it."""
+        with self._asking:
+            self._closed = True
+            self.native.close()
+
+
+def is_asked(native: Any, topic: str, patience: float) -> bool:
+    """Whether there is nothing more to ask, after up to two waits of `patience` seconds."""
+    began = time.monotonic()
+    try:
+        native.cluster_id(patience)  # asks nothing: known once the first metadata is, by which bootstrap servers go
+    except KafkaException:
+        return time.monotonic() - began < patience / 2  # the brokers have none to tell
+    try:
+        native.list_topics(topic, patience)
+    except KafkaException as error:
+        return bool(error.args[0].code() != KafkaError._TRANSPORT)  # no connection; else it is on its way
+    return True
+
+
+def cause_of(error: Exception) -> KafkaError:
+    """What the native producer's exception is about."""
+    if isinstance(error, KafkaException) and error.args and isinstance(error.args[0], KafkaError):
+        return error.args[0]
+    if isinstance(error, BufferError):
+        return KafkaError(KafkaError._QUEUE_FULL)
+    return KafkaError(KafkaError._FAIL, str(error))

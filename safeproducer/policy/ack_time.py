@@ -1,0 +1,32 @@
+"""How long a partition's batches take to be acknowledged, and whether that is because of a long round trip."""
+
+from __future__ import annotations
+
+LONG_ROUND_TRIP = 0.04
+"""Seconds from which a batch may follow one that needs flush triggers: no answer to it comes while those of the one
+before it are served."""
+STEADY = 0.2
+"""Where it differs by more than this share of it, it is no distance, but a machine that is too busy to send."""
+
+
+class AckTime:
+    """The sender's thread calls. `seconds` from sending a batch to its last report, smoothed; None before the first."""
+
+    def __init__(self) -> None:
+        self.seconds: float | None = None
+        self._jitter = self._last = 0.0
+
+    def observe(self, seconds: float) -> None:
+        """A batch took so long."""
+        if self.seconds is not None:
+            self._jitter = (self._jitter + abs(seconds - self._last)) / 2
+        self._last = seconds
+        self.seconds = seconds if self.seconds is None else 0.8 * self.seconds + 0.2 * seconds
+
+    @property
+    def distance(self) -> float | None:
+        """`seconds`, if it is long and about the same from one batch to the next; else None."""
+        seconds = self.seconds
+        if seconds is None or seconds < LONG_ROUND_TRIP or self._jitter > STEADY * seconds:
+            return None
+        return seconds

@@ -5,31 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
-from safeproducer import delivery
-from safeproducer.delivery import MODES, ORDERINGS, Delivery, Mode, Ordering
+from safeproducer import delivery, own_settings
+from safeproducer.delivery import Delivery
 from safeproducer.errors import ConfigurationError, ConfigurationTypeError, ConfigurationValueError
 from safeproducer.kafka.native import KafkaError, KafkaException
 from safeproducer.kafka.numbers import whole
 from safeproducer.kafka.properties import REFUSED, canonical, is_sensitive, suggestions
-from safeproducer.kafka.secrets import HIDDEN, scrub
-from safeproducer.policy.window import LEAST, MOST
-
-OWN_PREFIX = "safeproducer."
-PRODUCER_IDS_PER_HOUR = "safeproducer.producer.ids.per.hour"
-MODE = "safeproducer.mode"
-MAX_BLOCK_MS = "safeproducer.max.block.ms"
-ORDERING = "safeproducer.ordering"
-LANES = "safeproducer.lanes"
-WINDOW = "safeproducer.window"
-OWN_SETTINGS = (PRODUCER_IDS_PER_HOUR, MODE, MAX_BLOCK_MS, ORDERING, LANES, WINDOW)
-MOST_LANES = 100
-DEFAULT_PRODUCER_IDS_PER_HOUR = 100
+from safeproducer.kafka.secrets import scrub
+from safeproducer.own_settings import OWN_PREFIX, shown
 
 _NAMED_IN_ERROR = re.compile(r'configuration property:? "([^"]+)"|[`"]([a-z][a-z._]+)[`"]')
-
-Choice = TypeVar("Choice", bound=str)
 
 
 @dataclass(frozen=True)
@@ -56,6 +43,11 @@ class Settings:
         """The same text for the same list of brokers, whatever their order."""
         return ",".join(sorted(server.strip() for server in self.bootstrap_servers.split(",")))
 
+    @property
+    def max_block(self) -> float:
+        """Seconds that produce() may wait for room."""
+        return self.delivery.own.max_block
+
     def scrub(self, text: str) -> str:
         """`text` without any value that may be a secret."""
         return scrub(
@@ -75,32 +67,15 @@ def parse(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Settings:
     Raises ConfigurationError (a KafkaException) or its TypeError and ValueError variants, naming the setting.
     """
     config = _merged(args, kwargs)
-    own = {name: config.pop(name) for name in list(config) if name.startswith(OWN_PREFIX)}
-    _refuse_unknown(own)
-    ids_per_hour = _whole_number(own, PRODUCER_IDS_PER_HOUR, DEFAULT_PRODUCER_IDS_PER_HOUR, least=1)
-    max_block_ms = _whole_number(own, MAX_BLOCK_MS, 0, least=0)
-    mode = _one_of(own, MODE, MODES, "auto")
-    ordering = _one_of(own, ORDERING, ORDERINGS, "partition")
-    lanes = _number_or(own, LANES, "auto", 1, MOST_LANES)
-    window = _number_or(own, WINDOW, "discover", LEAST, MOST)
+    own = own_settings.take(config)
     _refuse(config)
     only_errors = _boolean(config, "delivery.report.only.error")
     on_delivery = _callback(config, "on_delivery", ConfigurationError, "on_delivery requires a callable object")
-    error_cb, throttle_cb, statistics_cb = (
-        _callback(config, name, kind, f"expected {name} property as a callable function")
-        for name, kind in (
-            ("error_cb", ConfigurationTypeError),
-            ("throttle_cb", ConfigurationValueError),
-            ("stats_cb", ConfigurationTypeError),
-        )
-    )
+    error_cb, throttle_cb, statistics_cb = _event_callbacks(config)
     by_name = {canonical(name): value for name, value in config.items()}
-    if "enable.idempotence" not in config:
-        config["enable.idempotence"] = not _rules_out_idempotence(by_name)
-    idempotent = _is_true(config["enable.idempotence"]) or bool(by_name.get("transactional.id"))
     transactional = bool(by_name.get("transactional.id"))
-    _refuse_held_transactions(mode, transactional)
-    _refuse_lanes_without_use(ordering, lanes, mode, idempotent, transactional)
+    idempotent = _decided_idempotence(config, by_name) or transactional
+    own.refuse_contradictions(idempotent, transactional)
     mock = by_name.get("test.mock.num.brokers")
     return Settings(
         lane=config,
@@ -109,16 +84,33 @@ def parse(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Settings:
         error_cb=error_cb,
         throttle_cb=throttle_cb,
         statistics_cb=statistics_cb,
-        producer_ids_per_hour=ids_per_hour,
-        delivery=delivery.read(
-            by_name, mode, max_block_ms / 1000, idempotent, statistics_cb is not None, ordering, lanes, window
-        ),
+        producer_ids_per_hour=own.producer_ids_per_hour,
+        delivery=delivery.read(by_name, own, idempotent, statistics_cb is not None),
         client_id=str(by_name.get("client.id", "rdkafka")),
         bootstrap_servers="mock cluster" if mock else str(by_name.get("metadata.broker.list", "")),
         principal=_principal(by_name),
         transactional_id=by_name.get("transactional.id"),
         idempotent=idempotent,
     )
+
+
+def _event_callbacks(config: dict[str, Any]) -> list[Any]:
+    kinds = {
+        "error_cb": ConfigurationTypeError,
+        "throttle_cb": ConfigurationValueError,
+        "stats_cb": ConfigurationTypeError,
+    }
+    return [
+        _callback(config, name, kind, f"expected {name} property as a callable function")
+        for name, kind in kinds.items()
+    ]
+
+
+def _decided_idempotence(config: dict[str, Any], by_name: Mapping[str, Any]) -> bool:
+    """Whether it is on: as the application says, else where nothing rules it out."""
+    if "enable.idempotence" not in config:
+        config["enable.idempotence"] = not _rules_out_idempotence(by_name)
+    return _is_true(config["enable.idempotence"])
 
 
 def explain_refusal(error: BaseException, settings: Settings) -> ConfigurationError | None:
@@ -147,7 +139,7 @@ def _refusal(kind: type[ConfigurationError], text: str, settings: Settings) -> C
     way_out = "Correct it; librdkafka's CONFIGURATION.md lists the values each setting takes"
     if " when `" in text or "must be" in text:
         way_out = "Change one of the settings named here"
-    return kind(setting, _shown(setting, settings.lane.get(setting)), text.rstrip("."), way_out)
+    return kind(setting, shown(setting, settings.lane.get(setting)), text.rstrip("."), way_out)
 
 
 def _unknown(kind: type[ConfigurationError], setting: str, value: Any, text: str) -> ConfigurationError:
@@ -157,11 +149,7 @@ def _unknown(kind: type[ConfigurationError], setting: str, value: Any, text: str
         if similar
         else f"Remove it: librdkafka has no such setting, and this library's own begin with {OWN_PREFIX!r}"
     )
-    return kind(setting, _shown(setting, value), text, way_out)
-
-
-def _shown(setting: str, value: Any) -> str:
-    return HIDDEN if is_sensitive(setting) else repr(value)
+    return kind(setting, shown(setting, value), text, way_out)
 
 
 def _merged(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -201,95 +189,6 @@ def _refuse_surrogates(name: str, value: Any) -> None:
 
 def _described(args: tuple[Any, ...]) -> str:
     return f"{len(args)} arguments" if len(args) != 1 else type(args[0]).__name__
-
-
-def _refuse_unknown(own: Mapping[str, Any]) -> None:
-    for name, value in own.items():
-        if name not in OWN_SETTINGS:
-            similar = suggestions(name, OWN_SETTINGS) or list(OWN_SETTINGS)
-            raise ConfigurationError(
-                name,
-                _shown(name, value),
-                f'No such configuration property: "{name}"',
-                f"Did you mean {' or '.join(similar)}?",
-            )
-
-
-def _whole_number(own: Mapping[str, Any], name: str, default: int, least: int) -> int:
-    value = own.get(name, default)
-    try:
-        number = int(value)
-    except (TypeError, ValueError):
-        number = least - 1
-    if number < least or isinstance(value, bool):
-        raise ConfigurationError(
-            name, repr(value), f"it must be a whole number of at least {least}", f"The default is {default}"
-        )
-    return number
-
-
-def _one_of(own: Mapping[str, Any], name: str, choices: tuple[Choice, ...], default: Choice) -> Choice:
-    value = own.get(name, default)
-    for choice in choices:
-        if value == choice:
-            return choice
-    raise ConfigurationError(
-        name, repr(value), f"it must be one of {', '.join(choices)}", f"The default is {default!r}"
-    )
-
-
-def _number_or(own: Mapping[str, Any], name: str, word: str, least: int, most: int) -> int | None:
-    """The number, None for the word."""
-    value = own.get(name, word)
-    if value == word:
-        return None
-    try:
-        number = int(value)
-    except (TypeError, ValueError):
-        number = least - 1
-    if not least <= number <= most or isinstance(value, bool):
-        raise ConfigurationError(
-            name,
-            repr(value),
-            f"it must be {word!r} or a whole number from {least} to {most}",
-            f"The default is {word!r}",
-        )
-    return number
-
-
-def _refuse_held_transactions(mode: Mode, transactional: bool) -> None:
-    if transactional and mode == "held":
-        raise ConfigurationError(
-            MODE,
-            repr(mode),
-            "records of a transaction are never held back: librdkafka says at once what its state allows "
-            "(transactional.id)",
-            "Set safeproducer.mode to 'auto' or 'passthrough', or leave one of the two out",
-        )
-
-
-def _refuse_lanes_without_use(
-    ordering: Ordering, lanes: int | None, mode: Mode, idempotent: bool, transactional: bool
-) -> None:
-    """Several lanes cannot keep the order of a partition, and lanes that are not used would only cost."""
-    if lanes is not None and lanes > 1 and ordering == "partition":
-        raise ConfigurationError(
-            LANES,
-            str(lanes),
-            "several lanes keep no order within a partition, which safeproducer.ordering=partition asks for",
-            "Set safeproducer.ordering to 'key' or 'none', or leave the number of lanes out",
-        )
-    if ordering == "partition":
-        return
-    for name, refused, why in (
-        ("transactional.id", transactional, "a transaction has one producer ID, and its lane keeps the order"),
-        (MODE, mode == "passthrough", "passthrough hands everything to one native producer"),
-        ("enable.idempotence", not idempotent, "without idempotence nothing waits for acknowledgements"),
-    ):
-        if refused:
-            raise ConfigurationError(
-                ORDERING, repr(ordering), f"it needs several lanes, but {why} ({name})", "Leave one of the two out"
-            )
 
 
 def _refuse(config: dict[str, Any]) -> None:

@@ -9,16 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite
-from typing import Any, Literal
+from typing import Any
 
 from safeproducer.kafka.numbers import real, whole
+from safeproducer.own_settings import Mode, OwnSettings
 from safeproducer.policy.deadline import BACKSTOP_MARGIN, backstop
 from safeproducer.policy.partitioner import DEFAULT, PARTITIONERS
-
-Mode = Literal["auto", "held", "passthrough"]
-MODES: tuple[Mode, ...] = ("auto", "held", "passthrough")
-Ordering = Literal["partition", "key", "none"]
-ORDERINGS: tuple[Ordering, ...] = ("partition", "key", "none")
 
 GUARD_MS = 60_000
 """The linger of a batch lane. It must outlast the time that handing over takes, and the time that a batch waits behind
@@ -41,36 +37,50 @@ _IN_FLIGHT = "max.in.flight.requests.per.connection"
 
 
 @dataclass(frozen=True, slots=True)
+class BufferSize:
+    """How much a producer may hold; None where there is no limit."""
+
+    records: int | None
+    bytes: int | None
+    record_bytes: int
+    """Of one record."""
+
+
+@dataclass(frozen=True, slots=True)
+class Partitioning:
+    """How partitions are chosen: by which partitioner, and for how long the same one for records without a key."""
+
+    partitioner: str
+    sticky: float
+
+
+@dataclass(frozen=True, slots=True)
 class Delivery:
     """Times in seconds, sizes in bytes; None where there is no limit."""
 
-    mode: Mode
-    max_block: float
+    own: OwnSettings
     timeout: float | None
     linger: float
     batch_records: int
     batch_bytes: int
-    record_bytes: int
-    buffer_records: int | None
-    buffer_bytes: int | None
+    buffer: BufferSize
     retry_backoff: float
     socket_timeout: float
-    partitioner: str
-    sticky: float
+    partitioning: Partitioning
     statistics_ms: int
     """How often the user's stats_cb is called; 0 = never."""
     idempotent: bool
     transactional: bool
-    ordering: Ordering
-    lanes: int | None
-    """How many batch lanes; None for as many as are of use."""
-    window: int | None
-    """How many batches of a partition may be unresolved; None for what its leader announces (KIP-1269)."""
     connection_cap: int | None
     """How many batches a broker may have unresolved, when the user set max.in.flight.requests.per.connection."""
     metadata_refresh: float
     sends_only: bool
     """acks=0: a report says that a record was sent, not that it was written."""
+
+    @property
+    def mode(self) -> Mode:
+        """Whether records are held back always, at need, or never."""
+        return self.own.mode
 
     @property
     def holds_back(self) -> bool:
@@ -83,7 +93,7 @@ class Delivery:
     @property
     def spreads(self) -> bool:
         """Whether records of one partition may take several lanes."""
-        return self.holds_back and self.idempotent and self.ordering != "partition"
+        return self.holds_back and self.idempotent and self.own.ordering != "partition"
 
     @property
     def waits_for_id(self) -> bool:
@@ -149,7 +159,7 @@ class Delivery:
                 "linger.ms": self.guard_ms,
                 "batch.num.messages": self.batch_records,
                 "batch.size": self._spare_bytes,
-                "message.max.bytes": min(_MOST_MESSAGE_BYTES, max(self._spare_bytes, self.record_bytes)),
+                "message.max.bytes": min(_MOST_MESSAGE_BYTES, max(self._spare_bytes, self.buffer.record_bytes)),
                 _SPARSE: False,  # connected before the first batch, not by it
                 "queue.buffering.max.messages": 0,
                 "queue.buffering.max.kbytes": _LONGEST_TIMEOUT_MS,
@@ -228,46 +238,36 @@ ALIAS = {"queue.buffering.max.ms": "linger.ms", "delivery.timeout.ms": "message.
 """librdkafka's second names of what is replaced here."""
 
 
-def read(
-    by_name: Mapping[str, Any],
-    mode: Mode,
-    max_block: float,
-    idempotent: bool,
-    wants_statistics: bool,
-    ordering: Ordering = "partition",
-    lanes: int | None = None,
-    window: int | None = None,
-) -> Delivery:
+def read(by_name: Mapping[str, Any], own: OwnSettings, idempotent: bool, wants_statistics: bool) -> Delivery:
     """The delivery settings in `by_name`, whose names are librdkafka's own (no aliases)."""
 
     def number(name: str, default: int) -> int:
         found = whole(by_name.get(name))
         return default if found is None else found
 
-    transactional = bool(by_name.get("transactional.id"))
     timeout_ms = number("message.timeout.ms", 300_000)
     message_bytes = number("message.max.bytes", 1_000_000)
     linger = real(by_name.get("queue.buffering.max.ms"))
     return Delivery(
-        mode=mode,
-        max_block=max_block,
+        own=own,
         timeout=timeout_ms / 1000 if timeout_ms > 0 else None,
         linger=(_LINGER_MS if linger is None or not isfinite(linger) else linger) / 1000,
         batch_records=max(1, number("batch.num.messages", 10_000)),
         batch_bytes=min(number("batch.size", 1_000_000), message_bytes) - _REQUEST_BYTES,
-        record_bytes=message_bytes,
-        buffer_records=number("queue.buffering.max.messages", 100_000) or None,
-        buffer_bytes=number("queue.buffering.max.kbytes", 1_048_576) * 1024,
+        buffer=BufferSize(
+            number("queue.buffering.max.messages", 100_000) or None,
+            number("queue.buffering.max.kbytes", 1_048_576) * 1024,
+            message_bytes,
+        ),
         retry_backoff=min(number("retry.backoff.ms", 100), number("retry.backoff.max.ms", 1000)) / 1000,
         socket_timeout=number("socket.timeout.ms", 60_000) / 1000,
-        partitioner=name if (name := by_name.get("partitioner")) in PARTITIONERS else DEFAULT,
-        sticky=number("sticky.partitioning.linger.ms", 10) / 1000,
+        partitioning=Partitioning(
+            name if (name := by_name.get("partitioner")) in PARTITIONERS else DEFAULT,
+            number("sticky.partitioning.linger.ms", 10) / 1000,
+        ),
         statistics_ms=number("statistics.interval.ms", 0) if wants_statistics else 0,
         idempotent=idempotent,
-        transactional=transactional,
-        ordering=ordering,
-        lanes=lanes,
-        window=window,
+        transactional=bool(by_name.get("transactional.id")),
         connection_cap=number(_IN_FLIGHT, 5) if _IN_FLIGHT in by_name else None,
         metadata_refresh=number("topic.metadata.refresh.interval.ms", 300_000) / 1000,
         sends_only=number("request.required.acks", -1) == 0,

@@ -16,33 +16,24 @@ from tests import measures
 BOUNDS: dict[str, dict[str, int]] = {
     "attributes of a class": {
         "each": 15,
-        "delivery.py:Delivery": 22,
         "pipeline/dispatcher.py:Dispatcher": 33,
         "pipeline/holds.py:Holds": 27,
         "pipeline/updates.py:ClientUpdates": 25,
         "pipeline/windows.py:Windows": 19,
-        "snapshot.py:Snapshot": 22,
+        "snapshot.py:Snapshot": 22,  # what snapshot() shows, field by field: public names, which stay
     },
     "lines of a module": {
         "each": 300,
-        "config.py": 352,
         "pipeline/dispatcher.py": 845,
         "pipeline/delivery_counters.py": 337,
-        "producer.py": 382,
+        "producer.py": 378,
         "testing/codec.py": 338,
     },
     "lines of a function": {
         "each": 40,
-        "cli/common/connection.py:await_topic": 44,
-        "cli/demo/comparison.py:compare": 42,
-        "cli/demo/proof.py:of_throttle": 53,
-        "config.py:parse": 51,
-        "delivery.py:read": 44,
-        "kafka/readback.py:read_topic": 47,
         "pipeline/dispatcher.py:Dispatcher.__init__": 57,
         "pipeline/dispatcher.py:Dispatcher.send": 55,
         "producer.py:SafeProducer.produce": 53,
-        "testing/fake/network/connection.py:Connection._answer": 43,
     },
     "assignments of a module of pipeline/ to attributes of other objects": {
         "each": 1,
@@ -58,7 +49,7 @@ BOUNDS: dict[str, dict[str, int]] = {
         "pipeline/quota_rejections.py": 2,
         "pipeline/direct_deadline.py": 4,
     },
-    "lines of pipeline/ and policy/ together": {"each": 8626},
+    "lines of pipeline/ and policy/ together": {"each": 8624},
 }
 UPWARD: set[str] = set()
 CIRCLES: list[list[str]] = []

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import safeproducer
-from safeproducer.config import OWN_SETTINGS
 from safeproducer.kafka.properties import HANDLED_HERE, REFUSED
+from safeproducer.own_settings import OWN_SETTINGS
 from safeproducer.policy.admission import Hold
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from safeproducer.kafka.connection import connection_settings
-from safeproducer.kafka.native import KafkaError, KafkaException
+from safeproducer.kafka.native import KafkaError, KafkaException, Message
 
 _BATCH = 5000
 _SLICE = 0.25
@@ -62,20 +62,25 @@ def read_topic(
                 raise ReadbackIncompleteError(
                     f"no record came for {timeout:g} s, partitions {sorted(waiting)} of {topic} are not read to the end"
                 )
-            for message in messages:
-                error, partition = message.error(), message.partition()
-                assert partition is not None  # noqa: S101 - only a message that was never consumed has none
-                if error is None:
-                    offset = message.offset()
-                    assert offset is not None  # noqa: S101
-                    if offset < ends[partition]:
-                        yield LogRecord(partition, offset, message.key(), message.value())
-                elif error.code() == KafkaError._PARTITION_EOF:
-                    waiting.discard(partition)
-                else:
-                    raise KafkaException(error)
+            yield from _records(messages, ends, waiting)
     finally:
         consumer.close()
+
+
+def _records(messages: list[Message], ends: Mapping[int, int], waiting: set[int]) -> Iterator[LogRecord]:
+    """Those that were in the log at the start; a partition that is read to its end is taken out of `waiting`."""
+    for message in messages:
+        error, partition = message.error(), message.partition()
+        assert partition is not None  # noqa: S101 - only a message that was never consumed has none
+        if error is None:
+            offset = message.offset()
+            assert offset is not None  # noqa: S101
+            if offset < ends[partition]:
+                yield LogRecord(partition, offset, message.key(), message.value())
+        elif error.code() == KafkaError._PARTITION_EOF:
+            waiting.discard(partition)
+        else:
+            raise KafkaException(error)
 
 
 def _watermarks(consumer: Consumer, topic: str, partitions: int, timeout: float) -> dict[int, int]:

@@ -95,7 +95,7 @@ def assemble(
     lanes = LaneUpkeep(client, dispatcher, announcements, updates)
     deadline = DirectDeadline(delivery, dispatcher, updates, report_queue, failures)
     control = Control(delivery, client, route, dispatcher, updates, counters, lanes, deadline, threads.first_question)
-    standby = Standby(client, route, dispatcher, report_queue, delivery.buffer_bytes)
+    standby = Standby(client, route, dispatcher, report_queue, delivery.buffer.bytes)
     question, holds = threads.first_question, updates.holds
     maintenance = Maintenance(
         client, dispatcher, serving, standby, lanes, control, release, question, errors, announcements, holds
@@ -123,7 +123,7 @@ def _threads(
     heard = upward.call(lambda engine: engine.updates.heard_leaders, None)
     metadata = Metadata(lanes_to_ask, holds.partitions.update, heard, sender.wake, events.announcements.trouble)
     windows = Windows(
-        delivery.window,
+        delivery.own.window,
         min(REFRESH, delivery.metadata_refresh / 2),
         partial(discovery, settings.lane),
         events.announcements.window,
@@ -155,9 +155,7 @@ def _dispatcher(
     delivery, report_queue, numbers = settings.delivery, counters.report_queue, ReportNumbers()
     held = delivery.mode == "held"
     make = partial(batch_native, settings, events) if delivery.holds_back else None
-    lanes = LanePool(
-        make, delivery.lanes, delivery.spreads, report_queue.reports, numbers, events.announcements.lane_not_made
-    )
+    lanes = LanePool(make, delivery, report_queue.reports, numbers, events.announcements.lane_not_made)
     if held:
         lanes.adopt(client.native)
     rejections = QuotaRejections(upward.call(lambda engine: engine.quota_rejected, None), numbers)

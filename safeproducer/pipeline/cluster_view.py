@@ -26,7 +26,7 @@ class ClusterView:
     """Any thread asks. Statistics are applied by the sender, throttle times announced by the threads that serve."""
 
     def __init__(self, delivery: Delivery, throttle: SharedThrottle) -> None:
-        self.partitions = Partitions(delivery.partitioner, delivery.sticky)
+        self.partitions = Partitions(delivery.partitioning.partitioner, delivery.partitioning.sticky)
         self.outdated = OutdatedLeaders()
         self._throttle = throttle
         self._latest = throttle.latest

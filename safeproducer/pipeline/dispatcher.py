@@ -269,7 +269,7 @@ class Dispatcher:
     def _open(self, topic: str, partition: int) -> PartitionBuffer:
         if not self._holds.partitions.has(topic, partition):
             raise unable(KafkaError._UNKNOWN_PARTITION)
-        keyed = self._delivery.ordering == "key" and partition != UNKNOWN
+        keyed = self._delivery.own.ordering == "key" and partition != UNKNOWN
         made = PartitionBuffer(topic, partition, Affinity() if keyed else None)
         now = time.monotonic()
         made.held_since = min(self._direct_at, now)

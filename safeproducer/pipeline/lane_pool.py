@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
+from safeproducer.delivery import Delivery
 from safeproducer.kafka.lane_client import LaneClient
 from safeproducer.kafka.native import NativeProducer
 from safeproducer.kafka.statistics import Statistics
@@ -81,7 +82,7 @@ class LaneMaker:
 class LanePool:
     """The sender's thread calls; any thread may ask how much is inside.
 
-    - `make`, `spreads`, `not_made`: see LaneMaker. `fixed`: safeproducer.lanes when it is a number, None for `auto`.
+    - `make`, `not_made`: see LaneMaker.
     - `completed`, `missing`: see BatchSinks.
     - `wanted`: how many lanes there should be; whoever tends makes them.
     """
@@ -89,22 +90,21 @@ class LanePool:
     def __init__(
         self,
         make: MakeNative | None,
-        fixed: int | None,
-        spreads: bool,
+        delivery: Delivery,
         reports: Reports,
         numbers: ReportNumbers,
         not_made: Callable[[Exception, float], None],
     ) -> None:
         sinks = BatchSinks(reports, numbers)
-        self._maker = LaneMaker(make, spreads, sinks, not_made)
-        self._fixed = fixed
+        self._maker = LaneMaker(make, delivery.spreads, sinks, not_made)
+        self._fixed = delivery.own.lanes
         self._lanes: list[BatchLane] = []
         self._adopted = False
         """Whether the first lane tells the application of the cluster: there is no direct lane."""
         self.completed, self.missing = sinks.completed, sinks.missing
         self._handed_over = self._splits = 0
         """Of those that are no more."""
-        self.wanted = fixed or 1
+        self.wanted = self._fixed or 1
         self._all_due = self._busy_due = 0.0
         self._ids_asked_for = True
 

@@ -43,7 +43,7 @@ class RecordBuffer:
         rejections: QuotaRejections,
         buffers: Mapping[tuple[str, int], PartitionBuffer],
     ) -> None:
-        self._delivery = delivery
+        self._most = delivery.buffer
         self._holds = holds
         self._direct: Any = direct
         self._lanes = lanes
@@ -62,15 +62,15 @@ class RecordBuffer:
 
     def refuse_excess(self, buffer: PartitionBuffer, size: int) -> None:
         """Raise what produce() raises when a record of `size` bytes is too large, or there is no room for it."""
-        delivery = self._delivery
-        if size + MOST_OVERHEAD > delivery.record_bytes:
+        most = self._most
+        if size + MOST_OVERHEAD > most.record_bytes:
             raise unable(KafkaError.MSG_SIZE_TOO_LARGE)
-        most_bytes = delivery.buffer_bytes
+        most_bytes = most.bytes
         if self._room > 0 and size <= self._room_bytes:
             self._room -= 1
             self._room_bytes -= size
             return
-        limit, total, total_bytes = delivery.buffer_records, self.records, self.bytes(size)
+        limit, total, total_bytes = most.records, self.records, self.bytes(size)
         if (limit is not None and total >= limit) or (most_bytes is not None and total_bytes + size > most_bytes):
             raise QueueFullError(self.full())
         crowded = limit is not None and total >= limit * ALWAYS_FREE

@@ -59,7 +59,7 @@ class ToldStatistics:
 
     def __init__(self, delivery: Delivery, elsewhere: Callable[[], Elsewhere]) -> None:
         self._every = delivery.ticks_per_statistics
-        self._limits = {"msg_max": delivery.buffer_records, "msg_size_max": delivery.buffer_bytes}
+        self._limits = {"msg_max": delivery.buffer.records, "msg_size_max": delivery.buffer.bytes}
         self._only_batch_lanes = delivery.mode == "held"
         self._elsewhere = elsewhere
         self._ticks = 0

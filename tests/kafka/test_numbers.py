@@ -113,7 +113,7 @@ def test_the_feed_acts_by_the_same_numbers() -> None:
     )
     delivery = settings.delivery
     assert (delivery.linger, delivery.batch_records, delivery.timeout) == (0.0005, 16, 5.0)
-    assert (delivery.buffer_records, delivery.buffer_bytes, delivery.retry_backoff) == (8, 65_536, 0.02)
+    assert (delivery.buffer.records, delivery.buffer.bytes, delivery.retry_backoff) == (8, 65_536, 0.02)
 
 
 @pytest.mark.parametrize(

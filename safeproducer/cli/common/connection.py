@@ -4,7 +4,7 @@ import logging
 import re
 import time
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from safeproducer import SafeProducer
 from safeproducer.cli.common.certificate import why_refused
@@ -123,14 +123,10 @@ def await_topic(
             raise _topic_failure(topic, refusal)
         if waited >= timeout:
             raise _connection_failure(errors.cause(), timeout, settings)
-        patience = max(0.01, min(_SLICE, timeout - waited))
         try:
-            metadata = producer.list_topics(timeout=patience, **({} if topic is None else {"topic": topic}))
+            metadata = _ask(producer, topic, max(0.01, min(_SLICE, timeout - waited)))
         except KafkaException as error:
-            # The two generic ones say only that no answer came; why, the error callback tells.
-            if error.args[0].name() not in {"_TRANSPORT", "_TIMED_OUT"}:
-                errors(error.args[0])
-            serve(producer.poll, errors, 0)
+            _note(producer, error.args[0], errors)
             if (certain := errors.certain()) is not None:
                 raise _connection_failure(certain, timeout, settings) from error
             continue
@@ -144,6 +140,17 @@ def await_topic(
             raise _topic_failure(topic, refusal)
         serve(producer.poll, errors, 0.1)
     return 0
+
+
+def _ask(producer: SafeProducer, topic: str | None, patience: float) -> Any:
+    return producer.list_topics(timeout=patience, **({} if topic is None else {"topic": topic}))
+
+
+def _note(producer: SafeProducer, error: KafkaError, errors: BrokerErrors) -> None:
+    # The two generic ones say only that no answer came; why, the error callback tells.
+    if error.name() not in {"_TRANSPORT", "_TIMED_OUT"}:
+        errors(error)
+    serve(producer.poll, errors, 0)
 
 
 def serve(call: Callable[[float], int], errors: BrokerErrors, timeout: float) -> None:

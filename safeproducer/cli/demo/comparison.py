@@ -88,6 +88,25 @@ def compare(
         row.accepted += fate is not Fate.REFUSED
         setattr(row, fate.value, getattr(row, fate.value) + 1)
 
+    found = _count_log(rows, sent, log, identify, row_of)
+    for value, (fate, partition) in sent.items():
+        if fate is Fate.DELIVERED and value not in found:
+            rows[row_of(partition, value)].lost += 1
+
+    total = Counts()
+    for row in rows.values():
+        total.add(row)
+    return rows, total
+
+
+def _count_log(
+    rows: dict[Row, Counts],
+    sent: Mapping[bytes, Sent],
+    log: Iterable[tuple[int, bytes]],
+    identify: Identify,
+    row_of: RowOf,
+) -> set[bytes]:
+    """Count what is in the log, into its rows; the values of ``sent`` that are there."""
     found: set[bytes] = set()
     newest: dict[tuple[int, bytes], int] = {}
     for partition_in_log, value in log:
@@ -106,12 +125,4 @@ def compare(
             last = newest.get((partition_in_log, source), position)
             row.reordered += position < last
             newest[partition_in_log, source] = max(position, last)
-
-    for value, (fate, partition) in sent.items():
-        if fate is Fate.DELIVERED and value not in found:
-            rows[row_of(partition, value)].lost += 1
-
-    total = Counts()
-    for row in rows.values():
-        total.add(row)
-    return rows, total
+    return found

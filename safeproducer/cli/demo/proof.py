@@ -78,6 +78,14 @@ def of_move(
     )
 
 
+def _held(waiting: Sequence[Waiting]) -> tuple[set[int], int, float, float]:
+    """The partitions that waited, how many records at most, and from when to when."""
+    seen = [one for one in waiting if any(one.held.values())]
+    held = {partition for one in seen for partition, count in one.held.items() if count}
+    most = max((sum(one.held.values()) for one in seen), default=0)
+    return held, most, seen[0].time if seen else 0.0, seen[-1].time if seen else 0.0
+
+
 def of_throttle(
     entries: Sequence["JournalEntry"],
     broker: int,
@@ -90,47 +98,34 @@ def of_throttle(
     The last wait that was told may be longer than there were records to send, so nobody has to have waited for it.
     """
     told = [(entry.broker, entry.throttled_ms) for entry in entries if entry.throttled_ms]
-    moments = [moment for moment in waiting if any(moment.held.values())]
-    held = {partition for moment in moments for partition, count in moment.held.items() if count}
-    most = max((sum(moment.held.values()) for moment in moments), default=0)
-    first, last = (moments[0].time, moments[-1].time) if moments else (0.0, 0.0)
+    held, most, first, last = _held(waiting)
     meanwhile = sum(first <= report.time <= last for report in reports if report.partition not in led)
     slowest = max((report.latency for report in reports if report.partition in led), default=0.0)
     others = max((report.latency for report in reports if report.partition not in led), default=0.0)
     longest = max((milliseconds for _, milliseconds in told[:-1]), default=0) / 1000
-    shown = (
-        {who for who, _ in told} == {broker}
-        and bool(held)
-        and held <= set(led)
-        and meanwhile > 0
-        and slowest >= longest > 0
-        and slowest > others
-    )
-    sentence = (
-        f"Broker {broker} asked {len(told)} times to wait, {longest:.1f} s at most; up to {most:,} records of "
-        f"{_partitions(led)} waited in this process, {slowest:.1f} s at most. Meanwhile the other partitions "
-        f"had {meanwhile:,} acknowledged, in {others * 1000:.0f} ms at most."
-    )
-    if not (told and held):
+    told_alone = {who for who, _ in told} == {broker} and longest > 0
+    others_went_on = meanwhile > 0 and slowest > others
+    shown = told_alone and bool(held) and held <= set(led) and others_went_on and slowest >= longest
+    sentence = f"Broker {broker} asked {len(told)} times to wait, and records of {len(held)} partitions waited for it."
+    if told and held:
         sentence = (
-            f"Broker {broker} asked {len(told)} times to wait, and records of {len(held)} partitions waited for it."
+            f"Broker {broker} asked {len(told)} times to wait, {longest:.1f} s at most; up to {most:,} records of "
+            f"{_partitions(led)} waited in this process, {slowest:.1f} s at most. Meanwhile the other partitions "
+            f"had {meanwhile:,} acknowledged, in {others * 1000:.0f} ms at most."
         )
-    return Proof(
-        shown,
-        sentence,
-        {
-            "broker": broker,
-            "partitions": sorted(led),
-            "throttled_answers": len(told),
-            "brokers_that_throttled": sorted({who for who, _ in told}),
-            "longest_throttle_ms": round(longest * 1000),
-            "partitions_held": sorted(held),
-            "most_records_held": most,
-            "slowest_ms": round(slowest * 1000, 1),
-            "slowest_of_others_ms": round(others * 1000, 1),
-            "acknowledged_by_others": meanwhile,
-        },
-    )
+    facts = {
+        "broker": broker,
+        "partitions": sorted(led),
+        "throttled_answers": len(told),
+        "brokers_that_throttled": sorted({who for who, _ in told}),
+        "longest_throttle_ms": round(longest * 1000),
+        "partitions_held": sorted(held),
+        "most_records_held": most,
+        "slowest_ms": round(slowest * 1000, 1),
+        "slowest_of_others_ms": round(others * 1000, 1),
+        "acknowledged_by_others": meanwhile,
+    }
+    return Proof(shown, sentence, facts)
 
 
 def of_lost_answers(entries: Sequence["JournalEntry"], ordered: int) -> Proof:

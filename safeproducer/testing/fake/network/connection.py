@@ -142,15 +142,8 @@ class Connection:
 
     async def _answer(self, arrived: _Arrived) -> None:
         header, api, faults = arrived.header, arrived.header.api, self._cluster.faults
-        if self._writer.is_closing():
-            return
         early = not self._session.may_ask(api)
-        if early and not self._session.logging_in:
-            self._refuse(header, "unauthenticated", f"{api} is out of place in a log-in", arrived.time)
-            return
-        first, last = served(api, self._broker)
-        if not first <= header.version <= last:
-            self._unsupported(header, arrived.time)
+        if not self._is_served(header, early, arrived.time):
             return
         began = time.perf_counter()
         try:
@@ -171,18 +164,30 @@ class Connection:
         answer, muted = charge(request, answer, time.perf_counter() - began - request.idle)
         failed = request.error or request.failed
         outcome: Outcome = "failed" if failed else "unanswered" if answer is None else "answered"
-        if answer is not None:
-            if faults.take_loss(api, self._broker.id, request.named):
-                outcome = "lost"
-                self._outbox.put(self._late(header), self.abort)
-            else:
-                answer["throttle_time_ms"] = max(muted, faults.throttle(api, self._broker.id))
-                self._send(header, encode_response(api, header.version, header.correlation_id, answer))
+        if answer is not None and faults.take_loss(api, self._broker.id, request.named):
+            outcome = "lost"
+            self._outbox.put(self._late(header), self.abort)
+        elif answer is not None:
+            answer["throttle_time_ms"] = max(muted, faults.throttle(api, self._broker.id))
+            self._send(header, encode_response(api, header.version, header.correlation_id, answer))
         self._note(header, outcome, arrived.time, request, muted=muted)
         if self._session.failed:
             self._outbox.put(self._late(header), self.abort)
         if muted:
             await self._mute(muted / 1000)
+
+    def _is_served(self, header: RequestHeader, early: bool, arrived: float) -> bool:
+        """Whether there is an answer; `early`: it comes before the log-in is over."""
+        if self._writer.is_closing():
+            return False
+        if early and not self._session.logging_in:
+            self._refuse(header, "unauthenticated", f"{header.api} is out of place in a log-in", arrived)
+            return False
+        first, last = served(header.api, self._broker)
+        if not first <= header.version <= last:
+            self._unsupported(header, arrived)
+            return False
+        return True
 
     async def _mute(self, seconds: float) -> None:
         """KIP-219: the answer is out, and nothing more is read until the delay is over, in real time."""

@@ -1,0 +1,151 @@
+"""This library's own settings: `safeproducer.*`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+from safeproducer.errors import ConfigurationError
+from safeproducer.kafka.properties import is_sensitive, suggestions
+from safeproducer.kafka.secrets import HIDDEN
+from safeproducer.policy.window import LEAST, MOST
+
+OWN_PREFIX = "safeproducer."
+PRODUCER_IDS_PER_HOUR = "safeproducer.producer.ids.per.hour"
+MODE = "safeproducer.mode"
+MAX_BLOCK_MS = "safeproducer.max.block.ms"
+ORDERING = "safeproducer.ordering"
+LANES = "safeproducer.lanes"
+WINDOW = "safeproducer.window"
+OWN_SETTINGS = (PRODUCER_IDS_PER_HOUR, MODE, MAX_BLOCK_MS, ORDERING, LANES, WINDOW)
+MOST_LANES = 100
+DEFAULT_PRODUCER_IDS_PER_HOUR = 100
+
+Mode = Literal["auto", "held", "passthrough"]
+MODES: tuple[Mode, ...] = ("auto", "held", "passthrough")
+Ordering = Literal["partition", "key", "none"]
+ORDERINGS: tuple[Ordering, ...] = ("partition", "key", "none")
+
+Choice = TypeVar("Choice", bound=str)
+
+
+@dataclass(frozen=True, slots=True)
+class OwnSettings:
+    """Checked one by one; see `refuse_contradictions()`. Times in seconds."""
+
+    mode: Mode = "auto"
+    ordering: Ordering = "partition"
+    lanes: int | None = None
+    """How many batch lanes; None for as many as are of use."""
+    window: int | None = None
+    """How many batches of a partition may be unresolved; None for what its leader announces (KIP-1269)."""
+    max_block: float = 0.0
+    producer_ids_per_hour: int = DEFAULT_PRODUCER_IDS_PER_HOUR
+
+    def refuse_contradictions(self, idempotent: bool, transactional: bool) -> None:
+        """Several lanes cannot keep the order of a partition, and lanes that are not used would only cost."""
+        if transactional and self.mode == "held":
+            raise ConfigurationError(
+                MODE,
+                repr(self.mode),
+                "records of a transaction are never held back: librdkafka says at once what its state allows "
+                "(transactional.id)",
+                "Set safeproducer.mode to 'auto' or 'passthrough', or leave one of the two out",
+            )
+        if self.lanes is not None and self.lanes > 1 and self.ordering == "partition":
+            raise ConfigurationError(
+                LANES,
+                str(self.lanes),
+                "several lanes keep no order within a partition, which safeproducer.ordering=partition asks for",
+                "Set safeproducer.ordering to 'key' or 'none', or leave the number of lanes out",
+            )
+        if self.ordering == "partition":
+            return
+        for name, refused, why in (
+            ("transactional.id", transactional, "a transaction has one producer ID, and its lane keeps the order"),
+            (MODE, self.mode == "passthrough", "passthrough hands everything to one native producer"),
+            ("enable.idempotence", not idempotent, "without idempotence nothing waits for acknowledgements"),
+        ):
+            if refused:
+                raise ConfigurationError(
+                    ORDERING,
+                    repr(self.ordering),
+                    f"it needs several lanes, but {why} ({name})",
+                    "Leave one of the two out",
+                )
+
+
+def take(config: dict[str, Any]) -> OwnSettings:
+    """Take them out of `config`. Raises ConfigurationError."""
+    given = {name: config.pop(name) for name in list(config) if name.startswith(OWN_PREFIX)}
+    _refuse_unknown(given)
+    ids_per_hour = _whole_number(given, PRODUCER_IDS_PER_HOUR, DEFAULT_PRODUCER_IDS_PER_HOUR, least=1)
+    max_block_ms = _whole_number(given, MAX_BLOCK_MS, 0, least=0)
+    return OwnSettings(
+        mode=_one_of(given, MODE, MODES, "auto"),
+        ordering=_one_of(given, ORDERING, ORDERINGS, "partition"),
+        lanes=_number_or(given, LANES, "auto", 1, MOST_LANES),
+        window=_number_or(given, WINDOW, "discover", LEAST, MOST),
+        max_block=max_block_ms / 1000,
+        producer_ids_per_hour=ids_per_hour,
+    )
+
+
+def shown(setting: str, value: Any) -> str:
+    """The value as messages quote it."""
+    return HIDDEN if is_sensitive(setting) else repr(value)
+
+
+def _refuse_unknown(given: Mapping[str, Any]) -> None:
+    for name, value in given.items():
+        if name not in OWN_SETTINGS:
+            similar = suggestions(name, OWN_SETTINGS) or list(OWN_SETTINGS)
+            raise ConfigurationError(
+                name,
+                shown(name, value),
+                f'No such configuration property: "{name}"',
+                f"Did you mean {' or '.join(similar)}?",
+            )
+
+
+def _whole_number(given: Mapping[str, Any], name: str, default: int, least: int) -> int:
+    value = given.get(name, default)
+    try:
+        number = int(value)
+    except (TypeError, ValueError):
+        number = least - 1
+    if number < least or isinstance(value, bool):
+        raise ConfigurationError(
+            name, repr(value), f"it must be a whole number of at least {least}", f"The default is {default}"
+        )
+    return number
+
+
+def _one_of(given: Mapping[str, Any], name: str, choices: tuple[Choice, ...], default: Choice) -> Choice:
+    value = given.get(name, default)
+    for choice in choices:
+        if value == choice:
+            return choice
+    raise ConfigurationError(
+        name, repr(value), f"it must be one of {', '.join(choices)}", f"The default is {default!r}"
+    )
+
+
+def _number_or(given: Mapping[str, Any], name: str, word: str, least: int, most: int) -> int | None:
+    """The number, None for the word."""
+    value = given.get(name, word)
+    if value == word:
+        return None
+    try:
+        number = int(value)
+    except (TypeError, ValueError):
+        number = least - 1
+    if not least <= number <= most or isinstance(value, bool):
+        raise ConfigurationError(
+            name,
+            repr(value),
+            f"it must be {word!r} or a whole number from {least} to {most}",
+            f"The default is {word!r}",
+        )
+    return number

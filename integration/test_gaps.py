@@ -13,7 +13,7 @@ from integration.lost_answers import settled
 from integration.tap import Tap
 from safeproducer import SafeProducer
 from safeproducer.pipeline.batch_lane import BatchLane
-from safeproducer.pipeline.holds import Holds
+from safeproducer.pipeline.direct_lane import DirectLane
 
 DEADLINE, SOCKET_TIMEOUT = 1.5, 0.5
 PURGED = DEADLINE + 2 * SOCKET_TIMEOUT + 1.5
@@ -92,6 +92,6 @@ def test_without_the_rule_it_is_written_twice(
 ) -> None:
     """With everything held back; tests/pipeline/test_sequence_gaps.py has the direct lane, too."""
     monkeypatch.setattr(BatchLane, "takes", lambda *_: True)
-    monkeypatch.setattr(Holds, "purged", lambda *_: None)
+    monkeypatch.setattr(DirectLane, "purged", lambda *_: None)
     log, _ = play(kafka_tapped, tap, "held")
     assert log[OTHER].count(b"answer lost") == 2

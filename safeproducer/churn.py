@@ -43,9 +43,7 @@ class ChurnRegistry:
         if finding is None:
             return None
         cluster, principal = identity
-        event = ProducerChurn(
-            cluster, principal, site, finding.made_by_site, finding.made_in_all, finding.limit_per_hour, ADVICE
-        )
+        event = ProducerChurn(cluster, principal, site, *finding, limit_per_hour, ADVICE)
         logger.warning(
             "producer-ID churn: %d producers were made for %s as %s within an hour (limit %d), %d of them at %s. "
             "Each takes a producer ID that the brokers must remember. %s",

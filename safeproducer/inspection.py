@@ -77,8 +77,8 @@ class Inspection:
 
     def _troubles(self) -> Iterator[Trouble]:
         """The newest error of each broker and each throttle time, newest first. A generator: most often nobody asks."""
-        now, events, cluster = time.monotonic(), self._engine.events, self._engine.updates.cluster
-        held = cluster.throttled(now)
+        now, events, cluster = time.monotonic(), self._engine.events, self._engine.updates.holds.cluster
+        held = cluster.throttle.held(now)
         ended = {broker: until for broker, until in events.throttled_until.copy().items() if broker not in held}
         for broker, until in (held | ended).items():
             yield throttling(broker, until, cluster.probes(broker, now), now)

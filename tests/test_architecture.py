@@ -17,8 +17,6 @@ BOUNDS: dict[str, dict[str, int]] = {
     "attributes of a class": {
         "each": 15,
         "pipeline/dispatcher.py:Dispatcher": 33,
-        "pipeline/holds.py:Holds": 27,
-        "pipeline/updates.py:ClientUpdates": 25,
         "pipeline/windows.py:Windows": 19,
         "snapshot.py:Snapshot": 22,  # what snapshot() shows, field by field: public names, which stay
     },
@@ -32,24 +30,21 @@ BOUNDS: dict[str, dict[str, int]] = {
     "lines of a function": {
         "each": 40,
         "pipeline/dispatcher.py:Dispatcher.__init__": 57,
-        "pipeline/dispatcher.py:Dispatcher.send": 55,
+        "pipeline/dispatcher.py:Dispatcher.send": 52,
         "producer.py:SafeProducer.produce": 53,
     },
     "assignments of a module of pipeline/ to attributes of other objects": {
         "each": 1,
         "pipeline/dispatcher.py": 22,
         "pipeline/flush_timer.py": 4,
-        "pipeline/assembly.py": 6,
+        "pipeline/assembly.py": 2,
         "pipeline/flush.py": 2,
-        "pipeline/maintenance.py": 3,
         "pipeline/route.py": 6,
         "pipeline/lane_choice.py": 5,
         "pipeline/delivery_counters.py": 6,
-        "pipeline/updates.py": 3,
         "pipeline/quota_rejections.py": 2,
-        "pipeline/direct_deadline.py": 4,
     },
-    "lines of pipeline/ and policy/ together": {"each": 8624},
+    "lines of pipeline/ and policy/ together": {"each": 8620},
 }
 UPWARD: set[str] = set()
 CIRCLES: list[list[str]] = []

@@ -81,7 +81,7 @@ def test_released_records_are_noted_only_where_somebody_looks() -> None:
                 producer.poll(0.005)
         cluster.set_throttle(0)
         assert producer.flush(10) == 0
-        backlogs = engine_of(producer).updates.holds.backlogs
+        backlogs = engine_of(producer).updates.holds.direct.backlogs
         assert sum(len(backlog.released) for backlog in backlogs._by_tp.values()) == 0
         producer.close()
 

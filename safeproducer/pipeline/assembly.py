@@ -10,15 +10,19 @@ from typing import Any, TypeVar
 from safeproducer.announcements import Announcements
 from safeproducer.config import Settings
 from safeproducer.hooks import Hooks
+from safeproducer.pipeline import throttles
 from safeproducer.pipeline.calls import Calls, NativeErrors
+from safeproducer.pipeline.cluster_view import ClusterView
 from safeproducer.pipeline.delivery_counters import DeliveryCounters
 from safeproducer.pipeline.direct_deadline import DirectDeadline
+from safeproducer.pipeline.direct_lane import DirectLane
 from safeproducer.pipeline.dispatcher import Dispatcher
 from safeproducer.pipeline.engine import Engine, Threads
 from safeproducer.pipeline.events import ClientEvents, EventCallbacks
 from safeproducer.pipeline.failures import Failures
 from safeproducer.pipeline.first_question import FirstQuestion
 from safeproducer.pipeline.flush import CallbackRelease, Flush
+from safeproducer.pipeline.holds import Holds
 from safeproducer.pipeline.lane_pool import LanePool
 from safeproducer.pipeline.maintenance import Control, LaneUpkeep, Maintenance, Standby
 from safeproducer.pipeline.metadata import Metadata
@@ -28,6 +32,7 @@ from safeproducer.pipeline.observed import ObservedSend
 from safeproducer.pipeline.quota_rejections import QuotaRejections
 from safeproducer.pipeline.report_numbers import ReportNumbers
 from safeproducer.pipeline.report_queue import ReportQueue
+from safeproducer.pipeline.round_trip import RoundTrip
 from safeproducer.pipeline.route import Client, Route
 from safeproducer.pipeline.sender import Sender
 from safeproducer.pipeline.serving import Serving
@@ -73,7 +78,7 @@ def assemble(
     delivery, report_queue = settings.delivery, counters.report_queue
     upward, sender = _Upward(), Sender()
     notices = Notices(sender.is_this_thread)
-    updates = ClientUpdates(settings, failures, counters)
+    updates = ClientUpdates(delivery, _holds(settings, counters), failures, counters)
     nothing: Elsewhere = (0, 0, {})
     elsewhere = upward.call(lambda engine: engine.elsewhere, nothing)
     announcements = _announcements(settings, info, hooks, notices)
@@ -93,10 +98,10 @@ def assemble(
     release = CallbackRelease(dispatcher, counters, sender, notices, queued)
     flush = Flush(release, client, serving, calls, errors, dispatcher, sender, updates, counters, queued)
     lanes = LaneUpkeep(client, dispatcher, announcements, updates)
-    deadline = DirectDeadline(delivery, dispatcher, updates, report_queue, failures)
-    control = Control(delivery, client, route, dispatcher, updates, counters, lanes, deadline, threads.first_question)
+    holds, lane, question = updates.holds, updates.holds.direct, threads.first_question
+    deadline = DirectDeadline(lane, holds, dispatcher, report_queue, failures) if lane else None
+    control = Control(delivery, client, route, dispatcher, updates, counters, lanes, deadline, question)
     standby = Standby(client, route, dispatcher, report_queue, delivery.buffer.bytes)
-    question, holds = threads.first_question, updates.holds
     maintenance = Maintenance(
         client, dispatcher, serving, standby, lanes, control, release, question, errors, announcements, holds
     )
@@ -106,6 +111,12 @@ def assemble(
     )
     upward.bind(engine)
     return engine
+
+
+def _holds(settings: Settings, counters: DeliveryCounters) -> Holds:
+    delivery = settings.delivery
+    direct = None if delivery.mode == "held" else DirectLane(delivery, counters)
+    return Holds(ClusterView(delivery, throttles.of(settings.cluster)), RoundTrip(delivery, counters), direct)
 
 
 def _announcements(settings: Settings, info: ProducerInfo, hooks: Hooks, notices: Notices) -> Announcements:
@@ -136,10 +147,8 @@ def _threads(
         upward.call(lambda engine: engine.answered_within, None),
         delivery.waits_for_id,
     )
-    updates.cluster.outdated.lanes = lanes_to_ask
-    updates.cluster.outdated.ask = metadata.tell
-    updates.windows = windows
-    updates.hold = upward.call(lambda engine: engine.route.hold, None)
+    holds.cluster.outdated.connect(lanes_to_ask, metadata.tell)
+    updates.connect(windows, upward.call(lambda engine: engine.route.hold, None))
     return Threads(sender, windows, metadata, first_question)
 
 

@@ -9,7 +9,7 @@ from safeproducer.delivery import Delivery
 from safeproducer.kafka.statistics import Statistics
 from safeproducer.pipeline.outdated_leaders import OutdatedLeaders
 from safeproducer.pipeline.partitions import Partitions
-from safeproducer.pipeline.throttles import SharedThrottle
+from safeproducer.policy.throttle import Throttle
 from safeproducer.policy.topic_partition import TopicPartition
 
 
@@ -25,19 +25,19 @@ class Leader:
 class ClusterView:
     """Any thread asks. Statistics are applied by the sender, throttle times announced by the threads that serve."""
 
-    def __init__(self, delivery: Delivery, throttle: SharedThrottle) -> None:
+    def __init__(self, delivery: Delivery, throttle: Throttle) -> None:
         self.partitions = Partitions(delivery.partitioning.partitioner, delivery.partitioning.sticky)
         self.outdated = OutdatedLeaders()
-        self._throttle = throttle
+        self.throttle = throttle
         self._latest = throttle.latest
         self._only_batch_lanes = delivery.mode == "held"
         self._holds_back = delivery.holds_back
-        self._seen: dict[int, Statistics] = {}
+        self.statistics: dict[int, Statistics] = {}
         """The last ones of the direct lane and of the first batch lane."""
 
     def update(self, lane: int, statistics: Statistics) -> None:
         """Leaders, partition counts and connections from statistics of a lane."""
-        self._seen = {**self._seen, lane: statistics}
+        self.statistics = {**self.statistics, lane: statistics}
         topics: dict[str, dict[int, int]] = {}
         for (topic, partition), entry in statistics.partitions.items():
             if partition >= 0:
@@ -49,47 +49,30 @@ class ClusterView:
 
     def connected(self) -> dict[int, float]:
         """Broker -> when statistics of any lane showed it connected, if the last ones did."""
-        found = sorted(self._seen.values(), key=lambda one: one.at)
+        found = sorted(self.statistics.values(), key=lambda one: one.at)
         return {node: one.at for one in found for node, broker in one.brokers.items() if broker.state == "UP"}
-
-    # --- throttle times ----------------------------------------------------------------------------------------------
-
-    def announce(self, broker: int, seconds: float, now: float) -> bool:
-        """Note a throttle time, for all producers of this process; whether it is the first one for a while."""
-        return self._throttle.announce(broker, seconds, now) is not None
-
-    def throttled(self, now: float) -> dict[int, float]:
-        """Broker -> deadline, of those that throttle clients of this process."""
-        return self._throttle.held(now)
 
     def probes(self, broker: int, now: float) -> bool:
         """Whether it gets one batch at a time because it throttled so lately."""
-        return self._holds_back and self._throttle.probes(broker, now)
-
-    def any_throttled(self, now: float) -> bool:
-        """Whether any broker throttles, or did so lately."""
-        return self._throttle.probes(None, now) or bool(self._throttle.held(now))
+        return self._holds_back and self.throttle.probes(broker, now)
 
     def throttle_changed(self) -> bool:
         """Whether a throttle time was announced since the last call, to any producer of this process."""
-        before, self._latest = self._latest, self._throttle.latest
+        before, self._latest = self._latest, self.throttle.latest
         return before != self._latest
 
     def broker(self, tp: TopicPartition, now: float) -> Leader:
         node = self.partitions.leader(*tp)
-        until = self._throttle.deadline(node, now)
+        until = self.throttle.deadline(node, now)
         # In a lane for batches a topic must be known, and nobody tells of one to which nothing has gone directly yet.
         known = self._only_batch_lanes or self.partitions.known(tp[0])
-        return Leader(node, until, known and self._throttle.probes(node, now))
+        return Leader(node, until, known and self.throttle.probes(node, now))
 
     def cannot_meet_until(self, tp: TopicPartition, now: float) -> float:
         """A deadline at or before this time cannot be met: the broker's throttle time is known to last longer."""
         node = self.partitions.leader(*tp)
-        return 0.0 if node is None else self._throttle.deadline(node, now) or 0.0
+        return 0.0 if node is None else self.throttle.deadline(node, now) or 0.0
 
     def serves_others(self, node: int | None, silent: Collection[int | None], now: float) -> bool:
         """Whether a broker other than `node` takes records, and none of those that are `silent`."""
-        throttled = self._throttle.held(now)
-        return any(
-            other != node and other not in throttled and other not in silent for other in self.partitions.nodes()
-        )
+        return bool(self.partitions.nodes() - {node} - set(self.throttle.held(now)) - set(silent))

@@ -20,9 +20,10 @@ from safeproducer.pipeline.alarm import Alarm
 from safeproducer.pipeline.arguments import Headers, checked
 from safeproducer.pipeline.batch_lane import BatchLane
 from safeproducer.pipeline.cluster_view import Leader
+from safeproducer.pipeline.direct_lane import DirectLane
 from safeproducer.pipeline.failures import Failures
 from safeproducer.pipeline.flush_timer import FlushTimer
-from safeproducer.pipeline.holds import LATE, PACED, SLOW_START, Holds
+from safeproducer.pipeline.holds import LATE, LATE_TIMES, PACED, SLOW_START, Holds
 from safeproducer.pipeline.in_flight_batch import InFlightBatch
 from safeproducer.pipeline.lane_choice import LaneChoice
 from safeproducer.pipeline.lane_pool import LanePool
@@ -63,8 +64,6 @@ _LONGEST_WAIT = 1.0
 """Seconds that a batch may wait behind others inside librdkafka; at its deadline its outcome is unknown."""
 _CREATE_TIME = 1
 _PILED_UP = 3
-_LATE_TIMES = 5
-"""An answer that took so many times as long as usual was not on its way all that time."""
 _STATISTICS_COME = 1.2
 """Seconds within which a lane's next statistics are served."""
 _PLAIN = frozenset({bytes, type(None)})
@@ -181,19 +180,18 @@ class Dispatcher:
             size += len(value)
         if key is not None:
             size += len(key)
-        direct = not (buffer.held or buffer.records or self.rechecks)
-        if direct and not self._holds.exceeds_slow_start(tp, size):
+        lane = None if buffer.held or buffer.records or self.rechecks else self._holds.direct
+        if lane is not None and not (lane.starting and not lane.takes(tp, size)):
             if self._busy or self._report_queue.reports or self._report_queue.deferred or self.lanes:
                 self.record_buffer.refuse_excess(buffer, size)
-            if self._holds.slow_start:
+            if lane.slow_start.open:
                 stamp = timestamp or int(time.time() * 1000)
-                record = (value, key, id(report), stamp, headers, size + OVERHEAD, now)
-                self._rejections.remember(topic, report, record)
+                self._rejections.remember(topic, report, (value, key, id(report), stamp, headers, size + OVERHEAD, now))
             self._direct_at = now
             try:
                 self._direct.produce(topic, value, key, tp[1], report, None, timestamp, headers)
             except BaseException:
-                self._holds.refused(size)
+                lane.slow_start.give_back(size)
                 raise
             return
         self.record_buffer.refuse_excess(buffer, size)
@@ -415,7 +413,7 @@ class Dispatcher:
             way = self._way(buffer, now)
             if way is None or (way is self.lanes and not self._knows(buffer.topic)):
                 buffer.why = self._closed_by(buffer, now) if way is None else _WAITS_FOR_METADATA
-                if holds.pacing:
+                if holds.direct is not None and holds.direct.paced_start.open:
                     self._choice.foresee(buffer, holds.cluster.broker(buffer.tp, now).node, now)
                 return now + holds.PATIENCE
             if way is self.lanes:
@@ -428,9 +426,9 @@ class Dispatcher:
             verdict = self._admitted(buffer, lane, broker, now)
             if isinstance(verdict, Hold):
                 return self._held(buffer, verdict)
-            if way is self._direct:
+            if way is self._direct and holds.direct is not None:
                 buffer.why = None
-                return self._send_directly(buffer)
+                return self._send_directly(holds.direct, buffer)
             if lane is None or lane.quarantined or self._choice.is_closed(lane, buffer, broker.node, now):
                 return self._choice.wait(buffer, lane, broker.node, now)
             buffer.why = None
@@ -542,8 +540,7 @@ class Dispatcher:
         due = NEVER
         for tp, refused in tuple(self._rejections.tps.items()):
             buffer = self._buffers.get(tp) or self._open(*tp)
-            direct = 0 if self._direct is None else len(self._direct)
-            if buffer.unresolved or not self._holds.drained(buffer, direct, now):
+            if buffer.unresolved or not self._has_left_direct(buffer, now):
                 due = now + self._holds.PATIENCE
                 continue
             proven = self._proven(tp, refused)
@@ -584,25 +581,28 @@ class Dispatcher:
 
         A partition changes ways only when the one it leaves has nothing of it any more: lanes have no order.
         """
-        if self._direct is None or buffer.unresolved or buffer.bound or buffer.pinned:
+        direct = self._holds.direct
+        if direct is None or buffer.unresolved or buffer.bound or buffer.pinned:
             return self.lanes
         if not self._holds.wants_batch_lane(buffer, now):
-            if not self._holds.exclusive(buffer, len(self._direct)):
-                return None
+            direct.gaps.gives_turn(buffer.tp, not len(self._direct))
             return self._direct if self._holds.reason(buffer, now) is None else None
-        if not self._holds.drained(buffer, len(self._direct), now):
+        if not self._has_left_direct(buffer, now):
             return None
         self.lanes.prepare()
         if self.lanes:
             return self.lanes
         # None can be made now. The direct lane sends well, unless it was refused for good.
-        return None if self._holds.quota_rejected or self._holds.gaps else self._direct
+        return None if direct.rejected or direct.gaps else self._direct
+
+    def _has_left_direct(self, buffer: PartitionBuffer, now: float) -> bool:
+        lane = self._holds.direct
+        return lane is None or lane.drained(buffer.tp, buffer.held_since, len(self._direct), now)
 
     def _closed_by(self, buffer: PartitionBuffer, now: float) -> Hold:
         """Why the next batch may go neither way."""
-        holds = self._holds
-        reason = holds.reason(buffer, now)
-        if reason is None or (reason.reason not in _OF_THE_LEADER and holds.wants_batch_lane(buffer, now)):
+        reason = self._holds.reason(buffer, now)
+        if reason is None or (reason.reason not in _OF_THE_LEADER and self._holds.wants_batch_lane(buffer, now)):
             return _WAITS_FOR_LANE
         return reason
 
@@ -624,16 +624,16 @@ class Dispatcher:
         self.alarm.hurry()
         return True
 
-    def _send_directly(self, buffer: PartitionBuffer) -> float:
+    def _send_directly(self, lane: DirectLane, buffer: PartitionBuffer) -> float:
         """Give what waits to the direct lane, record by record."""
         produce = self._direct.produce
         topic, partition, records = buffer.topic, buffer.partition, buffer.records
         if self._delivery.owns_timeout:  # else nobody observes the backlogs, and what is noted would stay
-            self._holds.backlogs.released((topic, partition), time.monotonic(), records[0][ACCEPTED_AT])
+            lane.backlogs.released((topic, partition), time.monotonic(), records[0][ACCEPTED_AT])
         while records:
             record = records[0]
-            if self._holds.exceeds_slow_start((topic, partition), record[SIZE] - OVERHEAD):
-                buffer.why = PACED if self._holds.pacing else SLOW_START
+            if lane.starting and not lane.takes((topic, partition), record[SIZE] - OVERHEAD):
+                buffer.why = PACED if lane.paced_start.open else SLOW_START
                 return time.monotonic() + self._holds.PATIENCE
             buffer.held_since = self._direct_at = time.monotonic()
             try:
@@ -679,7 +679,7 @@ class Dispatcher:
             for number, count in batch.runs:
                 self.numbers.release(number, count)
             waited = now - batch.sent_at
-            much = _LATE_TIMES * (buffer.ack.seconds or 0.0)
+            much = LATE_TIMES * (buffer.ack.seconds or 0.0)
             if waited > max(LATE, much):
                 self._holds.cluster.outdated.answered_late(buffer.tp, batch.lane, batch.sent_at, now)
                 waited = much or waited

@@ -158,7 +158,8 @@ class Engine:
 
     def quota_rejected(self) -> None:
         """A broker rejected a record because of a quota on producer IDs. Inside a native call."""
-        self.updates.holds.quota_rejected = True
+        if (direct := self.updates.holds.direct) is not None:
+            direct.reject()
         self.updates.look_again()
         self.route.hold()
 

@@ -46,15 +46,9 @@ class Failures:
         self.failed_at = time.monotonic()
         if error is WITHOUT_OFFSET:
             self.without_offset += 1
-        outcome = outcome_of(
-            error.name(),
-            handed_over=True,
-            elapsed=message.latency(),
-            retry_backoff=self._retry_backoff,
-            round_trip=self.round_trip,
-            transmitted=message.partition() is not None,  # without a partition it was in no request
-        )
-        attempts = int(message.partition() is not None) if outcome is Outcome.NOT_WRITTEN else None
+        sent = message.partition() is not None  # without a partition it was in no request
+        outcome = outcome_of(error.name(), message.latency(), self._retry_backoff, self.round_trip, sent)
+        attempts = int(sent) if outcome is Outcome.NOT_WRITTEN else None
         return self._of_message(error, error.code(), error.str(), outcome, message, attempts)
 
     @property

@@ -132,7 +132,8 @@ class Flush:
 
         Told by statistics of the direct lane from after `since`: librdkafka has given those reports away.
         """
-        if self._updates.observed_at <= since or self._updates.holds.backlogs.waiting():
+        direct = self._updates.holds.direct
+        if direct is None or not direct.has_ended_all(since):
             return False
         dispatcher = self._dispatcher
         return dispatcher.empty and not dispatcher.lanes.inside and not dispatcher.reports

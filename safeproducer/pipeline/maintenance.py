@@ -93,7 +93,7 @@ class LaneUpkeep:
 
     def look_for_splits(self) -> None:
         """Whether librdkafka cut batches that were to be one request each."""
-        statistics = self._updates.take_batch_statistics(self._dispatcher.alone)
+        statistics = self._updates.take_batch_statistics()
         if statistics is not None and (found := self._dispatcher.lanes.observe(statistics)):
             self._announcements.split(found)
 
@@ -109,7 +109,7 @@ class Control:
     _updates: ClientUpdates
     _counters: DeliveryCounters
     _lanes: LaneUpkeep
-    _direct_deadline: DirectDeadline
+    _direct_deadline: DirectDeadline | None
     _first_question: FirstQuestion
 
     def act(self, now: float) -> None:
@@ -118,31 +118,29 @@ class Control:
         updates.read_arrived()
         waiting = dispatcher.waiting
         updates.catch_up(waiting)
-        changed = self._opens(now)
-        if holds.round_trip.has_high_rate(waiting, now) or changed or updates.changed:
-            updates.changed = False
+        changed = self._starts(now)
+        changed = holds.round_trip.has_high_rate(waiting, now) or changed
+        if updates.take_changed() or changed:
             self._look_again(now)
         elif dispatcher.rechecks or holds.cluster.throttle_changed():
             dispatcher.recheck(now)
         dispatcher.pump_if_due(now)
         if self._delivery.mode != "auto" or not self._delivery.holds_back:
             return
-        if self._delivery.owns_timeout:
-            self._direct_deadline.act(now, self._route.hold, self._client.native.purge)
+        timeout = self._delivery.timeout if self._delivery.owns_timeout else None
+        if self._direct_deadline is not None and timeout is not None:
+            self._direct_deadline.act(now, timeout, self._route.hold, self._client.native.purge)
         # Reports that wait here take room that the native producer does not know of.
         reason = holds.any(now) or dispatcher.rechecks or dispatcher.reports
         self._route.choose(not reason and dispatcher.empty)
 
-    def _opens(self, now: float) -> bool:
-        """Whether the slow start or the paced start lets more go."""
-        holds, native, changed = self._updates.holds, self._client.native, False
-        if holds.slow_start:
-            resolved = self._counters.resolved + self._dispatcher.reports.count
-            changed = holds.ends_slow_start(resolved, len(native), self._first_question.open)
-        if holds.pacing or (holds.round_trip.long and not holds.lanes_ready):
-            holds.lanes_ready = holds.lanes_ready or self._dispatcher.lanes.acquired
-            changed = holds.paces(len(native), now) or changed
-        return changed
+    def _starts(self, now: float) -> bool:
+        """Whether the slow start or the paced start lets more go, or less."""
+        holds, native = self._updates.holds, self._client.native
+        if not holds.starting:
+            return False
+        resolved = self._counters.resolved + self._dispatcher.reports.count if holds.slow_start else 0
+        return holds.start(resolved, len(native), self._first_question.open, self._dispatcher.lanes.acquired, now)
 
     def _look_again(self, now: float) -> None:
         holds, dispatcher = self._updates.holds, self._dispatcher

@@ -22,11 +22,14 @@ class OutdatedLeaders:
     """Any thread may use it: each change is one step under the interpreter lock."""
 
     def __init__(self) -> None:
-        self.lanes: Callable[[], Iterable[int]] = tuple
-        self.ask: Callable[[str, Iterable[int]], object] = lambda topic, lanes: None
-        """Lets these lanes ask who leads the partitions of a topic."""
+        self._lanes: Callable[[], Iterable[int]] = tuple
+        self._ask: Callable[[str, Iterable[int]], object] = lambda topic, lanes: None
         self._asked_at: dict[TopicPartition, float] = {}
         self._unaware: dict[TopicPartition, set[int]] = {}
+
+    def connect(self, lanes: Callable[[], Iterable[int]], ask: Callable[[str, Iterable[int]], object]) -> None:
+        """`lanes()`: those that may ask; `ask` has some of them ask who leads the partitions of a topic."""
+        self._lanes, self._ask = lanes, ask
 
     def answered_late(self, tp: TopicPartition, lane: int, sent_at: float, now: float) -> None:
         """The leader of this partition left `lane` without an answer since `sent_at`, and now there is one.
@@ -35,10 +38,10 @@ class OutdatedLeaders:
         """
         if sent_at < self._asked_at.get(tp, sent_at):
             self._knows(tp, lane)
-        elif others := set(self.lanes()) - {lane}:
+        elif others := set(self._lanes()) - {lane}:
             self._asked_at[tp] = now
             self._unaware[tp] = others
-            self.ask(tp[0], tuple(others))
+            self._ask(tp[0], tuple(others))
 
     def heard(self, topic: str, lane: int, asked_at: float) -> None:
         """This lane was told who leads the topic's partitions."""

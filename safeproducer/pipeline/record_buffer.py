@@ -97,12 +97,11 @@ class RecordBuffer:
             if other is buffer or (blocked and leader_of(other.topic, other.partition) == node):
                 records += other.waiting
                 held_bytes += other.bytes
-        others = (
-            self._holds.serves_others(node, now)
-            if blocked
-            else any(other is not buffer and other.waiting for other in tuple(self._buffers.values()))
-        )
-        return records, held_bytes, others
+        buffers = tuple(self._buffers.values())
+        if not blocked:
+            return records, held_bytes, any(other is not buffer and other.waiting for other in buffers)
+        silent = {leader_of(*other.tp) for other in buffers if self._holds.is_silent(other, now)}
+        return records, held_bytes, self._holds.cluster.serves_others(node, silent, now)
 
     def full(self, buffer: PartitionBuffer | None = None) -> str:
         """Why no record is accepted now, for one partition if it has used up its share, and what to do."""
@@ -130,7 +129,8 @@ class RecordBuffer:
 
     def waits_for(self, buffer: PartitionBuffer, now: float) -> Hold:
         """What those that wait there wait for, also before the sender has looked at them."""
-        return buffer.why or buffer.held or self._holds.reason(buffer, now) or _TURN
+        hold = buffer.why or buffer.held or self._holds.reason(buffer, now) or _TURN
+        return self._holds.told(hold, buffer, now)
 
     @property
     def queued(self) -> int:
@@ -174,8 +174,8 @@ class RecordBuffer:
         whose reports nobody has served count, too: they are in memory.
         """
         count = self.waiting_bytes + self._lanes.bytes + self._report_queue.bytes + self._rejections.bytes
-        if self._direct is not None:
-            count += int(len(self._direct) * (self._holds.record_bytes or usual))
+        if (direct := self._holds.direct) is not None:
+            count += int(len(self._direct) * (direct.record_bytes or usual))
         return count
 
 

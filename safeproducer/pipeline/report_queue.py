@@ -70,10 +70,13 @@ class ReportQueue:
         self.over = over
         self.decide()
 
-    def defer(self, purged: bool) -> None:
+    def defer(self, purged: bool) -> list[Deferred]:
+        """Keep the reports of a purge from now on, or no more; those that were kept."""
         self._purged_since, self._heard = time.monotonic(), {}
         self.purged = purged
         self.decide()
+        deferred, self.deferred = self.deferred, []
+        return deferred
 
     def decide(self) -> None:
         """Whether reports have to be looked at one by one."""

@@ -83,13 +83,8 @@ class Backlogs:
         """Records are given to the lane from now on that have waited elsewhere, the oldest `since` then. Any thread."""
         self._by_tp.setdefault(tp, _Backlog()).released.append((now, since))
 
-    def oldest(self, tp: TopicPartition) -> float | None:
-        """No later than when its oldest unacknowledged record was accepted; None when there was none."""
-        backlog = self._by_tp.get(tp)
-        return backlog.history[0][2] if backlog is not None and backlog.history else None
-
     def earliest(self) -> float | None:
-        """The earliest of `oldest()` over all partitions."""
+        """No later than when the oldest unacknowledged record was accepted; None when there is none."""
         if self._outdated:
             self._outdated = False  # before the look: what changes meanwhile is looked at again
             self._earliest = min(

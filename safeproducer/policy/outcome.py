@@ -53,24 +53,17 @@ class Outcome(StrEnum):
 
 
 def outcome_of(
-    code_name: str,
-    *,
-    handed_over: bool,
-    elapsed: float | None,
-    retry_backoff: float,
-    round_trip: float = 0.0,
-    transmitted: bool = True,
+    code_name: str, elapsed: float | None, retry_backoff: float, round_trip: float = 0.0, transmitted: bool = True
 ) -> Outcome:
-    """The outcome of a record that failed with the error called `code_name`.
+    """The outcome of a record that librdkafka accepted and that failed with the error called `code_name`.
 
-    - `handed_over`: whether librdkafka accepted it.
     - `elapsed`: seconds from handing over to the report or later, such as `Message.latency()`; None when not known.
     - `retry_backoff`: the smaller one of `retry.backoff.ms` and `retry.backoff.max.ms`, in seconds.
     - `round_trip`: the quickest one to any broker lately, in seconds; 0 when not known.
     - `transmitted`: False only when it is certain that it was in no request, for example because statistics made
       after the report count as many records of the partition in requests as before handing over.
     """
-    if not handed_over or not transmitted:
+    if not transmitted:
         return Outcome.NOT_WRITTEN
     if code_name in REFUSALS and elapsed is not None and is_first_attempt(elapsed, retry_backoff, round_trip):
         return Outcome.NOT_WRITTEN

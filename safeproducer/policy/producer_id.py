@@ -8,7 +8,7 @@ knows its own producers, it needs no Bloom filter.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from dataclasses import dataclass, field
 
 from safeproducer.records import CallSite
@@ -19,16 +19,6 @@ Identity = tuple[str, str]
 """(cluster, principal): whom a KIP-936 quota would charge."""
 
 
-@dataclass(frozen=True, slots=True)
-class ChurnFinding:
-    """One line of code that has to be told: it was the one that went over the limit."""
-
-    site: CallSite
-    made_by_site: int
-    made_in_all: int
-    limit_per_hour: int
-
-
 @dataclass(slots=True)
 class ChurnPolicy:
     """Counts producers made within the last hour. Not thread-safe: its owner locks."""
@@ -36,8 +26,8 @@ class ChurnPolicy:
     _made: dict[Identity, deque[tuple[float, CallSite]]] = field(default_factory=dict)
     _told: set[tuple[Identity, CallSite]] = field(default_factory=set)
 
-    def record(self, identity: Identity, site: CallSite, limit_per_hour: int, now: float) -> ChurnFinding | None:
-        """Count one new producer made at `now` (seconds, monotonic); a finding the first time `site` exceeds.
+    def record(self, identity: Identity, site: CallSite, limit_per_hour: int, now: float) -> tuple[int, int] | None:
+        """Count one new producer made at `now`, in seconds; (made by `site`, made in all) when `site` first exceeds.
 
         More than `limit_per_hour` within 3600 s is too many; exactly the limit is allowed.
         """
@@ -51,8 +41,7 @@ class ChurnPolicy:
         if len(made) <= limit_per_hour or (identity, site) in self._told:
             return None
         self._told.add((identity, site))
-        by_site = Counter(made_at for _, made_at in made)
-        return ChurnFinding(site, by_site[site], len(made), limit_per_hour)
+        return sum(made_at == site for _, made_at in made), len(made)
 
     def made_last_hour(self, identity: Identity, now: float) -> int:
         """Producers of `identity` made within the hour before `now`; a lower bound once twice the limit is passed."""

@@ -25,16 +25,6 @@ CALM = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Episode:
-    """A broker begins to throttle: `seconds` were announced at `began`, nothing goes to it before `until`."""
-
-    broker: int
-    seconds: float
-    began: float
-    until: float
-
-
-@dataclass(frozen=True, slots=True)
 class _Known:
     """Never changed, only replaced: by broker, when its deadline is and until when it is calmed; the latest of each."""
 
@@ -52,7 +42,7 @@ class Throttle:
     the number of brokers that throttled within the last minute.
     """
 
-    __slots__ = ("_known",)
+    __slots__ = ("__weakref__", "_known")
 
     def __init__(self) -> None:
         self._known = _Known()
@@ -62,18 +52,13 @@ class Throttle:
         """The latest deadline of all brokers; it never moves back. When it is past, nothing is held."""
         return self._known.latest
 
-    @property
-    def latest_calm(self) -> float:
-        """The latest end of a broker's calming."""
-        return self._known.latest_calm
-
-    def announce(self, broker: int, seconds: float, now: float) -> Episode | None:
-        """Note that at `now` a broker asked to wait `seconds`; an Episode when it had not within the last minute.
+    def announce(self, broker: int, seconds: float, now: float) -> bool:
+        """Note that at `now` a broker asked to wait `seconds`; whether it had not within the last minute.
 
         What is not a positive finite number changes nothing.
         """
         if not 0 < seconds < inf:
-            return None
+            return False
         while True:
             known = self._known
             deadlines = {number: until for number, until in known.deadlines.items() if until + QUIET > now}
@@ -85,7 +70,7 @@ class Throttle:
             # One step under the interpreter lock: it switches only at calls and at jumps backwards.
             if self._known is known:
                 self._known = after
-                return Episode(broker, seconds, now, until) if before is None else None
+                return before is None
 
     def deadline(self, broker: int | None, now: float) -> float | None:
         """When a record for a partition led by `broker` may go; None for at once. No leader known: `broker` is None."""
@@ -96,7 +81,7 @@ class Throttle:
     def probes(self, broker: int | None, now: float) -> bool:
         """Whether this broker, or any if None, throttled so lately that it gets one batch at a time."""
         if broker is None:
-            return self.latest_calm > now
+            return self._known.latest_calm > now
         return self._known.probes.get(broker, -inf) > now
 
     def held(self, now: float) -> dict[int, float]:

@@ -141,7 +141,7 @@ def test_no_second_attempt_before_the_back_off(
     assert error is not None
     assert error.code() == MSG_SIZE_TOO_LARGE
     assert message.latency() >= SHORTEST_BACKOFF * BACKOFF
-    found = outcome_of(error.name(), handed_over=True, elapsed=message.latency(), retry_backoff=BACKOFF)
+    found = outcome_of(error.name(), elapsed=message.latency(), retry_backoff=BACKOFF)
     assert found is Outcome.UNKNOWN
 
 
@@ -175,7 +175,7 @@ def test_a_refusal_at_the_first_attempt_is_reported_at_once(cluster: FakeCluster
 
     def report(error: KafkaError, message: Message) -> None:
         elapsed = message.latency()
-        outcomes.append(outcome_of(error.name(), handed_over=True, elapsed=elapsed, retry_backoff=backoff))
+        outcomes.append(outcome_of(error.name(), elapsed=elapsed, retry_backoff=backoff))
 
     producer.produce(topic, b"refused", on_delivery=report)
     assert producer.flush(10) == 0
@@ -197,4 +197,4 @@ def test_metadata_gives_an_authorization_error_to_a_record_that_is_in_the_log(
     assert names == ["TOPIC_AUTHORIZATION_FAILED"]
     assert requests(cluster) == before + 1
     assert [record.value for record in cluster.log(topic)] == [b"warm", b"warm", b"lost"]
-    assert outcome_of(names[0], handed_over=True, elapsed=0.0, retry_backoff=BACKOFF) is Outcome.UNKNOWN
+    assert outcome_of(names[0], elapsed=0.0, retry_backoff=BACKOFF) is Outcome.UNKNOWN

@@ -9,9 +9,9 @@ from unittest import mock
 import pytest
 
 from safeproducer.pipeline.first_question import FirstQuestion
-from safeproducer.pipeline.holds import _LONGEST_PACE
 from safeproducer.pipeline.lane_pool import LanePool
 from safeproducer.pipeline.updates import ClientUpdates
+from safeproducer.policy.slow_start import LONGEST_PACE
 from tests.pipeline.rig import Rig, rigged
 
 ROUND_TRIP = 0.1
@@ -84,7 +84,7 @@ def test_the_wait_for_the_lane_is_no_longer_than_a_round_trip() -> None:
             assert direct(rig) <= BATCH
         batches = (rig.engine.counters.resolved - before) / BATCH
         assert 0.8 * 2 / ROUND_TRIP <= batches <= 2 / ROUND_TRIP + 1
-        rig.time.pass_(_LONGEST_PACE)
+        rig.time.pass_(LONGEST_PACE)
         rig.poll(0.01)
         assert rig.engine.route.goes_direct or direct(rig) > BATCH, "it is waited for and does not come"
 

@@ -13,6 +13,7 @@ from types import CodeType
 import pytest
 
 from safeproducer import SafeProducer
+from safeproducer.pipeline.direct_lane import DirectLane
 from safeproducer.pipeline.events import ClientEvents
 from safeproducer.pipeline.updates import ClientUpdates
 from safeproducer.pipeline.windows import Windows
@@ -21,9 +22,7 @@ from safeproducer.testing import FakeCluster
 from tests.inside import engine_of
 from tests.pipeline.interleaving import between, codes_of
 
-SENDERS = codes_of(
-    ClientUpdates._statistics, ClientUpdates._observe_backlogs, ClientUpdates.read_arrived, Windows.update
-)
+SENDERS = codes_of(ClientUpdates._of_direct_lane, DirectLane.update, ClientUpdates.read_arrived, Windows.update)
 """What they mean: with locks, and with what takes more than one step."""
 SERVED = codes_of(
     ClientEvents.on_statistics,
@@ -65,7 +64,7 @@ def test_only_the_sender_reads_statistics(cluster: FakeCluster) -> None:
     """Interrupted in the middle, with the lock of what they change, it would have to be waited for."""
     with SafeProducer({"bootstrap.servers": cluster.bootstrap, "log_level": 0, "linger.ms": 1}) as producer:
         assert interrupt_at(producer, cluster, SENDERS, -1) == 0
-        assert engine_of(producer).updates.statistics_now is not None
+        assert engine_of(producer).updates.holds.cluster.statistics
 
 
 def test_a_flush_in_a_handler_that_interrupts_what_is_served_ends(cluster: FakeCluster) -> None:

@@ -46,8 +46,7 @@ class Service:
         self.metadata = Metadata(
             lambda: clients, lambda *updates: self.learned.append(updates), self.outdated.heard, lambda due: None
         )
-        self.outdated.lanes = lambda: clients
-        self.outdated.ask = self.metadata.tell
+        self.outdated.connect(lambda: clients, self.metadata.tell)
 
     def finish(self) -> None:
         """Wait until nothing is asked any more."""
@@ -124,8 +123,7 @@ def test_who_waited_for_the_same_leader_tells_nothing_new() -> None:
     """With twenty lanes under way, each would send the others to ask again."""
     asked: list[list[int]] = []
     outdated = OutdatedLeaders()
-    outdated.lanes = lambda: range(3)
-    outdated.ask = lambda topic, lanes: asked.append(sorted(lanes))
+    outdated.connect(lambda: range(3), lambda topic, lanes: asked.append(sorted(lanes)))
     outdated.answered_late(PLACE, 0, 98.0, 100.0)
     outdated.answered_late(PLACE, 1, 99.0, 100.1)
     assert asked == [[1, 2]]
@@ -138,7 +136,7 @@ def test_who_waited_for_the_same_leader_tells_nothing_new() -> None:
 def test_nobody_waits_for_ever() -> None:
     """A lane that can ask nobody sends as before, after a while."""
     outdated = OutdatedLeaders()
-    outdated.lanes = lambda: range(3)
+    outdated.connect(lambda: range(3), lambda *_: None)
     outdated.answered_late(PLACE, 0, 98.0, 100.0)
     assert outdated.concerns(1, PLACE, 219.0)
     assert not outdated.concerns(1, PLACE, 221.0)
@@ -147,6 +145,6 @@ def test_nobody_waits_for_ever() -> None:
 
 def test_alone_there_is_nobody_to_tell() -> None:
     outdated = OutdatedLeaders()
-    outdated.lanes = lambda: {DIRECT}
+    outdated.connect(lambda: {DIRECT}, lambda *_: None)
     outdated.answered_late(PLACE, DIRECT, 0.0, 1.0)
     assert not outdated.concern(DIRECT, 1.0)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from safeproducer import delivery
 from safeproducer.kafka.statistics import PartitionStatistics, Statistics
 from safeproducer.own_settings import OwnSettings
-from safeproducer.pipeline import throttles
 from safeproducer.pipeline.cluster_view import ClusterView
 from safeproducer.pipeline.outdated_leaders import DIRECT
+from safeproducer.policy.throttle import Throttle
 
 
 def seen(*leaders: int) -> Statistics:
@@ -18,7 +18,7 @@ def seen(*leaders: int) -> Statistics:
 
 def test_a_topic_that_was_not_heard_of_has_any_partition() -> None:
     """librdkafka lists it with the partitions records were made for, which says nothing about others."""
-    cluster = ClusterView(delivery.read({}, OwnSettings(mode="held"), True, False), throttles.of("nowhere"))
+    cluster = ClusterView(delivery.read({}, OwnSettings(mode="held"), True, False), Throttle())
     cluster.update(DIRECT, seen(-1))
     assert cluster.partitions.has("a", 5)
     cluster.update(DIRECT, seen(1, 2))

@@ -53,7 +53,7 @@ def forgetful_announce(self: Throttle, broker: int, seconds: float, now: float) 
 
 
 def blind_broker(self: ClusterView, tp: TopicPartition, now: float) -> Leader:
-    return Leader(None, self._throttle.deadline(None, now), self._throttle.probes(None, now))
+    return Leader(None, self.throttle.deadline(None, now), self.throttle.probes(None, now))
 
 
 def last_first(self: PartitionBuffer, count: int, size: int, lane: int, taken: list[Any]) -> None:

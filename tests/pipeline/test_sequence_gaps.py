@@ -9,7 +9,7 @@ from unittest import mock
 import pytest
 
 from safeproducer.pipeline.batch_lane import BatchLane
-from safeproducer.pipeline.holds import Holds
+from safeproducer.pipeline.direct_lane import DirectLane
 from safeproducer.policy.deadline import BACKSTOP_MARGIN
 from tests.pipeline.cluster import LOSE_ANSWER, LOSE_REQUEST
 from tests.pipeline.rig import Rig, rigged
@@ -84,7 +84,7 @@ def test_nothing_is_written_twice_when_the_gap_is_found(mode: str, config: dict[
 @pytest.mark.parametrize(("mode", "config"), MODES)
 def test_without_the_rule_it_is(mode: str, config: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(BatchLane, "takes", lambda *_: True)
-    monkeypatch.setattr(Holds, "purged", lambda *_: None)
+    monkeypatch.setattr(DirectLane, "purged", lambda *_: None)
     with purged(mode, **config) as rig:
         go_on(rig)
         assert written_twice(rig) == 1

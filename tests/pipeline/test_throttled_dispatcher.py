@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from safeproducer.pipeline import throttles
 from tests.pipeline.cluster import OK
 from tests.pipeline.rig import rigged
 
@@ -37,7 +36,7 @@ def test_a_callback_served_with_the_throttle_time_sends_nothing(mode: str) -> No
 def test_a_throttle_time_that_another_producer_was_told_of_is_waited_out_carefully(mode: str) -> None:
     """When it is over one batch goes and not all: the quota may be this producer's, too."""
     with rigged({"safeproducer.mode": mode, **CONFIG, "batch.num.messages": 1}) as rig:
-        throttles.of(rig.engine.updates.holds.cluster._throttle.cluster).announce(1, 3.0, rig.time.now)
+        rig.engine.updates.holds.cluster.throttle.announce(1, 3.0, rig.time.now)
         rig.cluster.brokers[1].script.append((OK, 5.0))
         assert rig.produce("a", 0)
         assert rig.produce("b", 0)

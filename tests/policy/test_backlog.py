@@ -21,7 +21,7 @@ def test_the_oldest_record_is_no_younger_than_it_is(steps: list[tuple[int, int]]
         given_at += [second - 0.5] * more
         acknowledged = min(len(given_at), acknowledged + done)
         backlogs.observe(A, len(given_at), acknowledged, float(second))
-        oldest = backlogs.oldest(A)
+        oldest = backlogs.earliest()
         if acknowledged == len(given_at):
             assert oldest is None
         else:
@@ -37,14 +37,14 @@ def test_records_that_waited_before_are_as_old_as_that() -> None:
     backlogs.observe(A, 0, 0, 10.0)
     backlogs.released(A, 10.2, 6.0)
     backlogs.observe(A, 5, 0, 10.5)
-    assert backlogs.oldest(A) == backlogs.earliest() == 6.0
+    assert backlogs.earliest() == 6.0
     assert backlogs.stalled(10.6, patience=9.0, age=3.0) == frozenset()
     backlogs.observe(A, 8, 5, 11.0)
-    assert backlogs.oldest(A) == 10.5
+    assert backlogs.earliest() == 10.5
     backlogs.released(A, 11.2, 7.0)
     backlogs.observe(A, 9, 9, 11.5)
     backlogs.observe(A, 10, 9, 12.0)
-    assert backlogs.oldest(A) == 11.5
+    assert backlogs.earliest() == 11.5
 
 
 def test_drained_is_said_by_a_look_from_after() -> None:
@@ -73,9 +73,9 @@ def test_what_is_forgiven_is_no_backlog() -> None:
     backlogs = Backlogs()
     backlogs.observe(A, 5, 2, 1.0)
     backlogs.forgive()
-    assert backlogs.oldest(A) is None
+    assert backlogs.earliest() is None
     backlogs.observe(A, 6, 2, 2.0)
-    assert backlogs.oldest(A) == 1.0
+    assert backlogs.earliest() == 1.0
     backlogs.observe(A, 6, 6, 3.0)
     assert backlogs.earliest() is None
     assert backlogs.drained(A, 2.5)
@@ -86,7 +86,7 @@ def test_records_beside_the_count_are_given_too() -> None:
     backlogs = Backlogs()
     backlogs.observe(A, 0, 0, 1.0)
     backlogs.observe(A, 2, 0, 2.0, uncounted=8)
-    assert backlogs.oldest(A) == 1.0
+    assert backlogs.earliest() == 1.0
     backlogs.observe(A, 2, 7, 3.0, uncounted=5)
     assert backlogs.earliest() is None
     assert backlogs.drained(A, 2.5)
@@ -97,7 +97,7 @@ def test_a_count_that_begins_anew_goes_on() -> None:
     backlogs = Backlogs()
     backlogs.observe(A, 7, 7, 1.0)
     backlogs.observe(A, 2, 7, 2.0)
-    assert backlogs.oldest(A) == 1.0
+    assert backlogs.earliest() == 1.0
     assert not backlogs.drained(A, 1.5)
     backlogs.observe(A, 2, 9, 3.0)
     assert backlogs.drained(A, 2.5)

@@ -41,19 +41,10 @@ def test_every_code_exists() -> None:
     assert set(CODE_NAMES) >= REFUSALS | set(AMBIGUOUS)
 
 
-@given(codes, times, st.floats(0.001, 300), st.booleans())
-def test_what_was_never_handed_over_is_not_written(
-    code: str, elapsed: float | None, backoff: float, transmitted: bool
-) -> None:
-    """Whatever the code says."""
-    found = outcome_of(code, handed_over=False, elapsed=elapsed, retry_backoff=backoff, transmitted=transmitted)
-    assert found is Outcome.NOT_WRITTEN
-
-
 @given(codes, times, st.floats(0.001, 300))
 def test_what_was_in_no_request_is_not_written(code: str, elapsed: float | None, backoff: float) -> None:
     """Whatever the code says."""
-    found = outcome_of(code, handed_over=True, elapsed=elapsed, retry_backoff=backoff, transmitted=False)
+    found = outcome_of(code, elapsed=elapsed, retry_backoff=backoff, transmitted=False)
     assert found is Outcome.NOT_WRITTEN
 
 
@@ -70,17 +61,17 @@ def test_a_refusal_is_believed_only_before_a_second_attempt_is_possible(code: st
         float("nan"): Outcome.UNKNOWN,
         None: Outcome.UNKNOWN,
     }
-    found = {elapsed: outcome_of(code, handed_over=True, elapsed=elapsed, retry_backoff=0.1) for elapsed in expected}
+    found = {elapsed: outcome_of(code, elapsed=elapsed, retry_backoff=0.1) for elapsed in expected}
     assert found == expected
 
 
 @pytest.mark.parametrize("code", AMBIGUOUS)
 def test_ambiguous_codes_prove_nothing(code: str) -> None:
     """However soon the report came."""
-    assert outcome_of(code, handed_over=True, elapsed=0.0, retry_backoff=100.0) is Outcome.UNKNOWN
+    assert outcome_of(code, elapsed=0.0, retry_backoff=100.0) is Outcome.UNKNOWN
 
 
 @given(codes.filter(lambda code: code not in REFUSALS), times, st.floats(0.001, 300))
 def test_codes_that_are_not_listed_are_unknown(code: str, elapsed: float | None, backoff: float) -> None:
     """A code that a later version brings is unknown, too."""
-    assert outcome_of(code, handed_over=True, elapsed=elapsed, retry_backoff=backoff) is Outcome.UNKNOWN
+    assert outcome_of(code, elapsed=elapsed, retry_backoff=backoff) is Outcome.UNKNOWN

@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from safeproducer.policy.throttle import CALM, QUIET, Episode, Throttle
+from safeproducer.policy.throttle import CALM, QUIET, Throttle
 
 BROKERS = st.integers(-1, 3)
 
@@ -53,12 +53,12 @@ def test_without_a_known_leader_the_latest_deadline_counts() -> None:
 def test_an_episode_is_told_once() -> None:
     """Announcements go on being one episode until the broker was quiet for a minute."""
     throttle = Throttle()
-    assert throttle.announce(1, 2.0, now=10.0) == Episode(1, 2.0, 10.0, 12.0)
-    assert throttle.announce(1, 2.0, now=12.1) is None
-    assert throttle.announce(2, 1.0, now=12.2) == Episode(2, 1.0, 12.2, 13.2)
-    assert throttle.announce(1, 2.0, now=14.1 + QUIET - 0.01) is None
+    assert throttle.announce(1, 2.0, now=10.0)
+    assert not throttle.announce(1, 2.0, now=12.1)
+    assert throttle.announce(2, 1.0, now=12.2)
+    assert not throttle.announce(1, 2.0, now=14.1 + QUIET - 0.01)
     later = 14.1 + 2 * QUIET + 2
-    assert throttle.announce(1, 3.0, now=later) == Episode(1, 3.0, later, later + 3.0)
+    assert throttle.announce(1, 3.0, now=later)
 
 
 @pytest.mark.parametrize("seconds", [0.0, -0.0, -1.0, math.inf, -math.inf, math.nan])
@@ -67,8 +67,8 @@ def test_what_is_no_wait_changes_nothing(seconds: float) -> None:
     throttle = Throttle()
     throttle.announce(1, 5.0, now=0.0)
     before = throttle.held(1.0)
-    assert throttle.announce(1, seconds, now=1.0) is None
-    assert throttle.announce(2, seconds, now=1.0) is None
+    assert not throttle.announce(1, seconds, now=1.0)
+    assert not throttle.announce(2, seconds, now=1.0)
     assert throttle.held(1.0) == before
     assert throttle.latest == 5.0
 
@@ -99,8 +99,7 @@ class ThrottleMachine(RuleBasedStateMachine):
     def announce(self, broker: int, seconds: float) -> None:
         others = {number: until for number, until in self.throttle.held(self.now).items() if number != broker}
         quiet = all(until + QUIET <= self.now for until in self.announced.get(broker, []))
-        episode = self.throttle.announce(broker, seconds, self.now)
-        assert (episode is not None) == (seconds > 0 and quiet)
+        assert self.throttle.announce(broker, seconds, self.now) == (seconds > 0 and quiet)
         if seconds > 0:
             self.announced.setdefault(broker, []).append(self.now + seconds)
         after = self.throttle.held(self.now)

@@ -1,0 +1,102 @@
+"""How much goes directly before a broker has acknowledged anything, and before the first batch lane is ready."""
+
+from __future__ import annotations
+
+from safeproducer.policy.topic_partition import TopicPartition
+
+_FIRST_PART = 0.1
+LONGEST_PACE = 10.0
+"""Seconds after which a lane that is still not ready is not waited for any more."""
+
+
+class SlowStart:
+    """While `open`, about one batch may go to find out how brokers are. Any thread takes, one looks for the answer.
+
+    It may announce a throttle time, and what was sent behind that batch would wait unread until it times out. Its first
+    part says which partitions it is made of, so that no batch of another one is cut in two by the end of it.
+    """
+
+    def __init__(self, records: int, size: int, wanted: bool) -> None:
+        self.open = wanted
+        self._others = (1 - _FIRST_PART) * records, (1 - _FIRST_PART) * size
+        """Partitions that are not among the first may begin while more than that is left."""
+        self._records, self._bytes = records, size
+        self._sent = 0
+        self._needed: int | None = None
+        self._partitions: set[TopicPartition] = set()
+
+    def takes(self, tp: TopicPartition, size: int) -> bool:
+        """Whether a record more may go."""
+        if self.closes(tp):
+            return False
+        first = not self._sent  # goes whatever its size: nothing else would end the wait
+        self._partitions.add(tp)
+        self._sent += 1
+        self._records -= 1
+        self._bytes -= size
+        return first or not self.closes(tp)
+
+    def give_back(self, size: int) -> None:
+        """A record was not sent after all, so no answer to it will end the wait."""
+        self._sent -= 1
+        self._records += 1
+        self._bytes += size
+
+    def closes(self, tp: TopicPartition) -> bool:
+        """Whether records of this partition wait for the answer."""
+        records, size = (0, 0) if tp in self._partitions or not self._sent else self._others
+        return self.open and (self._records < records or self._bytes < size)
+
+    def answered(self, resolved: int, in_lane: int, measuring: bool) -> bool:
+        """Whether what was sent by the time of the first report has been answered: so many records are `resolved`.
+
+        The first answer alone says little: that of a small batch comes before a large one's, and without its throttle.
+        It goes on while round trips are measured, or all that comes would go directly just before they prove long.
+        """
+        if self._needed is None and resolved:
+            self._needed = self._sent
+        if not measuring and self._needed is not None and (resolved >= self._needed or not in_lane):
+            self.open = False
+        return not self.open
+
+
+class PacedStart:
+    """While `open`, a batch of each partition goes at a time, once all that went is answered. Any thread takes.
+
+    So it is with a long round trip until a batch lane is ready: more would keep the partition from leaving for that.
+    """
+
+    def __init__(self, records: int, size: int, linger: float) -> None:
+        self.open = False
+        self._most, self._linger = (records, size), linger
+        self._since: float | None = None
+        self._opened_at = 0.0
+        self._room: dict[TopicPartition, tuple[int, int]] | None = None
+        """(records, bytes) that may still go of each partition, a batch if it is not there; None while nothing may."""
+
+    def takes(self, tp: TopicPartition, size: int) -> bool:
+        """Whether a record more may go, as the last one of its batch perhaps."""
+        if (room := self._room) is None:
+            return False
+        records, left = room.get(tp, self._most)
+        fits = records > 0 and (left >= size or records == self._most[0])
+        room[tp] = (records - 1, left - size) if fits else (0, 0)
+        return fits
+
+    def closes(self, tp: TopicPartition) -> bool:
+        """Whether records of this partition wait for an answer."""
+        room = self._room
+        return self.open and (room is None or room.get(tp, (1, 1)) <= (0, 0))
+
+    def look(self, wanted: bool, in_slow_start: bool, in_lane: int, now: float) -> bool:
+        """Note that the lane has so many records and events; whether that changes what may go."""
+        self._since = (now if self._since is None else self._since) if wanted else None
+        lasts = self._since is not None and now <= self._since + LONGEST_PACE
+        before, self.open = self.open, lasts and not in_slow_start
+        if self.open and in_lane:
+            if not before or self._opened_at + self._linger <= now:
+                self._room = None  # what comes now goes with the next batch
+        elif self.open:
+            before = before and self._room == {}
+            self._room, self._opened_at = {}, now
+        return self.open is not before

@@ -1,0 +1,254 @@
+"""Each reason to hold is told while it is one: a scenario for every member of HoldReason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from unittest import mock
+
+import pytest
+
+from safeproducer import HoldReason
+from tests.pipeline.cluster import QUOTA
+from tests.pipeline.rig import HandMetadata, Rig, rigged
+from tests.pipeline.test_first_seconds import never_ready
+from tests.pipeline.test_sequence_gaps import OTHER, purged
+from tests.pipeline.test_switch import far_away
+
+TP, OF_ANOTHER, OF_THE_SAME = ("a", 0), ("a", 1), ("a", 3)
+"""Partitions, by the broker that leads them."""
+CONFIG = {"message.timeout.ms": 30_000, "linger.ms": 5}
+PARTITIONS = {"a": 6, "b": 2}
+KEYED = {"safeproducer.ordering": "key"}
+SOON = 0.05
+
+
+@contextmanager
+def begun(mode: str, **config: object) -> Iterator[Rig]:
+    """A producer whose first record was acknowledged, by a broker that answers nothing more."""
+    with rigged({"safeproducer.mode": mode, **CONFIG, **config}, partitions=PARTITIONS) as rig:
+        assert rig.produce(*TP, b"first")
+        rig.flush(5)
+        rig.report_queue(1)
+        rig.lossy = True
+        rig.cluster.brokers[1].silent = True
+        yield rig
+        rig.cluster.heal()
+        rig.close()
+
+
+def told(rig: Rig, tp: tuple[str, int] = TP, wait: float = SOON) -> HoldReason | None:
+    """Why its records wait, `wait` seconds from now."""
+    rig.report_queue(wait)
+    return next(row.reason for row in rig.producer.snapshot().partitions if (row.topic, row.partition) == tp)
+
+
+def accepted(rig: Rig, tp: tuple[str, int] = TP, *keys: bytes) -> None:
+    for key in keys or (b"key",):
+        assert rig.produce(*tp, key)
+
+
+def throttled() -> HoldReason | None:
+    with begun("auto") as rig:
+        rig.engine.updates.holds.cluster.throttle.announce(1, 3.0, rig.time.now)
+        rig.report_queue(SOON)
+        accepted(rig)
+        return told(rig)
+
+
+def probing() -> HoldReason | None:
+    with begun("held") as rig:
+        rig.engine.updates.holds.cluster.throttle.announce(1, 1.0, rig.time.now)
+        rig.report_queue(1.1)
+        accepted(rig)
+        rig.report_queue(SOON)
+        accepted(rig)
+        return told(rig)
+
+
+def max_in_flight() -> HoldReason | None:
+    with begun("held", **KEYED, **{"max.in.flight.requests.per.connection": 1}) as rig:
+        accepted(rig)
+        rig.report_queue(SOON)
+        accepted(rig, OF_THE_SAME)
+        return told(rig, OF_THE_SAME)
+
+
+def one_after_the_other(*keys: bytes, **config: object) -> HoldReason | None:
+    with begun("held", **config) as rig:
+        for key in keys:
+            accepted(rig, TP, key)
+            reason = told(rig)
+        return reason
+
+
+def window() -> HoldReason | None:
+    return one_after_the_other(
+        b"a", b"b", b"c", b"d", b"e", b"f", **KEYED, **{"safeproducer.window": 5, "safeproducer.lanes": 8}
+    )
+
+
+def linger() -> HoldReason | None:
+    with begun("held", **{"linger.ms": 3000}) as rig:
+        accepted(rig)
+        return told(rig, wait=1)
+
+
+def mode_held() -> HoldReason | None:
+    with begun("held") as rig:
+        accepted(rig)
+        return told(rig, wait=0)
+
+
+def first_acknowledgement() -> HoldReason | None:
+    with rigged({**CONFIG, "batch.num.messages": 2}) as rig:
+        accepted(rig, TP, *[b"key"] * 5)
+        reason = told(rig, wait=0)
+        rig.close()
+        return reason
+
+
+def long_round_trip() -> HoldReason | None:
+    with far_away() as rig:
+        accepted(rig)
+        return told(rig, wait=0)
+
+
+def preparing_lane() -> HoldReason | None:
+    with never_ready() as rig:
+        accepted(rig, TP, *[b"key"] * 30)
+        return told(rig)
+
+
+def producer_id_quota() -> HoldReason | None:
+    with rigged(CONFIG) as rig:
+        rig.cluster.brokers[1].script.append((QUOTA, 0.0))
+        accepted(rig)
+        rig.report_queue(1)
+        accepted(rig, OF_ANOTHER)
+        reason = told(rig, OF_ANOTHER, wait=0)
+        rig.close()
+        return reason
+
+
+def quota_retry() -> HoldReason | None:
+    """That no second attempt was rejected takes statistics to prove."""
+    with rigged({**CONFIG, "retry.backoff.ms": 1}) as rig:
+        rig.cluster.brokers[1].script.append((QUOTA, 0.0))
+        accepted(rig)
+        rig.poll(SOON)
+        accepted(rig)
+        reason = told(rig)
+        rig.close()
+        return reason
+
+
+def leader_silent(mode: str) -> HoldReason | None:
+    with begun(mode) as rig:
+        accepted(rig)
+        rig.report_queue(3)
+        accepted(rig)
+        return told(rig)
+
+
+def outdated_metadata() -> HoldReason | None:
+    with begun("held") as rig:
+        outdated = rig.engine.updates.holds.cluster.outdated
+        outdated.connect(lambda: (0, 1), lambda *_: None)
+        outdated.answered_late(TP, 1, rig.time.now, rig.time.now)
+        accepted(rig)
+        reason = told(rig)
+        outdated.heard("a", 0, rig.time.now)
+        return reason
+
+
+def unknown_topic() -> HoldReason | None:
+    with begun("held") as rig, mock.patch.object(HandMetadata, "answers_after", 1.0):
+        accepted(rig, ("b", 0))
+        return told(rig, ("b", 0))
+
+
+def unknown_outcome() -> HoldReason | None:
+    with far_away() as rig:
+        rig.dispatcher._buffers[TP].unknown_outcome = True
+        rig.dispatcher.recheck(rig.time.now)
+        accepted(rig)
+        return told(rig, wait=0)
+
+
+def sequence_gap() -> HoldReason | None:
+    with purged("auto") as rig:
+        accepted(rig, OTHER)
+        reason = told(rig, OTHER, wait=0)
+        rig.close()
+        return reason
+
+
+def expiry() -> HoldReason | None:
+    with begun("auto", **{"message.timeout.ms": 3000}) as rig:
+        accepted(rig, OF_ANOTHER)
+        accepted(rig)
+        end = rig.time.now + 3
+        while not rig.engine.updates.holds.direct.draining:
+            assert rig.time.now < end
+            rig.report_queue(0.01)
+        accepted(rig, OF_ANOTHER)
+        return told(rig, OF_ANOTHER, wait=0.02)
+
+
+def lane_change() -> HoldReason | None:
+    with far_away() as rig:
+        rig.engine.route.go(direct=True)
+        accepted(rig)
+        rig.engine.route.go(direct=False)
+        rig.dispatcher.recheck(rig.time.now)
+        accepted(rig)
+        return told(rig, wait=0.02)
+
+
+def turn() -> HoldReason | None:
+    with begun("auto") as rig:
+        rig.engine.route.hold()
+        accepted(rig)
+        return told(rig, wait=0)
+
+
+SCENARIOS: dict[str, tuple[HoldReason, Callable[[], HoldReason | None]]] = {
+    "throttled": (HoldReason.THROTTLED, throttled),
+    "probing": (HoldReason.PROBING, probing),
+    "max_in_flight": (HoldReason.MAX_IN_FLIGHT, max_in_flight),
+    "window": (HoldReason.WINDOW, window),
+    "in_flight": (HoldReason.IN_FLIGHT, lambda: one_after_the_other(b"a", b"a")),
+    "linger": (HoldReason.LINGER, linger),
+    "mode_held": (HoldReason.MODE_HELD, mode_held),
+    "first_acknowledgement": (HoldReason.FIRST_ACKNOWLEDGEMENT, first_acknowledgement),
+    "long_round_trip": (HoldReason.LONG_ROUND_TRIP, long_round_trip),
+    "preparing_lane": (HoldReason.PREPARING_LANE, preparing_lane),
+    "producer_id_quota": (HoldReason.PRODUCER_ID_QUOTA, producer_id_quota),
+    "quota_retry": (HoldReason.QUOTA_RETRY, quota_retry),
+    "leader_silent, directly": (HoldReason.LEADER_SILENT, lambda: leader_silent("auto")),
+    "leader_silent, by a batch lane": (HoldReason.LEADER_SILENT, lambda: leader_silent("held")),
+    "outdated_metadata": (HoldReason.OUTDATED_METADATA, outdated_metadata),
+    "unknown_topic": (HoldReason.UNKNOWN_TOPIC, unknown_topic),
+    "unknown_outcome": (HoldReason.UNKNOWN_OUTCOME, unknown_outcome),
+    "sequence_gap": (HoldReason.SEQUENCE_GAP, sequence_gap),
+    "expiry": (HoldReason.EXPIRY, expiry),
+    "lane_change": (HoldReason.LANE_CHANGE, lane_change),
+    "lanes_busy": (
+        HoldReason.LANES_BUSY,
+        lambda: one_after_the_other(b"a", b"b", **KEYED, **{"safeproducer.lanes": 1}),
+    ),
+    "key_order": (HoldReason.KEY_ORDER, lambda: one_after_the_other(b"a", b"a", **KEYED, **{"safeproducer.lanes": 2})),
+    "turn": (HoldReason.TURN, turn),
+}
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_the_reason_is_told(scenario: str) -> None:
+    """By snapshot(), as its code: an operator has nothing else to go by."""
+    reason, found = SCENARIOS[scenario]
+    assert found() is reason
+
+
+def test_every_reason_has_a_scenario() -> None:
+    assert {reason for reason, _ in SCENARIOS.values()} == set(HoldReason)

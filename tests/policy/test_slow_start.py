@@ -1,0 +1,94 @@
+"""How much may go before brokers have answered: a batch, of few partitions; then a batch of each at a time."""
+
+from __future__ import annotations
+
+import pytest
+
+from safeproducer.policy.slow_start import LONGEST_PACE, PacedStart, SlowStart
+
+A, B = ("a", 0), ("b", 0)
+LINGER = 0.005
+
+
+def test_about_a_batch_goes_and_no_more() -> None:
+    start = SlowStart(100, 10_000, wanted=True)
+    assert [start.takes(A, 1) for _ in range(102)] == [True] * 100 + [False] * 2
+    assert start.closes(A)
+
+
+def test_the_first_part_of_it_fixes_its_partitions() -> None:
+    """Or the end of it would cut a batch of another one in two."""
+    start = SlowStart(100, 10_000, wanted=True)
+    assert all(start.takes(A, 1) for _ in range(10))
+    assert start.takes(B, 1)
+    assert start.takes(B, 1)
+    assert not start.takes(("c", 0), 1)
+    assert start.takes(A, 1)
+
+
+def test_the_first_record_goes_whatever_its_size() -> None:
+    """Nothing else would end the wait."""
+    start = SlowStart(100, 10, wanted=True)
+    assert start.takes(A, 1_000)
+    assert not start.takes(A, 1)
+
+
+def test_a_record_that_was_not_sent_leaves_its_room() -> None:
+    start = SlowStart(1, 100, wanted=True)
+    assert start.takes(A, 1)
+    start.give_back(1)
+    assert start.takes(B, 1)
+
+
+def test_it_ends_when_all_that_went_by_the_first_report_is_answered() -> None:
+    """A small batch is answered before a large one, and without its throttle time."""
+    start = SlowStart(100, 100, wanted=True)
+    for _ in range(3):
+        start.takes(A, 1)
+    assert not start.answered(0, 3, measuring=False)
+    assert not start.answered(1, 2, measuring=False)
+    assert not start.answered(3, 0, measuring=True)
+    assert start.answered(3, 0, measuring=False)
+    assert not start.closes(B)
+    assert all(start.takes(B, 1) for _ in range(200))
+
+
+def test_it_ends_when_the_lane_is_empty() -> None:
+    """What was refused in between is resolved by nothing."""
+    start = SlowStart(100, 100, wanted=True)
+    start.takes(A, 1)
+    start.takes(A, 1)
+    assert start.answered(1, 0, measuring=False)
+
+
+def test_what_is_not_wanted_holds_nothing() -> None:
+    start = SlowStart(1, 1, wanted=False)
+    assert all(start.takes(A, 5) for _ in range(5))
+    assert not start.closes(B)
+
+
+def test_a_batch_of_each_partition_goes_at_a_time() -> None:
+    """The next one once all that went is answered, and the linger of a batch is left to fill it."""
+    start = PacedStart(2, 100, LINGER)
+    assert start.look(True, False, 0, 10.0)
+    assert [start.takes(A, 1) for _ in range(3)] == [True, True, False]
+    assert start.takes(B, 1)
+    assert not start.look(True, False, 3, 10.0 + LINGER / 2)
+    assert start.takes(B, 1)
+    assert not start.look(True, False, 4, 10.0 + LINGER)
+    assert start.closes(B)
+    assert not start.takes(B, 1)
+    assert start.look(True, False, 0, 10.1)
+    assert start.takes(A, 1)
+
+
+@pytest.mark.parametrize(("wanted", "in_slow_start", "now"), [(False, False, 11), (True, True, 11), (True, False, 21)])
+def test_it_is_over(wanted: bool, in_slow_start: bool, now: float) -> None:
+    """A lane is ready, or not wanted any more; or it does not come."""
+    start = PacedStart(2, 100, LINGER)
+    start.look(True, False, 0, 10.0)
+    assert start.open
+    assert now < 10 + LONGEST_PACE or wanted
+    assert start.look(wanted, in_slow_start, 1, float(now))
+    assert not start.open
+    assert not start.closes(A)

@@ -13,7 +13,7 @@ from integration.kafka.cluster import KafkaCluster
 from integration.lost_answers import settled
 from integration.tap import Tap
 from safeproducer import SafeProducer
-from safeproducer.pipeline import dispatcher
+from safeproducer.pipeline import record_buffer
 from safeproducer.policy.affinity import Affinity
 from tests.inside import engine_of
 
@@ -54,7 +54,7 @@ class Writer:
             "error_cb": lambda error: None,
         }
         self.producer = SafeProducer(config)
-        with mock.patch.object(dispatcher, "Affinity", affinity):
+        with mock.patch.object(record_buffer, "Affinity", affinity):
             self.produce(b"warm", b"0")
             self.wait(lambda: b"0" in self.ended and self.producer.snapshot().lanes == 3)
         self.wait(lambda: all(lane.ready for lane in self.lanes))

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from operator import itemgetter
 from typing import Any
 
+from safeproducer.kafka.arguments import is_invalid
 from safeproducer.kafka.native import KafkaError, KafkaException
-from safeproducer.pipeline.arguments import is_invalid
 from safeproducer.pipeline.delivery_counters import DeliveryCounters
 from safeproducer.pipeline.engine import Engine
 from safeproducer.pipeline.frames import raised_by_native_call

@@ -54,7 +54,7 @@ class Inspection:
             splits=dispatcher.lanes.splits,
             lanes=len(dispatcher.lanes),
             windows=self._windows(),
-            partitions=partition_rows(engine.counters.topics, dispatcher.waits()),
+            partitions=partition_rows(engine.counters.topics, dispatcher.record_buffer.waits()),
             last_error=engine.events.announcements.last_error,
             throttled_brokers=dict(engine.events.throttled),
         )

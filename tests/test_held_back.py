@@ -133,7 +133,7 @@ def test_sentences_are_made_for_who_asks_and_for_nobody_else(
     """produce() and the sender deal with values: a sentence for each record would cost more than the record."""
     producer = make({"safeproducer.mode": mode})
     throttle(cluster, producer, 60.0)
-    buffer = engine_of(producer).dispatcher._buffers["t", 0]
+    buffer = engine_of(producer).dispatcher.record_buffer.buffers["t", 0]
     with mock.patch.object(Hold, "sentence", autospec=True, side_effect=Hold.sentence) as sentence:
         fill(producer, 50)
         wait(producer, lambda: buffer.why and buffer.why.reason is HoldReason.THROTTLED)
@@ -152,7 +152,7 @@ def test_snapshot_has_the_code_of_a_leader_that_acknowledges_nothing(
     producer.produce("t", b"first", partition=0)
     wait(producer, lambda: ("t", 0) in engine_of(producer).updates.holds.direct.stalled)
     producer.produce("t", b"second", partition=0)
-    wait(producer, lambda: engine_of(producer).dispatcher._buffers["t", 0].why)
+    wait(producer, lambda: engine_of(producer).dispatcher.record_buffer.buffers["t", 0].why)
     assert row(producer, 0).reason is HoldReason.LEADER_SILENT
     assert row(producer, 0).why == "waits because broker 1, its leader, acknowledges nothing"
     cluster.resume(1)
@@ -184,7 +184,7 @@ def test_throttle_times_are_shared_by_the_producers_of_a_process(
     first, second = make(), make()
     throttle(cluster, first)
     second.poll(0)
-    wait(second, lambda: engine_of(second).dispatcher._buffers["t", 0].held)
+    wait(second, lambda: engine_of(second).dispatcher.record_buffer.buffers["t", 0].held)
     second.produce("t", b"v", partition=0)
     assert second.snapshot().held == 1
     assert second.flush(10) == 0

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from safeproducer.delivery import Delivery
 from safeproducer.policy.never import NEVER
 
 
@@ -45,3 +48,46 @@ class Alarm:
     def at(self) -> float:
         """The earliest; 0 for now."""
         return 0.0 if self._hurried else min(self._asked, self._found)
+
+
+class Schedule:
+    """Any thread asks; the sender begins and ends the alarms.
+
+    - `alarm`: when the dispatcher has something to do again.
+    - `deadline`: when a record's time is over, or a lane must be purged: to look costs more than to hand over.
+    - `wake(due)` has the sender come by then.
+    """
+
+    def __init__(self, delivery: Delivery, wake: Callable[[float], None]) -> None:
+        self.alarm = Alarm()
+        self.deadline = Alarm()
+        self.wake = wake
+        self._linger = delivery.linger
+        self._timeout = delivery.timeout
+        self._flush_until = 0.0
+        """Until when linger does not count: a time, as a count would be wrong for good after a handler that raises."""
+
+    def begin(self, now: float) -> None:
+        """The first of the records that wait for a partition was accepted."""
+        self.expect_deadline(now)
+        linger_elapsed = now + self.linger(now)
+        if self.alarm.ask(linger_elapsed):
+            self.wake(linger_elapsed)
+
+    def hurry(self) -> None:
+        """There is something to do now."""
+        self.alarm.hurry()
+        self.wake(0.0)
+
+    def expect_deadline(self, accepted: float) -> None:
+        """A record that was accepted then waits."""
+        if self._timeout is not None:
+            self.deadline.ask(accepted + self._timeout)
+
+    def flush(self, until: float) -> None:
+        """Until then linger does not count."""
+        self._flush_until = until
+
+    def linger(self, now: float) -> float:
+        """For how long a batch that is not full waits for more records."""
+        return 0.0 if now < self._flush_until else self._linger

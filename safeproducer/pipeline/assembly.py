@@ -11,6 +11,7 @@ from safeproducer.announcements import Announcements
 from safeproducer.config import Settings
 from safeproducer.hooks import Hooks
 from safeproducer.pipeline import throttles
+from safeproducer.pipeline.alarm import Schedule
 from safeproducer.pipeline.calls import Calls, NativeErrors
 from safeproducer.pipeline.cluster_view import ClusterView
 from safeproducer.pipeline.delivery_counters import DeliveryCounters
@@ -19,10 +20,14 @@ from safeproducer.pipeline.direct_lane import DirectLane
 from safeproducer.pipeline.dispatcher import Dispatcher
 from safeproducer.pipeline.engine import Engine, Threads
 from safeproducer.pipeline.events import ClientEvents, EventCallbacks
+from safeproducer.pipeline.expiry import Expiry
 from safeproducer.pipeline.failures import Failures
 from safeproducer.pipeline.first_question import FirstQuestion
 from safeproducer.pipeline.flush import CallbackRelease, Flush
+from safeproducer.pipeline.flush_timer import FlushTimer
 from safeproducer.pipeline.holds import Holds
+from safeproducer.pipeline.intake import Intake
+from safeproducer.pipeline.lane_choice import LaneChoice
 from safeproducer.pipeline.lane_pool import LanePool
 from safeproducer.pipeline.maintenance import Control, LaneUpkeep, Maintenance, Standby
 from safeproducer.pipeline.metadata import Metadata
@@ -30,6 +35,8 @@ from safeproducer.pipeline.natives import batch_native, discovery, first_native
 from safeproducer.pipeline.notices import Notices
 from safeproducer.pipeline.observed import ObservedSend
 from safeproducer.pipeline.quota_rejections import QuotaRejections
+from safeproducer.pipeline.quota_retry import QuotaRetry
+from safeproducer.pipeline.record_buffer import RecordBuffer
 from safeproducer.pipeline.report_numbers import ReportNumbers
 from safeproducer.pipeline.report_queue import ReportQueue
 from safeproducer.pipeline.round_trip import RoundTrip
@@ -170,23 +177,19 @@ def _dispatcher(
     rejections = QuotaRejections(upward.call(lambda engine: engine.quota_rejected, None), numbers)
     if delivery.holds_back:
         report_queue.rejections = rejections
-    dispatcher = Dispatcher(
-        delivery,
-        updates.holds,
-        None if held else client.native,
-        lanes,
-        threads.windows,
-        report_queue,
-        updates.failures,
-        threads.metadata,
-        threads.sender.wake,
-        events.announcements.limited,
-        rejections,
-        numbers,
-        updates.sent_once,
-    )
-    dispatcher.met_fatal = upward.call(lambda engine: engine.errors.fatal_in, None)
-    return dispatcher
+    holds, failures, metadata, wake = updates.holds, updates.failures, threads.metadata, threads.sender.wake
+    direct, queue = None if held else client.native, report_queue
+    fatal = upward.call(lambda engine: engine.errors.fatal_in, None)
+    when = Schedule(delivery, wake)
+    buffer = RecordBuffer(delivery, holds, direct, lanes, queue, rejections, numbers)
+    retry = QuotaRetry(delivery, holds, buffer, rejections, queue, failures, when, updates.sent_once)
+    expiry = Expiry(delivery, holds, lanes, buffer, retry, when, failures, queue.reports, fatal)
+    records, size = delivery.batch_records, max(1, delivery.batch_bytes)
+    intake = Intake(records, size, holds, direct, buffer, rejections, queue, lanes, metadata, when)
+    choice = LaneChoice(delivery, holds, lanes, threads.windows, wake, events.announcements.limited)
+    timer = FlushTimer(holds, lanes, delivery.guard_ms / 1000, when.alarm.hurry)
+    parts = buffer, when, intake, choice, timer, retry, expiry, queue.reports
+    return Dispatcher(delivery, holds, direct, lanes, metadata, *parts)
 
 
 def _observed(

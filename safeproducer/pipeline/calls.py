@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from safeproducer.errors import CallbackReentryError, FatalError, QueueFullError, SafeProducerError
+from safeproducer.kafka.aside import aside
 from safeproducer.kafka.native import KafkaError, KafkaException
 from safeproducer.pipeline import stack
-from safeproducer.pipeline.aside import aside
 from safeproducer.pipeline.delivery_counters import DeliveryCounters
 from safeproducer.pipeline.events import ClientEvents
 from safeproducer.pipeline.route import Client

@@ -6,7 +6,7 @@ import time
 
 from safeproducer.errors import DeliveryError
 from safeproducer.kafka.native import KafkaError
-from safeproducer.pipeline.without_offset import WITHOUT_OFFSET
+from safeproducer.kafka.without_offset import WITHOUT_OFFSET
 
 
 class DatedError(KafkaError):

@@ -21,11 +21,11 @@ from typing import Any, NamedTuple
 
 from safeproducer.kafka.native import KafkaError, Message
 from safeproducer.kafka.pending_error import discard_pending
+from safeproducer.kafka.without_offset import WITHOUT_OFFSET
 from safeproducer.pipeline import forks, stack
 from safeproducer.pipeline.callbacks import CallbackErrors
 from safeproducer.pipeline.record import DeliveryCallback
 from safeproducer.pipeline.report_queue import ReportQueue
-from safeproducer.pipeline.without_offset import WITHOUT_OFFSET
 from safeproducer.policy.never import NEVER
 
 Bound = tuple[object, DeliveryCallback | None]

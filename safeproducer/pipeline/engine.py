@@ -102,7 +102,7 @@ class Engine:
         if not (self.dispatcher.alone and usable):  # else it is one of the lanes
             self.client.native.purge(in_queue, in_flight, blocking)
         if usable:
-            self.threads.sender.run(partial(self.dispatcher.purge, in_queue, in_flight, blocking))
+            self.threads.sender.run(partial(self.dispatcher.expiry.purge, in_queue, in_flight, blocking))
 
     def listen_once(self) -> None:
         """Take the reports that have arrived, for the last account: no callback runs, and nothing is waited for."""
@@ -142,7 +142,7 @@ class Engine:
             return 0, 0, {}
         record_buffer, lanes = self.dispatcher.record_buffer, self.dispatcher.lanes
         records = record_buffer.waiting + lanes.records + self.dispatcher.reports.count
-        return records, record_buffer.waiting_bytes + lanes.bytes, self.dispatcher.held()
+        return records, record_buffer.waiting_bytes + lanes.bytes, record_buffer.held()
 
     def lanes_to_ask(self) -> dict[int, Any]:
         """By number, the lanes that may be asked for metadata."""

@@ -10,10 +10,10 @@ from safeproducer.delivery import Delivery
 from safeproducer.errors import DeliveryError
 from safeproducer.kafka.native import KafkaError, Message
 from safeproducer.kafka.statistics import Statistics
+from safeproducer.kafka.without_offset import WITHOUT_OFFSET
 from safeproducer.pipeline.dated_error import DatedError
 from safeproducer.pipeline.record import ACCEPTED_AT, DeliveryCallback, HeldRecord
 from safeproducer.pipeline.report_queue import Deferred
-from safeproducer.pipeline.without_offset import WITHOUT_OFFSET
 from safeproducer.policy.never import NEVER
 from safeproducer.policy.outcome import Outcome, is_first_attempt, outcome_of
 from safeproducer.policy.purged import Purged, never_sent

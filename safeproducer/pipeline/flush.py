@@ -47,9 +47,9 @@ class CallbackRelease:
         The delivery counters' reference is the last: what the application has to destroy then is destroyed with no lock
         held.
         """
-        self._dispatcher.release_reports()
+        self._dispatcher.intake.release_reports()
         deadline = time.monotonic() + _NOTED
-        while self._sender.alive and self._dispatcher.numbers.reports and time.monotonic() < deadline:
+        while self._sender.alive and self._dispatcher.record_buffer.numbers.reports and time.monotonic() < deadline:
             if self._dispatcher.record_buffer.records:
                 break
             self._sender.wait(_TURN)  # batches refer to callbacks until the sender has taken note of their end
@@ -106,9 +106,8 @@ class Flush:
             return 0, None  # events are for poll(), as in confluent_kafka
         since = time.monotonic() if self._client.inside and stack.in_native_callback() else NEVER
         while True:
-            dispatcher.flush_until = time.monotonic() + _LINGER_OFF
-            dispatcher.alarm.hurry()
-            self._sender.wake(0.0)
+            dispatcher.schedule.flush(time.monotonic() + _LINGER_OFF)
+            dispatcher.schedule.hurry()
             remaining = _ROUND if deadline is None else max(0.0, deadline - time.monotonic())
             _, error, from_callback = self._calls.attempt(self._serving.flush_round, min(remaining, _ROUND))
             if error is not None:
@@ -118,14 +117,14 @@ class Flush:
                 self._errors.told(error)
             left = self._left()
             if left <= 0 or remaining == 0.0 or self._all_acknowledged(since):
-                dispatcher.flush_until = 0.0  # another thread's flush() sets it again in its next round
+                dispatcher.schedule.flush(0.0)  # another thread's flush() sets it again in its next round
                 return max(0, left), self._fatal_meanwhile() or raised
 
     def _left(self) -> int:
         record_buffer = self._dispatcher.record_buffer
         left = record_buffer.records if self._dispatcher.alone else self._queued()
         # A signal handler's flush(): its thread runs that report itself.
-        return left - 1 if get_ident() in record_buffer.running else left
+        return left - 1 if get_ident() in self._counters.report_queue.running else left
 
     def _all_acknowledged(self, since: float) -> bool:
         """Whether what is left waits only for the callback to return that a signal handler has interrupted.

@@ -1,7 +1,12 @@
-"""When librdkafka is told to send what it has: a batch short of its count leaves by a flush trigger, never by its
-linger."""
+"""When librdkafka is told to send what it has: by a flush trigger a batch leaves that is short of its count."""
 
 from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
 
 from safeproducer.pipeline.holds import Holds
 from safeproducer.pipeline.in_flight_batch import InFlightBatch
@@ -19,27 +24,29 @@ _SELDOM = 0.1
 """What is not answered for long is flushed now and then: librdkafka may have it in its queue again, for another try."""
 
 
+@dataclass(eq=False)
 class FlushTimer:
     """Owns the batches of one producer that need flush triggers. The sender's thread calls.
 
-    `guard`: seconds after which a batch leaves by itself.
+    `guard`: seconds after which a batch leaves by itself. `hurry()` is called when a batch may follow another one.
     """
 
-    def __init__(self, holds: Holds, lanes: LanePool, guard: float) -> None:
-        self._holds = holds
-        self._lanes = lanes
-        self._guard = guard
-        self._partial: dict[InFlightBatch, PartitionBuffer] = {}
+    _holds: Holds
+    _lanes: LanePool
+    _guard: float
+    hurry: Callable[[], None]
+    _due: dict[InFlightBatch, tuple[PartitionBuffer, float]] = field(default_factory=dict)
+    """When the next flush trigger of a batch that is not full is due."""
 
-    def add(self, buffer: PartitionBuffer, batch: InFlightBatch, behind_another: bool) -> None:
+    def add(self, buffer: PartitionBuffer, batch: InFlightBatch, before: InFlightBatch | None) -> None:
         """A batch that is not full was handed over, maybe behind another one of its partition in its lane."""
-        self._partial[batch] = buffer
-        if behind_another:
-            batch.flush_at = NEVER  # until the one in front of it is answered
+        self._due[batch] = buffer, batch.at if before is None else NEVER
+        if before is not None:
+            before.reports.on_answer = partial(_its_turn, weakref.ref(self), batch)
 
     def discard(self, batch: InFlightBatch) -> None:
         """It has its reports."""
-        self._partial.pop(batch, None)
+        self._due.pop(batch, None)
 
     def expect_rest(self, buffer: PartitionBuffer, now: float) -> None:
         """Part of a full batch was answered: what is left may still be in librdkafka's queue, short of its count.
@@ -48,38 +55,34 @@ class FlushTimer:
         first part of this one. Most often its reports are just being served.
         """
         for batch in buffer.unresolved:
-            if batch.full and batch.left < len(batch.records) and batch not in self._partial:
-                batch.flush_at = now + _REST_SERVED
-                self._partial[batch] = buffer
+            if batch.full and batch.left < len(batch.records):
+                self._due.setdefault(batch, (buffer, now + _REST_SERVED))
 
     def trigger_flush(self, now: float) -> float:
-        """Flush trigger partial batches, and again while they are not reported: a busy broker thread misses a flush
-        trigger."""
+        """Send partial batches, and again while they are not reported: a busy broker thread misses a trigger."""
         due = NEVER
-        if not self._partial:
-            return due
         needed: set[int] = set()
-        for batch, buffer in tuple(self._partial.items()):
+        for batch, (buffer, at) in tuple(self._due.items()):
             if not batch.left or now - batch.at > self._guard:
-                self._partial.pop(batch, None)
+                self.discard(batch)
                 continue
-            if batch.flush_at <= now + _EARLY:
+            if at <= now + _EARLY:
                 needed.add(batch.lane)
                 batch.flushed(now)
-                batch.flush_at = now + self._again(buffer, now - batch.sent_at)
+                self._due[batch] = buffer, now + self._again(buffer, now - batch.sent_at)
                 if buffer.waiting:  # the next one may go when this one has left
                     due = min(due, batch.leaves_by)
-            due = min(due, batch.flush_at)
-        for lane in self._lanes:
+            due = min(due, self._due[batch][1])
+        for lane in self._lanes if needed else ():
             if lane.number in needed:
                 lane.client.trigger_flush()
         return due
 
     def let_follow(self, batch: InFlightBatch, now: float) -> None:
         """Nothing is in front of this batch any more."""
-        if batch.flush_at == NEVER:
+        if (waits := self._due.get(batch)) is not None and waits[1] == NEVER:
             until = self._holds.cluster.broker(batch.tp, now).throttled_until
-            batch.flush_at = now if until is None else max(now, until)
+            self._due[batch] = waits[0], now if until is None else max(now, until)
 
     def _again(self, buffer: PartitionBuffer, age: float) -> float:
         ack_time = buffer.ack.seconds
@@ -90,3 +93,11 @@ class FlushTimer:
             if age < early < ack_time / 2:
                 return early - age
         return max(_FIRST_AGAIN, min(1.5 * ack_time, _SELDOM) if age > ack_time else 1.5 * ack_time - age)
+
+
+def _its_turn(timer: weakref.ref[FlushTimer], batch: InFlightBatch) -> None:
+    """The reports of the batch in front are being served. Inside a native call, so it makes none."""
+    # The native producer holds its callbacks, and must not hold what they lead to.
+    if (found := timer()) is not None:
+        found.let_follow(batch, time.monotonic())
+        found.hurry()

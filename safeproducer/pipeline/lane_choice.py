@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from safeproducer.delivery import Delivery
 from safeproducer.pipeline.batch_lane import BatchLane
 from safeproducer.pipeline.holds import AFTER_GAP, DRAINING, OUTDATED, Holds
+from safeproducer.pipeline.in_flight_batch import InFlightBatch
 from safeproducer.pipeline.lane_pool import LanePool
 from safeproducer.pipeline.partition_buffer import PartitionBuffer
 from safeproducer.pipeline.partitions import UNKNOWN
@@ -20,27 +23,44 @@ from safeproducer.policy.window import LEAST
 
 WAITS_FOR_FREE_LANE = Hold(None, HoldReason.LANES_BUSY)
 WAITS_FOR_KEY = Hold(None, HoldReason.KEY_ORDER)
+_PILED_UP = 3
 _TURN = 0.05
 """Seconds for which a lane is closed to others by one look of a partition that waits for it: several looks long."""
 
 
+@dataclass(eq=False)
 class LaneChoice:
-    """The sender's thread calls. `wake(due)` has the lanes made that are wanted."""
+    """The sender's thread calls. `in_flight`: how many batches each broker has.
 
-    def __init__(
-        self, delivery: Delivery, holds: Holds, lanes: LanePool, windows: Windows, wake: Callable[[float], None]
-    ) -> None:
-        self._delivery = delivery
-        self._holds = holds
-        self._lanes = lanes
-        self._windows = windows
-        self._wake = wake
-        self._acknowledged: dict[int | None, float] = {}
-        """When a broker acknowledged a batch last."""
+    - `wake(due)` has the lanes made that are wanted.
+    - `hint(topic, partition)` is called once, when round trips limit a partition and another ordering would cure it.
+    """
 
-    def acknowledged(self, node: int | None, now: float) -> None:
-        """This broker acknowledged a batch."""
-        self._acknowledged[node] = now
+    _delivery: Delivery
+    _holds: Holds
+    _lanes: LanePool
+    _windows: Windows
+    _wake: Callable[[float], None]
+    _hint: Callable[[str, int], None] | None
+    in_flight: Counter[int | None] = field(default_factory=Counter)
+    _acknowledged: dict[int | None, float] = field(default_factory=dict)
+    """When a broker acknowledged a batch last."""
+
+    def completed(self, batch: InFlightBatch, now: float) -> None:
+        """A batch has all its reports; one without records was not taken."""
+        if batch.records:
+            self.in_flight[batch.broker] -= 1
+        if not batch.reports.unknown_outcome:
+            self._acknowledged[batch.broker] = now
+
+    def suggest_lanes(self, buffer: PartitionBuffer, verdict: Hold) -> None:
+        """Tell, once, when batches pile up only because one of a partition is under way at a time."""
+        hint, delivery = self._hint, self._delivery
+        if hint is None or delivery.spreads or not delivery.idempotent or verdict.reason is not HoldReason.IN_FLIGHT:
+            return
+        if buffer.waiting > _PILED_UP * delivery.batch_records:
+            self._hint = None
+            hint(*buffer.tp)
 
     def budget(self, buffer: PartitionBuffer, node: int | None, now: float) -> int:
         """How many batches of this partition may be unresolved, led by that broker."""
@@ -73,30 +93,25 @@ class LaneChoice:
         """Whether nothing of this partition may go by this lane for now."""
         return self._is_outdated(lane, buffer, now) or not self._exclusive(lane, buffer, node, now)
 
-    def wait(self, buffer: PartitionBuffer, lane: BatchLane | None, node: int | None, now: float) -> float:
-        """A batch is ready to go, and no lane may take it; when to look again."""
-        lanes = self._lanes
+    def wait(self, buffer: PartitionBuffer, lane: BatchLane | None, node: int | None, now: float) -> tuple[Hold, float]:
+        """A batch is ready to go, and no lane may take it: why, and when to look again."""
+        lanes, soon = self._lanes, now + self._holds.PATIENCE
         if lane is not None and lane.quarantined:
-            buffer.why = DRAINING
-            return now + self._holds.PATIENCE
+            return DRAINING, soon
         if any(self._is_outdated(other, buffer, now) for other in ([lane] if lane is not None else lanes)):
-            buffer.why = OUTDATED
-            return now + self._holds.PATIENCE
+            return OUTDATED, soon
         if not all(self._exclusive(other, buffer, node, now) for other in lanes):
-            buffer.why = AFTER_GAP
             self._await_turn(buffer, node, now)
             if len(lanes) == 1 and not (buffer.unresolved or buffer.pinned):
                 lanes.one_more()
                 self._wake(0.0)
             elif self._delivery.spreads and buffer.records:
                 self._is_limited(buffer, node, now)
-            return now + self._holds.PATIENCE
+            return AFTER_GAP, soon
         if not buffer.records:
-            buffer.why = WAITS_FOR_KEY
-            return NEVER
-        buffer.why = WAITS_FOR_FREE_LANE
+            return WAITS_FOR_KEY, NEVER
         growing = self._is_limited(buffer, node, now)
-        return now + self._holds.PATIENCE if growing or not all(other.ready for other in lanes) else NEVER
+        return WAITS_FOR_FREE_LANE, soon if growing or not all(other.ready for other in lanes) else NEVER
 
     def _is_limited(self, buffer: PartitionBuffer, node: int | None, now: float) -> bool:
         """Say that this partition lacks lanes, and have those made that are wanted now; whether any are."""

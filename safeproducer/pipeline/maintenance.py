@@ -116,13 +116,13 @@ class Control:
         """Hold, hand over, time out, go directly again."""
         dispatcher, updates, holds = self._dispatcher, self._updates, self._updates.holds
         updates.read_arrived()
-        waiting = dispatcher.waiting
+        waiting = dispatcher.record_buffer.known
         updates.catch_up(waiting)
         changed = self._starts(now)
         changed = holds.round_trip.has_high_rate(waiting, now) or changed
         if updates.take_changed() or changed:
             self._look_again(now)
-        elif dispatcher.rechecks or holds.cluster.throttle_changed():
+        elif dispatcher.intake.rechecks or holds.cluster.throttle_changed():
             dispatcher.recheck(now)
         dispatcher.pump_if_due(now)
         if self._delivery.mode != "auto" or not self._delivery.holds_back:
@@ -131,7 +131,7 @@ class Control:
         if self._direct_deadline is not None and timeout is not None:
             self._direct_deadline.act(now, timeout, self._route.hold, self._client.native.purge)
         # Reports that wait here take room that the native producer does not know of.
-        reason = holds.any(now) or dispatcher.rechecks or dispatcher.reports
+        reason = holds.any(now) or dispatcher.intake.rechecks or dispatcher.reports
         self._route.choose(not reason and dispatcher.empty)
 
     def _starts(self, now: float) -> bool:
@@ -149,7 +149,7 @@ class Control:
         if holds.round_trip.long:
             dispatcher.lanes.prepare()
         if not holds.slow_start and not len(self._client.native):
-            dispatcher.forget_rejections()
+            dispatcher.intake.forget_rejections()
         dispatcher.recheck(now)
 
 
@@ -196,7 +196,7 @@ class Maintenance:
 
     def _turn(self, now: float) -> float:
         dispatcher = self._dispatcher
-        topic = dispatcher.any_topic
+        topic = dispatcher.intake.any_topic
         again = self._first_question.look(topic, now) if self._holds.slow_start else NEVER
         self._lanes.resize(now)
         if topic is not None and dispatcher.lanes.ask_for_ids(topic, now):
@@ -209,7 +209,7 @@ class Maintenance:
         now = time.monotonic()
         self._control.act(now)
         self._release.when_idle(now)
-        due = min(again, dispatcher.alarm.at, dispatcher.lanes.next_look(now))
+        due = min(again, dispatcher.schedule.alarm.at, dispatcher.lanes.next_look(now))
         if self._expects or (dispatcher.alone and not polling):
             return min(due, now + _NOT_POLLING)
         return due
@@ -218,4 +218,6 @@ class Maintenance:
     def _expects(self) -> bool:
         """Whether a report or an event may come; to count them, as `queued` does, takes long with many lanes."""
         dispatcher = self._dispatcher
-        return dispatcher.expects or bool(dispatcher.reports) or bool(not dispatcher.alone and len(self._client.native))
+        if dispatcher.record_buffer.busy or dispatcher.reports:
+            return True
+        return bool(not dispatcher.alone and len(self._client.native))

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 
 from safeproducer.hooks import Hooks
 from safeproducer.kafka.native import KafkaError, Message
+from safeproducer.kafka.without_offset import WITHOUT_OFFSET
 from safeproducer.pipeline import stack
 from safeproducer.pipeline.delivery_counters import Explained
 from safeproducer.pipeline.frames import raised_by_native_call
 from safeproducer.pipeline.record import DeliveryCallback
 from safeproducer.pipeline.report_queue import ReportQueue
-from safeproducer.pipeline.without_offset import WITHOUT_OFFSET
 from safeproducer.records import ProducerInfo, Record
 
 

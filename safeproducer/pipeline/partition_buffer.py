@@ -49,6 +49,10 @@ class PartitionBuffer:
             self.held_since = now
         self.held = reason
 
+    def went_directly(self, now: float) -> None:
+        """A record of it may have gone directly until then."""
+        self.held_since = now
+
     @property
     def waiting(self) -> int:
         """How many records wait here."""
@@ -120,6 +124,20 @@ class PartitionBuffer:
         if queue is not self.records and self.keys is not None:
             self.keys.release(record[KEY])
         return record
+
+    def take_last(self) -> HeldRecord:
+        """The record that came last, which does not wait after all."""
+        record = self.records.pop()
+        self.bytes -= record[SIZE]
+        return record
+
+    def move_first(self, other: PartitionBuffer) -> None:
+        """The first record belongs to another partition: there before it leaves here, or what follows would pass it."""
+        record = self.records[0]
+        other.bytes += record[SIZE]
+        other.records.append(record)
+        self.bytes -= record[SIZE]
+        self.records.popleft()
 
     def ended(self, batch: InFlightBatch) -> None:
         """A batch has all its reports: its keys are free, or bound as long as its outcome is unknown."""

@@ -38,6 +38,7 @@ class RejectedPartition:
     rejections: list[QuotaRejection] = field(default_factory=list)
     at: float = 0.0
     overtaken: bool = False
+    """Whether a later record of it was delivered."""
 
 
 def is_quota_rejection(error: Any) -> bool:
@@ -68,9 +69,9 @@ class QuotaRejections:
 
         A report does not hold everything that produce() was given: librdkafka keeps the headers to itself.
         """
-        sent = self._sent.setdefault((topic, _bytes(record[VALUE]), _bytes(record[KEY])), deque())
+        sent = self._sent.setdefault((topic, record[VALUE], record[KEY]), deque())
         reports, uses, number = self._numbers.reports, self._numbers.uses, record[REPORT]
-        # As in Dispatcher._append(): up to the end of append() no signal handler could come between.
+        # As in Intake._append(): up to the end of append() no signal handler could come between.
         uses[number] += 1
         reports[number] = report
         sent.append(record)
@@ -94,14 +95,18 @@ class QuotaRejections:
         if topic is None or partition is None or (error is not None and not is_quota_rejection(error)):
             return False
         if error is None:
-            if (refused := self.tps.get((topic, partition))) is not None:
-                refused.overtaken = True
+            self.overtake((topic, partition))
             return False
         sent = self._sent.get((topic, message.value(), message.key()))
         if not sent:
             return False
         self.add((topic, partition), QuotaRejection(sent.popleft(), error, message))
         return True
+
+    def overtake(self, tp: TopicPartition) -> None:
+        """A record of this partition was delivered, which may be later than what was rejected of it."""
+        if (refused := self.tps.get(tp)) is not None:
+            refused.overtaken = True
 
     def add(self, tp: TopicPartition, refusal: QuotaRejection) -> None:
         refused = self.tps.setdefault(tp, RejectedPartition())
@@ -127,7 +132,3 @@ class QuotaRejections:
         count = len(refused.rejections)
         self.count -= count
         return refused
-
-
-def _bytes(content: Any) -> bytes | None:
-    return content.encode() if isinstance(content, str) else content

@@ -16,7 +16,7 @@ class ReportNumbers:
 
     Each step changes both dictionaries without a call in between, which is one step under the interpreter lock (see
     delivery counters.py): a callback that is released for the last time while another thread holds it again is kept.
-    `Feed._append` and `Refusals.remember` do what `hold()` does themselves, as a part of a step of their own.
+    `Intake._append` and `QuotaRejections.remember` do what `hold()` does themselves, as a part of a step of their own.
     """
 
     __slots__ = ("reports", "uses")

@@ -27,22 +27,10 @@ class ReportQueue:
 
     `thread` is the sender's while it serves the direct lane, else 0. While `purged`, failed reports go to
     `deferred`: what became of them is told by statistics that come after them. `on`: whether to ask `takes()`.
-    `failed_at`: when a failed record's report was last kept for later. `refusals`: who keeps those of a quota. `over`:
-    the interpreter ends, and whoever serves runs no callback any more.
+    `failed_at`: when a failed record's report was last kept for later. `rejections`: who keeps those of a quota.
+    `over`: the interpreter ends, and whoever serves runs no callback any more. `running`: threads
+    that run a report now.
     """
-
-    __slots__ = (
-        "_heard",
-        "_purged_since",
-        "deferred",
-        "failed_at",
-        "on",
-        "over",
-        "purged",
-        "rejections",
-        "reports",
-        "thread",
-    )
 
     def __init__(self) -> None:
         self.on = self.over = False
@@ -52,6 +40,7 @@ class ReportQueue:
         self.rejections: QuotaRejections | None = None
         self.reports = Reports()
         self.deferred: list[Deferred] = []
+        self.running: set[int] = set()
         self._purged_since = 0.0
         self._heard: dict[int, float] = {}
 
@@ -101,6 +90,22 @@ class ReportQueue:
             self.reports.add(run, error, message, len(message))
             return True
         return False
+
+    def run(self) -> int:
+        """Run what is queued, on the application's thread; how many. Raises what a callback raises."""
+        thread, running = get_ident(), self.running
+        fresh = thread not in running
+        try:
+            running.add(thread)  # a record takes room until its callback has run
+            return self.reports.run()
+        finally:
+            if fresh:
+                running.discard(thread)
+
+    @property
+    def records(self) -> int:
+        """Whose reports are kept here or being run, in the order in which they go from one to the next."""
+        return len(self.deferred) + self.reports.count + len(self.running)
 
     @property
     def bytes(self) -> int:

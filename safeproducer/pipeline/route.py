@@ -76,7 +76,7 @@ class Client:
         threads: set[int] = set()
         barred: set[int] = set()  # a fork inside a callback leaves none in the child
         self.state = state
-        dispatcher.retired = refusal
+        dispatcher.intake.retired = refusal
         self.native = route.send = unusable
         self.threads, self.barred = threads, barred
 
@@ -97,23 +97,23 @@ class Route:
         self._sender = sender
         self.observed = observed
         self.goes_direct = self._going = False
-        self.send: Callable[..., Any] = dispatcher.send if observed is None else observed
+        self.send: Callable[..., Any] = dispatcher.intake.send if observed is None else observed
         self.go(direct)
 
     def go(self, direct: bool) -> None:
         """Which way the next record goes. Ctrl-C may end this anywhere; then the next choose() does it again."""
-        way = self._client.native.produce if direct else self._dispatcher.send
+        way = self._client.native.produce if direct else self._dispatcher.intake.send
         leaves_direct_path = self.goes_direct or self._going
         self._going = True
         if leaves_direct_path:
-            self._dispatcher.leave_direct_path(NEVER)  # until the last record has gone directly
+            self._dispatcher.record_buffer.leave_direct_path(NEVER)  # until the last record has gone directly
         self.goes_direct = direct
         if self.observed is None:  # one step with the line above
             self.send = way
         else:
             self.observed.send = way
         if leaves_direct_path:
-            self._dispatcher.leave_direct_path(time.monotonic())
+            self._dispatcher.record_buffer.leave_direct_path(time.monotonic())
         self._going = False
         if self._client.state == "closed":  # meanwhile
             self.send = self._client.native
@@ -122,7 +122,7 @@ class Route:
         """The sender has looked, and knows of no reason why records should not go this way."""
         if (direct is not self.goes_direct or self._going) and self._client.state == "open":
             self.go(direct)
-            if direct and self._dispatcher.rechecks:  # a throttle time was announced meanwhile
+            if direct and self._dispatcher.intake.rechecks:  # a throttle time was announced meanwhile
                 self.go(direct=False)
 
     def leave(self) -> None:
@@ -135,7 +135,7 @@ class Route:
 
         Runs inside a native call, so it makes none.
         """
-        self._dispatcher.rechecks = True
+        self._dispatcher.intake.recheck()
         if self.goes_direct and self._client.state == "open":
             if self._sender.is_this_thread():
                 self.go(direct=False)
@@ -143,15 +143,13 @@ class Route:
                 self._going = True
                 self.goes_direct = False
                 if self.observed is None:
-                    self.send = self._dispatcher.send
+                    self.send = self._dispatcher.intake.send
                 else:
-                    self.observed.send = self._dispatcher.send
+                    self.observed.send = self._dispatcher.intake.send
         self._sender.wake(0.0)
 
     def fail(self, again: Callable[[], SafeProducerError]) -> None:
         """After a fatal error: produce() raises what `again()` makes, and what waits fails."""
         if self._client.fail():
             self.send = Unusable(again)
-            self._dispatcher.failing = _FATAL
-            self._dispatcher.alarm.hurry()
-            self._sender.wake(0.0)
+            self._dispatcher.expiry.fail_soon(*_FATAL)

@@ -128,7 +128,7 @@ class Serving:
 
     def _serve_now(self) -> int:
         """Run callbacks: first those that wait here, the sender may have taken some out of the direct lane."""
-        served = self._dispatcher.run_reports() if self._report_queue.reports else 0
+        served = self._report_queue.run() if self._report_queue.reports else 0
         # Records and events: to ask costs less than to serve nothing.
         if self._serves_direct and len(self._client.native):
             served += self._poll_native(0)

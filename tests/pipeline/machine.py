@@ -181,7 +181,9 @@ class FeedMachine(RuleBasedStateMachine):
             tp = (record.topic, record.partition)
             leaders = {rig.cluster.leaders[tp], rig.told_leader.get(tp)}
             if not record.reports and not rig.cluster.leader_epochs[tp] and not leaders & {*slow, None}:
-                raise RuleError(f"rule 4: {record} waits, though only {slow} throttle: {rig.dispatcher.waits()}")
+                raise RuleError(
+                    f"rule 4: {record} waits, though only {slow} throttle: {rig.dispatcher.record_buffer.waits()}"
+                )
 
     @invariant()
     def bound(self) -> None:

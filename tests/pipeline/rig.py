@@ -23,10 +23,13 @@ from safeproducer.pipeline import (
     delivery_counters,
     dispatcher,
     engine,
+    expiry,
     failures,
     flush,
+    flush_timer,
     frames,
     in_flight_batch,
+    intake,
     lane_pool,
     maintenance,
     natives,
@@ -306,15 +309,10 @@ class Rig:
         count = len(self.open_records)
         if self.limit and count > self.limit:
             raise RuleError(f"rule 9: {count} records without a report, {self.limit} allowed")
-        dispatcher = self.dispatcher
-        in_lanes = sum(uses for each in dispatcher.lanes for batch in each.batches for _, uses in batch.runs)
-        records = (
-            dispatcher.record_buffer.waiting
-            + in_lanes
-            + dispatcher._rejections.count
-            + dispatcher._rejections.remembered
-        )
-        if (uses := sum(dispatcher.numbers.uses.values())) != records:
+        record_buffer, rejections = self.dispatcher.record_buffer, self.dispatcher.quota_retry.rejections
+        in_lanes = sum(uses for each in self.dispatcher.lanes for batch in each.batches for _, uses in batch.runs)
+        records = record_buffer.waiting + in_lanes + rejections.count + rejections.remembered
+        if (uses := sum(record_buffer.numbers.uses.values())) != records:
             raise RuleError(f"rule 9: callbacks are kept for {uses} records, and there are {records}")
 
     def check_share(self, topic: str, partition: int) -> None:
@@ -325,7 +323,11 @@ class Rig:
             return
         if self.engine.updates._arrived:  # the sender is about to read who leads now
             return
-        held = sum(count for tp, (count, *_) in self.dispatcher.waits().items() if self.told_leader.get(tp) == node)
+        held = sum(
+            count
+            for tp, (count, *_) in self.dispatcher.record_buffer.waits().items()
+            if self.told_leader.get(tp) == node
+        )
         if held > self.limit / 2 + 1:
             raise RuleError(f"rule 9: {held} of {self.limit} records wait for {node}, though {well} are well")
 
@@ -347,7 +349,7 @@ class Rig:
         """Rule 4: no partition waits because of another broker's throttle time."""
         now = self.time.now
         ever = set(self.told_deadline)
-        for (topic, partition), (_, why, reason) in self.dispatcher.waits().items():
+        for (topic, partition), (_, why, reason) in self.dispatcher.record_buffer.waits().items():
             node = self.told_leader.get((topic, partition))
             if reason in THROTTLING and node is not None and node not in ever:
                 raise RuleError(
@@ -509,6 +511,9 @@ def rigged(
             failures,
             batch_lane,
             dispatcher,
+            expiry,
+            flush_timer,
+            intake,
             in_flight_batch,
             engine,
             flush,

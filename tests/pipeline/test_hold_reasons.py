@@ -170,7 +170,7 @@ def unknown_topic() -> HoldReason | None:
 
 def unknown_outcome() -> HoldReason | None:
     with far_away() as rig:
-        rig.dispatcher._buffers[TP].unknown_outcome = True
+        rig.dispatcher.record_buffer.buffers[TP].unknown_outcome = True
         rig.dispatcher.recheck(rig.time.now)
         accepted(rig)
         return told(rig, wait=0)

@@ -208,7 +208,7 @@ def test_a_lane_stays_while_a_refused_record_belongs_to_it(again: bool, fails: b
         assert rig.produce("a", 0, b"y")
         rig.flush(0.02)
         rig.poll(0.3)
-        (refusal,) = rig.dispatcher._rejections.tps["a", 0].rejections
+        (refusal,) = rig.dispatcher.quota_retry.rejections.tps["a", 0].rejections
         assert refusal.record[0] == b"2"
         (lane,) = [lane for lane in rig.dispatcher.lanes if lane.number == refusal.lane]
         spare.return_value = not fails

@@ -8,6 +8,7 @@ from unittest import mock
 
 from safeproducer.pipeline.alarm import Alarm
 from safeproducer.pipeline.dispatcher import Dispatcher
+from safeproducer.pipeline.expiry import Expiry
 from safeproducer.pipeline.sender import Bell, Sender, _work
 from tests.pipeline.interleaving import between, codes_of
 from tests.pipeline.rig import rigged
@@ -19,7 +20,7 @@ CONFIG = {"safeproducer.mode": "held", "message.timeout.ms": int(TIMEOUT * 1000)
 
 
 def test_a_record_that_is_accepted_during_a_pump() -> None:
-    codes = codes_of(Dispatcher.pump, Dispatcher._round, Alarm.begin, Alarm.end)
+    codes = codes_of(Dispatcher.pump, Dispatcher._round, Expiry.act, Alarm.begin, Alarm.end)
     step, steps = 0, [1]
     while step < steps[0]:
         with rigged(CONFIG, LONG_ROUND_TRIP, {"a": 2}) as rig:
@@ -29,8 +30,8 @@ def test_a_record_that_is_accepted_during_a_pump() -> None:
             with between(codes, step, lambda rig=rig: rig.produce("a", 1)) as steps:  # type: ignore[misc]
                 rig.dispatcher.pump(rig.time.monotonic())
             now = rig.time.monotonic()
-            assert rig.dispatcher.alarm.at <= now + LINGER, f"step {step}: it is not sent in time"
-            assert rig.dispatcher._deadline.at <= now + TIMEOUT, f"step {step}: it does not fail in time"
+            assert rig.dispatcher.schedule.alarm.at <= now + LINGER, f"step {step}: it is not sent in time"
+            assert rig.dispatcher.schedule.deadline.at <= now + TIMEOUT, f"step {step}: it does not fail in time"
             rig.close()
         step += 1
     assert step > 35

@@ -20,6 +20,7 @@ from safeproducer.pipeline.lane_pool import LanePool
 from safeproducer.pipeline.partition_buffer import PartitionBuffer
 from safeproducer.pipeline.record_buffer import RecordBuffer
 from safeproducer.pipeline.report_numbers import ReportNumbers
+from safeproducer.pipeline.report_queue import ReportQueue
 from safeproducer.pipeline.reports import Reports
 from safeproducer.policy.ack_time import AckTime
 from tests.pipeline.interleaving import between, codes_of
@@ -115,7 +116,8 @@ def test_while_it_is_handed_over() -> None:
 
             codes = codes_of(
                 Dispatcher._give_batch,
-                Dispatcher._handed_over,
+                RecordBuffer.take,
+                RecordBuffer.given,
                 PartitionBuffer.take,
                 BatchLane.hand_over,
                 BatchLane._produce,
@@ -173,8 +175,8 @@ def test_while_its_callback_runs() -> None:
             def look() -> None:
                 assert rig.dispatcher.record_buffer.records or not rig.open_records, f"step {step}"
 
-            with between(codes_of(Dispatcher.run_reports, Reports.run), step, look) as steps:
-                assert rig.dispatcher.run_reports() == RECORDS
+            with between(codes_of(ReportQueue.run, Reports.run), step, look) as steps:
+                assert rig.engine.counters.report_queue.run() == RECORDS
             assert rig.dispatcher.record_buffer.records == 0
             rig.close()
         return steps[0]

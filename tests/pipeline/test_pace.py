@@ -17,7 +17,7 @@ def test_only_a_record_that_fills_a_batch_wakes_the_sender() -> None:
         assert rig.produce("a", 0)
         rig.flush(5)
         rig.cluster.brokers[1].silent = True
-        with mock.patch.object(rig.dispatcher, "_wake") as wake:
+        with mock.patch.object(rig.dispatcher.schedule, "wake") as wake:
             for _ in range(2_000):
                 assert rig.produce("a", 0)
         assert 2 <= wake.call_count <= 11

@@ -12,14 +12,16 @@ from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
 from safeproducer.pipeline import dispatcher, record_buffer
 from safeproducer.pipeline.cluster_view import ClusterView, Leader
-from safeproducer.pipeline.dispatcher import Dispatcher
+from safeproducer.pipeline.expiry import Expiry
 from safeproducer.pipeline.failures import Failures
 from safeproducer.pipeline.in_flight_batch import InFlightBatch
 from safeproducer.pipeline.partition_buffer import PartitionBuffer
+from safeproducer.pipeline.record import REPORT
 from safeproducer.pipeline.record_buffer import RecordBuffer
 from safeproducer.pipeline.report_numbers import ReportNumbers
 from safeproducer.pipeline.report_queue import ReportQueue
 from safeproducer.pipeline.reports import Reports
+from safeproducer.policy.never import NEVER
 from safeproducer.policy.throttle import Throttle
 from safeproducer.policy.topic_partition import TopicPartition
 from tests.pipeline.machine import CalmHeldMachine, FeedMachine, HeldMachine
@@ -70,10 +72,10 @@ def sure_of_everything(self: Failures, *args: Any) -> Any:
     return real_in_process(self, *args[:-1], False)
 
 
-def unreported(self: Dispatcher, code: int, reason: str) -> None:
-    for buffer in tuple(self._buffers.values()):
+def unreported(self: Expiry, code: int, reason: str) -> None:
+    for buffer in self._record_buffer.all:
         while buffer.records:
-            self._take_first(buffer, buffer.records)
+            self._record_buffer.numbers.release(buffer.take_first(buffer.records)[REPORT])
 
 
 def never_blocked(self: RecordBuffer, buffer: PartitionBuffer, size: int) -> None:
@@ -107,8 +109,8 @@ PLANTS: dict[str, tuple[str, type[RuleBasedStateMachine], Any, str, Any]] = {
     "takes the last records first": ("rule 6", CalmHeldMachine, PartitionBuffer, "take", last_first),
     "reports an expired record twice": ("rule 7", HeldMachine, InFlightBatch, "_reported", report_again),
     "calls a sent record not written": ("rule 7", HeldMachine, Failures, "in_process", sure_of_everything),
-    "lets librdkafka expire": ("rule 7", HeldMachine, Dispatcher, "_purge_stalled", lambda *_: dispatcher.NEVER),
-    "forgets what it purges": ("rule [789]", CalmHeldMachine, Dispatcher, "fail_all", unreported),
+    "lets librdkafka expire": ("rule 7", HeldMachine, Expiry, "_purge_stalled", lambda *_: NEVER),
+    "forgets what it purges": ("rule [789]", CalmHeldMachine, Expiry, "fail_all", unreported),
     "never tells of what it deferred": ("rule [789]", FeedMachine, ReportQueue, "takes", kept_for_ever),
     "takes records beyond the buffer": ("rule 9", CalmHeldMachine, RecordBuffer, "refuse_excess", never_blocked),
     "keeps the callbacks of ended records": ("rule 9", CalmHeldMachine, ReportNumbers, "release", lambda *_: None),

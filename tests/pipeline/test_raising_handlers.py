@@ -15,16 +15,20 @@ import pytest
 
 from safeproducer import SafeProducer
 from safeproducer.closing import Closing, Release
+from safeproducer.pipeline.alarm import Schedule
 from safeproducer.pipeline.calls import Calls, NativeErrors
 from safeproducer.pipeline.dispatcher import Dispatcher
 from safeproducer.pipeline.engine import Engine, Threads
+from safeproducer.pipeline.expiry import Expiry
 from safeproducer.pipeline.first_question import FirstQuestion
 from safeproducer.pipeline.flag import Flag
 from safeproducer.pipeline.flush import CallbackRelease, Flush
 from safeproducer.pipeline.helper import Helper
+from safeproducer.pipeline.intake import Intake
 from safeproducer.pipeline.metadata import Metadata
 from safeproducer.pipeline.quota_rejections import QuotaRejections
 from safeproducer.pipeline.record_buffer import RecordBuffer
+from safeproducer.pipeline.report_queue import ReportQueue
 from safeproducer.pipeline.reports import Reports
 from safeproducer.pipeline.route import Client, Route
 from safeproducer.pipeline.sender import Bell, Sender
@@ -40,7 +44,8 @@ MODES: dict[str, dict[str, Any]] = {
     "held": {"safeproducer.mode": "held"},
     "key": {"safeproducer.mode": "held", "safeproducer.ordering": "key"},
 }
-FAMILY = [SafeProducer, Dispatcher, Engine, Release, Reports, QuotaRejections, RecordBuffer, Bell, Sender]
+FAMILY = [SafeProducer, Intake, Schedule, Dispatcher, Expiry, Engine, Release, Reports, ReportQueue]
+FAMILY += [QuotaRejections, RecordBuffer, Bell, Sender]
 FAMILY += [Client, Route, Calls, NativeErrors, Serving, Flush, CallbackRelease, Threads, Closing]
 FAMILY += [Flag, Helper, FirstQuestion, Metadata, Windows]
 FAMILY += [threading.Event, threading.Condition]  # whose lock a handler that raises in set() leaves taken
@@ -136,9 +141,9 @@ class Application:
         self.check_log()
         lane: Any = engine_of(self.producer)
         deadline = time.monotonic() + 5
-        while lane.dispatcher.numbers.reports and time.monotonic() < deadline:
+        while lane.dispatcher.record_buffer.numbers.reports and time.monotonic() < deadline:
             time.sleep(0.01)  # until the sender has taken note of the last batch
-        assert not lane.dispatcher.numbers.reports, "no callback is kept"
+        assert not lane.dispatcher.record_buffer.numbers.reports, "no callback is kept"
         assert not lane.client.threads
         assert self.producer.close(10)
 
@@ -198,9 +203,9 @@ def test_nothing_is_kept_of_what_it_interrupts_before_the_first_acknowledgement(
         except LimitError:
             step += 1
     lane: Any = engine_of(producer)
-    assert lane.dispatcher._rejections.remembered > 0
+    assert lane.dispatcher.quota_retry.rejections.remembered > 0
     producer.close(0)
-    assert not lane.dispatcher.numbers.reports, "no callback is kept"
+    assert not lane.dispatcher.record_buffer.numbers.reports, "no callback is kept"
     assert step > 10
 
 

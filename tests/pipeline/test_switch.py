@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from safeproducer.pipeline.dispatcher import Dispatcher
+from safeproducer.pipeline.record_buffer import RecordBuffer
 from safeproducer.pipeline.route import Route
 from safeproducer.policy.never import NEVER
 from tests.pipeline.interleaving import between, codes_of
@@ -82,11 +82,11 @@ def test_a_topic_that_is_new_while_brokers_are_far_is_asked_for() -> None:
 def test_a_partition_that_is_new_in_the_middle_of_the_switch_does_not_wait_for_ever() -> None:
     """Another thread takes the first record of it before the switch is over."""
     with far_away() as rig:
-        rig.dispatcher.leave_direct_path(NEVER)
+        rig.dispatcher.record_buffer.leave_direct_path(NEVER)
         assert rig.produce("a", 1)
-        opened = rig.dispatcher._buffers["a", 1]
+        opened = rig.dispatcher.record_buffer.buffers["a", 1]
         assert opened.held_since <= rig.time.monotonic()
-        rig.dispatcher.leave_direct_path(rig.time.monotonic())
+        rig.dispatcher.record_buffer.leave_direct_path(rig.time.monotonic())
 
 
 class StopError(Exception):
@@ -99,7 +99,7 @@ def _stop() -> None:
 
 def test_a_switch_that_is_interrupted_is_made_by_the_next_poll() -> None:
     """Neither are records sent both ways at once, nor does a partition wait for an end that never comes."""
-    codes = codes_of(Route.go, Dispatcher.leave_direct_path)
+    codes = codes_of(Route.go, RecordBuffer.leave_direct_path)
     with far_away() as rig, between(codes, -1, _stop) as steps:
         rig.engine.route.go(direct=True)
         rig.engine.route.go(direct=False)
@@ -112,7 +112,7 @@ def test_a_switch_that_is_interrupted_is_made_by_the_next_poll() -> None:
                 rig.engine.route.go(direct=False)
             rig.poll(0)
             assert rig.engine.route.send == (
-                rig.natives[0].produce if rig.engine.route.goes_direct else rig.dispatcher.send
+                rig.natives[0].produce if rig.engine.route.goes_direct else rig.dispatcher.intake.send
             ), f"step {step}"
             assert rig.produce("a", 0)
             assert rig.produce("a", 1)

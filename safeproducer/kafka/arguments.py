@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
-from safeproducer.kafka.native import KafkaError, NativeProducer
-from safeproducer.pipeline.record_buffer import unable
+from safeproducer.kafka.native import KafkaError, KafkaException, NativeProducer
 
 _VALIDATOR = NativeProducer.__new__(NativeProducer)
 """Has no handle: its produce() checks the arguments as confluent_kafka does, and then says that it is closed."""
@@ -14,6 +13,11 @@ Headers = list[tuple[Any, Any]]
 _ONE_BYTE, _TWO_BYTES = 63, 8191
 """The longest length that takes so many bytes in a record."""
 _LONGEST_TOPIC = 512
+
+
+def unable(code: int) -> KafkaException:
+    """What the native produce() raises."""
+    return KafkaException(KafkaError(code, f"Unable to produce message: {KafkaError(code).str()}"))
 
 
 def is_invalid(topic: str) -> bool:

@@ -8,7 +8,7 @@ came from, in front of what came later, and wait for their broker like all other
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -60,7 +60,7 @@ class QuotaRejections:
     def __init__(self, hold: Callable[[], None], numbers: ReportNumbers) -> None:
         self._numbers = numbers
         self._hold = hold
-        self._sent: dict[tuple[str, bytes | None, bytes | None], deque[HeldRecord]] = {}
+        self._sent: defaultdict[tuple[str, bytes | None, bytes | None], deque[HeldRecord]] = defaultdict(deque)
         self.tps: dict[TopicPartition, RejectedPartition] = {}
         self.count = 0
 
@@ -69,12 +69,12 @@ class QuotaRejections:
 
         A report does not hold everything that produce() was given: librdkafka keeps the headers to itself.
         """
-        sent = self._sent.setdefault((topic, record[VALUE], record[KEY]), deque())
+        content = topic, record[VALUE], record[KEY]
         reports, uses, number = self._numbers.reports, self._numbers.uses, record[REPORT]
-        # As in Intake._append(): up to the end of append() no signal handler could come between.
+        # As in Intake._append(): up to the end of append() nothing could come between, no handler and no forget().
         uses[number] += 1
         reports[number] = report
-        sent.append(record)
+        self._sent[content].append(record)
 
     @property
     def remembered(self) -> int:
@@ -84,10 +84,10 @@ class QuotaRejections:
     def forget(self) -> None:
         """The broker knows the ID by now."""
         if self._sent:
-            sent, self._sent = self._sent, {}
+            sent, self._sent = self._sent, defaultdict(deque)
             for records in sent.values():
-                for record in records:
-                    self._numbers.release(record[REPORT])
+                while records:  # takes() may have found them before
+                    self._numbers.release(records.popleft()[REPORT])
 
     def takes(self, error: Any, message: Message) -> bool:
         """Whether a report of the direct lane is kept here. A delivered one is not, but tells of the order."""

@@ -150,9 +150,8 @@ def test_while_it_is_counted(goes_on: str) -> None:
                 else:
                     rig.dispatcher.pump(rig.time.monotonic())
 
-            codes = codes_of(
-                RecordBuffer.records.fget, LanePool.records.fget, InFlightBatch.open.fget, BatchReports.ended.fget
-            )  # type: ignore[attr-defined]
+            counts: tuple[Any, ...] = (RecordBuffer.records, LanePool.records, ReportQueue.records)
+            codes = codes_of(*(each.fget for each in (*counts, InFlightBatch.open, BatchReports.ended)))
             with between(codes, step, go_on) as steps:
                 count = rig.dispatcher.record_buffer.records
             assert count >= 1, f"step {step}"

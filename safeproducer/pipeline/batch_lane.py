@@ -140,21 +140,16 @@ class BatchLane:
                 self.gaps.purged(chosen, self.gaps.purged_at)
         self.gaps.answered(batch.tp)
         self.batches.remove(batch)
-        if not self.batches:
-            self.counts.emptied(time.monotonic())
+        self.counts.resolved(len(batch.reports.partitions), None if self.batches else time.monotonic())
         self._expect()
         self.bytes -= batch.bytes
-        if batch.reports.partitions:  # records without a partition: one batch for each partition librdkafka chose
-            self.counts.spread(len(batch.reports.partitions))
 
     def _expect(self) -> None:
-        if not self.batches:
-            self.due = self.soon = NEVER
-            return
-        first = self.batches[0]
-        ack_time = first.ack.seconds or 0.0
-        self.due = first.sent_at + ack_time
-        self.soon = first.sent_at + _EARLIEST * ack_time
+        self.due = self.soon = NEVER
+        for first in self.batches[:1]:
+            ack_time = first.ack.seconds or 0.0
+            self.due = first.sent_at + ack_time
+            self.soon = first.sent_at + _EARLIEST * ack_time
 
     @property
     def inside(self) -> int:

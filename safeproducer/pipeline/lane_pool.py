@@ -197,10 +197,7 @@ class LanePool:
 
     def serve(self) -> int:
         """Queue the reports that arrived; how many."""
-        served = 0
-        for lane in self._to_look_at(time.monotonic()):
-            served += lane.client.serve()
-        return served
+        return sum([lane.client.serve() for lane in self._to_look_at(time.monotonic())])
 
     def near(self, now: float) -> tuple[LaneClient, float] | None:
         """The lane whose answer may come at any moment, and for how long to wait for it.

@@ -9,11 +9,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from safeproducer.kafka.statistics import Statistics
 from safeproducer.pipeline.flag import Flag
 from safeproducer.pipeline.helper import Helper, Trouble
+from safeproducer.policy.never import NEVER
 from safeproducer.policy.topic_partition import TopicPartition
 from safeproducer.policy.window import Announcement, Leader, Source, Window
 from safeproducer.policy.window import Windows as WindowPolicy
@@ -24,8 +26,17 @@ _AFTER_FAILURE = 5.0
 _LONGEST_PAUSE = 60.0
 _IDLE = 0.5
 
-Changed = Callable[[TopicPartition, Window, Window], None]
-Question = tuple[int, str]
+Question = tuple[int, str]  # (broker, topic)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """About whom, when somebody needed it last, when it is asked next, and what was answered to which question."""
+
+    tps: set[TopicPartition] = field(default_factory=set)
+    used: float = 0.0
+    due: float = 0.0
+    answer: tuple[Announcement, float] | None = None
 
 
 class Asks(Protocol):
@@ -36,8 +47,8 @@ class Asks(Protocol):
 
 
 class Windows:
-    """`budget()` and `learn()` on the sender's thread, which shares a lock with the one that asks; `known()`, `stop()`
-    and `join()` from any. `changed(place, before, after)` runs outside the lock.
+    """`budget()` and `update()` on the sender's thread, which shares a lock with the one that asks; `known()`, `stop()`
+    and `join()` from any. `changed(tp, before, after)` runs outside the lock.
 
     - `fixed`: safeproducer.window when it is a number; then nobody is asked.
     - `alive`: whether there is still a producer to ask for; the thread ends with it.
@@ -50,7 +61,7 @@ class Windows:
         fixed: int | None,
         refresh: float,
         make: Callable[[Callable[[float], object]], Asks] | None,
-        changed: Changed,
+        changed: Callable[[TopicPartition, Window, Window], None],
         wake: Callable[[float], None],
         alive: Callable[[], bool],
         trouble: Trouble = lambda kind, what: None,
@@ -63,11 +74,7 @@ class Windows:
         self._alive = alive
         self._policy = WindowPolicy(max_age=2 * refresh)
         self._lock = threading.RLock()
-        self._tps: dict[Question, set[TopicPartition]] = {}
-        self._due: dict[Question, float] = {}
-        self._used: dict[Question, float] = {}
-        self._said: dict[Question, tuple[Announcement, float]] = {}
-        self._down: set[int] = set()
+        self._questions: dict[Question, _Asked] = {}
         self._bell = Flag()
         self._stopped = Flag()
         self._trouble = trouble
@@ -84,16 +91,19 @@ class Windows:
             if known.node is None and node is not None:
                 self._policy.led_by(tp, Leader(node, None))
                 known = self._policy.leader(tp)
-                if (node, tp[0]) in self._said:  # about its topic, when another partition was there to ask for
-                    self._policy.announced(tp, known, *self._said[node, tp[0]])
+                # About its topic, when another partition was there to ask for.
+                if (asked := self._questions.get((node, tp[0]))) is not None and asked.answer is not None:
+                    self._policy.announced(tp, known, *asked.answer)
             if known.node is not None:
                 self._want((known.node, tp[0]), tp, now)
             return self._policy.window(tp, now)
 
     def known(self, now: float) -> dict[TopicPartition, Window]:
         """The windows of all partitions that were asked for."""
-        tps = sorted(set().union(*tuple(self._tps.values())))  # no lock: a signal handler may come in here
-        return {tp: self._policy.window(tp, now) for tp in tps}
+        return {tp: self._policy.window(tp, now) for tp in sorted(self._tps())}  # no lock: a handler may come in here
+
+    def _tps(self) -> set[TopicPartition]:
+        return set().union(*[asked.tps for asked in tuple(self._questions.values())])
 
     def update(self, statistics: Statistics) -> None:
         """Leaders, their epochs, and which brokers are away, as one lane sees them."""
@@ -102,30 +112,31 @@ class Windows:
         changes = []
         down = {node for node, broker in statistics.brokers.items() if broker.state == "DOWN"}
         with self._lock:
-            now = statistics.at
-            for tp in {tp for tps in self._tps.values() for tp in tps}:
+            now, broke = statistics.at, self._policy.broke(down)
+            for tp in self._tps():
                 entry = statistics.partitions.get(tp)
                 if entry is None or entry.leader < 0:
                     continue
                 before = self._policy.window(tp, now)
                 smaller = self._policy.led_by(tp, Leader(entry.leader, entry.leader_epoch))
-                if entry.leader in down - self._down:
+                if entry.leader in broke:
                     smaller |= self._policy.reset(tp, f"the connection to broker {entry.leader}, its leader, broke")
                 if smaller:
                     changes.append((tp, before, self._policy.window(tp, now)))
                     question = (entry.leader, tp[0])
-                    self._said.pop(question, None)
-                    self._due[question] = 0.0
+                    asked = self._questions.get(question, _Asked())
+                    self._questions[question] = replace(asked, answer=None, due=0.0)
                     self._want(question, tp, now)
-            self._down = down
-        self._tell(changes)
-        if changes:
+        for change in changes:
+            self._changed(*change)
             self._bell.set()
 
     def _want(self, question: Question, tp: TopicPartition, now: float) -> None:
-        self._tps.setdefault(question, set()).add(tp)
-        self._used[question] = now
-        if self._due.setdefault(question, 0.0) <= now:
+        asked = self._questions.get(question, _Asked())
+        asked.tps.add(tp)
+        due = 0.0 if asked.due == NEVER else asked.due
+        self._questions[question] = replace(asked, used=now, due=due)
+        if due <= now:
             if self._make is not None and not self._stopped.is_set():
                 self._helper.start()
             self._bell.set()
@@ -159,17 +170,18 @@ class Windows:
             f"it is asked again later ({cause})",
         )
         with self._lock:
-            if question in self._due:
-                self._due[question] = time.monotonic() + self._pause
+            if (asked := self._questions.get(question)) is not None and asked.due != NEVER:
+                self._questions[question] = replace(asked, due=time.monotonic() + self._pause)
         self._pause = min(2 * self._pause, _LONGEST_PAUSE)
 
     def _next(self, now: float) -> Question | None:
         with self._lock:
-            for question, due in tuple(self._due.items()):
-                if due <= now:
-                    if now - self._used[question] <= self._refresh:
+            for question, asked in tuple(self._questions.items()):
+                if asked.due <= now:
+                    if now - asked.used <= self._refresh:
                         return question
-                    del self._due[question]  # nobody needs it any more; the next one who does asks at once
+                    # Nobody needs it any more; the next one who does asks at once.
+                    self._questions[question] = replace(asked, due=NEVER)
             return None
 
     def ask(self, asks: Asks, question: Question) -> None:
@@ -177,7 +189,7 @@ class Windows:
         node, topic = question
         at = time.monotonic()
         with self._lock:
-            asked = {tp: self._policy.leader(tp) for tp in self._tps.get(question, ())}
+            asked = {tp: self._policy.leader(tp) for tp in self._questions.get(question, _Asked()).tps}
         said = asks.ask(node, topic)
         changes = []
         with self._lock:
@@ -189,25 +201,17 @@ class Windows:
                 after = self._policy.window(tp, at)
                 if after.size != before.size:
                     changes.append((tp, before, after))
-            still = {tp for tp in self._tps.get(question, ()) if self._policy.leader(tp).node == node}
-            self._tps[question] = still
-            self._said[question] = said, at
-            if still:
-                # An epoch that was learnt meanwhile makes the answer useless, though the same broker leads.
-                useless = any(self._policy.leader(tp) != asked.get(tp) for tp in still)
-                after_answer = self._refresh if said.value is not None else _AFTER_FAILURE
-                self._due[question] = at if useless else at + after_answer
-            else:
-                self._tps.pop(question)
-                self._used.pop(question)
-                self._said.pop(question)
-                self._due.pop(question, None)
-        self._tell(changes)
-        self._wake(0.0)
-
-    def _tell(self, changes: list[tuple[TopicPartition, Window, Window]]) -> None:
+            entry = self._questions.get(question, _Asked())
+            still = {tp for tp in entry.tps if self._policy.leader(tp).node == node}
+            # An epoch that was learnt meanwhile makes the answer useless, though the same broker leads.
+            useless = any(self._policy.leader(tp) != asked.get(tp) for tp in still)
+            pause = 0.0 if useless else self._refresh if said.value is not None else _AFTER_FAILURE
+            self._questions[question] = replace(entry, tps=still, answer=(said, at), due=at + pause)
+            if not still:
+                del self._questions[question]
         for change in changes:
             self._changed(*change)
+        self._wake(0.0)
 
     def stop(self) -> None:
         self._stopped.set()

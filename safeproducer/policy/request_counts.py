@@ -16,13 +16,11 @@ class RequestCounts:
         self.batches += 1
         self._records += records
 
-    def spread(self, partitions: int) -> None:
-        """librdkafka made one batch for each of so many partitions of a batch that named none."""
-        self.batches += partitions - 1
-
-    def emptied(self, now: float) -> None:
-        """Nothing is under way any more."""
-        self._emptied_at = now
+    def resolved(self, partitions: int, emptied_at: float | None) -> None:
+        """A batch is; librdkafka made one for each of so many partitions of one that named none."""
+        more = max(0, partitions - 1)
+        self.batches += more
+        self._emptied_at = emptied_at or self._emptied_at
 
     def observe(self, at: float, requests: int, sent: int) -> int:
         """The requests and records that were sent by then, while nothing is under way; how many splits that shows.

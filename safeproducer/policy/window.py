@@ -102,6 +102,7 @@ class Windows:
     def __init__(self, max_age: float) -> None:
         self._max_age = max_age
         self._leaders: dict[TopicPartition, Leader] = {}
+        self._down: set[int] = set()
         self._windows: dict[TopicPartition, Window] = {}
 
     def leader(self, tp: TopicPartition) -> Leader:
@@ -132,6 +133,11 @@ class Windows:
         if known is None:
             return False
         return self.reset(tp, "its leader changed, and the new one has not answered yet")
+
+    def broke(self, down: set[int]) -> set[int]:
+        """Brokers that nobody is connected to, of which a lane tells; those that were connected before."""
+        before, self._down = self._down, down
+        return down - before
 
     def reset(self, tp: TopicPartition, reason: str) -> bool:
         """Believe nothing any more; whether that makes the window smaller."""

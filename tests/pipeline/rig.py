@@ -480,7 +480,7 @@ class HandWindows(Windows):
 
     def _want(self, question: tuple[int, str], tp: TopicPartition, now: float) -> None:
         super()._want(question, tp, now)
-        if self._due[question] <= now and question not in self._asking:
+        if self._questions[question].due <= now and question not in self._asking:
             self._asking.add(question)
             self._cluster.time.after(self.answers_after, lambda: self._answer(question))
 

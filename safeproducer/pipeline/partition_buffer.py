@@ -149,8 +149,8 @@ class PartitionBuffer:
             return
         answered = batch.records
         if batch.reports.rejections:  # their keys stay bound until they go again
-            refused = {id(refusal.record) for refusal in batch.reports.rejections}
-            answered = [record for record in answered if id(record) not in refused]
+            rejected = {id(rejection.record) for rejection in batch.reports.rejections}
+            answered = [record for record in answered if id(record) not in rejected]
         keys = [record[KEY] for record in answered if record[KEY] is not None]
         if batch.reports.unknown_outcome:
             self.keys.note_unknown(keys, batch.lane)
@@ -168,7 +168,7 @@ class PartitionBuffer:
         self.bytes += record[SIZE]
 
     def gives_up(self, record: HeldRecord, lane: int | None, unknown_outcome: bool) -> None:
-        """A record that was refused does not go again after all."""
+        """A record that a quota rejected does not go again after all."""
         if self.keys is None or lane is None or record[KEY] is None:
             return
         if unknown_outcome:

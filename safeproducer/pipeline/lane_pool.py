@@ -40,7 +40,7 @@ _by_due = attrgetter("due")
 
 @dataclass
 class LaneMaker:
-    """Makes batch lanes. The sender's thread calls; any thread may change credentials.
+    """Makes batch lanes. The sender's thread calls.
 
     - `make`: None when there never is a batch lane.
     - `spreads`: whether there may be more than one, so that the others take over when one fails for good.
@@ -52,7 +52,6 @@ class LaneMaker:
     sinks: BatchSinks
     not_made: Callable[[Exception, float], None]
     made: int = 0
-    login: tuple[str, str] | None = None
     _pause: float = 0.0
     _again_at: float = 0.0
 
@@ -72,11 +71,8 @@ class LaneMaker:
         return self.lane_of(native, log)
 
     def lane_of(self, native: NativeProducer, log: LaneLog | None = None) -> BatchLane:
-        lane = BatchLane(LaneClient(native, self.spreads), self.made, self.sinks, log)
         self.made += 1
-        if self.login is not None:  # it may have been made of the configuration before
-            native.set_sasl_credentials(*self.login)
-        return lane
+        return BatchLane(LaneClient(native, self.spreads), self.made - 1, self.sinks, log)
 
 
 class LanePool:
@@ -99,6 +95,7 @@ class LanePool:
         self._maker = LaneMaker(make, delivery.spreads, sinks, not_made)
         self._fixed = delivery.own.lanes
         self._lanes: list[BatchLane] = []
+        self._login: tuple[str, str] | None = None
         self._adopted = False
         """Whether the first lane tells the application of the cluster: there is no direct lane."""
         self.completed, self.missing = sinks.completed, sinks.missing
@@ -153,10 +150,13 @@ class LanePool:
     def _add(self, lane: BatchLane) -> None:
         self._ids_asked_for = False
         self._lanes.insert(0 if lane.log is None or lane.log.tells else len(self._lanes), lane)
+        # Now that it is seen here: it may have been made of the configuration before.
+        if self._login is not None:
+            lane.client.native.set_sasl_credentials(*self._login)
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
         """As the native producer's, for all lanes; from any thread."""
-        self._maker.login = username, password
+        self._login = username, password
         for lane in self:
             lane.client.native.set_sasl_credentials(username, password)
 

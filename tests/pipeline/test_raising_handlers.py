@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import itertools
 import threading
 import time
@@ -74,6 +75,12 @@ def codes() -> set[Any]:
 
 def interrupt() -> None:
     raise LimitError
+
+
+@pytest.fixture(autouse=True)
+def no_garbage() -> None:
+    """Producers that other tests left in cycles would end in the middle of a step, and meet its exception."""
+    gc.collect()
 
 
 @pytest.fixture(scope="module")

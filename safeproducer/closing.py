@@ -130,8 +130,9 @@ class Closing:
         self.report_loss("close deadline")
         accepted, delivered, failed = self._counters.totals()
         report = CloseReport(accepted, delivered, failed, left, time.monotonic() - started)
-        # With records in it, or another thread, the native close() would wait, for ever or worse; letting go does not.
-        closes = not engine.queued and not inside
+        # With records in it, with a transaction, or another thread, the native close() would wait, for ever or worse;
+        # letting go does not.
+        closes = not (engine.queued or inside or self._transactions.abandoned)
         ends = Release(engine.dispatcher.lanes, engine.client.native, engine.client.threads, closes)
         if engine.client.state != "closed":
             self._report, self._ends = report, ends
@@ -158,21 +159,12 @@ class Closing:
             return
         try:
             if engine.stop_threads(_THREADS_PATIENCE) and ends.closes:
-                self._close_natives(ends)
+                engine.calls.serve(ends.close)
             engine.flush.release.now()
         except BaseException:
             self._ends = ends
             raise
         self._hooks.call("producer_closed", self._info, self._report)
-
-    def _close_natives(self, ends: Release) -> None:
-        if self._info.transactional_id is None:
-            self._engine.calls.serve(ends.close)
-            return
-        with warnings.catch_warnings():
-            # It warns that it cannot abort a transaction that was never begun.
-            warnings.simplefilter("ignore", RuntimeWarning)
-            self._engine.calls.serve(ends.close)
 
     def become_forked(self) -> None:
         """In the child after a fork: the native producer's threads are gone, and touching it would hang."""

@@ -121,12 +121,10 @@ class SafeProducer(NativeProducer):
     ) -> None:
         """Accept one record; returns at once. Arguments, errors and callbacks are those of confluent_kafka.Producer.
 
-        `timestamp` is in milliseconds since the epoch, 0 = now. `headers` is a dict or a list of (name, value) pairs.
-        The callback is called as callback(error, message) inside poll() or flush().
-
-        Raises QueueFullError (a BufferError) when the local queue is full and stays so for safeproducer.max.block.ms,
-        FatalError (a KafkaException) after a fatal error, and what confluent_kafka raises for wrong arguments. A record
-        that was refused is certainly not written.
+        `timestamp`: milliseconds since the epoch, 0 = now. `headers`: a dict or a list of (name, value) pairs. poll()
+        or flush() calls callback(error, message). Raises QueueFullError (a BufferError) when the local queue is full
+        and stays so for safeproducer.max.block.ms, FatalError (a KafkaException) after a fatal error, and what
+        confluent_kafka raises for wrong arguments. A record that was refused is certainly not written.
         """
         try:
             account: Any = self.__topics[topic]
@@ -149,18 +147,23 @@ class SafeProducer(NativeProducer):
                 refuse_surrogate_names(headers)
                 self.__route.send(topic, value, key, partition, bound[1], None, timestamp, headers)
         except BaseException as error:
+            self.__not_accepted(error, account, topic, value, key, partition, callback, timestamp, headers)
+
+    def __not_accepted(self, error: BaseException | None, account: Any, *record: Any) -> None:
+        """Raise what produce() is to raise for `error`, unless the record is accepted after all."""
+        refusal: Exception | None = None
+        try:
             if not (isinstance(error, Exception) and frames.raised_by_native_call(error)):
                 self.__counters.interrupts += 1  # by a signal handler, and whether it was accepted is not known
-                raise
+                raise  # noqa: PLE0704 - produce() handles it
             account.accepted -= 1
             refusal = self.__engine.errors.refusal_of(error)
             if isinstance(refusal, QueueFullError) and self.__may_block():
-                self.__produce_when_there_is_room(refusal, topic, value, key, partition, callback, timestamp, headers)
+                self.__produce_when_there_is_room(refusal, *record)
                 return
-            try:
-                raise refusal from None
-            finally:
-                del refusal  # it refers to this frame, which refers to the callback: a cycle
+            raise refusal from None
+        finally:
+            error = refusal = None  # they refer to this frame, which refers to the callback: a cycle
 
     def __may_block(self) -> bool:
         thread = get_ident()
@@ -276,7 +279,7 @@ class SafeProducer(NativeProducer):
     def set_sasl_credentials(self, username: str, password: str) -> None:
         """As confluent_kafka: use these credentials from the next connection on, in every lane; needs no new
         producer."""
-        self.__engine.set_sasl_credentials(username, password, self.__settings.renew)
+        self.__engine.set_sasl_credentials(username, password)
 
     def __len__(self) -> int:
         """As confluent_kafka: records and events inside librdkafka, reports that wait to be served included. 0 once

@@ -10,12 +10,15 @@ from safeproducer.pipeline.engine import Engine
 
 
 class Transactions:
-    """Any thread, one at a time. `open`: whether one was begun and not ended."""
+    """Any thread, one at a time. `open`: whether one was begun and not ended.
+
+    `abandoned`: close() could not abort it in time. The native close() would try that again, for ever.
+    """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._without_offset = 0
-        self.open = False
+        self.open = self.abandoned = False
 
     def begin(self) -> None:
         """Records produced from now on belong to a new one."""
@@ -44,6 +47,7 @@ class Transactions:
             self.abort(timeout)
         except KafkaException:
             self.open = False
+            self.abandoned = True
 
     def _settle(self, timeout: float) -> tuple[float, Exception | None]:
         """Wait for all reports; (how much of `timeout` is left, what a callback raised).

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import logging
 import os
 import pickle
 import signal
@@ -403,6 +404,45 @@ def test_close_runs_every_callback_of_what_it_purges(
         producer.close(0)
     report = producer.close()
     assert (len(told), report.failed, report.left) == (40, 40, 40)
+
+
+def test_a_handler_that_raises_while_a_loss_is_reported_does_not_hide_it(
+    unreachable: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next close() reports it, on every channel."""
+    monkeypatch.setattr(flush, "_PURGE_PATIENCE", 0.1)
+    told = Told()
+    producer = SafeProducer(unreachable, hooks=[told])
+    monkeypatch.setattr(engine_of(producer), "purge", lambda: None)
+    producer.produce("t", b"v")
+    logger = logging.getLogger("safeproducer")
+    logger.addHandler(interrupting := Interrupting())
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            producer.close(0)
+    finally:
+        logger.removeHandler(interrupting)
+    assert told.lost == []
+    with pytest.warns(ResourceWarning, match="close deadline"):
+        producer.close(0)
+    assert told.lost == [1]
+
+
+class Told(Hook):
+    """Notes how many records were lost, each time that it is told."""
+
+    def __init__(self) -> None:
+        self.lost: list[int] = []
+
+    def records_lost(self, event: RecordsLost) -> None:
+        self.lost.append(event.count)
+
+
+class Interrupting(logging.Handler):
+    """As Ctrl-C while a line is written."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize("mode", ["auto", "held"])

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, Producer
 
 from safeproducer import SafeProducer
 from tests.inside import engine_of
@@ -62,3 +63,22 @@ def test_what_a_callback_raises_is_raised_after_the_commit(producer: SafeProduce
     producer.begin_transaction()
     producer.abort_transaction(30)
     producer.close()
+
+
+def test_close_ends_though_nobody_aborts_its_transaction() -> None:
+    """The native close() would try to abort it, for ever; the coordinator does so after transaction.timeout.ms."""
+    brokers = Producer({"bootstrap.servers": "mock", "test.mock.num.brokers": 1, "log_level": 0})
+    broker = next(iter(brokers.list_topics(timeout=10).brokers.values()))
+    producer = SafeProducer(
+        {"bootstrap.servers": f"{broker.host}:{broker.port}", "transactional.id": "alone", "log_level": 0}
+    )
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce("topic", b"v")
+    assert producer.flush(20) == 0
+    brokers.close()
+    closing = threading.Thread(target=producer.close, args=(0.5,), daemon=True)
+    closing.start()
+    closing.join(20)
+    assert not closing.is_alive(), "close(0.5) hangs"
+    assert producer.snapshot().state == "closed"

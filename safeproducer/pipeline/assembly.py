@@ -113,9 +113,8 @@ def assemble(
         client, dispatcher, serving, standby, lanes, control, release, question, errors, announcements, holds
     )
     sender.work_for(maintenance)
-    engine = Engine(
-        client, route, dispatcher, serving, flush, calls, errors, counters, updates, events, threads, maintenance
-    )
+    parts = client, route, dispatcher, serving, flush, calls, errors, counters, updates, events, threads, maintenance
+    engine = Engine(*parts, settings.renew)
     upward.bind(engine)
     return engine
 

@@ -32,29 +32,17 @@ _LAST_TURN = 0.1
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Threads:
-    """Each is started when there is something for it to do. Any thread ends them."""
+    """Of one producer. Each is started when there is something for it to do."""
 
     sender: Sender
     windows: Windows
     metadata: Metadata
     first_question: FirstQuestion
 
-    def stop(self, timeout: float | None) -> bool:
-        """End them; wait for them up to `timeout` seconds, not at all if that is None. Whether they have ended."""
-        threads = (self.sender, self.windows, self.metadata, self.first_question)
-        for thread in threads:
-            thread.stop()
-        if timeout is None:
-            return False
-        deadline = time.monotonic() + timeout
-        for thread in threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
-        return time.monotonic() < deadline
-
 
 @dataclass(eq=False, repr=False)
 class Engine:
-    """Made by `assembly`; it alone keeps its parts alive. Thread-safe."""
+    """Made by `assembly`; it alone keeps its parts alive. `renew()`: sets credentials of what is made later."""
 
     client: Client
     route: Route
@@ -68,6 +56,7 @@ class Engine:
     events: ClientEvents
     threads: Threads
     maintenance: Maintenance
+    renew: Callable[[dict[str, Any]], None]
 
     @property
     def queued(self) -> int:
@@ -88,11 +77,11 @@ class Engine:
         native = self.client.native
         return [native, *(other for other in self.dispatcher.lanes.natives if other is not native)]
 
-    def set_sasl_credentials(self, username: str, password: str, renew: Callable[[dict[str, Any]], None]) -> None:
-        """Everything that connects uses these from its next connection on; `renew()`: what is made later as well."""
+    def set_sasl_credentials(self, username: str, password: str) -> None:
+        """Everything that connects uses these from its next connection on, what is made later as well."""
         # First: it raises for what is no text.
         self.calls.ask(self.client.native.set_sasl_credentials, username, password)
-        renew({"sasl.username": username, "sasl.password": password})
+        self.renew({"sasl.username": username, "sasl.password": password})
         self.dispatcher.lanes.set_sasl_credentials(username, password)
         self.threads.windows.set_sasl_credentials(username, password)
 
@@ -123,8 +112,18 @@ class Engine:
             sender.allow()  # what the application registered for the exit before it imported this comes later
 
     def stop_threads(self, timeout: float | None) -> bool:
-        """As Threads.stop(). In a forked child there are none, and they may have held locks when it was made."""
-        return self.client.state == "forked" or self.threads.stop(timeout)
+        """End them; wait for them up to `timeout` seconds, not at all if that is None. Whether they have ended."""
+        if self.client.state == "forked":  # there are none in the child, and they may have held locks when it was made
+            return True
+        threads = (self.threads.sender, self.threads.windows, self.threads.metadata, self.threads.first_question)
+        for thread in threads:
+            thread.stop()
+        if timeout is None:
+            return False
+        deadline = time.monotonic() + timeout
+        for thread in threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        return time.monotonic() < deadline
 
     def retire(self, state: str, refusal: Callable[[], SafeProducerError]) -> None:
         """Release the native producers; from now on every call raises what `refusal` makes."""

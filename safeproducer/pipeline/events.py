@@ -61,7 +61,7 @@ class EventCallbacks:
         self._now_or_later(_log, application, line)
 
     def _now_or_later(self, run: Callable[[Any, Any], None], what: Any, event: Any) -> None:
-        if self._notices.needed:
+        if self._notices.needed():
             self._reports.add_event(run, what, event)
         else:
             run(what, event)

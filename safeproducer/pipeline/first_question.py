@@ -16,6 +16,7 @@ from typing import Any
 
 from safeproducer.kafka.lane_client import is_asked
 from safeproducer.kafka.native import KafkaError, KafkaException
+from safeproducer.pipeline.helper import wait_while
 from safeproducer.policy.never import NEVER
 
 _SLICE = 0.1
@@ -25,7 +26,6 @@ _DELAY = 0.01
 _MEASURES = 2
 """The shortest counts: a busy machine makes any of them late."""
 _NEAR = 0.01
-_LOOK = 0.001
 _PATIENCE = 10.0
 """Brokers that were away for longer may take half a second more."""
 
@@ -84,9 +84,7 @@ class FirstQuestion:
 
     def join(self, timeout: float) -> None:
         """Wait until the thread has left librdkafka."""
-        deadline = time.monotonic() + timeout
-        while self._asking and self._thread is not threading.current_thread() and time.monotonic() < deadline:
-            time.sleep(_LOOK)  # Thread.join() would give back the thread's lock when a signal handler raises in it
+        wait_while(lambda: self._asking, self._thread, timeout)
 
     def _ask(self, topic: str) -> None:
         try:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 import time
 
-from safeproducer.pipeline.sender import Bell
+from safeproducer.pipeline.sender import Bell, gevent
 
 _SLICE = 0.05
 
@@ -32,7 +31,7 @@ class Flag:
         """Until it is set, or shorter, for `timeout` seconds at most; whether it is."""
         if self._set:
             return True
-        monkey = sys.modules.get("gevent.monkey")
+        monkey = gevent()
         if monkey is None or not monkey.is_module_patched("threading"):
             self._bell.wait(timeout)
             return self._set

@@ -70,6 +70,11 @@ class Helper:
 
     def join(self, timeout: float) -> None:
         """Wait until the thread has ended: at exit it must not be inside librdkafka."""
-        deadline = time.monotonic() + timeout
-        while self.alive and self._thread is not threading.current_thread() and time.monotonic() < deadline:
-            time.sleep(_LOOK)
+        wait_while(lambda: self.alive, self._thread, timeout)
+
+
+def wait_while(runs: Callable[[], bool], thread: threading.Thread | None, timeout: float) -> None:
+    """Not on this thread itself. Thread.join() would give back its lock when a signal handler raises in it."""
+    deadline = time.monotonic() + timeout
+    while runs() and thread is not threading.current_thread() and time.monotonic() < deadline:
+        time.sleep(_LOOK)

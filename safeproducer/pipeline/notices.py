@@ -21,25 +21,20 @@ MOST = 1000
 
 
 class Notices:
-    """`tell()` from any thread. `sends()`: whether the calling thread is the one that must not run them.
+    """`tell()` from any thread. `needed()`: whether the calling thread must not run what belongs to the application.
 
     A thread is there while there is something to tell, and ends with it.
     """
 
-    def __init__(self, sends: Callable[[], bool]) -> None:
-        self._sends = sends
+    def __init__(self, needed: Callable[[], bool]) -> None:
+        self.needed = needed
         self._waiting: deque[tuple[Callable[..., Any], tuple[Any, ...]]] = deque(maxlen=MOST)
         self._thread: threading.Thread | None = None
         self._work = Work()
 
-    @property
-    def needed(self) -> bool:
-        """Whether the calling thread must not run what belongs to the application."""
-        return self._sends()
-
     def tell(self, call: Callable[..., Any], *args: Any) -> None:
         """Call it: now, or on a thread of its own if this is the one that sends."""
-        if not self._sends():
+        if not self.needed():
             call(*args)
         else:
             self.later(call, *args)

@@ -30,9 +30,14 @@ _LEAST_PAUSE = 0.001
 _ANSWERED = 0.1
 
 
+def gevent() -> Any:
+    """Its module that puts greenlets in place of threads, if it is there."""
+    return sys.modules.get("gevent.monkey")
+
+
 def _original(name: str) -> Any:
-    """Of the module _thread: gevent puts greenlets in place of threads, whose waits would stop all of them."""
-    monkey = sys.modules.get("gevent.monkey")
+    """Of the module _thread: waits of a greenlet that stands for a thread would stop all of them."""
+    monkey = gevent()
     return getattr(_thread, name) if monkey is None else monkey.get_original("_thread", name)
 
 

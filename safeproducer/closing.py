@@ -101,7 +101,10 @@ class Closing:
         finally:
             closers.pop(mark, None)  # the first call here, so no signal handler comes before it
         if raised is not None:
-            raise raised
+            try:
+                raise raised
+            finally:
+                del raised  # it refers to this frame: a cycle, and this frame to the producer
         assert self._report is not None  # noqa: S101 - it comes before the state
         return self._report
 

@@ -100,7 +100,9 @@ class SafeProducer(NativeProducer):
         put("_SafeProducer__closing", Closing(engine, transactions, observers, info))
         put("_SafeProducer__inspection", Inspection(engine, info))
         put("_SafeProducer__initialised", True)
-        lifetime.enrol(self, SafeProducer.__become_forked, SafeProducer.__report_loss)
+        lifetime.enrol(
+            self, lambda this: this.__closing.become_forked(), lambda this, reason: this.__closing.report_loss(reason)
+        )
         churned = churn.registry.record((settings.cluster, settings.principal), site, settings.producer_ids_per_hour)
         observers.call("producer_created", info)
         if churned is not None:
@@ -308,12 +310,6 @@ class SafeProducer(NativeProducer):
             return CloseReport(0, 0, 0, 0, 0.0)
         forks.notice()
         return self.__closing.close(timeout)
-
-    def __become_forked(self) -> None:
-        self.__closing.become_forked()
-
-    def __report_loss(self, reason: str) -> None:
-        self.__closing.report_loss(reason)
 
     def __enter__(self) -> SafeProducer:
         """The producer itself; leaving the block closes it."""

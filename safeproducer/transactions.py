@@ -34,7 +34,10 @@ class Transactions:
         self._engine.calls.serve(self._engine.client.native.commit_transaction, timeout)
         self.open = False
         if raised is not None:
-            raise raised
+            try:
+                raise raised
+            finally:
+                del raised  # it refers to this frame
 
     def abort(self, timeout: float) -> None:
         """Purge what was not sent, and abort."""

@@ -21,7 +21,7 @@ BOUNDS: dict[str, dict[str, int]] = {
     "lines of a module": {
         "each": 300,
         "pipeline/delivery_counters.py": 337,
-        "producer.py": 378,
+        "producer.py": 377,
         "testing/codec.py": 338,
     },
     "lines of a function": {

@@ -202,12 +202,5 @@ def _observed(
 ) -> ObservedSend | None:
     if not hooks.wants(*RECORD_EVENTS):
         return None
-    return ObservedSend(
-        client.native.produce,
-        hooks,
-        info,
-        errors.refusal_of,
-        updates.failures.reported,
-        report_queue,
-        offset_proves=settings.delivery.idempotent,
-    )
+    produce, explained, proves = client.native.produce, updates.failures.reported, settings.delivery.idempotent
+    return ObservedSend(produce, hooks, info, errors.refusal_of, explained, report_queue, proves)

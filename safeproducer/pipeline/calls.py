@@ -118,10 +118,17 @@ class Calls:
     def serve(self, call: Callable[..., Any], *args: Any) -> Any:
         """Run a native call that may run callbacks on this thread."""
         self.refuse_in_callback(getattr(call, "__name__", "this method"))
+        return self.run(call, *args)
+
+    def run(self, call: Callable[..., Any], *args: Any) -> Any:
+        """What it returns; raises what attempt() gives."""
         result, error, _ = self.attempt(call, *args)
-        if error is not None:
-            raise error
-        return result
+        try:
+            if error is not None:
+                raise error
+            return result
+        finally:
+            del error  # it refers to this frame
 
     def ask(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Make a native call that may come from inside another one, in a callback or a signal handler."""

@@ -112,7 +112,10 @@ class Flush:
             _, error, from_callback = self._calls.attempt(self._serving.flush_round, min(remaining, _ROUND))
             if error is not None:
                 if not isinstance(error, Exception) or not (from_callback or isinstance(error, FatalError)):
-                    raise error
+                    try:
+                        raise error
+                    finally:
+                        del error
                 raised = error
                 self._errors.told(error)
             left = self._left()

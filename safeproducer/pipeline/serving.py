@@ -93,10 +93,7 @@ class Serving:
         """A poll() inside another call of this thread: a signal handler's serves, a callback's answers at once."""
         if stack.in_callback():
             return self._calls.answer_in_callback("poll", 0)
-        served, error, _ = self._calls.attempt(self._wait, timeout)
-        if error is not None:
-            raise error
-        return int(served)
+        return int(self._calls.run(self._wait, timeout))
 
     def _wait(self, timeout: float) -> int:
         """Serve the direct lane and the reports kept here for up to `timeout` seconds, until something was served."""

@@ -31,11 +31,11 @@ BOUNDS: dict[str, dict[str, int]] = {
         "each": 1,
         "pipeline/dispatcher.py": 1,
         "pipeline/assembly.py": 1,
-        "pipeline/route.py": 4,
-        "pipeline/delivery_counters.py": 6,
+        "pipeline/route.py": 2,
+        "pipeline/delivery_counters.py": 4,
         "pipeline/quota_rejections.py": 2,
     },
-    "lines of pipeline/ and policy/ together": {"each": 8620},
+    "lines of pipeline/ and policy/ together": {"each": 8619},
 }
 UPWARD: set[str] = set()
 CIRCLES: list[list[str]] = []

@@ -99,7 +99,7 @@ def assemble(
     errors = NativeErrors(counters, events, unresolved, dispatcher.record_buffer.full, fail)
     queued = upward.call(lambda engine: lambda: engine.queued, 0)
     calls = Calls(client, errors, sender.wake)
-    observed = _observed(settings, client, info, hooks, errors, updates, report_queue)
+    observed = _observed(settings, client, info, hooks, errors, updates, report_queue, upward)
     route = Route(client, dispatcher, sender, observed, direct=not delivery.holds_back)
     serving = Serving(client, route, dispatcher, sender, events, updates, report_queue, calls, errors)
     release = CallbackRelease(dispatcher, counters, sender, notices, queued)
@@ -199,8 +199,10 @@ def _observed(
     errors: NativeErrors,
     updates: ClientUpdates,
     report_queue: ReportQueue,
+    upward: _Upward,
 ) -> ObservedSend | None:
     if not hooks.wants(*RECORD_EVENTS):
         return None
-    produce, explained, proves = client.native.produce, updates.failures.reported, settings.delivery.idempotent
-    return ObservedSend(produce, hooks, info, errors.refusal_of, explained, report_queue, proves)
+    way = upward.call(lambda engine: lambda: engine.route.way, client.native.produce)
+    explained, proves = updates.failures.reported, settings.delivery.idempotent
+    return ObservedSend(way, hooks, info, errors.refusal_of, explained, report_queue, proves)

@@ -283,9 +283,9 @@ class DeliveryCounters:
         Records under way refer to their own; the next record has its callback bound again.
         """
         for topic in list(self.topics.values()):
-            topic.bound = NOT_BOUND
+            topic.bind(None)
             for row in list(topic.partitions.values()):
-                row.bound = NOT_BOUND
+                row.bind(None)
 
     def batches(self, now: float) -> dict[tuple[str, int], BatchCount]:
         """(topic, partition) -> what the native produce_batch() took for that partition by `moment`."""

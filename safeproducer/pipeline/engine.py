@@ -129,8 +129,6 @@ class Engine:
         """Release the native producers; from now on every call raises what `refusal` makes."""
         self.client.retire(state, refusal, self.route, self.dispatcher)
 
-    # --- for its parts and threads, which do not keep it alive -------------------------------------------------------
-
     def unresolved(self) -> int:
         """Records without a report."""
         return self.counters.outstanding(self.queued)[0]

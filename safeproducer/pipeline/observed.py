@@ -62,7 +62,7 @@ class ObservedSend:
 
     def __init__(
         self,
-        send: Callable[..., None],
+        way: Callable[[], Callable[..., Any]],
         hooks: Hooks,
         producer: ProducerInfo,
         refusal_of: Callable[[Exception], Exception],
@@ -70,8 +70,8 @@ class ObservedSend:
         report_queue: ReportQueue,
         offset_proves: bool,
     ) -> None:
-        self.send = send
-        """How a record goes on: the lane steers it."""
+        self._way = way
+        """Where a record goes on; the route knows."""
         self._hooks = hooks
         self._producer = producer
         self._refusal_of = refusal_of
@@ -100,7 +100,7 @@ class ObservedSend:
         # Headers in no form of confluent_kafka's go on as they are, for the native call to refuse.
         sent_headers = record.headers if record.headers_changed and well_formed else headers
         try:
-            self.send(topic, value, key, partition, resolve, None, timestamp, sent_headers)
+            self._way()(topic, value, key, partition, resolve, None, timestamp, sent_headers)
         except Exception as error:
             if not raised_by_native_call(error):
                 raise

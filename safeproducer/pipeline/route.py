@@ -85,7 +85,7 @@ class Route:
     """The direct path or the buffered path. The sender chooses; any thread may `hold()` until it has.
 
     - `send` takes one record: (topic, value, key, partition, report[, None, timestamp, headers]).
-    - `goes_direct`: whether that is the native produce().
+    - `goes_direct`: whether that is the native produce(). `way`: that or Intake.send, also behind `observed`.
     - `observed`: what stands in front of either for hooks that want records; None without such a hook.
     """
 
@@ -97,7 +97,8 @@ class Route:
         self._sender = sender
         self.observed = observed
         self.goes_direct = self._going = False
-        self.send: Callable[..., Any] = dispatcher.intake.send if observed is None else observed
+        self.way: Callable[..., Any] = dispatcher.intake.send
+        self.send: Callable[..., Any] = self.way if observed is None else observed
         self.go(direct)
 
     def go(self, direct: bool) -> None:
@@ -108,10 +109,9 @@ class Route:
         if leaves_direct_path:
             self._dispatcher.record_buffer.leave_direct_path(NEVER)  # until the last record has gone directly
         self.goes_direct = direct
-        if self.observed is None:  # one step with the line above
+        self.way = way
+        if self.observed is None:  # one step with both lines above
             self.send = way
-        else:
-            self.observed.send = way
         if leaves_direct_path:
             self._dispatcher.record_buffer.leave_direct_path(time.monotonic())
         self._going = False
@@ -142,10 +142,9 @@ class Route:
             else:  # the sender does the rest: two threads would undo each other's steps
                 self._going = True
                 self.goes_direct = False
+                self.way = self._dispatcher.intake.send
                 if self.observed is None:
-                    self.send = self._dispatcher.intake.send
-                else:
-                    self.observed.send = self._dispatcher.intake.send
+                    self.send = self.way
         self._sender.wake(0.0)
 
     def fail(self, again: Callable[[], SafeProducerError]) -> None:

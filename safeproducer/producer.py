@@ -55,6 +55,7 @@ class SafeProducer(NativeProducer):
     # Two underscores each, and no public method called by way of self: as with confluent_kafka, a subclass may use any
     # name of its own and override any method. What stands here is what one that forgets super().__init__() finds.
     __engine: Engine = UNINITIALISED  # type: ignore[assignment]
+    __settings: Settings = UNINITIALISED  # type: ignore[assignment]
     __route: Route = UNINITIALISED  # type: ignore[assignment]
     __counters: DeliveryCounters = UNINITIALISED  # type: ignore[assignment]
     __topics: dict[str, TopicCounters] = UNINITIALISED  # type: ignore[assignment]
@@ -63,7 +64,6 @@ class SafeProducer(NativeProducer):
     __transactions: Transactions = UNINITIALISED  # type: ignore[assignment]
     __closing: Closing = UNINITIALISED  # type: ignore[assignment]
     __inspection: Inspection = UNINITIALISED  # type: ignore[assignment]
-    __settings: Settings
     __info: ProducerInfo
     __blocked: set[int]
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from safeproducer import SafeProducer
+from safeproducer.pipeline.record import DeliveryCallback
+from safeproducer.pipeline.report_numbers import ReportNumbers
 
 
 def engine_of(producer: SafeProducer) -> Any:
@@ -15,3 +17,11 @@ def engine_of(producer: SafeProducer) -> Any:
 def settings_of(producer: SafeProducer) -> Any:
     """The checked settings of `producer`."""
     return producer._SafeProducer__settings  # type: ignore[attr-defined]
+
+
+def hold(numbers: ReportNumbers, report: DeliveryCallback) -> int:
+    """The number of `report`, for one more record, as `Intake._append` holds it."""
+    number = id(report)
+    numbers.uses[number] += 1
+    numbers.reports[number] = report
+    return number

@@ -35,7 +35,7 @@ BOUNDS: dict[str, dict[str, int]] = {
         "pipeline/delivery_counters.py": 4,
         "pipeline/quota_rejections.py": 2,
     },
-    "lines of pipeline/ and policy/ together": {"each": 8619},
+    "lines of pipeline/ and policy/ together": {"each": 8615},
 }
 UPWARD: set[str] = set()
 CIRCLES: list[list[str]] = []
@@ -51,7 +51,12 @@ def modules() -> measures.Trees:
 def figures(modules: measures.Trees) -> dict[str, Mapping[str, int]]:
     """As in BOUNDS."""
     lines = measures.module_lines()
-    both = sum(count for path, count in lines.items() if path.startswith(("pipeline/", "policy/")))
+    # What __init__.py holds there is the explanation of the rest.
+    both = sum(
+        count
+        for path, count in lines.items()
+        if path.startswith(("pipeline/", "policy/")) and not path.endswith("__init__.py")
+    )
     writes = measures.foreign_writes({path: tree for path, tree in modules.items() if path.startswith("pipeline/")})
     return dict(
         zip(

@@ -10,6 +10,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from safeproducer.pipeline.forks import Work
@@ -42,18 +43,22 @@ class Notices:
     def later(self, call: Callable[..., Any], *args: Any) -> None:
         """Call it on that thread: for one that a fork does not wait for."""
         self._waiting.append((call, args))
-        if self._thread is None or not self._thread.is_alive():
-            thread = threading.Thread(target=self._tell_all, name="safeproducer-notices", daemon=True)
-            try:
+        thread = self._thread
+        if thread is None or not thread.is_alive():
+            self._thread = thread = threading.Thread(target=self._tell_all, name="safeproducer-notices", daemon=True)
+            with suppress(RuntimeError):  # too many threads, or the interpreter ends: the next notice tries again
                 thread.start()
-            except RuntimeError:  # too many threads, or the interpreter ends: the next notice tries again
-                return
-            self._thread = thread
 
     def _tell_all(self) -> None:
-        while self._waiting:
+        while True:
             with self._work:
-                call, args = self._waiting.popleft()
+                try:
+                    call, args = self._waiting.popleft()
+                except IndexError:
+                    self._thread = None  # before the last look: who comes behind it makes a thread
+                    if self._waiting:
+                        continue
+                    return
                 try:
                     call(*args)
                 except Exception:

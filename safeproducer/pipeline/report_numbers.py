@@ -15,8 +15,8 @@ class ReportNumbers:
     """Any thread. A callback is kept while records use its number: whoever has a record holds it once.
 
     Each step changes both dictionaries without a call in between, which is one step under the interpreter lock (see
-    delivery counters.py): a callback that is released for the last time while another thread holds it again is kept.
-    `Intake._append` and `QuotaRejections.remember` do what `hold()` does themselves, as a part of a step of their own.
+    delivery_counters.py): a callback that is released for the last time while another thread holds it again is kept.
+    `Intake._append` and `QuotaRejections.remember` hold a callback, as a part of a step of their own.
     """
 
     __slots__ = ("reports", "uses")
@@ -31,13 +31,6 @@ class ReportNumbers:
 
     def __getitem__(self, number: int) -> DeliveryCallback:
         return self.reports[number]
-
-    def hold(self, report: DeliveryCallback) -> int:
-        """The number of `report`, for one more record."""
-        number = id(report)
-        self.uses[number] += 1
-        self.reports[number] = report
-        return number
 
     def hold_again(self, number: int) -> None:
         """For one record more."""

@@ -44,8 +44,8 @@ class SlowStart:
 
     def closes(self, tp: TopicPartition) -> bool:
         """Whether records of this partition wait for the answer."""
-        records, size = (0, 0) if tp in self._partitions or not self._sent else self._others
-        return self.open and (self._records < records or self._bytes < size)
+        records, size = (0, 0) if tp in self._partitions else self._others
+        return self.open and self._sent > 0 and (self._records < records or self._bytes < size)
 
     def answered(self, resolved: int, in_lane: int, measuring: bool) -> bool:
         """Whether what was sent by the time of the first report has been answered: so many records are `resolved`.

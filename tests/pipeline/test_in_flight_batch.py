@@ -20,6 +20,7 @@ from safeproducer.pipeline.report_numbers import ReportNumbers
 from safeproducer.pipeline.report_queue import ReportQueue
 from safeproducer.pipeline.reports import Reports
 from safeproducer.policy.ack_time import AckTime
+from tests.inside import hold
 from tests.pipeline.interleaving import between, codes_of
 
 
@@ -31,7 +32,7 @@ NUMBERS = ReportNumbers()
 
 
 def record(number: int, accepted_at: float) -> HeldRecord:
-    return (b"%d" % number, None, NUMBERS.hold(ignore), 1, None, 40, accepted_at)
+    return (b"%d" % number, None, hold(NUMBERS, ignore), 1, None, 40, accepted_at)
 
 
 @given(st.integers(1, 8), st.lists(st.sampled_from(["report", "expire"]), max_size=20))

@@ -23,6 +23,7 @@ from safeproducer.pipeline.report_numbers import ReportNumbers
 from safeproducer.pipeline.report_queue import ReportQueue
 from safeproducer.pipeline.reports import Reports
 from safeproducer.policy.ack_time import AckTime
+from tests.inside import hold
 from tests.pipeline.interleaving import between, codes_of
 from tests.pipeline.rig import Rig, rigged
 
@@ -60,7 +61,7 @@ def test_while_librdkafka_reports_it(error: KafkaError | None, expires: bool) ->
         def delivered(_: KafkaError | None, message: Message) -> None:
             ended.append(message)
 
-        records = [(b"x", None, numbers.hold(delivered), 1, None, 40, 0.0) for _ in range(RECORDS)]
+        records = [(b"x", None, hold(numbers, delivered), 1, None, 40, 0.0) for _ in range(RECORDS)]
         batch = InFlightBatch(("a", 0), records, True, 0.0, BatchSinks(reports, numbers), AckTime())
         bound = batch.bind(delivered)
         codes = codes_of(
@@ -201,7 +202,7 @@ def test_bytes_that_are_added_while_a_batch_is_taken() -> None:
         numbers = ReportNumbers()
 
         def accept() -> None:
-            buffer.records.append((b"x", None, numbers.hold(int), 1, None, 40, 0.0))
+            buffer.records.append((b"x", None, hold(numbers, int), 1, None, 40, 0.0))
             buffer.bytes += 40
 
         accept()

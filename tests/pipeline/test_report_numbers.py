@@ -9,6 +9,7 @@ import weakref
 from typing import Any
 
 from safeproducer.pipeline.report_numbers import ReportNumbers
+from tests.inside import hold
 
 
 class Report:
@@ -21,8 +22,8 @@ def test_a_callback_is_kept_until_its_last_record_ends() -> None:
     numbers = ReportNumbers()
     report = Report()
     seen = weakref.ref(report)
-    number = numbers.hold(report)
-    assert numbers.hold(report) == number
+    number = hold(numbers, report)
+    assert hold(numbers, report) == number
     numbers.hold_again(number)
     del report
     numbers.release(number, 2)
@@ -42,7 +43,7 @@ def test_threads_do_not_lose_each_others_callbacks() -> None:
         try:
             for turn in range(30_000):
                 report = shared[turn % 2]
-                number = numbers.hold(report)
+                number = hold(numbers, report)
                 assert numbers[number] is report
                 numbers.release(number)
         except BaseException as error:
@@ -66,7 +67,7 @@ def test_a_waiting_record_is_nothing_to_the_garbage_collector() -> None:
     """That is what the numbers are for; a tuple that holds the callback itself stays among what it visits."""
     numbers = ReportNumbers()
     report = Report()
-    records = [(b"%d" % each, None, numbers.hold(report), 1, None, 40, 0.0) for each in range(10)]
+    records = [(b"%d" % each, None, hold(numbers, report), 1, None, 40, 0.0) for each in range(10)]
     others = [(b"%d" % each, None, report, 1, None, 40, 0.0) for each in range(10)]
     gc.collect()
     assert not any(map(gc.is_tracked, records))

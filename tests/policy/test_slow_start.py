@@ -61,6 +61,15 @@ def test_it_ends_when_the_lane_is_empty() -> None:
     assert start.answered(1, 0, measuring=False)
 
 
+@pytest.mark.parametrize("size", [1, 0, -10])
+def test_the_first_record_goes_though_no_batch_takes_one(size: int) -> None:
+    """A batch may be smaller than what a record takes in it: then nothing else would end the wait."""
+    start = SlowStart(100, size, wanted=True)
+    assert not start.closes(A)
+    assert start.takes(A, 1000)
+    assert not start.takes(A, 1)
+
+
 def test_what_is_not_wanted_holds_nothing() -> None:
     start = SlowStart(1, 1, wanted=False)
     assert all(start.takes(A, 5) for _ in range(5))

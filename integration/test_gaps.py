@@ -12,8 +12,8 @@ from integration.kafka.cluster import KafkaCluster
 from integration.lost_answers import settled
 from integration.tap import Tap
 from safeproducer import SafeProducer
-from safeproducer.pipeline.batch_lane import BatchLane
-from safeproducer.pipeline.direct_lane import DirectLane
+from safeproducer.pipeline.lanes.batch_lane import BatchLane
+from safeproducer.pipeline.lanes.direct_lane import DirectLane
 
 DEADLINE, SOCKET_TIMEOUT = 1.5, 0.5
 PURGED = DEADLINE + 2 * SOCKET_TIMEOUT + 1.5

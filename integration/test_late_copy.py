@@ -13,7 +13,7 @@ from integration.kafka.cluster import KafkaCluster
 from integration.lost_answers import settled
 from integration.tap import Tap
 from safeproducer import SafeProducer
-from safeproducer.pipeline import record_buffer
+from safeproducer.pipeline.dispatch import record_buffer
 from safeproducer.policy.affinity import Affinity
 from tests.inside import engine_of
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from safeproducer.kafka.arguments import is_invalid
 from safeproducer.kafka.native import KafkaError, KafkaException
-from safeproducer.pipeline.delivery_counters import DeliveryCounters
 from safeproducer.pipeline.engine import Engine
-from safeproducer.pipeline.frames import raised_by_native_call
+from safeproducer.pipeline.process.frames import raised_by_native_call
+from safeproducer.pipeline.reports.delivery_counters import DeliveryCounters
 
 BEYOND_NATIVE = frozenset({"headers", "timestamp", "partition", "callback", "on_delivery"})
 BYTES_OR_NONE = frozenset({bytes, type(None)})

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 
 from safeproducer.hooks import ProducerChurn
-from safeproducer.pipeline import forks
+from safeproducer.pipeline.process import forks
 from safeproducer.policy.producer_id import ChurnPolicy, Identity
 from safeproducer.records import CallSite
 

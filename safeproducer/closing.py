@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import logging
-import time
 import warnings
 from collections.abc import Callable
 from threading import get_ident
 from typing import Any
 
-from safeproducer import lifetime
+from safeproducer import clock, lifetime
 from safeproducer.errors import ForkedProducerError, ProducerClosedError
 from safeproducer.hooks import Hooks, RecordsLost
 from safeproducer.pipeline.engine import Engine
-from safeproducer.pipeline.lane_pool import LanePool
-from safeproducer.pipeline.observed import record_of
+from safeproducer.pipeline.lanes.lane_pool import LanePool
+from safeproducer.pipeline.reports.observed import record_of
 from safeproducer.records import ProducerInfo
 from safeproducer.snapshot import CloseReport
 from safeproducer.timeouts import NO_TIMEOUT, seconds
@@ -49,8 +48,8 @@ class Release:
         lanes = self._lanes
         if lanes.inside:
             lanes.purge()
-            deadline = time.monotonic() + _FAREWELL
-            while lanes.inside and time.monotonic() < deadline:
+            deadline = clock.monotonic() + _FAREWELL
+            while lanes.inside and clock.monotonic() < deadline:
                 for lane in lanes:
                     lane.client.wait(_SLICE)
         full = [lane.client.native for lane in lanes if lane.inside]
@@ -85,12 +84,12 @@ class Closing:
         if self._engine.client.state == "closed" and self._ends is None and self._report is not None:
             return self._report
         self._engine.calls.refuse_in_callback("close")
-        deadline = None if timeout is None or (left := seconds(timeout)) < 0 else time.monotonic() + left
+        deadline = None if timeout is None or (left := seconds(timeout)) < 0 else clock.monotonic() + left
         closers, mark, raised = self.closers, object(), None
         try:
             closers[mark] = get_ident()
             while self._may_wait_for(next(iter(closers.copy().values())), deadline):
-                time.sleep(_CLOSES)
+                clock.sleep(_CLOSES)
             if self._engine.client.state != "closed":
                 raised = self._end(deadline)
             self._end_natives()
@@ -112,7 +111,7 @@ class Closing:
         """Not for the call that this one interrupted, nor on a thread that the other one waits for."""
         if closer == get_ident() or self._engine.threads.sender.is_this_thread():
             return False
-        return self._engine.client.state != "closed" and (deadline is None or time.monotonic() < deadline)
+        return self._engine.client.state != "closed" and (deadline is None or clock.monotonic() < deadline)
 
     def _end(self, deadline: float | None) -> Exception | None:
         """Have every record reported, and refuse what comes; what a callback raised.
@@ -121,7 +120,7 @@ class Closing:
         """
         engine = self._engine
         inside = engine.client.inside  # a signal handler: the call that it interrupted still uses the native producer
-        started = time.monotonic()
+        started = clock.monotonic()
         if self._transactions.open:
             self._transactions.abort_for_close(_left(deadline))
         queued, raised = engine.flush.drain(_left(deadline))
@@ -132,7 +131,7 @@ class Closing:
         engine.flush.release.now()
         self.report_loss("close deadline")
         accepted, delivered, failed = self._counters.totals()
-        report = CloseReport(accepted, delivered, failed, left, time.monotonic() - started)
+        report = CloseReport(accepted, delivered, failed, left, clock.monotonic() - started)
         # With records in it, with a transaction, or another thread, the native close() would wait, for ever or worse;
         # letting go does not.
         closes = not (engine.queued or inside or self._transactions.abandoned)
@@ -214,7 +213,7 @@ class Closing:
 
 
 def _left(deadline: float | None) -> float:
-    return NO_TIMEOUT if deadline is None else max(0.0, deadline - time.monotonic())
+    return NO_TIMEOUT if deadline is None else max(0.0, deadline - clock.monotonic())
 
 
 def _forked(info: ProducerInfo) -> Callable[[], ForkedProducerError]:

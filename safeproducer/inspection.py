@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from safeproducer import clock
 from safeproducer.explanation import explanation
-from safeproducer.pipeline.delivery_counters import UNASSIGNED, PartitionCounters, TopicCounters
 from safeproducer.pipeline.engine import Engine
+from safeproducer.pipeline.reports.delivery_counters import UNASSIGNED, PartitionCounters, TopicCounters
 from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.topic_partition import TopicPartition
 from safeproducer.policy.trouble import Trouble, throttling
@@ -62,7 +62,7 @@ class Inspection:
     def _windows(self) -> tuple[WindowSnapshot, ...]:
         if self._engine.client.state == "forked":  # a thread that is not here may have held the lock
             return ()
-        now = time.monotonic()
+        now = clock.monotonic()
         return tuple(
             WindowSnapshot(
                 *tp, window.size, window.source.value, None if window.at is None else now - window.at, window.reason
@@ -77,7 +77,7 @@ class Inspection:
 
     def _troubles(self) -> Iterator[Trouble]:
         """The newest error of each broker and each throttle time, newest first. A generator: most often nobody asks."""
-        now, events, cluster = time.monotonic(), self._engine.events, self._engine.updates.holds.cluster
+        now, events, cluster = clock.monotonic(), self._engine.events, self._engine.updates.holds.cluster
         held = cluster.throttle.held(now)
         ended = {broker: until for broker, until in events.throttled_until.copy().items() if broker not in held}
         for broker, until in (held | ended).items():

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable
 from functools import partial
 from threading import get_ident
 from types import MethodType, TracebackType
 from typing import Any, NoReturn
 
-from safeproducer import churn, lifetime
+from safeproducer import churn, clock, lifetime
 from safeproducer.batch import produce_batch
 from safeproducer.closing import Closing
 from safeproducer.config import Settings, parse
@@ -17,11 +16,11 @@ from safeproducer.errors import QueueFullError
 from safeproducer.hooks import Hook, Hooks
 from safeproducer.inspection import Inspection
 from safeproducer.kafka.native import NativeProducer
-from safeproducer.pipeline import forks, frames
 from safeproducer.pipeline.assembly import assemble
-from safeproducer.pipeline.delivery_counters import DeliveryCounters, TopicCounters
 from safeproducer.pipeline.engine import Engine
-from safeproducer.pipeline.failures import Failures
+from safeproducer.pipeline.process import forks, frames
+from safeproducer.pipeline.reports.delivery_counters import DeliveryCounters, TopicCounters
+from safeproducer.pipeline.reports.failures import Failures
 from safeproducer.pipeline.route import Route
 from safeproducer.pipeline.unusable import UNINITIALISED
 from safeproducer.records import ProducerInfo, refuse_surrogate_names
@@ -174,11 +173,11 @@ class SafeProducer(NativeProducer):
     def __produce_when_there_is_room(self, refusal: QueueFullError, *record: Any) -> None:
         """Serve callbacks for up to safeproducer.max.block.ms until the record is accepted; else raise `refusal`."""
         topic, value, key, partition, callback, timestamp, headers = record
-        deadline = time.monotonic() + self.__settings.max_block
+        deadline = clock.monotonic() + self.__settings.max_block
         thread = get_ident()
         self.__blocked.add(thread)
         try:
-            while (left := deadline - time.monotonic()) > 0:
+            while (left := deadline - clock.monotonic()) > 0:
                 self.__engine.serving.poll(min(left, _ROOM_ROUND))
                 try:
                     SafeProducer.produce(self, topic, value, key, partition, callback, None, timestamp, headers)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
+from safeproducer import clock
 from safeproducer.kafka.native import KafkaError, KafkaException
 from safeproducer.pipeline.engine import Engine
 
@@ -58,7 +58,7 @@ class Transactions:
         Raises KafkaException whose error demands an abort when a record was not acknowledged though librdkafka takes it
         for delivered, and would commit without it.
         """
-        started = time.monotonic()
+        started = clock.monotonic()
         _, raised = self._engine.flush.drain(timeout)
         if (missing := self._engine.updates.failures.without_offset - self._without_offset) > 0:
             raise KafkaException(
@@ -70,7 +70,7 @@ class Transactions:
                     txn_requires_abort=True,
                 )
             )
-        return timeout if timeout < 0 else max(0.0, timeout - (time.monotonic() - started)), raised
+        return timeout if timeout < 0 else max(0.0, timeout - (clock.monotonic() - started)), raised
 
     def send_offsets(self, positions: Any, group_metadata: Any, timeout: float) -> None:
         """Commit consumer offsets with it."""

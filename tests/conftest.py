@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka.cimpl import Producer
 
 from safeproducer import SafeProducer
-from safeproducer.pipeline.batch_lane import BatchLane
+from safeproducer.pipeline.lanes.batch_lane import BatchLane
 from tests.inside import engine_of
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from safeproducer import SafeProducer
-from safeproducer.pipeline.record import DeliveryCallback
-from safeproducer.pipeline.report_numbers import ReportNumbers
+from safeproducer.pipeline.process.record import DeliveryCallback
+from safeproducer.pipeline.reports.report_numbers import ReportNumbers
 
 
 def engine_of(producer: SafeProducer) -> Any:

@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = "safeproducer"
 
 Trees = Mapping[str, ast.Module]
-"""By path below the package, as in pipeline/dispatcher.py."""
+"""By path below the package, as in pipeline/dispatch/dispatcher.py."""
 Edges = Mapping[str, set[str]]
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 _OWN = ("self", "cls")

@@ -20,7 +20,7 @@ BOUNDS: dict[str, dict[str, int]] = {
     },
     "lines of a module": {
         "each": 300,
-        "pipeline/delivery_counters.py": 337,
+        "pipeline/reports/delivery_counters.py": 337,
         "producer.py": 377,
         "testing/codec.py": 338,
     },
@@ -29,11 +29,11 @@ BOUNDS: dict[str, dict[str, int]] = {
     },
     "assignments of a module of pipeline/ to attributes of other objects": {
         "each": 1,
-        "pipeline/dispatcher.py": 1,
+        "pipeline/dispatch/dispatcher.py": 1,
         "pipeline/assembly.py": 1,
         "pipeline/route.py": 2,
-        "pipeline/delivery_counters.py": 4,
-        "pipeline/quota_rejections.py": 2,
+        "pipeline/reports/delivery_counters.py": 4,
+        "pipeline/reports/quota_rejections.py": 2,
     },
     "lines of pipeline/ and policy/ together": {"each": 8615},
 }

@@ -10,7 +10,7 @@ import pytest
 
 from safeproducer import SafeProducer
 from safeproducer.kafka.lane_client import LaneClient
-from safeproducer.pipeline.batch_lane import BatchLane
+from safeproducer.pipeline.lanes.batch_lane import BatchLane
 from safeproducer.testing import FakeCluster
 
 ROUND_TRIP = 0.06

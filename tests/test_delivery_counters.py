@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from safeproducer.inspection import partition_rows
-from safeproducer.pipeline.delivery_counters import UNASSIGNED, DeliveryCounters
-from safeproducer.pipeline.record import DeliveryCallback
+from safeproducer.pipeline.process.record import DeliveryCallback
+from safeproducer.pipeline.reports.delivery_counters import UNASSIGNED, DeliveryCounters
 
 TOPICS = ("a", "b")
 PARTITIONS = (0, 1, 2)

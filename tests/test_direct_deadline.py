@@ -14,7 +14,7 @@ import pytest
 
 from safeproducer import DeliveryError, SafeProducer
 from safeproducer.kafka.statistics import Statistics
-from safeproducer.pipeline import updates
+from safeproducer.pipeline.dispatch import updates
 from safeproducer.testing import FakeCluster
 
 OFF = 1_790_000_000.0

@@ -12,8 +12,8 @@ import pytest
 from confluent_kafka.cimpl import KafkaError, KafkaException, Producer
 
 from safeproducer import SafeProducer
-from safeproducer.pipeline import first_question
-from safeproducer.pipeline.first_question import FirstQuestion
+from safeproducer.pipeline.cluster import first_question
+from safeproducer.pipeline.cluster.first_question import FirstQuestion
 from safeproducer.testing import FakeCluster
 from tests.contract.support import run_script
 from tests.inside import engine_of
@@ -56,7 +56,7 @@ def test_far_away_it_takes_no_half_second_either(mode: str) -> None:
 
 
 def test_librdkafka_alone_still_takes_it() -> None:
-    """The trap: when this fails, a newer librdkafka may not need `pipeline/first_question.py`.
+    """The trap: when this fails, a newer librdkafka may not need `pipeline/cluster/first_question.py`.
 
     See docs/internals/librdkafka.md.
     """

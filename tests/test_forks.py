@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from safeproducer import ForkedProducerError, SafeProducer
-from safeproducer.pipeline import forks
+from safeproducer.pipeline.process import forks
 from tests.inside import engine_of
 from tests.test_lifetime import CALLS, run
 
@@ -151,7 +151,7 @@ def test_a_child_of_a_fork_in_c_makes_its_own_producer_and_ends_quietly() -> Non
         import ctypes, os, sys, threading, time
         from safeproducer import SafeProducer
         from safeproducer import churn, lifetime
-        from safeproducer.pipeline import throttles
+        from safeproducer.pipeline.cluster import throttles
         parent = SafeProducer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
         parent.produce("t", b"unresolved")
         busy, over = threading.Event(), threading.Event()

@@ -12,8 +12,8 @@ from unittest import mock
 import pytest
 
 from safeproducer import Hook, SafeProducer
-from safeproducer.pipeline import events
-from safeproducer.pipeline.told_statistics import Speaker
+from safeproducer.pipeline.cluster import events
+from safeproducer.pipeline.cluster.told_statistics import Speaker
 from safeproducer.testing import FakeCluster
 from tests.contract.support import poll_until
 from tests.inside import engine_of, settings_of

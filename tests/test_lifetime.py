@@ -28,9 +28,9 @@ from safeproducer import (
     SafeProducer,
 )
 from safeproducer.pipeline import flush
-from safeproducer.pipeline.metadata import Metadata
-from safeproducer.pipeline.sender import Sender
-from safeproducer.pipeline.windows import Windows
+from safeproducer.pipeline.cluster.metadata import Metadata
+from safeproducer.pipeline.cluster.windows import Windows
+from safeproducer.pipeline.process.sender import Sender
 from safeproducer.records import ProducerInfo
 from safeproducer.snapshot import CloseReport
 from safeproducer.testing import FakeCluster

@@ -141,7 +141,11 @@ VIOLATIONS = {
         ("policy/producer_id.py", "from safeproducer.kafka import native", "safeproducer.kafka.native"),
         ("snapshot.py", "import safeproducer", "safeproducer"),
         ("kafka/native.py", "from safeproducer.errors import FatalError", "safeproducer.errors"),
-        ("pipeline/delivery_counters.py", "from safeproducer.producer import SafeProducer", "safeproducer.producer"),
+        (
+            "pipeline/reports/delivery_counters.py",
+            "from safeproducer.producer import SafeProducer",
+            "safeproducer.producer",
+        ),
         (
             "hooks.py",
             "def late():\n    from safeproducer.telemetry import opentelemetry",
@@ -150,22 +154,34 @@ VIOLATIONS = {
     ],
     "pipeline-layers": [
         (
-            "pipeline/partition_buffer.py",
-            "from safeproducer.pipeline.holds import Holds",
-            "safeproducer.pipeline.holds",
+            "pipeline/buffer/partition_buffer.py",
+            "from safeproducer.pipeline.dispatch.holds import Holds",
+            "safeproducer.pipeline.dispatch.holds",
         ),
         (
-            "pipeline/report_numbers.py",
-            "from safeproducer.pipeline import delivery_counters",
-            "safeproducer.pipeline.delivery_counters",
-        ),
-        (
-            "pipeline/quota_rejections.py",
+            "pipeline/cluster/throttles.py",
             "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    "
-            "from safeproducer.pipeline.report_queue import ReportQueue",
-            "safeproducer.pipeline.report_queue",
+            "from safeproducer.pipeline.lanes.batch_lane import BatchLane",
+            "safeproducer.pipeline.lanes.batch_lane",
         ),
     ],
+    **{
+        f"pipeline-{room}": [
+            (
+                f"pipeline/{room}/{lower}.py",
+                f"from safeproducer.pipeline.{room} import {upper}",
+                f"safeproducer.pipeline.{room}.{upper}",
+            )
+        ]
+        for room, lower, upper in (
+            ("dispatch", "record_buffer", "dispatcher"),
+            ("lanes", "lane_log", "lane_pool"),
+            ("buffer", "in_flight_batch", "partition_buffer"),
+            ("cluster", "throttles", "events"),
+            ("reports", "report_numbers", "delivery_counters"),
+            ("process", "stack", "sender"),
+        )
+    },
     "kafka-client-in-one-package": [
         ("producer.py", "from confluent_kafka import Message", "confluent_kafka"),
         ("cli/main.py", "import confluent_kafka.admin", "confluent_kafka"),
@@ -173,7 +189,7 @@ VIOLATIONS = {
     ],
     "core-without-extras": [
         ("__init__.py", "from safeproducer.telemetry import opentelemetry", "safeproducer.telemetry.opentelemetry"),
-        ("pipeline/delivery_counters.py", "import safeproducer.testing", "safeproducer.testing"),
+        ("pipeline/reports/delivery_counters.py", "import safeproducer.testing", "safeproducer.testing"),
     ],
     "commands-on-top": [("__init__.py", "from safeproducer.cli.main import main", "safeproducer.cli.main")],
     "commands-apart": [

@@ -5,8 +5,8 @@ from __future__ import annotations
 import gc
 import threading
 
-from safeproducer.pipeline import throttles
-from safeproducer.pipeline.throttles import ThrottleRegistry
+from safeproducer.pipeline.cluster import throttles
+from safeproducer.pipeline.cluster.throttles import ThrottleRegistry
 from safeproducer.policy.throttle import Throttle
 from tests.pipeline.interleaving import between, codes_of
 

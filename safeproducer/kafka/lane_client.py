@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections import deque
 from collections.abc import Callable
 from threading import Lock
 from typing import Any
 
+from safeproducer import clock
 from safeproducer.kafka.native import KafkaError, KafkaException, NativeProducer
 
 _QUESTIONS = 3
@@ -34,7 +34,7 @@ class LaneClient:
         self._closed = False
         self._questions = _QUESTIONS
         self._question_at = 0.0
-        self._made_at = time.monotonic()
+        self._made_at = clock.monotonic()
 
     def trigger_flush(self) -> None:
         """Send what is queued. What the flush serves is queued as reports, so no callback of the user runs here."""
@@ -95,7 +95,7 @@ class LaneClient:
 
     def asks_for_id(self, topic: str, now: float) -> bool:
         """Have librdkafka ask for its producer ID as soon as it has a connection, without waiting for one; whether to
-        come again soon. See pipeline/first_question.py.
+        come again soon. See pipeline/cluster/first_question.py.
         """
         if not self._questions or now > self._made_at + _QUESTIONS_FOR:
             return False
@@ -117,11 +117,11 @@ class LaneClient:
 
 def is_asked(native: Any, topic: str, patience: float) -> bool:
     """Whether there is nothing more to ask, after up to two waits of `patience` seconds."""
-    began = time.monotonic()
+    began = clock.monotonic()
     try:
         native.cluster_id(patience)  # asks nothing: known once the first metadata is, by which bootstrap servers go
     except KafkaException:
-        return time.monotonic() - began < patience / 2  # the brokers have none to tell
+        return clock.monotonic() - began < patience / 2  # the brokers have none to tell
     try:
         native.list_topics(topic, patience)
     except KafkaException as error:

@@ -10,42 +10,42 @@ from typing import Any, TypeVar
 from safeproducer.announcements import Announcements
 from safeproducer.config import Settings
 from safeproducer.hooks import Hooks
-from safeproducer.pipeline import throttles
-from safeproducer.pipeline.alarm import Schedule
 from safeproducer.pipeline.calls import Calls, NativeErrors
-from safeproducer.pipeline.cluster_view import ClusterView
-from safeproducer.pipeline.delivery_counters import DeliveryCounters
-from safeproducer.pipeline.direct_deadline import DirectDeadline
-from safeproducer.pipeline.direct_lane import DirectLane
-from safeproducer.pipeline.dispatcher import Dispatcher
+from safeproducer.pipeline.cluster import throttles
+from safeproducer.pipeline.cluster.cluster_view import ClusterView
+from safeproducer.pipeline.cluster.events import ClientEvents, EventCallbacks
+from safeproducer.pipeline.cluster.first_question import FirstQuestion
+from safeproducer.pipeline.cluster.metadata import Metadata
+from safeproducer.pipeline.cluster.round_trip import RoundTrip
+from safeproducer.pipeline.cluster.told_statistics import Elsewhere
+from safeproducer.pipeline.cluster.windows import REFRESH, Windows
+from safeproducer.pipeline.dispatch.direct_deadline import DirectDeadline
+from safeproducer.pipeline.dispatch.dispatcher import Dispatcher
+from safeproducer.pipeline.dispatch.expiry import Expiry
+from safeproducer.pipeline.dispatch.flush_timer import FlushTimer
+from safeproducer.pipeline.dispatch.holds import Holds
+from safeproducer.pipeline.dispatch.intake import Intake
+from safeproducer.pipeline.dispatch.lane_choice import LaneChoice
+from safeproducer.pipeline.dispatch.quota_retry import QuotaRetry
+from safeproducer.pipeline.dispatch.record_buffer import RecordBuffer
+from safeproducer.pipeline.dispatch.updates import ClientUpdates
 from safeproducer.pipeline.engine import Engine, Threads
-from safeproducer.pipeline.events import ClientEvents, EventCallbacks
-from safeproducer.pipeline.expiry import Expiry
-from safeproducer.pipeline.failures import Failures
-from safeproducer.pipeline.first_question import FirstQuestion
 from safeproducer.pipeline.flush import CallbackRelease, Flush
-from safeproducer.pipeline.flush_timer import FlushTimer
-from safeproducer.pipeline.holds import Holds
-from safeproducer.pipeline.intake import Intake
-from safeproducer.pipeline.lane_choice import LaneChoice
-from safeproducer.pipeline.lane_pool import LanePool
+from safeproducer.pipeline.lanes.direct_lane import DirectLane
+from safeproducer.pipeline.lanes.lane_pool import LanePool
 from safeproducer.pipeline.maintenance import Control, LaneUpkeep, Maintenance, Standby
-from safeproducer.pipeline.metadata import Metadata
 from safeproducer.pipeline.natives import batch_native, discovery, first_native
-from safeproducer.pipeline.notices import Notices
-from safeproducer.pipeline.observed import ObservedSend
-from safeproducer.pipeline.quota_rejections import QuotaRejections
-from safeproducer.pipeline.quota_retry import QuotaRetry
-from safeproducer.pipeline.record_buffer import RecordBuffer
-from safeproducer.pipeline.report_numbers import ReportNumbers
-from safeproducer.pipeline.report_queue import ReportQueue
-from safeproducer.pipeline.round_trip import RoundTrip
+from safeproducer.pipeline.process.alarm import Schedule
+from safeproducer.pipeline.process.notices import Notices
+from safeproducer.pipeline.process.sender import Sender
+from safeproducer.pipeline.reports.delivery_counters import DeliveryCounters
+from safeproducer.pipeline.reports.failures import Failures
+from safeproducer.pipeline.reports.observed import ObservedSend
+from safeproducer.pipeline.reports.quota_rejections import QuotaRejections
+from safeproducer.pipeline.reports.report_numbers import ReportNumbers
+from safeproducer.pipeline.reports.report_queue import ReportQueue
 from safeproducer.pipeline.route import Client, Route
-from safeproducer.pipeline.sender import Sender
 from safeproducer.pipeline.serving import Serving
-from safeproducer.pipeline.told_statistics import Elsewhere
-from safeproducer.pipeline.updates import ClientUpdates
-from safeproducer.pipeline.windows import REFRESH, Windows
 from safeproducer.records import ProducerInfo
 
 _T = TypeVar("_T")

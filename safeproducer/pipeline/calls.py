@@ -11,11 +11,11 @@ from typing import Any
 from safeproducer.errors import CallbackReentryError, FatalError, QueueFullError, SafeProducerError
 from safeproducer.kafka.aside import aside
 from safeproducer.kafka.native import KafkaError, KafkaException
-from safeproducer.pipeline import stack
-from safeproducer.pipeline.delivery_counters import DeliveryCounters
-from safeproducer.pipeline.events import ClientEvents
+from safeproducer.pipeline.cluster.events import ClientEvents
+from safeproducer.pipeline.process import stack
+from safeproducer.pipeline.process.sender import get_ident
+from safeproducer.pipeline.reports.delivery_counters import DeliveryCounters
 from safeproducer.pipeline.route import Client
-from safeproducer.pipeline.sender import get_ident
 
 _LOST_EXIT = "exception <class 'int'> is not a BaseException subclass"
 _LOST_EXCEPTION = "returned NULL without setting an exception"

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from safeproducer import clock
 from safeproducer.errors import SafeProducerError
 from safeproducer.pipeline.calls import Calls, NativeErrors
-from safeproducer.pipeline.delivery_counters import DeliveryCounters
-from safeproducer.pipeline.dispatcher import Dispatcher
-from safeproducer.pipeline.events import ClientEvents
-from safeproducer.pipeline.first_question import FirstQuestion
+from safeproducer.pipeline.cluster.events import ClientEvents
+from safeproducer.pipeline.cluster.first_question import FirstQuestion
+from safeproducer.pipeline.cluster.metadata import Metadata
+from safeproducer.pipeline.cluster.outdated_leaders import DIRECT
+from safeproducer.pipeline.cluster.told_statistics import Elsewhere
+from safeproducer.pipeline.cluster.windows import Windows
+from safeproducer.pipeline.dispatch.dispatcher import Dispatcher
+from safeproducer.pipeline.dispatch.updates import ClientUpdates
 from safeproducer.pipeline.flush import Flush
 from safeproducer.pipeline.maintenance import Maintenance
-from safeproducer.pipeline.metadata import Metadata
-from safeproducer.pipeline.outdated_leaders import DIRECT
+from safeproducer.pipeline.process.sender import Sender
+from safeproducer.pipeline.reports.delivery_counters import DeliveryCounters
 from safeproducer.pipeline.route import Client, Route
-from safeproducer.pipeline.sender import Sender
 from safeproducer.pipeline.serving import Serving
-from safeproducer.pipeline.told_statistics import Elsewhere
-from safeproducer.pipeline.updates import ClientUpdates
-from safeproducer.pipeline.windows import Windows
 
 _FEW_EVENTS = 4
 _LAST_TURN = 0.1
@@ -120,10 +120,10 @@ class Engine:
             thread.stop()
         if timeout is None:
             return False
-        deadline = time.monotonic() + timeout
+        deadline = clock.monotonic() + timeout
         for thread in threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
-        return time.monotonic() < deadline
+            thread.join(max(0.0, deadline - clock.monotonic()))
+        return clock.monotonic() < deadline
 
     def retire(self, state: str, refusal: Callable[[], SafeProducerError]) -> None:
         """Release the native producers; from now on every call raises what `refusal` makes."""

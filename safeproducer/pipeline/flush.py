@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from safeproducer import clock
 from safeproducer.errors import FatalError
-from safeproducer.pipeline import stack
 from safeproducer.pipeline.calls import Calls, NativeErrors
-from safeproducer.pipeline.delivery_counters import DeliveryCounters
-from safeproducer.pipeline.dispatcher import Dispatcher
-from safeproducer.pipeline.notices import Notices
+from safeproducer.pipeline.dispatch.dispatcher import Dispatcher
+from safeproducer.pipeline.dispatch.updates import ClientUpdates
+from safeproducer.pipeline.process import stack
+from safeproducer.pipeline.process.notices import Notices
+from safeproducer.pipeline.process.sender import Sender, get_ident
+from safeproducer.pipeline.reports.delivery_counters import DeliveryCounters
 from safeproducer.pipeline.route import Client
-from safeproducer.pipeline.sender import Sender, get_ident
 from safeproducer.pipeline.serving import Serving
-from safeproducer.pipeline.updates import ClientUpdates
 from safeproducer.policy.never import NEVER
 
 _LINGER_OFF = 0.4
@@ -48,8 +48,8 @@ class CallbackRelease:
         held.
         """
         self._dispatcher.intake.release_reports()
-        deadline = time.monotonic() + _NOTED
-        while self._sender.alive and self._dispatcher.record_buffer.numbers.reports and time.monotonic() < deadline:
+        deadline = clock.monotonic() + _NOTED
+        while self._sender.alive and self._dispatcher.record_buffer.numbers.reports and clock.monotonic() < deadline:
             if self._dispatcher.record_buffer.records:
                 break
             self._sender.wait(_TURN)  # batches refer to callbacks until the sender has taken note of their end
@@ -99,16 +99,16 @@ class Flush:
         calls: inside a long one the C client keeps an exception to itself until the end, Ctrl-C included when it lands
         in a callback.
         """
-        deadline = time.monotonic() + timeout if timeout >= 0 else None
+        deadline = clock.monotonic() + timeout if timeout >= 0 else None
         raised: Exception | None = None
         dispatcher = self._dispatcher
         if not dispatcher.record_buffer.records and self._client.state == "open":
             return 0, None  # events are for poll(), as in confluent_kafka
-        since = time.monotonic() if self._client.inside and stack.in_native_callback() else NEVER
+        since = clock.monotonic() if self._client.inside and stack.in_native_callback() else NEVER
         while True:
-            dispatcher.schedule.flush(time.monotonic() + _LINGER_OFF)
+            dispatcher.schedule.flush(clock.monotonic() + _LINGER_OFF)
             dispatcher.schedule.hurry()
-            remaining = _ROUND if deadline is None else max(0.0, deadline - time.monotonic())
+            remaining = _ROUND if deadline is None else max(0.0, deadline - clock.monotonic())
             _, error, from_callback = self._calls.attempt(self._serving.flush_round, min(remaining, _ROUND))
             if error is not None:
                 if not isinstance(error, Exception) or not (from_callback or isinstance(error, FatalError)):
@@ -145,10 +145,10 @@ class Flush:
         failed = self._updates.failures.not_written + self._updates.failures.unknown
         if self._sender.alive and failed != self._failed_then and self._client.state == "open":
             self._failed_then = failed
-            looks_end = time.monotonic() + (_FATAL_COMES if self._dispatcher.alone else 0.0)
+            looks_end = clock.monotonic() + (_FATAL_COMES if self._dispatcher.alone else 0.0)
             while True:  # a fatal error may be why they failed, and the sender may be about to note it
                 self._calls.attempt(self._sender.run, self._dispatcher.look_everywhere)
-                if self._client.state != "open" or time.monotonic() >= looks_end:
+                if self._client.state != "open" or clock.monotonic() >= looks_end:
                     break
                 self._sender.wait(_TURN)
         if self._client.state != "fatal" or self._errors.fatal_told:

@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import sys
-import time
 from dataclasses import dataclass, field
 from typing import Any
 
+from safeproducer import clock
 from safeproducer.announcements import Announcements
 from safeproducer.delivery import Delivery
 from safeproducer.errors import FatalError
 from safeproducer.kafka.lane_client import LaneClient
-from safeproducer.pipeline import stack
 from safeproducer.pipeline.calls import NativeErrors
-from safeproducer.pipeline.delivery_counters import DeliveryCounters
-from safeproducer.pipeline.direct_deadline import DirectDeadline
-from safeproducer.pipeline.dispatcher import Dispatcher
-from safeproducer.pipeline.first_question import FirstQuestion
+from safeproducer.pipeline.cluster.first_question import FirstQuestion
+from safeproducer.pipeline.dispatch.direct_deadline import DirectDeadline
+from safeproducer.pipeline.dispatch.dispatcher import Dispatcher
+from safeproducer.pipeline.dispatch.holds import Holds
+from safeproducer.pipeline.dispatch.updates import ClientUpdates
 from safeproducer.pipeline.flush import CallbackRelease
-from safeproducer.pipeline.holds import Holds
-from safeproducer.pipeline.report_queue import ReportQueue
+from safeproducer.pipeline.process import stack
+from safeproducer.pipeline.process.sender import get_ident
+from safeproducer.pipeline.reports.delivery_counters import DeliveryCounters
+from safeproducer.pipeline.reports.report_queue import ReportQueue
 from safeproducer.pipeline.route import Client, Route
-from safeproducer.pipeline.sender import get_ident
 from safeproducer.pipeline.serving import POLLING, Serving
-from safeproducer.pipeline.updates import ClientUpdates
 from safeproducer.policy.never import NEVER
 
 _NOT_POLLING = 0.1
@@ -206,7 +206,7 @@ class Maintenance:
         polling = self._serving.is_polling(now)
         if not polling:
             self._standby.serve()
-        now = time.monotonic()
+        now = clock.monotonic()
         self._control.act(now)
         self._release.when_idle(now)
         due = min(again, dispatcher.schedule.alarm.at, dispatcher.lanes.next_look(now))

@@ -7,9 +7,9 @@ from typing import Any
 
 from safeproducer.config import Settings, explain_refusal
 from safeproducer.kafka.native import KafkaException, NativeProducer
-from safeproducer.pipeline.events import ClientEvents
-from safeproducer.pipeline.lane_log import LaneLog
-from safeproducer.pipeline.windows import Asks
+from safeproducer.pipeline.cluster.events import ClientEvents
+from safeproducer.pipeline.cluster.windows import Asks
+from safeproducer.pipeline.lanes.lane_log import LaneLog
 
 
 def first_native(settings: Settings, events: ClientEvents) -> NativeProducer:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
+from safeproducer import clock
 from safeproducer.errors import SafeProducerError
 from safeproducer.kafka.native import KafkaError
-from safeproducer.pipeline import stack
-from safeproducer.pipeline.dispatcher import Dispatcher
-from safeproducer.pipeline.observed import ObservedSend
-from safeproducer.pipeline.sender import Sender, get_ident
+from safeproducer.pipeline.dispatch.dispatcher import Dispatcher
+from safeproducer.pipeline.process import stack
+from safeproducer.pipeline.process.sender import Sender, get_ident
+from safeproducer.pipeline.reports.observed import ObservedSend
 from safeproducer.pipeline.unusable import Unusable
 from safeproducer.policy.never import NEVER
 
@@ -113,7 +113,7 @@ class Route:
         if self.observed is None:  # one step with both lines above
             self.send = way
         if leaves_direct_path:
-            self._dispatcher.record_buffer.leave_direct_path(time.monotonic())
+            self._dispatcher.record_buffer.leave_direct_path(clock.monotonic())
         self._going = False
         if self._client.state == "closed":  # meanwhile
             self.send = self._client.native

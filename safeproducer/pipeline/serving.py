@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import sys
-import time
 from dataclasses import dataclass
 
-from safeproducer.pipeline import stack
+from safeproducer import clock
 from safeproducer.pipeline.calls import Calls, NativeErrors
-from safeproducer.pipeline.dispatcher import Dispatcher
-from safeproducer.pipeline.events import ClientEvents
-from safeproducer.pipeline.report_queue import ReportQueue
+from safeproducer.pipeline.cluster.events import ClientEvents
+from safeproducer.pipeline.dispatch.dispatcher import Dispatcher
+from safeproducer.pipeline.dispatch.updates import ClientUpdates
+from safeproducer.pipeline.process import stack
+from safeproducer.pipeline.process.sender import Sender, get_ident
+from safeproducer.pipeline.reports.report_queue import ReportQueue
 from safeproducer.pipeline.route import Client, Route
-from safeproducer.pipeline.sender import Sender, get_ident
-from safeproducer.pipeline.updates import ClientUpdates
 from safeproducer.policy.never import NEVER
 
 _SLICE = 0.01
@@ -65,7 +65,7 @@ class Serving:
         try:
             threads.add(thread)
             self._polls += 1
-            started = time.monotonic() if timeout > 0 else 0.0
+            started = clock.monotonic() if timeout > 0 else 0.0
             if self._route.goes_direct and not self._report_queue.thread and not self._report_queue.reports:
                 unseen = self._events.unseen
                 before = unseen.get(thread, 0)
@@ -78,7 +78,7 @@ class Serving:
                 if served > 0 or timeout == 0:
                     return served
                 if timeout > 0:
-                    timeout = max(0.0, started + timeout - time.monotonic())
+                    timeout = max(0.0, started + timeout - clock.monotonic())
             return self._wait(timeout)
         except:  # noqa: E722 - as in Calls.attempt()
             error = self._errors.noted(sys.exc_info()[1])[0]
@@ -99,19 +99,19 @@ class Serving:
         """Serve the direct lane and the reports kept here for up to `timeout` seconds, until something was served."""
         if not self._client.usable:
             self._client.native.poll(timeout)  # raises
-        end = time.monotonic() + timeout if timeout >= 0 else NEVER
+        end = clock.monotonic() + timeout if timeout >= 0 else NEVER
         self._tell_sender()
         self._sender.let_work()
         try:
             while True:
                 served = self._serve_now()
-                left = end - time.monotonic()
+                left = end - clock.monotonic()
                 if served or left <= 0 or not self._client.usable:
                     return served
                 if served := self._wait_once(left):
                     return served
         finally:
-            self._served_at = time.monotonic()
+            self._served_at = clock.monotonic()
 
     def _tell_sender(self) -> None:
         if self._updates.changed:

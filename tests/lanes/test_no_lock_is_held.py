@@ -15,7 +15,9 @@ from typing import Any
 import pytest
 
 from safeproducer import Hook, SafeProducer
-from safeproducer.pipeline import batch_lane, dispatcher, windows
+from safeproducer.pipeline.cluster import windows
+from safeproducer.pipeline.dispatch import dispatcher
+from safeproducer.pipeline.lanes import batch_lane
 from safeproducer.testing import FakeCluster
 from tests.lanes.conftest import BATCH, REFRESH_MS, RETAIN
 from tests.lanes.traffic import Traffic

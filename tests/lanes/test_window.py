@@ -10,7 +10,7 @@ from unittest import mock
 import pytest
 
 from safeproducer import SafeProducer
-from safeproducer.pipeline import windows
+from safeproducer.pipeline.cluster import windows
 from safeproducer.policy.window import Windows
 from safeproducer.snapshot import WindowSnapshot
 from safeproducer.testing import FakeCluster

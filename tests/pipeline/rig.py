@@ -13,35 +13,10 @@ from unittest import mock
 
 from confluent_kafka.cimpl import KafkaError, Message
 
-from safeproducer import DeliveryError, HoldReason, QueueFullError, SafeProducer, closing, inspection, transactions
-from safeproducer import producer as surface
-from safeproducer.kafka import lane_client
-from safeproducer.pipeline import (
-    assembly,
-    batch_lane,
-    dated_error,
-    delivery_counters,
-    dispatcher,
-    engine,
-    expiry,
-    failures,
-    flush,
-    flush_timer,
-    frames,
-    in_flight_batch,
-    intake,
-    lane_pool,
-    maintenance,
-    natives,
-    quota_rejections,
-    record_buffer,
-    report_queue,
-    route,
-    serving,
-    updates,
-    windows,
-)
-from safeproducer.pipeline.windows import Windows
+from safeproducer import DeliveryError, HoldReason, QueueFullError, SafeProducer, clock
+from safeproducer.pipeline import assembly, natives
+from safeproducer.pipeline.cluster.windows import Windows
+from safeproducer.pipeline.process import frames
 from safeproducer.policy.outcome import Outcome
 from safeproducer.policy.window import LEAST
 from tests.inside import engine_of
@@ -504,31 +479,7 @@ def rigged(
         return rig.native(config)
 
     with ExitStack() as stack:
-        timed = (
-            report_queue,
-            record_buffer,
-            dated_error,
-            failures,
-            batch_lane,
-            dispatcher,
-            expiry,
-            flush_timer,
-            intake,
-            in_flight_batch,
-            engine,
-            flush,
-            maintenance,
-            route,
-            serving,
-            lane_client,
-            lane_pool,
-            delivery_counters,
-            updates,
-            quota_rejections,
-            windows,
-        )
-        for module in (surface, closing, inspection, transactions, *timed):
-            stack.enter_context(mock.patch.object(module, "time", time))
+        stack.enter_context(mock.patch.multiple(clock, monotonic=time.monotonic, time=time.time))
         stack.enter_context(mock.patch.object(natives, "NativeProducer", native))
         stack.enter_context(mock.patch.object(assembly, "Sender", HandSender))
         stack.enter_context(mock.patch.object(HandSender, "time", time, create=True))

@@ -9,8 +9,8 @@ from unittest import mock
 
 import pytest
 
-from safeproducer.pipeline.batch_lane import BatchLane
-from safeproducer.pipeline.in_flight_batch import InFlightBatch
+from safeproducer.pipeline.buffer.in_flight_batch import InFlightBatch
+from safeproducer.pipeline.lanes.batch_lane import BatchLane
 from safeproducer.policy import ack_time
 from tests.pipeline.cluster import ScriptedCluster
 from tests.pipeline.rig import Rig, rigged

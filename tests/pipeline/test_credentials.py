@@ -6,9 +6,9 @@ from typing import Any
 
 from safeproducer import delivery
 from safeproducer.own_settings import OwnSettings
-from safeproducer.pipeline.lane_pool import LaneMaker, LanePool
-from safeproducer.pipeline.report_numbers import ReportNumbers
-from safeproducer.pipeline.reports import Reports
+from safeproducer.pipeline.lanes.lane_pool import LaneMaker, LanePool
+from safeproducer.pipeline.reports.report_numbers import ReportNumbers
+from safeproducer.pipeline.reports.reports import Reports
 from tests.pipeline.interleaving import between, codes_of
 
 

@@ -8,9 +8,9 @@ from unittest import mock
 
 import pytest
 
-from safeproducer.pipeline.first_question import FirstQuestion
-from safeproducer.pipeline.lane_pool import LanePool
-from safeproducer.pipeline.updates import ClientUpdates
+from safeproducer.pipeline.cluster.first_question import FirstQuestion
+from safeproducer.pipeline.dispatch.updates import ClientUpdates
+from safeproducer.pipeline.lanes.lane_pool import LanePool
 from safeproducer.policy.slow_start import LONGEST_PACE
 from tests.pipeline.rig import Rig, rigged
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from safeproducer import SafeProducer
-from safeproducer.pipeline import helper
-from safeproducer.pipeline.helper import Helper
-from safeproducer.pipeline.windows import Windows
+from safeproducer.pipeline.cluster.windows import Windows
+from safeproducer.pipeline.process import helper
+from safeproducer.pipeline.process.helper import Helper
 from safeproducer.policy.window import Announcement, Source
 from tests.inside import engine_of
 
@@ -131,7 +131,7 @@ class Odd:
 @pytest.mark.parametrize("error", [TimeoutError(), ValueError("99 is not a valid ConfigSource"), KeyError("t")])
 def test_who_asks_for_windows_survives_whatever_is_raised(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the question, and by the making of the client that asks; it asks again later, and less and less often."""
-    monkeypatch.setattr("safeproducer.pipeline.windows._AFTER_FAILURE", 0.01)
+    monkeypatch.setattr("safeproducer.pipeline.cluster.windows._AFTER_FAILURE", 0.01)
     makes: list[Exception] = [RuntimeError("no admin client"), OSError(24, "Too many open files")]
     odd, troubles = Odd(error, error), Troubles()
 

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from safeproducer.kafka.lane_client import LaneClient
 from safeproducer.kafka.statistics import BrokerStatistics, PartitionStatistics, Statistics
-from safeproducer.pipeline.batch_lane import BatchLane
-from safeproducer.pipeline.in_flight_batch import BatchReports, BatchSinks, InFlightBatch
-from safeproducer.pipeline.partition_buffer import PartitionBuffer
-from safeproducer.pipeline.record import HeldRecord
-from safeproducer.pipeline.report_numbers import ReportNumbers
-from safeproducer.pipeline.report_queue import ReportQueue
-from safeproducer.pipeline.reports import Reports
+from safeproducer.pipeline.buffer.in_flight_batch import BatchReports, BatchSinks, InFlightBatch
+from safeproducer.pipeline.buffer.partition_buffer import PartitionBuffer
+from safeproducer.pipeline.lanes.batch_lane import BatchLane
+from safeproducer.pipeline.process.record import HeldRecord
+from safeproducer.pipeline.reports.report_numbers import ReportNumbers
+from safeproducer.pipeline.reports.report_queue import ReportQueue
+from safeproducer.pipeline.reports.reports import Reports
 from safeproducer.policy.ack_time import AckTime
 from tests.inside import hold
 from tests.pipeline.interleaving import between, codes_of

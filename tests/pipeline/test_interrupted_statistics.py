@@ -13,10 +13,10 @@ from types import CodeType
 import pytest
 
 from safeproducer import SafeProducer
-from safeproducer.pipeline.direct_lane import DirectLane
-from safeproducer.pipeline.events import ClientEvents
-from safeproducer.pipeline.updates import ClientUpdates
-from safeproducer.pipeline.windows import Windows
+from safeproducer.pipeline.cluster.events import ClientEvents
+from safeproducer.pipeline.cluster.windows import Windows
+from safeproducer.pipeline.dispatch.updates import ClientUpdates
+from safeproducer.pipeline.lanes.direct_lane import DirectLane
 from safeproducer.policy.throttle import Throttle
 from safeproducer.testing import FakeCluster
 from tests.inside import engine_of

@@ -10,8 +10,8 @@ import pytest
 from confluent_kafka.cimpl import KafkaError, KafkaException
 
 from safeproducer.kafka import lane_client
-from safeproducer.pipeline import updates
-from safeproducer.pipeline.lane_choice import LaneChoice
+from safeproducer.pipeline.dispatch import updates
+from safeproducer.pipeline.dispatch.lane_choice import LaneChoice
 from safeproducer.policy import lane_count
 from safeproducer.policy.affinity import Affinity
 from safeproducer.policy.outcome import Outcome

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from confluent_kafka.cimpl import KafkaError, KafkaException
 
-from safeproducer.pipeline.metadata import Metadata
-from safeproducer.pipeline.outdated_leaders import DIRECT, OutdatedLeaders
+from safeproducer.pipeline.cluster.metadata import Metadata
+from safeproducer.pipeline.cluster.outdated_leaders import DIRECT, OutdatedLeaders
 
 PLACE = ("t", 0)
 

@@ -6,10 +6,10 @@ import time
 from contextlib import suppress
 from unittest import mock
 
-from safeproducer.pipeline.alarm import Alarm
-from safeproducer.pipeline.dispatcher import Dispatcher
-from safeproducer.pipeline.expiry import Expiry
-from safeproducer.pipeline.sender import Bell, Sender, _work
+from safeproducer.pipeline.dispatch.dispatcher import Dispatcher
+from safeproducer.pipeline.dispatch.expiry import Expiry
+from safeproducer.pipeline.process.alarm import Alarm
+from safeproducer.pipeline.process.sender import Bell, Sender, _work
 from tests.pipeline.interleaving import between, codes_of
 from tests.pipeline.rig import rigged
 

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from safeproducer.pipeline.notices import Notices
+from safeproducer.pipeline.process.notices import Notices
 
 
 @pytest.mark.parametrize("_", range(5))

@@ -13,15 +13,15 @@ import pytest
 from confluent_kafka.cimpl import KafkaError, Message
 
 from safeproducer import pipeline
-from safeproducer.pipeline.batch_lane import BatchLane
-from safeproducer.pipeline.dispatcher import Dispatcher
-from safeproducer.pipeline.in_flight_batch import BatchReports, BatchSinks, InFlightBatch
-from safeproducer.pipeline.lane_pool import LanePool
-from safeproducer.pipeline.partition_buffer import PartitionBuffer
-from safeproducer.pipeline.record_buffer import RecordBuffer
-from safeproducer.pipeline.report_numbers import ReportNumbers
-from safeproducer.pipeline.report_queue import ReportQueue
-from safeproducer.pipeline.reports import Reports
+from safeproducer.pipeline.buffer.in_flight_batch import BatchReports, BatchSinks, InFlightBatch
+from safeproducer.pipeline.buffer.partition_buffer import PartitionBuffer
+from safeproducer.pipeline.dispatch.dispatcher import Dispatcher
+from safeproducer.pipeline.dispatch.record_buffer import RecordBuffer
+from safeproducer.pipeline.lanes.batch_lane import BatchLane
+from safeproducer.pipeline.lanes.lane_pool import LanePool
+from safeproducer.pipeline.reports.report_numbers import ReportNumbers
+from safeproducer.pipeline.reports.report_queue import ReportQueue
+from safeproducer.pipeline.reports.reports import Reports
 from safeproducer.policy.ack_time import AckTime
 from tests.inside import hold
 from tests.pipeline.interleaving import between, codes_of

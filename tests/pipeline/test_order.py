@@ -6,7 +6,7 @@ from unittest import mock
 
 import pytest
 
-from safeproducer.pipeline.direct_lane import DirectLane
+from safeproducer.pipeline.lanes.direct_lane import DirectLane
 from tests.pipeline.cluster import LOSE_REQUEST, OK
 from tests.pipeline.rig import RuleError, rigged
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from safeproducer import delivery
 from safeproducer.kafka.statistics import PartitionStatistics, Statistics
 from safeproducer.own_settings import OwnSettings
-from safeproducer.pipeline.cluster_view import ClusterView
-from safeproducer.pipeline.outdated_leaders import DIRECT
+from safeproducer.pipeline.cluster.cluster_view import ClusterView
+from safeproducer.pipeline.cluster.outdated_leaders import DIRECT
 from safeproducer.policy.throttle import Throttle
 
 

@@ -10,17 +10,17 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
-from safeproducer.pipeline import dispatcher, record_buffer
-from safeproducer.pipeline.cluster_view import ClusterView, Leader
-from safeproducer.pipeline.expiry import Expiry
-from safeproducer.pipeline.failures import Failures
-from safeproducer.pipeline.in_flight_batch import InFlightBatch
-from safeproducer.pipeline.partition_buffer import PartitionBuffer
-from safeproducer.pipeline.record import REPORT
-from safeproducer.pipeline.record_buffer import RecordBuffer
-from safeproducer.pipeline.report_numbers import ReportNumbers
-from safeproducer.pipeline.report_queue import ReportQueue
-from safeproducer.pipeline.reports import Reports
+from safeproducer.pipeline.buffer.in_flight_batch import InFlightBatch
+from safeproducer.pipeline.buffer.partition_buffer import PartitionBuffer
+from safeproducer.pipeline.cluster.cluster_view import ClusterView, Leader
+from safeproducer.pipeline.dispatch import dispatcher, record_buffer
+from safeproducer.pipeline.dispatch.expiry import Expiry
+from safeproducer.pipeline.dispatch.record_buffer import RecordBuffer
+from safeproducer.pipeline.process.record import REPORT
+from safeproducer.pipeline.reports.failures import Failures
+from safeproducer.pipeline.reports.report_numbers import ReportNumbers
+from safeproducer.pipeline.reports.report_queue import ReportQueue
+from safeproducer.pipeline.reports.reports import Reports
 from safeproducer.policy.never import NEVER
 from safeproducer.policy.throttle import Throttle
 from safeproducer.policy.topic_partition import TopicPartition

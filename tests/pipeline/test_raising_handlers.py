@@ -16,25 +16,25 @@ import pytest
 
 from safeproducer import SafeProducer
 from safeproducer.closing import Closing, Release
-from safeproducer.pipeline.alarm import Schedule
 from safeproducer.pipeline.calls import Calls, NativeErrors
-from safeproducer.pipeline.dispatcher import Dispatcher
+from safeproducer.pipeline.cluster.first_question import FirstQuestion
+from safeproducer.pipeline.cluster.metadata import Metadata
+from safeproducer.pipeline.cluster.windows import Windows
+from safeproducer.pipeline.dispatch.dispatcher import Dispatcher
+from safeproducer.pipeline.dispatch.expiry import Expiry
+from safeproducer.pipeline.dispatch.intake import Intake
+from safeproducer.pipeline.dispatch.record_buffer import RecordBuffer
 from safeproducer.pipeline.engine import Engine, Threads
-from safeproducer.pipeline.expiry import Expiry
-from safeproducer.pipeline.first_question import FirstQuestion
-from safeproducer.pipeline.flag import Flag
 from safeproducer.pipeline.flush import CallbackRelease, Flush
-from safeproducer.pipeline.helper import Helper
-from safeproducer.pipeline.intake import Intake
-from safeproducer.pipeline.metadata import Metadata
-from safeproducer.pipeline.quota_rejections import QuotaRejections
-from safeproducer.pipeline.record_buffer import RecordBuffer
-from safeproducer.pipeline.report_queue import ReportQueue
-from safeproducer.pipeline.reports import Reports
+from safeproducer.pipeline.process.alarm import Schedule
+from safeproducer.pipeline.process.flag import Flag
+from safeproducer.pipeline.process.helper import Helper
+from safeproducer.pipeline.process.sender import Bell, Sender
+from safeproducer.pipeline.reports.quota_rejections import QuotaRejections
+from safeproducer.pipeline.reports.report_queue import ReportQueue
+from safeproducer.pipeline.reports.reports import Reports
 from safeproducer.pipeline.route import Client, Route
-from safeproducer.pipeline.sender import Bell, Sender
 from safeproducer.pipeline.serving import Serving
-from safeproducer.pipeline.windows import Windows
 from safeproducer.snapshot import CloseReport
 from safeproducer.testing import FakeCluster
 from tests.inside import engine_of

@@ -8,7 +8,7 @@ import threading
 import weakref
 from typing import Any
 
-from safeproducer.pipeline.report_numbers import ReportNumbers
+from safeproducer.pipeline.reports.report_numbers import ReportNumbers
 from tests.inside import hold
 
 

@@ -8,8 +8,8 @@ from unittest import mock
 
 import pytest
 
-from safeproducer.pipeline.batch_lane import BatchLane
-from safeproducer.pipeline.direct_lane import DirectLane
+from safeproducer.pipeline.lanes.batch_lane import BatchLane
+from safeproducer.pipeline.lanes.direct_lane import DirectLane
 from safeproducer.policy.deadline import BACKSTOP_MARGIN
 from tests.pipeline.cluster import LOSE_ANSWER, LOSE_REQUEST
 from tests.pipeline.rig import Rig, rigged

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from safeproducer.pipeline.record_buffer import RecordBuffer
+from safeproducer.pipeline.dispatch.record_buffer import RecordBuffer
 from safeproducer.pipeline.route import Route
 from safeproducer.policy.never import NEVER
 from tests.pipeline.interleaving import between, codes_of

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from safeproducer.config import parse
-from safeproducer.pipeline import told_statistics
-from safeproducer.pipeline.told_statistics import Elsewhere, Speaker, ToldStatistics
+from safeproducer.pipeline.cluster import told_statistics
+from safeproducer.pipeline.cluster.told_statistics import Elsewhere, Speaker, ToldStatistics
 from tests.kafka.test_summed_statistics import T, broker, document, partition
 
 NOTHING: Elsewhere = (0, 0, {})

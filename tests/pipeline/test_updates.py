@@ -11,8 +11,8 @@ from unittest import mock
 import pytest
 
 from safeproducer import SafeProducer
-from safeproducer.pipeline.delivery_counters import DeliveryCounters
-from safeproducer.pipeline.updates import ClientUpdates
+from safeproducer.pipeline.dispatch.updates import ClientUpdates
+from safeproducer.pipeline.reports.delivery_counters import DeliveryCounters
 from tests.inside import engine_of
 
 LONG_ROUND_TRIP, NEAR = 30_000, 100

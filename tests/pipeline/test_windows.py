@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from safeproducer.kafka.statistics import BrokerStatistics, PartitionStatistics, Statistics
-from safeproducer.pipeline.windows import Windows
+from safeproducer.pipeline.cluster.windows import Windows
 from safeproducer.policy.topic_partition import TopicPartition
 from safeproducer.policy.window import Announcement, Source, Window
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from safeproducer.kafka.statistics import BrokerStatistics, PartitionStatistics, Statistics
-from safeproducer.pipeline.windows import Windows
+from safeproducer.pipeline.cluster.windows import Windows
 from safeproducer.policy.topic_partition import TopicPartition
 from safeproducer.policy.window import Announcement, Source, Window
 

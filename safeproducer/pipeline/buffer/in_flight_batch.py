@@ -1,0 +1,231 @@
+"""A batch that a batch lane has: from handing over until librdkafka has reported every record of it."""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from safeproducer import clock
+from safeproducer.kafka.native import KafkaError, Message
+from safeproducer.kafka.pending_error import discard_pending
+from safeproducer.pipeline.process.record import ACCEPTED_AT, OVERHEAD, SIZE, DeliveryCallback, HeldRecord
+from safeproducer.pipeline.reports.dated_error import DatedError
+from safeproducer.pipeline.reports.quota_rejections import QuotaRejection, is_quota_rejection
+from safeproducer.pipeline.reports.report_numbers import ReportNumbers
+from safeproducer.pipeline.reports.reports import Reports
+from safeproducer.policy.ack_time import AckTime
+from safeproducer.policy.never import NEVER
+from safeproducer.policy.topic_partition import TopicPartition
+
+_SURE_FLUSHES = 3
+_NO_TOPIC = frozenset({KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART})
+
+
+@dataclass(eq=False)
+class BatchSinks:
+    """Where all batches report to. `completed`: batches whose last report arrived, for the dispatcher to take note of;
+    `missing`: topics that do not exist, as far as failed records tell.
+    """
+
+    reports: Reports
+    numbers: ReportNumbers
+    completed: deque[InFlightBatch] = field(default_factory=deque)
+    missing: set[str | None] = field(default_factory=set)
+
+
+class BatchReports:
+    """What was reported of a batch, and is passed on: delivered records of one callback together.
+
+    `unknown_outcome`: whether a record failed so that it may be written later; `rejections`: those that a quota
+    rejected; `partitions`: those that librdkafka chose. `on_answer` is called at the first report of a delivered batch,
+    inside the native call that serves them.
+    """
+
+    def __init__(self, sinks: BatchSinks, size: int) -> None:
+        self.sinks = sinks
+        self._size = size
+        """Of one record, about."""
+        self.kept: deque[Message] = deque()
+        self.kept_for: DeliveryCallback | None = None
+        self.on_answer: Callable[[], None] | None = None
+        self.unknown_outcome = False
+        self.rejections: list[QuotaRejection] = []
+        self.partitions: set[int | None] = set()
+        self._passed = 0
+        """How many of librdkafka's reports were passed on, or swallowed."""
+        self._expired = 0
+
+    def keep(self, report: DeliveryCallback, message: Message) -> None:
+        """A delivered record of another callback than those that are kept."""
+        if self.on_answer is not None:
+            self.on_answer()
+        self.pass_on()
+        self.kept_for = report  # before the message: see pass_on()
+        self.kept.append(message)
+
+    def pass_on(self) -> None:
+        nothing: deque[Message] = deque()
+        # One step under the interpreter lock, as there is no call in it: expire() comes from another thread.
+        kept, report, self.kept, self.kept_for = self.kept, self.kept_for, nothing, None
+        if report is not None:
+            count = len(kept)
+            self.sinks.reports.add_delivered(report, kept, self._size)
+            self._passed += count
+
+    def add(
+        self, record: HeldRecord | None, lane: int, report: DeliveryCallback, error: KafkaError | None, message: Message
+    ) -> None:
+        """A report that goes by itself. None for a record that has expired: what is said of it is swallowed."""
+        rejected = is_quota_rejection(error)
+        if error is not None:
+            self.unknown_outcome = self.unknown_outcome or not rejected
+            if error.code() in _NO_TOPIC:
+                self.sinks.missing.add(message.topic())
+            if record is not None and rejected:
+                self.rejections.append(QuotaRejection(record, error, message, lane))
+            elif record is not None:
+                error = DatedError(error, clock.monotonic() - record[ACCEPTED_AT])
+        if record is not None and not rejected:
+            self.sinks.reports.add(report, error, message, self._size)
+        self._passed += 1
+
+    def expire(self, count: int) -> None:
+        """The first `count` records have their report: they expired, or had ended before."""
+        self._expired = count
+
+    @property
+    def ended(self) -> int:
+        """How many records have a report that was passed on; those that go again have none."""
+        return max(self._passed, self._expired) - len(self.rejections)
+
+
+class InFlightBatch:
+    """librdkafka reports the records of a batch in the order they were handed over in.
+
+    It refers to no native producer: that one holds its callbacks while records are under way, and would never be freed.
+    `lane` is the number of its lane. `at`: when it was handed over; `sent_at`: when it was flushed first, if it needs
+    that. `runs`: (number of the report, how many records have it), in order.
+    A record whose deadline passes first is reported by `expire()`; what librdkafka says of it later is swallowed, but
+    the batch keeps its place until librdkafka has said it.
+    """
+
+    def __init__(
+        self,
+        tp: TopicPartition,
+        records: list[HeldRecord],
+        full: bool,
+        at: float,
+        sinks: BatchSinks,
+        ack: AckTime,
+        lane: int = 0,
+        broker: int | None = None,
+    ) -> None:
+        self.tp = tp
+        self.records = records
+        self.full = full
+        self.at = self.sent_at = at
+        self.ack = ack
+        self.lane = lane
+        self.broker = broker
+        count = self.left = len(records)
+        size = sum([record[SIZE] for record in records])
+        self.bytes = size - OVERHEAD * count
+        """Of keys, values and headers."""
+        self.runs: list[tuple[int, int]] = []
+        self.expired = self._flushes = 0
+        self.reports = BatchReports(sinks, size // (count or 1))
+
+    def bind(self, report: DeliveryCallback) -> DeliveryCallback:
+        """The callback for librdkafka that ends in `report` on the application's thread."""
+        spread, reports = self.tp[1] < 0, self.reports
+
+        # A closure, and as little as possible: it runs for each record while the next batch waits for the last one.
+        def reported(error: KafkaError | None, message: Message) -> None:
+            try:
+                message.partition()
+            except:  # noqa: E722 - see discard_pending
+                discard_pending(sys.exc_info())
+            # With the look at `expired` one step under the interpreter lock: expire() may run on another thread.
+            self.left = left = self.left - 1
+            expired = self.expired
+            if error is not None or spread or expired:
+                reports.pass_on()
+                self._reported(len(self.records) - left - 1, expired, report, error, message)
+            elif reports.kept_for is report:
+                reports.kept.append(message)
+            else:
+                reports.keep(report, message)
+            if not left:
+                reports.pass_on()
+                reports.sinks.completed.append(self)
+
+        return reported
+
+    def _reported(
+        self, index: int, expired: int, report: DeliveryCallback, error: KafkaError | None, message: Message
+    ) -> None:
+        if self.tp[1] < 0:
+            self.reports.partitions.add(message.partition())
+        record = self.records[index] if index >= expired else None
+        self.reports.add(record, self.lane, report, error, message)
+
+    def flushed(self, now: float) -> None:
+        """librdkafka was told to send what it has."""
+        self.full = False
+        self._flushes += 1
+        if self._flushes == 1:
+            self.sent_at = now
+
+    @property
+    def leaves_by(self) -> float:
+        """By when it has left librdkafka's queue; long ago for a full one. Infinity while that is not sure enough.
+
+        A busy broker thread may miss a flush trigger, and one more. What was flushed three times has left before half
+        of the time that an answer takes is over; not where threads wait so long for a processor that they miss any
+        number.
+        """
+        if self.full:
+            return -NEVER
+        ack_time = self.ack.distance if self.tp[1] >= 0 and self._flushes >= _SURE_FLUSHES else None
+        return NEVER if ack_time is None else self.sent_at + ack_time / 2
+
+    def refused(self, index: int) -> None:
+        """The record at `index` did not get into librdkafka, which will not report it."""
+        size = self.records.pop(index)[SIZE] - OVERHEAD
+        self.bytes -= size
+        self.left -= 1
+        self.full = False
+
+    @property
+    def open(self) -> int:
+        """How many of its records have no report that was passed on to the application.
+
+        One that is being passed on counts until the reports count it: else flush() would find nothing left.
+        """
+        return len(self.records) - self.reports.ended
+
+    def expire(self, now: float, timeout: float, report: Callable[[HeldRecord], object]) -> None:
+        """`report` the records whose deadline has passed since the last call and which librdkafka has not reported."""
+        first = max(self.expired, len(self.records) - self.left)
+        last = first
+        while last < len(self.records) and self.records[last][ACCEPTED_AT] + timeout <= now:
+            last += 1
+        if last > first:
+            # One step under the interpreter lock: a report that came before is passed on there, one after it is not.
+            self.expired, left = last, self.left
+            first = max(first, len(self.records) - left)
+            self.reports.pass_on()  # they were accepted before
+        for record in self.records[first:last]:
+            report(record)
+        self.reports.expire(self.expired)
+
+    def next_deadline(self, timeout: float) -> float | None:
+        first = max(self.expired, len(self.records) - self.left)
+        return self.records[first][ACCEPTED_AT] + timeout if first < len(self.records) else None
+
+    @property
+    def stalled(self) -> bool:
+        """Whether the deadline of all its records has passed without a report."""
+        return self.expired == len(self.records)

@@ -1,0 +1,189 @@
+"""The records of one partition that wait in this process."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from safeproducer.pipeline.buffer.in_flight_batch import InFlightBatch
+from safeproducer.pipeline.process.record import ACCEPTED_AT, KEY, SIZE, TIMESTAMP, HeldRecord
+from safeproducer.policy.ack_time import AckTime
+from safeproducer.policy.admission import Hold
+from safeproducer.policy.affinity import Affinity
+
+_NEAR_MS = 8191
+_FAR_TIMES = 3
+"""Bytes more that a time takes beyond that distance, up to 24 days."""
+MOST_OVERHEAD = 36
+"""What librdkafka counts, and what the number of headers and an application's own times may take up."""
+
+
+class PartitionBuffer:
+    """Any thread appends to `records`; only the sender takes away.
+
+    Counters change by in-place addition, which is one step under the interpreter lock (see delivery counters.py).
+    `held` is why records of this partition are held back at all, None while they go directly; `held_since`: when the
+    last of them may have gone directly; `why` is what the next batch waits for. `bound`: records whose keys are bound
+    to a lane, by lane, and `keys` which keys are; None while every record of the partition stays on one lane.
+    `unknown_outcome`: the last batch of it that left `lane` ended so.
+    """
+
+    def __init__(self, topic: str, partition: int, keys: Affinity | None = None) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.tp = (topic, partition)
+        self.records: deque[HeldRecord] = deque()
+        self.bound: dict[int, deque[HeldRecord]] = {}
+        self.keys = keys
+        self.bytes = 0
+        self.unresolved: list[InFlightBatch] = []
+        self.ack = AckTime()
+        self.held: Hold | None = None
+        self.held_since = 0.0
+        self.why: Hold | None = None
+        self.unknown_outcome = False
+        self.lane: int | None = None
+
+    def hold(self, reason: Hold | None, now: float) -> None:
+        """Hold records back for `reason` from now on, or let them go directly again if that is None."""
+        if reason is not None and self.held is None:
+            self.held_since = now
+        self.held = reason
+
+    def went_directly(self, now: float) -> None:
+        """A record of it may have gone directly until then."""
+        self.held_since = now
+
+    @property
+    def waiting(self) -> int:
+        """How many records wait here."""
+        count = len(self.records)
+        # A copy, made in one step under the interpreter lock: any thread may ask.
+        return count + sum(map(len, list(self.bound.values()))) if self.bound else count
+
+    @property
+    def pinned(self) -> bool:
+        """Whether the next record must take the lane that an earlier one took, though nothing is under way."""
+        return self.unknown_outcome or (self.keys is not None and self.keys.unknown_outcome)
+
+    @property
+    def oldest(self) -> float:
+        """When the longest waiting record was accepted; something waits."""
+        return min([queue[0][ACCEPTED_AT] for queue in self.queues()])
+
+    def queues(self) -> list[deque[HeldRecord]]:
+        """The queues that hold something, each in the order in which its records were accepted."""
+        return [queue for queue in (*self.bound.values(), self.records) if queue]
+
+    def take(self, count: int, size: int, lane: int, taken: list[HeldRecord]) -> None:
+        """Into `taken` the next batch for a lane: up to `count` records of up to `size` bytes, or one if it is larger.
+
+        A record is there before it leaves here, so that at no moment nobody counts it. Records whose keys are bound to
+        another lane are set aside for that one. Each is looked at once here and taken once, so that the work is linear
+        in records, however keys are spread.
+        """
+        records, keys, own = self.records, self.keys, self.bound.get(lane)
+        first, last = (own or records)[0], (records or own or records)[-1]
+        extra = _FAR_TIMES if last[TIMESTAMP] - first[TIMESTAMP] > _NEAR_MS else 0
+        room = size
+        while own and len(taken) < count and ((room := room - own[0][SIZE] - extra) >= 0 or not taken):
+            taken.append(own[0])
+            own.popleft()
+        if own is not None and not own:
+            del self.bound[lane]
+        while records and not own and len(taken) < count:
+            record = records[0]
+            left = room - record[SIZE] - extra
+            if left < 0 and taken:
+                break
+            if keys is not None and (key := record[KEY]) is not None and (owner := keys.bind(key, lane)) != lane:
+                self.bound.setdefault(owner, deque()).append(record)
+                records.popleft()
+                continue
+            room = left
+            taken.append(record)
+            records.popleft()
+        taken_bytes = sum([record[SIZE] for record in taken])
+        self.bytes -= taken_bytes  # one step, see delivery counters.py: what others add meanwhile must not be lost
+
+    def take_back(self, records: list[HeldRecord], lane: int) -> None:
+        """Records that a lane was to have and did not take wait again, before what came later."""
+        aside = self.bound.get(lane)
+        if aside:  # then all of them had been set aside for it, and stay so
+            aside.extendleft(reversed(records))
+        else:
+            if self.keys is not None:
+                self.keys.release_all([record[KEY] for record in records if record[KEY] is not None])
+            self.records.extendleft(reversed(records))
+        back_bytes = sum([record[SIZE] for record in records])
+        self.bytes += back_bytes
+
+    def take_first(self, queue: deque[HeldRecord]) -> HeldRecord:
+        """The first of one of the queues, which will not be handed over."""
+        record = queue.popleft()
+        self.bytes -= record[SIZE]
+        if queue is not self.records and self.keys is not None:
+            self.keys.release(record[KEY])
+        return record
+
+    def take_last(self) -> HeldRecord:
+        """The record that came last, which does not wait after all."""
+        record = self.records.pop()
+        self.bytes -= record[SIZE]
+        return record
+
+    def move_first(self, other: PartitionBuffer) -> None:
+        """The first record belongs to another partition: there before it leaves here, or what follows would pass it."""
+        record = self.records[0]
+        other.bytes += record[SIZE]
+        other.records.append(record)
+        self.bytes -= record[SIZE]
+        self.records.popleft()
+
+    def ended(self, batch: InFlightBatch) -> None:
+        """A batch has all its reports: its keys are free, or bound as long as its outcome is unknown."""
+        self.unresolved.remove(batch)
+        if not batch.records:
+            return
+        self.unknown_outcome, self.lane = batch.reports.unknown_outcome, batch.lane
+        if self.keys is None:
+            return
+        answered = batch.records
+        if batch.reports.rejections:  # their keys stay bound until they go again
+            rejected = {id(rejection.record) for rejection in batch.reports.rejections}
+            answered = [record for record in answered if id(record) not in rejected]
+        keys = [record[KEY] for record in answered if record[KEY] is not None]
+        if batch.reports.unknown_outcome:
+            self.keys.note_unknown(keys, batch.lane)
+        else:
+            self.keys.release_all(keys)
+            if keys or not batch.reports.rejections:
+                self.keys.acknowledged(batch.lane)
+
+    def put_back(self, record: HeldRecord, lane: int | None) -> None:
+        """A record that was handed over and certainly not written is to go again, before what came later."""
+        if self.keys is not None and lane is not None and record[KEY] is not None:
+            self.bound.setdefault(lane, deque()).appendleft(record)
+        else:
+            self.records.appendleft(record)
+        self.bytes += record[SIZE]
+
+    def gives_up(self, record: HeldRecord, lane: int | None, unknown_outcome: bool) -> None:
+        """A record that a quota rejected does not go again after all."""
+        if self.keys is None or lane is None or record[KEY] is None:
+            return
+        if unknown_outcome:
+            self.keys.note_unknown([record[KEY]], lane)
+        else:
+            self.keys.release(record[KEY])
+
+    def binds(self, lane: int) -> bool:
+        """Whether records must take that lane, those that wait or those that come."""
+        if self.keys is None:
+            return self.unknown_outcome and self.lane == lane
+        return bool(self.bound.get(lane)) or self.keys.has_unknown(lane)
+
+    def unbind(self, lane: int) -> None:
+        """That lane is no more: what was set aside for it may take any other, before what came later."""
+        if self.keys is not None:
+            self.keys.forget(lane)
+            self.records.extendleft(reversed(self.bound.pop(lane, deque())))

@@ -1,0 +1,78 @@
+"""What is known of the cluster: who leads which partition, who throttles, and which lanes may not know it yet."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from safeproducer.delivery import Delivery
+from safeproducer.kafka.statistics import Statistics
+from safeproducer.pipeline.cluster.outdated_leaders import OutdatedLeaders
+from safeproducer.pipeline.cluster.partitions import Partitions
+from safeproducer.policy.throttle import Throttle
+from safeproducer.policy.topic_partition import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """The broker that leads a partition; `node` None while it is unknown."""
+
+    node: int | None
+    throttled_until: float | None
+    probing: bool
+
+
+class ClusterView:
+    """Any thread asks. Statistics are applied by the sender, throttle times announced by the threads that serve."""
+
+    def __init__(self, delivery: Delivery, throttle: Throttle) -> None:
+        self.partitions = Partitions(delivery.partitioning.partitioner, delivery.partitioning.sticky)
+        self.outdated = OutdatedLeaders()
+        self.throttle = throttle
+        self._latest = throttle.latest
+        self._only_batch_lanes = delivery.mode == "held"
+        self._holds_back = delivery.holds_back
+        self.statistics: dict[int, Statistics] = {}
+        """The last ones of the direct lane and of the first batch lane."""
+
+    def update(self, lane: int, statistics: Statistics) -> None:
+        """Leaders, partition counts and connections from statistics of a lane."""
+        self.statistics = {**self.statistics, lane: statistics}
+        topics: dict[str, dict[int, int]] = {}
+        for (topic, partition), entry in statistics.partitions.items():
+            if partition >= 0:
+                topics.setdefault(topic, {})[partition] = entry.leader
+        for topic, leaders in topics.items():
+            # A topic that librdkafka has not heard of is listed, too, with the partitions that records were made for.
+            if self.partitions.count(topic) or max(leaders.values()) >= 0:
+                self.partitions.update(topic, leaders)
+
+    def connected(self) -> dict[int, float]:
+        """Broker -> when statistics of any lane showed it connected, if the last ones did."""
+        found = sorted(self.statistics.values(), key=lambda one: one.at)
+        return {node: one.at for one in found for node, broker in one.brokers.items() if broker.state == "UP"}
+
+    def probes(self, broker: int, now: float) -> bool:
+        """Whether it gets one batch at a time because it throttled so lately."""
+        return self._holds_back and self.throttle.probes(broker, now)
+
+    def throttle_changed(self) -> bool:
+        """Whether a throttle time was announced since the last call, to any producer of this process."""
+        before, self._latest = self._latest, self.throttle.latest
+        return before != self._latest
+
+    def broker(self, tp: TopicPartition, now: float) -> Leader:
+        node = self.partitions.leader(*tp)
+        until = self.throttle.deadline(node, now)
+        # In a lane for batches a topic must be known, and nobody tells of one to which nothing has gone directly yet.
+        known = self._only_batch_lanes or self.partitions.known(tp[0])
+        return Leader(node, until, known and self.throttle.probes(node, now))
+
+    def cannot_meet_until(self, tp: TopicPartition, now: float) -> float:
+        """A deadline at or before this time cannot be met: the broker's throttle time is known to last longer."""
+        node = self.partitions.leader(*tp)
+        return 0.0 if node is None else self.throttle.deadline(node, now) or 0.0
+
+    def serves_others(self, node: int | None, silent: Collection[int | None], now: float) -> bool:
+        """Whether a broker other than `node` takes records, and none of those that are `silent`."""
+        return bool(self.partitions.nodes() - {node} - set(self.throttle.held(now)) - set(silent))

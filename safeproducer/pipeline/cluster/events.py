@@ -1,0 +1,195 @@
+"""What librdkafka says that is not one record's report: errors, throttle times, statistics, the fatal error."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from types import SimpleNamespace
+from typing import Any, Protocol
+
+from safeproducer.announcements import Announcements
+from safeproducer.config import Settings
+from safeproducer.kafka.advice import advice
+from safeproducer.kafka.native import KafkaError, ThrottleEvent
+from safeproducer.kafka.statistics import repaired
+from safeproducer.pipeline.cluster.told_statistics import Elsewhere, Speaker, ToldStatistics
+from safeproducer.pipeline.process import stack
+from safeproducer.pipeline.process.notices import Notices
+from safeproducer.pipeline.process.sender import get_ident
+from safeproducer.pipeline.reports.callbacks import CallbackErrors
+from safeproducer.pipeline.reports.report_queue import ReportQueue
+from safeproducer.policy.trouble import ClientError, broker_in
+
+_FEW_THREADS = 64
+
+
+class Updates(Protocol):
+    """Who decides by what the client tells."""
+
+    @property
+    def delivered(self) -> int: ...
+    def throttled(self, broker: int, name: str, seconds: float) -> bool: ...
+    def statistics(self, text: str) -> None: ...
+    def batch_statistics(self, text: str) -> None: ...
+
+
+class EventCallbacks:
+    """The application's callbacks and logger, for what is no report: they run in its poll(), never on the sender."""
+
+    def __init__(self, settings: Settings, errors: CallbackErrors, report_queue: ReportQueue, notices: Notices) -> None:
+        self.error = settings.error_cb
+        self.throttle = settings.throttle_cb
+        self.statistics = settings.statistics_cb
+        self._errors = errors
+        self._reports = report_queue.reports
+        self._notices = notices
+
+    @property
+    def any(self) -> bool:
+        """Whether the application gave a callback."""
+        return self.error is not None or self.throttle is not None or self.statistics is not None
+
+    def call(self, callback: Callable[..., Any] | None, event: Any) -> None:
+        """Now, or in the next poll()."""
+        if callback is not None:
+            self._now_or_later(self._run, callback, event)
+
+    def log(self, application: Any, *line: Any) -> None:
+        """A line of librdkafka's for the application's logger."""
+        self._now_or_later(_log, application, line)
+
+    def _now_or_later(self, run: Callable[[Any, Any], None], what: Any, event: Any) -> None:
+        if self._notices.needed():
+            self._reports.add_event(run, what, event)
+        else:
+            run(what, event)
+
+    @stack.called_natively
+    def _run(self, callback: Callable[..., Any], event: Any) -> None:
+        try:
+            callback(event)
+        except BaseException as raised:
+            self._errors.note(raised)
+            raise
+
+
+class ClientEvents:
+    """Notes what happened to a producer's native producers and passes it on. Called on the thread that serves.
+
+    It holds no reference to a native producer: that holds one to it, and a cycle would keep records in memory after the
+    application has released the producer. Log lines, hooks and callbacks of the application run with no lock held.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        announcements: Announcements,
+        callbacks: EventCallbacks,
+        updates: Updates,
+        elsewhere: Callable[[], Elsewhere],
+    ) -> None:
+        self.errors: dict[tuple[int | None, bool], ClientError] = {}
+        """The last one of each broker, for explain()."""
+        self.throttled: dict[int, float] = {}
+        self.throttled_until: dict[int, float] = {}
+        self.fatal: KafkaError | None = None
+        self.announcements = announcements
+        self.callbacks = callbacks
+        self._client_id = settings.client_id
+        self._updates = updates
+        self._statistics = ToldStatistics(settings.delivery, elsewhere) if settings.delivery.statistics_ms > 0 else None
+        self._most_threads = _FEW_THREADS
+        self._alone = settings.delivery.mode == "held"
+        """The native producer that tells of the cluster is served by the sender."""
+        self.unseen: dict[int, int] = {}
+        """Statistics events that the application did not ask for and did not see, by the thread that served them: what
+        another thread serves, the sender above all, is not in the count of this one's poll()."""
+
+    def of_the_first(self) -> dict[str, Any]:
+        """Of the native producer that tells of the cluster: the direct lane, or the first one when there is none."""
+        statistics = partial(self.on_statistics, Speaker())
+        return {"error_cb": self.on_error, "throttle_cb": self.on_throttle, "stats_cb": statistics}
+
+    def of_a_batch_lane(self) -> dict[str, Any]:
+        """Of the first batch lane beside a direct one."""
+        statistics = partial(self.on_batch_lane_statistics, Speaker())
+        return {"error_cb": self.on_batch_lane_error, "throttle_cb": self.on_throttle, "stats_cb": statistics}
+
+    def of_one_more(self) -> dict[str, Any]:
+        """Of a further lane, whose statistics concern the application alone."""
+        return {**self.of_a_batch_lane(), "stats_cb": partial(self.on_further_statistics, Speaker())}
+
+    @stack.called_natively
+    def on_error(self, error: KafkaError) -> None:
+        about = broker_in(error.str(), error.code() == KafkaError._ALL_BROKERS_DOWN)
+        lasts = error.fatal() or error.code() == KafkaError._FATAL
+        sentence = self.announcements.scrubbed(advice(error.name(), error.str()))
+        self.errors[about] = ClientError(sentence, *about, lasts, time.monotonic(), self._updates.delivered)
+        self.announcements.error(error, sentence)
+        self.callbacks.call(self.callbacks.error, error)
+
+    @stack.called_natively
+    def on_throttle(self, event: ThrottleEvent) -> None:
+        # A zero tells only that some connection of this client is no longer throttled, not which (KIP-219 notes).
+        if event.throttle_time > 0:
+            broker, name, seconds = event.broker_id, event.broker_name, event.throttle_time
+            self.throttled[broker] = seconds
+            self.throttled_until[broker] = time.monotonic() + seconds
+            first = self._updates.throttled(broker, name, seconds)
+            self.announcements.throttled(broker, name, seconds, first)
+        self.callbacks.call(self.callbacks.throttle, event)
+
+    @stack.called_natively
+    def on_statistics(self, speaker: Speaker, text: str) -> None:
+        """Every tick of the native producer that tells of the cluster."""
+        text = repaired(text, self._client_id)
+        self._updates.statistics(text)
+        told = None if self._statistics is None else self._statistics.tick(speaker, text)
+        if told is not None:
+            self.callbacks.call(self.callbacks.statistics, told)
+        if told is None or self._alone:
+            thread = get_ident()
+            if thread not in self.unseen and len(self.unseen) >= self._most_threads:
+                self._forget_ended_threads()
+            self.unseen[thread] = self.unseen.get(thread, 0) + 1
+
+    def _forget_ended_threads(self) -> None:
+        alive = sys._current_frames()
+        for thread in tuple(self.unseen):
+            if thread not in alive:
+                self.unseen.pop(thread, None)
+        self._most_threads = 2 * len(self.unseen) + _FEW_THREADS
+
+    @stack.called_natively
+    def on_batch_lane_statistics(self, speaker: Speaker, text: str) -> None:
+        self._updates.batch_statistics(repaired(text, self._client_id))
+        self.on_further_statistics(speaker, text)
+
+    @stack.called_natively
+    def on_further_statistics(self, speaker: Speaker, text: str) -> None:
+        if self._statistics is not None:
+            self._statistics.hear(speaker, repaired(text, self._client_id))
+
+    @stack.called_natively
+    def on_batch_lane_error(self, error: KafkaError) -> None:
+        """The direct lane tells of the same brokers; only what concerns this lane alone is new."""
+        if error.fatal() or error.code() == KafkaError._FATAL:
+            self.on_fatal(error)
+
+    def logger_for(self, application: Any) -> Any:
+        """What librdkafka logs to: the application's logger, in its poll()."""
+        return SimpleNamespace(log=partial(self.callbacks.log, application))
+
+    def on_fatal(self, error: KafkaError) -> None:
+        """Note a fatal error. produce() only learns that there was one; poll() brings the error itself."""
+        first = self.fatal is None
+        if self.fatal is None or not self.fatal.fatal():
+            self.fatal = error
+        if first:
+            self.announcements.fatal(error)
+
+
+def _log(application: Any, line: tuple[Any, ...]) -> None:
+    application.log(*line)

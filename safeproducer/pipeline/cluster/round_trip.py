@@ -1,0 +1,90 @@
+"""How long round trips are, and whether buffering pays at such a distance and rate."""
+
+from __future__ import annotations
+
+from safeproducer.delivery import Delivery
+from safeproducer.kafka.statistics import Statistics
+from safeproducer.pipeline.cluster.outdated_leaders import DIRECT
+from safeproducer.pipeline.reports.delivery_counters import DeliveryCounters
+from safeproducer.policy.distance import HIGH_RATE, is_long
+
+_MEASURE_EVERY = 0.4
+_HIGH_RATE_SEEN = 0.1
+_SURELY = 2
+"""So many times the high rate, or a burst of some ten thousand records would be one."""
+_WHATEVER_RATE = float("inf")
+
+
+class RoundTrip:
+    """`long`: acknowledgements take longer than linger. `ack_time`: how long, 0 while it is not known.
+
+    The sender's thread changes it, and the first question's as long as nothing is known; any thread may read.
+    """
+
+    def __init__(self, delivery: Delivery, counters: DeliveryCounters) -> None:
+        self.long = False
+        self.ack_time = 0.0
+        self._delivery = delivery
+        self._counters = counters
+        self._requests: dict[int, int] = {}
+        self._direct: Statistics | None = None
+        self._in_use: Statistics | None = None
+        """Of the lane that sent Produce requests last: other requests may be answered sooner than those."""
+        self._measured: tuple[float, int] = (0.0, 0)
+        self._high_rate: tuple[float, int] | None = None
+        """(since when more than a batch waits, records accepted by then)."""
+
+    def guess(self, distance: float) -> None:
+        """What is known before any statistics: an answer took that long, or longer."""
+        delivery = self._delivery
+        if not self.ack_time and delivery.idempotent and not delivery.transactional:
+            self.long = is_long(distance, delivery.linger, _WHATEVER_RATE, was_long=False)
+            self.ack_time = distance if self.long else 0.0
+
+    def update(self, lane: int, found: Statistics) -> None:
+        """Statistics of a lane."""
+        if lane == DIRECT:
+            self._direct = found
+        requests = sum(broker.produce_requests for broker in found.brokers.values())
+        if requests != self._requests.get(lane, 0):
+            self._requests[lane] = requests
+            self._in_use = found
+
+    def measure(self, now: float) -> None:
+        """Judge the distance to the brokers, from the last statistics of the lane in use."""
+        if self._delivery.mode != "auto" or self._direct is None:
+            return
+        then, before = self._measured
+        if now - then >= _MEASURE_EVERY:
+            accepted = self._counters.accepted
+            self._judge(now, accepted, (accepted - before) / (now - then))
+
+    def has_high_rate(self, waiting: int, now: float) -> bool:
+        """Whether the application has begun to produce so fast that its records need not be held back any more.
+
+        Told before statistics come, by how fast records are accepted while more than a batch of them is `waiting`.
+        """
+        if not self.long or waiting < self._delivery.batch_records:
+            self._high_rate = None
+            return False
+        if self._high_rate is None:
+            self._high_rate = (now, self._counters.accepted)
+            return False
+        then, before = self._high_rate
+        if now - then < _HIGH_RATE_SEEN:
+            return False
+        accepted = self._counters.accepted
+        self._high_rate = (now, accepted)
+        rate = (accepted - before) / (now - then)
+        if rate > _SURELY * HIGH_RATE:
+            self._judge(now, accepted, rate)
+        return not self.long
+
+    def _judge(self, now: float, accepted: int, rate: float) -> None:
+        self._measured = (now, accepted)
+        found = self._in_use or self._direct
+        floors = [] if found is None else [broker.rtt_floor for broker in found.brokers.values()]
+        if known := [floor for floor in floors if floor is not None]:
+            self.ack_time = max(known)
+            if self._delivery.idempotent and not self._delivery.transactional:  # others wait for nothing
+                self.long = is_long(self.ack_time, self._delivery.linger, rate, self.long)

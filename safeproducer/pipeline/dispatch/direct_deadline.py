@@ -1,0 +1,64 @@
+"""The deadline of records in the direct lane: purged before librdkafka's own time-out comes.
+
+That would start a new epoch for the whole native producer, and write batches of other partitions twice whose answers
+were lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from safeproducer.pipeline.cluster.outdated_leaders import DIRECT
+from safeproducer.pipeline.dispatch.dispatcher import Dispatcher
+from safeproducer.pipeline.dispatch.holds import Holds
+from safeproducer.pipeline.lanes.direct_lane import DirectLane
+from safeproducer.pipeline.reports.failures import Failures, purged_tps
+from safeproducer.pipeline.reports.report_queue import ReportQueue
+
+
+class DirectDeadline:
+    """The sender's thread calls. What is purged is reported once statistics tell what of it had been sent."""
+
+    def __init__(
+        self, lane: DirectLane, holds: Holds, dispatcher: Dispatcher, report_queue: ReportQueue, failures: Failures
+    ) -> None:
+        self._lane = lane
+        self._holds = holds
+        self._dispatcher = dispatcher
+        self._report_queue = report_queue
+        self._failures = failures
+        self._purged_at: float | None = None
+
+    def act(self, now: float, timeout: float, hold: Callable[[], None], purge: Callable[[], object]) -> None:
+        """Purge when a record in the lane reaches its deadline, after what is healthy has left it."""
+        if self._purged_at is not None:
+            self._tell_of_purged(self._purged_at, now)
+            return
+        earliest = self._lane.backlogs.earliest()
+        if earliest is None:
+            if self._lane.draining:  # it was acknowledged after all
+                self._lane.drain(False)
+                self._dispatcher.recheck(now)
+            return
+        due, ack_time = earliest + timeout, self._holds.round_trip.ack_time
+        if not self._lane.draining and now >= due - min(timeout / 4, max(0.25, 3 * ack_time)):
+            self._lane.drain(True)
+            hold()  # now: what followed the purge into the lane would meet the end of its epoch
+        elif now >= due:
+            self._report_queue.defer(True)
+            self._purged_at = now
+            self._lane.purging(now)
+            purge()
+
+    def _tell_of_purged(self, purged_at: float, now: float) -> None:
+        """Once statistics tell what had been sent of what was purged: report it, and go on."""
+        found = self._holds.cluster.statistics.get(DIRECT)
+        if found is None or found.at <= purged_at or found.messages:
+            return
+        self._purged_at = None
+        deferred = self._report_queue.defer(False)
+        never_sent = self._lane.unsent.counts(found, max(self._failures.failed_at, self._report_queue.failed_at))
+        self._report_queue.reports.extend(self._failures.expired(deferred, never_sent))
+        self._lane.purged(purged_tps(deferred), found.producer_epoch, now)
+        self._lane.drain(False)
+        self._dispatcher.recheck(now)

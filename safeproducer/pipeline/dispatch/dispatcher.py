@@ -1,0 +1,291 @@
+"""The buffered path, from the partition buffers on: records leave when admission says go."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from safeproducer import clock
+from safeproducer.delivery import Delivery
+from safeproducer.kafka.native import KafkaException
+from safeproducer.pipeline.buffer.partition_buffer import PartitionBuffer
+from safeproducer.pipeline.cluster.cluster_view import Leader
+from safeproducer.pipeline.cluster.metadata import Metadata
+from safeproducer.pipeline.cluster.partitions import UNKNOWN
+from safeproducer.pipeline.dispatch.expiry import Expiry
+from safeproducer.pipeline.dispatch.flush_timer import FlushTimer
+from safeproducer.pipeline.dispatch.holds import LATE, LATE_TIMES, PACED, SLOW_START, Holds
+from safeproducer.pipeline.dispatch.intake import Intake
+from safeproducer.pipeline.dispatch.lane_choice import LaneChoice
+from safeproducer.pipeline.dispatch.quota_retry import QuotaRetry
+from safeproducer.pipeline.dispatch.record_buffer import RecordBuffer
+from safeproducer.pipeline.lanes.batch_lane import BatchLane
+from safeproducer.pipeline.lanes.direct_lane import DirectLane
+from safeproducer.pipeline.lanes.lane_pool import LanePool
+from safeproducer.pipeline.process.alarm import Schedule
+from safeproducer.pipeline.process.record import ACCEPTED_AT, HEADERS, KEY, OVERHEAD, REPORT, SIZE, TIMESTAMP, VALUE
+from safeproducer.pipeline.process.sender import LONGEST_SLEEP
+from safeproducer.pipeline.reports.reports import Reports
+from safeproducer.policy.admission import Admission, Broker, Hold, Partition, admit, depth
+from safeproducer.policy.hold_reason import HoldReason
+from safeproducer.policy.never import NEVER
+
+_REJECTED = Hold(None, HoldReason.QUOTA_RETRY)
+_WAITS_FOR_METADATA = Hold(None, HoldReason.UNKNOWN_TOPIC)
+_WAITS_FOR_LANE = Hold(None, HoldReason.LANE_CHANGE)
+_OF_THE_LEADER = frozenset({HoldReason.THROTTLED, HoldReason.LEADER_SILENT})
+"""What a partition waits for in whichever lane."""
+_LONGEST_WAIT = 1.0
+"""Seconds that a batch may wait behind others inside librdkafka; at its deadline its outcome is unknown."""
+
+
+@dataclass(eq=False)
+class Dispatcher:
+    """Hands over to the lanes of one producer. The sender's thread calls; its parts say who may call them.
+
+    - `lanes`: those that take batches; empty until the first is needed.
+    - `reports`: what the application's next poll() or flush() runs.
+    """
+
+    _delivery: Delivery
+    _holds: Holds
+    _direct: Any
+    lanes: LanePool
+    _metadata: Metadata
+    record_buffer: RecordBuffer
+    schedule: Schedule
+    intake: Intake
+    _choice: LaneChoice
+    _flush_timer: FlushTimer
+    quota_retry: QuotaRetry
+    expiry: Expiry
+    reports: Reports
+    _unrung_at: float = 0.0
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing waits here, nothing is in a batch lane, and nothing that comes must take one."""
+        kept = self.record_buffer.pinned or self.quota_retry.rejections.count
+        return not (self.record_buffer.waiting or self.busy or kept)
+
+    @property
+    def busy(self) -> bool:
+        """Whether the batch lanes have something that will be reported."""
+        return bool(self.lanes) and (self.alone or self.lanes.busy)
+
+    @property
+    def alone(self) -> bool:
+        """Whether there is no direct lane."""
+        return self._direct is None
+
+    def serve(self) -> None:
+        """Queue the reports that the batch lanes have."""
+        if self.lanes:
+            self.lanes.serve()
+
+    def look_everywhere(self) -> None:
+        """Queue what any lane has, an error that it tells of is raised."""
+        for lane in self.lanes:
+            lane.client.serve()
+
+    def pump_if_due(self, now: float) -> None:
+        if self.schedule.alarm.rings(now) or self.lanes.completed:
+            self.pump(now)
+
+    def pump(self, now: float) -> None:
+        """Do what is due: expire, hand over, flush trigger."""
+        self.schedule.alarm.begin()
+        self.schedule.alarm.end(self._round(now))
+
+    def find_unrung(self, now: float) -> None:
+        """Look now and then for records whose produce() was left by an exception before it rang."""
+        if now >= self._unrung_at:
+            self._unrung_at = now + LONGEST_SLEEP
+            for buffer in self.record_buffer.unrung():
+                self.schedule.expect_deadline(buffer.oldest)
+                self.schedule.alarm.hurry()
+
+    def recheck(self, now: float) -> None:
+        """Ask each partition buffer again whether it is held: something about brokers or acknowledgements changed."""
+        self.intake.rechecked()
+        self.record_buffer.recheck(now)
+        self.schedule.deadline.hurry()
+        self.schedule.alarm.hurry()
+
+    def release(self, lane: BatchLane) -> bool:
+        """Take a lane out that nothing is under way on; what waits for it may take any other. False when it is busy.
+
+        One that failed for good has had its answers: only what a lost connection left in the network may come later.
+        """
+        rejections = self.quota_retry.rejections
+        if lane.batches or lane.inside or self.lanes.completed or rejections.of_lane(lane.number):
+            return False
+        if not self.record_buffer.unbind(lane):
+            return False
+        self.lanes.remove(lane)
+        self.schedule.alarm.hurry()
+        return True
+
+    def _round(self, now: float) -> float:
+        self._complete(now)
+        due = self.quota_retry.act(now)
+        due = min(due, self.expiry.act(now))
+        for buffer in tuple(self.record_buffer.busy.values()):
+            self._flush_timer.expect_rest(buffer, now)
+            if buffer.waiting:
+                due = min(due, self._hand_over(buffer, now))
+                continue
+            _wait(buffer, None)
+            if not buffer.unresolved:
+                self.record_buffer.settle(buffer, now)
+        return min(due, self._flush_timer.trigger_flush(now))
+
+    def _hand_over(self, buffer: PartitionBuffer, now: float) -> float:
+        """Hand over what may go of one partition; when to look again."""
+        holds = self._holds
+        if buffer.tp in self.quota_retry.rejections.tps:
+            return _wait(buffer, _REJECTED, now + holds.PATIENCE)
+        while buffer.waiting:
+            path = self._path(buffer, now)
+            if path is None or (path is self.lanes and not self._knows(buffer.topic)):
+                why = self._closed_by(buffer, now) if path is None else _WAITS_FOR_METADATA
+                if holds.direct is not None and holds.direct.paced_start.open:
+                    self._choice.foresee(buffer, holds.cluster.broker(buffer.tp, now).node, now)
+                return _wait(buffer, why, now + holds.PATIENCE)
+            placeable = path is self.lanes and buffer.partition == UNKNOWN and not buffer.unresolved
+            if placeable and holds.partitions.count(buffer.topic):
+                self._place(buffer, now)
+                break
+            broker = holds.cluster.broker(buffer.tp, now)
+            lane = self._choice.lane_for(buffer, broker.node, now) if path is self.lanes else None
+            verdict = self._admitted(buffer, lane, broker, now)
+            if isinstance(verdict, Hold):
+                self._choice.suggest_lanes(buffer, verdict)
+                return _wait(buffer, verdict, NEVER if verdict.until is None else verdict.until)
+            if path is not self.lanes and holds.direct is not None:
+                _wait(buffer, None)
+                return _wait(buffer, *self._send_directly(holds.direct, buffer))
+            if lane is None or lane.quarantined or self._choice.is_closed(lane, buffer, broker.node, now):
+                return _wait(buffer, *self._choice.wait(buffer, lane, broker.node, now))
+            _wait(buffer, None)
+            self._give_batch(buffer, lane, broker.node, now)
+        return NEVER
+
+    def _path(self, buffer: PartitionBuffer, now: float) -> Any:
+        """Where the next batch goes: the batch lanes, the native producer of the direct lane, or None for now.
+
+        A partition changes its path only when the one it leaves has nothing of it any more: lanes have no order.
+        """
+        direct = self._holds.direct
+        if direct is None or buffer.unresolved or buffer.bound or buffer.pinned:
+            return self.lanes
+        if not self._holds.wants_batch_lane(buffer, now):
+            direct.gaps.gives_turn(buffer.tp, not len(self._direct))
+            return self._direct if self._holds.reason(buffer, now) is None else None
+        if not self.record_buffer.has_left_direct(buffer, now):
+            return None
+        self.lanes.prepare()
+        if self.lanes:
+            return self.lanes
+        # None can be made now. The direct lane sends well, unless it was refused for good.
+        return None if direct.rejected or direct.gaps else self._direct
+
+    def _closed_by(self, buffer: PartitionBuffer, now: float) -> Hold:
+        """Why the next batch may go neither way."""
+        reason = self._holds.reason(buffer, now)
+        if reason is None or (reason.reason not in _OF_THE_LEADER and self._holds.wants_batch_lane(buffer, now)):
+            return _WAITS_FOR_LANE
+        return reason
+
+    def _knows(self, topic: str) -> bool:
+        """Whether a broker has told of this topic; asks when none has."""
+        known = self._holds.partitions.known(topic)
+        if not known:
+            self._metadata.want(topic)
+        return known
+
+    def _place(self, buffer: PartitionBuffer, now: float) -> None:
+        """Give records their partitions, now that the topic is known."""
+        choose = self._holds.partitions.choose
+        while buffer.records:
+            self.record_buffer.place_first(buffer, choose(buffer.topic, buffer.records[0][KEY], now), now)
+        self.schedule.alarm.hurry()
+
+    def _admitted(self, buffer: PartitionBuffer, lane: BatchLane | None, broker: Leader, now: float) -> Admission:
+        delivery, node, waiting = self._delivery, broker.node, buffer.waiting
+        on_lane = [batch for batch in buffer.unresolved if lane is not None and batch.lane == lane.number]
+        leave_by = max((batch.leaves_by for batch in on_lane), default=-NEVER)
+        full = waiting >= delivery.batch_records or buffer.bytes >= delivery.batch_bytes
+        batches, budget = len(buffer.unresolved), self._choice.budget(buffer, node, now)
+        partition = Partition(waiting, buffer.oldest, len(on_lane), leave_by, full, batches, budget)
+        cap = delivery.connection_cap if delivery.spreads else None
+        state = Broker(broker.throttled_until, broker.probing, self._choice.in_flight[node], cap, node)
+        most = depth(buffer.ack.seconds, min(_LONGEST_WAIT, delivery.guard_ms / 1000))
+        return admit(partition, state, now, self.schedule.linger(now), most)
+
+    def _give_batch(self, buffer: PartitionBuffer, lane: BatchLane, node: int | None, now: float) -> None:
+        taken = self.record_buffer.take(buffer, lane.number)
+        if not taken:  # the keys of all that waited are bound to other lanes
+            return
+        # Records without a partition are spread over several, none of which they fill.
+        full = len(taken) == self._delivery.batch_records and buffer.partition >= 0
+        batch = lane.hand_over(buffer, taken, full, now, self.expiry.refused, self.record_buffer.given, node)
+        if lane.refused:
+            self.record_buffer.take_back(buffer, lane)
+        if batch is not None:
+            self._choice.in_flight[node] += 1
+            if not batch.full:
+                before = [other for other in buffer.unresolved[:-1] if other.lane == batch.lane]
+                self._flush_timer.add(buffer, batch, before[-1] if before else None)
+
+    def _send_directly(self, lane: DirectLane, buffer: PartitionBuffer) -> tuple[Hold | None, float]:
+        """Give what waits to the direct lane, record by record; why some still waits, and when to look again."""
+        produce, numbers, patience = self._direct.produce, self.record_buffer.numbers, self._holds.PATIENCE
+        (topic, partition), records = buffer.tp, buffer.records
+        if self._delivery.owns_timeout:  # else nobody observes the backlogs, and what is noted would stay
+            lane.backlogs.released(buffer.tp, clock.monotonic(), records[0][ACCEPTED_AT])
+        while records:
+            record, now = records[0], clock.monotonic()
+            if lane.starting and not lane.takes(buffer.tp, record[SIZE] - OVERHEAD):
+                return PACED if lane.paced_start.open else SLOW_START, now + patience
+            self.record_buffer.went_directly(now)
+            buffer.went_directly(now)
+            report = numbers[record[REPORT]]
+            try:
+                produce(topic, record[VALUE], record[KEY], partition, report, None, record[TIMESTAMP], record[HEADERS])
+            except BufferError:
+                return None, now + patience
+            except KafkaException as error:
+                self.expiry.refused(buffer, record, error.args[0])
+            numbers.release(buffer.take_first(records)[REPORT])
+        buffer.hold(None, clock.monotonic())
+        return None, NEVER
+
+    def _complete(self, now: float) -> None:
+        """Take note of the batches whose reports have all arrived."""
+        while self.lanes.completed:
+            batch = self.lanes.completed.popleft()
+            buffer = self.record_buffer.buffers[batch.tp]
+            self.quota_retry.note(batch)
+            self.lanes.resolved(batch)
+            buffer.ended(batch)
+            self.record_buffer.note_pinned(buffer)
+            for number, count in batch.runs:
+                self.record_buffer.numbers.release(number, count)
+            waited = now - batch.sent_at
+            much = LATE_TIMES * (buffer.ack.seconds or 0.0)
+            if waited > max(LATE, much):
+                self._holds.cluster.outdated.answered_late(buffer.tp, batch.lane, batch.sent_at, now)
+                waited = much or waited
+            self._choice.completed(batch, now)
+            if not batch.expired and not batch.reports.rejections:
+                buffer.ack.observe(waited)
+            self._flush_timer.discard(batch)
+            for following in buffer.unresolved[:1]:
+                self._flush_timer.let_follow(following, now)
+
+
+def _wait(buffer: PartitionBuffer, why: Hold | None, due: float = NEVER) -> float:
+    """The one place that writes it."""
+    buffer.why = why
+    return due

@@ -1,0 +1,162 @@
+"""The end of records that are not delivered: in time, or because the application purges them, or at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from safeproducer import clock
+from safeproducer.delivery import Delivery
+from safeproducer.kafka.native import KafkaError, Message
+from safeproducer.pipeline.buffer.in_flight_batch import InFlightBatch
+from safeproducer.pipeline.buffer.partition_buffer import PartitionBuffer
+from safeproducer.pipeline.dispatch.holds import Holds
+from safeproducer.pipeline.dispatch.quota_retry import QuotaRetry
+from safeproducer.pipeline.dispatch.record_buffer import RecordBuffer
+from safeproducer.pipeline.lanes.batch_lane import BatchLane
+from safeproducer.pipeline.lanes.lane_pool import LanePool
+from safeproducer.pipeline.process.alarm import Schedule
+from safeproducer.pipeline.process.record import ACCEPTED_AT, KEY, REPORT, HeldRecord
+from safeproducer.pipeline.reports.failures import Failures
+from safeproducer.pipeline.reports.reports import Reports
+from safeproducer.policy.deadline import BACKSTOP_MARGIN
+from safeproducer.policy.never import NEVER
+
+_CREATE_TIME = 1
+_NO_ANSWER = "Local: Message timed out: no broker answered within message.timeout.ms"
+_STALLED_WITH = "Local: Message timed out: it was purged with records that no broker answered"
+_NOT_SENT = "Local: Message timed out: it was not sent within message.timeout.ms"
+_THROTTLED_TOO_LONG = "Local: Message timed out: its broker is throttled for longer than the time it has left"
+
+
+@dataclass(eq=False)
+class Expiry:
+    """Queues the reports of records that end here. The sender's thread calls; `fail_soon()` from any thread.
+
+    `met_fatal(error)` is called when librdkafka takes no record because of a fatal error.
+    """
+
+    _delivery: Delivery
+    _holds: Holds
+    _lanes: LanePool
+    _record_buffer: RecordBuffer
+    _quota_retry: QuotaRetry
+    _schedule: Schedule
+    _failures: Failures
+    _reports: Reports
+    _met_fatal: Callable[[KafkaError], object]
+    _failing: tuple[int, str] | None = None
+    """The error with which all that waits is to fail."""
+
+    def fail_soon(self, code: int, reason: str) -> None:
+        """Have the sender fail what waits."""
+        self._failing = code, reason
+        self._schedule.hurry()
+
+    def fail_all(self, code: int, reason: str) -> None:
+        """Fail every waiting record, certainly not written."""
+        self._quota_retry.give_up_all()
+        for buffer in self._record_buffer.all:
+            for queue in buffer.queues():
+                while queue:
+                    self._end_first(buffer, queue, code, reason)
+
+    def purge(self, in_queue: bool, in_flight: bool, blocking: bool) -> None:
+        """As confluent_kafka's purge(), over what waits here and what the batch lanes have."""
+        if in_queue:
+            self.fail_all(KafkaError._PURGE_QUEUE, "Local: Purged in queue")
+        # A purge does not report in order, and which of a batch's reports to swallow is known by their order alone.
+        now, code = clock.monotonic(), KafkaError._PURGE_INFLIGHT
+        for batch in [batch for lane in self._lanes for batch in lane.batches if batch.expired]:
+            self._report_expired(batch, now, -NEVER, code, KafkaError(code).str())
+        self._lanes.purge(in_queue, in_flight, blocking)
+
+    def refused(self, buffer: PartitionBuffer, record: HeldRecord, error: KafkaError) -> None:
+        """librdkafka did not take a record that was given to a lane."""
+        if error.code() == KafkaError._UNKNOWN_TOPIC:
+            self._lanes.missing.add(buffer.topic)
+        if error.code() == KafkaError._FATAL:
+            self._met_fatal(error)  # before the record is told of it: then produce() raises
+        if buffer.keys is not None and record[KEY] is not None:
+            buffer.keys.release(record[KEY])
+        self._report(buffer, record, error.code(), error.str(), handed_over=False)
+
+    def act(self, now: float) -> float:
+        """Fail what is past its deadline, purge lanes that have stalled; when to look again."""
+        if self._failing is not None:
+            failing, self._failing = self._failing, None
+            self.fail_all(*failing)
+        deadline = self._schedule.deadline
+        if deadline.rings(now):
+            deadline.begin()
+            due = self._purge_stalled(now)
+            for buffer in tuple(self._record_buffer.busy.values()):
+                due = min(due, self._expire(buffer, now))
+            deadline.end(due)
+        return deadline.at
+
+    def _expire(self, buffer: PartitionBuffer, now: float) -> float:
+        """Fail what is past its deadline; when the next one is."""
+        timeout = self._delivery.timeout
+        if timeout is None:
+            return NEVER
+        due = NEVER
+        for batch in buffer.unresolved if self._delivery.owns_timeout else ():
+            self._report_expired(batch, now, timeout, KafkaError._MSG_TIMED_OUT, _NO_ANSWER)
+            due = min(due, batch.next_deadline(timeout) or NEVER)
+        unmeetable_until = self._holds.cluster.cannot_meet_until(buffer.tp, now)
+        for queue in buffer.queues():
+            while queue:
+                deadline = queue[0][ACCEPTED_AT] + timeout
+                if deadline > now and deadline > unmeetable_until:
+                    due = min(due, deadline)
+                    break
+                reason = _NOT_SENT if deadline <= now else _THROTTLED_TOO_LONG
+                held = f" (it {self._record_buffer.waits_for(buffer, now).sentence(now)})"
+                self._end_first(buffer, queue, KafkaError._MSG_TIMED_OUT, reason + held)
+        return due
+
+    def _purge_stalled(self, now: float) -> float:
+        """Purge a batch lane before librdkafka's own time-out comes; when to look again.
+
+        That would start a new epoch for the whole lane, and write batches of other partitions twice whose answers were
+        lost. The lane gets nothing for a while before, so that what is healthy gets out of it.
+        """
+        limit = self._delivery.stalled_after
+        if limit is None:
+            return NEVER
+        return min([self._purge_lane(lane, limit, now) for lane in self._lanes], default=NEVER)
+
+    def _purge_lane(self, lane: BatchLane, limit: float, now: float) -> float:
+        batches: list[InFlightBatch] = lane.batches.copy()
+        stalled_at = min([batch.at for batch in batches], default=NEVER) + limit
+        lane.quarantined = stalled_at <= now
+        if not lane.quarantined:
+            return stalled_at
+        purge_at = stalled_at + BACKSTOP_MARGIN / 2
+        if now < purge_at and not all(batch.stalled for batch in batches):
+            return min(purge_at, now + self._holds.PATIENCE)
+        for batch in batches:
+            self._report_expired(batch, now, -NEVER, KafkaError._MSG_TIMED_OUT, _STALLED_WITH)
+        lane.purge()
+        return now + self._holds.PATIENCE
+
+    def _report(self, buffer: PartitionBuffer, record: HeldRecord, code: int, reason: str, handed_over: bool) -> None:
+        """Queue a failed record's report, with a message as librdkafka would have made it."""
+        error = self._failures.in_process(*buffer.tp, record, code, reason, handed_over)
+        value, key, _, timestamp, _, size, accepted = record
+        known: dict[str, Any] = {} if buffer.partition < 0 else {"partition": buffer.partition}
+        known |= {"timestamp": (_CREATE_TIME, timestamp), "latency": clock.monotonic() - accepted}
+        message = Message(topic=buffer.topic, value=value, key=key, error=error, **known)
+        self._reports.add(self._record_buffer.numbers[record[REPORT]], error, message, size)
+
+    def _end_first(self, buffer: PartitionBuffer, queue: Any, code: int, reason: str) -> None:
+        """The first record of one of the queues is not handed over any more."""
+        self._report(buffer, queue[0], code, reason, handed_over=False)
+        self._record_buffer.numbers.release(buffer.take_first(queue)[REPORT])
+
+    def _report_expired(self, batch: InFlightBatch, now: float, timeout: float, code: int, reason: str) -> None:
+        """Report what of this batch is past its deadline."""
+        buffer = self._record_buffer.find(batch.tp)
+        batch.expire(now, timeout, lambda record: self._report(buffer, record, code, reason, handed_over=True))

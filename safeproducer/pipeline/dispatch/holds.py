@@ -1,0 +1,140 @@
+"""Why partitions are held back: the order of the reasons."""
+
+from __future__ import annotations
+
+from safeproducer.pipeline.buffer.partition_buffer import PartitionBuffer
+from safeproducer.pipeline.cluster.cluster_view import ClusterView
+from safeproducer.pipeline.cluster.outdated_leaders import DIRECT
+from safeproducer.pipeline.cluster.round_trip import RoundTrip
+from safeproducer.pipeline.lanes.direct_lane import DirectLane
+from safeproducer.policy.admission import ANSWERED, Hold
+from safeproducer.policy.hold_reason import HoldReason
+
+HELD = Hold(None, HoldReason.MODE_HELD)
+SLOW_START = Hold(None, HoldReason.FIRST_ACKNOWLEDGEMENT)
+LONG_ROUND_TRIP = Hold(None, HoldReason.LONG_ROUND_TRIP)
+QUOTA = Hold(None, HoldReason.PRODUCER_ID_QUOTA)
+PINNED = Hold(None, HoldReason.UNKNOWN_OUTCOME)
+OUTDATED = Hold(None, HoldReason.OUTDATED_METADATA)
+AFTER_GAP = Hold(None, HoldReason.SEQUENCE_GAP)
+PACED = Hold(None, HoldReason.PREPARING_LANE)
+DRAINING = Hold(None, HoldReason.EXPIRY)
+LATE = 1.5
+"""Seconds after which the leader of an unanswered batch is in doubt."""
+LATE_TIMES = 5
+"""An answer that took so many times as long as usual was not on its way all that time."""
+
+
+class Holds:
+    """Any thread asks. `direct`: None with safeproducer.mode=held."""
+
+    PATIENCE = 0.01
+    """How soon to look again when nothing tells of the change that is waited for."""
+
+    def __init__(self, cluster: ClusterView, round_trip: RoundTrip, direct: DirectLane | None) -> None:
+        self.cluster = cluster
+        self.partitions = cluster.partitions
+        self.round_trip = round_trip
+        self.direct = direct
+        self._lane_ready = False
+
+    def lane_is_ready(self) -> None:
+        self._lane_ready = True
+
+    @property
+    def prefers_batches(self) -> bool:
+        """Whether the round trip is so long that buffering pays, and the first batch lane has its producer ID."""
+        return self.round_trip.long and self._lane_ready
+
+    @property
+    def slow_start(self) -> bool:
+        """Whether nothing has been acknowledged yet."""
+        return self.direct is not None and self.direct.slow_start.open
+
+    @property
+    def starting(self) -> bool:
+        """Whether `start()` has to look."""
+        direct = self.direct
+        return direct is not None and (direct.starting or (self.round_trip.long and not self._lane_ready))
+
+    def start(self, resolved: int, in_lane: int, measuring: bool, lane_ready: bool, now: float) -> bool:
+        """Look whether slow start or paced start is over, or begins; whether that changes what may go directly."""
+        self._lane_ready = self._lane_ready or lane_ready
+        wants_lane = self.round_trip.long and not self._lane_ready
+        return self.direct is not None and self.direct.start(resolved, in_lane, measuring, wants_lane, now)
+
+    def any(self, now: float) -> bool:
+        """Whether there is a reason to hold anything back."""
+        return (
+            self.direct is None
+            or self.direct.limited
+            or self.prefers_batches
+            or self.cluster.outdated.concern(DIRECT, now)
+            or self.cluster.throttle.probes(None, now)
+            or bool(self.cluster.throttle.held(now))
+        )
+
+    def reason(self, buffer: PartitionBuffer, now: float) -> Hold | None:
+        """Why this partition is held back; None when its records may go directly."""
+        tp, direct = buffer.tp, self.direct
+        if direct is not None and tp in direct.stalled:
+            return Hold(None, HoldReason.LEADER_SILENT, self.partitions.leader(*tp))
+        leader = self.cluster.broker(tp, now)
+        if leader.throttled_until is not None:
+            return Hold(leader.throttled_until, HoldReason.THROTTLED, leader.node)
+        if leader.probing:
+            return Hold(None, HoldReason.PROBING, leader.node)
+        if direct is None:
+            return HELD
+        return self._for_good(direct, buffer) or self._closed(direct, buffer.tp, now)
+
+    def _for_good(self, direct: DirectLane, buffer: PartitionBuffer) -> Hold | None:
+        """Why this partition is held back whatever the brokers do."""
+        if direct.rejected:
+            return QUOTA
+        if buffer.pinned:
+            return PINNED
+        return LONG_ROUND_TRIP if self.prefers_batches and not (direct.keeps(buffer.tp) or direct.draining) else None
+
+    def _closed(self, direct: DirectLane, tp: tuple[str, int], now: float) -> Hold | None:
+        """Why the direct lane takes nothing of this partition for now."""
+        if direct.draining:
+            return DRAINING
+        if direct.gaps.closed_to(tp):
+            return AFTER_GAP
+        if self.cluster.outdated.concerns(DIRECT, tp, now):
+            return OUTDATED
+        if direct.paced_start.closes(tp):
+            return PACED
+        return SLOW_START if direct.slow_start.closes(tp) else None
+
+    def is_silent(self, buffer: PartitionBuffer, now: float) -> bool:
+        """Whether the leader owes this partition an acknowledgement, of either lane, for longer than usual."""
+        if self.direct is not None and buffer.tp in self.direct.stalled:
+            return True
+        patience = max(LATE, LATE_TIMES * (buffer.ack.seconds or 0.0))
+        return any(batch.at + patience < now for batch in buffer.unresolved[:1])
+
+    def told(self, hold: Hold, buffer: PartitionBuffer, now: float) -> Hold:
+        """What to tell of a partition that waits for `hold`: a broker that owes an answer is what to look at."""
+        if hold.reason not in ANSWERED or not self.is_silent(buffer, now):
+            return hold
+        return Hold(None, HoldReason.LEADER_SILENT, self.partitions.leader(*buffer.tp))
+
+    def blocks(self, buffer: PartitionBuffer, now: float) -> bool:
+        """Whether this partition waits for something that may take long: its broker's throttle time, or its return."""
+        return self.is_silent(buffer, now) or self.cluster.broker(buffer.tp, now).throttled_until is not None
+
+    def wants_batch_lane(self, buffer: PartitionBuffer, now: float) -> bool:
+        """Whether what waits should leave as counted batches."""
+        tp, direct = buffer.tp, self.direct
+        if direct is None:
+            return True
+        if direct.keeps(tp):
+            return False
+        if direct.rejected or self.prefers_batches or direct.gaps:
+            return True
+        if self.cluster.outdated.concerns(DIRECT, tp, now):
+            return True  # the batch lane knows better
+        leader = self.cluster.broker(tp, now)
+        return leader.probing or leader.throttled_until is not None

@@ -1,0 +1,190 @@
+"""What produce() calls on the buffered path: a record is checked, gets its partition, and waits for the sender."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from operator import index
+from typing import Any
+
+from safeproducer import clock
+from safeproducer.kafka.arguments import checked, unable
+from safeproducer.kafka.native import KafkaError
+from safeproducer.pipeline.buffer.partition_buffer import MOST_OVERHEAD, PartitionBuffer
+from safeproducer.pipeline.cluster.metadata import Metadata
+from safeproducer.pipeline.cluster.partitions import UNKNOWN
+from safeproducer.pipeline.dispatch.holds import Holds
+from safeproducer.pipeline.dispatch.record_buffer import RecordBuffer
+from safeproducer.pipeline.lanes.lane_pool import LanePool
+from safeproducer.pipeline.process.alarm import Schedule
+from safeproducer.pipeline.process.record import ACCEPTED_AT, OVERHEAD, REPORT, SIZE, DeliveryCallback, HeldRecord
+from safeproducer.pipeline.reports.quota_rejections import QuotaRejections
+from safeproducer.pipeline.reports.report_queue import ReportQueue
+from safeproducer.policy.admission import WHATEVER_WAITS
+from safeproducer.policy.never import NEVER
+from safeproducer.policy.topic_partition import TopicPartition
+
+_PLAIN = frozenset({bytes, type(None)})
+
+
+@dataclass(eq=False)
+class Intake:
+    """Any thread, but for `rechecked()`, which is the sender's.
+
+    - `direct`: the native producer that takes records one by one, None when everything is held back.
+    - `rechecks`: brokers may be worse off than the partition buffers tell: nothing goes directly until the sender has
+      looked.
+    - `retired` makes what produce() raises when nobody sends any more. Nothing waits then, so each record is the first.
+    """
+
+    _batch_records: int
+    _batch_bytes: int
+    _holds: Holds
+    _direct: Any
+    _record_buffer: RecordBuffer
+    _rejections: QuotaRejections
+    _report_queue: ReportQueue
+    _lanes: LanePool
+    _metadata: Metadata
+    _schedule: Schedule
+    _topics: set[str] = field(default_factory=set)
+    rechecks: bool = False
+    retired: Callable[[], Exception] | None = None
+
+    def __post_init__(self) -> None:
+        self._buffers, self._numbers = self._record_buffer.buffers, self._record_buffer.numbers
+
+    def send(
+        self,
+        topic: str,
+        value: Any,
+        key: Any,
+        partition: int,
+        report: DeliveryCallback,
+        _: None = None,
+        timestamp: int = 0,
+        headers: Any = None,
+    ) -> None:
+        """Take one record: the native produce()'s arguments, and what that raises."""
+        size, overhead = 0, OVERHEAD
+        if (
+            type(value) not in _PLAIN
+            or type(key) not in _PLAIN
+            or headers is not None
+            or timestamp != 0
+            or type(partition) is not int
+            or topic not in self._topics
+        ):
+            value, key, headers, size, lengths = checked(topic, value, key, partition, report, timestamp, headers)
+            overhead = MOST_OVERHEAD + lengths
+            partition, timestamp = index(partition), index(timestamp)
+            self._topics.add(topic)
+        now = clock.monotonic()
+        if topic in self._lanes.missing:
+            self._refuse_missing(topic)
+        tp = (topic, self._chosen(topic, key, now) if partition == UNKNOWN else partition)
+        buffer = self._buffers.get(tp) or self._open(tp)
+        if value is not None:
+            size += len(value)
+        if key is not None:
+            size += len(key)
+        direct = not (buffer.held or buffer.records or self.rechecks)
+        if not (direct and self._takes_directly(buffer, value, key, report, timestamp, headers, size)):
+            self._record_buffer.refuse_excess(buffer, size)
+            timestamp = timestamp or int(clock.time() * 1000)
+            self._append(buffer, (value, key, id(report), timestamp, headers, size + overhead, now), report)
+
+    def _takes_directly(
+        self, buffer: PartitionBuffer, value: Any, key: Any, report: Any, timestamp: int, headers: Any, size: int
+    ) -> bool:
+        """Whether a record has gone directly. Raises what the native produce() raises."""
+        lane, now = self._holds.direct, clock.monotonic()
+        if lane is None or (lane.starting and not lane.takes(buffer.tp, size)):
+            return False
+        if self._record_buffer.busy or self._report_queue.reports or self._report_queue.deferred or self._lanes:
+            self._record_buffer.refuse_excess(buffer, size)
+        if lane.slow_start.open:
+            stamp = timestamp or int(clock.time() * 1000)
+            record = (value, key, id(report), stamp, headers, size + OVERHEAD, now)
+            self._rejections.remember(buffer.topic, report, record)
+        self._record_buffer.went_directly(now)
+        try:
+            self._direct.produce(buffer.topic, value, key, buffer.partition, report, None, timestamp, headers)
+        except BaseException:
+            lane.slow_start.give_back(size)
+            raise
+        return True
+
+    def _append(self, buffer: PartitionBuffer, record: HeldRecord, report: DeliveryCallback) -> None:
+        """The record waits from here on; what follows has the sender know, which looks at everything now and then."""
+        records, reports, uses, number = buffer.records, self._numbers.reports, self._numbers.uses, record[REPORT]
+        # Up to the end of append() there is no place where a signal handler could come between: a call is the first.
+        uses[number] += 1
+        reports[number] = report
+        buffer.bytes += record[SIZE]
+        records.append(record)
+        count = len(records)
+        if count == 1:
+            if self.retired is not None:
+                self._refuse_last(buffer, self.retired)
+            self._record_buffer.busy[buffer.tp] = buffer
+            self._schedule.begin(record[ACCEPTED_AT])
+        elif (
+            (count >= self._batch_records or buffer.bytes >= self._batch_bytes)
+            and ((why := buffer.why) is None or why.reason not in WHATEVER_WAITS)
+            and self._fills(count, buffer.bytes, record[SIZE])
+        ):
+            self._schedule.hurry()
+
+    def _refuse_last(self, buffer: PartitionBuffer, refusal: Callable[[], Exception]) -> None:
+        """The producer was closed while produce() was on its way: by a signal handler in it, or by another thread."""
+        self._numbers.release(buffer.take_last()[REPORT])
+        raise refusal()
+
+    def _fills(self, count: int, held_bytes: int, size: int) -> bool:
+        """Whether a record of `size` filled a batch: once for each, or every record behind a full one would pump."""
+        most = self._batch_bytes
+        return count % self._batch_records == 0 or held_bytes // most > (held_bytes - size) // most
+
+    def _chosen(self, topic: str, key: bytes | None, now: float) -> int:
+        """The partition of a record that names none; UNKNOWN behind others that are not placed yet."""
+        unplaced = self._buffers.get((topic, UNKNOWN))
+        if unplaced is not None and (unplaced.records or unplaced.unresolved):
+            return UNKNOWN
+        return self._holds.partitions.choose(topic, key, now)
+
+    def _refuse_missing(self, topic: str) -> None:
+        """As librdkafka does once it knows that there is no such topic; look whether there is one by now."""
+        if self._holds.partitions.count(topic):
+            self._lanes.missing.discard(topic)
+            return
+        self._metadata.want(topic)
+        raise unable(KafkaError._UNKNOWN_TOPIC)
+
+    def _open(self, tp: TopicPartition) -> PartitionBuffer:
+        if not self._holds.partitions.has(*tp):
+            raise unable(KafkaError._UNKNOWN_PARTITION)
+        self._schedule.wake(NEVER)
+        return self._record_buffer.find(tp)
+
+    @property
+    def any_topic(self) -> str | None:
+        """The name of a topic that records were accepted for, None before the first."""
+        return next(iter(tuple(self._topics)), None)
+
+    def forget_rejections(self) -> None:
+        """The brokers know this producer's ID by now."""
+        self._rejections.forget()
+
+    def release_reports(self) -> None:
+        """Those of records that have ended: nobody may poll again."""
+        if self._direct is not None and not len(self._direct):
+            self._rejections.forget()
+
+    def recheck(self) -> None:
+        """Nothing goes directly until the sender has looked."""
+        self.rechecks = True
+
+    def rechecked(self) -> None:
+        """The sender looks."""
+        self.rechecks = False

@@ -1,0 +1,180 @@
+"""Which batch lane takes the next batch of a partition, and what the batch waits for when none does."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from safeproducer.delivery import Delivery
+from safeproducer.pipeline.buffer.in_flight_batch import InFlightBatch
+from safeproducer.pipeline.buffer.partition_buffer import PartitionBuffer
+from safeproducer.pipeline.cluster.partitions import UNKNOWN
+from safeproducer.pipeline.cluster.windows import Windows
+from safeproducer.pipeline.dispatch.holds import AFTER_GAP, DRAINING, OUTDATED, Holds
+from safeproducer.pipeline.lanes.batch_lane import BatchLane
+from safeproducer.pipeline.lanes.lane_pool import LanePool
+from safeproducer.pipeline.process.record import ACCEPTED_AT
+from safeproducer.policy.admission import Hold
+from safeproducer.policy.hold_reason import HoldReason
+from safeproducer.policy.lane_count import needed
+from safeproducer.policy.never import NEVER
+from safeproducer.policy.window import LEAST
+
+WAITS_FOR_FREE_LANE = Hold(None, HoldReason.LANES_BUSY)
+WAITS_FOR_KEY = Hold(None, HoldReason.KEY_ORDER)
+_PILED_UP = 3
+_TURN = 0.05
+"""Seconds for which a lane is closed to others by one look of a partition that waits for it: several looks long."""
+
+
+@dataclass(eq=False)
+class LaneChoice:
+    """The sender's thread calls. `in_flight`: how many batches each broker has.
+
+    - `wake(due)` has the lanes made that are wanted.
+    - `hint(topic, partition)` is called once, when round trips limit a partition and another ordering would cure it.
+    """
+
+    _delivery: Delivery
+    _holds: Holds
+    _lanes: LanePool
+    _windows: Windows
+    _wake: Callable[[float], None]
+    _hint: Callable[[str, int], None] | None
+    in_flight: Counter[int | None] = field(default_factory=Counter)
+    _acknowledged: dict[int | None, float] = field(default_factory=dict)
+    """When a broker acknowledged a batch last."""
+
+    def completed(self, batch: InFlightBatch, now: float) -> None:
+        """A batch has all its reports; one without records was not taken."""
+        if batch.records:
+            self.in_flight[batch.broker] -= 1
+        if not batch.reports.unknown_outcome:
+            self._acknowledged[batch.broker] = now
+
+    def suggest_lanes(self, buffer: PartitionBuffer, verdict: Hold) -> None:
+        """Tell, once, when batches pile up only because one of a partition is under way at a time."""
+        hint, delivery = self._hint, self._delivery
+        if hint is None or delivery.spreads or not delivery.idempotent or verdict.reason is not HoldReason.IN_FLIGHT:
+            return
+        if buffer.waiting > _PILED_UP * delivery.batch_records:
+            self._hint = None
+            hint(*buffer.tp)
+
+    def budget(self, buffer: PartitionBuffer, node: int | None, now: float) -> int:
+        """How many batches of this partition may be unresolved, led by that broker."""
+        if not self._delivery.spreads or buffer.partition < 0:  # one lane has fewer under way than that anyway
+            return LEAST
+        return self._windows.budget(buffer.tp, node, now).size
+
+    def lane_for(self, buffer: PartitionBuffer, node: int | None, now: float) -> BatchLane | None:
+        """The batch lane for the next batch; None while all are busy that could take it.
+
+        Where one lane after the other is used, it is the first one that is free: so few are used when few are needed.
+        """
+        if not self._delivery.spreads or buffer.partition == UNKNOWN:
+            return self._only_lane(buffer, node, now)
+        busy = {batch.lane for batch in buffer.unresolved}
+        free = (
+            lane
+            for lane in self._lanes
+            if lane.number not in busy and lane.ready and not self.is_closed(lane, buffer, node, now)
+        )
+        if not buffer.bound:
+            return next(free, None)
+        lanes = list(free)
+        bound = [lane for lane in lanes if buffer.bound.get(lane.number)]
+        if bound:
+            return min(bound, key=lambda lane: buffer.bound[lane.number][0][ACCEPTED_AT])
+        return lanes[0] if lanes and buffer.records else None
+
+    def is_closed(self, lane: BatchLane, buffer: PartitionBuffer, node: int | None, now: float) -> bool:
+        """Whether nothing of this partition may go by this lane for now."""
+        return self._is_outdated(lane, buffer, now) or not self._exclusive(lane, buffer, node, now)
+
+    def wait(self, buffer: PartitionBuffer, lane: BatchLane | None, node: int | None, now: float) -> tuple[Hold, float]:
+        """A batch is ready to go, and no lane may take it: why, and when to look again."""
+        lanes, soon = self._lanes, now + self._holds.PATIENCE
+        if lane is not None and lane.quarantined:
+            return DRAINING, soon
+        if any(self._is_outdated(other, buffer, now) for other in ([lane] if lane is not None else lanes)):
+            return OUTDATED, soon
+        if not all(self._exclusive(other, buffer, node, now) for other in lanes):
+            self._await_turn(buffer, node, now)
+            if len(lanes) == 1 and not (buffer.unresolved or buffer.pinned):
+                lanes.one_more()
+                self._wake(0.0)
+            elif self._delivery.spreads and buffer.records:
+                self._is_limited(buffer, node, now)
+            return AFTER_GAP, soon
+        if not buffer.records:
+            return WAITS_FOR_KEY, NEVER
+        growing = self._is_limited(buffer, node, now)
+        return WAITS_FOR_FREE_LANE, soon if growing or not all(other.ready for other in lanes) else NEVER
+
+    def _is_limited(self, buffer: PartitionBuffer, node: int | None, now: float) -> bool:
+        """Say that this partition lacks lanes, and have those made that are wanted now; whether any are."""
+        lanes = self._lanes
+        of_use = self._of_use(buffer, now) if self._delivery.spreads else 0
+        lanes.limited(self.budget(buffer, node, now), sum(lane.ready for lane in lanes), of_use)
+        if wanted := lanes.wanted > len(lanes):
+            self._wake(0.0)
+        return wanted
+
+    def _of_use(self, buffer: PartitionBuffer, now: float) -> int:
+        delivery = self._delivery
+        waiting = max(buffer.waiting, buffer.bytes * delivery.batch_records // max(1, delivery.batch_bytes))
+        return needed(
+            len(buffer.unresolved),
+            waiting,
+            now - buffer.oldest,
+            buffer.ack.seconds or self._holds.round_trip.ack_time,
+            delivery.linger,
+            delivery.batch_records,
+        )
+
+    def foresee(self, buffer: PartitionBuffer, node: int | None, now: float) -> None:
+        """Records gather until the batch lanes are ready: have as many made as they will need."""
+        if self._delivery.spreads and buffer.partition >= 0 and len(self._lanes):
+            self._is_limited(buffer, node, now)
+
+    def _only_lane(self, buffer: PartitionBuffer, node: int | None, now: float) -> BatchLane | None:
+        """Where one lane takes all: another one only while a batch is alone in it, and not for what is bound to it."""
+        if len(self._lanes) < 2:
+            return self._lanes.first
+        used = buffer.unresolved[0].lane if buffer.unresolved else buffer.lane
+        lanes = {lane.number: lane for lane in self._lanes}
+        if used in lanes and (buffer.unresolved or buffer.unknown_outcome):
+            return lanes[used]
+        free = (lane for lane in self._lanes if lane.ready and self._exclusive(lane, buffer, node, now))
+        return next(free, self._lanes.first)
+
+    def _is_outdated(self, lane: BatchLane, buffer: PartitionBuffer, now: float) -> bool:
+        return self._holds.cluster.outdated.concerns(lane.number, buffer.tp, now)
+
+    def _exclusive(self, lane: BatchLane, buffer: PartitionBuffer, node: int | None, now: float) -> bool:
+        """Whether a gap in sequence numbers is no obstacle, see BatchLane.takes().
+
+        A leader that has acknowledged nothing since the purge gets one such batch, which says whether it is well: more
+        would close as many lanes to everybody else.
+        """
+        if not lane.gaps:
+            return True
+        tp = buffer.tp
+        return lane.takes(tp, now) and (tp not in lane.gaps or self._is_well(node, lane.gaps.purged_at))
+
+    def _is_well(self, node: int | None, since: float) -> bool:
+        """Whether a broker has acknowledged a batch since then, or none is under way that will tell."""
+        return self._acknowledged.get(node, -NEVER) > since or not any(
+            lane.gaps.exclusive is not None and lane.batches[0].broker == node for lane in self._lanes
+        )
+
+    def _await_turn(self, buffer: PartitionBuffer, node: int | None, now: float) -> None:
+        """Have a lane emptied for a batch that must be alone in it."""
+        tp = buffer.tp
+        lanes = [lane for lane in self._lanes if tp in lane.gaps and (not buffer.bound or lane.number in buffer.bound)]
+        if lanes and not buffer.unresolved:
+            lane = min(lanes, key=lambda lane: lane.due)
+            if self._is_well(node, lane.gaps.purged_at):
+                lane.gaps.await_turn(now + _TURN)

@@ -1,0 +1,96 @@
+"""What a quota rejected goes again, in front of what came later, or is given up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from safeproducer.delivery import Delivery
+from safeproducer.pipeline.buffer.in_flight_batch import InFlightBatch
+from safeproducer.pipeline.dispatch.holds import Holds
+from safeproducer.pipeline.dispatch.record_buffer import RecordBuffer
+from safeproducer.pipeline.process.alarm import Schedule
+from safeproducer.pipeline.process.record import ACCEPTED_AT, REPORT
+from safeproducer.pipeline.reports.failures import Failures
+from safeproducer.pipeline.reports.quota_rejections import QuotaRejections, RejectedPartition
+from safeproducer.pipeline.reports.report_queue import ReportQueue
+from safeproducer.policy.never import NEVER
+from safeproducer.policy.outcome import Outcome
+from safeproducer.policy.topic_partition import TopicPartition
+
+_STATISTICS_COME = 1.2
+"""Seconds within which a lane's next statistics are served."""
+
+
+@dataclass(eq=False)
+class QuotaRetry:
+    """Empties `rejections`. The sender's thread calls.
+
+    `sent_once(tp, lane, since)`: whether statistics prove that each record of a partition was in one request.
+    """
+
+    _delivery: Delivery
+    _holds: Holds
+    _record_buffer: RecordBuffer
+    rejections: QuotaRejections
+    _report_queue: ReportQueue
+    _failures: Failures
+    _schedule: Schedule
+    _sent_once: Callable[[TopicPartition, int | None, float], bool]
+
+    def note(self, batch: InFlightBatch) -> None:
+        """Keep what was rejected of a batch that has all its reports."""
+        tp, rejections = batch.tp, batch.reports.rejections
+        for rejection in rejections:
+            self._record_buffer.numbers.hold_again(rejection.record[REPORT])
+            self.rejections.add(tp, rejection)
+        if not rejections and not self._delivery.spreads:  # several lanes have no order among them
+            self.rejections.overtake(tp)
+
+    def act(self, now: float) -> float:
+        """Put back what may go again, once nothing of its partition is under way; when to look again."""
+        due = NEVER
+        for tp, rejected in tuple(self.rejections.tps.items()):
+            buffer = self._record_buffer.find(tp)
+            if buffer.unresolved or not self._record_buffer.has_left_direct(buffer, now):
+                due = now + self._holds.PATIENCE
+                continue
+            proven = self._proven(tp, rejected)
+            if not proven and now < rejected.at + _STATISTICS_COME:
+                due = now + self._holds.PATIENCE
+                continue
+            self.rejections.take(tp)
+            self._report_queue.decide()
+            if proven and not rejected.overtaken:
+                self._put_back(tp, rejected)
+            else:
+                self._give_up(tp, rejected)
+        return due
+
+    def give_up_all(self) -> None:
+        """All that waits is to fail."""
+        for tp in tuple(self.rejections.tps):
+            self._give_up(tp, self.rejections.take(tp))
+
+    def _proven(self, tp: TopicPartition, rejected: RejectedPartition) -> bool:
+        """Whether each rejection answered the only attempt of its record."""
+        if all(self._failures.proves_rejection(each.message) for each in rejected.rejections):
+            return True
+        lanes = {each.lane for each in rejected.rejections}
+        return all(self._sent_once(tp, lane, rejected.at) for lane in lanes)
+
+    def _put_back(self, tp: TopicPartition, rejected: RejectedPartition) -> None:
+        buffer, rejections = self._record_buffer.find(tp), rejected.rejections
+        for each in reversed(rejections):
+            buffer.put_back(each.record, each.lane)
+        self._schedule.expect_deadline(rejections[0].record[ACCEPTED_AT])
+        self._record_buffer.busy[tp] = buffer
+
+    def _give_up(self, tp: TopicPartition, rejected: RejectedPartition) -> None:
+        buffer, numbers = self._record_buffer.find(tp), self._record_buffer.numbers
+        for each in rejected.rejections:
+            number = each.record[REPORT]
+            told = self._failures.reported(each.error, each.message)
+            buffer.gives_up(each.record, each.lane, getattr(told, "outcome", None) is not Outcome.NOT_WRITTEN)
+            self._report_queue.reports.add(numbers[number], told, each.message)
+            numbers.release(number)

@@ -1,0 +1,290 @@
+"""The records of one producer that wait here, by partition; how many there are, wherever they are, and may be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from safeproducer import clock
+from safeproducer.delivery import Delivery
+from safeproducer.errors import QueueFullError
+from safeproducer.kafka.arguments import unable
+from safeproducer.kafka.native import KafkaError
+from safeproducer.pipeline.buffer.partition_buffer import MOST_OVERHEAD, PartitionBuffer
+from safeproducer.pipeline.cluster.partitions import UNKNOWN
+from safeproducer.pipeline.dispatch.holds import Holds
+from safeproducer.pipeline.lanes.batch_lane import BatchLane
+from safeproducer.pipeline.lanes.lane_pool import LanePool
+from safeproducer.pipeline.process.record import OVERHEAD, REPORT, HeldRecord
+from safeproducer.pipeline.reports.quota_rejections import QuotaRejections
+from safeproducer.pipeline.reports.report_numbers import ReportNumbers
+from safeproducer.pipeline.reports.report_queue import ReportQueue
+from safeproducer.policy.admission import Hold
+from safeproducer.policy.affinity import Affinity
+from safeproducer.policy.hold_reason import HoldReason
+from safeproducer.policy.never import NEVER
+from safeproducer.policy.share import ALWAYS_FREE, has_share
+from safeproducer.policy.topic_partition import TopicPartition
+
+_TURN = Hold(None, HoldReason.TURN)
+_SHARES = 64
+"""A share of the buffer is looked at each time another part of so many is filled: it costs more than the record."""
+
+
+@dataclass(eq=False)
+class RecordBuffer:
+    """Owns the partition buffers. Any thread may ask and open one; all else is for the sender's.
+
+    - `buffers`: by partition. `busy`: those with records or batches in flight, as far as the sender knows.
+    - `pinned`: those whose next record must take the lane of an earlier one.
+    - `numbers`: the callbacks of records that wait here or are in batch lanes.
+    """
+
+    _delivery: Delivery
+    _holds: Holds
+    _direct: Any
+    _lanes: LanePool
+    _report_queue: ReportQueue
+    _rejections: QuotaRejections
+    numbers: ReportNumbers
+    buffers: dict[TopicPartition, PartitionBuffer] = field(default_factory=dict)
+    busy: dict[TopicPartition, PartitionBuffer] = field(default_factory=dict)
+    pinned: set[TopicPartition] = field(default_factory=set)
+    _taken: list[HeldRecord] = field(default_factory=list)
+    """What the sender has taken from a partition buffer and not given to a lane yet."""
+    _direct_at: float = -NEVER
+    """When a record of any partition went directly last: of a new one, too, while librdkafka places it."""
+    _room: int = 0
+    _room_bytes: float = 0.0
+    """How much more is accepted, in records and bytes, before the shares of the buffer are looked at again."""
+
+    # --- partition buffers -------------------------------------------------------------------------------------------
+
+    @property
+    def all(self) -> tuple[PartitionBuffer, ...]:
+        return tuple(self.buffers.values())
+
+    def find(self, tp: TopicPartition) -> PartitionBuffer:
+        """The buffer of this partition, which is opened if there is none."""
+        if (found := self.buffers.get(tp)) is not None:
+            return found
+        now = clock.monotonic()
+        made = PartitionBuffer(*tp, Affinity() if self._delivery.own.ordering == "key" and tp[1] != UNKNOWN else None)
+        made.went_directly(min(self._direct_at, now))
+        made.hold(self._holds.reason(made, now), made.held_since)
+        return self.buffers.setdefault(tp, made)
+
+    def went_directly(self, now: float) -> None:
+        """A record of some partition goes to the direct lane."""
+        self._direct_at = now
+
+    def has_left_direct(self, buffer: PartitionBuffer, now: float) -> bool:
+        """Whether the direct lane has nothing of this partition any more."""
+        lane = self._holds.direct
+        return lane is None or lane.drained(buffer.tp, buffer.held_since, len(self._direct), now)
+
+    def leave_direct_path(self, now: float) -> None:
+        """Records of any partition may have gone directly until now."""
+        self._direct_at = now
+        self.look_again()
+        for buffer in self.all:
+            buffer.went_directly(now)
+
+    def recheck(self, now: float) -> None:
+        """Ask each partition buffer again whether it is held."""
+        self.look_again()
+        for buffer in self.all:
+            reason = self._holds.reason(buffer, now)
+            if reason is not None or not (buffer.waiting or buffer.unresolved):
+                buffer.hold(reason, now)
+            if buffer.waiting:
+                self.busy[buffer.tp] = buffer
+
+    def settle(self, buffer: PartitionBuffer, now: float) -> None:
+        """Nothing waits and nothing is under way: go directly again if there is no reason to hold any more."""
+        self.busy.pop(buffer.tp, None)
+        buffer.hold(self._holds.reason(buffer, now), now)
+        if buffer.waiting:  # accepted meanwhile
+            self.busy[buffer.tp] = buffer
+
+    def unrung(self) -> list[PartitionBuffer]:
+        """Those with records whose produce() was left by an exception before it rang; busy from now on."""
+        found = [buffer for buffer in self.all if buffer.records and buffer.tp not in self.busy]
+        self.busy.update((buffer.tp, buffer) for buffer in found)
+        return found
+
+    def take(self, buffer: PartitionBuffer, lane: int) -> list[HeldRecord]:
+        """The next batch of a partition for this lane; nothing when the keys of all that waits belong to others."""
+        taken = self._taken = []
+        buffer.take(self._delivery.batch_records, self._delivery.batch_bytes, lane, taken)
+        return taken
+
+    def given(self) -> None:
+        """The lane counts what was taken."""
+        self._taken = []
+
+    def take_back(self, buffer: PartitionBuffer, lane: BatchLane) -> None:
+        """What a lane that has failed for good did not take may go to another one."""
+        back, lane.refused = lane.refused, []
+        buffer.take_back(back, lane.number)
+        for record in back:
+            self.numbers.hold_again(record[REPORT])
+
+    def place_first(self, buffer: PartitionBuffer, partition: int, now: float) -> None:
+        """The first record of a buffer without a partition belongs to this one."""
+        chosen = self.find((buffer.topic, partition))
+        chosen.hold(chosen.held or buffer.held, now)  # the direct path is not for records with a timestamp
+        buffer.move_first(chosen)
+        self.busy[chosen.tp] = chosen
+
+    def note_pinned(self, buffer: PartitionBuffer) -> None:
+        """Whether its next record must take the lane of an earlier one may have changed."""
+        remember = self.pinned.add if buffer.pinned else self.pinned.discard
+        remember(buffer.tp)
+
+    def unbind(self, lane: BatchLane) -> bool:
+        """Let what is bound to this lane take any other; False where that would break the order of keys."""
+        buffers = self.all
+        if lane.client.failed is None and any(each.binds(lane.number) for each in buffers):
+            return False
+        for buffer in buffers:
+            buffer.unbind(lane.number)
+            if buffer.waiting:
+                self.busy[buffer.tp] = buffer
+        return True
+
+    # --- counts ------------------------------------------------------------------------------------------------------
+
+    def waits_for(self, buffer: PartitionBuffer, now: float) -> Hold:
+        """What those that wait there wait for, also before the sender has looked at them."""
+        hold = buffer.why or buffer.held or self._holds.reason(buffer, now) or _TURN
+        return self._holds.told(hold, buffer, now)
+
+    def waits(self) -> dict[TopicPartition, tuple[int, str, HoldReason]]:
+        """(topic, partition) -> (records that wait here, why: as a sentence and as a code)."""
+        now = clock.monotonic()
+        return {
+            buffer.tp: (count, hold.sentence(now), hold.reason)
+            for buffer in self.all
+            if (count := buffer.waiting)
+            for hold in (self.waits_for(buffer, now),)
+        }
+
+    def held(self) -> dict[TopicPartition, tuple[int, int]]:
+        """(topic, partition) -> (records that wait here, bytes of their keys and values)."""
+        return {
+            buffer.tp: (waiting, max(0, buffer.bytes - waiting * OVERHEAD))
+            for buffer in tuple(self.busy.values())
+            if (waiting := buffer.waiting)
+        }
+
+    @property
+    def known(self) -> int:
+        """Records that wait here, as far as the sender knows."""
+        return sum([buffer.waiting for buffer in tuple(self.busy.values())])
+
+    @property
+    def queued(self) -> int:
+        """What len(producer) says of what is here and in the lanes."""
+        return self.records + self._lanes.events
+
+    @property
+    def waiting(self) -> int:
+        """Records that wait here."""
+        # In the order in which records go, or one that goes on meanwhile would be missed.
+        return sum([buffer.waiting for buffer in self.all]) + len(self._taken)
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Of keys, values and headers of the records that wait here."""
+        return sum([buffer.bytes - OVERHEAD * buffer.waiting for buffer in self.all])
+
+    @property
+    def records(self) -> int:
+        """What counts against queue.buffering.max.messages.
+
+        Looked at in the order in which records go, or one that goes on meanwhile would be missed, and flush() end.
+        """
+        count = self.waiting + self._lanes.records + (0 if self._direct is None else len(self._direct))
+        # What a quota rejected goes back to where it waits.
+        return count + self._rejections.count + self._report_queue.records or self.waiting
+
+    def bytes(self, usual: int = 0) -> int:
+        """What counts against queue.buffering.max.kbytes.
+
+        Of the direct lane as many as its records take usually: `usual` as long as no statistics have told. Records
+        whose reports nobody has served count, too: they are in memory.
+        """
+        count = self.waiting_bytes + self._lanes.bytes + self._report_queue.bytes + self._rejections.bytes
+        if (direct := self._holds.direct) is not None:
+            count += int(len(self._direct) * (direct.record_bytes or usual))
+        return count
+
+    # --- limits -------------------------------------------------------------------------------------------------------
+
+    def look_again(self) -> None:
+        """Something changed that shares depend on, or records took a way that is not counted here."""
+        self._room = 0
+
+    def refuse_excess(self, buffer: PartitionBuffer, size: int) -> None:
+        """Raise what produce() raises when a record of `size` bytes is too large, or there is no room for it."""
+        most = self._delivery.buffer
+        if size + MOST_OVERHEAD > most.record_bytes:
+            raise unable(KafkaError.MSG_SIZE_TOO_LARGE)
+        most_bytes = most.bytes
+        if self._room > 0 and size <= self._room_bytes:
+            self._room -= 1
+            self._room_bytes -= size
+            return
+        limit, total, total_bytes = most.records, self.records, self.bytes(size)
+        if (limit is not None and total >= limit) or (most_bytes is not None and total_bytes + size > most_bytes):
+            raise QueueFullError(self.full())
+        crowded = limit is not None and total >= limit * ALWAYS_FREE
+        crowded_bytes = most_bytes is not None and total_bytes >= most_bytes * ALWAYS_FREE
+        if crowded or crowded_bytes:
+            records, held_bytes, others = self._group(buffer)
+            if (crowded and limit is not None and not has_share(records, total, limit, others)) or (
+                crowded_bytes and most_bytes is not None and not has_share(held_bytes, total_bytes, most_bytes, others)
+            ):
+                raise QueueFullError(self.full(buffer))
+        self._room = _SHARES if limit is None else min(limit // _SHARES, limit - total) - 1
+        self._room_bytes = NEVER
+        if most_bytes is not None:
+            self._room_bytes = min(most_bytes // _SHARES, most_bytes - total_bytes) - size
+
+    def _group(self, buffer: PartitionBuffer) -> tuple[int, int, bool]:
+        """(records, bytes) that wait with this partition for the same broker, and whether anybody else is in need."""
+        now = clock.monotonic()
+        leader_of = self._holds.partitions.leader
+        node = leader_of(buffer.topic, buffer.partition)
+        blocked = self._holds.blocks(buffer, now)
+        records = held_bytes = 0
+        for other in self.all:
+            if other is buffer or (blocked and leader_of(other.topic, other.partition) == node):
+                records += other.waiting
+                held_bytes += other.bytes
+        if not blocked:
+            return records, held_bytes, any(other is not buffer and other.waiting for other in self.all)
+        silent = {leader_of(*other.tp) for other in self.all if self._holds.is_silent(other, now)}
+        return records, held_bytes, self._holds.cluster.serves_others(node, silent, now)
+
+    def full(self, buffer: PartitionBuffer | None = None) -> str:
+        """Why no record is accepted now, for one partition if it has used up its share, and what to do."""
+        limits = "queue.buffering.max.messages, queue.buffering.max.kbytes"
+        subject = f"{self.queued} records and events are waiting in this producer ({limits})"
+        if buffer is not None:
+            subject = f"{buffer.topic} [{buffer.partition}] has used up its share of the buffer"
+        return (
+            f"Local: Queue full: {subject}{self._largest()}. Call poll() to serve delivery reports, then produce the "
+            f"record again"
+        )
+
+    def _largest(self) -> str:
+        most = max((buffer for buffer in self.all if buffer.waiting), key=lambda buffer: buffer.bytes, default=None)
+        if most is None:
+            return ""
+        now = clock.monotonic()
+        return (
+            f"; most of the memory is held by {most.topic} [{most.partition}]: {most.waiting} records of "
+            f"{most.bytes} bytes, because it {self.waits_for(most, now).sentence(now)}"
+        )

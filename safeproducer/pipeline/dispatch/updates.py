@@ -1,0 +1,187 @@
+"""What the native clients tell, turned into knowledge: throttle times, statistics, identity."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+
+from safeproducer import clock
+from safeproducer.delivery import Delivery
+from safeproducer.kafka.librdkafka_clock import LibrdkafkaClock
+from safeproducer.kafka.statistics import Statistics, read
+from safeproducer.pipeline.cluster.outdated_leaders import DIRECT
+from safeproducer.pipeline.cluster.windows import Windows
+from safeproducer.pipeline.dispatch.holds import Holds
+from safeproducer.pipeline.lanes.direct_lane import STALLED_AFTER
+from safeproducer.pipeline.reports.delivery_counters import BatchCount, DeliveryCounters
+from safeproducer.pipeline.reports.failures import Failures
+from safeproducer.policy.topic_partition import TopicPartition
+
+_NONE = BatchCount()
+_KEPT = 16
+"""Statistics that wait to be read: later ones say more."""
+_BATCH_LANE = 0
+_IDLE_AFTER = 3
+"""Statistics of an idle producer that are read before any is skipped."""
+_IDLE_READS = 5000
+"""Then it rests so many times longer than it takes to read them."""
+
+
+class ClientUpdates:
+    """Written by the sender's thread; throttle times and texts come from the threads that serve.
+
+    `changed` asks the lane to look again; it holds no native producer.
+    """
+
+    def __init__(self, delivery: Delivery, holds: Holds, failures: Failures, counters: DeliveryCounters) -> None:
+        self._counters = counters
+        self._delivery = delivery
+        self.holds = holds
+        self.failures = failures
+        self.changed = False
+        self._windows: Windows | None = None
+        self._hold: Callable[[], object] = bool
+        self._arrived: deque[tuple[Callable[[str], None], str]] = deque(maxlen=_KEPT)
+        self._batch_statistics: Statistics | None = None
+        self._skipped: tuple[Callable[[str], None], str] | None = None
+        self._idle = 0
+        self._accepted = 0
+        self._read_until = self._reading = 0.0
+        self._clock = LibrdkafkaClock()
+
+    def connect(self, windows: Windows, hold: Callable[[], object]) -> None:
+        """`hold()` is called as soon as a throttle time is known: a callback served next may produce."""
+        self._windows, self._hold = windows, hold
+
+    @property
+    def delivered(self) -> int:
+        """Records delivered so far."""
+        return self._counters.totals()[1]
+
+    def throttled(self, broker: int, name: str, seconds: float) -> bool:
+        """Hold back what goes to this broker; whether that is to be told, once for each time that it throttles."""
+        now = clock.monotonic()
+        first = self.holds.cluster.throttle.announce(broker, seconds, now)
+        if self._delivery.mode == "passthrough":
+            return False
+        if self._delivery.holds_back:
+            self.changed = True
+            self._hold()
+        return first
+
+    def heard_leaders(self, topic: str, lane: int, asked_at: float) -> None:
+        """This lane has asked who leads the topic's partitions."""
+        self.holds.cluster.outdated.heard(topic, lane, asked_at)
+        self.changed = True
+
+    def look_again(self) -> None:
+        """The sender is to, in its next turn. Any thread."""
+        self.changed = True
+
+    def take_changed(self) -> bool:
+        """Whether the sender is to look again, once."""
+        if changed := self.changed:
+            self.changed = False  # before the look: what changes meanwhile is looked at again
+        return changed
+
+    def answered_within(self, seconds: float | None) -> None:
+        """The first question was answered, or nobody answers it."""
+        if seconds is not None:
+            self.holds.round_trip.guess(seconds)
+        self.changed = True
+
+    def _skips(self, again: Callable[[str], None], text: str) -> bool:
+        """Whether statistics need not be read: nothing is produced, and it takes a while with many partitions."""
+        now = clock.monotonic()
+        before, self._accepted = self._accepted, self._counters.accepted
+        quiet = self._accepted == before and not self.holds.cluster.throttle.held(now)
+        if quiet and not self._idle:  # once nothing is under way, that can change only with what is accepted
+            accepted, delivered, failed = self._counters.totals()
+            quiet = accepted == delivered + failed
+        self._idle = self._idle + 1 if quiet else 0
+        if self._idle > _IDLE_AFTER and now < self._read_until + _IDLE_READS * self._reading:
+            self._skipped = again, text
+            if self.holds.direct is not None:
+                self.holds.direct.backlogs.idle(now)
+            return True
+        self._skipped = None
+        return False
+
+    def catch_up(self, waiting: int) -> None:
+        """Read what was skipped, before the first of the records that wait now is handed over."""
+        if waiting and self._skipped is not None:
+            (again, text), self._skipped, self._idle = self._skipped, None, 0
+            again(text)
+
+    def statistics(self, text: str) -> None:
+        """Of the direct lane, or the first one when there is none, from any thread that serves: the sender reads them.
+
+        A signal handler may come in anywhere here, and wait for the sender.
+        """
+        reads = self._of_batch_lane if self.holds.direct is None else self._of_direct_lane
+        if self._delivery.mode != "passthrough" and not self._skips(reads, text):
+            self._arrive(reads, text)
+
+    def batch_statistics(self, text: str) -> None:
+        self._arrive(self._of_batch_lane, text)
+
+    def _arrive(self, reads: Callable[[str], None], text: str) -> None:
+        self._arrived.append((reads, text))  # one queue, or what is older would be learnt last
+        self.changed = True
+
+    def read_arrived(self) -> None:
+        """On the sender's thread, the only one that acts on statistics."""
+        while self._arrived:
+            began = clock.monotonic()
+            reads, text = self._arrived.popleft()
+            reads(text)
+            self._read_until = clock.monotonic()
+            self._reading = self._read_until - began
+
+    def _of_direct_lane(self, text: str) -> None:
+        if (found := self._read(text)) is None or (direct := self.holds.direct) is None:
+            return
+        self._apply(found, DIRECT)
+        for tp in direct.update(found, self.holds.round_trip.ack_time):
+            self.holds.cluster.outdated.answered_late(tp, DIRECT, found.at - STALLED_AFTER, found.at)
+        self.changed = True
+
+    def _of_batch_lane(self, text: str) -> None:
+        if (found := self._read(text)) is not None:
+            self._batch_statistics = found
+            self._apply(found, _BATCH_LANE)
+            if found.producer_id is not None and any(broker.state == "UP" for broker in found.brokers.values()):
+                self.holds.lane_is_ready()
+            self.changed = True
+
+    def _apply(self, found: Statistics, lane: int) -> None:
+        self.holds.round_trip.update(lane, found)
+        self.failures.heard(found)
+        self.holds.cluster.update(lane, found)
+        if self._windows is not None:
+            self._windows.update(found)
+
+    def _read(self, text: str) -> Statistics | None:
+        found = read(text)
+        if found is None:
+            return None
+        at = self._clock.monotonic(found.at, clock.monotonic())
+        return found if at == found.at else replace(found, at=at)
+
+    def take_batch_statistics(self) -> Statistics | None:
+        """What the first batch lane said last, once."""
+        found, self._batch_statistics = self._batch_statistics, None
+        return found
+
+    def sent_once(self, tp: TopicPartition, lane: int | None, since: float) -> bool:
+        """Whether statistics from after `since` prove that each record of a partition was in one request, if it ended.
+
+        They count each attempt. The partition must have nothing under way, and no record may have failed unsent.
+        """
+        found = self.holds.cluster.statistics.get(DIRECT if lane is None else lane)
+        if found is None or found.at <= since or self.failures.failed_at or self._counters.report_queue.failed_at:
+            return False
+        entry = found.partitions.get(tp)
+        count = self._counters.batches(found.at).get(tp, _NONE)
+        return entry is not None and count.most == count.least and entry.sent == entry.accepted + count.least

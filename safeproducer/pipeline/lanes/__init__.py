@@ -1,0 +1,1 @@
+"""The native producers that records leave by, and how many batch lanes there are."""

@@ -1,0 +1,166 @@
+"""A batch lane: a native producer that gets whole batches, each of which becomes one ProduceRequest.
+
+Its linger is a guard that never runs out in practice: a batch of exactly `batch.num.messages` records leaves by its
+count, any other by a flush trigger, a flush() of one millisecond. A shorter linger would send what is there in the
+middle of handing over, and would make librdkafka spin while a batch waits behind the one in flight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from safeproducer import clock
+from safeproducer.kafka.lane_client import LaneClient, cause_of
+from safeproducer.kafka.native import KafkaError
+from safeproducer.kafka.statistics import Statistics
+from safeproducer.pipeline.buffer.in_flight_batch import BatchSinks, InFlightBatch
+from safeproducer.pipeline.buffer.partition_buffer import PartitionBuffer
+from safeproducer.pipeline.lanes.lane_log import LaneLog
+from safeproducer.pipeline.process.frames import raised_by_native_call
+from safeproducer.pipeline.process.record import HeldRecord
+from safeproducer.policy.never import NEVER
+from safeproducer.policy.request_counts import RequestCounts
+from safeproducer.policy.sequence_gaps import SequenceGaps
+from safeproducer.policy.topic_partition import TopicPartition
+
+_EARLIEST = 0.95
+"""Of the usual time, when the answer is looked for first."""
+
+Refuse = Callable[[PartitionBuffer, HeldRecord, KafkaError], None]
+
+
+class BatchLane:
+    """The sender's thread calls; any thread may ask what is inside.
+
+    `bytes` are those of keys, values and headers inside. `log` tells whether it has its producer ID; None where nobody
+    needs to know.
+    """
+
+    def __init__(self, client: LaneClient, number: int, sinks: BatchSinks, log: LaneLog | None = None) -> None:
+        self.client = client
+        self.number = number
+        self.log = log
+        self.quarantined = False
+        """It is about to be purged and takes no more."""
+        self.refused: list[HeldRecord] = []
+        """Records that it did not take because it has failed."""
+        self.used_at = clock.monotonic()
+        self._sinks = sinks
+        self.counts = RequestCounts()
+        self.batches: list[InFlightBatch] = []
+        """Those that are not resolved yet, in the order in which they were handed over."""
+        self.gaps = SequenceGaps()
+        self.due = self.soon = NEVER
+        """When the answer to the first of them comes, and when it may come at the earliest, by what others took."""
+        self.bytes = 0
+
+    @property
+    def ready(self) -> bool:
+        """Whether it has its producer ID, so that its first batch leaves at once, and takes batches."""
+        return not self.quarantined and not self.client.failed and (self.log is None or self.log.acquired)
+
+    def hand_over(
+        self,
+        buffer: PartitionBuffer,
+        records: list[HeldRecord],
+        full: bool,
+        now: float,
+        refuse: Refuse,
+        counted: Callable[[], object] = int,
+        broker: int | None = None,
+    ) -> InFlightBatch | None:
+        """Give `records` to librdkafka as one batch; None when it took none of them.
+
+        `counted()` is called as soon as this lane counts them: at no moment does nobody, or flush() would end.
+        """
+        batch = InFlightBatch(buffer.tp, records, full, now, self._sinks, buffer.ack, self.number, broker)
+        # Noted before the first record goes in: a report may arrive before the last one is in.
+        buffer.unresolved.append(batch)
+        self.batches.append(batch)
+        counted()
+        self._expect()
+        for record, cause in self._produce(batch):
+            refuse(buffer, record, cause)
+        if not records:
+            self._sinks.completed.append(batch)
+            return None
+        self.gaps.sent(buffer.tp)
+        self.bytes += batch.bytes
+        self.counts.handed_over(len(records))
+        self.used_at = clock.monotonic()
+        return batch
+
+    def _produce(self, batch: InFlightBatch) -> list[tuple[HeldRecord, KafkaError]]:
+        """What librdkafka did not take, and why."""
+        produce, (topic, partition), records = self.client.native.produce, batch.tp, batch.records
+        refused: list[tuple[HeldRecord, KafkaError]] = []
+        previous = bound = None
+        began, count = 0, len(records)
+        for index, record in enumerate(tuple(records)):
+            value, key, number, timestamp, headers, _, _ = record
+            if number != previous:
+                if previous is not None:
+                    batch.runs.append((previous, index - began))
+                previous, began = number, index
+                bound = batch.bind(self._sinks.numbers[number])
+            try:
+                produce(topic, value, key, partition, bound, None, timestamp, headers)
+            except Exception as raised:
+                if not raised_by_native_call(raised):
+                    raise
+                cause, taken = cause_of(raised), index - len(refused)
+                if self.client.fails_by(cause):
+                    self.refused = records[taken:]
+                    for _ in self.refused:
+                        batch.refused(taken)
+                    break
+                batch.refused(taken)
+                refused.append((record, cause))
+        if previous is not None:
+            batch.runs.append((previous, count - began))
+        return refused
+
+    def takes(self, tp: TopicPartition, now: float) -> bool:
+        """Whether a batch of this partition may go by this lane, as far as gaps are concerned."""
+        return self.gaps.takes(tp, not self.batches, now)
+
+    def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
+        """As the native producer's."""
+        self.gaps.purged([batch.tp for batch in self.batches if batch.left], clock.monotonic())
+        self.client.native.purge(in_queue, in_flight, blocking)
+
+    def resolved(self, batch: InFlightBatch) -> None:
+        """Take note of a completed batch."""
+        if self.gaps:
+            topic, partition = batch.tp
+            if not batch.reports.unknown_outcome:
+                self.gaps.acknowledged((topic, partition))
+            elif partition < 0:  # librdkafka had chosen one for each record by then
+                chosen = [(topic, number) for number in batch.reports.partitions if number is not None]
+                self.gaps.purged(chosen, self.gaps.purged_at)
+        self.gaps.answered(batch.tp)
+        self.batches.remove(batch)
+        self.counts.resolved(len(batch.reports.partitions), None if self.batches else clock.monotonic())
+        self._expect()
+        self.bytes -= batch.bytes
+
+    def _expect(self) -> None:
+        self.due = self.soon = NEVER
+        for first in self.batches[:1]:
+            ack_time = first.ack.seconds or 0.0
+            self.due = first.sent_at + ack_time
+            self.soon = first.sent_at + _EARLIEST * ack_time
+
+    @property
+    def inside(self) -> int:
+        """Records inside librdkafka."""
+        # A copy, made in one step under the interpreter lock: any thread may ask.
+        return sum([batch.left for batch in self.batches.copy()])
+
+    def observe(self, statistics: Statistics) -> int:
+        """How many splits statistics show."""
+        if self.batches:
+            return 0  # counted while something was under way
+        requests = sum(broker.produce_requests for broker in statistics.brokers.values())
+        sent = sum(entry.sent for (_, partition), entry in statistics.partitions.items() if partition >= 0)
+        return self.counts.observe(statistics.at, requests, sent)

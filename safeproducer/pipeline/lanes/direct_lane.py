@@ -1,0 +1,140 @@
+"""What is known of the lane of the direct path: how it starts, what it has not had answered, and what a purge left."""
+
+from __future__ import annotations
+
+from safeproducer.delivery import Delivery
+from safeproducer.kafka.statistics import Statistics
+from safeproducer.pipeline.lanes.unsent_records import UnsentRecords
+from safeproducer.pipeline.reports.delivery_counters import DeliveryCounters
+from safeproducer.policy.backlog import Backlogs
+from safeproducer.policy.never import NEVER
+from safeproducer.policy.sequence_gaps import SequenceGaps
+from safeproducer.policy.slow_start import PacedStart, SlowStart
+from safeproducer.policy.topic_partition import TopicPartition
+
+STALLED_AFTER = 1.5
+_STALLED_TIMES = 5
+_STALLED_SHARE = 1 / 3
+"""A record in the lane that is older than this share of its time: its partition takes no more."""
+_LATE_THREADS = 0.05
+"""A thread that was on its direct path when the hold began has given its record away by then."""
+
+
+class DirectLane:
+    """The sender changes it, each time by one assignment; threads that produce read, and take from the starts.
+
+    It refers to no native producer: that one holds its callbacks, and they this. `starting`: records take from slow
+    start or paced start. `rejected`: a quota on producer IDs rejected the lane's, and it is not used any more.
+    `draining`: it is about to be purged. `stalled`: partitions whose acknowledgements stopped. `record_bytes`: what a
+    record of it takes, on average.
+    """
+
+    def __init__(self, delivery: Delivery, counters: DeliveryCounters) -> None:
+        most = delivery.batch_records, delivery.batch_bytes
+        self.slow_start = SlowStart(*most, delivery.mode == "auto" and delivery.holds_back)
+        self.paced_start = PacedStart(*most, delivery.linger)
+        self.starting = self.slow_start.open
+        self.rejected = False
+        self.draining = False
+        self.stalled: frozenset[TopicPartition] = frozenset()
+        self.gaps = SequenceGaps()
+        self.backlogs = Backlogs()
+        self.record_bytes = 0.0
+        self.unsent = UnsentRecords()
+        self._unknown_outcomes: dict[TopicPartition, int | None] = {}
+        """With how many records were acknowledged by then, None before statistics have told."""
+        self._empty_at = self._observed_at = 0.0
+        self._delivery = delivery
+        self._counters = counters
+
+    @property
+    def limited(self) -> bool:
+        """Whether there is a partition that it takes nothing of."""
+        return bool(self.rejected or self.starting or self.draining or self.gaps or self.stalled)
+
+    def takes(self, tp: TopicPartition, size: int) -> bool:
+        """While it is `starting`: whether a record more may go."""
+        return self.paced_start.takes(tp, size) if self.paced_start.open else self.slow_start.takes(tp, size)
+
+    def keeps(self, tp: TopicPartition) -> bool:
+        """Whether this partition must not leave for a batch lane, as a record of it is of unknown outcome.
+
+        Here its late copy is fenced by the new epoch, and on another lane it would appear behind its successors.
+        """
+        return tp in self._unknown_outcomes
+
+    def drained(self, tp: TopicPartition, held_since: float, in_lane: int, now: float) -> bool:
+        """Whether the lane has nothing of this partition any more; it has so many records and events.
+
+        Seen empty once is enough: what is in it later is of others, or an event that nobody has asked for yet.
+        """
+        if not in_lane:
+            self._empty_at = now
+        since = held_since + _LATE_THREADS
+        return self._empty_at > since or self.backlogs.drained(tp, since)
+
+    def has_ended_all(self, since: float) -> bool:
+        """Whether statistics from after `since` show that librdkafka has given all reports away."""
+        return self._observed_at > since and not self.backlogs.waiting()
+
+    def start(self, resolved: int, in_lane: int, measuring: bool, wants_lane: bool, now: float) -> bool:
+        """Look whether a start is over: so many records are `resolved`; whether that changes what may go.
+
+        `wants_lane`: the round trip is long, and no batch lane is ready.
+        """
+        ended = self.slow_start.open and self.slow_start.answered(resolved, in_lane, measuring)
+        paced = self.paced_start.look(wants_lane, self.slow_start.open, in_lane, now)
+        self.starting = self.slow_start.open or self.paced_start.open
+        return ended or paced
+
+    def reject(self) -> None:
+        """A quota on producer IDs rejected the lane's."""
+        self.rejected = True
+
+    def drain(self, draining: bool) -> None:
+        """Take nothing, until it was purged or that is not needed after all."""
+        self.draining = draining
+
+    def purging(self, now: float) -> None:
+        """It is about to be purged: what it has of its partitions may be in the log, or get there late."""
+        self._unknown_outcomes.update(dict.fromkeys(self.backlogs.waiting()))
+        self.stalled = frozenset()
+        self.unsent.purging(self._counters.batches(now))
+
+    def purged(self, tps: set[TopicPartition], epoch: int | None, now: float) -> None:
+        """Records of these partitions were purged, and the lane was in this epoch after that."""
+        self._unknown_outcomes.update(dict.fromkeys(tps))
+        self.gaps.purged(tps, now, epoch)
+        self.gaps.end_turn()
+
+    def update(self, found: Statistics, ack_time: float) -> frozenset[TopicPartition]:
+        """Statistics of it; the partitions that had stalled and have not now."""
+        self.gaps.in_epoch(found.producer_epoch)
+        if found.messages:
+            self.record_bytes = found.message_bytes / found.messages
+        if not self._delivery.owns_timeout or found.at < self._observed_at:
+            return frozenset()
+        self._observed_at = found.at
+        batches = self._counters.batches(found.at)
+        for tp, entry in found.partitions.items():
+            # Records without a partition leave that queue when they get one.
+            acknowledged = entry.acknowledged if tp[1] >= 0 else entry.accepted - entry.queued
+            self.backlogs.observe(tp, entry.accepted, acknowledged, found.at, *batches.get(tp, ()))
+            self._acknowledged(tp, entry.acknowledged)
+        if not found.messages:
+            self.backlogs.forgive()
+            self.unsent.emptied(found, batches)
+        timeout, before = self._delivery.timeout, self.stalled
+        age = NEVER if timeout is None else max(STALLED_AFTER, timeout * _STALLED_SHARE)
+        self.stalled = self.backlogs.stalled(found.at, max(STALLED_AFTER, _STALLED_TIMES * ack_time), age)
+        return before - self.stalled
+
+    def _acknowledged(self, tp: TopicPartition, count: int) -> None:
+        """An acknowledgement clears a partition of suspicion."""
+        if tp in self._unknown_outcomes:
+            known = self._unknown_outcomes[tp]
+            if known is None:
+                self._unknown_outcomes[tp] = count
+            elif count > known:
+                del self._unknown_outcomes[tp]
+                self.gaps.acknowledged(tp)

@@ -1,0 +1,293 @@
+"""The batch lanes of one producer: made when they are needed, given up when they are not, replaced when they fail.
+
+The first is the one that tells of the cluster by its statistics. The others are made with those switched off, unless
+the application wants them: each is a metadata cache, a set of connections and three threads of its own, and would say
+the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any
+
+from safeproducer import clock
+from safeproducer.delivery import Delivery
+from safeproducer.kafka.lane_client import LaneClient
+from safeproducer.kafka.native import NativeProducer
+from safeproducer.kafka.statistics import Statistics
+from safeproducer.pipeline.buffer.in_flight_batch import BatchSinks, InFlightBatch
+from safeproducer.pipeline.lanes.batch_lane import BatchLane
+from safeproducer.pipeline.lanes.lane_log import LaneLog
+from safeproducer.pipeline.reports.report_numbers import ReportNumbers
+from safeproducer.pipeline.reports.reports import Reports
+from safeproducer.policy import lane_count
+from safeproducer.policy.never import NEVER
+
+MakeNative = Callable[[LaneLog | None], NativeProducer]
+"""Makes the native producer of a batch lane; with a LaneLog that does not tell it is one more, without statistics."""
+_TURN = 0.001
+"""How long to wait at least for an answer that is late: others may come before it."""
+_LATE = 0.1
+"""The later it is, the longer the wait: nobody answers, or on another lane."""
+_LONGEST_TURN = 0.02
+_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
+_ALL_EVERY = 0.25
+_BUSY_EVERY = 0.02
+_by_due = attrgetter("due")
+
+
+@dataclass
+class LaneMaker:
+    """Makes batch lanes. The sender's thread calls.
+
+    - `make`: None when there never is a batch lane.
+    - `spreads`: whether there may be more than one, so that the others take over when one fails for good.
+    - `not_made(error, seconds)` is called when one cannot be made, and that it is tried again so much later.
+    """
+
+    make: MakeNative | None
+    spreads: bool
+    sinks: BatchSinks
+    not_made: Callable[[Exception, float], None]
+    made: int = 0
+    _pause: float = 0.0
+    _again_at: float = 0.0
+
+    def try_one(self, log: LaneLog | None) -> BatchLane | None:
+        """None if it cannot be made now: files of the configuration may be gone, or files and threads used up."""
+        now = clock.monotonic()
+        if self.make is None or now < self._again_at:
+            return None
+        try:
+            native = self.make(log)
+        except Exception as error:
+            self._pause = min(_LONGEST_PAUSE, 2 * self._pause or _FIRST_PAUSE)
+            self._again_at = now + self._pause
+            self.not_made(error, self._pause)
+            return None
+        self._pause = 0.0
+        return self.lane_of(native, log)
+
+    def lane_of(self, native: NativeProducer, log: LaneLog | None = None) -> BatchLane:
+        self.made += 1
+        return BatchLane(LaneClient(native, self.spreads), self.made - 1, self.sinks, log)
+
+
+class LanePool:
+    """The sender's thread calls; any thread may ask how much is inside.
+
+    - `make`, `not_made`: see LaneMaker.
+    - `completed`, `missing`: see BatchSinks.
+    - `wanted`: how many lanes there should be; whoever tends makes them.
+    """
+
+    def __init__(
+        self,
+        make: MakeNative | None,
+        delivery: Delivery,
+        reports: Reports,
+        numbers: ReportNumbers,
+        not_made: Callable[[Exception, float], None],
+    ) -> None:
+        sinks = BatchSinks(reports, numbers)
+        self._maker = LaneMaker(make, delivery.spreads, sinks, not_made)
+        self._fixed = delivery.own.lanes
+        self._lanes: list[BatchLane] = []
+        self._login: tuple[str, str] | None = None
+        self._adopted = False
+        """Whether the first lane tells the application of the cluster: there is no direct lane."""
+        self.completed, self.missing = sinks.completed, sinks.missing
+        self._handed_over = self._splits = 0
+        """Of those that are no more."""
+        self.wanted = self._fixed or 1
+        self._all_due = self._busy_due = 0.0
+        self._ids_asked_for = True
+
+    def __iter__(self) -> Iterator[BatchLane]:
+        return iter(tuple(self._lanes))
+
+    def __len__(self) -> int:
+        return len(self._lanes)
+
+    @property
+    def first(self) -> BatchLane | None:
+        return self._lanes[0] if self._lanes else None
+
+    # --- life cycle --------------------------------------------------------------------------------------------------
+
+    def adopt(self, native: NativeProducer) -> None:
+        """The first lane, made by somebody else."""
+        self._adopted = True
+        self._add(self._maker.lane_of(native))
+
+    def prepare(self) -> None:
+        """Make the first lane, which takes a while to get its producer ID and its connections."""
+        if not self._lanes and (lane := self._maker.try_one(LaneLog(tells=True))) is not None:
+            self._add(lane)
+
+    def limited(self, budget: int, ready: int, needed: int) -> None:
+        """A batch is ready to go and waits only for a lane; of so many lanes its partition could make use."""
+        self.wanted = max(self.wanted, lane_count.wanted(len(self._lanes), ready, budget, self._fixed, needed))
+
+    def one_more(self) -> None:
+        """The only lane there should be is not to be used by others for a while."""
+        self.wanted = max(self.wanted, 2)
+
+    def grow(self) -> int:
+        """Make what is wanted; how many lanes that are. Not inside produce(): making one takes milliseconds."""
+        made = 0
+        while self._maker.made and self._maker.make is not None and len(self._lanes) < self.wanted:
+            tells = any(lane.log is None or lane.log.tells for lane in self)
+            lane = self._maker.try_one(LaneLog() if tells else None)
+            if lane is None:
+                break
+            self._add(lane)
+            made += 1
+        return made
+
+    def _add(self, lane: BatchLane) -> None:
+        self._ids_asked_for = False
+        self._lanes.insert(0 if lane.log is None or lane.log.tells else len(self._lanes), lane)
+        # Now that it is seen here: it may have been made of the configuration before.
+        if self._login is not None:
+            lane.client.native.set_sasl_credentials(*self._login)
+
+    def set_sasl_credentials(self, username: str, password: str) -> None:
+        """As the native producer's, for all lanes; from any thread."""
+        self._login = username, password
+        for lane in self:
+            lane.client.native.set_sasl_credentials(username, password)
+
+    def spare(self, now: float) -> BatchLane | None:
+        """A lane to give up: the last one, when it has been idle for long; or one whose native producer has failed."""
+        for lane in self:
+            if lane.client.failed and not lane.inside and not lane.batches:
+                return lane
+        last = self._lanes[-1] if len(self._lanes) > 1 else None
+        if last is None or last.inside or last.batches:
+            return None
+        return last if lane_count.spare(len(self._lanes), now - last.used_at, self._fixed) else None
+
+    def remove(self, lane: BatchLane) -> None:
+        """Take a lane out; the caller closes its native producer. One that failed is replaced."""
+        self._lanes.remove(lane)
+        self._handed_over += lane.counts.batches
+        self._splits += lane.counts.splits
+        if not lane.client.failed:
+            self.wanted = len(self._lanes)
+
+    @property
+    def acquired(self) -> bool:
+        """Whether the first lane is known to have its producer ID."""
+        log = self._lanes[0].log if self._lanes else None
+        return log is not None and log.acquired
+
+    def ask_for_ids(self, topic: str, now: float) -> bool:
+        """Have lanes get their producer IDs sooner; whether there is one to look after again soon."""
+        if self._ids_asked_for:
+            return False
+        # One without a log may have its ID: to ask some times costs less than to find out.
+        asking = [lane.client.asks_for_id(topic, now) for lane in self if lane.log is None or not lane.log.acquired]
+        self._ids_asked_for = not any(asking)
+        return not self._ids_asked_for
+
+    # --- all of them -------------------------------------------------------------------------------------------------
+
+    def serve(self) -> int:
+        """Queue the reports that arrived; how many."""
+        return sum([lane.client.serve() for lane in self._to_look_at(clock.monotonic())])
+
+    def near(self, now: float) -> tuple[LaneClient, float] | None:
+        """The lane whose answer may come at any moment, and for how long to wait for it.
+
+        There is no waiting on several lanes at once: answers come in about the order in which batches left. And whoever
+        wants something else is not heard meanwhile.
+        """
+        if not self._lanes:
+            return None
+        lane = min(self._lanes, key=_by_due)
+        if lane.soon > now:
+            return None
+        early = lane.due - now
+        return lane.client, min(_LONGEST_TURN, max(_TURN, early, -early * _LATE))
+
+    def next_look(self, now: float) -> float:
+        """When to look at them again, whether or not an answer is near()."""
+        if not self._lanes:
+            return NEVER
+        looks = [lane.soon for lane in self._lanes if lane.soon > now]
+        if any(lane.batches or not lane.ready for lane in self._lanes):
+            looks.append(self._busy_due)
+        return min(self._all_due, *looks)
+
+    def _to_look_at(self, now: float) -> list[BatchLane]:
+        """Those whose answer is near, now and then those with records, and more seldom all: each look costs the same.
+
+        An answer may come earlier than usual, one that is to get its producer ID tells of it, and others of errors.
+        """
+        if now >= self._all_due:
+            self._all_due = now + _ALL_EVERY
+            self._busy_due = now + _BUSY_EVERY
+            return self._lanes.copy()
+        if now >= self._busy_due:
+            self._busy_due = now + _BUSY_EVERY
+            return [lane for lane in self._lanes if lane.batches or not lane.ready]
+        return [lane for lane in self._lanes if lane.soon <= now]
+
+    def resolved(self, batch: InFlightBatch) -> None:
+        """Take note of a completed batch."""
+        for lane in self._lanes:
+            if lane.number == batch.lane:
+                lane.resolved(batch)
+
+    def observe(self, statistics: Statistics) -> int:
+        """Splits that the first lane's statistics show."""
+        return self._lanes[0].observe(statistics) if self._lanes else 0
+
+    def purge(self, *args: Any) -> None:
+        for lane in self:
+            lane.purge(*args)
+
+    @property
+    def busy(self) -> bool:
+        """Whether batches are under way."""
+        for lane in self._lanes:  # noqa: SIM110 - asked at each poll(), and a generator costs more than all the rest
+            if lane.batches:
+                return True
+        return False
+
+    @property
+    def records(self) -> int:
+        """Records inside librdkafka; those the application was told are unknown do not count."""
+        return sum([batch.open for lane in self._lanes.copy() for batch in lane.batches.copy()])
+
+    @property
+    def bytes(self) -> int:
+        """Of keys, values and headers inside librdkafka."""
+        return sum(lane.bytes for lane in self._lanes)
+
+    @property
+    def inside(self) -> int:
+        """All records inside librdkafka."""
+        return sum(lane.inside for lane in self._lanes)
+
+    @property
+    def events(self) -> int:
+        """What librdkafka has to tell the application beside its records: nobody waits for ticks of other lanes."""
+        first = self.first
+        return max(0, len(first.client.native) - first.inside) if self._adopted and first is not None else 0
+
+    @property
+    def natives(self) -> list[Any]:
+        """The native producers."""
+        return [lane.client.native for lane in self._lanes]
+
+    @property
+    def handed_over(self) -> int:
+        return self._handed_over + sum(lane.counts.batches for lane in self._lanes)
+
+    @property
+    def splits(self) -> int:
+        return self._splits + sum(lane.counts.splits for lane in self._lanes)

@@ -1,0 +1,1 @@
+"""Threads, forks, signal handlers and the Python stack."""

@@ -1,0 +1,35 @@
+"""Whose code is running: the application's or this library's, told from frames and tracebacks.
+
+By the names of modules: bytecode that was compiled elsewhere, or frozen, says other file names than it is loaded from.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import FrameType
+
+from safeproducer.records import CallSite
+
+_PACKAGE = __name__.removesuffix("pipeline.process.frames")
+
+
+def _is_ours(frame: FrameType) -> bool:
+    name = frame.f_globals.get("__name__")  # missing where code is executed in a dict of its own
+    return isinstance(name, str) and f"{name}.".startswith(_PACKAGE)
+
+
+def caller() -> CallSite:
+    """The line of code outside this library that is running it."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and _is_ours(frame):
+        frame = frame.f_back
+    code = frame.f_code
+    return CallSite(code.co_filename, frame.f_lineno, code.co_qualname)
+
+
+def raised_by_native_call(error: BaseException) -> bool:
+    """Whether `error` left a native call made by this library, rather than a signal handler that ran after it."""
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    return traceback is None or _is_ours(traceback.tb_frame)

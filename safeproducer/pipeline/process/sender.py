@@ -1,0 +1,276 @@
+"""The thread behind a producer: the only one that hands over, serves the lanes for batches, and acts on what was heard.
+
+Signal handlers run on the main thread, between any two steps of whatever it does. So an application's thread only
+appends to a queue, rings, and runs its reports; what takes more than one step is done here, where no handler comes.
+"""
+
+from __future__ import annotations
+
+import _thread
+import sys
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from safeproducer.pipeline.process.forks import Work
+
+LONGEST_SLEEP = 0.25
+"""Seconds: what rang while a signal handler prevented the ring is found by then."""
+_AWAKE = float("inf")
+"""It may have looked already: whoever wakes it has it look again."""
+_TURN_ENDS = 0.001
+_LONGEST_WAIT = 3600.0
+"""Seconds: a lock refuses to wait for ever in so many words, and who waits looks again."""
+_ROUND_UP = 0.00099
+"""librdkafka waits for whole milliseconds; less than one would be no wait."""
+_LEAST_PAUSE = 0.001
+"""What becomes due within this time is done in one turn, unless somebody rings."""
+_ANSWERED = 0.1
+
+
+def gevent() -> Any:
+    """Its module that puts greenlets in place of threads, if it is there."""
+    return sys.modules.get("gevent.monkey")
+
+
+def _original(name: str) -> Any:
+    """Of the module _thread: waits of a greenlet that stands for a thread would stop all of them."""
+    monkey = gevent()
+    return getattr(_thread, name) if monkey is None else monkey.get_original("_thread", name)
+
+
+_allocate_lock: Callable[[], Any] = _original("allocate_lock")
+_start_new_thread: Callable[..., int] = _original("start_new_thread")
+get_ident: Callable[[], int] = _original("get_ident")
+"""Of the thread, not of the greenlet."""
+
+
+class Bell:
+    """Wakes one thread. Ringing never waits, so a signal handler may ring, inside another ring, too."""
+
+    __slots__ = ("_lock",)
+
+    def __init__(self) -> None:
+        self._lock = _allocate_lock()
+        self._lock.acquire()
+
+    def ring(self) -> None:
+        try:  # noqa: SIM105 - a context manager takes more than one step
+            self._lock.release()
+        except RuntimeError:  # it was rung already
+            pass
+
+    def wait(self, timeout: float) -> bool:
+        """Until it is rung, for `timeout` seconds at most; whether it was."""
+        rung: bool = self._lock.acquire(True, min(timeout, _LONGEST_WAIT)) if timeout > 0 else self._lock.acquire(False)
+        return rung
+
+
+class Near(Protocol):
+    """A lane whose answer may come at any moment."""
+
+    def wait(self, timeout: float) -> None: ...
+
+
+class Sends(Protocol):
+    """What the thread works for."""
+
+    def turn(self, now: float) -> float:
+        """Do what is due; when to come again. Raises nothing."""
+        ...
+
+    def near(self, now: float) -> tuple[Near, float] | None:
+        """Where to wait for an answer instead of sleeping, and for how many seconds at most."""
+        ...
+
+
+class Task:
+    """Something to be done between two turns. What it raises is raised by Sender.run()."""
+
+    def __init__(self, call: Callable[[], object]) -> None:
+        self._call = call
+        self.done = Bell()
+        self.ended = False
+        self.raised: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            self._call()
+        except BaseException as raised:
+            self.raised = raised
+        finally:
+            self.ended = True
+            self.done.ring()
+
+
+class Sender:
+    """One thread for each producer that needs it, started late: a daemon.
+
+    It holds its producer only while it works, so that a producer nobody refers to is freed at once, and ends with it.
+    All methods from any thread, and from signal handlers.
+    """
+
+    def __init__(self) -> None:
+        self._sends: Callable[[], Sends | None] = _nobody
+        self._bell = Bell()
+        self._turned = Bell()
+        self._running = _allocate_lock()
+        """Held by the thread as long as it lives, or by a thread of the application that works in its place."""
+        self._tasks: deque[Task] = deque()
+        self._stopped = False
+        self._alive = False
+        self._asleep_until = _AWAKE
+        self._due_at = 0.0
+        """When it wants to work; 0 while it does, or was woken."""
+        self.ident = 0
+        self.at_work = Work()
+
+    def work_for(self, sends: Sends) -> None:
+        """Before it is woken first."""
+        self._sends = weakref.ref(sends)
+
+    def is_this_thread(self) -> bool:
+        """Whether the calling thread is this one."""
+        return get_ident() == self.ident
+
+    def wake(self, due: float) -> None:
+        """Something is to be done at `due`."""
+        if not self._alive:
+            self._start()
+        if due < self._asleep_until:
+            self._due_at = 0.0
+            self._bell.ring()
+
+    def _start(self) -> bool:
+        """Whether there is a thread now. One that comes second ends at once, see _work()."""
+        if self._stopped:
+            return False
+        try:
+            _start_new_thread(_work, (self._sends, self))
+        except RuntimeError:  # too many threads, or the interpreter ends: whoever waits works in its place
+            return False
+        return True
+
+    def wait(self, timeout: float) -> None:
+        """Until the thread has ended a turn, or begins to have nothing to do; for `timeout` seconds at most."""
+        if self._alive or self._start():
+            self._turned.wait(timeout)
+            return
+        due = 0.0
+        if self._running.acquire(False):
+            try:
+                self._run_tasks()
+                sends = self._sends()
+                due = _AWAKE if sends is None else sends.turn(time.monotonic())
+            finally:
+                self._running.release()
+        if (pause := min(timeout, max(_TURN_ENDS, due - time.monotonic()), LONGEST_SLEEP)) > 0:
+            time.sleep(pause)
+
+    def let_work(self) -> None:
+        """Give it a millisecond when it has something to do: a thread that computes keeps the interpreter for five."""
+        if self._alive and self._due_at <= time.monotonic():
+            self._turned.wait(0)  # of an earlier turn
+            self._turned.wait(_TURN_ENDS)
+
+    def run(self, call: Callable[[], object]) -> None:
+        """`call` it between two turns, and wait until it was called; raises what it raises."""
+        if get_ident() == self.ident:
+            call()
+            return
+        task = Task(call)
+        self._tasks.append(task)
+        self.wake(0.0)
+        while not task.ended:
+            if not task.done.wait(_ANSWERED) and not self._alive and self._running.acquire(False):
+                try:
+                    self._run_tasks()
+                finally:
+                    self._running.release()
+        if task.raised is not None:
+            raise task.raised
+
+    def _run_tasks(self) -> None:
+        while self._tasks:
+            self._tasks.popleft().run()
+
+    def stop(self) -> None:
+        """End the thread; does not wait for it."""
+        self._stopped = True
+        self._bell.ring()
+
+    @property
+    def alive(self) -> bool:
+        """Whether there is a thread."""
+        return self._alive
+
+    def allow(self) -> None:
+        """It may be started again after stop()."""
+        self._stopped = False
+
+    def join(self, timeout: float) -> bool:
+        """Wait until the thread has ended: at exit it must not be inside librdkafka. Whether it has."""
+        deadline = time.monotonic() + timeout
+        while self._running.locked():  # not taken: a signal handler that raises would leave it so
+            if get_ident() == self.ident or (left := deadline - time.monotonic()) <= 0:
+                return False
+            self._turned.wait(min(left, _TURN_ENDS))
+        return True
+
+    def live(self) -> bool:
+        """The thread begins; False when there is one."""
+        if not self._running.acquire(False):
+            return False
+        self.ident = get_ident()
+        self._alive = True
+        return True
+
+    def turn(self, sends: Sends) -> tuple[float, tuple[Near, float] | None]:
+        """Work once; (when again, where to wait until then)."""
+        with self.at_work:
+            self._run_tasks()
+            now = time.monotonic()
+            due = min(sends.turn(now), now + LONGEST_SLEEP)
+            return due, sends.near(time.monotonic())
+
+    def sleep(self, until: float, near: tuple[Near, float] | None) -> bool:
+        """Until then, or until woken; whether to go on."""
+        self._asleep_until = self._due_at = until
+        self._turned.ring()
+        pause = max(_LEAST_PAUSE, until - time.monotonic()) if until > 0 else 0
+        if pause > 0 and not self._stopped and not self._tasks:
+            if near is None:
+                self._bell.wait(pause)
+            else:
+                near[0].wait(min(pause, near[1]) + _ROUND_UP)
+        self._asleep_until, self._due_at = _AWAKE, 0.0
+        self._bell.wait(0)
+        return not self._stopped
+
+    def end(self) -> None:
+        """The thread ends."""
+        self._alive = False
+        self.ident = 0
+        self._running.release()
+        self._turned.ring()
+
+
+def _nobody() -> None:
+    pass
+
+
+def _work(sends: Callable[[], Sends | None], sender: Sender) -> None:
+    # Free functions and locals only: a reference to the producer must not outlive the work on it.
+    if not sender.live():
+        return
+    try:
+        going = True
+        while going and (found := sends()) is not None:
+            due, near = sender.turn(found)
+            del found
+            going = sender.sleep(due, near)
+            del near
+    finally:
+        sender.end()

@@ -1,0 +1,1 @@
+"""From a report of librdkafka to the callback of the application, and the counts."""

@@ -1,0 +1,170 @@
+"""What a failed record's callback is told: the error as librdkafka gave it, with the outcome and what is known."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+
+from safeproducer import clock
+from safeproducer.delivery import Delivery
+from safeproducer.errors import DeliveryError
+from safeproducer.kafka.native import KafkaError, Message
+from safeproducer.kafka.statistics import Statistics
+from safeproducer.kafka.without_offset import WITHOUT_OFFSET
+from safeproducer.pipeline.process.record import ACCEPTED_AT, DeliveryCallback, HeldRecord
+from safeproducer.pipeline.reports.dated_error import DatedError
+from safeproducer.pipeline.reports.report_queue import Deferred
+from safeproducer.policy.never import NEVER
+from safeproducer.policy.outcome import Outcome, is_first_attempt, outcome_of
+from safeproducer.policy.purged import Purged, never_sent
+from safeproducer.policy.topic_partition import TopicPartition
+
+_PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
+
+
+class Failures:
+    """Makes DeliveryErrors and counts them by outcome. Any thread."""
+
+    def __init__(self, delivery: Delivery) -> None:
+        self.not_written = 0
+        self.unknown = 0
+        self.without_offset = 0
+        """Records that librdkafka took for delivered, and which nobody has acknowledged."""
+        self.many_lanes = False
+        """Whether there are lanes whose producer ID no statistics tell."""
+        self._identities: dict[int, int | None] = {}
+        self.failed_at = 0.0
+        """When a report of a failed record was last run."""
+        self.round_trip = 0.0
+        """The quickest round trip to any broker, by the last statistics."""
+        self._retry_backoff = delivery.retry_backoff
+
+    def reported(self, error: KafkaError, message: Message) -> KafkaError:
+        """`error` of a delivery report, as the application gets it."""
+        if isinstance(error, DeliveryError):
+            return error
+        self.failed_at = clock.monotonic()
+        if error is WITHOUT_OFFSET:
+            self.without_offset += 1
+        sent = message.partition() is not None  # without a partition it was in no request
+        outcome = outcome_of(error.name(), message.latency(), self._retry_backoff, self.round_trip, sent)
+        attempts = int(sent) if outcome is Outcome.NOT_WRITTEN else None
+        return self._of_message(error, error.code(), error.str(), outcome, message, attempts)
+
+    @property
+    def _identity(self) -> tuple[int | None, int | None]:
+        """Producer ID and epoch, when there has been only one: a report does not say which lane it comes from."""
+        identities = tuple(self._identities.items())
+        return identities[0] if len(identities) == 1 and not self.many_lanes else (None, None)
+
+    def heard(self, statistics: Statistics) -> None:
+        """Take note of who sends, and how long round trips are."""
+        if statistics.producer_id is not None:
+            self._identities[statistics.producer_id] = statistics.producer_epoch
+        floors = [broker.rtt_floor for broker in statistics.brokers.values() if broker.rtt_floor is not None]
+        if floors:
+            self.round_trip = min(floors)
+
+    def proves_rejection(self, message: Message) -> bool:
+        """Whether the refusal in this report answered the record's only attempt."""
+        elapsed = message.latency()
+        return elapsed is not None and is_first_attempt(elapsed, self._retry_backoff, self.round_trip)
+
+    def expired(
+        self, reports: Sequence[Deferred], counts: Mapping[TopicPartition, int]
+    ) -> Iterator[tuple[DeliveryCallback, KafkaError, Message]]:
+        """The reports of a lane that was purged at a deadline, as the application gets them.
+
+        `counts`: how many of a partition's records were certainly in no request.
+        """
+        rows: dict[tuple[str | None, int | None], list[Purged]] = defaultdict(list)
+        for kept in reports:
+            rows[kept.message.topic(), kept.message.partition()].append(_purged(kept))
+        proofs = {
+            (topic, partition): iter(
+                # Without a partition it was in no request.
+                [True] * len(row)
+                if topic is None or partition is None
+                else never_sent(row, counts.get((topic, partition), 0))
+            )
+            for (topic, partition), row in rows.items()
+        }
+        for kept in reports:
+            proven = next(proofs[kept.message.topic(), kept.message.partition()])
+            yield kept.run, self._timed_out(kept.error, proven, kept.message), kept.message
+
+    def _timed_out(self, error: KafkaError, never_sent: bool, message: Message) -> KafkaError:
+        if error.code() not in _PURGED:
+            return self.reported(error, message)
+        why, outcome, attempts = (
+            ("it was not sent", Outcome.NOT_WRITTEN, 0) if never_sent else ("no broker answered", Outcome.UNKNOWN, None)
+        )
+        reason = f"Local: Message timed out: {why} within message.timeout.ms"
+        return self._of_message(error, KafkaError._MSG_TIMED_OUT, reason, outcome, message, attempts)
+
+    def _of_message(
+        self, error: KafkaError, code: int, reason: str, outcome: Outcome, message: Message, attempts: int | None
+    ) -> KafkaError:
+        elapsed = message.latency()
+        served_at, accepted_at = clock.time(), None
+        if isinstance(error, DatedError):
+            served_at, accepted_at = error.served_at, error.accepted_at
+        handed_over_at = None if elapsed is None else served_at - elapsed
+        times = (handed_over_at if accepted_at is None else accepted_at), handed_over_at
+        made = self._made(error, code, reason, outcome, message.topic(), message.partition(), *times, attempts)
+        message.set_error(made)
+        return made
+
+    def in_process(
+        self, topic: str, partition: int, record: HeldRecord, code: int, reason: str, handed_over: bool
+    ) -> KafkaError:
+        """The error of a record that this library fails."""
+        outcome = Outcome.UNKNOWN if handed_over else Outcome.NOT_WRITTEN
+        placed, attempts = (partition if partition >= 0 else None), (None if handed_over else 0)
+        accepted_at = clock.time() - (clock.monotonic() - record[ACCEPTED_AT])
+        return self._made(KafkaError(code), code, reason, outcome, topic, placed, accepted_at, None, attempts)
+
+    def _made(
+        self,
+        error: KafkaError,
+        code: int,
+        reason: str,
+        outcome: Outcome,
+        topic: str | None,
+        partition: int | None,
+        accepted_at: float | None,
+        handed_over_at: float | None,
+        attempts: int | None,
+    ) -> DeliveryError:
+        if outcome is Outcome.NOT_WRITTEN:
+            self.not_written += 1
+        else:
+            self.unknown += 1
+        producer_id, epoch = self._identity if outcome is Outcome.UNKNOWN else (None, None)
+        if code != error.code() or reason != error.str():
+            error = KafkaError(code, reason, txn_requires_abort=error.txn_requires_abort())
+        return DeliveryError(
+            error,
+            outcome,
+            topic=topic,
+            partition=partition,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            accepted_at=accepted_at,
+            handed_over_at=handed_over_at,
+            attempts=attempts,
+        )
+
+
+def _purged(kept: Deferred) -> Purged:
+    elapsed = kept.message.latency()
+    queued = kept.error.code() == KafkaError._PURGE_QUEUE
+    if elapsed is None:
+        return Purged(queued, -NEVER, NEVER)
+    return Purged(queued, kept.since - elapsed, kept.by - elapsed)
+
+
+def purged_tps(reports: Sequence[Deferred]) -> set[TopicPartition]:
+    """The partitions of the records that a purge took out of librdkafka."""
+    tps = {(kept.message.topic(), kept.message.partition()) for kept in reports if kept.error.code() in _PURGED}
+    return {(topic, partition) for topic, partition in tps if topic is not None and partition is not None}

@@ -1,0 +1,113 @@
+"""Handing over with record hooks: the slower way that exists only when a hook asks for records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+from safeproducer.hooks import Hooks
+from safeproducer.kafka.native import KafkaError, Message
+from safeproducer.kafka.without_offset import WITHOUT_OFFSET
+from safeproducer.pipeline.process import stack
+from safeproducer.pipeline.process.frames import raised_by_native_call
+from safeproducer.pipeline.process.record import DeliveryCallback
+from safeproducer.pipeline.reports.delivery_counters import Explained
+from safeproducer.pipeline.reports.report_queue import ReportQueue
+from safeproducer.records import ProducerInfo, Record
+
+
+class _Shared(NamedTuple):
+    """What the reports of all records need."""
+
+    hooks: Hooks
+    open: set[Record]
+    explained: Explained
+    report_queue: ReportQueue
+    offset_proves: bool
+
+
+@stack.called_natively
+def _resolve(
+    shared: _Shared, record: Record, report: DeliveryCallback, error: KafkaError | None, message: Message
+) -> None:
+    """A record's report. A closure that refers to itself would be a cycle for each record."""
+    hooks, open_records, explained, report_queue, offset_proves = shared
+    if report_queue.on and report_queue.takes(partial(_resolve, shared, record, report), error, message):
+        return
+    open_records.discard(record)
+    if error is None and offset_proves and message.offset() is None:
+        error = WITHOUT_OFFSET
+    if error is not None:
+        error = explained(error, message)
+    try:
+        hooks.call("record_resolved", record, error, message)
+    finally:  # Ctrl-C inside a hook must not hide the report
+        report(error, message)
+
+
+def record_of(report: object) -> Record | None:
+    """The record whose report this is; None when no hook asked for it."""
+    if isinstance(report, partial) and report.func is _resolve:
+        found: Record = report.args[1]
+        return found
+    return None
+
+
+class ObservedSend:
+    """Takes the place of the native produce(): makes a Record, tells the hooks, and hands over.
+
+    `open` holds the records without a report, so that a hook can be told which ones were lost.
+    """
+
+    def __init__(
+        self,
+        way: Callable[[], Callable[..., Any]],
+        hooks: Hooks,
+        producer: ProducerInfo,
+        refusal_of: Callable[[Exception], Exception],
+        explained: Explained,
+        report_queue: ReportQueue,
+        offset_proves: bool,
+    ) -> None:
+        self._way = way
+        """Where a record goes on; the route knows."""
+        self._hooks = hooks
+        self._producer = producer
+        self._refusal_of = refusal_of
+        self.open: set[Record] = set()
+        self._shared = _Shared(hooks, self.open, explained, report_queue, offset_proves)
+
+    def __call__(
+        self,
+        topic: str,
+        value: Any,
+        key: Any,
+        partition: int,
+        report: DeliveryCallback,
+        _: None = None,
+        timestamp: int = 0,
+        headers: Any = None,
+    ) -> None:
+        hooks, open_records = self._hooks, self.open
+        well_formed = headers is None or isinstance(headers, (dict, list))
+        copied = Record.copied_headers(headers) if well_formed else []
+        record = Record(self._producer, topic, value, key, partition, timestamp, copied)
+        hooks.call("record_accepted", record)
+
+        resolve = partial(_resolve, self._shared, record, report)
+        open_records.add(record)
+        # Headers in no form of confluent_kafka's go on as they are, for the native call to refuse.
+        sent_headers = record.headers if record.headers_changed and well_formed else headers
+        try:
+            self._way()(topic, value, key, partition, resolve, None, timestamp, sent_headers)
+        except Exception as error:
+            if not raised_by_native_call(error):
+                raise
+            open_records.discard(record)
+            refusal = self._refusal_of(error)
+            hooks.call("record_refused", record, refusal)
+            try:
+                raise refusal from None
+            finally:
+                del refusal  # it refers to this frame: a cycle

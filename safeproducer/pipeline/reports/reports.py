@@ -1,0 +1,106 @@
+"""What the application's next poll() or flush() runs: reports of in-flight batches, of records that failed here,
+events."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from safeproducer.pipeline.process import stack
+
+Run = Callable[[Any, Any], Any]
+Report = tuple[Run, Any, Any]
+"""(callable, first argument, second argument): a delivery callback, its error and its message, or an event's."""
+
+
+class Bunch:
+    """Delivered records of one callback, in order; or one failed record, or one event: those have no `size`.
+
+    `size`: bytes of one record, about.
+
+    One tuple for each record would stay long enough for the garbage collector to look through everything after each
+    large batch.
+    """
+
+    __slots__ = ("first", "run", "seconds", "size")
+
+    def __init__(self, run: Run, first: Any, seconds: deque[Any], size: int | None) -> None:
+        self.run = run
+        self.first = first
+        self.seconds = seconds
+        self.size = size
+
+
+class Reports:
+    """In the order in which they are run. Any thread may add and run, and so may a signal handler that interrupts it.
+
+    What waits is counted when somebody asks: a number beside it would be wrong for good after a signal handler that
+    raises between two steps.
+    """
+
+    __slots__ = ("_bunches",)
+
+    def __init__(self) -> None:
+        self._bunches: deque[Bunch] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self._bunches)
+
+    @property
+    def count(self) -> int:
+        """How many records wait for their report."""
+        return sum([len(bunch.seconds) for bunch in self._bunches.copy() if bunch.size is not None])
+
+    @property
+    def bytes(self) -> int:
+        """Of keys and values of the records whose reports wait, about."""
+        return sum([len(bunch.seconds) * (bunch.size or 0) for bunch in self._bunches.copy()])
+
+    def add(self, run: Run, first: Any, second: Any, size: int = 0) -> None:
+        self._bunches.append(Bunch(run, first, deque((second,)), size))
+
+    def add_event(self, run: Run, first: Any, second: Any) -> None:
+        """What is no record's report: poll() runs it, and nobody waits for it."""
+        self._bunches.append(Bunch(run, first, deque((second,)), None))
+
+    def add_delivered(self, run: Run, messages: deque[Any], size: int = 0) -> None:
+        self._bunches.append(Bunch(run, None, messages, size))
+
+    def extend(self, reports: Iterable[Report]) -> None:
+        for report in reports:
+            self.add(*report)
+
+    def delivered(self) -> Iterator[tuple[Run, Any]]:
+        """(callable, message) of each report that waits and has no error."""
+        for bunch in self._bunches.copy():
+            if bunch.first is None and bunch.size is not None:
+                for message in bunch.seconds.copy():
+                    yield bunch.run, message
+
+    @stack.runs_reports
+    def run(self) -> int:
+        """Run them on the calling thread, until one raises; how many."""
+        ran = 0
+        bunches = self._bunches
+        while bunches:
+            try:
+                bunch = bunches[0]
+            except IndexError:  # another thread was quicker
+                break
+            run, first, seconds = bunch.run, bunch.first, bunch.seconds
+            while seconds:
+                try:
+                    second = seconds.popleft()
+                except IndexError:
+                    break
+                ran += 1
+                run(first, second)
+            self._forget(bunch)
+        return ran
+
+    def _forget(self, bunch: Bunch) -> None:
+        try:  # noqa: SIM105 - a context manager for each bunch takes longer
+            self._bunches.remove(bunch)
+        except ValueError:
+            pass

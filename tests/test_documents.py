@@ -1,7 +1,8 @@
-"""The documents tell the truth: what they list exists, and what exists is listed."""
+"""The documents are right: what they list exists, and what exists is listed."""
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import safeproducer
 from safeproducer.kafka.properties import HANDLED_HERE, REFUSED
 from safeproducer.own_settings import OWN_SETTINGS
 from safeproducer.policy.admission import Hold
+from tests import measures
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = sorted(ROOT.glob("*.md")) + sorted(ROOT.glob("[a-z]*/**/*.md"))
@@ -72,6 +74,27 @@ def test_every_file_a_document_names_exists(document: Path) -> None:
         assert (ROOT / path).exists(), path
     for module in re.findall(r"`((?:policy|pipeline|kafka|telemetry|testing|cli)/[\w/]+\.py)`", text):
         assert (ROOT / "safeproducer" / module).exists(), module
+
+
+@pytest.fixture(scope="module")
+def attributes() -> dict[str, set[str]]:
+    """Class of the package -> names that its body mentions; of classes of the same name all."""
+    found: dict[str, set[str]] = {}
+    for tree in measures.trees().values():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                found.setdefault(node.name, set()).update(re.findall(r"\w+", ast.unparse(node)))
+    return found
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_every_attribute_a_document_names_exists(document: Path, attributes: dict[str, set[str]]) -> None:
+    """`Class.name` in backquotes, of classes that the package has."""
+    if document.name == "CHANGELOG.md":  # history
+        return
+    for code in re.findall(r"`([^`\n]+)`", document.read_text(encoding="utf-8")):
+        for owner, name in re.findall(r"(?<![\w.])([A-Z]\w+)\.(\w+)", code):
+            assert owner not in attributes or name in attributes[owner], code
 
 
 def anchors(text: str) -> set[str]:

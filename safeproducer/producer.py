@@ -265,7 +265,8 @@ class SafeProducer(NativeProducer):
         """As confluent_kafka: purge(in_queue=True, in_flight=True, blocking=True). Poll afterwards to receive the
         reports.
 
-        A purged record is of unknown outcome: the broker may have written it although its answer never came.
+        A purged record is "not_written" if it was certainly never sent, else "unknown": the broker may have written it
+        although its answer never came. See `DeliveryError.outcome`.
         """
         self.__engine.purge(*args, **kwargs)
 
@@ -298,10 +299,11 @@ class SafeProducer(NativeProducer):
         """Wait until every record has its report, then shut down. Returns a CloseReport, true when nothing was left.
 
         `timeout` in seconds bounds the wait (None or negative: until each record is delivered or expires). What is left
-        then is purged: its callbacks run with a _PURGE error and it is of unknown outcome. An open transaction is
-        aborted first. Beside the application's own callbacks that takes two seconds more at most. An exception raised
-        by a callback is raised after the producer is closed. Interrupting the wait (Ctrl-C) leaves the producer open.
-        Calling close() again returns the first report; calling it while another thread is in it waits for that one.
+        then is purged: its callbacks run with a _PURGE error, whose outcome says whether it may have been written. An
+        open transaction is aborted first. Beside the application's own callbacks that takes two seconds more at most.
+        An exception raised by a callback is raised after the producer is closed. Interrupting the wait (Ctrl-C) leaves
+        the producer open. Calling close() again returns the first report; calling it while another thread is in it
+        waits for that one.
 
         Raises CallbackReentryError inside a callback.
         """

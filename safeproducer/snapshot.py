@@ -91,7 +91,8 @@ class Snapshot:
 class CloseReport:
     """How a close() ended. True when every accepted record had its delivery report before the deadline.
 
-    `left` records had none; they were purged, their callbacks ran with a _PURGE error, and they are of unknown outcome.
+    `left` records had none; they were purged, and their callbacks ran with a _PURGE error whose `outcome` is
+    "not_written" for those that were certainly never sent, else "unknown".
     `failed` counts failed reports over the producer's whole life, `left` included. `seconds` is how long close() took
     until each record had its outcome.
     """

@@ -262,11 +262,9 @@ class SafeProducer(NativeProducer):
     # --- the rest of confluent_kafka's surface -----------------------------------------------------------------------
 
     def purge(self, *args: Any, **kwargs: Any) -> None:
-        """As confluent_kafka: purge(in_queue=True, in_flight=True, blocking=True). Poll afterwards to receive the
-        reports.
+        """As confluent_kafka: purge(in_queue=True, in_flight=True, blocking=True). Poll afterwards for the reports.
 
-        A purged record is "not_written" if it was certainly never sent, else "unknown": the broker may have written it
-        although its answer never came. See `DeliveryError.outcome`.
+        The outcome of a purged record is "not_written" if it was certainly never sent, else "unknown".
         """
         self.__engine.purge(*args, **kwargs)
 

@@ -1,1 +1,82 @@
-"""State and threads: who has accepted what, which lane it is on, and what is alive."""
+"""The life of a record between produce() and its delivery callback: theory of operation, in short of ARCHITECTURE.md.
+
+librdkafka batches, retries and sends. This package decides when a record may be given to it, counts what was given, and
+says of each record how it ended. A record is given at once (the direct path) as long as nothing speaks against it. If
+something does, a throttle time, a silent leader, a long round trip, it waits in this process (the buffered path) and
+leaves as one of a counted batch, which becomes exactly one ProduceRequest. So a broker that is not ready has little of
+ours in its queues, and at a record's deadline it is mostly known whether the record can be in the log.
+
+Words
+  lane              one confluent_kafka producer, and so one producer ID. The direct lane has the application's
+                    settings; batch lanes are told when to send. With safeproducer.mode=held there is no direct lane.
+  hold              to keep records here, for a reason that explain() gives.
+  partition buffer  the records of one partition that wait here (in Java the RecordAccumulator holds all of them).
+  in-flight batch   what a batch lane has of one partition, until each record has its report.
+  sender            the thread of a producer that does all work of the buffered path.
+  report            librdkafka's word on one record; the application learns of it in its next poll() or flush().
+
+Acceptance, on the application's thread
+  SafeProducer.produce counts the record as accepted (`delivery_counters`) before it is handed over: its report may
+  come on another thread before produce() returns. It then calls `Route.send` (`route`), which is the native produce()
+  itself on the direct path and Intake.send on the buffered one. A record that raises there is subtracted again.
+
+The direct path
+  The direct lane chooses the partition, batches and sends. poll() (`serving`) or flush() (`flush`) serves it on the
+  application's thread, where the report callback counts the record (`delivery_counters`), with its outcome from
+  `failures`, and then runs hooks and the application's callback. While the application does not poll, the sender takes
+  the reports (Standby in `maintenance`) and keeps them in `report_queue`.
+
+The buffered path
+  1. Intake (`intake`), on the application's thread: checks the arguments, chooses the partition, appends the record to
+     its PartitionBuffer (`partition_buffer`), and wakes the sender if something is due (`alarm`).
+  2. Maintenance.turn (`maintenance`), on the sender: makes and retires lanes, serves the batch lanes, reads statistics,
+     has the dispatcher pump, and says which path the next record takes.
+  3. Dispatcher.pump (`dispatcher`): expires what is too late (`expiry`), repeats what a quota rejected
+     (`quota_retry`), and asks for each busy partition whether a batch may leave (`policy.admission`), and by which lane
+     (`lane_choice`).
+  4. BatchLane.hand_over (`batch_lane`) gives the batch to its native producer; an InFlightBatch (`in_flight_batch`)
+     follows it. A batch that is short of its count is sent by a flush trigger (`flush_timer`).
+  5. The sender serves the lane. Reports go into Reports (`reports`); when a batch's last one is there, the dispatcher
+     takes the batch out of the books of its partition, lane and broker.
+  6. poll() or flush() runs what waits there (`report_queue`), on the application's thread, as on the direct path.
+
+A statistics event
+  ClientEvents (`events`) gets it on whichever thread serves, leaves the text with ClientUpdates (`updates`), and tells
+  stats_cb (`told_statistics`). The sender reads it in its next turn: round trips (`round_trip`), leaders
+  (`cluster_view`, `partitions`), backlogs (`direct_lane`), windows (`windows`), what proves that a record was not sent
+  (`failures`). Then it looks at each partition buffer again. A throttle time does not wait for that turn: it holds at
+  once.
+
+Who owns which state, and which thread changes it (ARCHITECTURE.md has every state)
+  DeliveryCounters                accepted, delivered, failed: any thread, by in-place addition
+  RecordBuffer, PartitionBuffer   what waits: produce() opens and appends, the sender takes away
+  Dispatcher                      what a partition waits for: the sender
+  LanePool, BatchLane             which lanes there are, their batches and sequence gaps: the sender
+  InFlightBatch                   the records of a batch, its deadlines, what was reported of it: the sender
+  DirectLane                      backlogs, gaps and purges: the sender; produce() takes from its slow start
+  ClusterView, RoundTrip          leaders, connections, outdated metadata, round trips: the sender, and the threads that
+                                  ask for metadata or put the first question
+  Throttle (`throttles`)          deadlines, for all producers of a process: the threads that serve throttle_cb
+  Reports, ReportQueue            reports on their way: who serves adds, who polls takes
+  Route, Client                   the path, and whether native producers may be called: the sender chooses; any thread
+                                  may hold; close(), a fork and a fatal error end it
+
+Which thread does what
+  application   produce() appends and rings; poll() and flush() serve the direct lane and run callbacks. A signal
+                handler may come between any two steps there, raise, or call any method: no lock of ours is held, and
+                what has to be one step is one, without a call in it.
+  sender        all that takes more than one step. No callback, hook or log handler of the application runs on it:
+                callbacks wait for poll(); hooks and log lines have a thread of their own (`notices`).
+  others        `metadata`, `windows` and `first_question` ask brokers on threads of their own, and wake the sender.
+  Native producers and threads never keep the engine alive (`assembly` gives them weak references): `del producer` ends
+  all of it.
+
+Lock order
+  1. Sender.at_work: a turn of the sender. Notices._work: one notice. Neither is taken inside the other; a fork waits
+     for both, a second at most.
+  2. LaneClient._asking: a question of that lane's. Windows._lock: what is known of windows. Inside a turn, or on the
+     thread that asks.
+  3. ThrottleRegistry, ChurnRegistry, Hooks: arithmetic only; nothing is called under them.
+  No lock that the sender takes is taken by a thread of the application: a signal handler may have interrupted that
+  thread, and wait for the sender. Such threads leave what they have in a queue, or replace a value as a whole.
+"""

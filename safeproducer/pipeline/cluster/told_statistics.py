@@ -54,7 +54,7 @@ class _Heard:
 class ToldStatistics:
     """Any thread. Values are replaced as a whole, never changed: a signal handler may come in, and may raise.
 
-    `elsewhere()` is asked for what is told at that moment.
+    `elsewhere()` is asked once for each document that is told, at that moment.
     """
 
     def __init__(self, delivery: Delivery, elsewhere: Callable[[], Elsewhere]) -> None:
@@ -90,17 +90,18 @@ class ToldStatistics:
         self._ticks += 1
         due = self._ticks % self._every == 0
         alone = self._every == 1 and not self._only_batch_lanes and not self._heard.last
-        if alone and not self._elsewhere()[0]:
+        elsewhere = self._elsewhere() if due else (0, 0, {})
+        if alone and not elsewhere[0]:
             return text
         readable = self.hear(speaker, text)
         if not due or not readable:
             return text if due else None
         try:
-            return json.dumps(self._document(speaker), separators=(",", ":"))
+            return json.dumps(self._document(speaker, elsewhere), separators=(",", ":"))
         except _MALFORMED:
             return text
 
-    def _document(self, speaker: Speaker) -> Document:
+    def _document(self, speaker: Speaker, elsewhere: Elsewhere) -> Document:
         while True:
             heard = self._heard
             living = {number: said for number, said in heard.last.items() if said[0]() is not None}
@@ -113,7 +114,7 @@ class ToldStatistics:
         first = living[speaker.number][1]
         told = summed([first, *(document for _, document in living.values() if document is not first), *gone])
         put_windows(told, heard.windows)
-        records, size, held = self._elsewhere()
+        records, size, held = elsewhere
         told["msg_cnt"] = records + (0 if self._only_batch_lanes else first["msg_cnt"])
         told["msg_size"] = size + (0 if self._only_batch_lanes else first["msg_size"])
         told.update({name: limit for name, limit in self._limits.items() if limit is not None})

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import dis
+import gc
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from itertools import pairwise
 from types import CodeType, FrameType
 from typing import Any
+
+_NEVER = 10.0
+"""Seconds: no thread asks for the interpreter so soon. A loop without a lock or a sleep would keep it for as long."""
 
 
 @contextmanager
@@ -32,14 +37,35 @@ def between(codes: set[CodeType], step: int, other: Callable[[], object], raises
                 other()
                 sys.settrace(trace)
             steps[0] += 1
+            time.sleep(0)  # the other threads may come here as well
         return trace
 
-    before = sys.gettrace()
-    sys.settrace(trace)
+    with _only_at_places():
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            yield steps
+        finally:
+            sys.settrace(before)
+
+
+@contextmanager
+def _only_at_places() -> Iterator[None]:
+    """No other thread, and no destructor that the garbage collector runs, comes in between what is one step untraced.
+
+    The trace function is Python code that runs before each opcode: at its start the interpreter would give its lock
+    away, in the middle of a `x += 1`. And what a handler raises in a destructor is swallowed by Python.
+    """
+    interval, collects = sys.getswitchinterval(), gc.isenabled()
+    sys.setswitchinterval(_NEVER)
+    gc.disable()
     try:
-        yield steps
+        time.sleep(0.001)  # who waits already has asked for the lock by the former interval
+        yield
     finally:
-        sys.settrace(before)
+        sys.setswitchinterval(interval)
+        if collects:
+            gc.enable()
 
 
 def codes_of(*functions: Any) -> set[CodeType]:

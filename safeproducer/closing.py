@@ -161,12 +161,21 @@ class Closing:
             return
         try:
             if engine.stop_threads(_THREADS_PATIENCE) and ends.closes:
-                engine.calls.serve(ends.close)
+                self._close_natives(ends)
             engine.flush.release.now()
         except BaseException:
             self._ends = ends
             raise
         self._hooks.call("producer_closed", self._info, self._report)
+
+    def _close_natives(self, ends: Release) -> None:
+        if self._info.transactional_id is None:
+            self._engine.calls.serve(ends.close)
+            return
+        with warnings.catch_warnings():
+            # It warns that it cannot abort a transaction that was never begun, and fails where warnings are errors.
+            warnings.simplefilter("ignore", RuntimeWarning)
+            self._engine.calls.serve(ends.close)
 
     def become_forked(self) -> None:
         """In the child after a fork: the native producer's threads are gone, and touching it would hang."""

@@ -18,8 +18,8 @@ from safeproducer.policy.partitioner import DEFAULT, PARTITIONERS
 
 GUARD_MS = 60_000
 """The linger of a batch lane. It must outlast the time that handing over takes, and the time that a batch waits behind
-one that is not answered: a head of the queue older than linger behind a closed window makes librdkafka spin, and one
-that gets older in the middle of handing over splits the batch."""
+one that is not answered: a head of the queue older than linger behind a closed window makes librdkafka busy-wait, and
+one that gets older in the middle of handing over splits the batch."""
 
 STATISTICS_MS = 500
 _LEAST_TICK_MS = 20

@@ -16,8 +16,6 @@ from typing import Any
 
 from safeproducer.policy.topic_partition import TopicPartition
 
-"""(topic, partition); partition -1 is where records wait whose partition is not chosen yet."""
-
 
 @dataclass(frozen=True, slots=True)
 class BrokerStatistics:
@@ -74,7 +72,8 @@ class Statistics:
 
     `at` is when it was measured, on librdkafka's clock (see librdkafka_clock.py); it is served later.
     `producer_id` and `producer_epoch` are None when it has none. `messages` and `message_bytes` are what the client
-    holds, reports not yet served included. `brokers` are by node id, 0 and above.
+    holds, reports not yet served included. `brokers` are by node id, 0 and above. In
+    `partitions` partition -1 is where records wait whose partition is not chosen yet.
     """
 
     at: float

@@ -1,10 +1,11 @@
-"""The life of a record between produce() and its delivery callback: theory of operation, in short of ARCHITECTURE.md.
+"""The life of a record between produce() and its delivery callback: theory of operation, ARCHITECTURE.md in short.
 
 librdkafka batches, retries and sends. This package decides when a record may be given to it, counts what was given, and
 says of each record how it ended. A record is given at once (the direct path) as long as nothing speaks against it. If
 something does, a throttle time, a silent leader, a long round trip, it waits in this process (the buffered path) and
 leaves as one of a counted batch, which becomes exactly one ProduceRequest. So a broker that is not ready has little of
 ours in its queues, and at a record's deadline it is mostly known whether the record can be in the log.
+Modules are named here without their folder, which docs/internals/file-map.md tells.
 
 Words
   lane              one confluent_kafka producer, and so one producer ID. The direct lane has the application's
@@ -16,7 +17,7 @@ Words
   report            librdkafka's word on one record; the application learns of it in its next poll() or flush().
 
 Acceptance, on the application's thread
-  SafeProducer.produce counts the record as accepted (`delivery_counters`) before it is handed over: its report may
+  SafeProducer.produce counts the record as accepted (`delivery_counters`) before the record goes on: its report may
   come on another thread before produce() returns. It then calls `Route.send` (`route`), which is the native produce()
   itself on the direct path and Intake.send on the buffered one. A record that raises there is subtracted again.
 
@@ -28,16 +29,17 @@ The direct path
 
 The buffered path
   1. Intake (`intake`), on the application's thread: checks the arguments, chooses the partition, appends the record to
-     its PartitionBuffer (`partition_buffer`), and wakes the sender if something is due (`alarm`).
+     its PartitionBuffer (`partition_buffer`), and wakes the sender if something is due (`alarm`). A record of a
+     partition that is not held, and of which nothing waits, goes to the direct lane from here.
   2. Maintenance.turn (`maintenance`), on the sender: makes and retires lanes, serves the batch lanes, reads statistics,
      has the dispatcher pump, and says which path the next record takes.
   3. Dispatcher.pump (`dispatcher`): expires what is too late (`expiry`), repeats what a quota rejected
      (`quota_retry`), and asks for each busy partition whether a batch may leave (`policy.admission`), and by which lane
-     (`lane_choice`).
+     (`lane_choice`). Where the reason to hold is over and no batch lane is wanted, the records go to the direct lane.
   4. BatchLane.hand_over (`batch_lane`) gives the batch to its native producer; an InFlightBatch (`in_flight_batch`)
      follows it. A batch that is short of its count is sent by a flush trigger (`flush_timer`).
   5. The sender serves the lane. Reports go into Reports (`reports`); when a batch's last one is there, the dispatcher
-     takes the batch out of the books of its partition, lane and broker.
+     no longer counts the batch for its partition, lane and broker.
   6. poll() or flush() runs what waits there (`report_queue`), on the application's thread, as on the direct path.
 
 A statistics event
@@ -77,6 +79,6 @@ Lock order
   2. LaneClient._asking: a question of that lane's. Windows._lock: what is known of windows. Inside a turn, or on the
      thread that asks.
   3. ThrottleRegistry, ChurnRegistry, Hooks: arithmetic only; nothing is called under them.
-  No lock that the sender takes is taken by a thread of the application: a signal handler may have interrupted that
-  thread, and wait for the sender. Such threads leave what they have in a queue, or replace a value as a whole.
+  No lock that the sender takes is taken by a thread of the application, but for a fork: a signal handler may have
+  interrupted that thread, and wait for the sender. Such threads put what they have in a queue, or replace whole values.
 """

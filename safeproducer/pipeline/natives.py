@@ -13,7 +13,7 @@ from safeproducer.pipeline.lanes.lane_log import LaneLog
 
 
 def first_native(settings: Settings, events: ClientEvents) -> NativeProducer:
-    """The direct lane, or the first one for batches when everything is held back; raises ConfigurationError."""
+    """The direct lane, or the first batch lane when everything is held back; raises ConfigurationError."""
     delivery = settings.delivery
     config = (delivery.batch_lane if delivery.mode == "held" else delivery.lane)(settings.lane)
     try:

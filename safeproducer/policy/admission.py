@@ -118,7 +118,7 @@ def depth(ack_time: float | None, guard: float) -> int:
     """How many in-flight batches of a partition librdkafka may have at once.
 
     A full batch may wait behind the one in flight only as long as it is younger than the lane's linger, `guard`: an
-    older one at the head of the queue makes librdkafka spin.
+    older one at the head of the queue makes librdkafka busy-wait.
     """
     if ack_time is None:
         return 1

@@ -5,7 +5,7 @@ written and only its acknowledgement lost. Two proofs are accepted.
 
 *Never transmitted*: the record was not handed over, or librdkafka did not put it into a request.
 
-*Refused at the first attempt*: the code is one that only a broker gives, in the answer to the record's own request,
+*Rejected at the first attempt*: the code is one that only a broker gives, in the answer to the record's own request,
 and before it writes; and the report came sooner after handing over than a second attempt can. Every way back into
 librdkafka's queue of what was in a request goes through rd_kafka_retry_msgq(), which sets a back-off of
 `retry.backoff.ms`, jittered by 20 % and capped by `retry.backoff.max.ms`, and no request is built before it is over.
@@ -38,7 +38,7 @@ REFUSALS = frozenset(
         "_INVALID_DIFFERENT_RECORD",
     }
 )
-"""Codes by which a broker, and nobody else, refuses a batch before writing any of it."""
+"""Codes by which a broker, and nobody else, rejects a batch before writing any of it."""
 
 
 class Outcome(StrEnum):

@@ -1,7 +1,7 @@
 """Sequence gaps of one lane: which partition may send while it has some, see docs/internals/sequence-gaps.md.
 
 A purge of records that wait for another try leaves a gap in their partition's sequence numbers. A leader that never got
-them refuses the next batch, librdkafka starts a new epoch for the whole lane, and every other batch under way whose
+them rejects the next batch, librdkafka starts a new epoch for the whole lane, and every other batch under way whose
 answer is lost meanwhile would be written twice. So the first batch behind a gap is alone.
 """
 

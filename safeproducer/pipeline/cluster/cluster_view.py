@@ -64,7 +64,7 @@ class ClusterView:
     def broker(self, tp: TopicPartition, now: float) -> Leader:
         node = self.partitions.leader(*tp)
         until = self.throttle.deadline(node, now)
-        # In a lane for batches a topic must be known, and nobody tells of one to which nothing has gone directly yet.
+        # In a batch lane a topic must be known, and nobody tells of one to which nothing has gone directly yet.
         known = self._only_batch_lanes or self.partitions.known(tp[0])
         return Leader(node, until, known and self.throttle.probes(node, now))
 

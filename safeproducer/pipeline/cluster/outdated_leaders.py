@@ -1,6 +1,6 @@
 """Which native producers may not have heard that another broker leads a partition.
 
-librdkafka learns of a new leader when the old one refuses a batch, or when its connection breaks. If the old one hangs,
+librdkafka learns of a new leader when the old one rejects a batch, or when its connection breaks. If the old one hangs,
 that takes a time-out (`socket.timeout.ms`, a minute), and each native producer would run into one of its own, one
 after the other. So when one of them has waited long for an answer, the others are to ask before they send.
 """

@@ -223,7 +223,7 @@ class RecordBuffer:
     # --- limits -------------------------------------------------------------------------------------------------------
 
     def look_again(self) -> None:
-        """Something changed that shares depend on, or records took a way that is not counted here."""
+        """Something changed that shares depend on, or records took a path that is not counted here."""
         self._room = 0
 
     def refuse_excess(self, buffer: PartitionBuffer, size: int) -> None:

@@ -2,7 +2,7 @@
 
 Its linger is a guard that never runs out in practice: a batch of exactly `batch.num.messages` records leaves by its
 count, any other by a flush trigger, a flush() of one millisecond. A shorter linger would send what is there in the
-middle of handing over, and would make librdkafka spin while a batch waits behind the one in flight.
+middle of handing over, and would make librdkafka busy-wait while a batch waits behind the one in flight.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The thread behind a producer: the only one that hands over, serves the lanes for batches, and acts on what was heard.
+"""The thread behind a producer: the only one that hands over, serves the batch lanes, and acts on what was heard.
 
 Signal handlers run on the main thread, between any two steps of whatever it does. So an application's thread only
 appends to a queue, rings, and runs its reports; what takes more than one step is done here, where no handler comes.

@@ -66,7 +66,7 @@ class Failures:
             self.round_trip = min(floors)
 
     def proves_rejection(self, message: Message) -> bool:
-        """Whether the refusal in this report answered the record's only attempt."""
+        """Whether the rejection in this report answered the record's only attempt."""
         elapsed = message.latency()
         return elapsed is not None and is_first_attempt(elapsed, self._retry_backoff, self.round_trip)
 

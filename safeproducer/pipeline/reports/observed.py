@@ -1,4 +1,4 @@
-"""Handing over with record hooks: the slower way that exists only when a hook asks for records."""
+"""produce() with record hooks: what stands in front of either path only when a hook asks for records."""
 
 from __future__ import annotations
 

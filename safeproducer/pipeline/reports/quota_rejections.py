@@ -1,7 +1,7 @@
-"""Records that a broker refused because of a quota (KIP-936): certainly not written, and sent again later.
+"""Records that a broker rejected because of a quota (KIP-936): certainly not written, and sent again later.
 
 librdkafka fails them at once. Here they wait until nothing of their partition is under way, so that no later record has
-overtaken them, and until it is proven that the refusal answered their only attempt; then they go back to where they
+overtaken them, and until it is proven that the rejection answered their only attempt; then they go back to where they
 came from, in front of what came later, and wait for their broker like all others.
 """
 
@@ -33,7 +33,7 @@ class QuotaRejection:
 
 @dataclass(slots=True)
 class RejectedPartition:
-    """What was refused of one partition, in the order of produce()."""
+    """What was rejected of one partition, in the order of produce()."""
 
     rejections: list[QuotaRejection] = field(default_factory=list)
     at: float = 0.0
@@ -42,7 +42,7 @@ class RejectedPartition:
 
 
 def is_quota_rejection(error: Any) -> bool:
-    """Whether a report says that a quota refused the record, as librdkafka words it."""
+    """Whether a report says that a quota rejected the record, as librdkafka words it."""
     return (
         error is not None
         and not isinstance(error, DeliveryError)
@@ -53,7 +53,7 @@ def is_quota_rejection(error: Any) -> bool:
 class QuotaRejections:
     """Written by the threads that serve, emptied by the sender.
 
-    - `hold`: called at the first refusal, inside a native call: nothing may go directly from then on.
+    - `hold`: called at the first rejection, inside a native call: nothing may go directly from then on.
     - `count`: records here, which take room in the buffer.
     """
 
@@ -127,7 +127,7 @@ class QuotaRejections:
         return any(refusal.lane == lane for refused in tuple(self.tps.values()) for refusal in refused.rejections)
 
     def take(self, tp: TopicPartition) -> RejectedPartition:
-        """Take out what was refused of a partition."""
+        """Take out what was rejected of a partition."""
         refused = self.tps.pop(tp)
         count = len(refused.rejections)
         self.count -= count

@@ -1,4 +1,4 @@
-"""Reports that are kept for later: served while the application is away, or not understood yet."""
+"""Reports that are kept for later: served while the application does not poll, or not understood yet."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class ReportQueue:
 
     @property
     def here(self) -> bool:
-        """Whether the calling thread serves for an application that is away."""
+        """Whether the calling thread serves for an application that does not poll."""
         return self.over or (self.thread != 0 and self.thread == get_ident())
 
     def serve_on(self, thread: int) -> None:

@@ -104,7 +104,7 @@ class Announcements:
         """librdkafka cut batches that were to be one request each."""
         self._log(
             logger.warning,
-            "%d batch(es) left as more than one request each: the hand-over took longer than the guard, or a batch "
+            "%d batch(es) left as more than one request each: handing over took longer than the guard, or a batch "
             "was larger than librdkafka allows",
             count,
         )

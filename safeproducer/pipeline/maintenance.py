@@ -182,9 +182,8 @@ class Maintenance:
         if self._client.state in ("closed", "forked"):  # in the middle of it
             return NEVER
         if isinstance(error, FatalError):
-            self._dispatcher.reports.add_event(
-                self._errors.tell_fatal, error, None
-            )  # for the application's next poll()
+            # For the application's next poll().
+            self._dispatcher.reports.add_event(self._errors.tell_fatal, error, None)
         elif (kind := f"{type(error).__name__}: {error}") not in self._told:
             self._told.add(kind)
             self._announcements.turn_failed(error)

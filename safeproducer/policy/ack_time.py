@@ -8,6 +8,11 @@ before it are served."""
 STEADY = 0.2
 """Where it differs by more than this share of it, it is no distance, but a machine that is too busy to send."""
 
+LATE = 1.5
+"""Seconds after which the leader of an unanswered batch is in doubt."""
+LATE_TIMES = 5
+"""An answer that took so many times as long as usual was not on its way all that time."""
+
 
 class AckTime:
     """The sender's thread calls. `seconds` from sending a batch to its last report, smoothed; None before the first."""

@@ -14,7 +14,7 @@ from safeproducer.pipeline.cluster.metadata import Metadata
 from safeproducer.pipeline.cluster.partitions import UNKNOWN
 from safeproducer.pipeline.dispatch.expiry import Expiry
 from safeproducer.pipeline.dispatch.flush_timer import FlushTimer
-from safeproducer.pipeline.dispatch.holds import LATE, LATE_TIMES, PACED, SLOW_START, Holds
+from safeproducer.pipeline.dispatch.holds import PACED, SLOW_START, Holds
 from safeproducer.pipeline.dispatch.intake import Intake
 from safeproducer.pipeline.dispatch.lane_choice import LaneChoice
 from safeproducer.pipeline.dispatch.quota_retry import QuotaRetry
@@ -26,6 +26,7 @@ from safeproducer.pipeline.process.alarm import Schedule
 from safeproducer.pipeline.process.record import ACCEPTED_AT, HEADERS, KEY, OVERHEAD, REPORT, SIZE, TIMESTAMP, VALUE
 from safeproducer.pipeline.process.sender import LONGEST_SLEEP
 from safeproducer.pipeline.reports.reports import Reports
+from safeproducer.policy.ack_time import LATE, LATE_TIMES
 from safeproducer.policy.admission import Admission, Broker, Hold, Partition, admit, depth
 from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.never import NEVER

@@ -7,6 +7,7 @@ from safeproducer.pipeline.cluster.cluster_view import ClusterView
 from safeproducer.pipeline.cluster.outdated_leaders import DIRECT
 from safeproducer.pipeline.cluster.round_trip import RoundTrip
 from safeproducer.pipeline.lanes.direct_lane import DirectLane
+from safeproducer.policy.ack_time import LATE, LATE_TIMES
 from safeproducer.policy.admission import ANSWERED, Hold
 from safeproducer.policy.hold_reason import HoldReason
 
@@ -19,10 +20,6 @@ OUTDATED = Hold(None, HoldReason.OUTDATED_METADATA)
 AFTER_GAP = Hold(None, HoldReason.SEQUENCE_GAP)
 PACED = Hold(None, HoldReason.PREPARING_LANE)
 DRAINING = Hold(None, HoldReason.EXPIRY)
-LATE = 1.5
-"""Seconds after which the leader of an unanswered batch is in doubt."""
-LATE_TIMES = 5
-"""An answer that took so many times as long as usual was not on its way all that time."""
 
 
 class Holds:
@@ -110,10 +107,9 @@ class Holds:
 
     def is_silent(self, buffer: PartitionBuffer, now: float) -> bool:
         """Whether the leader owes this partition an acknowledgement, of either lane, for longer than usual."""
-        if self.direct is not None and buffer.tp in self.direct.stalled:
-            return True
-        patience = max(LATE, LATE_TIMES * (buffer.ack.seconds or 0.0))
-        return any(batch.at + patience < now for batch in buffer.unresolved[:1])
+        direct, patience = self.direct, max(LATE, LATE_TIMES * (buffer.ack.seconds or 0.0))
+        stalled = direct is not None and buffer.tp in direct.stalled
+        return stalled or any(batch.at + patience < now for batch in buffer.unresolved[:1])
 
     def told(self, hold: Hold, buffer: PartitionBuffer, now: float) -> Hold:
         """What to tell of a partition that waits for `hold`: a broker that owes an answer is what to look at."""

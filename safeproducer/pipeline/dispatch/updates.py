@@ -13,9 +13,9 @@ from safeproducer.kafka.statistics import Statistics, read
 from safeproducer.pipeline.cluster.outdated_leaders import DIRECT
 from safeproducer.pipeline.cluster.windows import Windows
 from safeproducer.pipeline.dispatch.holds import Holds
-from safeproducer.pipeline.lanes.direct_lane import STALLED_AFTER
 from safeproducer.pipeline.reports.delivery_counters import BatchCount, DeliveryCounters
 from safeproducer.pipeline.reports.failures import Failures
+from safeproducer.policy.ack_time import LATE
 from safeproducer.policy.topic_partition import TopicPartition
 
 _NONE = BatchCount()
@@ -144,7 +144,7 @@ class ClientUpdates:
             return
         self._apply(found, DIRECT)
         for tp in direct.update(found, self.holds.round_trip.ack_time):
-            self.holds.cluster.outdated.answered_late(tp, DIRECT, found.at - STALLED_AFTER, found.at)
+            self.holds.cluster.outdated.answered_late(tp, DIRECT, found.at - LATE, found.at)
         self.changed = True
 
     def _of_batch_lane(self, text: str) -> None:

@@ -6,14 +6,13 @@ from safeproducer.delivery import Delivery
 from safeproducer.kafka.statistics import Statistics
 from safeproducer.pipeline.lanes.unsent_records import UnsentRecords
 from safeproducer.pipeline.reports.delivery_counters import DeliveryCounters
+from safeproducer.policy.ack_time import LATE, LATE_TIMES
 from safeproducer.policy.backlog import Backlogs
 from safeproducer.policy.never import NEVER
 from safeproducer.policy.sequence_gaps import SequenceGaps
 from safeproducer.policy.slow_start import PacedStart, SlowStart
 from safeproducer.policy.topic_partition import TopicPartition
 
-STALLED_AFTER = 1.5
-_STALLED_TIMES = 5
 _STALLED_SHARE = 1 / 3
 """A record in the lane that is older than this share of its time: its partition takes no more."""
 _LATE_THREADS = 0.05
@@ -125,8 +124,8 @@ class DirectLane:
             self.backlogs.forgive()
             self.unsent.emptied(found, batches)
         timeout, before = self._delivery.timeout, self.stalled
-        age = NEVER if timeout is None else max(STALLED_AFTER, timeout * _STALLED_SHARE)
-        self.stalled = self.backlogs.stalled(found.at, max(STALLED_AFTER, _STALLED_TIMES * ack_time), age)
+        age = NEVER if timeout is None else max(LATE, timeout * _STALLED_SHARE)
+        self.stalled = self.backlogs.stalled(found.at, max(LATE, LATE_TIMES * ack_time), age)
         return before - self.stalled
 
     def _acknowledged(self, tp: TopicPartition, count: int) -> None:

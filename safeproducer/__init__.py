@@ -9,10 +9,19 @@ from safeproducer.errors import (
     FatalError,
     ForkedProducerError,
     ProducerClosedError,
+    ProducerIdLimitError,
     QueueFullError,
     SafeProducerError,
 )
-from safeproducer.hooks import Hook, LanesChanged, ProducerChurn, RecordsLost, Throttled, WindowChanged
+from safeproducer.hooks import (
+    Hook,
+    LanesChanged,
+    ProducerChurn,
+    ProducerIdLimited,
+    RecordsLost,
+    Throttled,
+    WindowChanged,
+)
 from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.outcome import Outcome
 from safeproducer.producer import SafeProducer
@@ -39,6 +48,8 @@ __all__ = [
     "PartitionSnapshot",
     "ProducerChurn",
     "ProducerClosedError",
+    "ProducerIdLimitError",
+    "ProducerIdLimited",
     "ProducerInfo",
     "QueueFullError",
     "Record",

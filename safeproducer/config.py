@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from safeproducer import delivery, own_settings
+from safeproducer import delivery, id_settings, own_settings
 from safeproducer.delivery import Delivery
 from safeproducer.errors import ConfigurationError, ConfigurationTypeError, ConfigurationValueError
+from safeproducer.id_settings import IdSettings
 from safeproducer.kafka.native import KafkaError, KafkaException
 from safeproducer.kafka.numbers import whole
 from safeproducer.kafka.properties import REFUSED, canonical, is_sensitive, suggestions
@@ -30,6 +31,7 @@ class Settings:
     throttle_cb: Callable[..., Any] | None = field(repr=False)
     statistics_cb: Callable[..., Any] | None = field(repr=False)
     producer_ids_per_hour: int
+    ids: IdSettings
     delivery: Delivery
     client_id: str
     bootstrap_servers: str
@@ -67,6 +69,7 @@ def parse(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Settings:
     Raises ConfigurationError (a KafkaException) or its TypeError and ValueError variants, naming the setting.
     """
     config = _merged(args, kwargs)
+    ids = id_settings.take(config, bool(config.get("transactional.id")), _ledger_problem, id_settings.of_environment())
     own = own_settings.take(config)
     _refuse(config)
     only_errors = _boolean(config, "delivery.report.only.error")
@@ -85,6 +88,7 @@ def parse(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Settings:
         throttle_cb=throttle_cb,
         statistics_cb=statistics_cb,
         producer_ids_per_hour=own.producer_ids_per_hour,
+        ids=ids,
         delivery=delivery.read(by_name, own, idempotent, statistics_cb is not None),
         client_id=str(by_name.get("client.id", "rdkafka")),
         bootstrap_servers="mock cluster" if mock else str(by_name.get("metadata.broker.list", "")),
@@ -249,3 +253,8 @@ def _principal(by_name: Mapping[str, Any]) -> str:
             if by_name.get(name):
                 return f"User:certificate {by_name[name]}"
     return "User:ANONYMOUS"
+
+
+def _ledger_problem(directory: str) -> str | None:
+    """Why the ledger of producer IDs cannot be there; None when it can."""
+    return None

@@ -13,6 +13,7 @@ from typing import Any
 
 from safeproducer.kafka.native import KafkaError, KafkaException
 from safeproducer.policy.outcome import Outcome
+from safeproducer.records import CallSite
 
 
 class SafeProducerError(Exception):
@@ -78,6 +79,23 @@ class FatalError(SafeProducerError, KafkaException):
             f"receive the reports that remain, close() this producer, and create one new producer (not one per "
             f"retry: each takes a new producer ID from the brokers)."
         )
+
+
+class ProducerIdLimitError(SafeProducerError, KafkaException):
+    """This host has used up its producer IDs of the hour, and the policy is to refuse (KIP-936). Nothing was accepted.
+
+    The first produce() of a producer raises it, or init_transactions(). `retry_after`: seconds until the next producer
+    ID, for whoever asks first then. `site`: the line that made this producer. `args[0]` is a KafkaError with code
+    THROTTLING_QUOTA_EXCEEDED. The same producer may be asked again: it takes its ID then.
+    """
+
+    def __init__(self, problem: str, retry_after: float, site: CallSite) -> None:
+        self.retry_after = retry_after
+        self.site = site
+        super().__init__(KafkaError(KafkaError.THROTTLING_QUOTA_EXCEEDED, problem, retriable=True))
+
+    def __str__(self) -> str:
+        return str(self.args[0].str())
 
 
 class ProducerClosedError(SafeProducerError, RuntimeError):
@@ -196,6 +214,7 @@ __all__ = [
     "FatalError",
     "ForkedProducerError",
     "ProducerClosedError",
+    "ProducerIdLimitError",
     "QueueFullError",
     "SafeProducerError",
 ]

@@ -35,7 +35,12 @@ class RecordsLost:
 
 @dataclass(frozen=True, slots=True)
 class ProducerChurn:
-    """More producers than `limit_per_hour` were made within an hour for one cluster and principal (KIP-936)."""
+    """More producer IDs than `limit_per_hour` were taken within an hour for one cluster and principal (KIP-936).
+
+    They are counted on this host, over its processes. `site`: the line that made this producer; `made_by_site`: how
+    many IDs that line took, `made_in_all`: how many all took. `pattern` names how they come about, None where that is
+    not known; `advice` is the cure.
+    """
 
     cluster: str
     principal: str
@@ -44,6 +49,25 @@ class ProducerChurn:
     made_in_all: int
     limit_per_hour: int
     advice: str
+    pattern: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerIdLimited:
+    """This host's producer IDs of the hour are used up, and `producer` waits for the next one or is refused (KIP-936).
+
+    `policy`: "delay" or "refuse" (with "reuse" it waits, too). `retry_after`: seconds until the next ID, for whoever
+    asks first then. The other fields are those of ProducerChurn.
+    """
+
+    producer: ProducerInfo
+    policy: str
+    retry_after: float
+    made_by_site: int
+    made_in_all: int
+    limit_per_hour: int
+    advice: str
+    pattern: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +139,10 @@ class Hook:
         """Lanes were added, given up or replaced."""
 
     def producer_churn(self, event: ProducerChurn) -> None:
-        """A line of code makes producers too often. Called once for each such line."""
+        """A line of code makes producers too often. Called once for each such line in a process."""
+
+    def producer_id_limited(self, event: ProducerIdLimited) -> None:
+        """The policy `delay`, `reuse` or `refuse` acts: called when a producer begins to wait, and at each refusal."""
 
     def producer_closed(self, producer: ProducerInfo, report: Any) -> None:
         """close() finished; `report` is its CloseReport."""

@@ -13,12 +13,17 @@ from safeproducer.policy.window import LEAST, MOST
 
 OWN_PREFIX = "safeproducer."
 PRODUCER_IDS_PER_HOUR = "safeproducer.producer.ids.per.hour"
+PRODUCER_IDS_POLICY = "safeproducer.producer.ids.policy"
+PRODUCER_IDS_LEDGER = "safeproducer.producer.ids.ledger"
+PRODUCER_IDS_REUSE_MS = "safeproducer.producer.ids.reuse.ms"
+OF_PRODUCER_IDS = (PRODUCER_IDS_POLICY, PRODUCER_IDS_LEDGER, PRODUCER_IDS_REUSE_MS)
+"""Read by id_settings."""
 MODE = "safeproducer.mode"
 MAX_BLOCK_MS = "safeproducer.max.block.ms"
 ORDERING = "safeproducer.ordering"
 LANES = "safeproducer.lanes"
 WINDOW = "safeproducer.window"
-OWN_SETTINGS = (PRODUCER_IDS_PER_HOUR, MODE, MAX_BLOCK_MS, ORDERING, LANES, WINDOW)
+OWN_SETTINGS = (PRODUCER_IDS_PER_HOUR, *OF_PRODUCER_IDS, MODE, MAX_BLOCK_MS, ORDERING, LANES, WINDOW)
 MOST_LANES = 100
 DEFAULT_PRODUCER_IDS_PER_HOUR = 100
 
@@ -80,11 +85,11 @@ def take(config: dict[str, Any]) -> OwnSettings:
     """Take them out of `config`. Raises ConfigurationError."""
     given = {name: config.pop(name) for name in list(config) if name.startswith(OWN_PREFIX)}
     _refuse_unknown(given)
-    ids_per_hour = _whole_number(given, PRODUCER_IDS_PER_HOUR, DEFAULT_PRODUCER_IDS_PER_HOUR, least=1)
-    max_block_ms = _whole_number(given, MAX_BLOCK_MS, 0, least=0)
+    ids_per_hour = whole_number(given, PRODUCER_IDS_PER_HOUR, DEFAULT_PRODUCER_IDS_PER_HOUR, least=1)
+    max_block_ms = whole_number(given, MAX_BLOCK_MS, 0, least=0)
     return OwnSettings(
-        mode=_one_of(given, MODE, MODES, "auto"),
-        ordering=_one_of(given, ORDERING, ORDERINGS, "partition"),
+        mode=one_of(given, MODE, MODES, "auto"),
+        ordering=one_of(given, ORDERING, ORDERINGS, "partition"),
         lanes=_number_or(given, LANES, "auto", 1, MOST_LANES),
         window=_number_or(given, WINDOW, "discover", LEAST, MOST),
         max_block=max_block_ms / 1000,
@@ -109,7 +114,8 @@ def _refuse_unknown(given: Mapping[str, Any]) -> None:
             )
 
 
-def _whole_number(given: Mapping[str, Any], name: str, default: int, least: int) -> int:
+def whole_number(given: Mapping[str, Any], name: str, default: int, least: int) -> int:
+    """What was given, or the default. Raises ConfigurationError."""
     value = given.get(name, default)
     try:
         number = int(value)
@@ -122,7 +128,8 @@ def _whole_number(given: Mapping[str, Any], name: str, default: int, least: int)
     return number
 
 
-def _one_of(given: Mapping[str, Any], name: str, choices: tuple[Choice, ...], default: Choice) -> Choice:
+def one_of(given: Mapping[str, Any], name: str, choices: tuple[Choice, ...], default: Choice) -> Choice:
+    """What was given, or the default. Raises ConfigurationError."""
     value = given.get(name, default)
     for choice in choices:
         if value == choice:

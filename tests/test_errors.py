@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from confluent_kafka.cimpl import KafkaError
 
-from safeproducer import Outcome, SafeProducer, errors
+from safeproducer import CallSite, Outcome, SafeProducer, errors
 
 FATAL = KafkaError(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, "planted", fatal=True, txn_requires_abort=True)
 REFUSED = ("linger.ms", "'soon'", "it must be a number", "Give a number")
@@ -25,6 +25,7 @@ EXAMPLES: dict[str, Callable[[], Any]] = {
     "FatalError": lambda: errors.FatalError(FATAL, 17),
     "ForkedProducerError": lambda: errors.ForkedProducerError("made before a fork"),
     "ProducerClosedError": lambda: errors.ProducerClosedError("closed"),
+    "ProducerIdLimitError": lambda: errors.ProducerIdLimitError("used up", 36.0, CallSite("app.py", 7, "run")),
     "QueueFullError": lambda: errors.QueueFullError("full"),
     "SafeProducerError": lambda: errors.SafeProducerError("something", 5),
 }

@@ -1,0 +1,110 @@
+"""The settings of the guard on producer IDs: what is refused, and what the environment variables do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from safeproducer import ConfigurationError, SafeProducer
+from safeproducer.id_settings import LEDGER_VARIABLE, POLICY_VARIABLE, IdSettings
+from tests.inside import settings_of
+
+POLICY = "safeproducer.producer.ids.policy"
+LEDGER = "safeproducer.producer.ids.ledger"
+REUSE = "safeproducer.producer.ids.reuse.ms"
+BROKER = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
+
+
+def ids_of(config: dict[str, Any]) -> IdSettings:
+    """As a producer reads them."""
+    with SafeProducer({**BROKER, **config}) as producer:
+        found: IdSettings = settings_of(producer).ids
+        return found
+
+
+@pytest.fixture(autouse=True)
+def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the test run are none of these tests' concern."""
+    monkeypatch.delenv(POLICY_VARIABLE, raising=False)
+    monkeypatch.setenv(LEDGER_VARIABLE, "off")
+
+
+def test_by_default_a_producer_is_told() -> None:
+    """No record waits and none is refused unless the application asks for it."""
+    found = ids_of({})
+    assert (found.policy, found.reuse, found.enforces) == ("warn", 300.0, False)
+
+
+def test_what_is_set_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """All three, with the time in seconds."""
+    monkeypatch.delenv(LEDGER_VARIABLE)
+    found = ids_of({POLICY: "refuse", LEDGER: str(tmp_path), REUSE: 1500})
+    assert found == IdSettings("refuse", str(tmp_path), 1.5)
+    assert found.enforces
+
+
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        ({POLICY: "deny"}, "off, warn, delay, reuse, refuse"),
+        ({POLICY: None}, "off, warn, delay, reuse, refuse"),
+        ({REUSE: -1}, "300000"),
+        ({REUSE: "long"}, "300000"),
+        ({LEDGER: "ledgers"}, "absolute path"),
+        ({LEDGER: "./ledgers"}, "absolute path"),
+        ({LEDGER: 5}, "absolute path"),
+        ({"safeproducer.producer.ids.polcy": "warn"}, POLICY),
+    ],
+)
+def test_a_wrong_setting_is_refused(setting: dict[str, Any], says: str) -> None:
+    """With the setting, its value, and the way out."""
+    ((name, value),) = setting.items()
+    with pytest.raises(ConfigurationError, match=name.replace(".", r"\.")) as caught:
+        SafeProducer({**BROKER, **setting})
+    assert caught.value.setting == name
+    assert repr(value) in str(caught.value)
+    assert says in str(caught.value)
+
+
+def test_reuse_needs_a_producer_that_can_be_handed_on() -> None:
+    """One with a transactional.id never is."""
+    with pytest.raises(ConfigurationError, match=r"transactional\.id") as caught:
+        SafeProducer({**BROKER, "transactional.id": "t", POLICY: "reuse"})
+    assert caught.value.setting == POLICY
+
+
+@pytest.mark.parametrize("policy", ["off", "warn", "delay", "reuse", "refuse"])
+def test_the_environment_wins(monkeypatch: pytest.MonkeyPatch, policy: str, tmp_path: Path) -> None:
+    """In an incident no release is needed."""
+    monkeypatch.setenv(POLICY_VARIABLE, policy)
+    monkeypatch.setenv(LEDGER_VARIABLE, str(tmp_path))
+    found = ids_of({POLICY: "warn", LEDGER: "off"})
+    assert (found.policy, found.ledger) == (policy, str(tmp_path))
+
+
+def test_reuse_by_the_environment_delays_a_transactional_producer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An operator sets the variable for all producers of a process."""
+    monkeypatch.setenv(POLICY_VARIABLE, "reuse")
+    assert ids_of({"transactional.id": "t"}).policy == "delay"
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "setting", "holds"),
+    [(POLICY_VARIABLE, "denied", POLICY, "refuse"), (LEDGER_VARIABLE, "relative/path", LEDGER, "off")],
+)
+def test_a_wrong_variable_is_warned_of_and_the_setting_holds(
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    variable: str,
+    value: str,
+    setting: str,
+    holds: str,
+) -> None:
+    """A typing error in an incident must not keep an application from starting."""
+    monkeypatch.setenv(variable, value)
+    found = ids_of({POLICY: "refuse", LEDGER: "off"})
+    assert (found.policy, found.ledger) == ("refuse", "off")
+    (warning,) = [record.getMessage() for record in caplog.records if variable in record.getMessage()]
+    assert all(part in warning for part in (value, setting, repr(holds)))

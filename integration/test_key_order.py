@@ -18,7 +18,7 @@ from integration.skewed import SkewedRecords
 from integration.tap import Tap
 from integration.test_lanes import Changes, announce
 from safeproducer import SafeProducer
-from safeproducer.policy import lane_count
+from safeproducer.policy import idle_lanes
 from safeproducer.policy.affinity import Affinity
 
 TopicFactory = Callable[..., str]
@@ -78,11 +78,12 @@ def play(
         "retry.backoff.ms": 20,
         "topic.metadata.refresh.interval.ms": 2_000,
         "log_level": 0,
+        "safeproducer.producer.ids.per.hour": 1_000_000,  # so that idle lanes are given up soon
         "error_cb": lambda error: None,
     }
     with (
         Tap(cluster) as tap,
-        mock.patch.object(lane_count, "LONGEST_IDLE", 0.3),
+        mock.patch.object(idle_lanes, "LONGEST_IDLE", 0.3),
         SafeProducer(config, hooks=[changes]) as producer,
         ThreadPoolExecutor(1) as thread,
     ):

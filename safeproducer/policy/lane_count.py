@@ -1,8 +1,8 @@
-"""How many lanes: as many as the budget can use while round trips are the limit, fewer again when they idle.
+"""How many lanes: as many as the budget can use while round trips are the limit.
 
 Lanes cost each other: threads, a connection to each broker, a producer ID. So they come when a batch is ready to go and
-only the lanes that are busy keep it back, and go when they have not been needed for a while. They come together, as a
-lane takes several round trips to get ready: by doubling, 20 took 4 s at a round trip of 100 ms.
+only the lanes that are busy keep it back. They come together, as a lane takes several round trips to get ready: by
+doubling, 20 took 4 s at a round trip of 100 ms. `idle_lanes` says when they go.
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ from math import ceil
 
 _SHORTEST = 0.001
 """Seconds: no clock and no linger is finer."""
-LONGEST_IDLE = 60.0
-"""Seconds after which a lane that was not needed is given up."""
 
 
 def needed(under_way: int, waiting: int, waited: float, ack_time: float, linger: float, batch: int) -> int:
@@ -37,8 +35,3 @@ def wanted(lanes: int, ready: int, budget: int, fixed: int | None, needed: int =
     if fixed is not None:
         return fixed
     return max(lanes, min(budget, max(needed, 2 * lanes if ready == lanes else 0)))
-
-
-def spare(lanes: int, idle_for: float, fixed: int | None) -> bool:
-    """Whether the last of `lanes`, not used for `idle_for` seconds, should be given up."""
-    return lanes > (fixed or 1) and idle_for > LONGEST_IDLE

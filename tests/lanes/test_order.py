@@ -7,7 +7,7 @@ from unittest import mock
 
 import pytest
 
-from safeproducer.policy import lane_count
+from safeproducer.policy import idle_lanes
 from safeproducer.policy.affinity import Affinity
 from safeproducer.testing import FakeCluster
 from tests.inside import engine_of
@@ -91,9 +91,9 @@ def test_a_hot_key_among_others(cluster: FakeCluster, make: Make) -> None:
 def test_lanes_grow_and_shrink(cluster: FakeCluster, make: Make, changes: Changes) -> None:
     """Up to the budget under load, down to one when they idle, up again, and no key notices."""
     cluster.create_topic("t", config={RETAIN: "20"})
-    producer = make()
+    producer = make(safeproducer_producer_ids_per_hour=1_000_000)
     load = Traffic(producer, "t", 100)
-    with mock.patch.object(lane_count, "LONGEST_IDLE", 0.05):
+    with mock.patch.object(idle_lanes, "LONGEST_IDLE", 0.05):
         load.until(lambda: producer.snapshot().lanes >= 12, backlog=BACKLOG)
         load.until(lambda: producer.snapshot().lanes <= 4, backlog=2 * BATCH)
         load.until(lambda: producer.snapshot().lanes == 1)

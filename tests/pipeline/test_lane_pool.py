@@ -12,8 +12,9 @@ from confluent_kafka.cimpl import KafkaError, KafkaException
 from safeproducer.kafka import lane_client
 from safeproducer.pipeline.dispatch import updates
 from safeproducer.pipeline.dispatch.lane_choice import LaneChoice
-from safeproducer.policy import lane_count
+from safeproducer.policy import idle_lanes
 from safeproducer.policy.affinity import Affinity
+from safeproducer.policy.idle_lanes import IdleLanes
 from safeproducer.policy.outcome import Outcome
 from safeproducer.policy.window import Windows
 from tests.pipeline.cluster import DELAY, LOSE_REQUEST, QUOTA
@@ -27,6 +28,8 @@ CONFIG = {
     "batch.num.messages": 10,
     "linger.ms": 5,
 }
+MANY_IDS = {"safeproducer.producer.ids.per.hour": 1_000_000}
+"""So that lanes which idle are given up soon."""
 LONG_ROUND_TRIP = {1: 0.1, 2: 0.1, 3: 0.1}
 WAITING = 600
 real_budget = LaneChoice.budget
@@ -151,7 +154,7 @@ def test_the_rules_find_a_planted_bug(bug: str) -> None:
 
 def test_lanes_that_idle_are_given_up() -> None:
     """One after the other, as long as nothing is bound to them; and order is kept when they come again."""
-    with rigged(CONFIG, LONG_ROUND_TRIP) as rig, mock.patch.object(lane_count, "LONGEST_IDLE", 1.0):
+    with rigged({**CONFIG, **MANY_IDS}, LONG_ROUND_TRIP) as rig, mock.patch.object(idle_lanes, "LONGEST_IDLE", 1.0):
         rig.cluster.windows[1, "a"] = 20
         stream(rig, 2.0)
         many = rig.producer.snapshot().lanes
@@ -198,7 +201,7 @@ def test_a_lane_stays_while_a_refused_record_belongs_to_it(again: bool, fails: b
     """A quota refused it (KIP-936), and it waits for a batch of its partition on another lane. Then it goes again,
     unless the refusal may have answered a second attempt."""
     config = {**CONFIG, "safeproducer.lanes": 3, "retry.backoff.ms": 300 if again else 10}
-    with rigged(config, LONG_ROUND_TRIP) as rig, mock.patch.object(lane_count, "spare", return_value=False) as spare:
+    with rigged(config, LONG_ROUND_TRIP) as rig, mock.patch.object(IdleLanes, "spare", return_value=False) as spare:
         rig.produce("a", 0, b"warm")
         rig.flush(2)
         rig.report_queue(2)
@@ -228,7 +231,7 @@ def test_a_lane_stays_while_a_refused_record_belongs_to_it(again: bool, fails: b
 
 def test_a_lane_that_is_let_go_serves_nothing_more() -> None:
     """A thread that looked at the lanes before, and comes to it now, does not meet a closed native producer."""
-    with rigged(CONFIG, LONG_ROUND_TRIP) as rig, mock.patch.object(lane_count, "LONGEST_IDLE", 1.0):
+    with rigged({**CONFIG, **MANY_IDS}, LONG_ROUND_TRIP) as rig, mock.patch.object(idle_lanes, "LONGEST_IDLE", 1.0):
         stream(rig, 2.0)
         seen = tuple(rig.dispatcher.lanes)
         rig.flush(10)

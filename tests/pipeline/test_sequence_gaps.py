@@ -92,7 +92,7 @@ def test_without_the_rule_it_is(mode: str, config: dict[str, object], monkeypatc
 
 def test_others_take_another_lane_while_a_batch_waits_alone_for_its_answer() -> None:
     """The broker that got nothing is still not well: the others wait for a new lane, and not for its answer."""
-    with purged("held") as rig:
+    with purged("held", **{"safeproducer.producer.ids.per.hour": 1_000_000}) as rig:
         rig.cluster.brokers[1].silent = True
         say(rig, LEFT_OUT)
         rig.poll(0.05)
@@ -103,7 +103,7 @@ def test_others_take_another_lane_while_a_batch_waits_alone_for_its_answer() -> 
         rig.poll(0.1)
         assert len(rig.cluster.log[OTHER]) == before + 10
         assert rig.producer.snapshot().lanes == 2
-        with mock.patch("safeproducer.policy.lane_count.LONGEST_IDLE", 0.1):
+        with mock.patch("safeproducer.policy.idle_lanes.LONGEST_IDLE", 0.1):
             rig.cluster.heal()
             for _ in range(100):
                 rig.poll(0.2)

@@ -1,4 +1,4 @@
-"""How many lanes: as many as the budget can use while round trips limit, fewer when they idle."""
+"""How many lanes: as many as the budget can use while round trips limit."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from safeproducer.policy.lane_count import LONGEST_IDLE, needed, spare, wanted
+from safeproducer.policy.lane_count import needed, wanted
 
 counts = st.integers(1, 50)
 
@@ -48,16 +48,8 @@ def test_the_budget_is_reached(budget: int) -> None:
 
 @given(counts, counts, counts, counts)
 def test_a_number_that_was_set_is_kept(lanes: int, ready: int, budget: int, fixed: int) -> None:
-    """Whatever happens, and however long they idle; what was made beyond it goes again."""
+    """Whatever happens."""
     assert wanted(lanes, ready, budget, fixed) == fixed
-    assert spare(lanes, 10 * LONGEST_IDLE, fixed) == (lanes > fixed)
-
-
-def test_the_last_of_several_goes_when_it_has_idled_for_long() -> None:
-    """One always stays."""
-    assert spare(2, LONGEST_IDLE + 1, None)
-    assert not spare(2, LONGEST_IDLE, None)
-    assert not spare(1, LONGEST_IDLE + 1, None)
 
 
 @pytest.mark.parametrize(

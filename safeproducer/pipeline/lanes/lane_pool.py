@@ -23,6 +23,7 @@ from safeproducer.pipeline.lanes.lane_log import LaneLog
 from safeproducer.pipeline.reports.report_numbers import ReportNumbers
 from safeproducer.pipeline.reports.reports import Reports
 from safeproducer.policy import lane_count
+from safeproducer.policy.idle_lanes import IdleLanes
 from safeproducer.policy.never import NEVER
 
 MakeNative = Callable[[LaneLog | None], NativeProducer]
@@ -94,6 +95,7 @@ class LanePool:
         sinks = BatchSinks(reports, numbers)
         self._maker = LaneMaker(make, delivery.spreads, sinks, not_made)
         self._fixed = delivery.own.lanes
+        self._idle = IdleLanes(self._fixed, delivery.own.producer_ids_per_hour if delivery.idempotent else None)
         self._lanes: list[BatchLane] = []
         self._login: tuple[str, str] | None = None
         self._adopted = False
@@ -168,7 +170,7 @@ class LanePool:
         last = self._lanes[-1] if len(self._lanes) > 1 else None
         if last is None or last.inside or last.batches:
             return None
-        return last if lane_count.spare(len(self._lanes), now - last.used_at, self._fixed) else None
+        return last if self._idle.spare(len(self._lanes), last.used_at, last.counts.batches > 0, now) else None
 
     def remove(self, lane: BatchLane) -> None:
         """Take a lane out; the caller closes its native producer. One that failed is replaced."""
@@ -177,6 +179,7 @@ class LanePool:
         self._splits += lane.counts.splits
         if not lane.client.failed:
             self.wanted = len(self._lanes)
+            self._idle.gave_up(clock.monotonic())
 
     @property
     def acquired(self) -> bool:

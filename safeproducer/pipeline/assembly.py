@@ -34,7 +34,7 @@ from safeproducer.pipeline.flush import CallbackRelease, Flush
 from safeproducer.pipeline.lanes.direct_lane import DirectLane
 from safeproducer.pipeline.lanes.lane_pool import LanePool
 from safeproducer.pipeline.maintenance import Control, LaneUpkeep, Maintenance, Standby
-from safeproducer.pipeline.natives import batch_native, discovery, first_native
+from safeproducer.pipeline.natives import Natives, discovery
 from safeproducer.pipeline.process.alarm import Schedule
 from safeproducer.pipeline.process.notices import Notices
 from safeproducer.pipeline.process.sender import Sender
@@ -91,9 +91,10 @@ def assemble(
     announcements = _announcements(settings, info, hooks, notices)
     callbacks = EventCallbacks(settings, counters.errors, report_queue, notices)
     events = ClientEvents(settings, announcements, callbacks, updates, elsewhere)
-    client = Client(first_native(settings, events))
+    natives = Natives(settings, events)
+    client = Client(natives.first())
     threads = _threads(settings, sender, updates, events, upward)
-    dispatcher = _dispatcher(settings, client, threads, updates, events, counters, upward)
+    dispatcher = _dispatcher(settings, natives, client, threads, updates, events, counters, upward)
     unresolved = upward.call(lambda engine: engine.unresolved, 0)
     fail = upward.call(lambda engine: engine.route.fail, None)
     errors = NativeErrors(counters, events, unresolved, dispatcher.record_buffer.full, fail)
@@ -160,6 +161,7 @@ def _threads(
 
 def _dispatcher(
     settings: Settings,
+    natives: Natives,
     client: Client,
     threads: Threads,
     updates: ClientUpdates,
@@ -169,7 +171,7 @@ def _dispatcher(
 ) -> Dispatcher:
     delivery, report_queue, numbers = settings.delivery, counters.report_queue, ReportNumbers()
     held = delivery.mode == "held"
-    make = partial(batch_native, settings, events) if delivery.holds_back else None
+    make = natives.batch_lane if delivery.holds_back else None
     lanes = LanePool(make, delivery, report_queue.reports, numbers, events.announcements.lane_not_made)
     if held:
         lanes.adopt(client.native)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from functools import partial
-from types import SimpleNamespace
 from typing import Any, Protocol
 
 from safeproducer.announcements import Announcements
@@ -107,20 +105,6 @@ class ClientEvents:
         """Statistics events that the application did not ask for and did not see, by the thread that served them: what
         another thread serves, the sender above all, is not in the count of this one's poll()."""
 
-    def of_the_first(self) -> dict[str, Any]:
-        """Of the native producer that tells of the cluster: the direct lane, or the first one when there is none."""
-        statistics = partial(self.on_statistics, Speaker())
-        return {"error_cb": self.on_error, "throttle_cb": self.on_throttle, "stats_cb": statistics}
-
-    def of_a_batch_lane(self) -> dict[str, Any]:
-        """Of the first batch lane beside a direct one."""
-        statistics = partial(self.on_batch_lane_statistics, Speaker())
-        return {"error_cb": self.on_batch_lane_error, "throttle_cb": self.on_throttle, "stats_cb": statistics}
-
-    def of_one_more(self) -> dict[str, Any]:
-        """Of a further lane, whose statistics concern the application alone."""
-        return {**self.of_a_batch_lane(), "stats_cb": partial(self.on_further_statistics, Speaker())}
-
     @stack.called_natively
     def on_error(self, error: KafkaError) -> None:
         about = broker_in(error.str(), error.code() == KafkaError._ALL_BROKERS_DOWN)
@@ -177,10 +161,6 @@ class ClientEvents:
         """The direct lane tells of the same brokers; only what concerns this lane alone is new."""
         if error.fatal() or error.code() == KafkaError._FATAL:
             self.on_fatal(error)
-
-    def logger_for(self, application: Any) -> Any:
-        """What librdkafka logs to: the application's logger, in its poll()."""
-        return SimpleNamespace(log=partial(self.callbacks.log, application))
 
     def on_fatal(self, error: KafkaError) -> None:
         """Note a fatal error. produce() only learns that there was one; poll() brings the error itself."""

@@ -65,6 +65,44 @@ def add_held(document: Document, held: Mapping[TopicPartition, tuple[int, int]])
             entry["msgq_bytes"] += size
 
 
+def since(document: Document, before: Document) -> Document:
+    """What a document counts that an earlier one of the same client did not. What has begun anew is left as it is."""
+    earlier_brokers, earlier_topics = before["brokers"], before["topics"]
+    return {
+        **_less(document, before, _COUNTS),
+        "brokers": {
+            name: _broker_since(entry, earlier_brokers[name]) if name in earlier_brokers else entry
+            for name, entry in document["brokers"].items()
+        },
+        "topics": {
+            name: _topic_since(entry, earlier_topics[name]) if name in earlier_topics else entry
+            for name, entry in document["topics"].items()
+        },
+    }
+
+
+def _broker_since(entry: Any, before: Any) -> Document:
+    return {**_less(entry, before, _BROKER_COUNTS), "req": _less(entry["req"], before["req"], tuple(entry["req"]))}
+
+
+def _topic_since(topic: Any, before: Any) -> Document:
+    earlier = before["partitions"]
+    return {
+        **topic,
+        "partitions": {
+            number: _less(entry, earlier[number], _PARTITION_COUNTS) if number in earlier else entry
+            for number, entry in topic["partitions"].items()
+        },
+    }
+
+
+def _less(entry: Any, before: Any, names: Sequence[str]) -> Document:
+    shared = [name for name in names if name in entry and name in before]
+    if any(entry[name] < before[name] for name in shared):
+        return dict(entry)
+    return {**entry, **{name: entry[name] - before[name] for name in shared}}
+
+
 def left_behind(document: Document) -> Document:
     """What counts on of a native producer that is gone: what it has done, not what it has."""
     return {

@@ -44,6 +44,13 @@ class Backlogs:
         """Nothing was given up to then that has not ended. Nobody looked at counts."""
         self._idle_at = at
 
+    def all_ended(self, at: float) -> None:
+        """Everything given up to then was acknowledged. Counts may tell of that later only."""
+        self._idle_at, self._outdated = at, True
+        for backlog in self._by_tp.values():
+            backlog.history.clear()
+            backlog.released.clear()
+
     def observe(
         self, tp: TopicPartition, counted: int, acknowledged: int, at: float, uncounted: int = 0, least: int = 0
     ) -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 
 class RequestCounts:
-    """The sender's thread calls. `batches` that were handed over, and `splits`: how many requests more there were."""
+    """The sender's thread calls. `batches` that were handed over, and `splits`: how many requests more there were.
 
-    def __init__(self) -> None:
+    `new`: librdkafka has counted nothing before; else its first counts are where this begins.
+    """
+
+    def __init__(self, new: bool = True) -> None:
         self.batches = self.splits = self._records = 0
         self._emptied_at = 0.0
-        self._seen = (0, 0, 0, 0)
+        self._seen = (0, 0, 0, 0) if new else None
 
     def handed_over(self, records: int) -> None:
         """A batch of so many records."""
@@ -31,6 +34,8 @@ class RequestCounts:
         if at <= self._emptied_at:  # may be of records, and not yet of their request
             return 0
         seen, self._seen = self._seen, (requests, sent, self.batches, self._records)
+        if seen is None:
+            return 0
         more_requests, more_sent, more_batches, more_records = (
             now - before for now, before in zip(self._seen, seen, strict=True)
         )

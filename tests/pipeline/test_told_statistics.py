@@ -130,3 +130,14 @@ def test_a_signal_handler_may_raise_anywhere() -> None:
         assert broker(tell(told, direct, 4, 12))["rtt"]["cnt"] == 2
         step += 1
     assert step > 100
+
+
+def test_counts_begin_with_the_owner() -> None:
+    """What the native producer has counted for a former owner is not told; what has begun anew since is left alone."""
+    before = json.dumps(document(1, 100))
+    told, direct = made(500), Speaker(before)
+    found = tell(told, direct, 2, 130)
+    assert (found["txmsgs"], broker(found)["tx"], partition(found)["txmsgs"]) == (30, 30, 30)
+    assert broker(found)["waitresp_cnt"] == broker(document(2, 130))["waitresp_cnt"], "a gauge is as it is"
+    assert broker(tell(told, direct, 3, 7))["tx"] == 7, "librdkafka has forgotten the broker meanwhile"
+    assert tell(told, Speaker("nonsense"), 4, 5)["txmsgs"] == 5 + 7

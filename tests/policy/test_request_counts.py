@@ -62,3 +62,14 @@ def test_a_lane_that_is_not_empty_yet_keeps_its_time() -> None:
     counts.handed_over(10)
     counts.resolved(0, None)
     assert counts.observe(AT, 3, 20) == 1
+
+
+def test_what_a_former_owner_sent_shows_nothing() -> None:
+    """The first counts of a native producer that somebody else had are where it begins."""
+    counts = RequestCounts(new=False)
+    counts.handed_over(10)
+    counts.resolved(0, AT - 1)
+    assert counts.observe(AT, requests=99, sent=10) == 0
+    counts.handed_over(5)
+    counts.resolved(0, AT + 1)
+    assert counts.observe(AT + 2, requests=102, sent=15) == 2

@@ -13,6 +13,7 @@ _HIGH_RATE_SEEN = 0.1
 _SURELY = 2
 """So many times the high rate, or a burst of some ten thousand records would be one."""
 _WHATEVER_RATE = float("inf")
+Known = tuple[bool, float, dict[int, int]]
 
 
 class RoundTrip:
@@ -40,6 +41,14 @@ class RoundTrip:
         if not self.ack_time and delivery.idempotent and not delivery.transactional:
             self.long = is_long(distance, delivery.linger, _WHATEVER_RATE, was_long=False)
             self.ack_time = distance if self.long else 0.0
+
+    def passed_on(self) -> Known:
+        """For the next owner of the same lanes."""
+        return self.long, self.ack_time, self._requests
+
+    def take_over(self, known: Known) -> None:
+        """Lanes had another owner, whose requests they have counted."""
+        self.long, self.ack_time, self._requests = known
 
     def update(self, lane: int, found: Statistics) -> None:
         """Statistics of a lane."""

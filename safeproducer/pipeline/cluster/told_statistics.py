@@ -10,6 +10,7 @@ import itertools
 import json
 import weakref
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from safeproducer.delivery import Delivery
@@ -22,6 +23,7 @@ from safeproducer.kafka.summed_statistics import (
     began,
     left_behind,
     put_windows,
+    since,
     summed,
     windows,
 )
@@ -34,12 +36,18 @@ _numbers = itertools.count()
 
 
 class Speaker:
-    """One native producer; its callbacks hold it, so it is gone when that is."""
+    """One native producer; its callbacks hold it, so it is gone when that is.
 
-    __slots__ = ("__weakref__", "number")
+    `before`: what it had told its former owner last; None of a new one, and where that is no document.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("__weakref__", "before", "number")
+
+    def __init__(self, before: str | None = None) -> None:
         self.number = next(_numbers)
+        self.before: Document | None = None
+        with suppress(ValueError, RecursionError):
+            self.before = None if before is None else load(before)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +76,7 @@ class ToldStatistics:
     def hear(self, speaker: Speaker, text: str) -> bool:
         """Take note of a document; whether it is one."""
         try:
-            document = load(text)
+            document = load(text) if speaker.before is None else since(load(text), speaker.before)
             found = windows(document)
             began(document)  # or it could not be added up
         except _MALFORMED:
@@ -89,7 +97,8 @@ class ToldStatistics:
         """Take note of a document of the native producer whose ticks count; what to tell now, None for nothing."""
         self._ticks += 1
         due = self._ticks % self._every == 0
-        alone = self._every == 1 and not self._only_batch_lanes and not self._heard.last
+        new = speaker.before is None
+        alone = new and self._every == 1 and not self._only_batch_lanes and not self._heard.last
         elsewhere = self._elsewhere() if due else (0, 0, {})
         if alone and not elsewhere[0]:
             return text

@@ -57,7 +57,7 @@ class DirectDeadline:
             return
         self._purged_at = None
         deferred = self._report_queue.defer(False)
-        never_sent = self._lane.unsent.counts(found, max(self._failures.failed_at, self._report_queue.failed_at))
+        never_sent = self._lane.given.unsent.counts(found, max(self._failures.failed_at, self._report_queue.failed_at))
         self._report_queue.reports.extend(self._failures.expired(deferred, never_sent))
         self._lane.purged(purged_tps(deferred), found.producer_epoch, now)
         self._lane.drain(False)

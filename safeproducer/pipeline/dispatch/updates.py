@@ -183,5 +183,7 @@ class ClientUpdates:
         if found is None or found.at <= since or self.failures.failed_at or self._counters.report_queue.failed_at:
             return False
         entry = found.partitions.get(tp)
-        count = self._counters.batches(found.at).get(tp, _NONE)
+        direct, counters = self.holds.direct, self._counters
+        batches = counters.batches(found.at) if direct is None else direct.given.batches(counters, found.at)
+        count = batches.get(tp, _NONE)
         return entry is not None and count.most == count.least and entry.sent == entry.accepted + count.least

@@ -33,10 +33,12 @@ class BatchLane:
     """The sender's thread calls; any thread may ask what is inside.
 
     `bytes` are those of keys, values and headers inside. `log` tells whether it has its producer ID; None where nobody
-    needs to know.
+    needs to know. `new`: it had no other owner.
     """
 
-    def __init__(self, client: LaneClient, number: int, sinks: BatchSinks, log: LaneLog | None = None) -> None:
+    def __init__(
+        self, client: LaneClient, number: int, sinks: BatchSinks, log: LaneLog | None = None, new: bool = True
+    ) -> None:
         self.client = client
         self.number = number
         self.log = log
@@ -46,7 +48,7 @@ class BatchLane:
         """Records that it did not take because it has failed."""
         self.used_at = clock.monotonic()
         self._sinks = sinks
-        self.counts = RequestCounts()
+        self.counts = RequestCounts(new)
         self.batches: list[InFlightBatch] = []
         """Those that are not resolved yet, in the order in which they were handed over."""
         self.gaps = SequenceGaps()

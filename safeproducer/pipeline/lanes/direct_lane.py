@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from safeproducer.delivery import Delivery
 from safeproducer.kafka.statistics import Statistics
-from safeproducer.pipeline.lanes.unsent_records import UnsentRecords
+from safeproducer.pipeline.lanes.given import Given
 from safeproducer.pipeline.reports.delivery_counters import DeliveryCounters
 from safeproducer.policy.ack_time import LATE, LATE_TIMES
-from safeproducer.policy.backlog import Backlogs
 from safeproducer.policy.never import NEVER
 from safeproducer.policy.sequence_gaps import SequenceGaps
 from safeproducer.policy.slow_start import PacedStart, SlowStart
@@ -28,7 +27,7 @@ class DirectLane:
     record of it takes, on average.
     """
 
-    def __init__(self, delivery: Delivery, counters: DeliveryCounters) -> None:
+    def __init__(self, delivery: Delivery, counters: DeliveryCounters, given: Given | None = None) -> None:
         most = delivery.batch_records, delivery.batch_bytes
         self.slow_start = SlowStart(*most, delivery.mode == "auto" and delivery.holds_back)
         self.paced_start = PacedStart(*most, delivery.linger)
@@ -37,12 +36,12 @@ class DirectLane:
         self.draining = False
         self.stalled: frozenset[TopicPartition] = frozenset()
         self.gaps = SequenceGaps()
-        self.backlogs = Backlogs()
+        self.given = given or Given()
+        self.backlogs = self.given.backlogs
         self.record_bytes = 0.0
-        self.unsent = UnsentRecords()
         self._unknown_outcomes: dict[TopicPartition, int | None] = {}
         """With how many records were acknowledged by then, None before statistics have told."""
-        self._empty_at = self._observed_at = 0.0
+        self._empty_at = self._observed_at = self.given.since
         self._delivery = delivery
         self._counters = counters
 
@@ -98,7 +97,7 @@ class DirectLane:
         """It is about to be purged: what it has of its partitions may be in the log, or get there late."""
         self._unknown_outcomes.update(dict.fromkeys(self.backlogs.waiting()))
         self.stalled = frozenset()
-        self.unsent.purging(self._counters.batches(now))
+        self.given.unsent.purging(self.given.batches(self._counters, now))
 
     def purged(self, tps: set[TopicPartition], epoch: int | None, now: float) -> None:
         """Records of these partitions were purged, and the lane was in this epoch after that."""
@@ -114,15 +113,9 @@ class DirectLane:
         if not self._delivery.owns_timeout or found.at < self._observed_at:
             return frozenset()
         self._observed_at = found.at
-        batches = self._counters.batches(found.at)
+        self.given.observe(found, self.given.batches(self._counters, found.at))
         for tp, entry in found.partitions.items():
-            # Records without a partition leave that queue when they get one.
-            acknowledged = entry.acknowledged if tp[1] >= 0 else entry.accepted - entry.queued
-            self.backlogs.observe(tp, entry.accepted, acknowledged, found.at, *batches.get(tp, ()))
             self._acknowledged(tp, entry.acknowledged)
-        if not found.messages:
-            self.backlogs.forgive()
-            self.unsent.emptied(found, batches)
         timeout, before = self._delivery.timeout, self.stalled
         age = NEVER if timeout is None else max(LATE, timeout * _STALLED_SHARE)
         self.stalled = self.backlogs.stalled(found.at, max(LATE, LATE_TIMES * ack_time), age)

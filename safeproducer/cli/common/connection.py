@@ -3,8 +3,9 @@
 import logging
 import re
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple, Protocol
 
 from safeproducer import SafeProducer
 from safeproducer.cli.common.certificate import why_refused
@@ -13,6 +14,7 @@ from safeproducer.cli.common.failure import Failure
 from safeproducer.cli.common.screen import Screen
 from safeproducer.cli.common.stop import StopRequest
 from safeproducer.kafka.advice import advice
+from safeproducer.kafka.cluster_reader import ClusterReader
 from safeproducer.kafka.native import KafkaError, KafkaException
 
 # A topic that is created on first use, or was created a moment ago, is not known at once.
@@ -84,11 +86,34 @@ class BrokerErrors:
             self._screen.warn(sentence)
 
 
+class Client(Protocol):
+    """What finds brokers: a producer, or a reader."""
+
+    def poll(self, timeout: float) -> int:
+        """Serve the error callback."""
+
+    @property
+    def list_topics(self) -> Callable[..., Any]:
+        """Ask for metadata."""
+
+
 def open_producer(settings: Mapping[str, Setting], errors: BrokerErrors) -> SafeProducer:
     """Create the producer; a setting that it refuses is a Failure with the way out."""
-    config = {**settings, "error_cb": errors}
+    with refusals():
+        return SafeProducer({**settings, "error_cb": errors}, logger=_logger(errors))
+
+
+def open_reader(settings: Mapping[str, Setting], errors: BrokerErrors) -> ClusterReader:
+    """Create a client that only reads; settings and failures as of a producer."""
+    with refusals():
+        return ClusterReader(settings, error_cb=errors, logger=_logger(errors))
+
+
+@contextmanager
+def refusals() -> Iterator[None]:
+    """Turn the refusal of a configuration into a Failure with the way out."""
     try:
-        return SafeProducer(config, logger=_logger(errors))
+        yield
     except KafkaException as error:
         # An error made by this library carries its own advice; one of librdkafka's has only a reason.
         own = getattr(error, "message", None)
@@ -101,7 +126,7 @@ def open_producer(settings: Mapping[str, Setting], errors: BrokerErrors) -> Safe
 
 
 def await_topic(
-    producer: SafeProducer,
+    producer: Client,
     topic: str | None,
     *,
     settings: Mapping[str, Setting],
@@ -120,7 +145,7 @@ def await_topic(
     while not stop:
         waited = time.monotonic() - started
         if topic is not None and refusal is not None and waited >= min(timeout, _TOPIC_APPEARS_WITHIN):
-            raise _topic_failure(topic, refusal)
+            raise topic_failure(topic, refusal.name(), refusal.str())
         if waited >= timeout:
             raise _connection_failure(errors.cause(), timeout, settings)
         try:
@@ -137,16 +162,16 @@ def await_topic(
         if refusal is None and described.partitions:
             return len(described.partitions)
         if refusal is not None and refusal.name() not in _NOT_KNOWN_YET:
-            raise _topic_failure(topic, refusal)
+            raise topic_failure(topic, refusal.name(), refusal.str())
         serve(producer.poll, errors, 0.1)
     return 0
 
 
-def _ask(producer: SafeProducer, topic: str | None, patience: float) -> Any:
+def _ask(producer: Client, topic: str | None, patience: float) -> Any:
     return producer.list_topics(timeout=patience, **({} if topic is None else {"topic": topic}))
 
 
-def _note(producer: SafeProducer, error: KafkaError, errors: BrokerErrors) -> None:
+def _note(producer: Client, error: KafkaError, errors: BrokerErrors) -> None:
     # The two generic ones say only that no answer came; why, the error callback tells.
     if error.name() not in {"_TRANSPORT", "_TIMED_OUT"}:
         errors(error)
@@ -161,8 +186,9 @@ def serve(call: Callable[[float], int], errors: BrokerErrors, timeout: float) ->
         errors(error.args[0])
 
 
-def _topic_failure(topic: str, error: KafkaError) -> Failure:
-    return Failure(f"Topic {topic}: {advice(error.name(), error.str())}", code=error.name())
+def topic_failure(topic: str, code: str, reason: str) -> Failure:
+    """The topic is not there, or not for this user."""
+    return Failure(f"Topic {topic}: {advice(code, reason)}", code=code)
 
 
 def _connection_failure(cause: Cause | None, timeout: float, settings: Mapping[str, Setting]) -> Failure:

@@ -11,20 +11,22 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
 _REDRAW_EVERY = 0.1
+_RECORDS = "{task.fields[delivered]:,} delivered, {task.fields[rate]:,.0f} records/s"
 
 
 class Progress:
     """Shows how far a run is, on stderr; ``update`` may be called as often as is convenient.
 
-    ``total`` is the number of steps (bytes or records), None if it cannot be known, as for a pipe.
+    ``total`` is the number of steps (bytes or records), None if it cannot be known, as for a pipe. ``unit`` names what
+    is counted where that is no records.
     """
 
-    def __init__(self, screen: Screen, title: str, total: int | None) -> None:
+    def __init__(self, screen: Screen, title: str, total: int | None, *, unit: str | None = None) -> None:
         self._bar: RichProgress | None = None
         self._task: TaskID | None = None
         self._next = 0.0
         if screen.shows_progress():
-            self._bar = _bar(screen)
+            self._bar = _bar(screen, _RECORDS if unit is None else f"{{task.fields[delivered]:,}} {unit}")
             self._task = self._bar.add_task(title, total=total, delivered=0, rate=0.0)
         self._started = time.monotonic()
 
@@ -51,7 +53,7 @@ class Progress:
             self._bar.update(self._task, description=title)
 
 
-def _bar(screen: Screen) -> "RichProgress":
+def _bar(screen: Screen, text: str) -> "RichProgress":
     from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn  # noqa: PLC0415
     from rich.progress import Progress as RichProgress  # noqa: PLC0415
 
@@ -59,7 +61,7 @@ def _bar(screen: Screen) -> "RichProgress":
         TextColumn("{task.description}", markup=False),
         BarColumn(),
         TaskProgressColumn(),
-        TextColumn("{task.fields[delivered]:,} delivered, {task.fields[rate]:,.0f} records/s", markup=False),
+        TextColumn(text, markup=False),
         TimeElapsedColumn(),
         console=screen.err,
     )

@@ -16,7 +16,7 @@ _PORT = re.compile(r":\d+$")
 
 
 def add_settings_arguments(parser: argparse.ArgumentParser, *, servers_help: str) -> None:
-    """Declare the arguments that both commands share."""
+    """Declare the arguments that the commands share."""
     group = parser.add_argument_group("connection")
     group.add_argument("--bootstrap-servers", metavar="HOST:PORT[,...]", help=servers_help)
     group.add_argument(
@@ -49,8 +49,10 @@ def seconds(text: str) -> float:
     return value
 
 
-def read_settings(args: argparse.Namespace, screen: Screen) -> dict[str, Setting]:
+def read_settings(args: argparse.Namespace, screen: Screen, *, transactions: bool = False) -> dict[str, Setting]:
     """Return the merged settings, after teaching the screen which of their values are secret.
+
+    ``transactions``: the command writes nothing, so a transactional.id does not matter.
 
     ``bootstrap.servers`` may be missing: whether it must be there is the command's decision.
     """
@@ -67,7 +69,7 @@ def read_settings(args: argparse.Namespace, screen: Screen) -> dict[str, Setting
         )
     if args.bootstrap_servers is not None:
         settings["bootstrap.servers"] = args.bootstrap_servers
-    if settings.get("transactional.id"):
+    if settings.get("transactional.id") and not transactions:
         raise Failure("The commands write without transactions: remove transactional.id.", code="configuration")
     _check_servers(settings)
     _check_files(settings)

@@ -1,0 +1,97 @@
+"""The connection settings of librdkafka as kafka-python takes them: PLAINTEXT, TLS, PLAIN and SCRAM."""
+
+import os
+import re
+import ssl
+from collections.abc import Mapping
+from typing import Any
+
+from safeproducer.cli.common.config_file import Setting
+from safeproducer.cli.common.failure import Failure
+from safeproducer.kafka.properties import canonical
+
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+_NOT_READABLE = ("ssl.certificate.pem", "ssl.key.pem", "ssl.keystore.location", "ssl.engine.id", "ssl.engine.location")
+_SCHEME = re.compile(r"^\w+://")
+_CODE = "not-translated"
+
+
+def admin_settings(settings: Mapping[str, Setting]) -> dict[str, Any]:
+    """Return the keyword arguments of kafka-python's clients that connect in the same way.
+
+    Raises Failure, naming the setting, for a SASL mechanism or a key store that has no counterpart there.
+    """
+    by_name = {canonical(name): value for name, value in settings.items()}
+    protocol = str(by_name.get("security.protocol", "plaintext")).upper()
+    servers = str(by_name.get("metadata.broker.list", ""))
+    found: dict[str, Any] = {
+        "bootstrap_servers": [_SCHEME.sub("", server.strip()) for server in servers.split(",") if server.strip()],
+        "client_id": str(by_name.get("client.id", "safeproducer")),
+        "security_protocol": protocol,
+    }
+    if "SASL" in protocol:
+        found |= _sasl(by_name)
+    if "SSL" in protocol:
+        found["ssl_context"] = _context(by_name)
+    return found
+
+
+def _sasl(by_name: Mapping[str, Setting]) -> dict[str, Any]:
+    mechanism = str(by_name.get("sasl.mechanisms", "GSSAPI")).upper()
+    if mechanism not in MECHANISMS:
+        raise Failure(
+            f"What brokers keep about producer IDs can be read with the SASL mechanisms {', '.join(MECHANISMS)}, not "
+            f"with {mechanism}: run the command as a user of one of those (sasl.mechanism, sasl.username, "
+            "sasl.password), or over a listener without SASL.",
+            code=_CODE,
+        )
+    return {
+        "sasl_mechanism": mechanism,
+        "sasl_plain_username": str(by_name.get("sasl.username", "")),
+        "sasl_plain_password": str(by_name.get("sasl.password", "")),
+    }
+
+
+def _context(by_name: Mapping[str, Setting]) -> ssl.SSLContext:
+    for name in _NOT_READABLE:
+        if by_name.get(name):
+            raise Failure(
+                f"What brokers keep about producer IDs cannot be read with {name}: give the certificate as PEM files "
+                "instead (ssl.certificate.location, ssl.key.location).",
+                code=_CODE,
+            )
+    # Not create_default_context(): from Python 3.13 it refuses authorities that librdkafka takes.
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    verifies = str(by_name.get("enable.ssl.certificate.verification", "true")).lower() in ("true", "t", "1")
+    context.check_hostname = verifies and str(by_name.get("ssl.endpoint.identification.algorithm", "https")) == "https"
+    if not verifies:
+        context.verify_mode = ssl.CERT_NONE
+    try:
+        _load(context, by_name)
+    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+        raise Failure(f"The TLS settings cannot be used ({_reason(error)}): correct ssl.*.", code=_CODE) from None
+    return context
+
+
+def _load(context: ssl.SSLContext, by_name: Mapping[str, Setting]) -> None:
+    authority, text = by_name.get("ssl.ca.location"), by_name.get("ssl.ca.pem")
+    if text:
+        context.load_verify_locations(cadata=str(text))
+    elif authority in (None, "", "probe"):
+        context.load_default_certs()
+    elif os.path.isdir(str(authority)):
+        context.load_verify_locations(capath=str(authority))
+    else:
+        context.load_verify_locations(cafile=str(authority))
+    if revoked := by_name.get("ssl.crl.location"):
+        context.load_verify_locations(cafile=str(revoked))
+        context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+    if certificate := by_name.get("ssl.certificate.location"):
+        key, password = by_name.get("ssl.key.location"), by_name.get("ssl.key.password")
+        # Without a password OpenSSL would ask for it at the terminal.
+        context.load_cert_chain(str(certificate), str(key) if key else None, str(password or ""))
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or type(error).__name__

@@ -1,0 +1,111 @@
+"""Asks brokers what they remember about producer IDs: DescribeProducers, which confluent_kafka does not offer.
+
+The one module of the commands that knows kafka-python, whose admin client sends the request.
+"""
+
+import logging
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from safeproducer.cli.common.admin_settings import admin_settings
+from safeproducer.cli.common.config_file import Setting
+from safeproducer.cli.common.failure import Failure
+from safeproducer.cli.common.producer_state import AskError, ProducerState, TopicPartition
+from safeproducer.kafka.advice import advice
+
+with warnings.catch_warnings():
+    # kafka-python loads its schemas in a way that Python deprecates.
+    warnings.simplefilter("ignore", DeprecationWarning)
+    import kafka  # type: ignore[import-untyped]
+    from kafka import errors
+
+_CODES = {
+    errors.TopicAuthorizationFailedError: "TOPIC_AUTHORIZATION_FAILED",
+    errors.ClusterAuthorizationFailedError: "CLUSTER_AUTHORIZATION_FAILED",
+    errors.UnknownTopicOrPartitionError: "UNKNOWN_TOPIC_OR_PART",
+    errors.NotLeaderForPartitionError: "NOT_LEADER_FOR_PARTITION",
+    errors.UnsupportedVersionError: "UNSUPPORTED_VERSION",
+}
+"""librdkafka's names of the errors that the commands tell apart."""
+_OF_BROKER = (errors.UnsupportedVersionError, errors.RequestTimedOutError, errors.NetworkExceptionError)
+_NONE = -1
+_WAIT = 0.1
+
+
+class ProducerStates:
+    """One admin client. ask() may be called by several threads at once.
+
+    `settings` are librdkafka's, `servers` brokers that answer: kafka-python waits for the first one that it happens to
+    choose. Raises Failure if it has no counterpart of the settings, or reaches no broker within `timeout` seconds; a
+    question takes that long at most, too.
+    """
+
+    def __init__(self, settings: Mapping[str, Setting], servers: Sequence[str], timeout: float) -> None:
+        translated = {**admin_settings(settings), "bootstrap_servers": list(servers)}
+        # It would log each attempt to connect that failed, which is told once here.
+        logging.getLogger("kafka").addHandler(logging.NullHandler())
+        self._timeout = timeout
+        limit = max(1, int(timeout * 1000))
+        try:
+            self._admin: Any = kafka.KafkaAdminClient(
+                **translated,
+                request_timeout_ms=limit,
+                bootstrap_timeout_ms=limit,
+                max_in_flight_requests_per_connection=100,
+            )
+        except errors.KafkaError as error:
+            raise Failure(
+                f"{advice('_TRANSPORT', str(error))} What brokers keep about producer IDs was not read.",
+                code="_TRANSPORT",
+            ) from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._admin.close()
+
+    def ask(
+        self, broker: int | None, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, list[ProducerState]]:
+        """Return what this broker keeps for these partitions; None asks the leader of each.
+
+        Raises AskError, also if only one partition is refused.
+        """
+        wanted = [kafka.TopicPartition(*one) for one in partitions]
+        deadline = time.monotonic() + self._timeout
+        while True:
+            try:
+                answer = self._admin.describe_producers(wanted, broker_id=broker)
+                break
+            except errors.NodeNotReadyError as error:
+                # It is throttled, or was connected to in vain a moment ago.
+                if time.monotonic() >= deadline:
+                    raise _ask_error(error) from error
+                time.sleep(_WAIT)
+            except errors.KafkaError as error:
+                raise _ask_error(error) from error
+        return {(one.topic, one.partition): [_state(row) for row in found[0]] for one, found in answer.items()}
+
+
+def _state(row: Any) -> ProducerState:
+    is_open = row.current_transaction_start_offset != _NONE
+    return ProducerState(
+        row.producer_id,
+        row.last_sequence,
+        row.last_timestamp / 1000,
+        # A coordinator wrote the marker of a transaction.
+        is_open or row.coordinator_epoch != _NONE,
+        is_open,
+    )
+
+
+def _ask_error(error: Exception) -> AskError:
+    code = next((name for kind, name in _CODES.items() if isinstance(error, kind)), type(error).__name__)
+    of_broker = not isinstance(error, errors.BrokerResponseError) or isinstance(error, _OF_BROKER)
+    return AskError(code, str(error), of_broker=of_broker)

@@ -1,0 +1,98 @@
+"""``safeproducer doctor``: a configuration and this host against a cluster. It only reads."""
+
+import argparse
+import os
+import time
+from collections.abc import Mapping
+
+from safeproducer import config
+from safeproducer.cli.common.config_file import Setting
+from safeproducer.cli.common.connection import refusals
+from safeproducer.cli.common.failure import Failure
+from safeproducer.cli.common.screen import Screen
+from safeproducer.cli.common.settings import CONFIG_FILE_VARIABLE, add_settings_arguments, read_settings
+from safeproducer.cli.doctor.checks import check
+from safeproducer.cli.doctor.cluster import ClusterLook
+from safeproducer.cli.doctor.examined import Configuration, Examined
+from safeproducer.cli.doctor.host import read_host
+from safeproducer.cli.doctor.report import Report
+from safeproducer.cli.doctor.report_tables import show
+from safeproducer.own_settings import DEFAULT_PRODUCER_IDS_PER_HOUR
+
+_EPILOG = """\
+It counts the producer IDs that brokers remember, by topic and partition, and reads this host's ledger of the IDs that
+were taken here. A broker keeps neither the client.id nor the user of an ID: the ledger knows the line of code, for
+IDs of this host. Without brokers the ledger alone is read. It changes nothing, and takes no producer ID.
+
+With a configuration, time-outs are compared with the time for which each broker remembers a producer ID.
+
+The user needs DESCRIBE and READ on the topics, and DESCRIBE_CONFIGS on the cluster.
+
+exit status:
+  0    no warning and no error
+  1    some; see the findings
+  2    could not look: wrong usage or configuration, no connection, no such topic
+  130  stopped by Ctrl-C
+
+examples:
+  safeproducer doctor
+  safeproducer doctor --bootstrap-servers localhost:9092
+  safeproducer doctor --config-file kafka.properties --topic orders --json
+"""
+
+
+def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> argparse.ArgumentParser:
+    """Declare the command and its arguments."""
+    parser = subparsers.add_parser(
+        "doctor",
+        help="show what the producer IDs of a cluster look like, and where they come from",
+        description="Examine the producer IDs of a cluster, a configuration, and this host's ledger.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--topic", metavar="T", action="append", default=[], help="topic to look at; repeatable (default: all)"
+    )
+    parser.add_argument("--no-paths", action="store_true", help="number lines of code instead of naming them")
+    parser.add_argument("--json", action="store_true", help="write the report as JSON")
+    parser.add_argument("--quiet", action="store_true", help="no tables, no progress; findings are still shown")
+    add_settings_arguments(parser, servers_help="brokers to start from (default: this host's ledger alone)")
+    parser.set_defaults(run=run)
+    return parser
+
+
+def run(args: argparse.Namespace, screen: Screen) -> int:
+    """Run the command and return its exit status."""
+    screen.require_rich()
+    settings = read_settings(args, screen, transactions=True)
+    named = "bootstrap.servers" in settings
+    if args.topic and not named:
+        raise Failure("--topic needs brokers: give --bootstrap-servers HOST:PORT, or a --config-file that names them.")
+    given = bool(args.config or args.config_file or os.environ.get(CONFIG_FILE_VARIABLE))
+    rate, configuration, failure = DEFAULT_PRODUCER_IDS_PER_HOUR, None, None
+    try:
+        rate, configuration = _configuration(settings)
+    except Failure as error:
+        failure = error
+    host = read_host(rate=rate, paths=not args.no_paths, now=time.time())
+    look = ClusterLook({"client.id": "safeproducer-doctor", **settings}, screen, args.connect_timeout)
+    if named and failure is None:
+        try:
+            look.run(args.topic, host.lines)
+        except Failure as error:
+            failure = error
+    examined = Examined(rate, configuration if given else None, look.cluster, host)
+    report = Report(examined, check(examined), failure)
+    show(report, screen, by_partition=bool(args.topic))
+    return report.exit_code
+
+
+def _configuration(settings: Mapping[str, Setting]) -> tuple[int, Configuration | None]:
+    """What is allowed in an hour, and what else of the application's configuration matters."""
+    if not settings:
+        return DEFAULT_PRODUCER_IDS_PER_HOUR, None
+    with refusals():
+        parsed = config.parse((dict(settings),), {})
+    delivery = parsed.delivery
+    return parsed.producer_ids_per_hour, Configuration(delivery.timeout, delivery.socket_timeout, parsed.idempotent)

@@ -1,0 +1,61 @@
+"""What the checks judge: a configuration, a cluster and this host, as they were found."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from safeproducer.cli.doctor.census import TopicCensus
+from safeproducer.cli.doctor.host import Host
+from safeproducer.policy.expiry import Told
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """`told`: for how long it remembers an ID, in seconds. `refused`: the code with which it refused to say."""
+
+    number: int
+    address: str
+    told: Told
+    refused: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """What matters of the application's. `timeout` and `socket_timeout` in seconds; no `timeout`: without end."""
+
+    timeout: float | None
+    socket_timeout: float
+    idempotent: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """`topics` are those that were asked for, else all that this user sees."""
+
+    brokers: Sequence[Broker] = ()
+    topics: Sequence[TopicCensus] = ()
+    all_topics: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """`configuration` is None when none was given; `cluster` None when none was named, or none answered."""
+
+    rate: int
+    configuration: Configuration | None = None
+    cluster: Cluster | None = None
+    host: Host = field(default_factory=Host)
+
+    @property
+    def brokers(self) -> Sequence[Broker]:
+        """None without a cluster."""
+        return self.cluster.brokers if self.cluster is not None else ()
+
+    @property
+    def topics(self) -> Sequence[TopicCensus]:
+        """None without a cluster."""
+        return self.cluster.topics if self.cluster is not None else ()
+
+
+def expirations(brokers: Sequence[Broker]) -> Mapping[int, float]:
+    """Broker -> seconds for which it remembers a producer ID, of those that tell."""
+    return {broker.number: broker.told.producer_id for broker in brokers if broker.told.producer_id is not None}

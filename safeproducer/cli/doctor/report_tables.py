@@ -1,0 +1,138 @@
+"""The report for a person: tables and findings on stdout, what failed on stderr."""
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import Any
+
+from safeproducer.cli.common.screen import Screen
+from safeproducer.cli.doctor.census import Idle, TopicCensus
+from safeproducer.cli.doctor.examined import Broker
+from safeproducer.cli.doctor.finding import Finding, Severity
+from safeproducer.cli.doctor.host import Host
+from safeproducer.cli.doctor.report import Report
+from safeproducer.cli.doctor.words import moment, span
+
+_MOST_ROWS = 20
+_MOST_FINDINGS = 10
+_STYLES = {Severity.INFO: "dim", Severity.WARNING: "yellow", Severity.ERROR: "bold red"}
+
+
+def show(report: Report, screen: Screen, *, by_partition: bool) -> None:
+    """Write the report; with `by_partition` a table for each topic, too."""
+    if report.failure is not None:
+        screen.error(str(report.failure))
+    if screen.json_output:
+        screen.result_json(report.document())
+        return
+    if report.examined.brokers and not screen.quiet:
+        _draw_brokers(screen, report.examined.brokers)
+        _draw_topics(screen, report.examined.topics)
+        for topic in report.examined.topics if by_partition else ():
+            _draw_partitions(screen, topic)
+    if not screen.quiet:
+        _draw_host(screen, report.examined.host)
+    _draw_findings(screen, report.findings, failed=report.failure is not None)
+
+
+def _draw_brokers(screen: Screen, brokers: Sequence[Broker]) -> None:
+    rows = [
+        (
+            str(broker.number),
+            broker.address,
+            "not told" if broker.told.producer_id is None else span(broker.told.producer_id),
+        )
+        for broker in brokers
+    ]
+    _table(screen, "brokers", ("broker", "address", "remembers an idle ID for"), rows)
+
+
+def _draw_topics(screen: Screen, topics: Sequence[TopicCensus]) -> None:
+    found = [topic for topic in topics if topic.ids]
+    found.sort(key=lambda topic: (-(topic.busiest.ids if topic.busiest is not None else 0), -topic.ids, topic.topic))
+    columns = (
+        "topic",
+        "IDs",
+        "distinct",
+        "small",
+        "transactional",
+        "expire within 1 h",
+        "idle (median)",
+        "busiest hour of small IDs",
+    )
+    rows = [
+        (
+            topic.topic,
+            f"{topic.entries:,}",
+            f"{topic.ids:,}",
+            f"{topic.small:,}",
+            f"{topic.transactional:,}",
+            f"{topic.expiring:,}",
+            _age(topic.idle),
+            "" if topic.busiest is None else f"{topic.busiest.ids:,} from {moment(topic.busiest.start)}",
+        )
+        for topic in found
+    ]
+    _table(screen, "producer IDs by topic", columns, rows)
+    if len(found) < len(topics):
+        screen.note(f"{len(topics) - len(found):,} of {len(topics):,} topics without producer IDs")
+
+
+def _draw_partitions(screen: Screen, topic: TopicCensus) -> None:
+    rows = [
+        (
+            str(one.partition),
+            "none" if one.leader is None else str(one.leader),
+            "not read" if one.error is not None else f"{one.ids:,}",
+            f"{one.small:,}",
+            f"{one.expiring:,}",
+            "" if one.idle is None else f"{span(one.idle.shortest)} to {span(one.idle.longest)}",
+        )
+        for one in topic.partitions
+    ]
+    _table(screen, topic.topic, ("partition", "leader", "IDs", "small", "expire within 1 h", "idle"), rows)
+    lines = sorted((topic.of_host or {}).items(), key=lambda item: -len(item[1]))
+    _table(
+        screen, f"{topic.topic}: IDs of this host", ("line", "IDs"), [(line, f"{len(ids):,}") for line, ids in lines]
+    )
+
+
+def _draw_host(screen: Screen, host: Host) -> None:
+    rows = [
+        (ledger.name, f"{ledger.in_hour:,}", "now" if ledger.wait <= 0 else f"in {span(ledger.wait)}")
+        for ledger in host.ledgers
+    ]
+    _table(screen, "this host, by cluster and user", ("ledger", "IDs in the hour", "next one"), rows)
+
+
+def _draw_findings(screen: Screen, findings: Sequence[Finding], *, failed: bool) -> None:
+    from rich.text import Text  # noqa: PLC0415 - rich is an extra
+
+    for (severity, code), same in groupby(findings, key=lambda finding: (finding.severity, finding.code)):
+        found = list(same)
+        for finding in found[:_MOST_FINDINGS]:
+            text = Text(f"{severity.value}: ", style=_STYLES[severity])
+            screen.result(text.append(f"{code}: {finding.message}\n  {finding.cure}", style="default"))
+        if len(found) > _MOST_FINDINGS:
+            screen.result(f"{len(found) - _MOST_FINDINGS:,} more of {code}: --json shows all")
+    if not findings and not failed:
+        screen.result("Nothing was found.")
+
+
+def _table(screen: Screen, title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    from rich.table import Table  # noqa: PLC0415 - rich is an extra
+
+    shown = list(rows)
+    if not shown:
+        return
+    table: Any = Table(title=title, title_justify="left")
+    for number, column in enumerate(columns):
+        table.add_column(column, justify="left" if number == 0 else "right", overflow="fold")
+    for row in shown[:_MOST_ROWS]:
+        table.add_row(*row)
+    screen.result(table)
+    if len(shown) > _MOST_ROWS:
+        screen.note(f"{len(shown) - _MOST_ROWS:,} more rows: --json shows all")
+
+
+def _age(idle: Idle | None) -> str:
+    return "" if idle is None else span(idle.median)

@@ -1,0 +1,140 @@
+"""Each check finds what it is for, and nothing in a cluster that is well."""
+
+from dataclasses import replace
+
+import pytest
+
+from safeproducer.cli.doctor.census import BusiestHour, PartitionCensus, TopicCensus
+from safeproducer.cli.doctor.checks import check
+from safeproducer.cli.doctor.examined import Broker, Cluster, Configuration, Examined
+from safeproducer.cli.doctor.finding import Finding, Severity, exit_code
+from safeproducer.cli.doctor.host import Host, Ledger
+from safeproducer.policy.expiry import DAY, Told, unreadable
+
+NO_RIGHT = ("TOPIC_AUTHORIZATION_FAILED", "refused")
+NOON = 1_800_014_400.0
+DEFAULTS = Configuration(300.0, 60.0, idempotent=True)
+
+
+def broker(number: int = 1, expiration: float = DAY) -> Broker:
+    return Broker(number, "host:9092", Told(number, expiration))
+
+
+def topic(name: str = "t", small: int = 0, **more: object) -> TopicCensus:
+    counted = TopicCensus(name, ids=small, small=small, busiest=BusiestHour(NOON, small) if small else None)
+    return replace(counted, **more)  # type: ignore[arg-type]
+
+
+def examined(
+    *topics: TopicCensus,
+    brokers: tuple[Broker, ...] = (broker(1), broker(2)),
+    configuration: Configuration | None = DEFAULTS,
+    host: Host | None = None,
+    all_topics: bool = False,
+) -> Examined:
+    return Examined(100, configuration, Cluster(brokers, topics, all_topics), host or Host())
+
+
+def codes(found: Examined) -> list[str]:
+    return [finding.code for finding in check(found)]
+
+
+def only(found: Examined) -> Finding:
+    (finding,) = check(found)
+    return finding
+
+
+def test_nothing_is_found_where_nothing_is() -> None:
+    """Exit status 0."""
+    assert check(examined(topic(small=100))) == []
+    assert check(Examined(100)) == []
+
+
+def test_more_small_ids_in_an_hour_than_allowed_are_churn() -> None:
+    """Strictly more. Nobody but the ledger can say whose they are, and that is said."""
+    finding = only(examined(topic("calm", small=100), topic("churned", small=101)))
+    assert (finding.severity, finding.code, finding.topic) == (Severity.WARNING, "producer-id-churn", "churned")
+    assert "101 producer IDs" in finding.message
+    assert "100 are allowed" in finding.message
+    assert "neither the client.id nor the user" in finding.message
+    known = topic(small=150, of_host={"b.py:2": [1], "a.py:7": list(range(2, 50))})
+    assert "48 from a.py:7, 1 from b.py:2" in only(examined(known)).message
+
+
+@pytest.mark.parametrize(
+    ("timeout", "expiration", "found"),
+    [(300.0, 440.0, True), (300.0, 440.001, False), (None, DAY, True), (86_260.0, DAY, True), (300.0, DAY, False)],
+)
+def test_the_static_rule_is_strict(timeout: float | None, expiration: float, found: bool) -> None:
+    """message.timeout.ms + 2 x socket.timeout.ms + 10 s and the margin are less than what the broker remembers."""
+    configuration = Configuration(timeout, 60.0, idempotent=True)
+    brokers = (broker(1, expiration),)
+    findings = check(examined(topic(small=1), brokers=brokers, configuration=configuration))
+    assert [(one.code, one.broker) for one in findings] == [("expiration-below-timeout", 1)] * found
+
+
+def test_the_static_rule_needs_a_configuration_with_idempotence() -> None:
+    """Without one nothing is known of time-outs; without idempotence a retry may be written twice anyway."""
+    short = (broker(1, 60.0),)
+    assert codes(examined(topic(small=1), brokers=short, configuration=None)) == []
+    assert codes(examined(topic(small=1), brokers=short, configuration=Configuration(300.0, 60.0, False))) == []
+
+
+def test_brokers_that_differ() -> None:
+    """All times are named, with who has them."""
+    finding = only(examined(topic(small=1), brokers=(broker(1), broker(2, 2 * DAY), broker(3))))
+    assert finding.code == "expiration-differs"
+    assert "86400000 on broker 1, 3; 172800000 on broker 2" in finding.message
+
+
+def test_a_broker_that_does_not_tell() -> None:
+    """Once for each broker; the right that is missing once for the cluster."""
+    silent = tuple(
+        Broker(number, "host:9092", unreadable(number, "CLUSTER_AUTHORIZATION_FAILED"), "CLUSTER_AUTHORIZATION_FAILED")
+        for number in (1, 2)
+    )
+    findings = check(examined(topic(small=1), brokers=silent))
+    assert [(one.code, one.broker) for one in findings] == [
+        ("expiration-unreadable", 1),
+        ("expiration-unreadable", 2),
+        ("rights-missing", None),
+    ]
+    assert "A day" in findings[0].message
+    assert "DESCRIBE_CONFIGS" in findings[2].cure
+    assert codes(
+        examined(topic(small=1), brokers=(Broker(1, "host:1", unreadable(1, "no answer"), "_TIMED_OUT"),))
+    ) == ["expiration-unreadable"]
+
+
+def test_rights_on_topics() -> None:
+    """One finding for each topic, however many partitions; the right that is missing is named."""
+    hidden = topic("hidden", error=NO_RIGHT)
+    blind = topic("blind", partitions=[PartitionCensus(number, 1, error=NO_RIGHT) for number in range(3)])
+    findings = check(examined(hidden, blind))
+    assert [(one.code, one.topic) for one in findings] == [("rights-missing", "hidden"), ("rights-missing", "blind")]
+    assert "DESCRIBE and READ" in findings[0].cure
+    assert "READ" in findings[1].cure
+
+
+def test_no_topic_may_be_a_right_that_is_missing() -> None:
+    """Or an empty cluster: told, but no reason to fail."""
+    finding = only(examined(all_topics=True))
+    assert (finding.code, finding.severity) == ("rights-missing", Severity.INFO)
+    assert exit_code([finding]) == 0
+
+
+def test_partitions_that_nobody_told_of() -> None:
+    """Partitions with the same reason are told together."""
+    lost = [PartitionCensus(number, None, error=("LEADER_NOT_AVAILABLE", "it has no leader")) for number in range(5)]
+    finding = only(examined(topic(partitions=lost)))
+    assert finding.code == "partition-unreadable"
+    assert "partition 0, 1, 2 and 2 more were not read: it has no leader" in finding.message
+
+
+def test_this_host() -> None:
+    """Its hour is used up; its ledger is not kept."""
+    used = Host([Ledger("k1:9092 as User:a", 101, 36.0), Ledger("k2:9092 as User:a", 5, 0.0)], ["No place."])
+    findings = check(replace(examined(topic(small=1)), host=used))
+    assert [one.code for one in findings] == ["host-over-limit", "ledger-not-kept"]
+    assert "k1:9092 as User:a" in findings[0].message
+    assert exit_code(findings) == 1

@@ -1,0 +1,259 @@
+"""``safeproducer doctor`` as a person runs it, on FakeCluster."""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from safeproducer.testing import FakeCluster
+
+TOPIC_AUTHORIZATION_FAILED = 29
+CLUSTER_AUTHORIZATION_FAILED = 31
+KEYS = ["brokers", "command", "exit_code", "findings", "host", "topics"]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[FakeCluster]:
+    """Two brokers. The topic "calm" has one producer, "churned" five."""
+    with FakeCluster(brokers=2) as cluster:
+        cluster.create_topic("calm", partitions=2)
+        cluster.create_topic("churned", partitions=3)
+        write(cluster, "calm", 1)
+        write(cluster, "churned", 5)
+        yield cluster
+
+
+def write(cluster: FakeCluster, topic: str, producers: int) -> None:
+    """One record by each of so many producers, which live at the same time: that is faster."""
+    made = [
+        Producer({"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True, "log_level": 0})
+        for _ in range(producers)
+    ]
+    failed: list[Any] = []
+    for number, producer in enumerate(made):
+        producer.produce(topic, b"x", partition=number % 2, on_delivery=lambda error, _: failed.append(error))
+    assert not sum(producer.flush(20) for producer in made)
+    assert failed == [None] * producers
+
+
+def document(done: Any, exit_code: int) -> dict[str, Any]:
+    """What the command wrote as JSON."""
+    assert done.returncode == exit_code, done.stderr
+    assert b"Traceback" not in done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    assert found["exit_code"] == exit_code
+    assert sorted(set(found) - {"error"}) == KEYS
+    return found
+
+
+def properties(path: Path, **settings: str) -> str:
+    """A configuration file."""
+    path.write_text("".join(f"{name} = {value}\n" for name, value in settings.items()))
+    return str(path)
+
+
+def test_a_topic_that_is_flooded_is_named_alone(command: Any, cluster: FakeCluster) -> None:
+    """Five IDs in an hour of which three are allowed: exit 1; one is no churn. Counts are told of every partition."""
+    allowed = ["--config", "safeproducer.producer.ids.per.hour=3"]
+    found = document(command.run("doctor", "--bootstrap-servers", cluster.bootstrap, *allowed, "--json"), 1)
+    assert [(one["code"], one["severity"], one["topic"]) for one in found["findings"]] == [
+        ("producer-id-churn", "warning", "churned")
+    ]
+    churned = next(one for one in found["topics"] if one["topic"] == "churned")
+    assert (churned["ids"], churned["distinct_ids"], churned["small_ids"]) == (5, 5, 5)
+    assert churned["busiest_hour"]["small_ids"] == 5
+    assert [one["ids"] for one in churned["partitions"]] == [3, 2, 0]
+    assert 0 <= churned["idle_seconds"]["shortest"] < 600
+    assert [one["expiration_seconds"] for one in found["brokers"]] == [86_400, 86_400]
+
+
+def test_all_is_well_within_the_rate(command: Any, cluster: FakeCluster) -> None:
+    """Exit 0 with the default of 100; the tables name both topics."""
+    done = command.run("doctor", "--bootstrap-servers", cluster.bootstrap)
+    text = done.stdout.decode()
+    assert done.returncode == 0, done.stderr
+    assert "churned" in text
+    assert "calm" in text
+    assert "Nothing was found." in text
+    assert done.stderr == b""
+
+
+def test_one_topic_by_partition(command: Any, cluster: FakeCluster) -> None:
+    """--topic takes the others out, and shows partitions."""
+    arguments = ("doctor", "--bootstrap-servers", cluster.bootstrap, "--topic", "churned")
+    assert [one["topic"] for one in document(command.run(*arguments, "--json"), 0)["topics"]] == ["churned"]
+    text = command.run(*arguments).stdout.decode()
+    assert "partition" in text
+    assert "calm" not in text
+
+
+def test_a_topic_that_does_not_exist(command: Any, cluster: FakeCluster) -> None:
+    """Exit 2 with its name, and the topic is not made by asking."""
+    found = document(command.run("doctor", "--bootstrap-servers", cluster.bootstrap, "--topic", "missing", "--json"), 2)
+    assert "missing" in found["error"]["message"]
+    everything = document(command.run("doctor", "--bootstrap-servers", cluster.bootstrap, "--json"), 0)
+    assert "missing" not in [one["topic"] for one in everything["topics"]]
+
+
+def test_it_takes_no_producer_id_and_writes_nothing(command: Any, cluster: FakeCluster, tmp_path: Path) -> None:
+    """Not even with the configuration of a transactional producer."""
+    config = properties(tmp_path / "c", **{"bootstrap.servers": cluster.bootstrap, "transactional.id": "app-1"})
+    before = len(cluster.journal())
+    document(command.run("doctor", "--config-file", config, "--json"), 0)
+    asked = {entry.api for entry in cluster.journal()[before:]}
+    assert "DescribeProducers" in asked
+    assert asked <= {"ApiVersions", "Metadata", "DescribeConfigs", "DescribeProducers", "DescribeCluster"}
+
+
+def test_time_outs_against_each_broker(command: Any, tmp_path: Path) -> None:
+    """One broker remembers for five minutes, shorter than a record may be under way: it alone is named, and that the
+    brokers differ. Without a configuration nothing is known of time-outs."""
+    with FakeCluster(brokers=2) as cluster:
+        cluster.create_topic("t", partitions=2)
+        cluster.set_broker_config(2, "producer.id.expiration.ms", "300000")
+        config = properties(tmp_path / "c", **{"bootstrap.servers": cluster.bootstrap})
+        found = document(command.run("doctor", "--config-file", config, "--json"), 1)
+        assert [(one["code"], one.get("broker")) for one in found["findings"]] == [
+            ("expiration-below-timeout", 2),
+            ("expiration-differs", None),
+        ]
+        assert "430 s" in found["findings"][0]["message"]
+        found = document(command.run("doctor", "--bootstrap-servers", cluster.bootstrap, "--json"), 1)
+        assert [one["code"] for one in found["findings"]] == ["expiration-differs"]
+        safe = ["--config", "message.timeout.ms=30000", "--config", "socket.timeout.ms=10000"]
+        found = document(command.run("doctor", "--config-file", config, *safe, "--json"), 1)
+        assert [one["code"] for one in found["findings"]] == ["expiration-differs"]
+
+
+def test_ids_that_are_about_to_expire(command: Any) -> None:
+    """Those that have 50 minutes left of a day, and of no other."""
+    with FakeCluster(brokers=1, broker_config={"producer.id.expiration.ms": "3000000"}) as cluster:
+        cluster.create_topic("t", partitions=2)
+        write(cluster, "t", 2)
+        found = document(command.run("doctor", "--bootstrap-servers", cluster.bootstrap, "--json"), 0)
+        assert (found["topics"][0]["about_to_expire"], found["topics"][0]["small_ids"]) == (2, 2)
+
+
+def test_without_rights_there_are_findings(command: Any) -> None:
+    """A leader that refuses a topic: no traceback, and the other topic is counted."""
+    with FakeCluster(brokers=1) as cluster:
+        cluster.create_topic("hidden", partitions=2)
+        cluster.create_topic("shown", partitions=2)
+        write(cluster, "hidden", 2)
+        write(cluster, "shown", 2)
+        cluster.fail_next("DescribeProducers", TOPIC_AUTHORIZATION_FAILED, 50, topic="hidden")
+        found = document(command.run("doctor", "--bootstrap-servers", cluster.bootstrap, "--json"), 1)
+        assert [(one["code"], one["topic"]) for one in found["findings"]] == [("rights-missing", "hidden")]
+        assert {one["topic"]: one["distinct_ids"] for one in found["topics"]} == {"hidden": 0, "shown": 2}
+
+
+def test_brokers_that_do_not_show_their_configs(command: Any) -> None:
+    """The right is named, and what is assumed."""
+    with FakeCluster(brokers=1) as cluster:
+        cluster.fail_next("DescribeConfigs", CLUSTER_AUTHORIZATION_FAILED)
+        found = document(command.run("doctor", "--bootstrap-servers", cluster.bootstrap, "--json"), 1)
+        assert [(one["code"], one["severity"]) for one in found["findings"]] == [
+            ("expiration-unreadable", "warning"),
+            ("rights-missing", "warning"),
+            ("rights-missing", "info"),
+        ]
+        assert found["brokers"][0]["expiration_seconds"] is None
+
+
+def test_nobody_answers_at_the_address(command: Any) -> None:
+    """Exit 2 within the time to connect; what this host knows is shown all the same."""
+    started = time.monotonic()
+    done = command.run("doctor", "--bootstrap-servers", "127.0.0.1:1", "--connect-timeout", "2", "--json")
+    found = document(done, 2)
+    assert time.monotonic() - started < 10
+    assert "127.0.0.1:1" in found["error"]["message"]
+    assert found["brokers"] == found["topics"] == []
+
+
+def test_a_broker_that_stands_still(command: Any) -> None:
+    """Its partitions are named as not read; those of the other broker are counted. It takes about the time to
+    connect, not that for each question."""
+    with FakeCluster(brokers=2) as cluster:
+        cluster.create_topic("t", partitions=200)
+        write(cluster, "t", 2)
+        leader = cluster.leader("t", 0)[0]
+        cluster.pause(3 - leader)
+        started = time.monotonic()
+        done = command.run("doctor", "--bootstrap-servers", cluster.bootstrap, "--connect-timeout", "3", "--json")
+        cluster.resume(3 - leader)
+        assert time.monotonic() - started < 25
+        found = document(done, 1)
+        unread = [one for one in found["findings"] if one["code"] == "partition-unreadable"]
+        assert [one["broker"] for one in unread] == [3 - leader]
+        assert found["topics"][0]["distinct_ids"] >= 1
+
+
+def test_a_thousand_partitions_on_a_long_link(command: Any) -> None:
+    """Within 30 s, with 100 ms for each answer."""
+    with FakeCluster(brokers=3) as cluster:
+        cluster.create_topic("wide", partitions=500)
+        for number in range(250):
+            cluster.create_topic(f"t{number}", partitions=2)
+        cluster.delay(0.1)
+        started = time.monotonic()
+        found = document(command.run("doctor", "--bootstrap-servers", cluster.bootstrap, "--json"), 0)
+        assert time.monotonic() - started < 30
+        assert sum(len(one["partitions"]) for one in found["topics"]) == 1_000
+
+
+def test_without_brokers_the_host_alone(command: Any) -> None:
+    """Exit 0, no error."""
+    found = document(command.run("doctor", "--json"), 0)
+    assert found["brokers"] == found["topics"] == []
+    assert command.run("doctor").returncode == 0
+
+
+def test_wrong_usage(command: Any) -> None:
+    """One sentence each, exit 2, and JSON all the same."""
+    for arguments, words in (
+        (["--topic", "t"], "--topic needs brokers"),
+        (["--bootstrap-servers", "127.0.0.1:1", "--config", "safeproducer.mode=x"], "safeproducer.mode"),
+        (["--bootstrap-servers", "127.0.0.1:1", "--config", "no.such=x"], "no.such"),
+    ):
+        done = command.run("doctor", *arguments, "--json")
+        assert done.returncode == 2
+        assert words in json.loads(done.stdout)["error"]["message"]
+        assert done.stderr.decode().count("\n") == 1
+
+
+def test_a_mechanism_that_is_not_translated(command: Any, tmp_path: Path) -> None:
+    """A sentence that names it and those that are, no traceback, no password."""
+    settings = {
+        "bootstrap.servers": "127.0.0.1:1",
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.password": "MARKER-s3cret",
+    }
+    config = properties(tmp_path / "c", **settings)
+    done = command.run("doctor", "--config-file", config, "--connect-timeout", "1", "--json")
+    found = document(done, 2)
+    assert "OAUTHBEARER" in found["error"]["message"]
+    assert b"MARKER" not in done.stdout + done.stderr
+
+
+def test_ctrl_c_ends_it_at_once(command: Any) -> None:
+    """While leaders do not answer; exit 130, no traceback."""
+    with FakeCluster(brokers=1) as cluster:
+        cluster.create_topic("t", partitions=10)
+        cluster.delay(60, api="DescribeProducers")
+        arguments = ("--bootstrap-servers", cluster.bootstrap, "--connect-timeout", "60", "--json")
+        process = command.start("doctor", *arguments)
+        cluster.wait(lambda seen: any(one.api == "DescribeProducers" for one in seen.journal()), 30)
+        started = time.monotonic()
+        os.kill(process.pid, signal.SIGINT)
+        stderr = process.communicate(timeout=20)[1]
+        assert time.monotonic() - started < 10
+        assert process.returncode == 130
+        assert b"Traceback" not in stderr
+        cluster.delay(0)

@@ -7,8 +7,8 @@ import threading
 import time
 from collections.abc import Callable
 
+from safeproducer import forks
 from safeproducer.hooks import ProducerChurn
-from safeproducer.pipeline.process import forks
 from safeproducer.policy.producer_id import ChurnPolicy, Identity
 from safeproducer.records import CallSite
 

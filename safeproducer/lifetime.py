@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from safeproducer.pipeline.process import forks
+from safeproducer import forks
 
 Producer = TypeVar("Producer")
 

@@ -17,8 +17,7 @@ from typing import Any
 
 import pytest
 
-from safeproducer import ForkedProducerError, SafeProducer
-from safeproducer.pipeline.process import forks
+from safeproducer import ForkedProducerError, SafeProducer, forks
 from tests.inside import engine_of
 from tests.test_lifetime import CALLS, run
 

@@ -182,6 +182,13 @@ VIOLATIONS = {
             ("process", "stack", "sender"),
         )
     },
+    "producer-id-layers": [
+        (
+            "producer_ids/patterns.py",
+            "from safeproducer.producer_ids import guard",
+            "safeproducer.producer_ids.guard",
+        ),
+    ],
     "kafka-client-in-one-package": [
         ("producer.py", "from confluent_kafka import Message", "confluent_kafka"),
         ("cli/main.py", "import confluent_kafka.admin", "confluent_kafka"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 
-from safeproducer.pipeline.process import forks
+from safeproducer import forks
 from safeproducer.policy.throttle import Throttle
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from safeproducer.pipeline.process.forks import Work
+from safeproducer.forks import Work
 
 logger = logging.getLogger("safeproducer")
 

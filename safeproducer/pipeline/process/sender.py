@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from safeproducer.pipeline.process.forks import Work
+from safeproducer.forks import Work
 
 LONGEST_SLEEP = 0.25
 """Seconds: what rang while a signal handler prevented the ring is found by then."""

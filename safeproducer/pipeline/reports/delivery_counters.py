@@ -18,11 +18,11 @@ from functools import partial
 from operator import index
 from typing import Any, NamedTuple
 
-from safeproducer import clock
+from safeproducer import clock, forks
 from safeproducer.kafka.native import KafkaError, Message
 from safeproducer.kafka.pending_error import discard_pending
 from safeproducer.kafka.without_offset import WITHOUT_OFFSET
-from safeproducer.pipeline.process import forks, stack
+from safeproducer.pipeline.process import stack
 from safeproducer.pipeline.process.record import DeliveryCallback
 from safeproducer.pipeline.reports.callbacks import CallbackErrors
 from safeproducer.pipeline.reports.report_queue import ReportQueue

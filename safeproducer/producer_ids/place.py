@@ -1,0 +1,19 @@
+"""Where permits are counted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The value of `safeproducer.producer.ids.ledger`.
+
+    "auto": for this host. "off": for this process. Anything else is an absolute directory.
+    """
+
+    setting: str
+
+
+AUTO = Place("auto")
+OFF = Place("off")

@@ -1,0 +1,105 @@
+"""What a producer asks the guard, and what it is told."""
+
+from __future__ import annotations
+
+import pytest
+
+from safeproducer import clock
+from safeproducer.producer_ids.guard import OFF, Guard, Kind, Request, guard_of
+from safeproducer.records import CallSite
+
+SITE = CallSite("app.py", 7, "handler")
+OTHER = CallSite("app.py", 9, "other")
+
+
+class Clock:
+    """Stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def time(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """Of everything that decides."""
+    found = Clock()
+    monkeypatch.setattr(clock, "monotonic", found)
+    return found
+
+
+@pytest.fixture
+def guard(time: Clock) -> Guard:
+    """One of its own."""
+    return Guard()
+
+
+def first(rate: float = 3, enforce: bool = True, site: CallSite = SITE, transactional: str | None = None) -> Request:
+    return Request(Kind.FIRST, rate, enforce, site, transactional)
+
+
+def test_beyond_the_rate_it_refuses_and_says_for_how_long(guard: Guard, time: Clock) -> None:
+    """The line is told once as new."""
+    assert all(guard.ask(first()).permit for _ in range(3))
+    refused = guard.ask(first())
+    assert refused.permit is None
+    assert refused.retry_after == pytest.approx(1200, abs=0.1)
+    assert (refused.over_limit, refused.in_hour, refused.by_site, refused.told_before) == (True, 3, 3, False)
+    assert guard.ask(first()).told_before
+    assert not guard.ask(first(site=OTHER)).told_before
+    time.now += 1201
+    assert guard.ask(first()).permit, "waiting reserved nothing, and asking used nothing"
+
+
+def test_what_only_tells_counts_and_grants(guard: Guard) -> None:
+    """Over the limit from the first one beyond the rate on, whose line gets its own share."""
+    assert not any(guard.ask(first(enforce=False)).over_limit for _ in range(3))
+    beyond = guard.ask(first(enforce=False, site=OTHER))
+    assert beyond.permit is not None
+    assert (beyond.over_limit, beyond.in_hour, beyond.by_site) == (True, 4, 1)
+    assert guard.ask(first()).permit is None, "one that refuses shares the count"
+
+
+def test_the_hour_counts_even_at_a_slow_pace(guard: Guard, time: Clock) -> None:
+    """One each 1000 s with 3 an hour: the fourth within the hour is over the limit, though there is room for it."""
+    for _ in range(3):
+        assert not guard.ask(first()).over_limit
+        time.now += 1000
+    fourth = guard.ask(first())
+    assert fourth.permit is not None
+    assert fourth.over_limit
+    time.now += 3600
+    assert not guard.ask(first()).over_limit
+
+
+def test_a_known_transactional_id_is_not_counted_again(guard: Guard) -> None:
+    """A fixed one may come back as often as it likes; one for each start is churn."""
+    known = guard.ask(first(transactional="orders")).permit
+    assert known is not None
+    assert known.after > known.before
+    for _ in range(10):
+        again = guard.ask(first(transactional="orders"))
+        assert again.permit is not None
+        assert again.permit.after == again.permit.before
+        assert not again.over_limit
+    assert guard.ask(first(transactional="a")).permit
+    assert guard.ask(first(transactional="b")).permit
+    assert guard.ask(first(transactional="c")).permit is None
+    assert guard.ask(first(transactional="c")).permit is None, "what was refused is not known"
+
+
+def test_what_is_given_back_is_free_and_not_told(guard: Guard) -> None:
+    """A producer that sent nothing, because brokers were away."""
+    for _ in range(20):
+        answer = guard.ask(first())
+        assert answer.permit is not None
+        assert not answer.over_limit
+        guard.give_back(answer.permit)
+
+
+def test_there_is_one_guard_for_each_identity_and_place() -> None:
+    """In one process."""
+    assert guard_of(("a", "b"), OFF) is guard_of(("a", "b"), OFF)
+    assert guard_of(("a", "b"), OFF) is not guard_of(("a", "c"), OFF)

@@ -1,8 +1,11 @@
 """``safeproducer doctor`` as a person runs it, on FakeCluster."""
 
+import contextlib
 import json
 import os
+import pty
 import signal
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +16,7 @@ from confluent_kafka import Producer
 
 from safeproducer.testing import FakeCluster
 
+ROOT = Path(__file__).resolve().parents[3]
 TOPIC_AUTHORIZATION_FAILED = 29
 CLUSTER_AUTHORIZATION_FAILED = 31
 KEYS = ["brokers", "command", "exit_code", "findings", "host", "topics"]
@@ -257,3 +261,31 @@ def test_ctrl_c_ends_it_at_once(command: Any) -> None:
         assert process.returncode == 130
         assert b"Traceback" not in stderr
         cluster.delay(0)
+
+
+def test_progress_is_drawn_on_a_terminal_alone(command: Any) -> None:
+    """While leaders are slow: how many partitions are read. Nothing of it with --quiet."""
+    with FakeCluster(brokers=1) as cluster:
+        cluster.create_topic("t", partitions=300)
+        cluster.delay(0.4, api="DescribeProducers")
+        line = command.line("doctor", "--bootstrap-servers", cluster.bootstrap, "--json")
+        seen = on_terminal(line, command.environment)
+        assert b"reading producer IDs" in seen
+        assert b"300 partitions" in seen
+        assert b"partitions" not in on_terminal([*line, "--quiet"], command.environment)
+
+
+def on_terminal(line: list[str], environment: dict[str, str]) -> bytes:
+    """What a command writes to its standard error when that is a terminal."""
+    ours, theirs = pty.openpty()
+    with os.fdopen(ours, "rb", buffering=0) as terminal:
+        process = subprocess.Popen(
+            line, stdout=subprocess.DEVNULL, stderr=theirs, cwd=ROOT, env={**environment, "TERM": "xterm"}
+        )
+        os.close(theirs)
+        seen = b""
+        with contextlib.suppress(OSError):  # how a terminal ends
+            while found := terminal.read(4096):
+                seen += found
+        assert process.wait(30) == 0
+    return seen

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
-from safeproducer.hooks import Hooks, LanesChanged, Throttled, WindowChanged
+from safeproducer.hooks import Hooks, LanesChanged, ProducerChurn, ProducerIdLimited, Throttled, WindowChanged
 from safeproducer.kafka.native import KafkaError, KafkaException
 from safeproducer.policy.topic_partition import TopicPartition
 from safeproducer.policy.window import Window
@@ -127,6 +127,15 @@ class Announcements:
         """The number of lanes changed."""
         self._log(logger.info, "%d lanes instead of %d: %s", after, before, reason)
         self._call("lanes_changed", LanesChanged(self._info, before, after, reason))
+
+    def producer_churn(self, event: ProducerChurn, sentence: str) -> None:
+        """More producer IDs were taken within the hour than are allowed."""
+        self._log(logger.warning, "%s", sentence)
+        self._call("producer_churn", event)
+
+    def producer_id_limited(self, event: ProducerIdLimited) -> None:
+        """This producer waits for its ID, or is refused."""
+        self._call("producer_id_limited", event)
 
     def limited(self, topic: str, partition: int) -> None:
         """Round trips limit a partition, and another ordering would cure it. Called once."""

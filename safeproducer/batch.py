@@ -33,6 +33,8 @@ def produce_batch(
     """Accept `messages`; how many were accepted. `produce` accepts one record."""
     # Nothing to lose: the native call answers as confluent_kafka does.
     simple = not isinstance(messages, list) or not messages
+    if not simple:
+        engine.route.enter()
     direct = engine.route.goes_direct and engine.route.observed is None and engine.client.state == "open"
     if simple or (direct and _is_plain(messages)):
         return _native(engine, counters, topic, messages, partition, callback)

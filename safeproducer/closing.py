@@ -11,6 +11,7 @@ from typing import Any
 from safeproducer import clock, lifetime
 from safeproducer.errors import ForkedProducerError, ProducerClosedError
 from safeproducer.hooks import Hooks, RecordsLost
+from safeproducer.permit_end import end_permit
 from safeproducer.pipeline.engine import Engine
 from safeproducer.pipeline.lanes.lane_pool import LanePool
 from safeproducer.pipeline.reports.observed import record_of
@@ -28,6 +29,8 @@ _CLOSED = "Producer has been closed (Handle has been closed): make a new one to 
 _FAREWELL = 0.5
 """Seconds that close() waits for what a batch lane was purged of, all told by then."""
 _SLICE = 0.01
+_ENDS = {"garbage collection": "collected", lifetime.EXIT: "exit"}
+"""How a permit for a producer ID ends, by the reason for which records may be lost."""
 
 
 class Release:
@@ -163,6 +166,7 @@ class Closing:
             if engine.stop_threads(_THREADS_PATIENCE) and ends.closes:
                 self._close_natives(ends)
             engine.flush.release.now()
+            end_permit(engine, "closed")
         except BaseException:
             self._ends = ends
             raise
@@ -193,6 +197,8 @@ class Closing:
         try:
             if reason == lifetime.EXIT:
                 self._engine.listen_once()
+            if (how := _ENDS.get(reason)) is not None:
+                end_permit(self._engine, how)
             text = self._tell_loss(reason)
         except BaseException:  # a signal handler's: somebody is still to be told
             self._loss_reported = False

@@ -38,8 +38,8 @@ class ProducerChurn:
     """More producer IDs than `limit_per_hour` were taken within an hour for one cluster and principal (KIP-936).
 
     They are counted on this host, over its processes. `site`: the line that made this producer; `made_by_site`: how
-    many IDs that line took, `made_in_all`: how many all took. `pattern` names how they come about, None where that is
-    not known; `advice` is the cure.
+    many IDs that line took, `made_in_all`: how many all took. `pattern` is a code for how they come about, and `seen`
+    a sentence that says so; None where that is not known. `advice` is the cure.
     """
 
     cluster: str
@@ -50,6 +50,7 @@ class ProducerChurn:
     limit_per_hour: int
     advice: str
     pattern: str | None = None
+    seen: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +58,13 @@ class ProducerIdLimited:
     """This host's producer IDs of the hour are used up, and `producer` waits for the next one or is refused (KIP-936).
 
     `policy`: "delay" or "refuse" (with "reuse" it waits, too). `retry_after`: seconds until the next ID, for whoever
-    asks first then. The other fields are those of ProducerChurn.
+    asks first then. `churn`: who has used them up.
     """
 
     producer: ProducerInfo
     policy: str
     retry_after: float
-    made_by_site: int
-    made_in_all: int
-    limit_per_hour: int
-    advice: str
-    pattern: str | None = None
+    churn: ProducerChurn
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from threading import get_ident
 from types import MethodType, TracebackType
 from typing import Any, NoReturn
 
-from safeproducer import churn, clock, forks, lifetime
+from safeproducer import clock, forks, lifetime
 from safeproducer.batch import produce_batch
 from safeproducer.closing import Closing
 from safeproducer.config import Settings, parse
@@ -102,10 +102,7 @@ class SafeProducer(NativeProducer):
         lifetime.enrol(
             self, lambda this: this.__closing.become_forked(), lambda this, reason: this.__closing.report_loss(reason)
         )
-        churned = churn.registry.record((settings.cluster, settings.principal), site, settings.producer_ids_per_hour)
         observers.call("producer_created", info)
-        if churned is not None:
-            observers.call("producer_churn", churned)
 
     # --- producing -------------------------------------------------------------------------------------------------
 
@@ -124,7 +121,7 @@ class SafeProducer(NativeProducer):
 
         `timestamp`: milliseconds since the epoch, 0 = now. `headers`: a dict or a list of (name, value) pairs. poll()
         or flush() calls callback(error, message). Raises QueueFullError (a BufferError) when the local queue is full
-        and stays so for safeproducer.max.block.ms, FatalError (a KafkaException) after a fatal error, and what
+        and stays so for safeproducer.max.block.ms, FatalError or ProducerIdLimitError (both a KafkaException), and what
         confluent_kafka raises for wrong arguments. A record that was refused is certainly not written.
         """
         try:
@@ -236,8 +233,11 @@ class SafeProducer(NativeProducer):
     # --- transactions ----------------------------------------------------------------------------------------------
 
     def init_transactions(self, timeout: float = NO_TIMEOUT) -> None:
-        """As confluent_kafka: register the transactional.id with its coordinator, which fences older producers."""
-        self.__engine.calls.serve(self.__engine.client.native.init_transactions, seconds(timeout))
+        """As confluent_kafka: register the transactional.id with its coordinator, which fences older producers.
+
+        Raises ProducerIdLimitError when the policy asks for that, or the wait for a producer ID is too long.
+        """
+        self.__transactions.init(seconds(timeout))
 
     def begin_transaction(self) -> None:
         """As confluent_kafka: records produced from now on belong to a new transaction."""

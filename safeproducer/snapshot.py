@@ -45,7 +45,19 @@ class WindowSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class ProducerState:
+    """Whose account a Snapshot is, and whether that producer is open. The fields are explained there."""
+
+    state: str
+    client_id: str
+    bootstrap_servers: str
+    principal: str
+    transactional_id: str | None
+    idempotent: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot(ProducerState):
     """A producer's account at one moment.
 
     - `state`: "open", "fatal", "closed" or "forked".
@@ -58,17 +70,12 @@ class Snapshot:
       `splits`: requests that librdkafka made of them beyond that.
     - `lanes`: native producers that take such batches, each with a producer ID of its own; 0 while all records go
       directly. `windows`: one for each partition that several lanes may share.
+    - `producer_ids`: how many producer IDs this producer has used, 0 before its first record and without idempotence.
     - `queued`: what `len(producer)` says: records and events inside librdkafka.
     - `last_error`: the last client error with its advice, or None. `throttled_brokers`: broker ID -> the last announced
       throttle time in seconds.
     """
 
-    state: str
-    client_id: str
-    bootstrap_servers: str
-    principal: str
-    transactional_id: str | None
-    idempotent: bool
     accepted: int
     delivered: int
     failed: int
@@ -85,6 +92,7 @@ class Snapshot:
     partitions: tuple[PartitionSnapshot, ...]
     last_error: str | None
     throttled_brokers: dict[int, float]
+    producer_ids: int
 
 
 @dataclass(frozen=True, slots=True)

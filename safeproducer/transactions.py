@@ -20,6 +20,14 @@ class Transactions:
         self._without_offset = 0
         self.open = self.abandoned = False
 
+    def init(self, timeout: float) -> None:
+        """Register with the coordinator, once there is a permit for its producer ID."""
+        engine, started = self._engine, clock.monotonic()
+        engine.calls.refuse_in_callback("init_transactions")
+        engine.updates.holds.gate.enter_by(timeout, lambda: engine.client.state == "open")
+        left = timeout if timeout < 0 else max(0.0, timeout - (clock.monotonic() - started))
+        engine.calls.serve(engine.client.native.init_transactions, left)
+
     def begin(self) -> None:
         """Records produced from now on belong to a new one."""
         self._engine.calls.serve(self._engine.client.native.begin_transaction)

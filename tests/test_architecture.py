@@ -16,7 +16,7 @@ from tests import measures
 BOUNDS: dict[str, dict[str, int]] = {
     "attributes of a class": {
         "each": 15,
-        "snapshot.py:Snapshot": 22,  # what snapshot() shows, field by field: public names, which stay
+        "snapshot.py:Snapshot": 17,  # what snapshot() shows, field by field: public names, which stay
     },
     "lines of a module": {
         "each": 300,
@@ -38,6 +38,9 @@ BOUNDS: dict[str, dict[str, int]] = {
     "lines of pipeline/ and policy/ together": {"each": 8615},
 }
 LATER = {
+    "pipeline/access.py",
+    "pipeline/gated_send.py",
+    "policy/permit_wait.py",
     "policy/permits.py",
     "policy/expiry.py",
     "policy/idle_lanes.py",

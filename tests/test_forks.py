@@ -149,13 +149,13 @@ def test_a_child_of_a_fork_in_c_makes_its_own_producer_and_ends_quietly() -> Non
         """
         import ctypes, os, sys, threading, time
         from safeproducer import SafeProducer
-        from safeproducer import churn, lifetime
+        from safeproducer import lifetime
         from safeproducer.pipeline.cluster import throttles
         parent = SafeProducer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
         parent.produce("t", b"unresolved")
         busy, over = threading.Event(), threading.Event()
         def hold():
-            with churn.registry._lock, throttles.registry._lock, parent._SafeProducer__engine.threads.sender.at_work:
+            with throttles.registry._lock, parent._SafeProducer__engine.threads.sender.at_work:
                 busy.set()
                 over.wait(20)
         thread = threading.Thread(target=hold)

@@ -60,6 +60,8 @@ Who owns which state, and which thread changes it (ARCHITECTURE.md has every sta
                                   ask for metadata or put the first question
   Throttle (`throttles`)          deadlines, for all producers of a process: the threads that serve throttle_cb
   Reports, ReportQueue            reports on their way: who serves adds, who polls takes
+  Gate                            the permit for the first producer ID: any thread asks with the first record, and the
+                                  sender again for records that wait
   Route, Client                   the path, and whether native producers may be called: the sender chooses; any thread
                                   may hold; close(), a fork and a fatal error end it
 
@@ -78,7 +80,8 @@ Lock order
      for both, a second at most.
   2. LaneClient._asking: a question of that lane's. Windows._lock: what is known of windows. Inside a turn, or on the
      thread that asks.
-  3. ThrottleRegistry, ChurnRegistry, Hooks: arithmetic only; nothing is called under them.
+  3. Gate._lock: while the guard is asked with the first record; waited for 0.1 s at most, never by the sender.
+  4. ThrottleRegistry, Hooks: arithmetic only; nothing is called under them.
   No lock that the sender takes is taken by a thread of the application, but for a fork: a signal handler may have
   interrupted that thread, and wait for the sender. Such threads put what they have in a queue, or replace whole values.
 """

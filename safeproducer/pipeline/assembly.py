@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from safeproducer.announcements import Announcements
 from safeproducer.config import Settings
 from safeproducer.hooks import Hooks
+from safeproducer.pipeline.access import gate_of
 from safeproducer.pipeline.calls import Calls, NativeErrors
 from safeproducer.pipeline.cluster import throttles
 from safeproducer.pipeline.cluster.cluster_view import ClusterView
@@ -31,6 +32,7 @@ from safeproducer.pipeline.dispatch.record_buffer import RecordBuffer
 from safeproducer.pipeline.dispatch.updates import ClientUpdates
 from safeproducer.pipeline.engine import Engine, Threads
 from safeproducer.pipeline.flush import CallbackRelease, Flush
+from safeproducer.pipeline.gated_send import GatedSend
 from safeproducer.pipeline.lanes.direct_lane import DirectLane
 from safeproducer.pipeline.lanes.lane_pool import LanePool
 from safeproducer.pipeline.maintenance import Control, LaneUpkeep, Maintenance, Standby
@@ -49,6 +51,7 @@ from safeproducer.pipeline.serving import Serving
 from safeproducer.records import ProducerInfo
 
 _T = TypeVar("_T")
+_NOTHING: Elsewhere = (0, 0, {})
 RECORD_EVENTS = ("record_accepted", "record_refused", "record_resolved")
 
 
@@ -85,10 +88,9 @@ def assemble(
     delivery, report_queue = settings.delivery, counters.report_queue
     upward, sender = _Upward(), Sender()
     notices = Notices(sender.is_this_thread)
-    updates = ClientUpdates(delivery, _holds(settings, counters), failures, counters)
-    nothing: Elsewhere = (0, 0, {})
-    elsewhere = upward.call(lambda engine: engine.elsewhere, nothing)
     announcements = _announcements(settings, info, hooks, notices)
+    updates = ClientUpdates(delivery, _holds(settings, counters, info, announcements), failures, counters)
+    elsewhere = upward.call(lambda engine: engine.elsewhere, _NOTHING)
     callbacks = EventCallbacks(settings, counters.errors, report_queue, notices)
     events = ClientEvents(settings, announcements, callbacks, updates, elsewhere)
     natives = Natives(settings, events)
@@ -101,7 +103,8 @@ def assemble(
     queued = upward.call(lambda engine: lambda: engine.queued, 0)
     calls = Calls(client, errors, sender.wake)
     observed = _observed(settings, client, info, hooks, errors, updates, report_queue, upward)
-    route = Route(client, dispatcher, sender, observed, direct=not delivery.holds_back)
+    gated = _gated(settings, client, updates, upward)
+    route = Route(client, dispatcher, sender, observed, gated, direct=not delivery.holds_back)
     serving = Serving(client, route, dispatcher, sender, events, updates, report_queue, calls, errors)
     release = CallbackRelease(dispatcher, counters, sender, notices, queued)
     flush = Flush(release, client, serving, calls, errors, dispatcher, sender, updates, counters, queued)
@@ -120,10 +123,16 @@ def assemble(
     return engine
 
 
-def _holds(settings: Settings, counters: DeliveryCounters) -> Holds:
-    delivery = settings.delivery
+def _holds(settings: Settings, counters: DeliveryCounters, info: ProducerInfo, announcements: Announcements) -> Holds:
+    delivery, gate = settings.delivery, gate_of(settings, info, announcements)
     direct = None if delivery.mode == "held" else DirectLane(delivery, counters)
-    return Holds(ClusterView(delivery, throttles.of(settings.cluster)), RoundTrip(delivery, counters), direct)
+    return Holds(ClusterView(delivery, throttles.of(settings.cluster)), RoundTrip(delivery, counters), direct, gate)
+
+
+def _gated(settings: Settings, client: Client, updates: ClientUpdates, upward: _Upward) -> GatedSend | None:
+    if settings.transactional_id is not None or not settings.idempotent:
+        return None  # decided in init_transactions(), or nothing to decide
+    return GatedSend(updates.holds.gate, upward.call(lambda engine: engine.route.enter, client.native.produce))
 
 
 def _announcements(settings: Settings, info: ProducerInfo, hooks: Hooks, notices: Notices) -> Announcements:

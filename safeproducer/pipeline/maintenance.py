@@ -71,6 +71,8 @@ class LaneUpkeep:
     def resize(self, now: float) -> None:
         """Make the lanes that are wanted, release those that are not."""
         lanes = self._dispatcher.lanes
+        if self._updates.holds.gate.hold is not None:
+            return  # each lane would ask for an ID of its own
         self._grow()
         if (spare := lanes.spare(now)) is None or not self._dispatcher.release(spare):
             return
@@ -117,6 +119,8 @@ class Control:
         dispatcher, updates, holds = self._dispatcher, self._updates, self._updates.holds
         updates.read_arrived()
         waiting = dispatcher.record_buffer.known
+        if holds.gate.hold is not None and waiting:
+            self._wait_for_permit(now)
         updates.catch_up(waiting)
         changed = self._starts(now)
         changed = holds.round_trip.has_high_rate(waiting, now) or changed
@@ -134,6 +138,12 @@ class Control:
         reason = holds.any(now) or dispatcher.intake.rechecks or dispatcher.reports
         self._route.choose(not reason and dispatcher.empty)
 
+    def _wait_for_permit(self, now: float) -> None:
+        """Ask again when it is time; fail what can wait no longer."""
+        gate, dispatcher = self._updates.holds.gate, self._dispatcher
+        if gate.look(now) or gate.is_too_late(self._delivery.timeout, now):
+            dispatcher.recheck(now)
+
     def _starts(self, now: float) -> bool:
         """Whether the slow start or the paced start lets more go, or less."""
         holds, native = self._updates.holds, self._client.native
@@ -146,7 +156,8 @@ class Control:
         holds, dispatcher = self._updates.holds, self._dispatcher
         holds.round_trip.measure(now)
         self._lanes.look_for_splits()
-        if holds.round_trip.long:
+        waits = holds.gate.hold is not None or any(map(holds.waited_for_id, dispatcher.record_buffer.all))
+        if holds.round_trip.long and not waits:
             dispatcher.lanes.prepare()
         if not holds.slow_start and not len(self._client.native):
             dispatcher.intake.forget_rejections()

@@ -9,6 +9,7 @@ from safeproducer import clock
 from safeproducer.errors import SafeProducerError
 from safeproducer.kafka.native import KafkaError
 from safeproducer.pipeline.dispatch.dispatcher import Dispatcher
+from safeproducer.pipeline.gated_send import GatedSend
 from safeproducer.pipeline.process import stack
 from safeproducer.pipeline.process.sender import Sender, get_ident
 from safeproducer.pipeline.reports.observed import ObservedSend
@@ -87,17 +88,26 @@ class Route:
     - `send` takes one record: (topic, value, key, partition, report[, None, timestamp, headers]).
     - `goes_direct`: whether that is the native produce(). `way`: that or Intake.send, also behind `observed`.
     - `observed`: what stands in front of either for hooks that want records; None without such a hook.
+    - `gated`: what stands in place of either way until the producer may write; None from then on.
     """
 
     def __init__(
-        self, client: Client, dispatcher: Dispatcher, sender: Sender, observed: ObservedSend | None, direct: bool
+        self,
+        client: Client,
+        dispatcher: Dispatcher,
+        sender: Sender,
+        observed: ObservedSend | None,
+        gated: GatedSend | None,
+        direct: bool,
     ) -> None:
         self._client = client
         self._dispatcher = dispatcher
         self._sender = sender
         self.observed = observed
+        self.gated = gated
         self.goes_direct = self._going = False
-        self.way: Callable[..., Any] = dispatcher.intake.send
+        self._chosen: Callable[..., Any] = dispatcher.intake.send
+        self.way: Callable[..., Any] = self._chosen if gated is None else gated
         self.send: Callable[..., Any] = self.way if observed is None else observed
         self.go(direct)
 
@@ -109,14 +119,30 @@ class Route:
         if leaves_direct_path:
             self._dispatcher.record_buffer.leave_direct_path(NEVER)  # until the last record has gone directly
         self.goes_direct = direct
-        self.way = way
-        if self.observed is None:  # one step with both lines above
-            self.send = way
+        self._chosen = way
+        if self.gated is None:  # one step with the lines above and below
+            self.way = way
+            if self.observed is None:
+                self.send = way
         if leaves_direct_path:
             self._dispatcher.record_buffer.leave_direct_path(clock.monotonic())
         self._going = False
         if self._client.state == "closed":  # meanwhile
             self.send = self._client.native
+
+    def enter(self) -> Callable[..., Any]:
+        """Have the producer's permit asked for, unless it was; the way behind the gate. Raises what Gate.enter() does.
+
+        From the first permit on, `send` is what it would be without a gate.
+        """
+        if self.gated is not None and self._client.state == "open":
+            self.gated.gate.enter()
+            if self._client.state == "open":  # one step: the sender may choose another way meanwhile
+                self.gated = None
+                self.way = self._chosen
+                if self.observed is None:
+                    self.send = self.way
+        return self._chosen if self._client.state == "open" else self.send
 
     def choose(self, direct: bool) -> None:
         """The sender has looked, and knows of no reason why records should not go this way."""
@@ -142,9 +168,11 @@ class Route:
             else:  # the sender does the rest: two threads would undo each other's steps
                 self._going = True
                 self.goes_direct = False
-                self.way = self._dispatcher.intake.send
-                if self.observed is None:
-                    self.send = self.way
+                self._chosen = self._dispatcher.intake.send
+                if self.gated is None:
+                    self.way = self._chosen
+                    if self.observed is None:
+                        self.send = self.way
         self._sender.wake(0.0)
 
     def fail(self, again: Callable[[], SafeProducerError]) -> None:

@@ -72,6 +72,12 @@ class HoldReason(StrEnum):
         "Make fewer producers and keep them, or have producer_ids_rate raised.",
         "KIP-936",
     )
+    PRODUCER_ID_LIMIT = (
+        "producer_id_limit",
+        "waits for a producer ID, for another {seconds:.1f} s: this host has used up those of the hour",
+        "Make fewer producers and keep them, or raise safeproducer.producer.ids.per.hour.",
+        "KIP-936",
+    )
     QUOTA_RETRY = (
         "quota_retry",
         "waits because a quota refused a batch of it, which goes first once what is under way has ended",

@@ -7,7 +7,15 @@ from typing import Any
 
 import structlog
 
-from safeproducer.hooks import Hook, LanesChanged, ProducerChurn, RecordsLost, Throttled, WindowChanged
+from safeproducer.hooks import (
+    Hook,
+    LanesChanged,
+    ProducerChurn,
+    ProducerIdLimited,
+    RecordsLost,
+    Throttled,
+    WindowChanged,
+)
 from safeproducer.kafka.native import KafkaError, Message
 from safeproducer.records import ProducerInfo, Record
 from safeproducer.snapshot import CloseReport
@@ -19,15 +27,16 @@ class StructlogHook(Hook):
 
     `logger`: a structlog logger, default `structlog.get_logger("safeproducer")`.
 
-    | event            | level   | fields                                                                 |
-    | producer_created | info    | client_id bootstrap_servers principal transactional_id idempotent site |
-    | record_failed    | error   | topic partition (-1: not chosen) error_code refused                    |
-    | records_lost     | error   | client_id reason count                                                 |
-    | client_error     | warning | client_id error_code error advice                                      |
-    | fatal_error      | error   | client_id error_code error                                             |
-    | throttled        | warning | client_id broker_id broker_name seconds                                |
-    | producer_churn   | warning | cluster principal site made_by_site made_in_all limit_per_hour advice  |
-    | producer_closed  | info    | client_id accepted delivered failed left seconds suppressed            |
+    | event               | level   | fields                                                                          |
+    | producer_created    | info    | client_id bootstrap_servers principal transactional_id idempotent site          |
+    | record_failed       | error   | topic partition (-1: not chosen) error_code refused                             |
+    | records_lost        | error   | client_id reason count                                                          |
+    | client_error        | warning | client_id error_code error advice                                               |
+    | fatal_error         | error   | client_id error_code error                                                      |
+    | throttled           | warning | client_id broker_id broker_name seconds                                         |
+    | producer_churn      | warning | cluster principal site made_by_site made_in_all limit_per_hour advice pattern   |
+    | producer_id_limited | warning | client_id policy retry_after site advice                                        |
+    | producer_closed     | info    | client_id accepted delivered failed left seconds suppressed                     |
 
     producer_closed is a warning when records were `left`.
     `refused` says that produce() raised, so the record is certainly not written; otherwise its outcome is unknown.
@@ -160,6 +169,18 @@ class StructlogHook(Hook):
             made_in_all=event.made_in_all,
             limit_per_hour=event.limit_per_hour,
             advice=event.advice,
+            pattern=event.pattern,
+        )
+
+    def producer_id_limited(self, event: ProducerIdLimited) -> None:
+        self._log(
+            "warning",
+            "producer_id_limited",
+            client_id=event.producer.client_id,
+            policy=event.policy,
+            retry_after=event.retry_after,
+            site=str(event.churn.site),
+            advice=event.churn.advice,
         )
 
     def producer_closed(self, producer: ProducerInfo, report: CloseReport) -> None:

@@ -9,6 +9,8 @@ from unittest import mock
 import pytest
 
 from safeproducer import HoldReason
+from safeproducer.producer_ids.guard import Guard
+from safeproducer.producer_ids.permit import Answer
 from tests.pipeline.cluster import QUOTA
 from tests.pipeline.rig import HandMetadata, Rig, rigged
 from tests.pipeline.test_first_seconds import never_ready
@@ -131,6 +133,16 @@ def producer_id_quota() -> HoldReason | None:
         return reason
 
 
+def producer_id_limit() -> HoldReason | None:
+    refusal = Answer(None, 9.0, over_limit=True)
+    with rigged({**CONFIG, "safeproducer.producer.ids.policy": "delay"}) as rig:
+        with mock.patch.object(Guard, "ask", return_value=refusal):
+            accepted(rig)
+            reason = told(rig)
+        rig.close()
+        return reason
+
+
 def quota_retry() -> HoldReason | None:
     """That no second attempt was rejected takes statistics to prove."""
     with rigged({**CONFIG, "retry.backoff.ms": 1}) as rig:
@@ -225,6 +237,7 @@ SCENARIOS: dict[str, tuple[HoldReason, Callable[[], HoldReason | None]]] = {
     "long_round_trip": (HoldReason.LONG_ROUND_TRIP, long_round_trip),
     "preparing_lane": (HoldReason.PREPARING_LANE, preparing_lane),
     "producer_id_quota": (HoldReason.PRODUCER_ID_QUOTA, producer_id_quota),
+    "producer_id_limit": (HoldReason.PRODUCER_ID_LIMIT, producer_id_limit),
     "quota_retry": (HoldReason.QUOTA_RETRY, quota_retry),
     "leader_silent, directly": (HoldReason.LEADER_SILENT, lambda: leader_silent("auto")),
     "leader_silent, by a batch lane": (HoldReason.LEADER_SILENT, lambda: leader_silent("held")),

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
 import structlog
 
 from safeproducer.errors import QueueFullError
-from safeproducer.hooks import Hooks, ProducerChurn, RecordsLost, Throttled
+from safeproducer.hooks import Hooks, ProducerChurn, ProducerIdLimited, RecordsLost, Throttled
 from safeproducer.kafka.native import KafkaError, Message
 from safeproducer.records import CallSite, ProducerInfo, Record
 from safeproducer.snapshot import CloseReport
@@ -62,7 +63,10 @@ def test_every_event_has_a_stable_name_level_and_fields():
     hook.producer_created(INFO)
     hook.client_error(INFO, KafkaError(KafkaError._ALL_BROKERS_DOWN, "2/2 brokers are down"), "check the address")
     hook.throttled(Throttled(INFO, 1, "kafka-1:9092/1", 0.25))
-    hook.producer_churn(ProducerChurn("kafka-1:9092", "alice", SITE, 101, 130, 100, "make one producer"))
+    churn = ProducerChurn("kafka-1:9092", "alice", SITE, 101, 130, 100, "make one producer")
+    hook.producer_churn(churn)
+    hook.producer_churn(replace(churn, pattern="crash-loop"))
+    hook.producer_id_limited(ProducerIdLimited(INFO, "refuse", 36.0, churn))
     hook.record_refused(record(), QueueFullError("full"))
     hook.record_resolved(record(), TIMED_OUT, report())
     hook.record_resolved(record(), TIMED_OUT, report(None))
@@ -70,6 +74,18 @@ def test_every_event_has_a_stable_name_level_and_fields():
     hook.records_lost(RecordsLost(INFO, "garbage collection", 2))
     hook.producer_closed(INFO, CloseReport(5, 3, 2, 0, 0.5))
     hook.producer_closed(INFO, CloseReport(5, 3, 2, 1, 0.5))
+    churned = {
+        "level": "warning",
+        "event": "producer_churn",
+        "cluster": "kafka-1:9092",
+        "principal": "alice",
+        "site": "app.py:7 in main",
+        "made_by_site": 101,
+        "made_in_all": 130,
+        "limit_per_hour": 100,
+        "advice": "make one producer",
+        "pattern": None,
+    }
     closed = {
         "event": "producer_closed",
         "client_id": "billing",
@@ -106,15 +122,15 @@ def test_every_event_has_a_stable_name_level_and_fields():
             "broker_name": "kafka-1:9092/1",
             "seconds": 0.25,
         },
+        churned,
+        {**churned, "pattern": "crash-loop"},
         {
             "level": "warning",
-            "event": "producer_churn",
-            "cluster": "kafka-1:9092",
-            "principal": "alice",
+            "event": "producer_id_limited",
+            "client_id": "billing",
+            "policy": "refuse",
+            "retry_after": 36.0,
             "site": "app.py:7 in main",
-            "made_by_site": 101,
-            "made_in_all": 130,
-            "limit_per_hour": 100,
             "advice": "make one producer",
         },
         {

@@ -144,8 +144,8 @@ class Dispatcher:
     def _hand_over(self, buffer: PartitionBuffer, now: float) -> float:
         """Hand over what may go of one partition; when to look again."""
         holds = self._holds
-        if buffer.tp in self.quota_retry.rejections.tps:
-            return _wait(buffer, _REJECTED, now + holds.PATIENCE)
+        if (closed := self._closed_to_all(buffer, now)) is not None:
+            return _wait(buffer, *closed)
         while buffer.waiting:
             path = self._path(buffer, now)
             if path is None or (path is self.lanes and not self._knows(buffer.topic)):
@@ -171,6 +171,14 @@ class Dispatcher:
             _wait(buffer, None)
             self._give_batch(buffer, lane, broker.node, now)
         return NEVER
+
+    def _closed_to_all(self, buffer: PartitionBuffer, now: float) -> tuple[Hold, float] | None:
+        """Why nothing may go of it on either path, and when to look again."""
+        gate = self._holds.gate
+        if gate.hold is not None:
+            return gate.hold, gate.ask_at
+        rejected = buffer.tp in self.quota_retry.rejections.tps
+        return (_REJECTED, now + self._holds.PATIENCE) if rejected else None
 
     def _path(self, buffer: PartitionBuffer, now: float) -> Any:
         """Where the next batch goes: the batch lanes, the native producer of the direct lane, or None for now.

@@ -27,6 +27,7 @@ _CREATE_TIME = 1
 _NO_ANSWER = "Local: Message timed out: no broker answered within message.timeout.ms"
 _STALLED_WITH = "Local: Message timed out: it was purged with records that no broker answered"
 _NOT_SENT = "Local: Message timed out: it was not sent within message.timeout.ms"
+_NO_PRODUCER_ID = "Local: No producer ID in time"
 _THROTTLED_TOO_LONG = "Local: Message timed out: its broker is throttled for longer than the time it has left"
 
 
@@ -109,13 +110,21 @@ class Expiry:
         for queue in buffer.queues():
             while queue:
                 deadline = queue[0][ACCEPTED_AT] + timeout
-                if deadline > now and deadline > unmeetable_until:
+                if (end := self._end_at(deadline, unmeetable_until, now)) is None:
                     due = min(due, deadline)
                     break
-                reason = _NOT_SENT if deadline <= now else _THROTTLED_TOO_LONG
                 held = f" (it {self._record_buffer.waits_for(buffer, now).sentence(now)})"
-                self._end_first(buffer, queue, KafkaError._MSG_TIMED_OUT, reason + held)
+                self._end_first(buffer, queue, end[0], end[1] + held)
         return due
+
+    def _end_at(self, deadline: float, unmeetable_until: float, now: float) -> tuple[int, str] | None:
+        """With which error a record ends now whose time is over then; None if it may still be sent."""
+        limit = self._holds.gate.hold
+        if limit is not None and limit.until is not None and deadline <= max(now, limit.until):
+            return KafkaError.THROTTLING_QUOTA_EXCEEDED, _NO_PRODUCER_ID
+        if deadline <= now:
+            return KafkaError._MSG_TIMED_OUT, _NOT_SENT
+        return (KafkaError._MSG_TIMED_OUT, _THROTTLED_TOO_LONG) if deadline <= unmeetable_until else None
 
     def _purge_stalled(self, now: float) -> float:
         """Purge a batch lane before librdkafka's own time-out comes; when to look again.

@@ -7,9 +7,11 @@ from safeproducer.pipeline.cluster.cluster_view import ClusterView
 from safeproducer.pipeline.cluster.outdated_leaders import DIRECT
 from safeproducer.pipeline.cluster.round_trip import RoundTrip
 from safeproducer.pipeline.lanes.direct_lane import DirectLane
+from safeproducer.pipeline.process.record import ACCEPTED_AT
 from safeproducer.policy.ack_time import LATE, LATE_TIMES
 from safeproducer.policy.admission import ANSWERED, Hold
 from safeproducer.policy.hold_reason import HoldReason
+from safeproducer.producer_ids.gate import Gate
 
 HELD = Hold(None, HoldReason.MODE_HELD)
 SLOW_START = Hold(None, HoldReason.FIRST_ACKNOWLEDGEMENT)
@@ -28,7 +30,8 @@ class Holds:
     PATIENCE = 0.01
     """How soon to look again when nothing tells of the change that is waited for."""
 
-    def __init__(self, cluster: ClusterView, round_trip: RoundTrip, direct: DirectLane | None) -> None:
+    def __init__(self, cluster: ClusterView, round_trip: RoundTrip, direct: DirectLane | None, gate: Gate) -> None:
+        self.gate = gate
         self.cluster = cluster
         self.partitions = cluster.partitions
         self.round_trip = round_trip
@@ -65,6 +68,7 @@ class Holds:
         return (
             self.direct is None
             or self.direct.limited
+            or self.gate.hold is not None
             or self.prefers_batches
             or self.cluster.outdated.concern(DIRECT, now)
             or self.cluster.throttle.probes(None, now)
@@ -74,6 +78,8 @@ class Holds:
     def reason(self, buffer: PartitionBuffer, now: float) -> Hold | None:
         """Why this partition is held back; None when its records may go directly."""
         tp, direct = buffer.tp, self.direct
+        if self.gate.hold is not None:
+            return self.gate.hold
         if direct is not None and tp in direct.stalled:
             return Hold(None, HoldReason.LEADER_SILENT, self.partitions.leader(*tp))
         leader = self.cluster.broker(tp, now)
@@ -91,7 +97,18 @@ class Holds:
             return QUOTA
         if buffer.pinned:
             return PINNED
-        return LONG_ROUND_TRIP if self.prefers_batches and not (direct.keeps(buffer.tp) or direct.draining) else None
+        stays = direct.keeps(buffer.tp) or direct.draining or self.waited_for_id(buffer)
+        return LONG_ROUND_TRIP if self.prefers_batches and not stays else None
+
+    def waited_for_id(self, buffer: PartitionBuffer) -> bool:
+        """Whether its next record was there before the producer's permit, and leaves by the lane that this is for.
+
+        By a batch lane it would cost a second producer ID.
+        """
+        opened_at = self.gate.opened_at
+        if not opened_at or not buffer.records:
+            return False
+        return buffer.records[0][ACCEPTED_AT] < opened_at
 
     def _closed(self, direct: DirectLane, tp: tuple[str, int], now: float) -> Hold | None:
         """Why the direct lane takes nothing of this partition for now."""
@@ -128,7 +145,7 @@ class Holds:
             return True
         if direct.keeps(tp):
             return False
-        if direct.rejected or self.prefers_batches or direct.gaps:
+        if direct.rejected or direct.gaps or (self.prefers_batches and not self.waited_for_id(buffer)):
             return True
         if self.cluster.outdated.concerns(DIRECT, tp, now):
             return True  # the batch lane knows better

@@ -158,6 +158,8 @@ class ClientUpdates:
     def _apply(self, found: Statistics, lane: int) -> None:
         self.holds.round_trip.update(lane, found)
         self.failures.heard(found)
+        if lane == DIRECT or self.holds.direct is None:
+            self.holds.gate.heard(found.producer_id)
         self.holds.cluster.update(lane, found)
         if self._windows is not None:
             self._windows.update(found)

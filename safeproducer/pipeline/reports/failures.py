@@ -28,6 +28,8 @@ class Failures:
     def __init__(self, delivery: Delivery) -> None:
         self.not_written = 0
         self.unknown = 0
+        self.unsent = 0
+        """Of those that are not written: in no request."""
         self.without_offset = 0
         """Records that librdkafka took for delivered, and which nobody has acknowledged."""
         self.many_lanes = False
@@ -140,6 +142,7 @@ class Failures:
             self.not_written += 1
         else:
             self.unknown += 1
+        self.unsent += attempts == 0
         producer_id, epoch = self._identity if outcome is Outcome.UNKNOWN else (None, None)
         if code != error.code() or reason != error.str():
             error = KafkaError(code, reason, txn_requires_abort=error.txn_requires_abort())

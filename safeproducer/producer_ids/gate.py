@@ -1,0 +1,208 @@
+"""Whether a producer may write yet: the owner of the permit for its first producer ID (KIP-936)."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from safeproducer import clock
+from safeproducer.errors import ProducerIdLimitError
+from safeproducer.hooks import ProducerChurn, ProducerIdLimited
+from safeproducer.policy import permit_wait
+from safeproducer.policy.admission import Hold
+from safeproducer.policy.hold_reason import HoldReason
+from safeproducer.producer_ids import told
+from safeproducer.producer_ids.guard import Guard
+from safeproducer.producer_ids.permit import Answer, Permit, Request
+from safeproducer.records import ProducerInfo
+
+_ANOTHER_ASKS = 0.1
+"""Seconds to wait for a thread that asks for the same producer; a round of the guard takes half of that at most."""
+_SLICE = 0.1
+"""Seconds that init_transactions() waits before it looks whether the producer was closed."""
+
+
+class Tells(Protocol):
+    """Logs, and calls hooks, on a thread where the application's code may run."""
+
+    def producer_churn(self, event: ProducerChurn, sentence: str) -> None: ...
+    def producer_id_limited(self, event: ProducerIdLimited) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """Who asks, and what follows from a refusal.
+
+    `policy`: safeproducer.producer.ids.policy. `may_hold`: whether records of this producer can wait in this process.
+    `patience`: seconds for which init_transactions() waits when it was given no limit.
+    """
+
+    producer: ProducerInfo
+    cluster: str
+    policy: str
+    may_hold: bool
+    patience: float
+
+
+class Gate:
+    """Any thread, and signal handlers, `enter()`; the sender `look()`s; close(), garbage collection and exit `end()`.
+
+    - `hold`: why all records of the producer wait, None while they may go; `ask_at`: when the sender asks again.
+    - `opened_at`: when records that had waited began to go; 0 when none had to.
+    - `used`: producer IDs that it has taken, 0 or 1.
+
+    Nobody waits here for long: a thread that finds another one asking goes on by itself after 0.1 s, and gives back the
+    permit that is one too many. The lock is re-entrant, and the sender never takes it. It is held while the guard is
+    asked and while nothing else is called.
+    """
+
+    def __init__(self, guard: Guard | None, request: Request, terms: Terms, tell: Tells) -> None:
+        self._guard = guard
+        self._request = request
+        self._terms = terms
+        self._tell = tell
+        self._lock = threading.RLock()
+        self._telling: set[int] = set()
+        """Threads that tell: a hook that produces must not be told of that for ever."""
+        self._permit: Permit | None = None
+        self._producer_id: int | None = None
+        self._ended = False
+        self._entered = guard is None
+        self.hold: Hold | None = None
+        self.ask_at = self.opened_at = 0.0
+
+    @property
+    def used(self) -> int:
+        return int(self._permit is not None)
+
+    @property
+    def waits(self) -> bool:
+        """Whether the policy is to wait instead of to refuse."""
+        return self._terms.policy != "refuse"
+
+    def enter(self) -> None:
+        """Have the permit asked for, once. Raises ProducerIdLimitError; then the next call asks again."""
+        if self._entered:
+            return
+        locked = self._lock.acquire(timeout=_ANOTHER_ASKS)
+        try:
+            answer = self._ask()
+        finally:
+            if locked:
+                self._lock.release()
+        if answer is None:
+            return
+        sentence = self._tell_of(answer)
+        if answer.permit is None and self._permit is None and self.hold is None:
+            raise ProducerIdLimitError(sentence, answer.retry_after, self._request.site)
+
+    def enter_by(self, timeout: float, lives: Callable[[], bool]) -> None:
+        """enter() for transactions: wait up to `timeout` seconds for the permit if that is the policy.
+
+        `lives()`: whether the producer is open. Raises ProducerIdLimitError, at once when the next permit comes later.
+        """
+        if self._request.transactional_id is None:
+            return
+        deadline = clock.monotonic() + (self._terms.patience if timeout < 0 else timeout)
+        while lives():
+            try:
+                self.enter()
+            except ProducerIdLimitError as limit:
+                now = clock.monotonic()
+                if not self.waits or now + limit.retry_after > deadline:
+                    raise
+                again_at = min(deadline, now + self._ask_again_in(limit.retry_after))
+            else:
+                return
+            while lives() and (left := again_at - clock.monotonic()) > 0:
+                clock.sleep(min(left, _SLICE))
+
+    def look(self, now: float) -> bool:
+        """Ask again when a permit may be there, for records that wait; whether each is to be looked at again.
+
+        They may go from now on, or wait for longer than was known.
+        """
+        if self.hold is None or now < self.ask_at or self._guard is None:
+            return False
+        answer = self._guard.ask(self._request)
+        if answer.permit is None:
+            self._wait(answer)
+        else:
+            self._take(answer.permit)
+            self.opened_at, self.hold = now, None
+        return True
+
+    def is_too_late(self, timeout: float | None, now: float) -> bool:
+        """Whether a record that is accepted now, and has so many seconds, ends before the next permit is there."""
+        until = None if self.hold is None else self.hold.until
+        return timeout is not None and until is not None and until > now + timeout
+
+    def heard(self, producer_id: int | None) -> None:
+        """The native producer that the permit is for has this ID, None while it has none. The sender tells."""
+        if (
+            self._producer_id is None
+            and producer_id is not None
+            and self._permit is not None
+            and self._guard is not None
+        ):
+            self._producer_id = producer_id
+            self._guard.note(self._permit, producer_id)
+
+    def end(self, how: str, unsent: bool) -> None:
+        """The producer ends: `how` as in Guard.note(). `unsent`: nothing was sent, certainly. The first call counts."""
+        ended, self._ended = self._ended, True
+        permit = self._permit
+        if ended or permit is None or self._guard is None:
+            return
+        self._guard.note(permit, self._producer_id, how)
+        if unsent:
+            self._permit = None
+            self._guard.give_back(permit)
+
+    def _ask(self) -> Answer | None:
+        """None if another thread has asked."""
+        if self._guard is None or self._entered:
+            return None
+        answer = self._guard.ask(self._request)
+        if answer.permit is not None:
+            self._take(answer.permit)
+        elif self.waits and self._terms.may_hold:
+            self._wait(answer)
+            self._entered = True
+        return answer
+
+    def _take(self, permit: Permit) -> None:
+        # One step: what follows a call, a handler may have come between.
+        if self._permit is None and not self._ended:
+            self._permit = permit
+        elif self._guard is not None:  # two threads have asked, or the producer was closed meanwhile
+            self._guard.give_back(permit)
+        self._entered = True
+
+    def _wait(self, answer: Answer) -> None:
+        now = clock.monotonic()
+        self.ask_at = now + self._ask_again_in(answer.retry_after)
+        self.hold = Hold(now + answer.retry_after, HoldReason.PRODUCER_ID_LIMIT)
+
+    def _ask_again_in(self, retry_after: float) -> float:
+        return permit_wait.ask_again_in(retry_after, self._request.rate, random.random())  # noqa: S311
+
+    def _tell_of(self, answer: Answer) -> str:
+        """Tell what is to be told; a sentence with all of it."""
+        terms, request, thread = self._terms, self._request, threading.get_ident()
+        churn = told.churn(answer, request, terms.cluster, terms.producer.principal)
+        sentence = told.sentence(churn, answer.retry_after if answer.permit is None else None)
+        if not answer.over_limit or terms.policy == "off" or thread in self._telling:
+            return sentence
+        try:
+            self._telling.add(thread)
+            if not answer.told_before:
+                self._tell.producer_churn(churn, sentence)
+            if answer.permit is None:
+                self._tell.producer_id_limited(told.limited(answer, churn, terms.producer, terms.policy))
+        finally:
+            self._telling.discard(thread)
+        return sentence

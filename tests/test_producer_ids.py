@@ -1,0 +1,278 @@
+"""A limit on producer IDs, against FakeCluster: how many IDs write, who waits, who is refused, and who is told."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from itertools import count
+from typing import Any
+
+import pytest
+from confluent_kafka.cimpl import KafkaError, KafkaException
+
+from safeproducer import (
+    DeliveryError,
+    Hook,
+    Outcome,
+    ProducerChurn,
+    ProducerIdLimited,
+    ProducerIdLimitError,
+    SafeProducer,
+)
+from safeproducer.id_settings import LEDGER_VARIABLE, POLICY_VARIABLE
+from safeproducer.testing import FakeCluster
+
+RATE = "safeproducer.producer.ids.per.hour"
+PORTS = count(1)
+"""Nobody listens there; a list of brokers with another one is another cluster."""
+POLICY = "safeproducer.producer.ids.policy"
+
+
+class Heard(Hook):
+    """What hooks were told."""
+
+    def __init__(self) -> None:
+        self.churn: list[ProducerChurn] = []
+        self.limited: list[ProducerIdLimited] = []
+
+    def producer_churn(self, event: ProducerChurn) -> None:
+        self.churn.append(event)
+
+    def producer_id_limited(self, event: ProducerIdLimited) -> None:
+        self.limited.append(event)
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCluster]:
+    """One of its own for each test, with ports that nobody has counted IDs for."""
+    monkeypatch.delenv(POLICY_VARIABLE, raising=False)
+    monkeypatch.setenv(LEDGER_VARIABLE, "off")
+    with FakeCluster(1) as found:
+        found.create_topic("t", 2)
+        yield found
+
+
+def started(cluster: FakeCluster, policy: str, rate: int, *hooks: Hook, **config: Any) -> SafeProducer:
+    return SafeProducer(
+        {"bootstrap.servers": cluster.bootstrap, "log_level": 0, POLICY: policy, RATE: rate, **config}, hooks=hooks
+    )
+
+
+def writers(cluster: FakeCluster) -> set[int]:
+    """The producer IDs that have written."""
+    return {batch.producer_id for entry in cluster.journal("Produce") for batch in entry.batches}
+
+
+def refusal_of(producer: SafeProducer) -> ProducerIdLimitError | None:
+    """What its first record is refused with; None when it is accepted."""
+    try:
+        producer.produce("t", b"x")
+    except ProducerIdLimitError as refused:
+        return refused
+    return None
+
+
+def test_a_loop_is_refused_beyond_the_rate(cluster: FakeCluster) -> None:
+    """Each producer that was refused says with its file and line why, and accepted nothing."""
+    began, rate, ids = time.monotonic(), 20, 0
+    for _ in range(100):
+        with started(cluster, "refuse", rate) as producer:
+            refused = refusal_of(producer)
+            if refused is not None:
+                assert isinstance(refused, KafkaException)
+                assert refused.site.filename == __file__
+                assert __file__ in str(refused)
+                assert 0 < refused.retry_after <= 3600 / rate
+                assert producer.snapshot().accepted == 0
+            assert producer.flush(10) == 0
+            ids += producer.snapshot().producer_ids
+    most = rate + int((time.monotonic() - began) / (3600 / rate))
+    assert rate <= len(writers(cluster)) == ids <= most
+
+
+def test_a_loop_is_told_by_default(cluster: FakeCluster, caplog: pytest.LogCaptureFixture) -> None:
+    """Once for its line, from the first one beyond the rate on; all of them write."""
+    heard = Heard()
+    for number in range(6):
+        with started(cluster, "warn", 3, heard) as producer:
+            producer.produce("t", b"x")
+            assert producer.flush(10) == 0
+        assert len(heard.churn) == (number >= 3)
+    assert len(writers(cluster)) == 6
+    (event,) = heard.churn
+    assert (event.made_in_all, event.limit_per_hour, event.site.function) == (4, 3, "started")
+    assert heard.limited == []
+    (line,) = [record.getMessage() for record in caplog.records if "churn" in record.getMessage()]
+    assert str(event.site) in line
+    assert event.advice in line
+
+
+def test_off_says_nothing(cluster: FakeCluster, caplog: pytest.LogCaptureFixture) -> None:
+    """And counts."""
+    heard = Heard()
+    for _ in range(4):
+        with started(cluster, "off", 2, heard) as producer:
+            producer.produce("t", b"x")
+            assert producer.flush(10) == 0
+            assert producer.snapshot().producer_ids == 1
+    assert heard.churn == heard.limited == []
+    assert not [record for record in caplog.records if "churn" in record.getMessage()]
+
+
+def test_delay_delivers_when_the_next_id_is_there(cluster: FakeCluster) -> None:
+    """The hour was used up by a start at 1 an hour; at 720 an hour the next ID is there after 5 s. One ID each."""
+    heard = Heard()
+    with started(cluster, "delay", 1) as first:
+        first.produce("t", b"x")
+        assert first.flush(10) == 0
+    began = time.monotonic()
+    with started(cluster, "delay", 720, heard) as second:
+        for number in range(100):
+            second.produce("t", b"%d" % number)
+        assert "waits for a producer ID" in second.explain()
+        assert second.flush(20) == 0
+        assert 5 <= time.monotonic() - began < 7.5
+        assert (second.snapshot().delivered, second.snapshot().producer_ids) == (100, 1)
+    assert len(writers(cluster)) == 2
+    (event,) = heard.limited
+    assert (event.policy, event.churn.limit_per_hour) == ("delay", 720)
+    assert event.retry_after == pytest.approx(5, abs=0.5)
+
+
+def test_who_cannot_wait_for_an_hour_fails_at_once(cluster: FakeCluster) -> None:
+    """Certainly not written."""
+    with started(cluster, "delay", 1) as first:
+        first.produce("t", b"x")
+        assert first.flush(10) == 0
+    reports: list[Any] = []
+    with started(cluster, "delay", 1, **{"message.timeout.ms": 5000}) as second:
+        began = time.monotonic()
+        second.produce("t", b"x", on_delivery=lambda error, _: reports.append(error))
+        assert second.flush(5) == 0
+        assert time.monotonic() - began < 1
+    (error,) = reports
+    assert isinstance(error, DeliveryError)
+    assert (error.code(), error.outcome) == (KafkaError.THROTTLING_QUOTA_EXCEEDED, Outcome.NOT_WRITTEN)
+    assert len(writers(cluster)) == 1
+
+
+def test_waiting_reserves_nothing(cluster: FakeCluster) -> None:
+    """Fifty that wait and are closed do not delay the next one."""
+    with started(cluster, "delay", 1) as first:
+        first.produce("t", b"x")
+        assert first.flush(10) == 0
+    began = time.monotonic()
+    for _ in range(50):
+        waiter = started(cluster, "delay", 720)
+        waiter.produce("t", b"x")
+        assert waiter.close(0.02).left == 1
+    with started(cluster, "delay", 720) as last:
+        last.produce("t", b"x")
+        assert last.flush(15) == 0
+    assert time.monotonic() - began < 8
+    assert len(writers(cluster)) == 2
+
+
+def test_restarts_while_the_brokers_are_away_use_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing was sent, and that is proven."""
+    monkeypatch.setenv(LEDGER_VARIABLE, "off")
+    for _ in range(100):
+        config = {"bootstrap.servers": "127.0.0.1:2", "log_level": 0, POLICY: "refuse", RATE: 2}
+        with SafeProducer(config) as producer:
+            producer.produce("t", b"x")
+            assert producer.close(0.005).left == 1
+
+
+def test_records_without_idempotence_take_no_id(cluster: FakeCluster) -> None:
+    """However many such producers there are."""
+    heard = Heard()
+    for _ in range(4):
+        with started(cluster, "refuse", 1, heard, **{"enable.idempotence": False}) as producer:
+            producer.produce("t", b"x")
+            assert producer.flush(10) == 0
+    assert heard.churn == []
+
+
+def test_passthrough_is_told_and_never_held(cluster: FakeCluster) -> None:
+    """Whatever the policy."""
+    heard = Heard()
+    for policy in ("delay", "refuse"):
+        for _ in range(2):
+            with started(cluster, policy, 1, heard, **{"safeproducer.mode": "passthrough"}) as producer:
+                producer.produce("t", b"x")
+                assert producer.flush(10) == 0
+    assert (len(heard.churn), heard.limited) == (1, [])
+
+
+def test_a_quota_at_the_same_rate_refuses_no_new_id(cluster: FakeCluster) -> None:
+    """The guard is a token stricter than the broker's bucket (KIP-936)."""
+    cluster.set_quota("producer_ids_rate", 20, user="ANONYMOUS")
+    for _ in range(30):
+        with started(cluster, "refuse", 20) as producer:
+            refusal_of(producer)
+            assert producer.flush(10) == 0
+    codes = {batch.error_code for entry in cluster.journal("Produce") for batch in entry.batches}
+    assert (codes, len(writers(cluster))) == ({0}, 20)
+
+
+def test_a_hook_that_wants_records_sees_the_refusal(cluster: FakeCluster) -> None:
+    """As any other one that produce() raises."""
+
+    class Refusals(Hook):
+        errors: list[BaseException] = []  # noqa: RUF012 - of this test alone
+
+        def record_refused(self, record: Any, error: BaseException) -> None:
+            self.errors.append(error)
+
+    with started(cluster, "refuse", 1) as first:
+        first.produce("t", b"x")
+        assert first.flush(10) == 0
+    with started(cluster, "refuse", 1, Refusals()) as second, pytest.raises(ProducerIdLimitError) as refused:
+        second.produce("t", b"x")
+    assert Refusals.errors == [refused.value]
+
+
+@pytest.fixture
+def transactional(mock_bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], SafeProducer]:
+    """Makes transactional producers on librdkafka's mock cluster, at 1 an hour, counted for each test alone."""
+    monkeypatch.setenv(LEDGER_VARIABLE, "off")
+    bootstrap = f"{mock_bootstrap},127.0.0.1:{next(PORTS)}"
+
+    def start(name: str, policy: str) -> SafeProducer:
+        config = {"bootstrap.servers": bootstrap, "log_level": 0, "transactional.id": name, POLICY: policy, RATE: 1}
+        return SafeProducer(config)
+
+    return start
+
+
+def committed(producer: SafeProducer) -> None:
+    """A transaction of one record."""
+    producer.begin_transaction()
+    producer.produce("t", b"x")
+    producer.commit_transaction(10)
+
+
+def test_a_fixed_transactional_id_counts_once(transactional: Callable[[str, str], SafeProducer]) -> None:
+    """A random one for each start is churn. It is decided in init_transactions()."""
+    for _ in range(3):
+        with transactional("fixed", "refuse") as producer:
+            producer.init_transactions(10)
+            committed(producer)
+            committed(producer)
+            assert producer.snapshot().producer_ids == 1
+    with transactional("random-1", "refuse") as producer, pytest.raises(ProducerIdLimitError):
+        producer.init_transactions(10)
+    with transactional("random-2", "delay") as producer:
+        began = time.monotonic()
+        with pytest.raises(ProducerIdLimitError):
+            producer.init_transactions(10)
+        assert time.monotonic() - began < 1, "the next one is there in an hour"
+
+
+def test_init_transactions_may_be_called_again(transactional: Callable[[str, str], SafeProducer]) -> None:
+    """After a failure it is retriable, and takes nothing more."""
+    with transactional("again", "refuse") as producer:
+        with pytest.raises(KafkaException):
+            producer.init_transactions(0.0)
+        producer.init_transactions(10)
+        committed(producer)

@@ -11,7 +11,7 @@ from typing import Any
 from safeproducer import clock, lifetime
 from safeproducer.errors import ForkedProducerError, ProducerClosedError
 from safeproducer.hooks import Hooks, RecordsLost
-from safeproducer.permit_end import end_permit
+from safeproducer.permit_end import await_proof, end_permit
 from safeproducer.pipeline.engine import Engine
 from safeproducer.pipeline.lanes.lane_pool import LanePool
 from safeproducer.pipeline.reports.observed import record_of
@@ -132,6 +132,7 @@ class Closing:
             engine.purge()
             raised = engine.flush.drain_purged() or raised
         engine.flush.release.now()
+        raised = await_proof(engine) or raised
         self.report_loss("close deadline")
         accepted, delivered, failed = self._counters.totals()
         report = CloseReport(accepted, delivered, failed, left, clock.monotonic() - started)
@@ -166,7 +167,7 @@ class Closing:
             if engine.stop_threads(_THREADS_PATIENCE) and ends.closes:
                 self._close_natives(ends)
             engine.flush.release.now()
-            end_permit(engine, "closed")
+            end_permit(engine, "closed", self._transactions.begun)
         except BaseException:
             self._ends = ends
             raise
@@ -198,7 +199,7 @@ class Closing:
             if reason == lifetime.EXIT:
                 self._engine.listen_once()
             if (how := _ENDS.get(reason)) is not None:
-                end_permit(self._engine, how)
+                end_permit(self._engine, how, self._transactions.begun)
             text = self._tell_loss(reason)
         except BaseException:  # a signal handler's: somebody is still to be told
             self._loss_reported = False

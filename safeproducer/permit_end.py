@@ -1,18 +1,55 @@
-"""What becomes of the permit for a producer ID when its producer ends (KIP-936)."""
+"""What becomes of the permit for a producer ID when its producer ends (KIP-936).
+
+A producer ID costs brokers memory once it writes. So a producer that has certainly sent nothing gives its permit back,
+and restarts while the brokers are away cost nothing.
+"""
 
 from __future__ import annotations
 
+from safeproducer import clock
 from safeproducer.pipeline.engine import Engine
 
+_STATISTICS_LATE = 0.3
+"""Seconds beyond their interval for which statistics are waited for."""
+_SLICE = 0.05
 
-def end_permit(engine: Engine, how: str) -> None:
-    """Give it back if nothing was sent with it, certainly. `how` as in Guard.note(). The first call counts.
 
-    A producer ID costs brokers memory once it writes. So restarts while the brokers are away cost nothing.
+def await_proof(engine: Engine) -> Exception | None:
+    """Wait for statistics before close() ends a producer whose records have all failed; what a callback raised.
+
+    Only they tell of a record that was given a partition whether it was in a request. Not where nothing can be proven.
     """
-    engine.updates.holds.gate.end(how if engine.events.fatal is None else "failed", _nothing_was_sent(engine))
+    raised = None
+    interval, gate = engine.updates.interval, engine.gate
+    accepted, _, failed = engine.counters.totals()
+    if not interval or engine.client.inside or engine.client.state != "open" or not gate.used:
+        return None
+    if accepted != failed or gate.wrote or _never_sent(engine):
+        return None
+    deadline = clock.monotonic() + interval + _STATISTICS_LATE
+    while not (_shown_unsent(engine) or gate.wrote) and clock.monotonic() < deadline:
+        try:
+            engine.serving.poll(_SLICE)
+        except Exception as error:
+            raised = error
+    return raised
 
 
-def _nothing_was_sent(engine: Engine) -> bool:
+def end_permit(engine: Engine, how: str, begun: bool) -> None:
+    """End it; give it back if nothing was sent with it. `how` as in Guard.note(). The first call counts.
+
+    `begun`: whether a transaction was, which writes even if it is of offsets alone.
+    """
+    unsent = not begun and (_never_sent(engine) or _shown_unsent(engine))
+    engine.gate.end(how if engine.events.fatal is None else "failed", unsent)
+
+
+def _never_sent(engine: Engine) -> bool:
     """Whether each record that was accepted has ended without having been in a request."""
     return engine.updates.failures.unsent >= engine.counters.totals()[0]
+
+
+def _shown_unsent(engine: Engine) -> bool:
+    """Whether statistics from after the last record's end show that there never was a request."""
+    accepted, delivered, failed = engine.counters.totals()
+    return not delivered and accepted == failed and engine.gate.unsent_at > engine.updates.failures.failed_at > 0

@@ -10,7 +10,7 @@ from safeproducer.pipeline.engine import Engine
 
 
 class Transactions:
-    """Any thread, one at a time. `open`: whether one was begun and not ended.
+    """Any thread, one at a time. `open`: whether one was begun and not ended. `begun`: whether there ever was one.
 
     `abandoned`: close() could not abort it in time. The native close() would try that again, for ever.
     """
@@ -18,20 +18,20 @@ class Transactions:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._without_offset = 0
-        self.open = self.abandoned = False
+        self.open = self.abandoned = self.begun = False
 
     def init(self, timeout: float) -> None:
         """Register with the coordinator, once there is a permit for its producer ID."""
         engine, started = self._engine, clock.monotonic()
         engine.calls.refuse_in_callback("init_transactions")
-        engine.updates.holds.gate.enter_by(timeout, lambda: engine.client.state == "open")
+        engine.gate.enter_by(timeout, lambda: engine.client.state == "open")
         left = timeout if timeout < 0 else max(0.0, timeout - (clock.monotonic() - started))
         engine.calls.serve(engine.client.native.init_transactions, left)
 
     def begin(self) -> None:
         """Records produced from now on belong to a new one."""
         self._engine.calls.serve(self._engine.client.native.begin_transaction)
-        self.open = True
+        self.open = self.begun = True
         self._without_offset = self._engine.updates.failures.without_offset
 
     def commit(self, timeout: float) -> None:

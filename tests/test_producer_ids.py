@@ -183,6 +183,30 @@ def test_restarts_while_the_brokers_are_away_use_nothing(monkeypatch: pytest.Mon
             assert producer.close(0.005).left == 1
 
 
+@pytest.mark.parametrize("mode", ["auto", "held"])
+def test_a_record_with_a_partition_needs_statistics_for_that(monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
+    """They come within half a second, and close() waits for them."""
+    monkeypatch.setenv(LEDGER_VARIABLE, "off")
+    config = {"bootstrap.servers": f"127.0.0.1:2,127.0.0.1:{next(PORTS)}", "log_level": 0, POLICY: "refuse", RATE: 1}
+    for _ in range(3):
+        with SafeProducer({**config, "safeproducer.mode": mode}) as producer:
+            producer.produce("t", b"x", partition=0)
+            began = time.monotonic()
+            assert producer.close(0.005).left == 1
+            assert time.monotonic() - began < 1.5
+
+
+def test_a_permit_that_was_used_is_kept(cluster: FakeCluster) -> None:
+    """Delivered, or of unknown outcome: another producer finds none."""
+    cluster.lose_acks(1_000_000, topic="t")
+    with started(cluster, "refuse", 1) as lost:
+        lost.produce("t", b"x", partition=0)
+        cluster.wait(lambda fake: bool(fake.log("t")))
+        assert lost.close(0).left == 1
+    with started(cluster, "refuse", 1) as second:
+        assert refusal_of(second) is not None
+
+
 def test_records_without_idempotence_take_no_id(cluster: FakeCluster) -> None:
     """However many such producers there are."""
     heard = Heard()

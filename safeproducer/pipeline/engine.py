@@ -24,6 +24,7 @@ from safeproducer.pipeline.process.sender import Sender
 from safeproducer.pipeline.reports.delivery_counters import DeliveryCounters
 from safeproducer.pipeline.route import Client, Route
 from safeproducer.pipeline.serving import Serving
+from safeproducer.producer_ids.gate import Gate
 
 _FEW_EVENTS = 4
 _LAST_TURN = 0.1
@@ -57,6 +58,11 @@ class Engine:
     threads: Threads
     maintenance: Maintenance
     renew: Callable[[dict[str, Any]], None]
+
+    @property
+    def gate(self) -> Gate:
+        """Whether this producer may write."""
+        return self.updates.holds.gate
 
     @property
     def queued(self) -> int:

@@ -11,6 +11,7 @@ from typing import Protocol
 from safeproducer import clock
 from safeproducer.errors import ProducerIdLimitError
 from safeproducer.hooks import ProducerChurn, ProducerIdLimited
+from safeproducer.kafka.statistics import Statistics
 from safeproducer.policy import permit_wait
 from safeproducer.policy.admission import Hold
 from safeproducer.policy.hold_reason import HoldReason
@@ -53,6 +54,7 @@ class Gate:
     - `hold`: why all records of the producer wait, None while they may go; `ask_at`: when the sender asks again.
     - `opened_at`: when records that had waited began to go; 0 when none had to.
     - `used`: producer IDs that it has taken, 0 or 1.
+    - `wrote`: statistics have shown a Produce request; `unsent_at`: when the last ones were made that showed none.
 
     Nobody waits here for long: a thread that finds another one asking goes on by itself after 0.1 s, and gives back the
     permit that is one too many. The lock is re-entrant, and the sender never takes it. It is held while the guard is
@@ -72,7 +74,8 @@ class Gate:
         self._ended = False
         self._entered = guard is None
         self.hold: Hold | None = None
-        self.ask_at = self.opened_at = 0.0
+        self.ask_at = self.opened_at = self.unsent_at = 0.0
+        self.wrote = False
 
     @property
     def used(self) -> int:
@@ -140,8 +143,13 @@ class Gate:
         until = None if self.hold is None else self.hold.until
         return timeout is not None and until is not None and until > now + timeout
 
-    def heard(self, producer_id: int | None) -> None:
-        """The native producer that the permit is for has this ID, None while it has none. The sender tells."""
+    def heard(self, found: Statistics) -> None:
+        """Statistics of the native producer that the permit is for. The sender tells."""
+        producer_id = found.producer_id
+        if not self.wrote:
+            requests = any(broker.produce_requests for broker in found.brokers.values())
+            self.wrote = requests or any(entry.sent for entry in found.partitions.values())
+            self.unsent_at = 0.0 if self.wrote else found.at
         if (
             self._producer_id is None
             and producer_id is not None

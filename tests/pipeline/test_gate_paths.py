@@ -177,10 +177,13 @@ def test_what_waits_is_told_of_and_leaves_in_order(way: str) -> None:
 
 def test_far_from_its_brokers_what_waited_leaves_by_the_native_producer_of_the_permit() -> None:
     """One ID; the buffered path's comes with the first record that did not wait."""
-    with guarded(12, LONG_ROUND_TRIP, **{POLICY: "delay"}) as (rig, _):
+    with guarded(12, LONG_ROUND_TRIP, **{POLICY: "delay", "batch.num.messages": 20}) as (rig, _):
         for number in range(300):
             assert rig.produce("a", number % 3)
-        rig.flush(40)
+        rig.report_queue(1)
+        rig.engine.answered_within(0.1)
+        rig.engine.updates.holds.lane_is_ready()  # as soon as there is one
+        rig.flush(60)
         assert not rig.open_records
         assert writers(rig) == 1
         for _ in range(60):

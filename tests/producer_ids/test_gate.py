@@ -10,6 +10,7 @@ import pytest
 
 from safeproducer import ProducerIdLimitError, clock
 from safeproducer.kafka.native import KafkaError
+from safeproducer.kafka.statistics import PartitionStatistics, Statistics
 from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.permits import Kind
 from safeproducer.producer_ids.gate import Gate, Terms
@@ -65,6 +66,11 @@ class Told:
     def producer_id_limited(self, event: Any) -> None:
         self.limited.append(event)
         self.meanwhile()
+
+
+def statistics(producer_id: int | None, sent: int = 0, at: float = 5.0) -> Statistics:
+    partition = PartitionStatistics(1, 0, 0, 0, sent, sent, 0)
+    return Statistics(at, producer_id, None if producer_id is None else 0, 0, 0, {}, {("t", 0): partition})
 
 
 @pytest.fixture
@@ -195,15 +201,26 @@ def test_what_was_not_used_goes_back_once(told: Told, unsent: bool) -> None:
     guard = ScriptedGuard()
     gate = gate_for(guard, told)
     gate.enter()
-    gate.heard(None)
-    gate.heard(1001)
-    gate.heard(1001)
+    gate.heard(statistics(None))
+    gate.heard(statistics(1001))
+    gate.heard(statistics(1001))
     gate.end("closed", unsent)
     gate.end("collected", unsent=True)
     (permit,) = guard.granted
     assert guard.notes == [(permit, 1001, None), (permit, 1001, "closed")]
     assert guard.back == ([permit] if unsent else [])
     assert gate.used == int(not unsent)
+
+
+def test_statistics_tell_whether_it_ever_wrote(told: Told) -> None:
+    """Counts of librdkafka may begin anew."""
+    gate = gate_for(ScriptedGuard(), told)
+    gate.enter()
+    gate.heard(statistics(7, at=5.0))
+    assert (gate.wrote, gate.unsent_at) == (False, 5.0)
+    gate.heard(statistics(7, sent=1, at=6.0))
+    gate.heard(statistics(7, sent=0, at=7.0))
+    assert (gate.wrote, gate.unsent_at) == (True, 0.0)
 
 
 def test_a_line_is_told_once_and_a_refusal_each_time(told: Told) -> None:

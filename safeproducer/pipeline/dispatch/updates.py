@@ -59,6 +59,11 @@ class ClientUpdates:
         """Records delivered so far."""
         return self._counters.totals()[1]
 
+    @property
+    def interval(self) -> float:
+        """Seconds from one statistics event that is read to the next; 0 when none is read."""
+        return 0.0 if self._delivery.mode == "passthrough" else self._delivery.ticks_ms / 1000
+
     def throttled(self, broker: int, name: str, seconds: float) -> bool:
         """Hold back what goes to this broker; whether that is to be told, once for each time that it throttles."""
         now = clock.monotonic()
@@ -159,7 +164,7 @@ class ClientUpdates:
         self.holds.round_trip.update(lane, found)
         self.failures.heard(found)
         if lane == DIRECT or self.holds.direct is None:
-            self.holds.gate.heard(found.producer_id)
+            self.holds.gate.heard(found)
         self.holds.cluster.update(lane, found)
         if self._windows is not None:
             self._windows.update(found)

@@ -18,6 +18,7 @@ _OURS = (
     "safeproducer.announcements",
     "safeproducer.batch",
     "safeproducer.closing",
+    "safeproducer.permit_end",
     "safeproducer.transactions",
     "safeproducer.hooks",
     "safeproducer.serializing",

@@ -57,7 +57,7 @@ class Inspection:
             partitions=partition_rows(engine.counters.topics, dispatcher.record_buffer.waits()),
             last_error=engine.events.announcements.last_error,
             throttled_brokers=dict(engine.events.throttled),
-            producer_ids=engine.gate.used,
+            producer_ids=engine.gate.used + dispatcher.lanes.permits.used,
         )
 
     def _windows(self) -> tuple[WindowSnapshot, ...]:

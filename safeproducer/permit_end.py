@@ -40,8 +40,10 @@ def end_permit(engine: Engine, how: str, begun: bool) -> None:
 
     `begun`: whether a transaction was, which writes even if it is of offsets alone.
     """
-    unsent = not begun and (_never_sent(engine) or _shown_unsent(engine))
-    engine.gate.end(how if engine.events.fatal is None else "failed", unsent)
+    how = how if engine.events.fatal is None else "failed"
+    never_sent = _never_sent(engine)
+    engine.gate.end(how, not begun and (never_sent or _shown_unsent(engine)))
+    engine.dispatcher.lanes.permits.end(how, never_sent)
 
 
 def _never_sent(engine: Engine) -> bool:

@@ -181,7 +181,8 @@ def _dispatcher(
     delivery, report_queue, numbers = settings.delivery, counters.report_queue, ReportNumbers()
     held = delivery.mode == "held"
     make = natives.batch_lane if delivery.holds_back else None
-    lanes = LanePool(make, delivery, report_queue.reports, numbers, events.announcements.lane_not_made)
+    permits = updates.holds.gate.lane_permits(delivery.own.lanes is not None)
+    lanes = LanePool(make, delivery, report_queue.reports, numbers, permits, events.announcements.lane_not_made)
     if held:
         lanes.adopt(client.native)
     rejections = QuotaRejections(upward.call(lambda engine: engine.quota_rejected, None), numbers)

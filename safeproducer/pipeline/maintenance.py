@@ -77,6 +77,7 @@ class LaneUpkeep:
         if (spare := lanes.spare(now)) is None or not self._dispatcher.release(spare):
             return
         why = "it was not needed any more" if (failed := spare.client.failed) is None else f"one failed: {failed.str()}"
+        why = "its producer ID would be beyond the limit" if spare.permit.denied else why
         self._announcements.lanes(len(lanes) + 1, len(lanes), why)
         if spare.client.native is not self._client.native:
             spare.client.close()

@@ -119,6 +119,12 @@ class HoldReason(StrEnum):
         "waits for a lane: each has a batch of it under way",
         "Raise safeproducer.lanes, or leave it out.",
     )
+    LANES_LIMITED = (
+        "lanes_limited",
+        "waits for a lane: each has a batch of it under way, and one more would take a producer ID beyond the limit",
+        "Keep the producers of this host, or raise safeproducer.producer.ids.per.hour.",
+        "KIP-936",
+    )
     KEY_ORDER = (
         "key_order",
         "waits for acknowledgements of earlier records with the same keys",

@@ -68,6 +68,14 @@ def wait(used_until: float, kind: Kind, rate: float, now: float) -> float:
     return excess + _SLACK if excess > 0.0 else 0.0
 
 
+def room(used_until: float, kind: Kind, rate: float, now: float, most: int) -> int:
+    """How many permits in a row would be granted at `now`, up to `most`. Nothing is reserved."""
+    count, until = 0, granted(used_until, kind, rate, now)
+    while count < most and until is not None:
+        count, until = count + 1, granted(until, kind, rate, now)
+    return count
+
+
 def given_back(used_until: float, before: float, after: float, now: float) -> float:
     """The new `used_until` when nothing was sent with a permit that moved it from `before` (or its `now`) to `after`.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from safeproducer import clock
@@ -15,8 +15,10 @@ from safeproducer.kafka.statistics import Statistics
 from safeproducer.policy import permit_wait
 from safeproducer.policy.admission import Hold
 from safeproducer.policy.hold_reason import HoldReason
+from safeproducer.policy.permits import Kind
 from safeproducer.producer_ids import told
 from safeproducer.producer_ids.guard import Guard
+from safeproducer.producer_ids.lane_permits import LanePermits
 from safeproducer.producer_ids.permit import Answer, Permit, Request
 from safeproducer.records import ProducerInfo
 
@@ -143,6 +145,11 @@ class Gate:
         until = None if self.hold is None else self.hold.until
         return timeout is not None and until is not None and until > now + timeout
 
+    def lane_permits(self, fixed: bool) -> LanePermits:
+        """Those of the producer's batch lanes. `fixed`: whether safeproducer.lanes is a number."""
+        request = replace(self._request, kind=Kind.FIXED_LANE if fixed else Kind.LANE, transactional_id=None)
+        return LanePermits(self._guard, request, self._tell_of_lane)
+
     def heard(self, found: Statistics) -> None:
         """Statistics of the native producer that the permit is for. The sender tells."""
         producer_id = found.producer_id
@@ -197,6 +204,12 @@ class Gate:
 
     def _ask_again_in(self, retry_after: float) -> float:
         return permit_wait.ask_again_in(retry_after, self._request.rate, random.random())  # noqa: S311
+
+    def _tell_of_lane(self, answer: Answer) -> None:
+        # A lane may be refused what is left for producers: that is no churn.
+        if not answer.told_before and answer.in_hour > self._request.rate and self._terms.policy != "off":
+            churn = told.churn(answer, self._request, self._terms.cluster, self._terms.producer.principal)
+            self._tell.producer_churn(churn, told.sentence(churn, None))
 
     def _tell_of(self, answer: Answer) -> str:
         """Tell what is to be told; a sentence with all of it."""

@@ -64,6 +64,11 @@ class Guard:
                 return self._over(request, permit, 0.0, now)
             return Answer(permit)
 
+    def room(self, request: Request, most: int) -> int:
+        """How many permits like `request` would be granted in a row now, up to `most`. Takes and reserves none."""
+        with self._lock:
+            return permits.room(self._used_until, request.kind, request.rate, clock.monotonic(), most)
+
     def give_back(self, permit: Permit) -> None:
         """Nothing was sent with `permit`, which is used up by this: call it once."""
         with self._lock:

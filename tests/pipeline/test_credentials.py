@@ -6,9 +6,14 @@ from typing import Any
 
 from safeproducer import delivery
 from safeproducer.own_settings import OwnSettings
-from safeproducer.pipeline.lanes.lane_pool import LaneMaker, LanePool
+from safeproducer.pipeline.lanes.lane_maker import LaneMaker
+from safeproducer.pipeline.lanes.lane_pool import LanePool
 from safeproducer.pipeline.reports.report_numbers import ReportNumbers
 from safeproducer.pipeline.reports.reports import Reports
+from safeproducer.policy.permits import Kind
+from safeproducer.producer_ids.lane_permits import LanePermits
+from safeproducer.producer_ids.permit import Request
+from safeproducer.records import CallSite
 from tests.pipeline.interleaving import between, codes_of
 
 
@@ -32,7 +37,8 @@ def test_they_reach_a_lane_wherever_its_making_is() -> None:
             return clients[-1]
 
         settings = delivery.read({}, OwnSettings(mode="held"), idempotent=True, wants_statistics=False)
-        pool = LanePool(make, settings, Reports(), ReportNumbers(), lambda *_: None)
+        permits = LanePermits(None, Request(Kind.LANE, 1, False, CallSite("", 0, "")))
+        pool = LanePool(make, settings, Reports(), ReportNumbers(), permits, lambda *_: None)
         pool.set_sasl_credentials("u", "first")
         making = codes_of(LanePool.prepare, LanePool._add, LaneMaker.try_one, LaneMaker.lane_of)
         with between(making, step, lambda pool=pool: pool.set_sasl_credentials("u", "second")) as tps:  # type: ignore[misc]

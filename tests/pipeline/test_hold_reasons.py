@@ -22,6 +22,7 @@ TP, OF_ANOTHER, OF_THE_SAME = ("a", 0), ("a", 1), ("a", 3)
 CONFIG = {"message.timeout.ms": 30_000, "linger.ms": 5}
 PARTITIONS = {"a": 6, "b": 2}
 KEYED = {"safeproducer.ordering": "key"}
+REFUSE = {"safeproducer.producer.ids.policy": "refuse", "safeproducer.producer.ids.per.hour": 1}
 SOON = 0.05
 
 
@@ -250,6 +251,10 @@ SCENARIOS: dict[str, tuple[HoldReason, Callable[[], HoldReason | None]]] = {
     "lanes_busy": (
         HoldReason.LANES_BUSY,
         lambda: one_after_the_other(b"a", b"b", **KEYED, **{"safeproducer.lanes": 1}),
+    ),
+    "lanes_limited": (
+        HoldReason.LANES_LIMITED,
+        lambda: one_after_the_other(b"a", b"b", b"c", **KEYED, **REFUSE, **{"safeproducer.lanes": 4}),
     ),
     "key_order": (HoldReason.KEY_ORDER, lambda: one_after_the_other(b"a", b"a", **KEYED, **{"safeproducer.lanes": 2})),
     "turn": (HoldReason.TURN, turn),

@@ -20,6 +20,7 @@ from safeproducer.pipeline.reports.report_numbers import ReportNumbers
 from safeproducer.pipeline.reports.report_queue import ReportQueue
 from safeproducer.pipeline.reports.reports import Reports
 from safeproducer.policy.ack_time import AckTime
+from safeproducer.producer_ids.lane_permits import GRANTED
 from tests.inside import hold
 from tests.pipeline.interleaving import between, codes_of
 
@@ -127,7 +128,7 @@ def seen(at: float, requests: int, sent: int) -> Statistics:
 
 
 def lane_of(client: Any) -> BatchLane:
-    return BatchLane(LaneClient(client), 0, BatchSinks(Reports(), NUMBERS))
+    return BatchLane(LaneClient(client), 0, BatchSinks(Reports(), NUMBERS), None, GRANTED)
 
 
 def hand_over(lane: BatchLane, client: Client, count: int) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from safeproducer.policy.permits import HOUR, Kind, counted, given_back, granted, in_hour, wait
+from safeproducer.policy.permits import HOUR, Kind, counted, given_back, granted, in_hour, room, wait
 
 START = 1_234_567.891
 RATES = st.sampled_from([1, 2, 3, 7, 20, 100, 720, 10_000])
@@ -144,3 +144,17 @@ def test_the_used_part_of_the_hour_in_permits() -> None:
     assert in_hour(0.0, 20, START) == 0
     assert in_hour(START + HOUR, 20, START) == 20
     assert in_hour(START + 181, 20, START) == 1
+
+
+@pytest.mark.parametrize(("kind", "expected"), [(Kind.FIRST, 20), (Kind.FIXED_LANE, 20), (Kind.LANE, 10)])
+def test_how_many_in_a_row_there_is_room_for(kind: Kind, expected: int) -> None:
+    """As many as would be granted one after the other, and no more than is asked for."""
+    assert room(0.0, kind, 20, 1000.0, 100) == expected
+    assert room(0.0, kind, 20, 1000.0, 3) == 3
+    until: float | None = 0.0
+    for left in range(expected, 0, -1):
+        assert until is not None
+        assert room(until, kind, 20, 1000.0, 100) == left
+        until = granted(until, kind, 20, 1000.0)
+    assert until is not None
+    assert room(until, kind, 20, 1000.0, 100) == 0

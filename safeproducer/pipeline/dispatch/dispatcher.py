@@ -166,7 +166,7 @@ class Dispatcher:
             if path is not self.lanes and holds.direct is not None:
                 _wait(buffer, None)
                 return _wait(buffer, *self._send_directly(holds.direct, buffer))
-            if lane is None or lane.quarantined or self._choice.is_closed(lane, buffer, broker.node, now):
+            if lane is None or self._choice.refuses(lane, buffer, broker.node, now):
                 return _wait(buffer, *self._choice.wait(buffer, lane, broker.node, now))
             _wait(buffer, None)
             self._give_batch(buffer, lane, broker.node, now)

@@ -22,6 +22,7 @@ from safeproducer.policy.never import NEVER
 from safeproducer.policy.window import LEAST
 
 WAITS_FOR_FREE_LANE = Hold(None, HoldReason.LANES_BUSY)
+WAITS_FOR_PERMIT = Hold(None, HoldReason.LANES_LIMITED)
 WAITS_FOR_KEY = Hold(None, HoldReason.KEY_ORDER)
 _PILED_UP = 3
 _TURN = 0.05
@@ -93,6 +94,12 @@ class LaneChoice:
         """Whether nothing of this partition may go by this lane for now."""
         return self._is_outdated(lane, buffer, now) or not self._exclusive(lane, buffer, node, now)
 
+    def refuses(self, lane: BatchLane, buffer: PartitionBuffer, node: int | None, now: float) -> bool:
+        """Whether the next batch of this partition may not go by this lane; else it has its permit now (KIP-936)."""
+        if lane.quarantined or self.is_closed(lane, buffer, node, now):
+            return True
+        return not lane.permit.may_send(None if lane.log is None else lane.log.producer_id)
+
     def wait(self, buffer: PartitionBuffer, lane: BatchLane | None, node: int | None, now: float) -> tuple[Hold, float]:
         """A batch is ready to go, and no lane may take it: why, and when to look again."""
         lanes, soon = self._lanes, now + self._holds.PATIENCE
@@ -111,14 +118,15 @@ class LaneChoice:
         if not buffer.records:
             return WAITS_FOR_KEY, NEVER
         growing = self._is_limited(buffer, node, now)
-        return WAITS_FOR_FREE_LANE, soon if growing or not all(other.ready for other in lanes) else NEVER
+        why = WAITS_FOR_PERMIT if lanes.wanted > len(lanes) and lanes.permits.refused else WAITS_FOR_FREE_LANE
+        return why, soon if growing or not all(other.ready for other in lanes) else NEVER
 
     def _is_limited(self, buffer: PartitionBuffer, node: int | None, now: float) -> bool:
         """Say that this partition lacks lanes, and have those made that are wanted now; whether any are."""
         lanes = self._lanes
         of_use = self._of_use(buffer, now) if self._delivery.spreads else 0
         lanes.limited(self.budget(buffer, node, now), sum(lane.ready for lane in lanes), of_use)
-        if wanted := lanes.wanted > len(lanes):
+        if wanted := lanes.wanted > len(lanes) and not lanes.permits.paused:
             self._wake(0.0)
         return wanted
 

@@ -22,6 +22,7 @@ from safeproducer.policy.never import NEVER
 from safeproducer.policy.request_counts import RequestCounts
 from safeproducer.policy.sequence_gaps import SequenceGaps
 from safeproducer.policy.topic_partition import TopicPartition
+from safeproducer.producer_ids.lane_permits import LanePermit
 
 _EARLIEST = 0.95
 """Of the usual time, when the answer is looked for first."""
@@ -37,11 +38,18 @@ class BatchLane:
     """
 
     def __init__(
-        self, client: LaneClient, number: int, sinks: BatchSinks, log: LaneLog | None = None, new: bool = True
+        self,
+        client: LaneClient,
+        number: int,
+        sinks: BatchSinks,
+        log: LaneLog | None,
+        permit: LanePermit,
+        new: bool = True,
     ) -> None:
         self.client = client
         self.number = number
         self.log = log
+        self.permit = permit
         self.quarantined = False
         """It is about to be purged and takes no more."""
         self.refused: list[HeldRecord] = []
@@ -59,7 +67,9 @@ class BatchLane:
     @property
     def ready(self) -> bool:
         """Whether it has its producer ID, so that its first batch leaves at once, and takes batches."""
-        return not self.quarantined and not self.client.failed and (self.log is None or self.log.acquired)
+        if self.quarantined or self.client.failed or self.permit.denied:
+            return False
+        return self.log is None or self.log.acquired
 
     def hand_over(
         self,

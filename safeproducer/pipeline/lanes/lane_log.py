@@ -7,8 +7,10 @@ A batch that is handed over before waits for librdkafka's next look, half a seco
 from __future__ import annotations
 
 import logging
+import re
 
 _ACQUIRED = "Acquired "
+_ID = re.compile(r"Acquired PID\{Id:(\d+)")
 
 
 class LaneLog:
@@ -18,6 +20,7 @@ class LaneLog:
 
     def __init__(self, tells: bool = False) -> None:
         self.acquired = False
+        self.producer_id: int | None = None
         self.tells = tells
         self.application: logging.Logger | None = None
 
@@ -25,5 +28,7 @@ class LaneLog:
         """As logging.Logger.log()."""
         if not self.acquired and any(isinstance(text, str) and _ACQUIRED in text for text in args):
             self.acquired = True
+            found = _ID.search(" ".join(map(str, args)))
+            self.producer_id = int(found[1]) if found else None
         elif self.application is not None and level > logging.DEBUG:
             self.application.log(level, form, *args)

@@ -8,7 +8,6 @@ the same.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
@@ -20,60 +19,22 @@ from safeproducer.kafka.statistics import Statistics
 from safeproducer.pipeline.buffer.in_flight_batch import BatchSinks, InFlightBatch
 from safeproducer.pipeline.lanes.batch_lane import BatchLane
 from safeproducer.pipeline.lanes.lane_log import LaneLog
+from safeproducer.pipeline.lanes.lane_maker import LaneMaker, MakeNative
 from safeproducer.pipeline.reports.report_numbers import ReportNumbers
 from safeproducer.pipeline.reports.reports import Reports
 from safeproducer.policy import lane_count
 from safeproducer.policy.idle_lanes import IdleLanes
 from safeproducer.policy.never import NEVER
+from safeproducer.producer_ids.lane_permits import LanePermits
 
-MakeNative = Callable[[LaneLog | None], NativeProducer]
-"""Makes the native producer of a batch lane; with a LaneLog that does not tell it is one more, without statistics."""
 _TURN = 0.001
 """How long to wait at least for an answer that is late: others may come before it."""
 _LATE = 0.1
 """The later it is, the longer the wait: nobody answers, or on another lane."""
 _LONGEST_TURN = 0.02
-_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 _ALL_EVERY = 0.25
 _BUSY_EVERY = 0.02
 _by_due = attrgetter("due")
-
-
-@dataclass
-class LaneMaker:
-    """Makes batch lanes. The sender's thread calls.
-
-    - `make`: None when there never is a batch lane.
-    - `spreads`: whether there may be more than one, so that the others take over when one fails for good.
-    - `not_made(error, seconds)` is called when one cannot be made, and that it is tried again so much later.
-    """
-
-    make: MakeNative | None
-    spreads: bool
-    sinks: BatchSinks
-    not_made: Callable[[Exception, float], None]
-    made: int = 0
-    _pause: float = 0.0
-    _again_at: float = 0.0
-
-    def try_one(self, log: LaneLog | None) -> BatchLane | None:
-        """None if it cannot be made now: files of the configuration may be gone, or files and threads used up."""
-        now = clock.monotonic()
-        if self.make is None or now < self._again_at:
-            return None
-        try:
-            native = self.make(log)
-        except Exception as error:
-            self._pause = min(_LONGEST_PAUSE, 2 * self._pause or _FIRST_PAUSE)
-            self._again_at = now + self._pause
-            self.not_made(error, self._pause)
-            return None
-        self._pause = 0.0
-        return self.lane_of(native, log)
-
-    def lane_of(self, native: NativeProducer, log: LaneLog | None = None) -> BatchLane:
-        self.made += 1
-        return BatchLane(LaneClient(native, self.spreads), self.made - 1, self.sinks, log)
 
 
 class LanePool:
@@ -90,10 +51,12 @@ class LanePool:
         delivery: Delivery,
         reports: Reports,
         numbers: ReportNumbers,
+        permits: LanePermits,
         not_made: Callable[[Exception, float], None],
     ) -> None:
         sinks = BatchSinks(reports, numbers)
-        self._maker = LaneMaker(make, delivery.spreads, sinks, not_made)
+        self._maker = LaneMaker(make, delivery.spreads, sinks, permits, not_made)
+        self.permits = permits
         self._fixed = delivery.own.lanes
         self._idle = IdleLanes(self._fixed, delivery.own.producer_ids_per_hour if delivery.idempotent else None)
         self._lanes: list[BatchLane] = []
@@ -126,7 +89,7 @@ class LanePool:
 
     def prepare(self) -> None:
         """Make the first lane, which takes a while to get its producer ID and its connections."""
-        if not self._lanes and (lane := self._maker.try_one(LaneLog(tells=True))) is not None:
+        if not self._lanes and (lane := self._maker.try_one(LaneLog(tells=True), needed=True)) is not None:
             self._add(lane)
 
     def limited(self, budget: int, ready: int, needed: int) -> None:
@@ -142,7 +105,7 @@ class LanePool:
         made = 0
         while self._maker.made and self._maker.make is not None and len(self._lanes) < self.wanted:
             tells = any(lane.log is None or lane.log.tells for lane in self)
-            lane = self._maker.try_one(LaneLog() if tells else None)
+            lane = self._maker.try_one(LaneLog() if tells else None, not tells)
             if lane is None:
                 break
             self._add(lane)
@@ -163,9 +126,9 @@ class LanePool:
             lane.client.native.set_sasl_credentials(username, password)
 
     def spare(self, now: float) -> BatchLane | None:
-        """A lane to give up: the last one, when it has been idle for long; or one whose native producer has failed."""
+        """A lane to give up: the last one, when it has been idle for long; or one that failed, or may not send."""
         for lane in self:
-            if lane.client.failed and not lane.inside and not lane.batches:
+            if (lane.client.failed or lane.permit.denied) and not lane.inside and not lane.batches:
                 return lane
         last = self._lanes[-1] if len(self._lanes) > 1 else None
         if last is None or last.inside or last.batches:
@@ -177,6 +140,7 @@ class LanePool:
         self._lanes.remove(lane)
         self._handed_over += lane.counts.batches
         self._splits += lane.counts.splits
+        self.permits.ended(lane.permit, lane.counts.batches > 0, bool(lane.client.failed))
         if not lane.client.failed:
             self.wanted = len(self._lanes)
             self._idle.gave_up(clock.monotonic())

@@ -1,0 +1,193 @@
+"""What a producer asks for its batch lanes, and when."""
+
+from __future__ import annotations
+
+import pytest
+
+from safeproducer import clock
+from safeproducer.policy.permits import Kind
+from safeproducer.producer_ids.guard import Guard, Request
+from safeproducer.producer_ids.lane_permits import GRANTED, PAUSE, LanePermit, LanePermits
+from safeproducer.producer_ids.permit import Answer, Permit
+from safeproducer.records import CallSite
+from tests.producer_ids.test_guard import Clock
+
+SITE = CallSite("app.py", 7, "handler")
+RATE = 20
+HALF = 10
+
+
+class Counting(Guard):
+    """Counts what it is asked, and what is left of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[Kind] = []
+        self.looked = 0
+        self.left = 0
+        self.ended: list[str] = []
+
+    def note(self, permit: Permit, producer_id: int | None = None, ended: str | None = None) -> None:
+        self.ended += [ended] if ended is not None else []
+
+    def ask(self, request: Request) -> Answer:
+        self.asked.append(request.kind)
+        answer = super().ask(request)
+        self.left += answer.permit is not None
+        return answer
+
+    def room(self, request: Request, most: int) -> int:
+        self.looked += 1
+        return super().room(request, most)
+
+    def give_back(self, permit: Permit) -> None:
+        self.left -= 1
+        super().give_back(permit)
+
+
+@pytest.fixture(autouse=True)
+def time(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """Of everything that decides."""
+    found = Clock()
+    monkeypatch.setattr(clock, "monotonic", found)
+    return found
+
+
+@pytest.fixture
+def guard(time: Clock) -> Counting:
+    return Counting()
+
+
+def permits(guard: Guard | None, enforce: bool = True, fixed: bool = False) -> LanePermits:
+    return LanePermits(guard, Request(Kind.FIXED_LANE if fixed else Kind.LANE, RATE, enforce, SITE))
+
+
+def made(of: LanePermits, most: int, needed: bool = False) -> list[LanePermit]:
+    """Lanes as the pool makes them, until it may not."""
+    found: list[LanePermit] = []
+    while len(found) < most and (kind := of.kind(needed)) is not None:
+        found.append(of.of_lane(kind))
+    return found
+
+
+def test_a_lane_asks_at_its_first_batch_and_once(guard: Counting) -> None:
+    """To make it takes none; the producer knows how many it has used."""
+    of = permits(guard)
+    (lane,) = made(of, 1)
+    assert (guard.asked, of.used) == ([], 0)
+    assert lane.may_send()
+    assert lane.may_send()
+    assert (guard.asked, of.used) == ([Kind.LANE], 1)
+
+
+def test_without_idempotence_there_is_nothing_to_ask() -> None:
+    of = permits(None)
+    lanes = made(of, 30)
+    assert len(lanes) == 30
+    assert all(lane.may_send() for lane in lanes)
+    assert of.used == 0
+
+
+@pytest.mark.parametrize(("fixed", "most"), [(False, HALF), (True, RATE)], ids=["auto", "a number"])
+def test_no_more_lanes_are_made_than_the_guard_has_to_spare(guard: Counting, fixed: bool, most: int) -> None:
+    """Those that were made and have not sent yet count: they may all send at once. And all of them may."""
+    of = permits(guard, fixed=fixed)
+    lanes = made(of, 30)
+    assert len(lanes) == most
+    assert of.refused
+    assert all(lane.may_send() for lane in lanes)
+    assert of.used == guard.left == most
+
+
+def test_without_a_limit_that_holds_lanes_are_only_counted(guard: Counting) -> None:
+    """`warn` and `off`: as many as are of use, and the guard knows of each."""
+    of = permits(guard, enforce=False)
+    assert all(lane.may_send() for lane in made(of, 30))
+    assert guard.left == of.used == 30
+    assert not of.refused
+
+
+def test_what_records_cannot_go_on_without_is_granted_and_counted(guard: Counting) -> None:
+    """The first batch lane, and the replacement of one that failed: beyond the limit, too."""
+    of = permits(guard, fixed=True)
+    lanes = made(of, RATE)
+    assert all(lane.may_send() for lane in lanes)
+    assert of.kind(needed=False) is None
+    assert of.kind(needed=True) is Kind.FURTHER
+    of.ended(lanes[3], wrote=True, failed=True)
+    (replacement,) = made(of, 5)
+    assert replacement.kind is Kind.FURTHER
+    assert replacement.may_send()
+    assert guard.left == of.used == RATE + 1
+    assert of.kind(needed=False) is None, "one for one"
+
+
+def test_a_lane_is_denied_if_another_process_was_faster(guard: Counting) -> None:
+    """It must not send, and is no use any more."""
+    of = permits(guard)
+    lanes = made(of, 5)
+    others = [guard.ask(Request(Kind.FIRST, RATE, True, SITE)) for _ in range(HALF - 2)]
+    assert all(answer.permit for answer in others)
+    assert [lane.may_send() for lane in lanes] == [True, True, False, False, False]
+    assert [lane.denied for lane in lanes] == [False, False, True, True, True]
+    assert of.used == 2
+
+
+def test_the_guard_is_not_asked_again_and_again(guard: Counting, time: Clock) -> None:
+    """A round costs 0.1 ms, and batches come faster. When there is room, more lanes are made."""
+    of = permits(guard, fixed=True)
+    assert all(lane.may_send() for lane in made(of, 30))
+    before = guard.looked
+    for _ in range(1000):
+        assert of.kind(needed=False) is None
+    assert guard.looked == before
+    assert of.paused
+    time.now += PAUSE
+    assert not of.paused
+    assert of.refused, "until there is an answer"
+    assert of.kind(needed=False) is None
+    assert guard.looked == before + 1
+    time.now += 3600 / RATE + 1
+    assert len(made(of, 5)) == 1
+
+
+def test_a_lane_that_never_sent_costs_nothing(guard: Counting) -> None:
+    """Nor one that got its permit, but not a single batch."""
+    of = permits(guard)
+    idle, empty, used = made(of, 3)
+    assert empty.may_send()
+    assert used.may_send()
+    of.ended(idle, wrote=False, failed=False)
+    of.ended(empty, wrote=False, failed=False)
+    of.ended(used, wrote=True, failed=False)
+    assert guard.left == of.used == 1
+    assert len(made(of, 30)) == HALF - 1
+
+
+def test_one_that_somebody_else_asked_for_is_not_counted(guard: Counting) -> None:
+    of = permits(guard)
+    assert GRANTED.may_send()
+    of.ended(GRANTED, wrote=True, failed=False)
+    assert guard.asked == []
+
+
+def test_who_is_over_the_limit_is_told_of(guard: Counting) -> None:
+    """With whatever policy: the answer goes to who tells."""
+    told: list[Answer] = []
+    of = LanePermits(guard, Request(Kind.LANE, RATE, False, SITE), told.append)
+    assert all(lane.may_send() for lane in made(of, RATE + 2))
+    assert [answer.in_hour for answer in told] == [RATE + 1, RATE + 2]
+
+
+@pytest.mark.parametrize("unsent", [True, False])
+def test_the_end_of_the_producer_is_that_of_its_lanes(guard: Counting, unsent: bool) -> None:
+    """Told once. What certainly sent nothing is given back."""
+    of = permits(guard)
+    sent, _, gone = made(of, 3)
+    assert sent.may_send()
+    assert gone.may_send()
+    of.ended(gone, wrote=True, failed=True)
+    of.end("exit", unsent)
+    of.end("closed", unsent)
+    assert guard.ended == ["failed", "exit"]
+    assert guard.left == of.used == 2 - unsent

@@ -17,9 +17,13 @@ from safeproducer.producer_ids.permit import Answer, Permit, Request
 
 @dataclass
 class Permits:
-    """Those that were granted and not given back. `ids`: which producer ID came of which; `ended`: and how it ended."""
+    """Those that were granted and not given back; how many were `refused`.
+
+    `ids`: which producer ID came of which; `ended`: how each ended.
+    """
 
     held: Counter[Kind] = field(default_factory=Counter)
+    refused: int = 0
     ids: dict[int, int] = field(default_factory=dict)
     ended: dict[int, str] = field(default_factory=dict)
 
@@ -39,6 +43,8 @@ def permits_counted() -> Iterator[Permits]:
         answer = ask(self, request)
         if answer.permit is not None:
             found.held[request.kind] += 1
+        else:
+            found.refused += 1
         return answer
 
     def given_back(self: Guard, permit: Permit) -> None:

@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from unittest import mock
 
 import pytest
 
+from safeproducer import HoldReason, delivery
 from safeproducer.policy.idle_lanes import IdleLanes
+from tests.permit_count import Permits, permits_counted
 from tests.pipeline.rig import Rig, rigged
-from tests.pipeline.test_lane_pool import CONFIG, LONG_ROUND_TRIP
+from tests.pipeline.test_lane_pool import CONFIG, LONG_ROUND_TRIP, stream
 
 LANES = 20
 A_QUARTER = 25
 """Of the default rate, 100 an hour."""
 RECORDS = 300
 HOUR = 3600
+STEP = 5.0
+"""Seconds between two looks of the sender while nothing happens: it comes more often, and hours would take minutes."""
+OWN_COUNT = {"safeproducer.producer.ids.ledger": "off"}
+
+
+@pytest.fixture(autouse=True)
+def few_statistics() -> Iterator[None]:
+    """For the same reason."""
+    with mock.patch.object(delivery, "STATISTICS_MS", 1000 * STEP):
+        yield
 
 
 def wrote(rig: Rig) -> int:
@@ -22,9 +35,17 @@ def wrote(rig: Rig) -> int:
     return sum(any(native.produce_requests.values()) for native in rig.natives)
 
 
+def rest(rig: Rig, until: float) -> None:
+    """The application does something else."""
+    rig.report_queue(min(2.0, until - rig.time.now))
+    while rig.time.now < until:
+        rig.time.pass_(min(STEP, until - rig.time.now))
+        rig.engine.threads.sender.turn()
+
+
 def bursts(hours: float, every: float) -> tuple[int, int]:
     """A burst over 20 lanes, and then a rest, again and again: how many IDs wrote, and in the first burst."""
-    with rigged(CONFIG, LONG_ROUND_TRIP, {"a": 1}) as rig:
+    with rigged({**CONFIG, **OWN_COUNT}, LONG_ROUND_TRIP, {"a": 1}) as rig:
         rig.cluster.windows[1, "a"] = LANES
         end, first = rig.time.now + hours * HOUR, 0
         while rig.time.now < end:
@@ -33,18 +54,20 @@ def bursts(hours: float, every: float) -> tuple[int, int]:
                 assert rig.produce("a", 0, b"%d" % number)
             rig.flush(20)
             first = first or wrote(rig)
-            rig.report_queue(began + every - rig.time.now)
+            rest(rig, began + every)
         found = wrote(rig)
         rig.close()
     return found, first
 
 
-@pytest.mark.parametrize(("hours", "every"), [(6, 90), (3, 900)])
-def test_bursts_do_not_take_an_id_for_each_lane_each_time(hours: float, every: float) -> None:
-    """20 once, and a quarter of the rate at most; where the rests are short, the lanes are kept."""
-    found, first = bursts(hours, every)
+@pytest.mark.parametrize("every", [90, 900])
+def test_bursts_do_not_take_an_id_for_each_lane_each_time(every: float) -> None:
+    """Six hours: 20 once, and a quarter of the rate at most; where the rests are short, the lanes are kept."""
+    with permits_counted() as permits:
+        found, first = bursts(6, every)
     assert first == LANES
-    assert found <= LANES + hours * A_QUARTER
+    assert found <= LANES + 6 * A_QUARTER
+    assert permits.held.total() == found, "and each of them is counted"
     if every == 90:
         assert found == LANES
 
@@ -53,3 +76,48 @@ def test_that_is_noticed_when_idle_lanes_are_given_up_as_before() -> None:
     """After an idle minute, whatever it costs to make them again: 19 in each burst."""
     with mock.patch.object(IdleLanes, "pause", 0.0):
         assert bursts(1, 90)[0] > LANES + 6 * A_QUARTER
+
+
+NIGHT = 10 * HOUR
+DAY = 14
+POLICIES = ("warn", "delay", "refuse")
+"""`off` acts as `warn` here, and `reuse` as `delay`."""
+
+
+def days(count: int, policy: str, lanes: object) -> tuple[Permits, int, set[HoldReason | None]]:
+    """One producer with ten lanes at 20 IDs an hour, under load by day and idle by night, and leaders that move.
+
+    Its permits, how many IDs wrote, and what its records waited for.
+    """
+    own = {
+        "safeproducer.producer.ids.per.hour": 20,
+        "safeproducer.producer.ids.policy": policy,
+        "safeproducer.lanes": lanes,
+    }
+    waited: set[HoldReason | None] = set()
+    with permits_counted() as permits, rigged({**CONFIG, **OWN_COUNT, **own}, LONG_ROUND_TRIP, {"a": 1}) as rig:
+        for node in (1, 2, 3):
+            rig.cluster.windows[node, "a"] = 10
+        for day in range(count):
+            for hour in range(DAY):
+                began = rig.time.now
+                stream(rig, 0.5)
+                waited |= {row.reason for row in rig.producer.snapshot().partitions if row.held}
+                rig.flush(20)
+                rig.cluster.move(("a", 0), 1 + (day + hour) % 3)
+                rest(rig, began + HOUR)
+            rest(rig, rig.time.now + NIGHT)
+        found = wrote(rig)
+        rig.close()
+    return permits, found, waited
+
+
+@pytest.mark.parametrize("lanes", ["auto", 10])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_who_behaves_never_waits(policy: str, lanes: object) -> None:
+    """Ten lanes, two days: no policy holds anything back or makes a lane less."""
+    permits, found, waited = days(2, policy, lanes)
+    assert waited, "it was to be busy"
+    assert not waited & {HoldReason.LANES_LIMITED}
+    assert permits.refused == 0
+    assert permits.held.total() == found

@@ -38,11 +38,12 @@ def guarded(**config: Any) -> Iterator[tuple[Rig, Permits]]:
         rig.close()
 
 
-def taken_elsewhere(rig: Rig, count: int, rate: float) -> None:
+def taken_elsewhere(rig: Rig, permits: Permits, count: int, rate: float) -> None:
     """By another process."""
     guard = rig.dispatcher.lanes.permits._guard
     for _ in range(count):
         assert guard.ask(Request(Kind.FIRST, rate, True, CallSite("other.py", 1, "other"))).permit
+    permits.held[Kind.FIRST] -= count
 
 
 def lanes(rig: Rig) -> int:
@@ -102,7 +103,7 @@ def taken_between() -> None:
         rig.flush(5)
         rig.report_queue(1)
         assert lanes(rig) == LANES
-        taken_elsewhere(rig, 26 - permits.of_lanes, 30)
+        taken_elsewhere(rig, permits, 26 - permits.of_lanes, 30)
         stream(rig, 3.0)
         assert 4 <= lanes(rig) <= 5
         assert reasons(rig) == {HoldReason.LANES_LIMITED}
@@ -116,7 +117,7 @@ def replaced_beyond_it() -> None:
     with guarded(**REFUSE, **{RATE: 20}) as (rig, permits):
         stream(rig, 2.0)
         before = lanes(rig)
-        taken_elsewhere(rig, 9, 20)
+        taken_elsewhere(rig, permits, 9, 20)
         for native in rig.natives[1:4]:
             native.fail_fatally()
         stream(rig, 3.0)

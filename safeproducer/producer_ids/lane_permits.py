@@ -137,7 +137,7 @@ class LanePermits:
     def end(self, how: str, unsent: bool) -> None:
         """The producer ends: `how` as in Guard.note(). `unsent`: nothing was sent, certainly. The first call counts."""
         held, self._held = self._held, set()
-        for lane in held:
+        for lane in tuple(held):  # the sender may add to it meanwhile
             self._end(lane, how, unsent)
 
     def _end(self, lane: LanePermit, how: str, unsent: bool) -> None:

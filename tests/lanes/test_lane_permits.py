@@ -104,3 +104,33 @@ def test_lanes_keep_to_the_limit_and_the_load_goes_on(cluster: FakeCluster, make
         assert len(wrote(cluster)) in ((5, 6) if lanes == "auto" else (10,))
         check(cluster, permits, producer)
     load.check(cluster)
+
+
+@pytest.mark.parametrize("lanes", ["auto", 20])
+def test_a_broker_with_the_same_limit_refuses_no_lane(lanes: object) -> None:
+    """The guard is a token stricter than the broker's bucket (KIP-936)."""
+    config = {
+        "log_level": 0,
+        "linger.ms": 5,
+        "batch.num.messages": BATCH,
+        "safeproducer.ordering": "key",
+        "safeproducer.window": 20,
+        "safeproducer.lanes": lanes,
+        "safeproducer.producer.ids.per.hour": 12,
+        "safeproducer.producer.ids.policy": "refuse",
+        "safeproducer.producer.ids.ledger": "off",
+    }
+    with FakeCluster(1) as cluster, permits_counted() as permits:
+        cluster.create_topic("t")
+        cluster.set_quota("producer_ids_rate", 12, user="ANONYMOUS")
+        cluster.delay(0.1)
+        with SafeProducer({"bootstrap.servers": cluster.bootstrap, **config}) as producer:
+            load = Traffic(producer, "t", 200)
+            load.send(1)
+            load.until(lambda: len(wrote(cluster)) >= 6, backlog=BACKLOG)
+            load.keep(1, BACKLOG)
+            assert set(load.finish()) == {"delivered"}
+            check(cluster, permits, producer)
+        assert {batch.error_code for entry in cluster.journal("Produce") for batch in entry.batches} == {0}
+        assert permits.held[Kind.FURTHER] == 1, "a direct lane, and the first batch lane"
+        assert len(wrote(cluster)) in ((6, 7, 8) if lanes == "auto" else (12,))

@@ -125,20 +125,21 @@ def test_wheel_works_in_an_environment_of_its_own(wheel: Path, tmp_path: Path) -
 # What each contract must refuse: where it is planted, the statement, and the import that must be named.
 VIOLATIONS = {
     "policy-is-pure": [
-        ("policy/producer_id.py", "import time", "time"),
-        ("policy/producer_id.py", "from threading import Lock", "threading"),
-        ("policy/producer_id.py", "import logging", "logging"),
-        ("policy/producer_id.py", "from random import random", "random"),
-        ("policy/producer_id.py", "import asyncio.events", "asyncio"),
-        ("policy/producer_id.py", "import socket", "socket"),
-        ("policy/producer_id.py", "import structlog", "structlog"),
-        ("policy/producer_id.py", "from opentelemetry import trace", "opentelemetry"),
-        ("policy/producer_id.py", "import confluent_kafka", "confluent_kafka"),
+        ("policy/permits.py", "import time", "time"),
+        ("policy/permits.py", "from threading import Lock", "threading"),
+        ("policy/permits.py", "import logging", "logging"),
+        ("policy/permits.py", "from random import random", "random"),
+        ("policy/permits.py", "import asyncio.events", "asyncio"),
+        ("policy/permits.py", "import socket", "socket"),
+        ("policy/permits.py", "import structlog", "structlog"),
+        ("policy/permits.py", "from opentelemetry import trace", "opentelemetry"),
+        ("policy/permits.py", "import confluent_kafka", "confluent_kafka"),
+        ("policy/permits.py", "from safeproducer.records import CallSite", "safeproducer.records"),
         ("records.py", "import uuid", "uuid"),
     ],
     "layers": [
-        ("policy/producer_id.py", "from safeproducer.config import Settings", "safeproducer.config"),
-        ("policy/producer_id.py", "from safeproducer.kafka import native", "safeproducer.kafka.native"),
+        ("policy/permits.py", "from safeproducer.config import Settings", "safeproducer.config"),
+        ("policy/permits.py", "from safeproducer.kafka import native", "safeproducer.kafka.native"),
         ("snapshot.py", "import safeproducer", "safeproducer"),
         ("kafka/native.py", "from safeproducer.errors import FatalError", "safeproducer.errors"),
         (

@@ -8,12 +8,14 @@ from collections.abc import Callable
 from threading import get_ident
 from typing import Any
 
-from safeproducer import clock, lifetime
+from safeproducer import clock, forks, lifetime
 from safeproducer.errors import ForkedProducerError, ProducerClosedError
 from safeproducer.hooks import Hooks, RecordsLost
 from safeproducer.permit_end import await_proof, end_permit
 from safeproducer.pipeline.engine import Engine
 from safeproducer.pipeline.lanes.lane_pool import LanePool
+from safeproducer.pipeline.leaving import left_by
+from safeproducer.pipeline.parked import ParkedLanes
 from safeproducer.pipeline.reports.observed import record_of
 from safeproducer.records import ProducerInfo
 from safeproducer.snapshot import CloseReport
@@ -36,11 +38,21 @@ _ENDS = {"garbage collection": "collected", lifetime.EXIT: "exit"}
 class Release:
     """The native producers that an engine has released, and which threads were inside them then.
 
-    `closes`: whether they may be closed at all.
+    `closes`: whether they may be closed at all. `left`: what another producer may have of them, which `park` keeps.
     """
 
-    def __init__(self, lanes: LanePool, native: Any, serving: set[int], closes: bool) -> None:
+    def __init__(
+        self,
+        lanes: LanePool,
+        native: Any,
+        serving: set[int],
+        closes: bool,
+        left: ParkedLanes | None,
+        park: Callable[[ParkedLanes], bool],
+    ) -> None:
         self._lanes, self._native, self._serving = lanes, native, serving
+        self._left, self._park = left, park
+        self._parked = False
         self.closes = closes
 
     def close(self) -> None:
@@ -59,6 +71,20 @@ class Release:
         for native in [self._native, *(native for native in lanes.natives if native is not self._native)]:
             if not (self._serving - {get_ident()} or any(native is other for other in full)):
                 native.close()  # with records in it, it would wait for ever; releasing it does not
+
+    def parks(self, ended: bool) -> bool:
+        """Whether another producer has them now, or may have: then nothing of that is touched here again.
+
+        `ended`: no thread is in the lanes that stay, which never had a record.
+        """
+        if not self._parked and self._left is not None:
+            self._parked = True  # before: a signal handler may raise when they are parked already
+            self._parked = self._park(self._left)
+        if self._parked and self._left is not None and ended:
+            for native in self._lanes.natives:
+                if not any(native is other for other in self._left.natives):
+                    native.close()
+        return self._parked
 
 
 class Closing:
@@ -138,8 +164,10 @@ class Closing:
         report = CloseReport(accepted, delivered, failed, left, clock.monotonic() - started)
         # With records in it, with a transaction, or another thread, the native close() would wait, for ever or worse;
         # letting go does not.
-        closes = not (engine.queued or inside or self._transactions.abandoned)
-        ends = Release(engine.dispatcher.lanes, engine.client.native, engine.client.threads, closes)
+        free = not (inside or self._transactions.abandoned)
+        natives = engine.dispatcher.lanes, engine.client.native, engine.client.threads
+        lanes = left_by(engine) if free else None
+        ends = Release(*natives, free and not engine.queued, lanes, engine.makes.park)
         if engine.client.state != "closed":
             self._report, self._ends = report, ends
             engine.retire("closed", lambda: ProducerClosedError(_CLOSED))
@@ -164,7 +192,8 @@ class Closing:
         if ends is None or self._report is None:
             return
         try:
-            if engine.stop_threads(_THREADS_PATIENCE) and ends.closes:
+            ended = engine.stop_threads(_THREADS_PATIENCE)
+            if not ends.parks(ended) and ended and ends.closes:
                 self._close_natives(ends)
             engine.flush.release.now()
             end_permit(engine, "closed", self._transactions.begun)
@@ -187,8 +216,20 @@ class Closing:
         if self._engine.client.state in ("closed", "forked"):
             return
         for native in self._engine.natives:
-            lifetime.make_immortal(native)
+            forks.make_immortal(native)
         self._engine.retire("forked", _forked(self._info))
+
+    def collect(self) -> None:
+        """The producer is garbage. What it leaves goes to the next one once its threads have ended."""
+        engine = self._engine
+        engine.stop_threads(None)
+        self.report_loss("garbage collection")
+        left = left_by(engine)
+        if left is not None and self._report is None:
+            accepted, delivered, failed = self._counters.totals()
+            self._report = CloseReport(accepted, delivered, failed, 0, 0.0)
+            engine.retire("closed", lambda: ProducerClosedError(_CLOSED))
+            engine.makes.park(left)
 
     def report_loss(self, reason: str) -> None:
         """Once, for records that nobody is told of any more."""

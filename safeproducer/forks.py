@@ -7,6 +7,7 @@ uWSGI, runs no hook of Python's; it is noticed by whoever asks.
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import os
 import threading
@@ -76,6 +77,14 @@ def _mark() -> _Number | mmap.mmap:
 
 here = _mark()
 """`here[0]` is true until a fork: the kernel empties that page in a child."""
+
+
+def make_immortal(native: object) -> None:
+    """Never destroy `native` in this process.
+
+    In a forked child librdkafka's threads do not exist, and its destructor would wait for them for ever.
+    """
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(native))
 
 
 def in_child(renew: Callable[[], object]) -> None:

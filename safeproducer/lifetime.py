@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import ctypes
 import os
 import sys
 import weakref
@@ -41,14 +40,6 @@ def _survivors() -> list[tuple[Any, Callable[[Any], None], Callable[[Any, str], 
     # list() reads the dict in one step: a destructor, on any thread, may forget a producer before or after it.
     found = [(alive(), become_forked, report_loss) for alive, become_forked, report_loss in list(_alive.values())]
     return [survivor for survivor in found if survivor[0] is not None]
-
-
-def make_immortal(native: object) -> None:
-    """Never destroy `native` in this process.
-
-    In a forked child librdkafka's threads do not exist, and its destructor would wait for them for ever.
-    """
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(native))
 
 
 def _listen_to_the_end_of_a_child() -> None:

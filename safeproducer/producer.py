@@ -322,8 +322,7 @@ class SafeProducer(NativeProducer):
     def __del__(self) -> None:
         if self.__initialised:  # else the constructor refused
             forks.notice()
-            self.__engine.stop_threads(None)
-            self.__closing.report_loss("garbage collection")
+            self.__closing.collect()
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(

@@ -49,6 +49,12 @@ A statistics event
   (`failures`). Then it looks at each partition buffer again. A throttle time does not wait for that turn: it holds at
   once.
 
+The end, and another owner
+  close() (`closing.py`) waits until each record has its report, and closes the native producers. With the policy
+  `reuse` they are kept instead (`leaving`, `parked`), and the next producer of the process with an equal configuration
+  takes them over (`lane_natives`). One has one owner at a time: librdkafka's callbacks go to a Relay (`relay`), whose
+  owner changes in one step. librdkafka's counts go on, and Given (`given`) keeps them. See docs/internals/reuse.md.
+
 Who owns which state, and which thread changes it (ARCHITECTURE.md has every state)
   DeliveryCounters                accepted, delivered, failed: any thread, by in-place addition
   RecordBuffer, PartitionBuffer   what waits: produce() opens and appends, the sender takes away

@@ -33,10 +33,12 @@ from safeproducer.pipeline.dispatch.updates import ClientUpdates
 from safeproducer.pipeline.engine import Engine, Threads
 from safeproducer.pipeline.flush import CallbackRelease, Flush
 from safeproducer.pipeline.gated_send import GatedSend
+from safeproducer.pipeline.lane_natives import Natives
 from safeproducer.pipeline.lanes.direct_lane import DirectLane
 from safeproducer.pipeline.lanes.lane_pool import LanePool
 from safeproducer.pipeline.maintenance import Control, LaneUpkeep, Maintenance, Standby
-from safeproducer.pipeline.natives import Natives, discovery
+from safeproducer.pipeline.natives import discovery
+from safeproducer.pipeline.parked import ParkedLanes, take_over
 from safeproducer.pipeline.process.alarm import Schedule
 from safeproducer.pipeline.process.notices import Notices
 from safeproducer.pipeline.process.sender import Sender
@@ -48,6 +50,7 @@ from safeproducer.pipeline.reports.report_numbers import ReportNumbers
 from safeproducer.pipeline.reports.report_queue import ReportQueue
 from safeproducer.pipeline.route import Client, Route
 from safeproducer.pipeline.serving import Serving
+from safeproducer.producer_ids.gate import Gate
 from safeproducer.records import ProducerInfo
 
 _T = TypeVar("_T")
@@ -61,8 +64,9 @@ class _Upward:
     def __init__(self) -> None:
         self._engine: Callable[[], Engine | None] = _nobody
 
-    def bind(self, engine: Engine) -> None:
+    def bind(self, engine: Engine) -> Engine:
         self._engine = weakref.ref(engine)
+        return engine
 
     def lives(self) -> bool:
         return self._engine() is not None
@@ -89,13 +93,14 @@ def assemble(
     upward, sender = _Upward(), Sender()
     notices = Notices(sender.is_this_thread)
     announcements = _announcements(settings, info, hooks, notices)
-    updates = ClientUpdates(delivery, _holds(settings, counters, info, announcements), failures, counters)
+    taken, gate = take_over(settings), gate_of(settings, info, announcements)
+    updates = ClientUpdates(delivery, _holds(settings, counters, gate, taken), failures, counters)
     elsewhere = upward.call(lambda engine: engine.elsewhere, _NOTHING)
     callbacks = EventCallbacks(settings, counters.errors, report_queue, notices)
     events = ClientEvents(settings, announcements, callbacks, updates, elsewhere)
-    natives = Natives(settings, events)
+    natives = Natives(settings, events, taken)
     client = Client(natives.first())
-    threads = _threads(settings, sender, updates, events, upward)
+    threads = _threads(settings, natives, sender, updates, events, upward)
     dispatcher = _dispatcher(settings, natives, client, threads, updates, events, counters, upward)
     unresolved = upward.call(lambda engine: engine.unresolved, 0)
     fail = upward.call(lambda engine: engine.route.fail, None)
@@ -118,15 +123,16 @@ def assemble(
     )
     sender.work_for(maintenance)
     parts = client, route, dispatcher, serving, flush, calls, errors, counters, updates, events, threads, maintenance
-    engine = Engine(*parts, settings.renew)
-    upward.bind(engine)
-    return engine
+    return upward.bind(Engine(*parts, natives))
 
 
-def _holds(settings: Settings, counters: DeliveryCounters, info: ProducerInfo, announcements: Announcements) -> Holds:
-    delivery, gate = settings.delivery, gate_of(settings, info, announcements)
-    direct = None if delivery.mode == "held" else DirectLane(delivery, counters)
-    return Holds(ClusterView(delivery, throttles.of(settings.cluster)), RoundTrip(delivery, counters), direct, gate)
+def _holds(settings: Settings, counters: DeliveryCounters, gate: Gate, taken: ParkedLanes | None) -> Holds:
+    delivery, round_trip = settings.delivery, RoundTrip(settings.delivery, counters)
+    if taken is not None:
+        round_trip.take_over(taken.known)
+        gate.taken_over()
+    direct = None if delivery.mode == "held" else DirectLane(delivery, counters, taken.given if taken else None)
+    return Holds(ClusterView(delivery, throttles.of(settings.cluster)), round_trip, direct, gate)
 
 
 def _gated(settings: Settings, client: Client, updates: ClientUpdates, upward: _Upward) -> GatedSend | None:
@@ -142,7 +148,7 @@ def _announcements(settings: Settings, info: ProducerInfo, hooks: Hooks, notices
 
 
 def _threads(
-    settings: Settings, sender: Sender, updates: ClientUpdates, events: ClientEvents, upward: _Upward
+    settings: Settings, natives: Natives, sender: Sender, updates: ClientUpdates, events: ClientEvents, upward: _Upward
 ) -> Threads:
     delivery, holds = settings.delivery, updates.holds
     no_lanes: dict[int, Any] = {}
@@ -161,7 +167,7 @@ def _threads(
     first_question = FirstQuestion(
         upward.call(lambda engine: engine.waits_for_id, None),
         upward.call(lambda engine: engine.answered_within, None),
-        delivery.waits_for_id,
+        delivery.waits_for_id and natives.taken is None,
     )
     holds.cluster.outdated.connect(lanes_to_ask, metadata.tell)
     updates.connect(windows, upward.call(lambda engine: engine.route.hold, None))
@@ -184,7 +190,10 @@ def _dispatcher(
     permits = updates.holds.gate.lane_permits(delivery.own.lanes is not None)
     lanes = LanePool(make, delivery, report_queue.reports, numbers, permits, events.announcements.lane_not_made)
     if held:
-        lanes.adopt(client.native)
+        lanes.adopt(client.native, new=natives.taken is None)
+    for native, log in natives.further():
+        lanes.take_over(native, log)
+        updates.failures.sent_by_many()
     rejections = QuotaRejections(upward.call(lambda engine: engine.quota_rejected, None), numbers)
     if delivery.holds_back:
         report_queue.rejections = rejections

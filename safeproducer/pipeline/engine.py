@@ -19,6 +19,7 @@ from safeproducer.pipeline.cluster.windows import Windows
 from safeproducer.pipeline.dispatch.dispatcher import Dispatcher
 from safeproducer.pipeline.dispatch.updates import ClientUpdates
 from safeproducer.pipeline.flush import Flush
+from safeproducer.pipeline.lane_natives import Natives
 from safeproducer.pipeline.maintenance import Maintenance
 from safeproducer.pipeline.process.sender import Sender
 from safeproducer.pipeline.reports.delivery_counters import DeliveryCounters
@@ -43,7 +44,7 @@ class Threads:
 
 @dataclass(eq=False, repr=False)
 class Engine:
-    """Made by `assembly`; it alone keeps its parts alive. `renew()`: sets credentials of what is made later."""
+    """Made by `assembly`; it alone keeps its parts alive."""
 
     client: Client
     route: Route
@@ -57,7 +58,7 @@ class Engine:
     events: ClientEvents
     threads: Threads
     maintenance: Maintenance
-    renew: Callable[[dict[str, Any]], None]
+    makes: Natives
 
     @property
     def gate(self) -> Gate:
@@ -87,7 +88,7 @@ class Engine:
         """Everything that connects uses these from its next connection on, what is made later as well."""
         # First: it raises for what is no text.
         self.calls.ask(self.client.native.set_sasl_credentials, username, password)
-        self.renew({"sasl.username": username, "sasl.password": password})
+        self.makes.renew({"sasl.username": username, "sasl.password": password})
         self.dispatcher.lanes.set_sasl_credentials(username, password)
         self.threads.windows.set_sasl_credentials(username, password)
 

@@ -79,6 +79,10 @@ class Gate:
         self.ask_at = self.opened_at = self.unsent_at = 0.0
         self.wrote = False
 
+    def taken_over(self) -> None:
+        """What writes is what another producer of this process has left, which had its permit."""
+        self._entered = True
+
     @property
     def used(self) -> int:
         return int(self._permit is not None)

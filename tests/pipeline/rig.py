@@ -14,7 +14,7 @@ from unittest import mock
 from confluent_kafka.cimpl import KafkaError, Message
 
 from safeproducer import DeliveryError, HoldReason, QueueFullError, SafeProducer, clock
-from safeproducer.pipeline import assembly, natives
+from safeproducer.pipeline import assembly, lane_natives
 from safeproducer.pipeline.cluster.windows import Windows
 from safeproducer.pipeline.process import frames
 from safeproducer.policy.outcome import Outcome
@@ -480,7 +480,7 @@ def rigged(
 
     with ExitStack() as stack:
         stack.enter_context(mock.patch.multiple(clock, monotonic=time.monotonic, time=time.time))
-        stack.enter_context(mock.patch.object(natives, "NativeProducer", native))
+        stack.enter_context(mock.patch.object(lane_natives, "NativeProducer", native))
         stack.enter_context(mock.patch.object(assembly, "Sender", HandSender))
         stack.enter_context(mock.patch.object(HandSender, "time", time, create=True))
         stack.enter_context(mock.patch.object(assembly, "Metadata", HandMetadata))

@@ -58,8 +58,8 @@ def test_what_the_new_owner_gave_is_waited_for(
         if seen:
             owner.update(shown(at, accepted, total - min(1, one_by_one), inside=min(1, one_by_one)), 0.0)
         given_by_all = owner.given.passed_on(counters, at + 1)
-        assert given_by_all.backlogs.earliest() is None, "what has ended has no age"
         given_by_all.taken_over(at + 2)
+        assert given_by_all.backlogs.earliest() is None, "what has ended has no age"
     counters = counting()
     owner = lane(counters, given_by_all)
     if in_batches:

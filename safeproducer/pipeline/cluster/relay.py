@@ -38,10 +38,13 @@ class Relay:
     It stands where a logging.Logger would, too: librdkafka asks for `log()` only.
     """
 
-    __slots__ = ("_owner",)
+    __slots__ = ("_keeps", "_owner", "heard")
 
-    def __init__(self, owner: Owner = NOBODY) -> None:
+    def __init__(self, owner: Owner = NOBODY, keeps: bool = False) -> None:
         self._owner = owner
+        self._keeps = keeps
+        self.heard: str | None = None
+        """The last statistics, if they are to be kept: what a new owner is told begins there."""
 
     def belong_to(self, owner: Owner) -> None:
         """From now on nobody else is told. One step: there is no moment with two owners."""
@@ -62,6 +65,8 @@ class Relay:
 
     @stack.called_natively
     def statistics(self, text: str) -> None:
+        if self._keeps:
+            self.heard = text
         self._owner.statistics(text)
 
     def log(self, *line: Any) -> None:
@@ -69,22 +74,22 @@ class Relay:
         self._owner.log(*line)
 
 
-def of_the_first(events: ClientEvents, application: Any) -> Owner:
+def of_the_first(events: ClientEvents, application: Any, before: str | None = None) -> Owner:
     """Of the native producer that tells of the cluster: the direct lane, or the first one when there is none.
 
-    `application`: its logger.
+    `application`: its logger. `before`: the statistics that a former owner was told last.
     """
-    statistics = partial(events.on_statistics, Speaker())
+    statistics = partial(events.on_statistics, Speaker(before))
     return Owner(events.on_error, events.on_throttle, statistics, partial(events.callbacks.log, application))
 
 
-def of_a_batch_lane(events: ClientEvents, application: Any) -> Owner:
+def of_a_batch_lane(events: ClientEvents, application: Any, before: str | None = None) -> Owner:
     """Of the first batch lane beside a direct one."""
-    statistics = partial(events.on_batch_lane_statistics, Speaker())
+    statistics = partial(events.on_batch_lane_statistics, Speaker(before))
     return Owner(events.on_batch_lane_error, events.on_throttle, statistics, partial(events.callbacks.log, application))
 
 
-def of_one_more(events: ClientEvents, application: Any) -> Owner:
+def of_one_more(events: ClientEvents, application: Any, before: str | None = None) -> Owner:
     """Of a further lane, whose statistics concern the application alone."""
-    statistics = partial(events.on_further_statistics, Speaker())
+    statistics = partial(events.on_further_statistics, Speaker(before))
     return of_a_batch_lane(events, application)._replace(statistics=statistics)

@@ -44,7 +44,7 @@ class RoundTrip:
 
     def passed_on(self) -> Known:
         """For the next owner of the same lanes."""
-        return self.long, self.ack_time, self._requests
+        return self.long, self.ack_time, self._requests.copy()
 
     def take_over(self, known: Known) -> None:
         """Lanes had another owner, whose requests they have counted."""

@@ -98,11 +98,10 @@ class Given:
 
     def passed_on(self, counters: DeliveryCounters, now: float) -> Given:
         """For the next owner. Nothing is under way, and what the former one gave has all been acknowledged."""
-        self.backlogs.all_ended(now)
         earlier = {tp: count.least for tp, count in self.batches(counters, now).items()}
         return Given(earlier, now, self.backlogs, self.unsent)
 
     def taken_over(self, now: float) -> None:
         """The next owner begins."""
         self.since = now
-        self.backlogs.idle(now)
+        self.backlogs.all_ended(now)

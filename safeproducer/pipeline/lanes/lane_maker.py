@@ -55,6 +55,8 @@ class LaneMaker:
         self._pause = 0.0
         return self.lane_of(native, log, self.permits.of_lane(kind))
 
-    def lane_of(self, native: NativeProducer, log: LaneLog | None = None, permit: LanePermit = GRANTED) -> BatchLane:
+    def lane_of(
+        self, native: NativeProducer, log: LaneLog | None = None, permit: LanePermit = GRANTED, new: bool = True
+    ) -> BatchLane:
         self.made += 1
-        return BatchLane(LaneClient(native, self.spreads), self.made - 1, self.sinks, log, permit)
+        return BatchLane(LaneClient(native, self.spreads), self.made - 1, self.sinks, log, permit, new)

@@ -82,10 +82,14 @@ class LanePool:
 
     # --- life cycle --------------------------------------------------------------------------------------------------
 
-    def adopt(self, native: NativeProducer) -> None:
+    def adopt(self, native: NativeProducer, new: bool = True) -> None:
         """The first lane, made by somebody else."""
         self._adopted = True
-        self._add(self._maker.lane_of(native))
+        self._add(self._maker.lane_of(native, new=new))
+
+    def take_over(self, native: NativeProducer, log: LaneLog | None) -> None:
+        """One more lane, which another producer had."""
+        self._add(self._maker.lane_of(native, log, new=False))
 
     def prepare(self) -> None:
         """Make the first lane, which takes a while to get its producer ID and its connections."""

@@ -59,6 +59,10 @@ class Failures:
         identities = tuple(self._identities.items())
         return identities[0] if len(identities) == 1 and not self.many_lanes else (None, None)
 
+    def sent_by_many(self) -> None:
+        """There are lanes whose producer ID no statistics tell."""
+        self.many_lanes = True
+
     def heard(self, statistics: Statistics) -> None:
         """Take note of who sends, and how long round trips are."""
         if statistics.producer_id is not None:

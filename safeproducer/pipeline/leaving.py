@@ -1,0 +1,80 @@
+"""What a producer leaves at its end: its native producers, if another one may have them.
+
+Only what is beyond doubt goes over: each record has its report, none has failed inside librdkafka, and nothing was
+purged. So no report of a former owner can come any more, librdkafka has acknowledged all that it has counted, and
+sequence numbers have no gap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from safeproducer import clock
+from safeproducer.pipeline.engine import Engine
+from safeproducer.pipeline.lanes.batch_lane import BatchLane
+from safeproducer.pipeline.lanes.direct_lane import DirectLane
+from safeproducer.pipeline.lanes.lane_log import LaneLog
+from safeproducer.pipeline.parked import Former, ParkedLane, ParkedLanes
+from safeproducer.policy.never import NEVER
+
+_LOOK = 0.001
+
+
+def left_by(engine: Engine) -> ParkedLanes | None:
+    """What an open engine leaves, None when that is of no use to others. Its threads may still be inside."""
+    # One that never wrote has no permit yet, which the next owner would not ask for.
+    wrote = [lane for lane in engine.dispatcher.lanes if lane.counts.batches or engine.makes.took(lane.client.native)]
+    direct, lanes = engine.updates.holds.direct, wrote
+    if not (engine.makes.reusable and _all_delivered(engine) and _is_sound(direct, lanes)):
+        return None
+    natives: list[tuple[Any, LaneLog | None]] = [] if direct is None else [(engine.client.native, None)]
+    natives += [(lane.client.native, lane.log) for lane in lanes]
+    relays = engine.makes.relays
+    left = [ParkedLane(native, relays[id(native)], log) for native, log in natives if id(native) in relays]
+    if not left or len(left) != len(natives):
+        return None
+    given = None if direct is None else partial(direct.given.passed_on, engine.counters)
+    return ParkedLanes(left, engine.updates.holds.round_trip.passed_on(), Former(_outside(engine), given))
+
+
+def _outside(engine: Engine) -> Callable[[float], bool]:
+    """Waits until no thread is inside a native producer, of ours or of the application; False when one is for longer.
+
+    The application's are those that serve now: once the engine is retired, others find no native producer.
+    """
+    ours = engine.threads.sender, engine.threads.metadata, engine.threads.first_question
+    serving = engine.client.threads
+
+    def ended(timeout: float) -> bool:
+        deadline = clock.monotonic() + timeout
+        for thread in ours:
+            thread.join(max(0.0, deadline - clock.monotonic()))
+        while serving and clock.monotonic() < deadline:
+            clock.sleep(_LOOK)
+        return clock.monotonic() < deadline
+
+    return ended
+
+
+def _all_delivered(engine: Engine) -> bool:
+    """Whether it wrote something, and each record has had its report, which no failure inside librdkafka caused."""
+    client, failures, report_queue = engine.client, engine.updates.failures, engine.counters.report_queue
+    if client.state != "open" or failures.unknown:
+        return False
+    if failures.failed_at or report_queue.failed_at or report_queue.records:
+        return False
+    rejected = engine.dispatcher.quota_retry.rejections.count
+    accepted, delivered, failed = engine.counters.totals()
+    return delivered > 0 and accepted == delivered + failed and not rejected
+
+
+def _is_sound(direct: DirectLane | None, lanes: list[BatchLane]) -> bool:
+    """Whether no lane has failed, been purged, or was rejected by a quota; nothing is inside."""
+    if direct is not None and (direct.rejected or direct.draining or direct.gaps.purged_at > -NEVER):
+        return False
+    return not any(
+        lane.client.failed or lane.quarantined or lane.batches or lane.inside or lane.gaps.purged_at > -NEVER
+        for lane in lanes
+    )

@@ -1,0 +1,144 @@
+"""The tests of reuse notice it when a rule of it is broken."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from safeproducer import SafeProducer, closing
+from safeproducer.pipeline import lane_natives, leaving
+from safeproducer.pipeline.cluster.relay import Relay
+from safeproducer.pipeline.lanes.given import Given
+from safeproducer.pipeline.parked import ParkedLanes
+from safeproducer.producer_ids.parking import Key, Parking
+from safeproducer.testing import FakeCluster
+from tests.pipeline import test_given
+from tests.producer_ids import test_parking, test_reuse
+from tests.producer_ids.test_reuse import T, cluster, config, parking, send
+
+__all__ = ["cluster", "parking"]
+
+Check = Callable[[FakeCluster, Parking, pytest.MonkeyPatch], None]
+
+
+def nobody_hears_of_others(cluster: FakeCluster, parking: Parking, _: pytest.MonkeyPatch) -> None:
+    told: dict[str, Counter[Any]] = {kind: Counter() for kind in ("delivered", "error", "stats", "throttle")}
+    settings = config(cluster, statistics__interval__ms=5)
+    test_reuse.one_after_another(settings, 60, told, lambda number: bool(number % 2))
+    assert not any(kinds[False] for kinds in told.values())
+    assert told["stats"][True]
+
+
+def no_report_comes_under_the_next_owner(cluster: FakeCluster, parking: Parking, _: pytest.MonkeyPatch) -> None:
+    told: list[Any] = []
+    first = SafeProducer(config(cluster))
+    send(first)
+    cluster.pause(1)
+    first.produce(T, b"v", on_delivery=lambda *_: told.append("the former one's"))
+    with pytest.warns(ResourceWarning, match="1 record"):
+        del first
+    second = SafeProducer(config(cluster))
+    cluster.resume(1)
+    send(second)
+    second.poll(0.5)
+    second.close()
+    assert not told
+
+
+def counts_go_over(*_: Any) -> None:
+    test_given.test_what_the_new_owner_gave_is_waited_for()
+
+
+def one_owner(cluster: FakeCluster, parking: Parking, _: pytest.MonkeyPatch) -> None:
+    test_parking.test_no_two_have_the_same_one(parking)
+
+
+def one_thread(cluster: FakeCluster, parking: Parking, _: pytest.MonkeyPatch) -> None:
+    test_parking.test_a_former_owner_that_is_still_inside_is_waited_for(parking)
+
+
+def close_parks_once(cluster: FakeCluster, parking: Parking, patch: pytest.MonkeyPatch) -> None:
+    test_reuse.test_a_handler_that_raises_in_close_makes_no_second_owner(cluster, parking, patch)
+
+
+def memory_stays_flat(cluster: FakeCluster, parking: Parking, _: pytest.MonkeyPatch) -> None:
+    test_reuse.test_memory_is_flat_while_parked(cluster, parking)
+
+
+def statistics_begin_anew(cluster: FakeCluster, parking: Parking, _: pytest.MonkeyPatch) -> None:
+    test_reuse.test_statistics_begin_with_the_owner(cluster, parking)
+
+
+def what_was_purged_stays(cluster: FakeCluster, parking: Parking, _: pytest.MonkeyPatch) -> None:
+    test_reuse.test_what_is_not_beyond_doubt_is_not_parked(cluster, parking, "auto", test_reuse.purges)
+
+
+def take_without_taking_out(self: Parking, key: Key) -> Any:
+    return next((entry.what for entry in list(self._parked.values()) if entry.key == key), None)
+
+
+def parks_again(self: closing.Release, ended: bool) -> bool:
+    return self._left is not None and self._park(self._left)
+
+
+PLANTED: dict[str, tuple[Check, Any, str, Any]] = {
+    "the relay keeps its owner": (nobody_hears_of_others, Relay, "belong_to", lambda self, owner: None),
+    "nobody serves what is parked": (
+        memory_stays_flat,
+        ParkedLanes,
+        "serve",
+        lambda self: True,
+    ),
+    "records under way do not matter": (
+        no_report_comes_under_the_next_owner,
+        leaving,
+        "_all_delivered",
+        lambda engine: True,
+    ),
+    "counts begin anew": (counts_go_over, Given, "passed_on", lambda self, counters, now: Given(since=now)),
+    "ages begin with the former owner": (counts_go_over, Given, "taken_over", lambda self, now: None),
+    "batch calls of former owners are forgotten": (
+        counts_go_over,
+        Given,
+        "batches",
+        lambda self, counters, at: counters.batches(at),
+    ),
+    "taken and left there": (one_owner, Parking, "take", take_without_taking_out),
+    "served while its former owner is inside": (
+        one_thread,
+        test_parking.Lanes,
+        "settled",
+        lambda self, timeout: True,
+    ),
+    "parked at each close()": (close_parks_once, closing.Release, "parks", parks_again),
+    "told from the beginning": (
+        statistics_begin_anew,
+        lane_natives,
+        "of_the_first",
+        lambda events, application, before=None, of=lane_natives.of_the_first: of(events, application),
+    ),
+    "a purge does not matter": (what_was_purged_stays, leaving, "_all_delivered", lambda engine: True),
+}
+
+
+@pytest.mark.parametrize("bug", PLANTED)
+def test_a_planted_bug_is_noticed(
+    cluster: FakeCluster, parking: Parking, monkeypatch: pytest.MonkeyPatch, bug: str
+) -> None:
+    check, where, name, broken = PLANTED[bug]
+    with monkeypatch.context() as patch:
+        patch.setattr(where, name, broken)
+        with pytest.raises((AssertionError, pytest.fail.Exception, ExceptionGroup)):
+            check(cluster, parking, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    "check", dict.fromkeys(check for check, _, _, _ in PLANTED.values()), ids=lambda check: check.__name__
+)
+def test_nothing_is_noticed_without_it(
+    cluster: FakeCluster, parking: Parking, monkeypatch: pytest.MonkeyPatch, check: Check
+) -> None:
+    check(cluster, parking, monkeypatch)

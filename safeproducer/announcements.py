@@ -77,6 +77,12 @@ class Announcements:
             self._told.add(kind)
             self._notices.later(logger.warning, "%s: %s", self._info.client_id, what)
 
+    def once(self, kind: str, sentence: str) -> None:
+        """Nothing has failed, and somebody should know. The first of each kind is logged."""
+        if kind not in self._told:
+            self._told.add(kind)
+            self._log(logger.warning, "%s", self._scrub(sentence))
+
     def lane_not_made(self, error: Exception, seconds: float) -> None:
         """One more native producer was needed, and could not be made."""
         cause = error.args[0] if isinstance(error, KafkaException) and error.args else None

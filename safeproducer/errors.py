@@ -142,6 +142,8 @@ class DeliveryError(KafkaError):
     `producer_epoch` are those of handing over. `accepted_at` (produce() returned; for a record that was held back
     and then went directly, when it did) and `handed_over_at` (librdkafka accepted it) are seconds since the Unix epoch,
     whatever timestamp the record has; `attempts` is how often it was sent. Each is None when not known.
+    `possibly_twice`: retries went on for longer than its leader remembers a producer ID (KIP-854), which
+    safeproducer.expiry=guard rules out; then UNKNOWN may be twice as well.
     """
 
     def __init__(
@@ -155,6 +157,7 @@ class DeliveryError(KafkaError):
         accepted_at: float | None = None,
         handed_over_at: float | None = None,
         attempts: int | None = None,
+        possibly_twice: bool = False,
     ) -> None:
         super().__init__(
             error.code(),
@@ -171,6 +174,7 @@ class DeliveryError(KafkaError):
         self.accepted_at = accepted_at
         self.handed_over_at = handed_over_at
         self.attempts = attempts
+        self.possibly_twice = possibly_twice
 
     # confluent_kafka's compares an instance of this class as it compares anything that is no KafkaError: it raises.
     __eq__ = _by_code(operator.eq)
@@ -189,6 +193,11 @@ class DeliveryError(KafkaError):
         happened = f"a record{tp} failed{attempts} with {self.name()} ({self.str()})"
         if self.outcome is Outcome.NOT_WRITTEN:
             return f"{happened}. It is not in the log: produce it again when the cause is gone."
+        if self.possibly_twice:
+            return (
+                f"{happened}. It may be in the log once, possibly twice, or not at all: its leader may have forgotten "
+                f"this producer between two attempts (KIP-854). Look for it in the log before you produce it again."
+            )
         return (
             f"{happened}. It may be in the log once, or not at all: if a duplicate does no harm, produce it again; "
             f"else look for it in the log before you do."

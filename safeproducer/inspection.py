@@ -74,7 +74,11 @@ class Inspection:
     def explain(self, topic: str | None, partition: int | None) -> str:
         """What records wait for."""
         leaders = self._engine.updates.holds.partitions.leaders
-        return explanation(self.snapshot(), topic, partition, self._troubles(), leaders)
+        account = self.snapshot()
+        told = explanation(account, topic, partition, self._troubles(), leaders)
+        return (
+            told if account.state in ("closed", "forked") else " ".join([told, *self._engine.threads.horizons.notes()])
+        )
 
     def _troubles(self) -> Iterator[Trouble]:
         """The newest error of each broker and each throttle time, newest first. A generator: most often nobody asks."""

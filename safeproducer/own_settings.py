@@ -23,7 +23,12 @@ MAX_BLOCK_MS = "safeproducer.max.block.ms"
 ORDERING = "safeproducer.ordering"
 LANES = "safeproducer.lanes"
 WINDOW = "safeproducer.window"
-OWN_SETTINGS = (PRODUCER_IDS_PER_HOUR, *OF_PRODUCER_IDS, MODE, MAX_BLOCK_MS, ORDERING, LANES, WINDOW)
+EXPIRY = "safeproducer.expiry"
+EXPIRY_MS = "safeproducer.expiry.ms"
+OWN_SETTINGS = (
+    *(PRODUCER_IDS_PER_HOUR, *OF_PRODUCER_IDS),
+    *(MODE, MAX_BLOCK_MS, ORDERING, LANES, WINDOW, EXPIRY, EXPIRY_MS),
+)
 MOST_LANES = 100
 DEFAULT_PRODUCER_IDS_PER_HOUR = 100
 
@@ -31,6 +36,10 @@ Mode = Literal["auto", "held", "passthrough"]
 MODES: tuple[Mode, ...] = ("auto", "held", "passthrough")
 Ordering = Literal["partition", "key", "none"]
 ORDERINGS: tuple[Ordering, ...] = ("partition", "key", "none")
+Expiry = Literal["guard", "warn", "off"]
+EXPIRIES: tuple[Expiry, ...] = ("guard", "warn", "off")
+_LONGEST_EXPIRY_MS = 2_147_483_647
+"""Kafka's maximum of producer.id.expiration.ms."""
 
 Choice = TypeVar("Choice", bound=str)
 
@@ -47,6 +56,10 @@ class OwnSettings:
     """How many batches of a partition may be unresolved; None for what its leader announces (KIP-1269)."""
     max_block: float = 0.0
     producer_ids_per_hour: int = DEFAULT_PRODUCER_IDS_PER_HOUR
+    expiry: Expiry = "guard"
+    """What happens to a retry that its leader may have forgotten the producer ID for (KIP-854)."""
+    expiry_ms: int | None = None
+    """For how long leaders remember it; None for what they say."""
 
     def refuse_contradictions(self, idempotent: bool, transactional: bool) -> None:
         """Several lanes cannot keep the order of a partition, and lanes that are not used would only cost."""
@@ -94,6 +107,8 @@ def take(config: dict[str, Any]) -> OwnSettings:
         window=_number_or(given, WINDOW, "discover", LEAST, MOST),
         max_block=max_block_ms / 1000,
         producer_ids_per_hour=ids_per_hour,
+        expiry=one_of(given, EXPIRY, EXPIRIES, "guard"),
+        expiry_ms=_number_or(given, EXPIRY_MS, "discover", 1, _LONGEST_EXPIRY_MS),
     )
 
 

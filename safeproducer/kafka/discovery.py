@@ -16,13 +16,14 @@ from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_expo
 from safeproducer.kafka.connection import connection_settings
 from safeproducer.kafka.native import KafkaError, KafkaException
 from safeproducer.policy import kip_1269
+from safeproducer.policy.expiry import Told, told
 from safeproducer.policy.window import Announcement, Config, Source, announcement
 
 TIMEOUT = 5.0
 """Seconds of one request."""
 _ATTEMPTS = 3
 _QUIET = 0
-_PERMANENT = frozenset(
+PERMANENT = frozenset(
     {
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
@@ -37,12 +38,19 @@ class Discovery:
     """One admin client, made when first asked. `sleep(seconds)` is how it waits between attempts.
 
     One thread asks; any may set_sasl_credentials(), after `config`, which is not copied, has the new ones.
+    `heard(told)` gets what a broker says of producer IDs in the same answer (KIP-854).
     """
 
-    def __init__(self, config: Mapping[str, Any], sleep: Callable[[float], Any]) -> None:
+    def __init__(
+        self,
+        config: Mapping[str, Any],
+        sleep: Callable[[float], Any],
+        heard: Callable[[Told], None] = lambda told: None,
+    ) -> None:
         self._config = config
+        self._heard = heard
         self._admin: Any = None
-        self._again = Retrying(
+        self.again = Retrying(
             stop=stop_after_attempt(_ATTEMPTS),
             wait=wait_exponential_jitter(multiplier=0.1, max=1.0),
             retry=retry_if_exception(_may_pass),
@@ -53,7 +61,7 @@ class Discovery:
     def ask(self, node: int, topic: str) -> Announcement:
         """What `node` says of `topic`; why it says nothing, when it does not. Never raises KafkaException."""
         try:
-            return self._again(self._ask, node, topic)
+            return self.again(self._ask, node, topic)
         except KafkaException as error:
             cause = error.args[0]
             return Announcement(None, Source.ASSUMED, f"broker {node} did not tell: {cause.name()}: {cause.str()}")
@@ -70,15 +78,25 @@ class Discovery:
         if (now := _login(self._config)) != before:  # changed meanwhile, by who did not find an admin client
             self._admin.set_sasl_credentials(*now)
 
-    def _ask(self, node: int, topic: str) -> Announcement:
+    @property
+    def admin(self) -> Any:
+        """The admin client, made if there is none."""
         if self._admin is None:
             self._connect()
+        return self._admin
+
+    def release(self) -> None:
+        """End the admin client."""
+        self._admin = None
+
+    def _ask(self, node: int, topic: str) -> Announcement:
         resources = [
             ConfigResource(ConfigResource.Type.BROKER, str(node)),
             ConfigResource(ConfigResource.Type.TOPIC, topic),
         ]
-        answers = self._admin.describe_configs(resources, request_timeout=TIMEOUT)
+        answers = self.admin.describe_configs(resources, request_timeout=TIMEOUT)
         broker, about_topic = (answers[resource].result(TIMEOUT * 2) for resource in resources)
+        self._heard(told(node, {name: None if entry.is_sensitive else entry.value for name, entry in broker.items()}))
         return announcement(node, _entry(broker, kip_1269.BROKER_CONFIG), _entry(about_topic, kip_1269.TOPIC_CONFIG))
 
 
@@ -95,7 +113,7 @@ def _entry(entries: Mapping[str, ConfigEntry], name: str) -> Config | None:
 
 
 def _may_pass(error: BaseException) -> bool:
-    return isinstance(error, KafkaException) and error.args[0].code() not in _PERMANENT
+    return isinstance(error, KafkaException) and error.args[0].code() not in PERMANENT
 
 
 def _ignore(error: object) -> None:

@@ -16,6 +16,7 @@ from safeproducer.pipeline.cluster import throttles
 from safeproducer.pipeline.cluster.cluster_view import ClusterView
 from safeproducer.pipeline.cluster.events import ClientEvents, EventCallbacks
 from safeproducer.pipeline.cluster.first_question import FirstQuestion
+from safeproducer.pipeline.cluster.horizons import Horizons
 from safeproducer.pipeline.cluster.metadata import Metadata
 from safeproducer.pipeline.cluster.round_trip import RoundTrip
 from safeproducer.pipeline.cluster.told_statistics import Elsewhere
@@ -29,6 +30,7 @@ from safeproducer.pipeline.dispatch.intake import Intake
 from safeproducer.pipeline.dispatch.lane_choice import LaneChoice
 from safeproducer.pipeline.dispatch.quota_retry import QuotaRetry
 from safeproducer.pipeline.dispatch.record_buffer import RecordBuffer
+from safeproducer.pipeline.dispatch.retry_guard import RetryGuard
 from safeproducer.pipeline.dispatch.updates import ClientUpdates
 from safeproducer.pipeline.engine import Engine, Threads
 from safeproducer.pipeline.flush import CallbackRelease, Flush
@@ -37,7 +39,7 @@ from safeproducer.pipeline.lane_natives import Natives
 from safeproducer.pipeline.lanes.direct_lane import DirectLane
 from safeproducer.pipeline.lanes.lane_pool import LanePool
 from safeproducer.pipeline.maintenance import Control, LaneUpkeep, Maintenance, Standby
-from safeproducer.pipeline.natives import discovery
+from safeproducer.pipeline.natives import discovery, expirations
 from safeproducer.pipeline.parked import ParkedLanes, take_over
 from safeproducer.pipeline.process.alarm import Schedule
 from safeproducer.pipeline.process.notices import Notices
@@ -155,10 +157,11 @@ def _threads(
     lanes_to_ask = upward.call(lambda engine: engine.lanes_to_ask, no_lanes)
     heard = upward.call(lambda engine: engine.updates.heard_leaders, None)
     metadata = Metadata(lanes_to_ask, holds.partitions.update, heard, sender.wake, events.announcements.trouble)
+    horizons = Horizons(delivery, partial(expirations, settings.lane), holds.partitions.nodes, events.announcements)
     windows = Windows(
         delivery.own.window,
         min(REFRESH, delivery.metadata_refresh / 2),
-        partial(discovery, settings.lane),
+        partial(discovery, settings.lane, horizons.heard),
         events.announcements.window,
         sender.wake,
         upward.lives,
@@ -171,7 +174,7 @@ def _threads(
     )
     holds.cluster.outdated.connect(lanes_to_ask, metadata.tell)
     updates.connect(windows, upward.call(lambda engine: engine.route.hold, None))
-    return Threads(sender, windows, metadata, first_question)
+    return Threads(sender, windows, metadata, first_question, horizons)
 
 
 def _dispatcher(
@@ -203,7 +206,8 @@ def _dispatcher(
     when = Schedule(delivery, wake)
     buffer = RecordBuffer(delivery, holds, direct, lanes, queue, rejections, numbers)
     retry = QuotaRetry(delivery, holds, buffer, rejections, queue, failures, when, updates.sent_once)
-    expiry = Expiry(delivery, holds, lanes, buffer, retry, when, failures, queue.reports, fatal)
+    guard = RetryGuard(delivery, threads.horizons, holds.round_trip, lanes, when, failures, events.announcements)
+    expiry = Expiry(delivery, holds, lanes, buffer, retry, when, failures, queue.reports, fatal, guard)
     records, size = delivery.batch_records, max(1, delivery.batch_bytes)
     intake = Intake(records, size, holds, direct, buffer, rejections, queue, lanes, metadata, when)
     choice = LaneChoice(delivery, holds, lanes, threads.windows, wake, events.announcements.limited)

@@ -12,6 +12,7 @@ from safeproducer.errors import SafeProducerError
 from safeproducer.pipeline.calls import Calls, NativeErrors
 from safeproducer.pipeline.cluster.events import ClientEvents
 from safeproducer.pipeline.cluster.first_question import FirstQuestion
+from safeproducer.pipeline.cluster.horizons import Horizons
 from safeproducer.pipeline.cluster.metadata import Metadata
 from safeproducer.pipeline.cluster.outdated_leaders import DIRECT
 from safeproducer.pipeline.cluster.told_statistics import Elsewhere
@@ -40,6 +41,7 @@ class Threads:
     windows: Windows
     metadata: Metadata
     first_question: FirstQuestion
+    horizons: Horizons
 
 
 @dataclass(eq=False, repr=False)
@@ -122,7 +124,8 @@ class Engine:
         """End them; wait for them up to `timeout` seconds, not at all if that is None. Whether they have ended."""
         if self.client.state == "forked":  # there are none in the child, and they may have held locks when it was made
             return True
-        threads = (self.threads.sender, self.threads.windows, self.threads.metadata, self.threads.first_question)
+        known = self.threads
+        threads = (known.sender, known.windows, known.metadata, known.first_question, known.horizons)
         for thread in threads:
             thread.stop()
         if timeout is None:

@@ -132,9 +132,8 @@ class Control:
         dispatcher.pump_if_due(now)
         if self._delivery.mode != "auto" or not self._delivery.holds_back:
             return
-        timeout = self._delivery.timeout if self._delivery.owns_timeout else None
-        if self._direct_deadline is not None and timeout is not None:
-            self._direct_deadline.act(now, timeout, self._route.hold, self._client.native.purge)
+        if self._direct_deadline is not None and self._delivery.owns_timeout:
+            self._direct_deadline.act(now, self._route.hold, self._client.native.purge)
         # Reports that wait here take room that the native producer does not know of.
         reason = holds.any(now) or dispatcher.intake.rechecks or dispatcher.reports
         self._route.choose(not reason and dispatcher.empty)
@@ -218,6 +217,7 @@ class Maintenance:
         if not polling:
             self._standby.serve()
         now = clock.monotonic()
+        dispatcher.expiry.guard.look(now)
         self._control.act(now)
         self._release.when_idle(now)
         due = min(again, dispatcher.schedule.alarm.at, dispatcher.lanes.next_look(now))

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
+from safeproducer.policy.expiry import purge_at
+from safeproducer.policy.never import NEVER
 from safeproducer.policy.topic_partition import TopicPartition
 
 
@@ -98,6 +100,11 @@ class Backlogs:
                 (row.history[0][2] for row in tuple(self._by_tp.values()) if row.history), default=None
             )
         return self._earliest
+
+    def purge_at(self, limit: float) -> float:
+        """When some record without an acknowledgement must not be sent again; see policy/expiry.py."""
+        oldest = [row.history[0] for row in tuple(self._by_tp.values()) if row.history]
+        return min([purge_at(given, since, limit) for given, _, since in oldest], default=NEVER)
 
     def stalled(self, now: float, patience: float, age: float) -> frozenset[TopicPartition]:
         """Partitions without an acknowledgement for `patience` seconds, or with a record older than `age`."""

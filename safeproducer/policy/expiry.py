@@ -109,15 +109,17 @@ class Unsafe:
     @property
     def cure(self) -> str:
         """Both, as far as there are two."""
-        lower = (
-            "message.timeout.ms alone cannot be short enough for that"
-            if self.most_timeout_ms is None
-            else f"set message.timeout.ms and socket.timeout.ms so that message.timeout.ms + 2 x socket.timeout.ms is "
-            f"below {self.most_timeout_ms}"
+        raised = f"{PRODUCER_ID_CONFIG} on every broker"
+        lowered = (
+            f"set message.timeout.ms and socket.timeout.ms so that message.timeout.ms + 2 x socket.timeout.ms is below "
+            f"{self.most_timeout_ms}"
         )
         if self.least_expiration_ms is None:
-            return f"Give message.timeout.ms a limit: {lower}"
-        return f"Set {PRODUCER_ID_CONFIG} above {self.least_expiration_ms} on every broker, or {lower}"
+            cure = f"{lowered}" if self.most_timeout_ms is not None else f"then set {raised} well above it"
+            return f"Give message.timeout.ms a limit: {cure}"
+        if self.most_timeout_ms is None:
+            return f"Set {raised} to more than {self.least_expiration_ms}: no message.timeout.ms is short enough for it"
+        return f"Set {raised} to more than {self.least_expiration_ms}, or {lowered}"
 
 
 def told(node: int, values: Mapping[str, str | None]) -> Told:

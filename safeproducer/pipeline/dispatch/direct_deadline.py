@@ -12,7 +12,8 @@ from safeproducer.pipeline.cluster.outdated_leaders import DIRECT
 from safeproducer.pipeline.dispatch.dispatcher import Dispatcher
 from safeproducer.pipeline.dispatch.holds import Holds
 from safeproducer.pipeline.lanes.direct_lane import DirectLane
-from safeproducer.pipeline.reports.failures import Failures, purged_tps
+from safeproducer.pipeline.reports.failures import Failures
+from safeproducer.pipeline.reports.purged_reports import purged_tps
 from safeproducer.pipeline.reports.report_queue import ReportQueue
 
 
@@ -28,25 +29,24 @@ class DirectDeadline:
         self._report_queue = report_queue
         self._failures = failures
         self._purged_at: float | None = None
+        self._within = ""
 
-    def act(self, now: float, timeout: float, hold: Callable[[], None], purge: Callable[[], object]) -> None:
+    def act(self, now: float, hold: Callable[[], None], purge: Callable[[], object]) -> None:
         """Purge when a record in the lane reaches its deadline, after what is healthy has left it."""
         if self._purged_at is not None:
             self._tell_of_purged(self._purged_at, now)
             return
-        earliest = self._lane.backlogs.earliest()
-        if earliest is None:
+        due = self._dispatcher.expiry.guard.direct(self._lane.backlogs, now)
+        if due is None:
             if self._lane.draining:  # it was acknowledged after all
                 self._lane.drain(False)
                 self._dispatcher.recheck(now)
-            return
-        due, ack_time = earliest + timeout, self._holds.round_trip.ack_time
-        if not self._lane.draining and now >= due - min(timeout / 4, max(0.25, 3 * ack_time)):
+        elif not self._lane.draining and now >= due.closes:
             self._lane.drain(True)
             hold()  # now: what followed the purge into the lane would meet the end of its epoch
-        elif now >= due:
+        elif now >= due.at:
             self._report_queue.defer(True)
-            self._purged_at = now
+            self._purged_at, self._within = now, due.within
             self._lane.purging(now)
             purge()
 
@@ -58,7 +58,7 @@ class DirectDeadline:
         self._purged_at = None
         deferred = self._report_queue.defer(False)
         never_sent = self._lane.given.unsent.counts(found, max(self._failures.failed_at, self._report_queue.failed_at))
-        self._report_queue.reports.extend(self._failures.expired(deferred, never_sent))
+        self._report_queue.reports.extend(self._failures.expired(deferred, never_sent, self._within))
         self._lane.purged(purged_tps(deferred), found.producer_epoch, now)
         self._lane.drain(False)
         self._dispatcher.recheck(now)

@@ -14,18 +14,15 @@ from safeproducer.pipeline.buffer.partition_buffer import PartitionBuffer
 from safeproducer.pipeline.dispatch.holds import Holds
 from safeproducer.pipeline.dispatch.quota_retry import QuotaRetry
 from safeproducer.pipeline.dispatch.record_buffer import RecordBuffer
-from safeproducer.pipeline.lanes.batch_lane import BatchLane
+from safeproducer.pipeline.dispatch.retry_guard import TIMEOUT, RetryGuard, reason
 from safeproducer.pipeline.lanes.lane_pool import LanePool
 from safeproducer.pipeline.process.alarm import Schedule
 from safeproducer.pipeline.process.record import ACCEPTED_AT, KEY, REPORT, HeldRecord
 from safeproducer.pipeline.reports.failures import Failures
 from safeproducer.pipeline.reports.reports import Reports
-from safeproducer.policy.deadline import BACKSTOP_MARGIN
 from safeproducer.policy.never import NEVER
 
 _CREATE_TIME = 1
-_NO_ANSWER = "Local: Message timed out: no broker answered within message.timeout.ms"
-_STALLED_WITH = "Local: Message timed out: it was purged with records that no broker answered"
 _NOT_SENT = "Local: Message timed out: it was not sent within message.timeout.ms"
 _NO_PRODUCER_ID = "Local: No producer ID in time"
 _THROTTLED_TOO_LONG = "Local: Message timed out: its broker is throttled for longer than the time it has left"
@@ -47,6 +44,7 @@ class Expiry:
     _failures: Failures
     _reports: Reports
     _met_fatal: Callable[[KafkaError], object]
+    guard: RetryGuard
     _failing: tuple[int, str] | None = None
     """The error with which all that waits is to fail."""
 
@@ -104,7 +102,7 @@ class Expiry:
             return NEVER
         due = NEVER
         for batch in buffer.unresolved if self._delivery.owns_timeout else ():
-            self._report_expired(batch, now, timeout, KafkaError._MSG_TIMED_OUT, _NO_ANSWER)
+            self._report_expired(batch, now, timeout, KafkaError._MSG_TIMED_OUT, reason(TIMEOUT))
             due = min(due, batch.next_deadline(timeout) or NEVER)
         unmeetable_until = self._holds.cluster.cannot_meet_until(buffer.tp, now)
         for queue in buffer.queues():
@@ -127,29 +125,8 @@ class Expiry:
         return (KafkaError._MSG_TIMED_OUT, _THROTTLED_TOO_LONG) if deadline <= unmeetable_until else None
 
     def _purge_stalled(self, now: float) -> float:
-        """Purge a batch lane before librdkafka's own time-out comes; when to look again.
-
-        That would start a new epoch for the whole lane, and write batches of other partitions twice whose answers were
-        lost. The lane gets nothing for a while before, so that what is healthy gets out of it.
-        """
-        limit = self._delivery.stalled_after
-        if limit is None:
-            return NEVER
-        return min([self._purge_lane(lane, limit, now) for lane in self._lanes], default=NEVER)
-
-    def _purge_lane(self, lane: BatchLane, limit: float, now: float) -> float:
-        batches: list[InFlightBatch] = lane.batches.copy()
-        stalled_at = min([batch.at for batch in batches], default=NEVER) + limit
-        lane.quarantined = stalled_at <= now
-        if not lane.quarantined:
-            return stalled_at
-        purge_at = stalled_at + BACKSTOP_MARGIN / 2
-        if now < purge_at and not all(batch.stalled for batch in batches):
-            return min(purge_at, now + self._holds.PATIENCE)
-        for batch in batches:
-            self._report_expired(batch, now, -NEVER, KafkaError._MSG_TIMED_OUT, _STALLED_WITH)
-        lane.purge()
-        return now + self._holds.PATIENCE
+        """Purge the batch lanes that have to be; when to look again."""
+        return min([self.guard.purge(lane, now, self._report_expired) for lane in self._lanes], default=NEVER)
 
     def _report(self, buffer: PartitionBuffer, record: HeldRecord, code: int, reason: str, handed_over: bool) -> None:
         """Queue a failed record's report, with a message as librdkafka would have made it."""

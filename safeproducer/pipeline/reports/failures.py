@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from safeproducer import clock
@@ -13,13 +12,11 @@ from safeproducer.kafka.statistics import Statistics
 from safeproducer.kafka.without_offset import WITHOUT_OFFSET
 from safeproducer.pipeline.process.record import ACCEPTED_AT, DeliveryCallback, HeldRecord
 from safeproducer.pipeline.reports.dated_error import DatedError
+from safeproducer.pipeline.reports.purged_reports import PURGED, proven
 from safeproducer.pipeline.reports.report_queue import Deferred
 from safeproducer.policy.never import NEVER
 from safeproducer.policy.outcome import Outcome, is_first_attempt, outcome_of
-from safeproducer.policy.purged import Purged, never_sent
 from safeproducer.policy.topic_partition import TopicPartition
-
-_PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
 
 
 class Failures:
@@ -40,6 +37,7 @@ class Failures:
         self.round_trip = 0.0
         """The quickest round trip to any broker, by the last statistics."""
         self._retry_backoff = delivery.retry_backoff
+        self._forgotten_after = NEVER
 
     def reported(self, error: KafkaError, message: Message) -> KafkaError:
         """`error` of a delivery report, as the application gets it."""
@@ -71,41 +69,32 @@ class Failures:
         if floors:
             self.round_trip = min(floors)
 
+    def retries_beyond(self, seconds: float) -> None:
+        """Retries go on, though a leader may have forgotten the producer ID after so many seconds (KIP-854)."""
+        self._forgotten_after = seconds
+
     def proves_rejection(self, message: Message) -> bool:
         """Whether the rejection in this report answered the record's only attempt."""
         elapsed = message.latency()
         return elapsed is not None and is_first_attempt(elapsed, self._retry_backoff, self.round_trip)
 
     def expired(
-        self, reports: Sequence[Deferred], counts: Mapping[TopicPartition, int]
+        self, reports: Sequence[Deferred], counts: Mapping[TopicPartition, int], within: str
     ) -> Iterator[tuple[DeliveryCallback, KafkaError, Message]]:
         """The reports of a lane that was purged at a deadline, as the application gets them.
 
-        `counts`: how many of a partition's records were certainly in no request.
+        `counts`: how many of a partition's records were certainly in no request. `within` what nothing was answered.
         """
-        rows: dict[tuple[str | None, int | None], list[Purged]] = defaultdict(list)
-        for kept in reports:
-            rows[kept.message.topic(), kept.message.partition()].append(_purged(kept))
-        proofs = {
-            (topic, partition): iter(
-                # Without a partition it was in no request.
-                [True] * len(row)
-                if topic is None or partition is None
-                else never_sent(row, counts.get((topic, partition), 0))
-            )
-            for (topic, partition), row in rows.items()
-        }
-        for kept in reports:
-            proven = next(proofs[kept.message.topic(), kept.message.partition()])
-            yield kept.run, self._timed_out(kept.error, proven, kept.message), kept.message
+        for kept, never_sent in proven(reports, counts):
+            yield kept.run, self._timed_out(kept.error, never_sent, kept.message, within), kept.message
 
-    def _timed_out(self, error: KafkaError, never_sent: bool, message: Message) -> KafkaError:
-        if error.code() not in _PURGED:
+    def _timed_out(self, error: KafkaError, never_sent: bool, message: Message, within: str) -> KafkaError:
+        if error.code() not in PURGED:
             return self.reported(error, message)
         why, outcome, attempts = (
             ("it was not sent", Outcome.NOT_WRITTEN, 0) if never_sent else ("no broker answered", Outcome.UNKNOWN, None)
         )
-        reason = f"Local: Message timed out: {why} within message.timeout.ms"
+        reason = f"Local: Message timed out: {why} within {within}"
         return self._of_message(error, KafkaError._MSG_TIMED_OUT, reason, outcome, message, attempts)
 
     def _of_message(
@@ -147,6 +136,7 @@ class Failures:
         else:
             self.unknown += 1
         self.unsent += attempts == 0
+        since = next((at for at in (handed_over_at, accepted_at) if at is not None), NEVER)
         producer_id, epoch = self._identity if outcome is Outcome.UNKNOWN else (None, None)
         if code != error.code() or reason != error.str():
             error = KafkaError(code, reason, txn_requires_abort=error.txn_requires_abort())
@@ -160,18 +150,5 @@ class Failures:
             accepted_at=accepted_at,
             handed_over_at=handed_over_at,
             attempts=attempts,
+            possibly_twice=outcome is Outcome.UNKNOWN and clock.time() - since >= self._forgotten_after,
         )
-
-
-def _purged(kept: Deferred) -> Purged:
-    elapsed = kept.message.latency()
-    queued = kept.error.code() == KafkaError._PURGE_QUEUE
-    if elapsed is None:
-        return Purged(queued, -NEVER, NEVER)
-    return Purged(queued, kept.since - elapsed, kept.by - elapsed)
-
-
-def purged_tps(reports: Sequence[Deferred]) -> set[TopicPartition]:
-    """The partitions of the records that a purge took out of librdkafka."""
-    tps = {(kept.message.topic(), kept.message.partition()) for kept in reports if kept.error.code() in _PURGED}
-    return {(topic, partition) for topic, partition in tps if topic is not None and partition is not None}

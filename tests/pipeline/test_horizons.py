@@ -1,0 +1,254 @@
+"""Which brokers are asked for how long they remember a producer ID, and when (KIP-854)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from safeproducer import clock
+from safeproducer.config import parse
+from safeproducer.pipeline.cluster import horizons
+from safeproducer.pipeline.cluster.horizons import Horizons
+from safeproducer.policy.expiry import DAY, PRODUCER_ID_CONFIG, TRANSACTIONAL_ID_CONFIG, Source, Told, told, unreadable
+
+HOUR = 3600.0
+
+
+class Brokers:
+    """Each says what it is told to say; None: it may not be asked; what raises, raises."""
+
+    def __init__(self) -> None:
+        self.says: dict[int, Any] = {1: 600.0, 2: 20.0}
+        self.asked: list[int] = []
+        self.made = self.closed = 0
+        self.log_append_time: set[str] = set()
+
+    def make(self, _: Callable[[float], object]) -> Brokers:
+        self.made += 1
+        return self
+
+    def told(self, node: int) -> tuple[Told, bool]:
+        self.asked.append(node)
+        found = self.says[node]
+        if isinstance(found, Exception):
+            raise found
+        if found is None:
+            return unreadable(node, "CLUSTER_AUTHORIZATION_FAILED: no"), True
+        if found == "away":
+            return unreadable(node, "_TRANSPORT: away"), False
+        values = {PRODUCER_ID_CONFIG: f"{found * 1000:.0f}", TRANSACTIONAL_ID_CONFIG: "5000"}
+        return told(node, values), True
+
+    def takes_create_time(self, topic: str) -> bool:
+        return topic not in self.log_append_time
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+class People:
+    """What people hear, each kind once."""
+
+    def __init__(self) -> None:
+        self.kinds: dict[str, str] = {}
+
+    def once(self, kind: str, sentence: str) -> None:
+        self.kinds.setdefault(kind, sentence)
+
+    trouble = once
+
+
+class Rig:
+    """Horizons in a time of its own, with the thread run to its end after each look."""
+
+    def __init__(self, **config: Any) -> None:
+        self.now = 1000.0
+        self.leaders = {1}
+        self.brokers, self.people = Brokers(), People()
+        delivery = parse(({"bootstrap.servers": "x", **config},), {}).delivery
+        people: Any = self.people
+        self.horizons = Horizons(delivery, self.brokers.make, lambda: self.leaders, people)
+
+    def look(self, after: float = 1.0) -> None:
+        self.now += after
+        self.horizons.look(self.now)
+        deadline = time.monotonic() + 5
+        while self.horizons._helper.alive:
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+        self.now += 1.0
+        self.horizons.look(self.now)
+
+    @property
+    def seconds(self) -> float | None:
+        """The horizon."""
+        found = self.horizons.current
+        return None if found is None else found.seconds
+
+
+@pytest.fixture
+def rigs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Rig]]:
+    made: list[Rig] = []
+    monkeypatch.setattr(clock, "monotonic", lambda: made[-1].now if made else 1000.0)
+
+    def make(**config: Any) -> Rig:
+        made.append(rig := Rig(**config))
+        return rig
+
+    yield make
+    for rig in made:
+        rig.horizons.stop()
+
+
+Rigs = Callable[..., Rig]
+
+
+def test_nobody_is_asked_in_the_first_minute(rigs: Rigs) -> None:
+    """Then the admin client is closed again."""
+    rig = rigs()
+    rig.look(horizons.NOT_BEFORE - 5)
+    assert (rig.brokers.asked, rig.seconds) == ([], None)
+    rig.look(5)
+    assert (rig.brokers.asked, rig.seconds) == ([1], 600)
+    assert rig.brokers.made == rig.brokers.closed == 1
+
+
+def test_new_leaders_are_asked_at_once_and_all_of_them_hourly(rigs: Rigs) -> None:
+    """Nothing of a broker counts that leads nothing any more."""
+    rig = rigs()
+    rig.look(61)
+    rig.leaders = {1, 2}
+    rig.look()
+    assert (rig.brokers.asked, rig.seconds) == ([1, 2], 20)
+    rig.leaders = {1}
+    rig.look()
+    assert rig.seconds == 600
+    rig.look(HOUR / 2)
+    assert rig.brokers.asked == [1, 2]
+    rig.brokers.says[1] = 30.0
+    rig.look(HOUR / 2 + 2)
+    assert (rig.brokers.asked, rig.seconds) == ([1, 2, 1], 30)
+
+
+def test_each_value_that_is_not_safe_is_told_once(rigs: Rigs) -> None:
+    """A lowered one again."""
+    rig = rigs(**{"message.timeout.ms": 300_000})
+    rig.look(61)
+    assert not rig.people.kinds
+    rig.leaders = {2}
+    rig.look()
+    rig.look(HOUR + 1)
+    (sentence,) = rig.people.kinds.values()
+    assert f"{PRODUCER_ID_CONFIG} of broker 2 is 20000" in sentence
+    assert "safeproducer.expiry=guard" in sentence
+    rig.brokers.says[2] = 15.0
+    rig.look(HOUR + 1)
+    assert len(rig.people.kinds) == 2
+
+
+def test_who_may_not_read_configs_is_told_by_explain(rigs: Rigs) -> None:
+    """A day is assumed; asked again in an hour."""
+    rig = rigs()
+    rig.brokers.says[1] = None
+    rig.look(61)
+    current = rig.horizons.current
+    assert current is not None
+    assert (current.seconds, current.source) == (DAY, Source.ASSUMED)
+    (note,) = rig.horizons.notes()
+    for part in ("broker(s) 1", "CLUSTER_AUTHORIZATION_FAILED", "a day", "safeproducer.expiry.ms"):
+        assert part in note
+    rig.look(HOUR / 2)
+    assert rig.brokers.asked == [1]
+    assert not rig.people.kinds
+
+
+def test_who_is_away_is_asked_again_in_a_minute(rigs: Rigs) -> None:
+    """And a day is assumed until then."""
+    rig = rigs()
+    rig.brokers.says[1] = "away"
+    rig.look(61)
+    assert rig.seconds == DAY
+    rig.look(30)
+    assert rig.brokers.asked == [1]
+    rig.brokers.says[1] = 20.0
+    rig.look(31)
+    assert (rig.brokers.asked, rig.seconds) == ([1, 1], 20)
+    assert not [note for note in rig.horizons.notes() if "could not be read" in note]
+
+
+def test_a_client_that_raises_harms_nobody(rigs: Rigs) -> None:
+    """It is told, closed, and tried again in a minute."""
+    rig = rigs()
+    rig.brokers.says[1] = ValueError("no such mechanism")
+    rig.look(61)
+    assert "no such mechanism" in rig.people.kinds["expiry"]
+    assert rig.brokers.closed == 1
+    rig.look(10)
+    assert rig.brokers.asked == [1]
+
+
+def test_what_brokers_said_of_windows_is_not_asked_again(rigs: Rigs) -> None:
+    """One question less."""
+    rig = rigs()
+    rig.horizons.heard(told(1, {PRODUCER_ID_CONFIG: "20000"}))
+    assert rig.seconds is None
+    rig.look(61)
+    assert (rig.brokers.asked, rig.seconds) == ([], 20)
+
+
+def test_a_given_horizon_asks_nobody(rigs: Rigs) -> None:
+    """For those who may not read broker configs."""
+    rig = rigs(**{"safeproducer.expiry.ms": 20_000})
+    rig.look(HOUR)
+    assert (rig.brokers.made, rig.seconds) == (0, 20)
+    assert "safeproducer.expiry.ms is 20000" in next(iter(rig.people.kinds.values()))
+
+
+@pytest.mark.parametrize("config", [{"safeproducer.expiry": "off"}, {"enable.idempotence": False}])
+def test_who_does_not_care_asks_nobody(rigs: Rigs, config: dict[str, Any]) -> None:
+    """Nor without idempotence."""
+    rig = rigs(**config)
+    rig.horizons.timestamps.note("t", 1)
+    rig.look(HOUR)
+    assert (rig.brokers.made, rig.seconds) == (0, None)
+
+
+def test_a_transactional_producer_has_the_horizon_of_its_transactional_id(rigs: Rigs) -> None:
+    """And no static rule: a leader forgets no ID with an open transaction."""
+    rig = rigs(**{"transactional.id": "x"})
+    rig.look(61)
+    assert rig.seconds == 5
+    assert not rig.people.kinds
+
+
+def stamp(age: float) -> int:
+    """A timestamp of so many seconds ago."""
+    return int((clock.time() - age) * 1000)
+
+
+def test_old_timestamps_are_told_once_for_each_topic(rigs: Rigs) -> None:
+    """Also those from before the horizon was known; not where the broker's time counts, and not what is recent."""
+    rig = rigs()
+    rig.brokers.says[1] = 20.0
+    rig.brokers.log_append_time = {"log"}
+    for topic, age in (("a", DAY), ("a", 60), ("b", 60), ("log", DAY), ("recent", 24), ("future", -60)):
+        rig.horizons.timestamps.note(topic, stamp(age))
+    assert not rig.people.kinds
+    for _ in range(3):
+        rig.look(61)
+        rig.horizons.timestamps.note("a", stamp(2 * DAY))
+    kinds = [kind for kind in rig.people.kinds if kind.startswith("timestamps")]
+    assert sorted(kinds) == ["timestamps a", "timestamps b"]
+    assert "86400 s ago" in rig.people.kinds["timestamps a"]
+    assert "LogAppendTime" in rig.people.kinds["timestamps a"]
+
+
+@pytest.mark.parametrize(("topic", "timestamp"), [("t", None), ("t", "1"), ("t", 0), ("t", -5), (None, 1), ([], 1)])
+def test_what_is_no_timestamp_is_the_native_call_s_to_refuse(rigs: Rigs, topic: Any, timestamp: Any) -> None:
+    """Nothing is raised here."""
+    timestamps = rigs().horizons.timestamps
+    timestamps.note(topic, timestamp)
+    assert timestamps.too_old(0.001) == {}

@@ -1,0 +1,267 @@
+"""No retry that its leader has forgotten (KIP-854), on FakeCluster, which forgets producer IDs as Kafka does."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+
+import pytest
+from confluent_kafka import Producer
+
+from safeproducer import ConfigurationError, DeliveryError, SafeProducer
+from safeproducer.pipeline.cluster import horizons
+from safeproducer.pipeline.dispatch.retry_guard import RetryGuard
+from safeproducer.policy.outcome import Outcome
+from safeproducer.testing import FakeCluster
+from tests.inside import engine_of
+
+AGE_MS = 3000
+AWAY = 4.0
+DAY = 86_400
+AGE, CHECK = "producer.id.expiration.ms", "producer.id.expiration.check.interval.ms"
+
+Report = tuple[bytes, Any]
+
+
+@pytest.fixture
+def forgetful() -> Iterator[FakeCluster]:
+    """A broker that remembers a producer ID for three seconds."""
+    with FakeCluster(brokers=1, broker_config={AGE: str(AGE_MS), CHECK: "100"}) as cluster:
+        cluster.create_topic("t", partitions=1)
+        yield cluster
+
+
+def made(cls: Any, cluster: FakeCluster, **config: Any) -> Any:
+    """A producer of either class."""
+    return cls({"bootstrap.servers": cluster.bootstrap, "log_level": 0, "enable.idempotence": True, **config})
+
+
+def serve(producer: Any, happened: Callable[[], object], seconds: float = 15) -> None:
+    """Poll until it has happened."""
+    end = time.monotonic() + seconds
+    while not happened():
+        assert time.monotonic() < end, "it has not happened"
+        producer.poll(0.05)
+
+
+def rest(producer: Any, seconds: float) -> None:
+    """Poll for so long."""
+    end = time.monotonic() + seconds
+    serve(producer, lambda: time.monotonic() >= end, seconds + 5)
+
+
+def lose_an_acknowledgement(producer: Any, cluster: FakeCluster, lost: int = 1) -> list[Report]:
+    """One record is written, but its answer and the broker are gone until it has been forgotten; all reports."""
+    reports: list[Report] = []
+
+    def report(error: Any, message: Any) -> None:
+        reports.append((message.value(), error))
+
+    producer.produce("t", b"warm", on_delivery=report)
+    assert producer.flush(10) == 0
+    rest(producer, 0.6)
+    cluster.lose_acks(1)
+    for _ in range(lost):
+        producer.produce("t", b"lost", on_delivery=report)
+    producer.poll(0)
+    serve(producer, lambda: len(cluster.log("t")) == 1 + lost)
+    cluster.stop(1)
+    rest(producer, AWAY)
+    cluster.start(1)
+    assert producer.flush(20) == 0
+    return reports
+
+
+def written(cluster: FakeCluster) -> list[bytes | None]:
+    """Values of what is in the log."""
+    return [record.value for record in cluster.log("t")]
+
+
+def test_plain_confluent_kafka_writes_twice_and_says_delivered(forgetful: FakeCluster) -> None:
+    """What all this is about."""
+    reports = lose_an_acknowledgement(made(Producer, forgetful), forgetful)
+    assert reports == [(b"warm", None), (b"lost", None)]
+    assert written(forgetful) == [b"warm", b"lost", b"lost"]
+
+
+CONFIGS: dict[str, dict[str, Any]] = {
+    "direct": {},
+    "held": {"safeproducer.mode": "held"},
+    "without a time-out": {"message.timeout.ms": 0},
+}
+
+
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+def test_guard_gives_up_what_its_leader_is_about_to_forget(forgetful: FakeCluster, config: dict[str, Any]) -> None:
+    """Once in the log, and reported as unknown: nothing is sent again after the leader came back."""
+    with made(SafeProducer, forgetful, **config, **{"safeproducer.expiry.ms": AGE_MS}) as producer:
+        reports = lose_an_acknowledgement(producer, forgetful, lost=1)
+        (warm, lost) = reports
+        assert warm == (b"warm", None)
+        assert isinstance(lost[1], DeliveryError)
+        assert lost[1].outcome is Outcome.UNKNOWN
+        assert not lost[1].possibly_twice
+        assert "KIP-854" in lost[1].str()
+        assert written(forgetful) == [b"warm", b"lost"]
+        producer.produce("t", b"next", on_delivery=lambda error, _: reports.append((b"next", error)))
+        assert producer.flush(10) == 0
+        assert reports[-1] == (b"next", None)
+        assert written(forgetful)[-1] == b"next"
+
+
+def test_without_the_rule_it_is_written_twice(forgetful: FakeCluster) -> None:
+    """A planted bug: the test above can fail."""
+    with (
+        mock.patch.object(RetryGuard, "limit", None),
+        made(SafeProducer, forgetful, **{"safeproducer.expiry.ms": AGE_MS}) as producer,
+    ):
+        assert lose_an_acknowledgement(producer, forgetful)[-1] == (b"lost", None)
+    assert written(forgetful) == [b"warm", b"lost", b"lost"]
+
+
+def test_warn_retries_and_says_possibly_twice(forgetful: FakeCluster, caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever prefers a duplicate to an unknown outcome is told of it."""
+    config = {"safeproducer.expiry.ms": AGE_MS, "safeproducer.expiry": "warn"}
+    with made(SafeProducer, forgetful, **config) as producer:
+        assert lose_an_acknowledgement(producer, forgetful)[-1] == (b"lost", None)
+    assert written(forgetful) == [b"warm", b"lost", b"lost"]
+    assert sum("possibly twice" in record.getMessage() for record in caplog.records) == 1
+
+
+def test_warn_says_of_a_failed_record_that_it_may_be_there_twice(forgetful: FakeCluster) -> None:
+    """Its time is over after a retry that its leader may have taken for a new batch."""
+    told: list[Any] = []
+    config = {"safeproducer.expiry.ms": 2000, "safeproducer.expiry": "warn", "message.timeout.ms": 4000}
+    with made(SafeProducer, forgetful, **config) as producer:
+        producer.produce("t", b"warm")
+        assert producer.flush(10) == 0
+        rest(producer, 0.6)
+        forgetful.lose_acks(1)
+        producer.produce("t", b"x", on_delivery=lambda error, _: told.append(error))
+        producer.poll(0)
+        serve(producer, lambda: len(forgetful.log("t")) == 2)
+        forgetful.stop(1)
+        serve(producer, lambda: told)
+    (error,) = told
+    assert error.outcome is Outcome.UNKNOWN
+    assert error.possibly_twice
+    assert "possibly twice" in str(error)
+
+
+def test_off_neither_guards_nor_tells(forgetful: FakeCluster, caplog: pytest.LogCaptureFixture) -> None:
+    """As plain confluent_kafka does."""
+    config = {"safeproducer.expiry.ms": AGE_MS, "safeproducer.expiry": "off"}
+    with made(SafeProducer, forgetful, **config) as producer:
+        assert lose_an_acknowledgement(producer, forgetful)[-1] == (b"lost", None)
+        assert "KIP-854" not in producer.explain()
+    assert written(forgetful) == [b"warm", b"lost", b"lost"]
+    assert not [record for record in caplog.records if "KIP-854" in record.getMessage()]
+
+
+def test_healthy_traffic_is_never_purged(forgetful: FakeCluster) -> None:
+    """Though there is always something under way, and answers take a while."""
+    forgetful.delay(0.05)
+    errors: list[Any] = []
+    with made(SafeProducer, forgetful, **{"safeproducer.expiry.ms": AGE_MS}) as producer:
+        end = time.monotonic() + 6
+        while time.monotonic() < end:
+            producer.produce("t", b"x", on_delivery=lambda error, _: error and errors.append(error))
+            producer.poll(0.002)
+        assert producer.flush(10) == 0
+    assert errors == []
+
+
+def test_the_horizon_is_asked_for_after_a_minute(
+    forgetful: FakeCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not before; then the guard holds as if it had been given, and one warning has the numbers of the broker."""
+    monkeypatch.setattr(horizons, "NOT_BEFORE", 2.0)
+    with made(SafeProducer, forgetful) as producer:
+        producer.produce("t", b"first")
+        assert producer.flush(10) == 0
+        rest(producer, 1.0)
+        assert not forgetful.journal("DescribeConfigs")
+        serve(producer, lambda: engine_of(producer).threads.horizons.current)
+        assert len(forgetful.journal("DescribeConfigs")) == 1
+        found = [record.getMessage() for record in caplog.records if "KIP-854" in record.getMessage()]
+        assert len(found) == 1
+        assert f"{AGE} of broker 1 is {AGE_MS}" in found[0]
+        assert "430 s" in found[0]
+        assert "KIP-854" in producer.explain()
+        forgetful.lose_acks(1)
+        told: list[Any] = []
+        producer.produce("t", b"lost", on_delivery=lambda error, _: told.append(error))
+        producer.poll(0)
+        serve(producer, lambda: len(forgetful.log("t")) == 2)
+        forgetful.stop(1)
+        serve(producer, lambda: told)
+        assert told[0].outcome is Outcome.UNKNOWN
+        forgetful.start(1)
+        rest(producer, 1.0)
+        assert len(forgetful.log("t")) == 2
+
+
+def test_a_crash_loop_asks_nobody(forgetful: FakeCluster) -> None:
+    """A producer that lives for less than a minute."""
+    for _ in range(3):
+        with made(SafeProducer, forgetful) as producer:
+            producer.produce("t", b"x")
+            assert producer.flush(10) == 0
+            rest(producer, 0.7)
+    assert not forgetful.journal("DescribeConfigs")
+
+
+def test_nothing_of_all_this_with_the_default_of_a_day(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Idling for two days is delivered, and nothing is told."""
+    monkeypatch.setattr(horizons, "NOT_BEFORE", 0.5)
+    with FakeCluster(brokers=1) as cluster:
+        cluster.create_topic("t", partitions=1)
+        with made(SafeProducer, cluster) as producer:
+            told: list[Any] = []
+            for _ in range(3):
+                producer.produce("t", b"x", on_delivery=lambda error, _: told.append(error))
+                assert producer.flush(10) == 0
+                serve(producer, lambda: engine_of(producer).threads.horizons.current)
+                cluster.advance(2 * DAY)
+                assert not cluster.producer_state("t")
+            assert "KIP-854" not in producer.explain()
+        assert told == [None] * 3
+        assert len(cluster.log("t")) == 3
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+@pytest.mark.parametrize(("horizon", "warns"), [(440_000, True), (440_001, False)])
+def test_the_static_rule_is_told_at_construction(horizon: int, warns: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """When the horizon is given; strictly below, and the defaults take 430 s."""
+    with SafeProducer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0, "safeproducer.expiry.ms": horizon}):
+        found = [record for record in caplog.records if "KIP-854" in record.getMessage()]
+    assert len(found) == warns
+
+
+@pytest.mark.parametrize("wrong", [0, -1, "x", 1.5e10, True, None])
+def test_a_horizon_is_a_number(wrong: Any) -> None:
+    """Setting, value, way out."""
+    with pytest.raises(ConfigurationError) as raised:
+        SafeProducer({"bootstrap.servers": "x", "safeproducer.expiry.ms": wrong})
+    for part in ("safeproducer.expiry.ms", repr(wrong), "'discover'", "from 1"):
+        assert part in str(raised.value)
+
+
+def test_an_unknown_policy_is_refused() -> None:
+    """Setting, value, way out."""
+    with pytest.raises(ConfigurationError, match=r"safeproducer.expiry.*'refuse'.*guard, warn, off"):
+        SafeProducer({"bootstrap.servers": "x", "safeproducer.expiry": "refuse"})
+
+
+@pytest.mark.parametrize("config", [{"enable.idempotence": False}, {"transactional.id": "x"}])
+def test_where_no_retry_is_at_risk_nothing_is_told(config: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
+    """Without idempotence nothing is promised; an ID with an open transaction is not forgotten."""
+    config = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0, "safeproducer.expiry.ms": 1000, **config}
+    with SafeProducer(config):
+        pass
+    assert not [record for record in caplog.records if "KIP-854" in record.getMessage()]

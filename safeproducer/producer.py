@@ -119,10 +119,8 @@ class SafeProducer(NativeProducer):
     ) -> None:
         """Accept one record; returns at once. Arguments, errors and callbacks are those of confluent_kafka.Producer.
 
-        `timestamp`: milliseconds since the epoch, 0 = now. `headers`: a dict or a list of (name, value) pairs. poll()
-        or flush() calls callback(error, message). Raises QueueFullError (a BufferError) when the local queue is full
-        and stays so for safeproducer.max.block.ms, FatalError or ProducerIdLimitError (both a KafkaException), and what
-        confluent_kafka raises for wrong arguments. A record that was refused is certainly not written.
+        `timestamp`: milliseconds since the epoch, 0 = now. Raises QueueFullError (a BufferError) when the local queue
+        stays full for safeproducer.max.block.ms, FatalError and ProducerIdLimitError. A refused record is not written.
         """
         try:
             account: Any = self.__topics[topic]
@@ -143,6 +141,8 @@ class SafeProducer(NativeProducer):
                 self.__route.send(topic, value, key, partition, bound[1])
             else:
                 refuse_surrogate_names(headers)
+                if timestamp is not _NOW:
+                    self.__engine.threads.horizons.timestamps.note(topic, timestamp)
                 self.__route.send(topic, value, key, partition, bound[1], None, timestamp, headers)
         except BaseException as error:
             self.__not_accepted(error, account, topic, value, key, partition, callback, timestamp, headers)
@@ -248,10 +248,8 @@ class SafeProducer(NativeProducer):
         self.__transactions.send_offsets(positions, group_metadata, seconds(timeout))
 
     def commit_transaction(self, timeout: float = NO_TIMEOUT) -> None:
-        """As confluent_kafka: flush, then commit. Raises KafkaException; `error.args[0].txn_requires_abort()` says what
-        to do.
-
-        It succeeds only if every record since begin_transaction() was acknowledged.
+        """As confluent_kafka: flush, then commit; it succeeds only if every record since begin_transaction() was
+        acknowledged. Raises KafkaException; `error.args[0].txn_requires_abort()` says what to do.
         """
         self.__transactions.commit(seconds(timeout))
 

@@ -5,8 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from safeproducer import clock
+from safeproducer.kafka.advice import advice
 from safeproducer.kafka.native import KafkaError, KafkaException
 from safeproducer.pipeline.engine import Engine
+
+_STATISTICS_COME = 1.2
+"""Seconds within which the next statistics are served."""
+_ROUND = 0.05
 
 
 class Transactions:
@@ -18,6 +23,7 @@ class Transactions:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._without_offset = 0
+        self._rests_since: float | None = None
         self.open = self.abandoned = self.begun = False
 
     def init(self, timeout: float) -> None:
@@ -27,10 +33,13 @@ class Transactions:
         engine.gate.enter_by(timeout, lambda: engine.client.state == "open")
         left = timeout if timeout < 0 else max(0.0, timeout - (clock.monotonic() - started))
         engine.calls.serve(engine.client.native.init_transactions, left)
+        self._rests_since = clock.monotonic()
 
     def begin(self) -> None:
         """Records produced from now on belong to a new one."""
         self._engine.calls.serve(self._engine.client.native.begin_transaction)
+        self._warn_after_rest()
+        self._engine.updates.failures.transaction.begin()
         self.open = self.begun = True
         self._without_offset = self._engine.updates.failures.without_offset
 
@@ -39,8 +48,8 @@ class Transactions:
         raised: Exception | None = None
         if self.open:
             timeout, raised = self._settle(timeout)
-        self._engine.calls.serve(self._engine.client.native.commit_transaction, timeout)
-        self.open = False
+        self._advised(self._engine.client.native.commit_transaction, timeout)
+        self._end()
         if raised is not None:
             try:
                 raise raised
@@ -49,8 +58,60 @@ class Transactions:
 
     def abort(self, timeout: float) -> None:
         """Purge what was not sent, and abort."""
+        self._engine.calls.refuse_in_callback("abort_transaction")
+        raised = self._explain_purged()
         self._engine.calls.serve(self._engine.client.native.abort_transaction, timeout)
+        self._end()
+        if raised is not None:
+            try:
+                raise raised
+            finally:
+                del raised  # it refers to this frame
+
+    def _end(self) -> None:
+        self._engine.updates.failures.transaction.end()
         self.open = False
+        self._rests_since = clock.monotonic()
+
+    def _explain_purged(self) -> Exception | None:
+        """The transaction failed before, and what was purged then waits for statistics, which tell whether it was sent.
+
+        What the abort itself purges is reported at once. Returns what a callback raised.
+        """
+        reports, deadline = self._engine.updates.failures.transaction, clock.monotonic() + _STATISTICS_COME
+        raised = None
+        while self.open and reports.waiting and clock.monotonic() < deadline:
+            try:
+                self._engine.serving.poll(_ROUND)
+            except Exception as error:
+                raised = error
+        reports.end()
+        return raised
+
+    def _warn_after_rest(self) -> None:
+        """The coordinator may have forgotten the transactional.id, which the commit would only learn."""
+        horizon, since, now = self._engine.threads.horizons.current, self._rests_since, clock.monotonic()
+        if horizon is not None and since is not None and now - since >= horizon.seconds:
+            self._engine.events.announcements.once(
+                f"rest {since}",
+                f"this transaction begins after a rest of {now - since:.0f} s, and the coordinator may have forgotten "
+                f"its transactional.id by now ({horizon.said}). If commit_transaction() raises "
+                f"INVALID_PRODUCER_ID_MAPPING, abort it and run it again. Shorter rests or a larger "
+                f"transactional.id.expiration.ms avoid that (KIP-854)",
+            )
+
+    def _advised(self, call: Any, *args: Any) -> Any:
+        """What `call` returns, and what it raises, with advice where librdkafka gives none."""
+        try:
+            return self._engine.calls.serve(call, *args)
+        except KafkaException as error:
+            cause = error.args[0]
+            if cause.code() != KafkaError.INVALID_PRODUCER_ID_MAPPING:
+                raise
+            text = f"{cause.str()}. {advice(cause.name())}"
+            abort, retriable, fatal = cause.txn_requires_abort(), cause.retriable(), cause.fatal()
+        flags = {"txn_requires_abort": bool(abort), "retriable": bool(retriable), "fatal": bool(fatal)}
+        raise KafkaException(KafkaError(KafkaError.INVALID_PRODUCER_ID_MAPPING, text, **flags))
 
     def abort_for_close(self, timeout: float) -> None:
         """The coordinator may not answer: then it aborts after transaction.timeout.ms, and the records are purged."""
@@ -83,4 +144,4 @@ class Transactions:
     def send_offsets(self, positions: Any, group_metadata: Any, timeout: float) -> None:
         """Commit consumer offsets with it."""
         call = self._engine.client.native.send_offsets_to_transaction
-        self._engine.calls.serve(call, positions, group_metadata, timeout)
+        self._advised(call, positions, group_metadata, timeout)

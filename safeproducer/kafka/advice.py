@@ -204,6 +204,12 @@ _RULES = (
         "Another producer with the same transactional.id took over: stop this one, or give it its own id.",
     ),
     _rule(
+        "INVALID_PRODUCER_ID_MAPPING",
+        None,
+        "The coordinator has forgotten this transactional.id, which rested for transactional.id.expiration.ms: abort "
+        "it and run it again (abort_transaction(), then all of the transaction from begin_transaction() on).",
+    ),
+    _rule(
         "OUT_OF_ORDER_SEQUENCE_NUMBER UNKNOWN_PRODUCER_ID DUPLICATE_SEQUENCE_NUMBER _FATAL",
         None,
         "The producer can no longer promise order without duplicates and takes no more records ({reason}): "

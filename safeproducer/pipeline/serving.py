@@ -162,7 +162,7 @@ class Serving:
             if len(client.native):  # events, which flush() does not serve once all reports are
                 client.native.poll(0)
             self._tell_sender()
-            if timeout > 0 and self._dispatcher.lanes.events:
+            if timeout > 0 and (self._dispatcher.lanes.events or self._report_queue.deferred):
                 self._sender.wait(min(timeout, _SLICE))
         elif not self._wait(0) and timeout > 0:
             if self._serves_direct and len(client.native):

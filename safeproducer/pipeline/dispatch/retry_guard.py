@@ -70,9 +70,10 @@ class RetryGuard:
     def look(self, now: float) -> None:
         """In each turn: learn, and see to it that lanes are purged in time."""
         self.horizons.look(now)
-        age, guards = self._age, self.limit is not None
-        if age is None:
+        age, guards, horizon = self._age, self.limit is not None, self.horizons.current
+        if age is None or horizon is None:
             return
+        self._failures.rests.remembered_for(horizon.seconds)
         if not guards:
             self._failures.retries_beyond(age)
         due = min([batch_due(batch, age) for lane in self._lanes for batch in lane.batches.copy()], default=NEVER)

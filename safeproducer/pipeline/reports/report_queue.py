@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from safeproducer import clock
@@ -22,14 +23,19 @@ class Deferred(NamedTuple):
     by: float
 
 
+def nothing(error: Any) -> bool:
+    """No report is kept for its error."""
+    return False
+
+
 class ReportQueue:
     """`reports` wait for the application's next poll().
 
-    `thread` is the sender's while it serves the direct lane, else 0. While `purged`, failed reports go to
-    `deferred`: what became of them is told by statistics that come after them. `on`: whether to ask `takes()`.
-    `failed_at`: when a failed record's report was last kept for later. `rejections`: who keeps those of a quota.
-    `over`: the interpreter ends, and whoever serves runs no callback any more. `running`: threads
-    that run a report now.
+    `thread` is the sender's while it serves the direct lane, else 0. While `purged`, failed reports go to `deferred`,
+    and else those that it `keeps`: what became of them is told by statistics that come later. `on`: whether to ask
+    `takes()`. `failed_at`: when a failed record's report was last kept for later. `rejections`: who keeps those of a
+    quota. `over`: the interpreter ends, and whoever serves runs no callback any more. `running`: threads that run a
+    report now.
     """
 
     def __init__(self) -> None:
@@ -37,6 +43,7 @@ class ReportQueue:
         self.failed_at = 0.0
         self.thread = 0
         self.purged = False
+        self.keeps: Callable[[Any], bool] = nothing
         self.rejections: QuotaRejections | None = None
         self.reports = Reports()
         self.deferred: list[Deferred] = []
@@ -77,7 +84,7 @@ class ReportQueue:
         if self.rejections is not None and self.rejections.takes(error, message):
             self.on = True
             return True
-        if self.purged and error is not None and not isinstance(error, DeliveryError):
+        if error is not None and not isinstance(error, DeliveryError) and (self.purged or self.keeps(error)):
             thread, heard, now = get_ident(), self._heard, clock.monotonic()
             # One thread is given one report after the other.
             self.deferred.append(Deferred(run, dated(error), message, heard.get(thread, self._purged_since), now))

@@ -123,7 +123,7 @@ def test_an_acknowledgement_lost_and_a_connection_cut_for_longer(
         (error,) = ended[b"lost"]
         assert error.outcome is Outcome.UNKNOWN
         assert values(forgetful, place) == [b"warm", b"lost", b"next"]
-        producer.close(5)
+    producer.close()
 
 
 def test_idling_for_longer_is_delivered_and_nothing_is_told(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka.cimpl import KafkaError
 
+from safeproducer.policy.never import NEVER
 from safeproducer.policy.window import Announcement, Config, announcement
 from tests.pipeline.virtual import VirtualTime
 
@@ -51,7 +52,9 @@ class ScriptedCluster:
         """(node, topic) -> how many batches of a producer it remembers; nothing for one that does not know KIP-1269."""
         self.log: dict[TopicPartition, list[Any]] = defaultdict(list)
         self.requests = 0
-        self._last: dict[tuple[TopicPartition, int], tuple[int, int]] = {}
+        self.expiration = NEVER
+        """Seconds after its newest record timestamp for which a producer ID is remembered (KIP-854)."""
+        self._last: dict[tuple[TopicPartition, int], tuple[int, int, float]] = {}
         self._producer_ids = iter(range(1000, 10_000))
 
     def new_producer_id(self) -> int:
@@ -115,14 +118,15 @@ class ScriptedCluster:
         if self.brokers[self.leaders[tp]] is not broker:
             return KafkaError.NOT_LEADER_FOR_PARTITION
         known = self._last.get((tp, attempt.producer_id))
-        if known is not None:
-            epoch, last = known
+        if known is not None and self.time.now - known[2] < self.expiration:
+            epoch, last, _ = known
             if attempt.epoch < epoch:
                 return KafkaError.INVALID_PRODUCER_EPOCH
             if attempt.epoch == epoch and attempt.last_sequence <= last:
                 return 0  # DUPLICATE_SEQUENCE_NUMBER, a success to librdkafka
             if attempt.sequence != (last + 1 if attempt.epoch == epoch else 0):
                 return KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER
-        self._last[tp, attempt.producer_id] = (attempt.epoch, attempt.last_sequence)
+        newest = max(self.time.since_epoch(message.timestamp) or message.enqueued for message in attempt.messages)
+        self._last[tp, attempt.producer_id] = (attempt.epoch, attempt.last_sequence, newest)
         self.log[tp].extend(message.value for message in attempt.messages)
         return 0

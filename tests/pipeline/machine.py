@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from safeproducer.policy.never import NEVER
 from tests.pipeline import cluster
 from tests.pipeline.rig import Rig, RuleError, rigged
 
@@ -26,6 +27,8 @@ class FeedMachine(RuleBasedStateMachine):
     mode = "auto"
     faulty = True
     settings: ClassVar[dict[str, Any]] = {}
+    remembered = NEVER
+    """Seconds for which leaders remember a producer ID."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -50,6 +53,7 @@ class FeedMachine(RuleBasedStateMachine):
         }
         config |= self.settings
         self.rig = self._stack.enter_context(rigged(config, dict.fromkeys(BROKERS, round_trip), PARTITIONS))
+        self.rig.cluster.expiration = self.remembered
 
     # --- the application ---------------------------------------------------------------------
 
@@ -235,3 +239,44 @@ class CalmKeyedMachine(KeyedMachine):
     """As KeyedMachine, and nothing is lost."""
 
     faulty = False
+
+
+class ExpiryMachine(FeedMachine):
+    """Leaders forget producer IDs after a minute, and records may be under way for longer than that (KIP-854).
+
+    What the guard cannot rule out does not happen: a request that stays in the network for longer than the margin.
+    """
+
+    settings: ClassVar[dict[str, Any]] = {"message.timeout.ms": 200_000, "safeproducer.expiry.ms": 60_000}
+    remembered = 60.0
+
+    @rule(seconds=st.sampled_from([0.001, 0.2]))
+    def stop_the_world(self, seconds: float) -> None:
+        self.rig.time.pass_(seconds)
+
+    @rule(node=NODES)
+    def silence(self, node: int) -> None:
+        """Its network is cut for a while: what is sent there is lost."""
+        self.rig.lossy = True
+        self.rig.cluster.brokers[node].script.extend([(cluster.LOSE_REQUEST, 0.0)] * 20)
+
+    @rule(node=NODES)
+    def lose_a_broker(self, node: int) -> None:
+        """A batch is written, its answer is lost, and the network is cut for longer than the leader remembers."""
+        self.rig.lossy = True
+        led = [tp for tp, leader in sorted(self.rig.cluster.leaders.items()) if leader == node]
+        script = self.rig.cluster.brokers[node].script
+        for tp in led:
+            script.append((cluster.LOSE_ANSWER, 0.0))
+            self.rig.produce(*tp)
+            self.rig.flush(0.3)
+        script.extend([(cluster.LOSE_REQUEST, 0.0)] * 150)
+        self.rig.report_queue(65.0)
+        script.clear()
+        self.serve(3.0)
+
+
+class HeldExpiryMachine(ExpiryMachine):
+    """The same, held back."""
+
+    mode = "held"

@@ -12,7 +12,9 @@ from tests.pipeline.machine import (
     CalmHeldMachine,
     CalmKeyedMachine,
     CalmMachine,
+    ExpiryMachine,
     FeedMachine,
+    HeldExpiryMachine,
     HeldMachine,
     KeyedAutoMachine,
     KeyedMachine,
@@ -41,6 +43,8 @@ EFFORT = settings(
         KeyedMachine,
         KeyedAutoMachine,
         CalmKeyedMachine,
+        ExpiryMachine,
+        HeldExpiryMachine,
     ],
 )
 def test_the_rules_hold(machine: type[RuleBasedStateMachine]) -> None:

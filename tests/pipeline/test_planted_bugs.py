@@ -16,6 +16,7 @@ from safeproducer.pipeline.cluster.cluster_view import ClusterView, Leader
 from safeproducer.pipeline.dispatch import dispatcher, record_buffer
 from safeproducer.pipeline.dispatch.expiry import Expiry
 from safeproducer.pipeline.dispatch.record_buffer import RecordBuffer
+from safeproducer.pipeline.dispatch.retry_guard import RetryGuard
 from safeproducer.pipeline.process.record import REPORT
 from safeproducer.pipeline.reports.failures import Failures
 from safeproducer.pipeline.reports.report_numbers import ReportNumbers
@@ -24,7 +25,7 @@ from safeproducer.pipeline.reports.reports import Reports
 from safeproducer.policy.never import NEVER
 from safeproducer.policy.throttle import Throttle
 from safeproducer.policy.topic_partition import TopicPartition
-from tests.pipeline.machine import CalmHeldMachine, FeedMachine, HeldMachine
+from tests.pipeline.machine import CalmHeldMachine, ExpiryMachine, FeedMachine, HeldExpiryMachine, HeldMachine
 from tests.pipeline.rig import RuleError
 
 EFFORT = settings(
@@ -110,6 +111,9 @@ PLANTS: dict[str, tuple[str, type[RuleBasedStateMachine], Any, str, Any]] = {
     "reports an expired record twice": ("rule 7", HeldMachine, InFlightBatch, "_reported", report_again),
     "calls a sent record not written": ("rule 7", HeldMachine, Failures, "in_process", sure_of_everything),
     "lets librdkafka expire": ("rule 7", HeldMachine, Expiry, "_purge_stalled", lambda *_: NEVER),
+    "retries what its leader has forgotten": ("rule 7.* 2 times", ExpiryMachine, RetryGuard, "limit", None),
+    "and by a batch lane": ("rule 7.* 2 times", HeldExpiryMachine, RetryGuard, "limit", None),
+    "purges late": ("rule 7.* 2 times", ExpiryMachine, RetryGuard, "_age", property(lambda self: 70.0)),
     "forgets what it purges": ("rule [789]", CalmHeldMachine, Expiry, "fail_all", unreported),
     "never tells of what it deferred": ("rule [789]", FeedMachine, ReportQueue, "takes", kept_for_ever),
     "takes records beyond the buffer": ("rule 9", CalmHeldMachine, RecordBuffer, "refuse_excess", never_blocked),

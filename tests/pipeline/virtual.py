@@ -26,6 +26,10 @@ class VirtualTime:
     def time(self) -> float:
         return _EPOCH + self.now
 
+    def since_epoch(self, milliseconds: int) -> float:
+        """When a record timestamp was taken; 0 for none."""
+        return milliseconds / 1000 - _EPOCH if milliseconds else 0.0
+
     def at(self, when: float, action: Callable[[], None]) -> None:
         heapq.heappush(self._due, (max(when, self.now), next(self._number), action))
 

@@ -59,7 +59,7 @@ class Transactions:
     def abort(self, timeout: float) -> None:
         """Purge what was not sent, and abort."""
         self._engine.calls.refuse_in_callback("abort_transaction")
-        raised = self._explain_purged()
+        raised = self._explain_purged(_STATISTICS_COME if timeout < 0 else min(_STATISTICS_COME, timeout))
         self._engine.calls.serve(self._engine.client.native.abort_transaction, timeout)
         self._end()
         if raised is not None:
@@ -73,12 +73,12 @@ class Transactions:
         self.open = False
         self._rests_since = clock.monotonic()
 
-    def _explain_purged(self) -> Exception | None:
+    def _explain_purged(self, timeout: float) -> Exception | None:
         """The transaction failed before, and what was purged then waits for statistics, which tell whether it was sent.
 
         What the abort itself purges is reported at once. Returns what a callback raised.
         """
-        reports, deadline = self._engine.updates.failures.transaction, clock.monotonic() + _STATISTICS_COME
+        reports, deadline = self._engine.updates.failures.transaction, clock.monotonic() + timeout
         raised = None
         while self.open and reports.waiting and clock.monotonic() < deadline:
             try:

@@ -28,6 +28,8 @@ from safeproducer.policy.never import NEVER
 
 _PATIENCE = 0.01
 """How soon to look again when nothing tells of the change that is waited for."""
+_LOOK_EVERY = 0.1
+"""Much less than any lane is closed before it is purged; to look at each batch in each turn would be felt."""
 TIMEOUT = "message.timeout.ms"
 _STALLED_WITH = "Local: Message timed out: it was purged with records that no broker answered"
 
@@ -53,6 +55,7 @@ class RetryGuard:
     _schedule: Schedule
     _failures: Failures
     _announcements: Announcements
+    _look_at: float = 0.0
 
     @property
     def _age(self) -> float | None:
@@ -69,6 +72,9 @@ class RetryGuard:
 
     def look(self, now: float) -> None:
         """In each turn: learn, and see to it that lanes are purged in time."""
+        if now < self._look_at:
+            return
+        self._look_at = now + _LOOK_EVERY
         self.horizons.look(now)
         age, guards, horizon = self._age, self.limit is not None, self.horizons.current
         if age is None or horizon is None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import json
 import signal
+import time
 import uuid
 import warnings
 from collections.abc import Callable
@@ -591,3 +592,28 @@ def test_tracers_that_replace_the_class(
         b"by name": [("traceparent", b"by name")] if is_stock else None,
         b"in place": [("traceparent", b"in place")],
     }
+
+
+def test_a_retry_that_its_leader_has_forgotten(producer_class: Any, is_stock: bool) -> None:
+    """confluent_kafka: written twice and delivered. SafeProducer: once, of unknown outcome (KIP-854)."""
+    from safeproducer.testing import FakeCluster  # noqa: PLC0415 - the mock cluster cannot do it
+
+    names = ("producer.id.expiration.ms", "producer.id.expiration.check.interval.ms")
+    with FakeCluster(brokers=1, broker_config=dict(zip(names, ("3000", "100"), strict=True))) as fake:
+        fake.create_topic("t", partitions=1)
+        own = {} if is_stock else {"safeproducer.expiry.ms": 3000}
+        producer = producer_class({"bootstrap.servers": fake.bootstrap, "enable.idempotence": True, **own})
+        told: list[Any] = []
+        producer.produce("t", b"warm")
+        assert producer.flush(10) == 0
+        fake.lose_acks(1)
+        producer.produce("t", b"lost", on_delivery=lambda error, _: told.append(error))
+        poll_until(producer, lambda: len(fake.log("t")) == 2)
+        fake.stop(1)
+        end = time.monotonic() + 4
+        poll_until(producer, lambda: time.monotonic() > end)
+        fake.start(1)
+        assert producer.flush(20) == 0
+        assert [record.value for record in fake.log("t")] == [b"warm", b"lost", *([b"lost"] if is_stock else [])]
+        assert told == [None] if is_stock else told[0].outcome == "unknown"
+        producer.close()

@@ -36,7 +36,7 @@ def limited(answer: Answer, event: ProducerChurn, producer: ProducerInfo, policy
 def sentence(event: ProducerChurn, retry_after: float | None) -> str:
     """For a person. `retry_after`: seconds until the next ID, None where none is waited for."""
     begins = "producer-ID churn" if retry_after is None else f"no producer ID is free for another {retry_after:.1f} s"
-    seen = "" if event.seen is None else f" {event.seen}"
+    seen = "" if event.seen is None else f" {event.seen.rstrip('.')}."
     return (
         f"{begins}: {event.made_in_all} producer IDs were taken within an hour on this host for "
         f"{event.cluster} as {event.principal} (limit {event.limit_per_hour}), {event.made_by_site} of them by "

@@ -1,0 +1,176 @@
+"""What a crash loop leaves on a broker with the guard on producer IDs and without, and what the guard costs.
+
+Real Kafka, one node: processes that produce one record and kill themselves, four at a time, each fifth killed at a
+random moment. IDs are those that DescribeProducers shows. See README.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from benchmarks.interleaved import Bystanders, show
+from benchmarks.table import Bar, conclude, disturbed, table
+from integration.crash_loop import Start, loop, settings
+from integration.kafka.cluster import KafkaCluster
+from safeproducer import SafeProducer
+from safeproducer.id_settings import LEDGER_VARIABLE
+from safeproducer.pipeline import assembly
+from safeproducer.producer_ids.gate import Gate
+
+PROCESSES, QUICK = 200, 40
+STOCK_SHARE = 4
+"""One process without the guard for so many with it: what they leave is known."""
+RATE = 20
+LEAST = 10
+PRODUCERS = 200
+REFUSE = {"safeproducer.producer.ids.policy": "refuse", "safeproducer.producer.ids.per.hour": RATE}
+
+
+@dataclass(frozen=True)
+class Loop:
+    """One crash loop. `unsaid`: errors that did not name the line of code, and other ends."""
+
+    processes: int
+    killed: int
+    refused: int
+    unsaid: int
+    ids: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Costs:
+    """In microseconds, what the guard adds to the constructor, to the first record, and to the end.
+
+    The quickest quarter takes that long at most: a busy machine makes any of them late.
+    """
+
+    constructor: float
+    first_record: float
+    end: float
+    second_record_is_as_before: bool
+
+
+def crash_loop(kafka: KafkaCluster, maker: Any, processes: int, ids: Path) -> Loop:
+    """Run it on a topic of its own."""
+    topic = f"crash-{'stock' if maker == 'stock' else 'guarded'}"
+    kafka.admin.create_topic(topic, 1)
+    starts, seconds = loop(kafka.bootstrap, topic, maker, processes, environment={LEDGER_VARIABLE: str(ids)})
+    known = {state.producer_id for state in kafka.admin.describe_producers(topic, 0)}
+    refused = [start for start in starts if start.refused]
+    return Loop(
+        processes,
+        sum(start.killed for start in starts),
+        len(refused),
+        sum(_is_odd(start) for start in starts),
+        len(known),
+        seconds,
+    )
+
+
+def _is_odd(start: Start) -> bool:
+    if start.killed or start.said == "delivered":
+        return False
+    return "integration/crash_loop.py:" not in start.said or "no producer ID is free" not in start.said
+
+
+@contextmanager
+def timed(owner: Any, name: str, taken: list[float]) -> Iterator[None]:
+    """Note how long each call of it takes."""
+    real: Callable[..., Any] = getattr(owner, name)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        began = time.perf_counter()
+        try:
+            return real(*args, **kwargs)
+        finally:
+            taken.append(time.perf_counter() - began)
+
+    with mock.patch.object(owner, name, call):
+        yield
+
+
+def costs(bootstrap: str, ids: Path) -> Costs:
+    """Of producers one after another that write one record each, by the default policy."""
+    made: list[float] = []
+    entered: list[float] = []
+    ended: list[float] = []
+    as_before = True
+    config = {**settings(bootstrap), "safeproducer.producer.ids.ledger": str(ids)}
+    with (
+        timed(assembly, "gate_of", made),
+        timed(Gate, "enter", entered),
+        timed(Gate, "end", ended),
+    ):
+        for number in range(PRODUCERS):
+            show(f"costs: producer {number + 1} of {PRODUCERS}")
+            with SafeProducer({**config, "safeproducer.producer.ids.per.hour": 100_000}) as producer:
+                producer.produce("costs", b"x")
+                engine: Any = producer._SafeProducer__engine  # type: ignore[attr-defined]
+                as_before = as_before and engine.route.send == engine.dispatcher.intake.send
+                producer.flush(20)
+    show("")
+    return Costs(*(1e6 * statistics.quantiles(taken, n=4)[0] for taken in (made, entered, ended)), as_before)
+
+
+def judged(guarded: Loop, stock: Loop, cost: Costs) -> list[Bar]:
+    most = RATE + int(guarded.seconds / (3600 / RATE))
+    return [
+        Bar("IDs that a guarded crash loop leaves, at least", guarded.ids, LEAST, at_least=True),
+        Bar("IDs that a guarded crash loop leaves, at most", guarded.ids, most, at_least=False),
+        Bar("processes that were not told where and why", guarded.unsaid, 0, at_least=False),
+        Bar("IDs of a stock process that was not killed", stock.ids / (stock.processes - stock.killed), 1, True),
+        Bar("constructor, microseconds more", cost.constructor, 20, at_least=False),
+        Bar("first record, microseconds more", cost.first_record, 200, at_least=False),
+        Bar("what takes the second record is what took it before", cost.second_record_is_as_before, 1, True),
+    ]
+
+
+def described(loops: Sequence[tuple[str, Loop]], cost: Costs) -> str:
+    heads = ("", "processes", "killed", "refused", "IDs on the leader", "seconds")
+    rows = [
+        (name, *map(str, (each.processes, each.killed, each.refused, each.ids)), f"{each.seconds:.0f}")
+        for name, each in loops
+    ]
+    return (
+        f"{table(heads, rows)}\n\nThe guard, quickest quarter of {PRODUCERS}: constructor {cost.constructor:.0f} us, "
+        f"first record {cost.first_record:.0f} us, close() {cost.end:.0f} us"
+    )
+
+
+def main() -> None:
+    options = arguments()
+    processes = QUICK if options.quick else options.processes
+    bystanders = Bystanders()
+    with KafkaCluster() as kafka, tempfile.TemporaryDirectory() as folder:
+        show("crash loop, guarded")
+        guarded = crash_loop(kafka, REFUSE, processes, Path(folder, "loop"))
+        show("crash loop, stock")
+        stock = crash_loop(kafka, "stock", processes // STOCK_SHARE, Path(folder, "loop"))
+        kafka.admin.create_topic("costs", 1)
+        cost = costs(kafka.bootstrap, Path(folder, "costs"))
+    facts = {"guarded": asdict(guarded), "stock": asdict(stock), "costs": asdict(cost)}
+    text = f"{described([('guarded', guarded), ('stock', stock)], cost)}\n{disturbed(bystanders.share())}"
+    conclude(facts, text, judged(guarded, stock, cost), options.json, options.check)
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.guard", description=__doc__)
+    parser.add_argument("--processes", type=int, default=PROCESSES, help=f"of the loop (default: {PROCESSES})")
+    parser.add_argument("--quick", action="store_true", help=f"{QUICK} processes: for a look")
+    parser.add_argument("--check", action="store_true", help="exit with 1 when a bar is missed")
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

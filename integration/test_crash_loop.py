@@ -1,0 +1,136 @@
+"""A crash loop on real Kafka: how many producer IDs the leader remembers, counted by DescribeProducers."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from integration import crash_loop
+from integration.conftest import TopicFactory
+from integration.crash_loop import ROOT, Start, loop, one, start
+from integration.kafka.cluster import KafkaCluster
+from safeproducer import ProducerIdLimitError, SafeProducer
+from safeproducer.id_settings import LEDGER_VARIABLE, POLICY_VARIABLE
+
+RATE = 20
+LEAST = 10
+REFUSE = {"safeproducer.producer.ids.policy": "refuse", "safeproducer.producer.ids.per.hour": RATE}
+
+
+shared = pytest.mark.skipif(
+    find_spec("safeproducer.producer_ids.ledger") is None, reason="processes do not count together yet"
+)
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """A count of producer IDs for one test alone: the environment of its processes, and of this one."""
+    monkeypatch.delenv(POLICY_VARIABLE, raising=False)
+    monkeypatch.setenv(LEDGER_VARIABLE, str(tmp_path / "ids"))
+    return {LEDGER_VARIABLE: str(tmp_path / "ids")}
+
+
+def most(seconds: float) -> int:
+    """How many IDs may be granted within so many seconds."""
+    return RATE + int(seconds / (3600 / RATE))
+
+
+def ids(kafka: KafkaCluster, topic: str) -> int:
+    """How many producer IDs the leader of the only partition remembers."""
+    return len({state.producer_id for state in kafka.admin.describe_producers(topic, 0)})
+
+
+def check_told(starts: list[Start]) -> None:
+    """Who was refused knows where and for how long."""
+    refused = [each.said for each in starts if each.refused]
+    assert refused
+    for said in refused:
+        assert f"{ROOT / 'integration' / 'crash_loop.py'}:" in said
+        assert "no producer ID is free for another" in said
+
+
+@shared
+@pytest.mark.timeout(180)
+def test_a_crash_loop_leaves_few_ids(kafka: KafkaCluster, topic: TopicFactory, own: dict[str, str]) -> None:
+    """60 processes, each fifth of which is killed at a random moment."""
+    name = topic()
+    starts, seconds = loop(kafka.bootstrap, name, REFUSE, 60, environment=own)
+    assert LEAST <= ids(kafka, name) <= most(seconds)
+    check_told(list(starts))
+    assert {each.said for each in starts if not (each.killed or each.refused)} == {"delivered"}
+    files = [path for path in Path(own[LEDGER_VARIABLE]).rglob("*") if path.is_file()]
+    assert files
+    for path in files:
+        damaged = bytearray(path.read_bytes())
+        damaged[:64] = bytes(255 - byte for byte in damaged[:64])
+        path.write_bytes(bytes(damaged))
+    assert start(kafka.bootstrap, name, REFUSE, None, own).refused, "a damaged count is a full one"
+
+
+def test_stock_leaves_one_each(kafka: KafkaCluster, topic: TopicFactory) -> None:
+    """The trap: nobody tells and nobody stops it."""
+    name = topic()
+    starts, _ = loop(kafka.bootstrap, name, "stock", 8)
+    assert ids(kafka, name) >= sum(each.said == "delivered" for each in starts) >= 6
+
+
+def test_a_hundred_producers_of_one_process(kafka: KafkaCluster, topic: TopicFactory, own: dict[str, str]) -> None:
+    """Half of them are never closed."""
+    name, began, refused = topic(), time.monotonic(), 0
+    for number in range(100):
+        producer = SafeProducer({**crash_loop.settings(kafka.bootstrap), **REFUSE})
+        try:
+            producer.produce(name, b"x")
+        except ProducerIdLimitError:
+            refused += 1
+        assert producer.flush(20) == 0
+        if number % 2:
+            producer.close()
+    assert LEAST <= ids(kafka, name) <= most(time.monotonic() - began)
+    assert refused == 100 - ids(kafka, name)
+
+
+@shared
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
+def test_thirty_children_at_once(kafka: KafkaCluster, topic: TopicFactory, own: dict[str, str]) -> None:
+    """Workers of a pre-fork server, each with a producer of its own."""
+    name, began = topic(), time.monotonic()
+    maker = json.dumps(REFUSE)
+    children = []
+    for _ in range(30):
+        if not (child := os.fork()):
+            code = 3
+            try:
+                code = {"delivered": 0}.get(one(kafka.bootstrap, name, maker), 1)
+            finally:
+                os._exit(code)
+        children.append(child)
+    ends = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+    written = ids(kafka, name)
+    assert LEAST <= written <= most(time.monotonic() - began)
+    assert sorted(ends) == [0] * written + [1] * (30 - written)
+
+
+def delivered_after(kafka: KafkaCluster, topic: str, rate: int, **config: Any) -> float:
+    """Seconds from the start of a producer at this rate to its first acknowledgement, by the policy `delay`."""
+    policy = {"safeproducer.producer.ids.policy": "delay", "safeproducer.producer.ids.per.hour": rate}
+    began = time.monotonic()
+    with SafeProducer({**crash_loop.settings(kafka.bootstrap), **policy, **config}) as producer:
+        producer.produce(topic, b"x")
+        assert producer.flush(30) == 0
+        assert producer.snapshot().delivered == 1
+    return time.monotonic() - began
+
+
+def test_delay_delivers_when_an_id_is_free(kafka: KafkaCluster, topic: TopicFactory, own: dict[str, str]) -> None:
+    """The hour was used up at 1 an hour: at 720 an hour one is free after 5 s. One ID each."""
+    name = topic()
+    assert delivered_after(kafka, name, 1) < 4
+    assert 5 <= delivered_after(kafka, name, 720) < 9
+    assert ids(kafka, name) == 2

@@ -1,4 +1,4 @@
-"""pytest's plug-in of safeproducer: the fixture ``kafka_cluster``.
+"""pytest's plug-in of safeproducer: the fixture ``kafka_cluster``, and a ledger of producer IDs for the test run alone.
 
 A module beside the package, because importing the package loads librdkafka: a test run that does not use the fixture
 is to pay nothing for the plug-in.
@@ -6,6 +6,9 @@ is to pay nothing for the plug-in.
 
 from __future__ import annotations
 
+import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -14,14 +17,26 @@ import pytest
 if TYPE_CHECKING:
     from safeproducer.testing import FakeCluster
 
-__all__ = ["kafka_cluster", "pytest_configure"]
+__all__ = ["kafka_cluster", "pytest_configure", "pytest_unconfigure"]
 
 _MARKER = "kafka_cluster(...): what the test's FakeCluster is constructed with, e.g. brokers=1, kip_1269=False"
+_LEDGERS = "SAFEPRODUCER_PRODUCER_IDS_AUTO"
+"""The directory that `safeproducer.producer.ids.ledger` "auto" takes, in this process and those that it starts."""
+_made = pytest.StashKey[str]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the marker known."""
+    """Make the marker known, and keep the producers of tests out of this host's ledger (KIP-936)."""
     config.addinivalue_line("markers", _MARKER)
+    if _LEDGERS not in os.environ:  # else this is a worker, or a test run inside a test
+        config.stash[_made] = os.environ[_LEDGERS] = tempfile.mkdtemp(prefix="safeproducer-pytest-")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Delete what the test run has counted."""
+    if _made in config.stash:
+        del os.environ[_LEDGERS]
+        shutil.rmtree(config.stash[_made], ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,6 +15,8 @@ from confluent_kafka.cimpl import Producer
 from safeproducer import SafeProducer
 from safeproducer.pipeline.lanes.batch_lane import BatchLane
 from tests.inside import engine_of
+
+_numbers = itertools.count()
 
 
 @pytest.fixture(scope="session")
@@ -53,3 +57,11 @@ def plant_fatal() -> Callable[[SafeProducer | BatchLane], None]:
         assert library.rd_kafka_test_fatal_error(handle, out_of_order_sequence_number, b"planted") == 0
 
     return plant
+
+
+@pytest.fixture(autouse=True)
+def _ledger_of_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What other tests' producers of the same cluster took does not count. The directory is made when it is used."""
+    shared = os.environ.get("SAFEPRODUCER_PRODUCER_IDS_AUTO")
+    if shared is not None:
+        monkeypatch.setenv("SAFEPRODUCER_PRODUCER_IDS_AUTO", os.path.join(shared, str(next(_numbers))))

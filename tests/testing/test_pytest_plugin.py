@@ -1,5 +1,7 @@
 """The fixture `kafka_cluster`, used by test modules that pytest runs inside pytest."""
 
+import os
+
 import pytest
 
 pytest_plugins = ["pytester"]
@@ -129,3 +131,30 @@ def test_unused_it_loads_nothing(runner: Runner) -> None:
             assert pytestconfig.pluginmanager.has_plugin("safeproducer")
             assert not {"safeproducer", "confluent_kafka", "kafka"} & set(sys.modules)
     """).assert_outcomes(passed=1)
+
+
+LEDGER = """
+    import os
+    import safeproducer
+    from safeproducer.producer_ids import places
+    from safeproducer.producer_ids.guard import AUTO, Kind, Request, guard_of
+    from safeproducer.records import CallSite
+
+    def test_ask():
+        before = set(os.listdir("/dev/shm"))
+        (directory,) = places.directories(AUTO)
+        request = Request(Kind.FIRST, 20, True, CallSite("a", 1, "f"))
+        assert guard_of(("a-test-of-the-plug-in", ""), AUTO).ask(request).permit
+        assert len(os.listdir(directory)) == 1
+        assert set(os.listdir("/dev/shm")) <= before
+        print("DIRECTORY", directory)
+"""
+
+
+def test_a_test_run_has_a_ledger_of_its_own(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which is gone afterwards: this host's ledger counts no producers of tests (KIP-936)."""
+    monkeypatch.delenv("SAFEPRODUCER_PRODUCER_IDS_AUTO", raising=False)
+    result = runner.outside(LEDGER, "-s")
+    result.assert_outcomes(passed=1)
+    directory = next(line.split()[-1] for line in result.outlines if "DIRECTORY" in line)
+    assert not os.path.exists(directory)

@@ -1,0 +1,81 @@
+"""The first 64 bytes of a ledger, which decide: version, how far the hour is used, and how many were counted.
+
+The time up to which the hour is used is there by the boot clock, which no step of the time of day moves, and by the
+time of day for another start of the system. Magic, version and checksum are where they are in each version to come.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+import zlib
+from dataclasses import dataclass
+from enum import Enum
+
+from safeproducer.policy.permits import HOUR, MOST_DEBT
+from safeproducer.producer_ids.record import Times
+
+SIZE = 64
+VERSION = 1
+_MAGIC = b"SPid"
+_FORM = struct.Struct("<4sHxxQQqqQ16x")
+_CHECK = struct.Struct("<I")
+_LIMIT = 2**62
+LATEST = HOUR + MOST_DEBT
+"""Seconds from now, beyond which nothing that we wrote can be."""
+
+
+class Unreadable(Enum):
+    """Why there is no header."""
+
+    DAMAGED = "damaged"
+    NEWER = "of a newer version"
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """`generation` names this count, which begins anew when all copies are gone; 0 for `boot_id`: not known."""
+
+    generation: int
+    boot_id: int
+    until: Times
+    count: int
+
+    def used_until(self, now: Times, boot_id: int) -> float:
+        """By the boot clock of the present."""
+        if boot_id and boot_id == self.boot_id:
+            return min(self.until.boot, now.boot + LATEST)
+        # At another start of the system the clock of the day may have been set: the hour and the debt began to come
+        # back when the system started, at the latest.
+        latest = LATEST if boot_id and self.boot_id else now.boot + LATEST
+        return min(now.boot + self.until.wall - now.wall, latest, now.boot + LATEST)
+
+
+def nanoseconds(seconds: float) -> int:
+    """Rounded up: nothing may be granted by a rounding."""
+    return max(-_LIMIT, min(math.ceil(seconds * 1e9), _LIMIT))
+
+
+def encode(header: Header) -> bytes:
+    """64 bytes."""
+    body = _FORM.pack(
+        _MAGIC,
+        VERSION,
+        header.generation,
+        header.boot_id,
+        nanoseconds(header.until.boot),
+        nanoseconds(header.until.wall),
+        header.count,
+    )[: SIZE - _CHECK.size]
+    return body + _CHECK.pack(zlib.crc32(body))
+
+
+def decode(data: bytes) -> Header | Unreadable:
+    """Whatever is there."""
+    body = data[: SIZE - _CHECK.size]
+    if len(data) < SIZE or data[:4] != _MAGIC or _CHECK.unpack_from(data, len(body))[0] != zlib.crc32(body):
+        return Unreadable.DAMAGED
+    _, version, generation, boot_id, boot, wall, count = _FORM.unpack(data[:SIZE])
+    if version > VERSION:
+        return Unreadable.NEWER
+    return Header(generation, boot_id, Times(boot / 1e9, wall / 1e9), count)

@@ -1,0 +1,126 @@
+"""A ledger: what the processes of a host count permits in, in one or two copies of which the later time counts.
+
+Each round opens, locks, reads, writes and closes them. Nothing stays open between rounds: a process may close all of
+its descriptors when it becomes a daemon.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from hashlib import blake2b
+
+from safeproducer.producer_ids import boot, header, ledger_copy, places, ring, sweep
+from safeproducer.producer_ids.header import Header, Unreadable
+from safeproducer.producer_ids.ledger_copy import RING_AT, LedgerCopy, LedgerError, LockedError
+from safeproducer.producer_ids.ledger_round import LedgerRound
+from safeproducer.producer_ids.patience import Patience
+from safeproducer.producer_ids.place import Place
+from safeproducer.producer_ids.record import IdRecord, Times
+
+WAITS = 0.05
+"""Seconds for which a round waits for another one, at most."""
+_RESTS, _SHORTLY = 1.0, 0.005
+"""After it was in vain a round waits for so many seconds at most, for so long: a stopped process may hold the lock for
+hours."""
+
+
+def name_of(identity: tuple[str, str]) -> str:
+    """The file for a cluster and principal: a hash, because the name is content."""
+    return blake2b("\0".join(identity).encode(errors="surrogatepass"), digest_size=16).hexdigest() + places.SUFFIX
+
+
+class Ledger:
+    """Where one is, and whether it is worth waiting for. Thread-safe."""
+
+    def __init__(self, identity: tuple[str, str], place: Place) -> None:
+        self._name = name_of(identity)
+        self._place = place
+        self._paths: list[str] = []
+        self._impatient_until = 0.0
+
+    def round(self) -> LedgerRound:
+        """`with ledger.round() as round:` Entering it raises LedgerError when no copy can be used."""
+        return LedgerRound(self.copies)
+
+    def records(self) -> list[IdRecord]:
+        """The latest permits, in order. Waits for nobody: what is just being written is left out."""
+        for path in self._known_paths():
+            found = ring.records(ledger_copy.content_of(path)[RING_AT:])
+            if found:  # copies are equal, but for what is damaged
+                return found
+        return []
+
+    def peek(self, now: Times) -> float | None:
+        """Up to when the hour is used, as it was a moment ago, without the lock; None when no copy tells."""
+        found = (header.decode(ledger_copy.content_of(path, header.SIZE)) for path in self._known_paths())
+        return max((one.used_until(now, boot.boot_id()) for one in found if isinstance(one, Header)), default=None)
+
+    def _known_paths(self) -> list[str]:
+        """Those of the last round, or where the first one will look."""
+        return self._paths or [os.path.join(directory, self._name) for directory in places.directories(self._place)]
+
+    def copies(self) -> list[LedgerCopy]:
+        """All that can be used, open and locked."""
+        patience = Patience(_SHORTLY if time.monotonic() < self._impatient_until else WAITS)
+        while True:
+            found = self._attempt(patience)
+            if found is not None:
+                return found
+
+    def _attempt(self, patience: Patience) -> list[LedgerCopy] | None:
+        """None when another process made a copy at the same time."""
+        directories, problems = places.prepared(self._place)
+        self._paths = [os.path.join(directory, self._name) for directory in directories]
+        copies: list[LedgerCopy] = []
+        whole = False
+        try:
+            missing = self._opened(copies, problems, patience)
+            if any(copy.content is Unreadable.NEWER for copy in copies):
+                raise LedgerError(f"{copies[0].path} was written by a newer version of safeproducer")
+            whole = self._made(missing, copies, problems)
+            if whole and not copies:
+                raise LedgerError("; ".join(problems) or "there is no directory for it")
+            return copies if whole else None
+        finally:
+            if not whole:
+                for copy in copies:
+                    copy.close()
+
+    def _opened(self, copies: list[LedgerCopy], problems: list[str], patience: Patience) -> list[str]:
+        """Add those that are there to `copies`; the paths of the missing ones."""
+        missing = []
+        for path in self._paths:
+            try:
+                copy = ledger_copy.opened(path, patience)
+                if copy is None:
+                    missing.append(path)
+                else:
+                    copies.append(copy)
+            except LockedError as error:
+                if time.monotonic() >= self._impatient_until:
+                    self._impatient_until = time.monotonic() + _RESTS
+                if not copies:  # who waits for the same one would decide by the other copy, too
+                    raise
+                problems.append(str(error))
+            except (OSError, LedgerError) as error:
+                problems.append(str(error))
+        return missing
+
+    def _made(self, missing: list[str], copies: list[LedgerCopy], problems: list[str]) -> bool:
+        """Add new ones to `copies`; False when another process did the same."""
+        for path in missing:
+            try:
+                copy = ledger_copy.made(path, Header(_generation(), boot.boot_id(), Times(0.0, 0.0), 0))
+            except OSError as error:
+                problems.append(str(error))
+                continue
+            if copy is None:
+                return False
+            copies.append(copy)
+            sweep.sweep(os.path.dirname(path), keep=self._name)
+        return True
+
+
+def _generation() -> int:
+    return int.from_bytes(os.urandom(8), "little") or 1

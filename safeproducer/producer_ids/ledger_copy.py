@@ -1,0 +1,136 @@
+"""One copy of a ledger: a file that is opened, locked, read, written and closed in each round.
+
+`flock` excludes threads as well as processes, because each round has a descriptor of its own, and it ends with the
+descriptor. The descriptor ends with the object, so nothing stays locked behind a signal handler that raises.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import stat
+import time
+from io import FileIO
+
+from safeproducer.producer_ids import header, known_ids, ring
+from safeproducer.producer_ids.header import Header, Unreadable
+from safeproducer.producer_ids.patience import Patience
+
+KNOWN_AT = 256
+RING_AT = KNOWN_AT + known_ids.TABLE_SIZE
+WHOLE = RING_AT + ring.SLOTS * ring.SIZE
+
+
+class LedgerError(Exception):
+    """A ledger, or a copy of it, cannot be used; the text says why."""
+
+
+class LockedError(LedgerError):
+    """Another process holds it for longer than we wait."""
+
+
+class LedgerCopy:
+    """An open, locked file. `content` is its header, or why there is none."""
+
+    __slots__ = ("content", "file", "path")
+
+    def __init__(self, path: str, file: FileIO) -> None:
+        self.path = path
+        self.file = file
+        self.content: Header | Unreadable = header.decode(self.read(0, header.SIZE))
+
+    @property
+    def blank(self) -> bool:
+        """Made, and nothing was counted in it."""
+        return isinstance(self.content, Header) and self.content.count == 0
+
+    def read(self, offset: int, size: int) -> bytes:
+        return os.pread(self.file.fileno(), size, offset)
+
+    def write(self, offset: int, data: bytes) -> None:
+        if os.pwrite(self.file.fileno(), data, offset) != len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
+
+    def write_header(self, content: Header) -> None:
+        self.write(0, header.encode(content))
+        self.content = content
+
+    def close(self) -> None:
+        self.file.close()
+
+
+def content_of(path: str, size: int = WHOLE) -> bytes:
+    """What is there, without a lock and without a change; empty when it cannot be read."""
+    try:
+        with FileIO(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)) as file:
+            return os.pread(file.fileno(), size, 0)
+    except (OSError, ValueError):
+        return b""
+
+
+def opened(path: str, patience: Patience) -> LedgerCopy | None:
+    """The copy at `path`, locked; None when there is none.
+
+    Raises LockedError at the end of `patience`, LedgerError for a file that is not ours, OSError.
+    """
+    while True:
+        try:
+            file = FileIO(os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "r+")
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                raise LedgerError(f"{path} is a symbolic link") from None
+            raise
+        try:
+            _lock(file, path, patience)
+            if _is_ours(os.fstat(file.fileno()), path):
+                return LedgerCopy(path, file)
+        except BaseException:
+            file.close()
+            raise
+        file.close()  # it was deleted before it was locked
+
+
+def made(path: str, content: Header) -> LedgerCopy | None:
+    """A new copy, locked before others can see it; None when there is one by now. Raises OSError."""
+    building = f"{path}.{os.getpid()}.{time.monotonic_ns()}.new"
+    file = FileIO(os.open(building, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), "r+")
+    try:
+        copy = LedgerCopy(path, file)
+        copy.write_header(content)
+        fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.link(building, path)
+    except BaseException as error:
+        file.close()
+        if isinstance(error, FileExistsError):
+            return None
+        raise
+    finally:
+        os.unlink(building)
+    try:
+        copy.write(header.SIZE, bytes(WHOLE - header.SIZE))  # a disk that is full later does not matter then
+    except OSError:
+        os.unlink(path)
+        file.close()
+        raise
+    return copy
+
+
+def _lock(file: FileIO, path: str, patience: Patience) -> None:
+    while True:
+        try:
+            return fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if not patience.sleep():
+                raise LockedError(f"{path} is locked by another process") from None
+
+
+def _is_ours(found: os.stat_result, path: str) -> bool:
+    """False for a file that was deleted. Raises LedgerError."""
+    if not stat.S_ISREG(found.st_mode):
+        raise LedgerError(f"{path} is no regular file")
+    if found.st_uid != os.geteuid():
+        raise LedgerError(f"{path} belongs to another user")
+    return found.st_nlink > 0

@@ -1,0 +1,167 @@
+"""One round of a ledger: read, decide and write while its copies are locked."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Self, TypeVar
+
+from safeproducer.policy.permits import HOUR
+from safeproducer.producer_ids import boot, known_ids, ring
+from safeproducer.producer_ids.header import Header, nanoseconds
+from safeproducer.producer_ids.ledger_copy import KNOWN_AT, RING_AT, WHOLE, LedgerCopy, LedgerError
+from safeproducer.producer_ids.record import IdRecord, Times
+
+_Result = TypeVar("_Result")
+
+
+class LedgerRound:
+    """What the ledger says now, and a way to change it. One thread; every method may raise LedgerError.
+
+    `reserved`: seconds of the hour that this round may be about to use, for a round inside it.
+    """
+
+    def __init__(self, copies: Callable[[], list[LedgerCopy]]) -> None:
+        self._open = copies
+        self._copies: list[LedgerCopy] = []
+        self.now = Times(0.0, 0.0)
+        self.boot_id = boot.boot_id()
+        self.until = 0.0
+        self.count = 0
+        self.generation = 0
+        self.reserved = 0.0
+        self.closed = False
+
+    def __enter__(self) -> Self:
+        self._copies = self._open()
+        self.now = boot.now()
+        self._read()
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Also in a forked child, which must not keep the lock of its parent."""
+        self.closed = True
+        for copy in self._copies:
+            copy.close()
+
+    def record(self, number: int) -> IdRecord | None:
+        """The permit with this number, if it is there."""
+        at = RING_AT + ring.slot(number) * ring.SIZE
+        for copy in self._copies:
+            found = ring.decode(self._tried(copy, lambda copy: copy.read(at, ring.SIZE)) or b"")
+            if found is not None and found.number == number:
+                return found
+        return None
+
+    def write(self, until: float, new: Sequence[IdRecord]) -> None:
+        """Count the permits `new`, which have the numbers behind `count`: records first, what decides last."""
+        count = self.count + len(new)
+        header = self._header(until, count)
+        for record in new[-ring.SLOTS :]:
+            data, at = ring.encode(record), RING_AT + ring.slot(record.number) * ring.SIZE
+            self._all(lambda copy, at=at, data=data: copy.write(at, data))  # type: ignore[misc]
+        self._all(lambda copy: copy.write_header(header))
+        self.until, self.count = until, count
+
+    def amend(self, number: int | None, key: tuple[int, int], producer_id: int | None, ended: str | None) -> None:
+        """Add to the record of a permit what is known by now, if it is still there; without a number, look for it."""
+        if number is None:
+            number = next((record.number for record in self._records() if record.key == key), None)
+        found = None if number is None else self.record(number)
+        if found is not None and found.key == key:
+            data, at = ring.encode(found.amended(producer_id, ended)), RING_AT + ring.slot(found.number) * ring.SIZE
+            self._all(lambda copy: copy.write(at, data))
+
+    def _records(self) -> list[IdRecord]:
+        return ring.records(self._copies[0].read(RING_AT, ring.SLOTS * ring.SIZE)) if self._copies else []
+
+    def knows(self, known: int) -> bool:
+        """Whether this hash of a transactional ID was learned. It is kept for longer then."""
+        found = False
+        for copy in self._copies:
+            found |= known_ids.find(self._set(copy, known), known)[0]
+        if found:
+            self.learn(known)
+        return found
+
+    def learn(self, known: int) -> None:
+        """Know it from now on."""
+        data, at = known_ids.encode(known, nanoseconds(self.now.wall)), known_ids.set_of(known) * known_ids.SET_SIZE
+
+        def write(copy: LedgerCopy) -> None:
+            place = known_ids.find(self._set(copy, known), known)[1]
+            copy.write(KNOWN_AT + at + place * known_ids.SIZE, data)
+
+        self._all(write)
+
+    def _set(self, copy: LedgerCopy, known: int) -> bytes:
+        at = KNOWN_AT + known_ids.set_of(known) * known_ids.SET_SIZE
+        return self._tried(copy, lambda copy: copy.read(at, known_ids.SET_SIZE)) or b""
+
+    def _read(self) -> None:
+        """Take the later time, and make copies that differ equal."""
+        whole = [copy for copy in self._copies if isinstance(copy.content, Header) and not copy.blank]
+        damaged = [copy for copy in self._copies if not isinstance(copy.content, Header)]
+        if whole:
+            headers = [copy.content for copy in whole if isinstance(copy.content, Header)]
+            leader = max(whole, key=self._progress)
+            self.until = max(header.used_until(self.now, self.boot_id) for header in headers)
+            self.count = max(header.count for header in headers)
+            self.generation = leader.content.generation if isinstance(leader.content, Header) else 0
+        elif damaged:
+            leader = self._rebuild(damaged)
+        else:
+            leader = self._copies[0]
+            self.until = self.now.boot
+            self.generation = leader.content.generation if isinstance(leader.content, Header) else 0
+        expected = (self.generation, self.count)
+        for copy in list(self._copies):
+            content = copy.content
+            if not isinstance(content, Header) or (content.generation, content.count) != expected:
+                self._tried(copy, lambda copy: self._equal(copy, leader))
+        if not self._copies:
+            raise LedgerError("no copy can be written")
+
+    def _progress(self, copy: LedgerCopy) -> tuple[float, int]:
+        content = copy.content
+        return (content.used_until(self.now, self.boot_id), content.count) if isinstance(content, Header) else (0.0, 0)
+
+    def _rebuild(self, damaged: list[LedgerCopy]) -> LedgerCopy:
+        """No header is left: records may tell, else the hour counts as used up."""
+        read = [
+            (*ring.rebuilt(copy.read(RING_AT, ring.SLOTS * ring.SIZE), self.now, self.boot_id), copy)
+            for copy in damaged
+        ]
+        told = [until for until, _, _ in read if until is not None]
+        self.until = max(told) if told else self.now.boot + HOUR
+        self.count = max(count for _, count, _ in read)
+        self.generation = int.from_bytes(os.urandom(8), "little") or 1
+        return max(read, key=lambda found: (found[0] is not None, found[1]))[2]
+
+    def _equal(self, copy: LedgerCopy, leader: LedgerCopy) -> None:
+        if copy is not leader:
+            copy.write(KNOWN_AT, leader.read(KNOWN_AT, WHOLE - KNOWN_AT).ljust(WHOLE - KNOWN_AT, b"\0"))
+        copy.write_header(self._header(self.until, self.count))
+
+    def _header(self, until: float, count: int) -> Header:
+        wall = self.now.wall + (until - self.now.boot)
+        return Header(self.generation, self.boot_id, Times(until, wall), count)
+
+    def _all(self, act: Callable[[LedgerCopy], None]) -> None:
+        for copy in list(self._copies):
+            self._tried(copy, act)
+        if not self._copies:
+            raise LedgerError("no copy can be written")
+
+    def _tried(self, copy: LedgerCopy, act: Callable[[LedgerCopy], _Result]) -> _Result | None:
+        """None for a copy that cannot be used, which the rest of the round does without."""
+        try:
+            return act(copy)
+        except (OSError, ValueError):  # ValueError: closed, in a child that a signal handler forked
+            copy.close()
+            self._copies.remove(copy)
+            return None

@@ -1,0 +1,37 @@
+"""For how long a round of a ledger waits for another one.
+
+`flock` cannot be given a time-out, so a round asks again and again. It sleeps between two attempts, ever longer and
+never twice for the same time: thirty processes that are started at once must leave the processor to the one that holds
+the lock.
+"""
+
+from __future__ import annotations
+
+import time
+
+_FIRST, _LONGEST = 50e-6, 1e-3
+_STARVED = 1.6
+"""Times as long at most, for a process that sleeps for longer than it asked to: it is not given the processor."""
+
+
+class Patience:
+    """Sleeps for `seconds` together. One thread."""
+
+    def __init__(self, seconds: float) -> None:
+        self._left = seconds
+        self._end = time.monotonic() + seconds * _STARVED
+        self._pause = _FIRST
+
+    def sleep(self) -> bool:
+        """False when it is at its end, and does not sleep."""
+        if self._left <= 0.0 or time.monotonic() >= self._end:
+            return False
+        pause = min(self._pause * (0.5 + time.perf_counter_ns() // 100 % 1000 / 1000), self._left)
+        time.sleep(pause)
+        self._left -= pause + _FIRST  # a sleep takes about so much longer than was asked for
+        self._pause = min(2 * self._pause, _LONGEST)
+        return True
+
+
+NONE = Patience(0.0)
+"""One attempt."""

@@ -1,0 +1,115 @@
+"""Directories for ledgers: which there are, and which may be used."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+from safeproducer.producer_ids.place import AUTO, OFF, Place
+
+SUFFIX = ".ledger"
+AUTO_VARIABLE = "SAFEPRODUCER_PRODUCER_IDS_AUTO"
+"""An environment variable: the directories that "auto" takes, as in PATH. The pytest plug-in sets it."""
+
+SUPPORTED = sys.platform in ("linux", "darwin")
+_MOUNTS = Path("/proc/self/mountinfo")
+_NETWORK = (
+    *("nfs", "nfs4", "cifs", "smb2", "smb3", "smbfs", "afs", "ceph", "lustre", "gpfs", "glusterfs", "beegfs", "ocfs2"),
+    *("gfs2", "ncpfs", "coda", "fuse.sshfs", "fuse.glusterfs", "fuse.ceph", "fuse.s3fs", "fuse.gcsfuse", "fuse.rclone"),
+)
+
+
+def directories(place: Place) -> list[str]:
+    """Where ledgers of `place` are, the first one first; none for "off" and on other systems than Linux and macOS.
+
+    "auto": memory that the containers of a Kubernetes pod and a service with PrivateTmp keep, and the temporary
+    directory, which a restarted container keeps, and which is all that a sandbox for functions has.
+    """
+    if place == OFF or not SUPPORTED:
+        return []
+    if place != AUTO:
+        return [place.setting]
+    if named := os.environ.get(AUTO_VARIABLE):
+        return named.split(os.pathsep)
+    # Not tempfile: it would take the working directory when there is no other.
+    roots = dict.fromkeys(("/dev/shm", os.environ.get("TMPDIR") or "/tmp"))  # noqa: S108
+    return [os.path.join(root, f"safeproducer-{os.geteuid()}") for root in roots if os.path.isabs(root)]
+
+
+def prepared(place: Place) -> tuple[list[str], list[str]]:
+    """(those that can be used, made where they were missing; what is wrong with the others)."""
+    usable, problems = [], []
+    for directory in directories(place):
+        wrong = problem(directory, ours=place == AUTO)
+        if wrong is None:
+            usable.append(directory)
+        else:
+            problems.append(wrong)
+    return usable, problems
+
+
+def unusable(directory: str) -> str | None:
+    """Why a ledger cannot be in `directory`, which is made if its parent is there; None when it can."""
+    if not os.path.isabs(directory):
+        return f"{directory} is no absolute path"
+    wrong = problem(directory)
+    if wrong is None and not os.access(directory, os.R_OK | os.W_OK | os.X_OK):
+        wrong = f"this process may not write to {directory}"
+    return wrong
+
+
+def problem(directory: str, make: bool = True, ours: bool = False) -> str | None:
+    """Why it cannot be used. `make` it if it is missing. `ours`: nobody else uses it, so its rights can be set."""
+    try:
+        found = _made(directory) if make else os.lstat(directory)
+        if not stat.S_ISDIR(found.st_mode):
+            return f"{directory} is no directory" + (", but a symbolic link" if stat.S_ISLNK(found.st_mode) else "")
+        if found.st_uid != os.geteuid():
+            return f"{directory} belongs to another user"
+        if ours and stat.S_IMODE(found.st_mode) & 0o077:
+            os.chmod(directory, 0o700)
+        elif not ours and found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            return f"{directory} may be written to by other users"
+        network = _network(found.st_dev)
+    except FileNotFoundError:
+        return None if not make and os.access(os.path.dirname(directory), os.W_OK) else f"{directory} cannot be made"
+    except OSError as error:
+        return f"{directory}: {error.strerror or error}"
+    return f"{directory} is on a network file system ({network}), where locks hold nobody off" if network else None
+
+
+def _made(directory: str) -> os.stat_result:
+    try:
+        return os.lstat(directory)
+    except FileNotFoundError:
+        with suppress(FileExistsError):  # another process made it just now
+            os.mkdir(directory, 0o700)
+        return os.lstat(directory)
+
+
+_known: dict[int, str | None] = {}
+"""By device."""
+
+
+def _network(device: int) -> str | None:
+    """The name of the network file system on it, if it is one."""
+    if device not in _known:
+        _known[device] = _looked_up(device)
+    return _known[device]
+
+
+def _looked_up(device: int) -> str | None:
+    try:
+        lines = _MOUNTS.read_text(errors="surrogateescape").splitlines()
+    except OSError:
+        return None
+    number = f"{os.major(device)}:{os.minor(device)}"
+    for line in lines:
+        fields, _, rest = line.partition(" - ")
+        kind = rest.split(" ", 1)[0]
+        if fields.split(" ")[2] == number:
+            return kind if kind in _NETWORK else None
+    return None

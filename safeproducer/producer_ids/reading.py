@@ -1,0 +1,97 @@
+"""Ledgers as `safeproducer doctor` shows them: read, never written, no lock waited for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from safeproducer.policy import permits
+from safeproducer.policy.permits import Kind
+from safeproducer.producer_ids import boot, header, ledger_copy, patterns, places, process, ring
+from safeproducer.producer_ids.header import Header, Unreadable
+from safeproducer.producer_ids.ledger_copy import RING_AT
+from safeproducer.producer_ids.patterns import Pattern
+from safeproducer.producer_ids.place import AUTO, Place
+from safeproducer.producer_ids.record import UNSENT, IdRecord, Times
+from safeproducer.records import CallSite
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerReading:
+    """The ledger of one cluster and principal.
+
+    `name`: the hash that names its files, see `Ledger.name_of`. `paths`: its copies. `used`: seconds of the hour that
+    are used, above 3600 in debt. `count`: permits counted since it began. `records`: the latest ones, in order.
+    `in_hour`: those of them that were granted within the hour and not given back. `problems`: one sentence for each
+    copy that cannot be used.
+    """
+
+    name: str
+    paths: tuple[str, ...]
+    used: float
+    count: int
+    records: tuple[IdRecord, ...]
+    in_hour: tuple[IdRecord, ...]
+    problems: tuple[str, ...]
+
+    def wait(self, rate: float) -> float:
+        """Seconds until the first ID of another producer would be granted, at `rate` per hour."""
+        return permits.wait(self.used, Kind.FIRST, rate, 0.0)
+
+    def patterns(self) -> list[Pattern]:
+        """What the permits of the hour look like, for each line that took more than one."""
+        sites: dict[CallSite, None] = dict.fromkeys(record.site for record in self.in_hour)
+        found = (patterns.find(self.in_hour, site, process.is_alive) for site in sites)
+        return sorted((pattern for pattern in found if pattern is not None), key=lambda found: -found.count)
+
+
+def read_ledgers(place: Place = AUTO) -> list[LedgerReading]:
+    """All ledgers of `place`, by name. Raises nothing."""
+    paths: dict[str, list[str]] = {}
+    for directory in places.directories(place):
+        try:
+            names = os.listdir(directory)
+        except OSError:
+            continue
+        for name in names:
+            if name.endswith(places.SUFFIX):
+                paths.setdefault(name, []).append(os.path.join(directory, name))
+    return [_read(name.removesuffix(places.SUFFIX), paths[name]) for name in sorted(paths)]
+
+
+def not_kept(place: Place = AUTO) -> list[str]:
+    """Why no ledger of `place` can be used, by directory; nothing while one of them can. Changes nothing."""
+    found = [(directory, places.problem(directory, make=False)) for directory in places.directories(place)]
+    if not found:
+        return ["ledgers are switched off, or this system is neither Linux nor macOS"]
+    problems = [problem for _, problem in found if problem is not None]
+    return problems if len(problems) == len(found) else []
+
+
+def _read(name: str, paths: Sequence[str]) -> LedgerReading:
+    now, boot_id = boot.now(), boot.boot_id()
+    headers, records, problems = [], {}, []
+    for path in paths:
+        data = ledger_copy.content_of(path)
+        found = header.decode(data)
+        if isinstance(found, Header):
+            headers.append(found)
+        else:
+            problems.append(f"{path} is {found.value if data or found is Unreadable.NEWER else 'not readable'}")
+        if found is not Unreadable.NEWER:
+            records.update({record.key: record for record in ring.records(data[RING_AT:])})
+    ordered = tuple(sorted(records.values(), key=lambda record: record.at.wall))
+    return LedgerReading(
+        name,
+        tuple(paths),
+        max([0.0, *(found.used_until(now, boot_id) - now.boot for found in headers)]),
+        max([0, *(found.count for found in headers)]),
+        ordered,
+        tuple(record for record in ordered if _counts(record, now, boot_id)),
+        tuple(problems),
+    )
+
+
+def _counts(record: IdRecord, now: Times, boot_id: int) -> bool:
+    return record.age(now, boot_id) < permits.HOUR and record.ended != UNSENT

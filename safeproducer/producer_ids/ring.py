@@ -1,0 +1,128 @@
+"""The records of a ledger: the last 256 permits, each with a checksum of its own, for people.
+
+They decide only when a header is damaged, and only if none is missing: the latest of their times is not before the one
+that the header had.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from functools import lru_cache
+
+from safeproducer.policy.permits import Kind
+from safeproducer.producer_ids.header import Header, nanoseconds
+from safeproducer.producer_ids.record import ENDS, IdRecord, ProcessId, Times
+from safeproducer.records import CallSite
+
+SLOTS = 256
+SIZE = 256
+_KINDS = list(Kind)
+_CHECK = struct.Struct("<I")
+_FORM = struct.Struct("<BBBBQQIIQQQqqqqqI")
+_TEXT = SIZE - _CHECK.size - _FORM.size
+_FUNCTION = 48
+_BLANK = bytes(SIZE)
+
+
+def slot(number: int) -> int:
+    """Where the record of the permit with this number is."""
+    return (number - 1) % SLOTS
+
+
+def shown(site: CallSite) -> CallSite:
+    """As it can be read back: the end of a long file name, the beginning of a long function name."""
+    function = _cut(site.function, _FUNCTION)
+    return CallSite(_cut(site.filename, _TEXT - len(function), end=True).decode(), site.line, function.decode())
+
+
+def encode(record: IdRecord) -> bytes:
+    """256 bytes."""
+    function = _cut(record.site.function, _FUNCTION)
+    filename = _cut(record.site.filename, _TEXT - len(function), end=True)
+    body = (
+        _FORM.pack(
+            _KINDS.index(record.kind),
+            ENDS.index(record.ended),
+            len(filename),
+            len(function),
+            record.number,
+            record.serial,
+            record.process.pid & 0xFFFFFFFF,
+            record.process.parent & 0xFFFFFFFF,
+            record.process.token,
+            record.process.parent_token,
+            record.boot_id,
+            nanoseconds(record.at.boot),
+            nanoseconds(record.at.wall),
+            nanoseconds(record.until.boot),
+            nanoseconds(record.until.wall),
+            -1 if record.producer_id is None else record.producer_id,
+            record.site.line & 0xFFFFFFFF,
+        )
+        + filename
+        + function
+    ).ljust(SIZE - _CHECK.size, b"\0")
+    return _CHECK.pack(zlib.crc32(body)) + body
+
+
+@lru_cache(maxsize=2 * SLOTS)  # a producer that is refused again and again reads the same ones
+def decode(data: bytes) -> IdRecord | None:
+    """None for what is damaged or empty."""
+    if len(data) != SIZE or _CHECK.unpack_from(data)[0] != zlib.crc32(data[4:]):
+        return None
+    kind, ended, filename, function, number, serial, pid, parent, token, parent_token, boot_id, *rest = (
+        _FORM.unpack_from(data, 4)
+    )
+    at, at_wall, until, until_wall, producer_id, line = rest
+    begins = 4 + _FORM.size
+    if kind >= len(_KINDS) or ended >= len(ENDS) or begins + filename + function > SIZE:
+        return None  # a checksum that fits by chance
+    texts = data[begins : begins + filename], data[begins + filename : begins + filename + function]
+    return IdRecord(
+        number,
+        serial,
+        ProcessId(pid, parent, token, parent_token),
+        _KINDS[kind],
+        CallSite(texts[0].decode(errors="replace"), line, texts[1].decode(errors="replace")),
+        Times(at / 1e9, at_wall / 1e9),
+        Times(until / 1e9, until_wall / 1e9),
+        boot_id,
+        None if producer_id < 0 else producer_id,
+        ENDS[ended],
+    )
+
+
+def records(data: bytes) -> list[IdRecord]:
+    """All that can be read of a whole ring, in order."""
+    found = [decode(data[begin : begin + SIZE]) for begin in range(0, len(data), SIZE)]
+    return sorted((record for record in found if record is not None), key=lambda record: record.number)
+
+
+def rebuilt(data: bytes, now: Times, boot_id: int) -> tuple[float | None, int]:
+    """(the time up to which the hour is used, how many were counted) as the records of a whole ring tell.
+
+    The time is None where a record is missing: the newest one may be it.
+    """
+    found = records(data)
+    if not found:
+        return None, 0
+    last = found[-1].number
+    until = max(Header(0, record.boot_id, record.until, 0).used_until(now, boot_id) for record in found)
+    expected = range(last - len(found) + 1, last + 1)
+    written = sum(data[begin : begin + SIZE] != _BLANK for begin in range(0, len(data), SIZE))
+    whole = (
+        len(data) == SLOTS * SIZE
+        and len(found) == written == min(last, SLOTS)
+        and [record.number for record in found] == list(expected)
+    )
+    return (until if whole else None), last
+
+
+def _cut(text: str, size: int, end: bool = False) -> bytes:
+    """At most `size` bytes, of whole characters."""
+    data = text.encode(errors="replace")
+    if len(data) <= size:
+        return data
+    data = data[-size:] if end else data[:size]
+    return data.decode(errors="ignore").encode()

@@ -1,0 +1,22 @@
+"""What the tests of permits and ledgers share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.producer_ids.host import Host
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
+    """With no ledger yet."""
+    return Host(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def still(host: Host) -> Host:
+    """A host whose clocks stand still until they are moved."""
+    host.stop_clocks()
+    return host

@@ -1,0 +1,90 @@
+"""A host of its own: two directories for ledgers, clocks that move as told, and processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from safeproducer import clock
+from safeproducer.producer_ids import boot, places
+from safeproducer.producer_ids.guard import AUTO, Guard, Kind, Request
+from safeproducer.records import CallSite
+
+IDENTITY = ("kafka-1:9092", "User:ANONYMOUS")
+SITE = CallSite("app.py", 7, "handler")
+
+
+class Host:
+    """`memory` and `disk` are what /dev/shm and the temporary directory are in production."""
+
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.memory, self.disk = root / "memory", root / "disk"
+        self.now, self.wall, self.boot_id = 100_000.0, 1_800_000_000.0, 77
+        self._monkeypatch = monkeypatch
+        monkeypatch.setenv(places.AUTO_VARIABLE, os.pathsep.join(map(str, (self.memory, self.disk))))
+
+    def stop_clocks(self) -> None:
+        """They move by `pass_time` from now on."""
+        self._monkeypatch.setattr(clock, "boot", lambda: self.now)
+        self._monkeypatch.setattr(clock, "monotonic", lambda: self.now)
+        self._monkeypatch.setattr(clock, "time", lambda: self.wall)
+        self._monkeypatch.setattr(boot, "boot_id", lambda: self.boot_id)
+
+    def pass_time(self, seconds: float) -> None:
+        self.now += seconds
+        self.wall += seconds
+
+    def reboot(self, seconds: float = 30.0) -> None:
+        """It takes so long; memory is empty then."""
+        self.boot_id += 1
+        self.now, self.wall = seconds, self.wall + seconds
+        for file in self.memory.glob("*"):
+            file.unlink()
+
+    @property
+    def files(self) -> list[Path]:
+        """Of all ledgers, the copy in memory first."""
+        return [*sorted(self.memory.glob("*")), *sorted(self.disk.glob("*"))]
+
+    def start(self) -> Guard:
+        """As another process has it."""
+        return Guard(IDENTITY, AUTO)
+
+
+def first(rate: float = 20, enforce: bool = True, site: CallSite = SITE, transactional: str | None = None) -> Request:
+    """What a producer asks for."""
+    return Request(Kind.FIRST, rate, enforce, site, transactional)
+
+
+def taken(guard: Guard, rate: float = 20, most: int = 1000) -> int:
+    """How many are granted until one is refused."""
+    return next((count for count in range(most) if guard.ask(first(rate)).permit is None), most)
+
+
+def forked(work: Callable[[], int]) -> int:
+    """The number of a child that does it and exits with what it returns."""
+    child = os.fork()
+    if child:
+        return child
+    status = 99
+    try:
+        status = work()
+    finally:
+        sys.stdout.flush()
+        os._exit(status)
+
+
+def result(child: int) -> int:
+    """Of a child, when it has ended."""
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def killed(child: int) -> None:
+    """At once."""
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)

@@ -1,0 +1,102 @@
+"""The state machine over permits, and the planted bugs that it must notice."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import Any
+from unittest import mock
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from safeproducer.policy import permits
+from safeproducer.policy.permits import Kind
+from safeproducer.producer_ids.guard import Guard, Request
+from safeproducer.producer_ids.ledger_round import LedgerRound
+from tests.producer_ids.host import SITE
+from tests.producer_ids.machine import PermitMachine, RuleError
+
+EFFORT = settings(
+    max_examples=150,
+    stateful_step_count=25,
+    deadline=None,
+    database=None,
+    derandomize=True,
+    report_multiple_bugs=False,
+    suppress_health_check=list(HealthCheck),
+    phases=[Phase.generate],
+)
+
+real_granted = permits.granted
+real_shared = Guard._shared
+real_begin = Guard.__init__
+real_enter = LedgerRound.__enter__
+real_write = LedgerRound.write
+
+
+def test_processes_share_the_hour_exactly() -> None:
+    """Whatever they do, in whatever order."""
+    run_state_machine_as_test(PermitMachine, settings=EFFORT)
+
+
+def reserving(self: Guard, round_: LedgerRound, request: Request, known: int) -> Any:
+    answer = real_shared(self, round_, request, known)
+    if answer.permit is None:
+        real_write(round_, permits.counted(round_.until, request.rate, round_.now.boot), [])
+    return answer
+
+
+def refilling(used_until: float, before: float, after: float, now: float) -> float:
+    return used_until - (after - before)
+
+
+def mixed_up(used_until: float, kind: Kind, rate: float, now: float) -> float | None:
+    other = {Kind.FIRST: Kind.FURTHER, Kind.FURTHER: Kind.FIRST}.get(kind, kind)
+    return real_granted(used_until, other, rate, now)
+
+
+def asking_at_construction(self: Guard, *arguments: Any) -> None:
+    real_begin(self, *arguments)
+    self.ask(Request(Kind.FIRST, 100, True, SITE))
+
+
+def letting_go(self: LedgerRound) -> LedgerRound:
+    real_enter(self)
+    for copy in self._copies:
+        copy.close()
+    return self
+
+
+def second_round(self: LedgerRound, *arguments: Any) -> None:
+    self._copies = self._open()
+    real_write(self, *arguments)
+
+
+def last_wins(self: LedgerRound) -> LedgerRound:
+    real_enter(self)
+    self.until = self._copies[-1].content.used_until(self.now, self.boot_id)  # type: ignore[union-attr]
+    return self
+
+
+PLANTS: dict[str, list[tuple[Any, str, Any]]] = {
+    "waiting reserves": [(Guard, "_shared", reserving)],
+    "refilled twice": [(permits, "given_back", refilling)],
+    "first and further mixed up": [(permits, "granted", mixed_up)],
+    "permit at construction": [(Guard, "__init__", asking_at_construction)],
+    "read and written in two rounds": [(LedgerRound, "__enter__", letting_go), (LedgerRound, "write", second_round)],
+}
+
+
+def with_bug(bug: str) -> None:
+    with ExitStack() as patches:
+        for plant in PLANTS[bug]:
+            patches.enter_context(mock.patch.object(*plant))
+        run_state_machine_as_test(PermitMachine, settings=EFFORT)
+
+
+@pytest.mark.parametrize("bug", PLANTS)
+def test_a_planted_bug_is_noticed(bug: str) -> None:
+    """The machine finds each of them, by the rule that it breaks."""
+    with pytest.raises(RuleError):
+        with_bug(bug)

@@ -1,0 +1,316 @@
+"""A ledger that several processes use at once: killed and stopped writers, forks and signals in a round."""
+
+from __future__ import annotations
+
+import gc
+import os
+import random
+import signal
+import struct
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from safeproducer.producer_ids import header, ledger_round, ring
+from safeproducer.producer_ids.guard import Guard, Permit, guard_of
+from safeproducer.producer_ids.header import Header
+from safeproducer.producer_ids.ledger_copy import RING_AT
+from safeproducer.producer_ids.ledger_round import LedgerRound
+from safeproducer.producer_ids.place import AUTO
+from tests.producer_ids.host import IDENTITY, Host, first, forked, killed, result, taken
+
+GRANT = struct.Struct("<QQ")
+
+
+def content(host: Host) -> Header:
+    found = header.decode(host.files[0].read_bytes())
+    assert isinstance(found, Header)
+    return found
+
+
+def test_killed_writers_never_share_a_permit(host: Host) -> None:
+    """Eight of them for 20 s, each killed after some milliseconds: what was granted was counted, and each once."""
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+
+    def work() -> int:
+        guard = host.start()
+        while True:
+            permit = guard.ask(first(1e6)).permit
+            assert permit is not None
+            os.write(writing, GRANT.pack(permit.generation or 0, permit.number or 0))
+
+    source, grants = random.Random(8), b""
+    alive: dict[int, float] = {}
+    end = time.monotonic() + 20
+    starts = 0
+    while (now := time.monotonic()) < end:
+        while len(alive) < 8:
+            alive[forked(work)] = now + source.uniform(0.005, 0.3)
+            starts += 1
+        for child in [child for child, until in alive.items() if now >= until]:
+            del alive[child]
+            killed(child)
+        try:
+            grants += os.read(reading, 1 << 20)
+        except BlockingIOError:
+            time.sleep(0.001)
+    for child in alive:
+        killed(child)
+    while chunk := os.read(reading, 1 << 20) if has(reading) else b"":
+        grants += chunk
+    os.close(reading)
+    os.close(writing)
+    found = [pair for pair in GRANT.iter_unpack(grants[: len(grants) // GRANT.size * GRANT.size]) if pair[1]]
+    alone = len(grants) // GRANT.size - len(found)
+    assert len(found) > 500
+    assert starts > 100
+    assert len(set(found)) == len(found), "two processes have the same permit"
+    assert len({generation for generation, _ in found}) == 1
+    assert content(host).count >= len(found)
+    assert alone <= len(found) / 5, "who gets no processor for 50 ms counts alone; that is no rule"
+
+
+def has(descriptor: int) -> bool:
+    import select  # noqa: PLC0415
+
+    return bool(select.select([descriptor], [], [], 0)[0])
+
+
+def test_children_at_once_get_no_more_than_the_hour(host: Host) -> None:
+    """Thirty, forked from one parent, and again a hundred guards in one process."""
+    children = [forked(lambda: host.start().ask(first()).permit is not None) for _ in range(30)]
+    assert sum(result(child) for child in children) == 20
+    assert taken(host.start(), most=100) == 0
+
+
+def stopped_in_a_round(host: Host) -> int:
+    """A child that holds the locks and does not run."""
+    reading, writing = os.pipe()
+
+    def work() -> int:
+        guard = host.start()
+        assert guard._ledger is not None
+        with guard._ledger.round():
+            os.write(writing, b"!")
+            os.kill(os.getpid(), signal.SIGSTOP)
+        return 0
+
+    child = forked(work)
+    assert os.read(reading, 1) == b"!"
+    os.waitpid(child, os.WUNTRACED)
+    os.close(reading)
+    os.close(writing)
+    return child
+
+
+def test_others_go_on_when_a_holder_is_stopped(host: Host) -> None:
+    """Within 0.1 s, alone; what they granted is added when it runs again."""
+    guard = host.start()
+    assert guard.ask(first()).permit
+    child = stopped_in_a_round(host)
+    try:
+        for longest in (0.1, 0.02, 0.02):
+            began = time.monotonic()
+            assert guard.ask(first()).permit
+            took = time.thread_time(), time.monotonic() - began
+            assert took[1] < longest + 0.5 * (os.getloadavg()[0] > 2), took
+        assert content(host).count == 1
+    finally:
+        os.kill(child, signal.SIGCONT)
+        assert result(child) == 0
+    assert guard.ask(first()).permit
+    assert content(host).count == 5
+    assert taken(host.start()) == 15
+
+
+class Interrupts:
+    """Runs something in the middle of the next round, between reading and writing, on the same thread."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.work: Callable[[], Any] | None = None
+        real = LedgerRound.write
+
+        def write(round_: LedgerRound, *arguments: Any) -> None:
+            work, self.work = self.work, None
+            if work is not None:
+                work()
+            real(round_, *arguments)
+
+        monkeypatch.setattr(ledger_round.LedgerRound, "write", write)
+
+
+@pytest.fixture
+def interrupts(monkeypatch: pytest.MonkeyPatch) -> Interrupts:
+    return Interrupts(monkeypatch)
+
+
+def test_a_producer_made_by_a_signal_handler_in_a_round_is_counted(host: Host, interrupts: Interrupts) -> None:
+    """At once, without waiting for the round that it interrupts, and without a permit too many."""
+    guard = host.start()
+    answers = []
+
+    def handler(*_: object) -> None:
+        began = time.monotonic()
+        answers.append(guard.ask(first(2)))
+        assert time.monotonic() - began < 0.04
+
+    former = signal.signal(signal.SIGUSR1, handler)
+    try:
+        for _ in range(2):
+            interrupts.work = lambda: os.kill(os.getpid(), signal.SIGUSR1)
+            answers.append(guard.ask(first(2)))
+    finally:
+        signal.signal(signal.SIGUSR1, former)
+    assert len(answers) == 3 or (len(answers) == 4)
+    assert sum(answer.permit is not None for answer in answers) == 2
+    assert content(host).count == 2
+    assert host.start().ask(first(2)).permit is None
+
+
+def test_a_producer_closed_by_a_destructor_in_a_round_gives_its_permit_back(host: Host, interrupts: Interrupts) -> None:
+    """After the round, because the round inside it would wait for itself."""
+    guard = host.start()
+    permit = guard.ask(first()).permit
+    assert permit is not None
+
+    class Closed:
+        def __init__(self, held: Permit) -> None:
+            self.held, self.circle = held, self
+
+        def __del__(self) -> None:
+            guard.note(self.held, 4711, "collected")
+            guard.give_back(self.held)
+
+    Closed(permit)
+    interrupts.work = gc.collect
+    assert guard.ask(first()).permit
+    assert taken(guard) == 19
+    records = ring.records(host.files[0].read_bytes()[RING_AT:])
+    assert (records[0].producer_id, records[0].ended) == (4711, "unsent")
+
+
+@pytest.mark.parametrize("parent", ["goes on", "dies"])
+def test_a_child_forked_in_a_round_keeps_no_lock(host: Host, interrupts: Interrupts, parent: str) -> None:
+    """By a signal handler, on the thread of the round. The child counts its own ones."""
+    guard = guard_of((f"{IDENTITY[0]}{parent}", ""), AUTO)
+    guard.ask(first())
+    reading, writing = os.pipe()
+
+    def middle() -> int:
+        def fork() -> None:
+            child = os.fork()
+            if child:
+                if parent == "dies":
+                    os._exit(0)
+                return
+            os.write(writing, b"!")
+            time.sleep(1.0)
+            os._exit(0)
+
+        interrupts.work = fork
+        guard.ask(first())
+        return 0
+
+    child = forked(middle)
+    assert os.read(reading, 1) == b"!"
+    assert result(child) == 0
+    began = time.monotonic()
+    permit = guard.ask(first()).permit
+    assert permit is not None
+    assert permit.number is not None, "the ledger can be locked"
+    assert time.monotonic() - began < 0.5
+    os.close(reading)
+    os.close(writing)
+
+
+def test_the_round_in_a_forked_child_goes_on_alone(host: Host, interrupts: Interrupts) -> None:
+    """It has no lock, so it must not write what its parent is about to write."""
+    guard = guard_of(("in-a-child", ""), AUTO)
+    guard.ask(first())
+    children = []
+
+    def middle() -> None:
+        child = os.fork()
+        if not child:
+            return
+        children.append(child)
+
+    interrupts.work = middle
+    permit = guard.ask(first()).permit
+    if not children:  # the child, in the round of its parent
+        os._exit(permit is not None and permit.number is None)
+    assert result(children[0]) == 1
+    assert permit is not None
+    assert permit.number == 2
+
+
+def test_an_exception_in_a_round_leaves_nothing_locked(host: Host, interrupts: Interrupts) -> None:
+    """Of a signal handler, as KeyboardInterrupt."""
+    guard = host.start()
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    for _ in range(3):
+        interrupts.work = interrupt
+        with pytest.raises(KeyboardInterrupt):
+            guard.ask(first())
+    permit = guard.ask(first()).permit
+    assert permit is not None
+    assert permit.number == 1
+
+
+def test_threads_of_one_process_share_it(host: Host) -> None:
+    """Eight threads and one guard: twenty permits, not one more."""
+    guard = host.start()
+    granted: list[int] = []
+
+    def ask() -> None:
+        for _ in range(10):
+            answer = guard.ask(first())
+            if answer.permit is not None:
+                granted.append(answer.permit.serial)
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(granted) == len(set(granted)) == 20
+
+
+def test_it_is_deleted_and_made_anew_while_others_use_it(host: Host) -> None:
+    """Nobody counts in a file that is gone."""
+    stop = time.monotonic() + 1.5
+
+    def work() -> int:
+        guard = host.start()
+        while time.monotonic() < stop:
+            guard.ask(first(1e6))
+        return 0
+
+    children = [forked(work) for _ in range(3)]
+    while time.monotonic() < stop:
+        for file in host.files:
+            if file.suffix == ".ledger":
+                file.unlink(missing_ok=True)
+        time.sleep(0.01)
+    assert [result(child) for child in children] == [0, 0, 0]
+    permit = host.start().ask(first(1e6)).permit
+    assert permit is not None
+    assert content(host).count == permit.number
+    assert [path for path in (Path(host.memory), Path(host.disk)) for _ in path.glob("*.new")] == []
+
+
+def test_descriptors_are_closed(host: Host) -> None:
+    """A process may close all it has between two rounds, and finds none more afterwards."""
+    guard = Guard(IDENTITY, AUTO)
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(30):
+        guard.ask(first())
+    assert len(os.listdir("/proc/self/fd")) == before

@@ -3,9 +3,10 @@
 A new check is a function in CHECKS; its codes go into docs/operate/producer-ids.md.
 """
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 
-from safeproducer.cli.doctor.census import SMALL, TopicCensus
+from safeproducer.cli.doctor.census import HOUR, SMALL, BusiestHour, PartitionCensus, TopicCensus
 from safeproducer.cli.doctor.examined import Examined
 from safeproducer.cli.doctor.finding import Finding, Severity
 from safeproducer.cli.doctor.words import moment, some, span
@@ -13,39 +14,55 @@ from safeproducer.own_settings import PRODUCER_IDS_PER_HOUR
 from safeproducer.policy.expiry import PRODUCER_ID_CONFIG, TRANSACTIONAL_ID_CONFIG, unsafe
 
 _NO_RIGHT = frozenset({"CLUSTER_AUTHORIZATION_FAILED", "TOPIC_AUTHORIZATION_FAILED"})
+_MOST_PATTERNS = 3
+_EARLIER = 60.0
+"""Seconds for which a producer may have had its permit before it wrote for the last time."""
+_ONE_PRODUCER = "Make one producer for each process, keep it, and share it between threads."
 _ASSUMED = "A day, Kafka's default, is assumed."
 
 
 def producer_id_churn(examined: Examined) -> list[Finding]:
     """Many IDs that wrote little and then nothing: new producers again and again."""
-    found = []
-    for topic in examined.topics:
-        busiest = topic.busiest
-        if busiest is None or busiest.ids <= examined.rate:
-            continue
-        message = (
-            f"{topic.topic}: {busiest.ids:,} producer IDs that wrote fewer than {SMALL:,} records to each partition "
-            f"wrote for the last time within the hour from {moment(busiest.start)}; {examined.rate:,} are allowed "
-            f"({PRODUCER_IDS_PER_HOUR}). {_whose(topic)}"
-        )
-        cure = (
-            f"Find the application that makes producers for {topic.topic} again and again. Make one producer, "
-            "keep it for the life of the process, and share it between threads. If so many producers are alive at "
-            f"once, raise {PRODUCER_IDS_PER_HOUR}."
-        )
-        found.append(Finding(Severity.WARNING, "producer-id-churn", message, cure, topic=topic.topic))
-    return found
+    return [
+        _churn(topic, topic.busiest, examined)
+        for topic in examined.topics
+        if topic.busiest is not None and topic.busiest.ids > examined.rate
+    ]
 
 
-def _whose(topic: TopicCensus) -> str:
-    """Brokers keep neither client.id nor user, so only this host's ledger can name a line of code."""
-    lines = sorted((topic.of_host or {}).items(), key=lambda item: -len(item[1]))
-    if not lines:
-        return "A broker keeps neither the client.id nor the user of an ID, and this host's ledger knows none of them."
-    named = some([f"{len(ids):,} from {line}" for line, ids in lines])
-    return (
-        f"This host's ledger knows where these come from: {named}. A broker keeps no client.id or user of the others."
+def _churn(topic: TopicCensus, busiest: BusiestHour, examined: Examined) -> Finding:
+    joined = {line: len(ids) for line, ids in (topic.of_host or {}).items()}
+    unknown = Counter(examined.host.unknown(busiest.start - _EARLIER, busiest.start + HOUR))
+    message = (
+        f"{topic.topic}: {busiest.ids:,} producer IDs that wrote fewer than {SMALL:,} records to each partition wrote "
+        f"for the last time within the hour from {moment(busiest.start)}; {examined.rate:,} are allowed "
+        f"({PRODUCER_IDS_PER_HOUR}). {_whose(joined, unknown)}"
     )
+    cure = (
+        f"Find the application that makes producers for {topic.topic} again and again. {_ONE_PRODUCER} If so many "
+        f"producers are alive at once, raise {PRODUCER_IDS_PER_HOUR}."
+    )
+    for line, _ in (Counter(joined) + unknown).most_common(1):
+        if (pattern := examined.host.patterns.get(line)) is not None:
+            message += f" {line}: {pattern.sentence}."
+            cure = pattern.cure
+    return Finding(Severity.WARNING, "producer-id-churn", message, cure, topic=topic.topic)
+
+
+def _whose(joined: Mapping[str, int], unknown: Mapping[str, int]) -> str:
+    """Brokers keep neither client.id nor user, so only this host's ledger can name a line of code."""
+    sentence = "A broker keeps neither the client.id nor the user of an ID."
+    if joined:
+        sentence += f" This host's ledger knows where some come from: {_counted(joined)}."
+    if unknown:
+        sentence += (
+            f" In that hour this host took IDs for this cluster whose number it does not know: {_counted(unknown)}."
+        )
+    return sentence if joined or unknown else f"{sentence} This host's ledger knows none of them."
+
+
+def _counted(lines: Mapping[str, int]) -> str:
+    return some([f"{count:,} from {line}" for line, count in Counter(lines).most_common()])
 
 
 def expiration_below_timeout(examined: Examined) -> list[Finding]:
@@ -133,22 +150,29 @@ def _right(what: str, right: str, topic: str | None = None) -> Finding:
 
 
 def partition_unreadable(examined: Examined) -> list[Finding]:
-    """What leaders did not tell for another reason; one finding for each reason of a topic."""
+    """What leaders did not tell for another reason; one finding for each kind of reason and leader of a topic."""
     found = []
     for topic in examined.topics:
-        reasons: dict[tuple[str, int | None], list[int]] = {}
+        unread: dict[tuple[str, int | None], list[PartitionCensus]] = {}
         for one in topic.partitions:
             if one.error is not None and one.error[0] not in _NO_RIGHT:
-                reasons.setdefault((one.error[1], one.leader), []).append(one.partition)
-        for (reason, leader), partitions in reasons.items():
-            which = some([str(partition) for partition in partitions])
-            message = f"{topic.topic}: the producer IDs of partition {which} were not read: {reason.rstrip('.')}."
-            cure = "Run the command again when each partition has a leader that answers."
-            alone = partitions[0] if len(partitions) == 1 else None
-            found.append(
-                Finding(Severity.WARNING, "partition-unreadable", message, cure, topic.topic, alone, broker=leader)
-            )
+                unread.setdefault((one.error[0], one.leader), []).append(one)
+        found += [_unread(topic.topic, leader, partitions) for (_, leader), partitions in unread.items()]
     return found
+
+
+def _unread(topic: str, leader: int | None, partitions: Sequence[PartitionCensus]) -> Finding:
+    which = some([str(one.partition) for one in partitions])
+    reason = partitions[0].error[1].rstrip(".") if partitions[0].error is not None else ""
+    return Finding(
+        Severity.WARNING,
+        "partition-unreadable",
+        f"{topic}: the producer IDs of partition {which} were not read: {reason}.",
+        "Run the command again when each partition has a leader that answers.",
+        topic,
+        partitions[0].partition if len(partitions) == 1 else None,
+        leader,
+    )
 
 
 def host_over_limit(examined: Examined) -> list[Finding]:
@@ -157,11 +181,10 @@ def host_over_limit(examined: Examined) -> list[Finding]:
         Finding(
             Severity.WARNING,
             "host-over-limit",
-            f"This host has used up its producer IDs of the hour for {ledger.name}: {ledger.in_hour:,} were taken, "
-            f"{examined.rate:,} are allowed ({PRODUCER_IDS_PER_HOUR}); the next one is due in {span(ledger.wait)}."
-            + "".join(f" {pattern}" for pattern in ledger.patterns),
-            "Make one producer for each process and keep it. Until that is released, "
-            "SAFEPRODUCER_PRODUCER_IDS_POLICY=refuse or delay in the environment stops the flood on this host.",
+            f"This host has used up its hour for {ledger.name}: {ledger.in_hour:,} producer IDs were taken, "
+            f"{examined.rate:,} are allowed ({PRODUCER_IDS_PER_HOUR}); the next one is allowed in {span(ledger.wait)}."
+            + "".join(f" {pattern.line}: {pattern.sentence}." for pattern in ledger.patterns[:_MOST_PATTERNS]),
+            ledger.patterns[0].cure if ledger.patterns else _ONE_PRODUCER,
         )
         for ledger in examined.host.ledgers
         if ledger.wait > 0
@@ -169,16 +192,31 @@ def host_over_limit(examined: Examined) -> list[Finding]:
 
 
 def ledger_not_kept(examined: Examined) -> list[Finding]:
-    """Producers are counted by process only."""
-    return [
+    """Producers are counted by process only, or by what is left of the ledger."""
+    host = examined.host
+    if host.off:
+        message = "safeproducer.producer.ids.ledger is off: each process on this host counts its producer IDs alone."
+        cure = "Leave the setting out where several processes, or restarts, shall be counted together."
+        return [Finding(Severity.INFO, "ledger-not-kept", message, cure)]
+    found = [
         Finding(
             Severity.WARNING,
             "ledger-not-kept",
-            reason,
+            f"Each process on this host counts its producer IDs alone, because no ledger can be kept: {reason}.",
             "Give safeproducer.producer.ids.ledger (SAFEPRODUCER_PRODUCER_IDS_LEDGER) a directory on a local disk that "
             "the processes of this user may write to.",
         )
-        for reason in examined.host.not_kept
+        for reason in host.not_kept
+    ]
+    return found + [
+        Finding(
+            Severity.WARNING,
+            "ledger-not-kept",
+            f"A ledger of this host cannot be read: {reason}.",
+            "A damaged one is made anew by the next producer. One of a newer version is left alone: use the same "
+            "version of safeproducer in all processes of this user.",
+        )
+        for reason in host.damaged
     ]
 
 

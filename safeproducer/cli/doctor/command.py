@@ -2,8 +2,8 @@
 
 import argparse
 import os
-import time
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from safeproducer import config
 from safeproducer.cli.common.config_file import Setting
@@ -18,6 +18,9 @@ from safeproducer.cli.doctor.host import read_host
 from safeproducer.cli.doctor.report import Report
 from safeproducer.cli.doctor.report_tables import show
 from safeproducer.own_settings import DEFAULT_PRODUCER_IDS_PER_HOUR
+from safeproducer.producer_ids.ledger import name_of
+from safeproducer.producer_ids.place import AUTO, Place
+from safeproducer.producer_ids.places import SUFFIX
 
 _EPILOG = """\
 It counts the producer IDs that brokers remember, by topic and partition, and reads this host's ledger of the IDs that
@@ -70,29 +73,41 @@ def run(args: argparse.Namespace, screen: Screen) -> int:
     if args.topic and not named:
         raise Failure("--topic needs brokers: give --bootstrap-servers HOST:PORT, or a --config-file that names them.")
     given = bool(args.config or args.config_file or os.environ.get(CONFIG_FILE_VARIABLE))
-    rate, configuration, failure = DEFAULT_PRODUCER_IDS_PER_HOUR, None, None
+    asked = _Asked()
+    failure = None
     try:
-        rate, configuration = _configuration(settings)
+        asked = _asked(settings)
     except Failure as error:
         failure = error
-    host = read_host(rate=rate, paths=not args.no_paths, now=time.time())
+    host = read_host(asked.place, asked.names, asked.rate, paths=not args.no_paths)
     look = ClusterLook({"client.id": "safeproducer-doctor", **settings}, screen, args.connect_timeout)
     if named and failure is None:
         try:
             look.run(args.topic, host.lines)
         except Failure as error:
             failure = error
-    examined = Examined(rate, configuration if given else None, look.cluster, host)
+    examined = Examined(asked.rate, asked.configuration if given else None, look.cluster, host)
     report = Report(examined, check(examined), failure)
     show(report, screen, by_partition=bool(args.topic))
     return report.exit_code
 
 
-def _configuration(settings: Mapping[str, Setting]) -> tuple[int, Configuration | None]:
-    """What is allowed in an hour, and what else of the application's configuration matters."""
-    if not settings:
-        return DEFAULT_PRODUCER_IDS_PER_HOUR, None
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What the settings ask for: IDs per hour, time-outs, where the ledger is, and how this cluster's is called."""
+
+    rate: int = DEFAULT_PRODUCER_IDS_PER_HOUR
+    configuration: Configuration | None = None
+    place: Place = AUTO
+    names: Mapping[str, str] = field(default_factory=dict)
+
+
+def _asked(settings: Mapping[str, Setting]) -> _Asked:
     with refusals():
-        parsed = config.parse((dict(settings),), {})
+        # An environment variable may name the ledger without any setting.
+        parsed = config.parse((dict(settings) or {"client.id": "safeproducer-doctor"},), {})
     delivery = parsed.delivery
-    return parsed.producer_ids_per_hour, Configuration(delivery.timeout, delivery.socket_timeout, parsed.idempotent)
+    configuration = Configuration(delivery.timeout, delivery.socket_timeout, parsed.idempotent)
+    identity = (parsed.cluster, parsed.principal)
+    names = {name_of(identity).removesuffix(SUFFIX): " as ".join(identity)} if "bootstrap.servers" in settings else {}
+    return _Asked(parsed.producer_ids_per_hour, configuration, Place(parsed.ids.ledger), names)

@@ -1,36 +1,67 @@
-"""What this host knows of its own producer IDs."""
+"""What this host knows of its own producer IDs: its ledgers, read and never written."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
+from safeproducer.producer_ids import places, reading
+from safeproducer.producer_ids.place import OFF, Place
+from safeproducer.producer_ids.reading import LedgerReading
+from safeproducer.records import CallSite
 
 
 @dataclass(frozen=True, slots=True)
 class KnownId:
-    """A producer that took an ID on this host. `line` is the code that made it; `producer_id` None while not known."""
+    """A permit for one ID. `line` is the code that made the producer, `at` seconds since 1970.
+
+    `producer_id` is None while it is not known. `ended`: how the native producer ended, empty while nobody told.
+    """
 
     line: str
     kind: str
-    producer_id: int | None = None
-    ended: str | None = None
+    at: float
+    process: int
+    parent: int
+    producer_id: int | None
+    ended: str
+
+
+@dataclass(frozen=True, slots=True)
+class KnownPattern:
+    """What the permits of a line look like, and what to do: the same words as in log, hook and error."""
+
+    code: str
+    line: str
+    count: int
+    sentence: str
+    cure: str
 
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """The count of one cluster and principal. `wait`: seconds until the next ID may be taken."""
+    """The count of one cluster and principal. `wait`: seconds until the next first ID is allowed; 0 now.
+
+    `asked`: it is that of the configuration.
+    """
 
     name: str
     in_hour: int
     wait: float
     ids: Sequence[KnownId] = ()
-    patterns: Sequence[str] = ()
+    patterns: Sequence[KnownPattern] = ()
+    asked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """`not_kept`: why producers here are counted by process only, as sentences; none where they are counted by host."""
+    """`not_kept`: why producers here are counted by process only. `damaged`: copies that cannot be read.
+
+    Both as sentences. `off`: the settings ask for no ledger.
+    """
 
     ledgers: Sequence[Ledger] = ()
     not_kept: Sequence[str] = ()
+    damaged: Sequence[str] = ()
+    off: bool = False
 
     @property
     def lines(self) -> dict[int, str]:
@@ -39,8 +70,77 @@ class Host:
             one.producer_id: one.line for ledger in self.ledgers for one in ledger.ids if one.producer_id is not None
         }
 
+    def unknown(self, begin: float, end: float) -> list[str]:
+        """Lines that took an ID of this cluster in that time whose number is not known, once for each.
 
-def read_host(*, rate: float, paths: bool, now: float) -> Host:
-    """Read this host's ledgers; without `paths` lines of code are numbered instead of named."""
-    del rate, paths, now
-    return Host()
+        librdkafka tells the number with its statistics: a producer that lives for less than half a second may miss it.
+        """
+        return [
+            one.line
+            for ledger in self.ledgers
+            if ledger.asked
+            for one in ledger.ids
+            if one.producer_id is None and begin <= one.at < end
+        ]
+
+    @property
+    def patterns(self) -> dict[str, KnownPattern]:
+        """Line of code -> what its permits look like."""
+        return {pattern.line: pattern for ledger in self.ledgers for pattern in ledger.patterns}
+
+
+def read_host(place: Place, names: Mapping[str, str], rate: float, *, paths: bool) -> Host:
+    """Read this host's ledgers. `names`: what to call one, by the hash that names its files.
+
+    `rate`: IDs per hour that are allowed. Without `paths` lines of code and directories are numbered instead of named.
+    """
+    found = reading.read_ledgers(place)
+    show = _Lines(paths)
+    return Host(
+        tuple(_ledger(one, names, rate, show) for one in found),
+        tuple(show.text(problem, place) for problem in (() if place == OFF else reading.not_kept(place))),
+        tuple(show.text(problem, place) for one in found for problem in one.problems),
+        place == OFF,
+    )
+
+
+def _ledger(one: LedgerReading, names: Mapping[str, str], rate: float, show: "_Lines") -> Ledger:
+    ids = [
+        KnownId(
+            show.line(record.site),
+            record.kind.name.lower(),
+            record.at.wall,
+            record.process.pid,
+            record.process.parent,
+            record.producer_id,
+            record.ended,
+        )
+        for record in one.records
+    ]
+    patterns = [
+        KnownPattern(pattern.code, show.line(pattern.site), pattern.count, pattern.sentence, pattern.cure)
+        for pattern in one.patterns()
+    ]
+    name = names.get(one.name)
+    return Ledger(
+        name or f"ledger {one.name[:8]}", len(one.in_hour), one.wait(rate), ids, patterns, asked=name is not None
+    )
+
+
+class _Lines:
+    """Lines of code as they are shown: named, or numbered in the order in which they are met."""
+
+    def __init__(self, paths: bool) -> None:
+        self._paths = paths
+        self._numbers: dict[CallSite, int] = {}
+
+    def line(self, site: CallSite) -> str:
+        """The same text for the same line."""
+        return str(site) if self._paths else f"line {self._numbers.setdefault(site, len(self._numbers) + 1)}"
+
+    def text(self, sentence: str, place: Place) -> str:
+        """A sentence that may name directories."""
+        if not self._paths:
+            for number, directory in enumerate(places.directories(place), start=1):
+                sentence = sentence.replace(directory, f"directory {number}")
+        return sentence

@@ -62,9 +62,7 @@ def _topic(topic: TopicCensus) -> dict[str, Any]:
         "transactional_ids": topic.transactional,
         "about_to_expire": topic.expiring,
         "idle_seconds": _idle(topic.idle),
-        "busiest_hour": None
-        if busiest is None
-        else {"start": datetime.fromtimestamp(busiest.start, UTC).isoformat(), "small_ids": busiest.ids},
+        "busiest_hour": None if busiest is None else {"start": _moment(busiest.start), "small_ids": busiest.ids},
         "of_this_host": [
             {"line": line, "ids": len(ids), "producer_ids": list(ids)} for line, ids in (topic.of_host or {}).items()
         ],
@@ -96,10 +94,16 @@ def _host(host: Host) -> dict[str, Any]:
                 "name": ledger.name,
                 "ids_in_hour": ledger.in_hour,
                 "next_in_seconds": round(ledger.wait, 3),
-                "patterns": list(ledger.patterns),
-                "ids": [asdict(one) for one in ledger.ids],
+                "patterns": [asdict(pattern) for pattern in ledger.patterns],
+                "ids": [{**asdict(one), "at": _moment(one.at)} for one in ledger.ids],
             }
             for ledger in host.ledgers
         ],
         "not_kept": list(host.not_kept),
+        "damaged": list(host.damaged),
+        "off": host.off,
     }
+
+
+def _moment(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat()

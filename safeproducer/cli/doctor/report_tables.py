@@ -102,6 +102,10 @@ def _draw_host(screen: Screen, host: Host) -> None:
         for ledger in host.ledgers
     ]
     _table(screen, "this host, by cluster and user", ("ledger", "IDs in the hour", "next one"), rows)
+    patterns = [
+        (pattern.line, f"{pattern.count:,}", pattern.sentence) for ledger in host.ledgers for pattern in ledger.patterns
+    ]
+    _table(screen, "this host, by line of code", ("line", "IDs in the hour", "pattern"), patterns)
 
 
 def _draw_findings(screen: Screen, findings: Sequence[Finding], *, failed: bool) -> None:

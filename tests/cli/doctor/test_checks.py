@@ -1,6 +1,8 @@
 """Each check finds what it is for, and nothing in a cluster that is well."""
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -8,8 +10,11 @@ from safeproducer.cli.doctor.census import BusiestHour, PartitionCensus, TopicCe
 from safeproducer.cli.doctor.checks import check
 from safeproducer.cli.doctor.examined import Broker, Cluster, Configuration, Examined
 from safeproducer.cli.doctor.finding import Finding, Severity, exit_code
-from safeproducer.cli.doctor.host import Host, Ledger
+from safeproducer.cli.doctor.host import Host, KnownId, KnownPattern, Ledger
 from safeproducer.policy.expiry import DAY, Told, unreadable
+from safeproducer.producer_ids.patterns import _TEXTS
+
+ROOT = Path(__file__).resolve().parents[3]
 
 NO_RIGHT = ("TOPIC_AUTHORIZATION_FAILED", "refused")
 NOON = 1_800_014_400.0
@@ -126,15 +131,70 @@ def test_no_topic_may_be_a_right_that_is_missing() -> None:
 def test_partitions_that_nobody_told_of() -> None:
     """Partitions with the same reason are told together."""
     lost = [PartitionCensus(number, None, error=("LEADER_NOT_AVAILABLE", "it has no leader")) for number in range(5)]
-    finding = only(examined(topic(partitions=lost)))
-    assert finding.code == "partition-unreadable"
-    assert "partition 0, 1, 2 and 2 more were not read: it has no leader" in finding.message
+    moved = [PartitionCensus(number, 1, error=("NOT_LEADER", f"{number} moved")) for number in (5, 6)]
+    late = [PartitionCensus(7, 2, error=("NOT_LEADER", "7 moved"))]
+    findings = check(examined(topic(partitions=[*lost, *moved, *late])))
+    assert {one.code for one in findings} == {"partition-unreadable"}
+    assert [(one.broker, one.partition) for one in findings] == [(None, None), (1, None), (2, 7)]
+    assert "partition 0, 1, 2 and 2 more were not read: it has no leader" in findings[0].message
+    assert "partition 5, 6 were not read: 5 moved" in findings[1].message
 
 
-def test_this_host() -> None:
-    """Its hour is used up; its ledger is not kept."""
-    used = Host([Ledger("k1:9092 as User:a", 101, 36.0), Ledger("k2:9092 as User:a", 5, 0.0)], ["No place."])
-    findings = check(replace(examined(topic(small=1)), host=used))
-    assert [one.code for one in findings] == ["host-over-limit", "ledger-not-kept"]
-    assert "k1:9092 as User:a" in findings[0].message
-    assert exit_code(findings) == 1
+def test_a_host_that_has_used_up_its_hour() -> None:
+    """Named with the next time, the lines that took the IDs, and the cure of the most frequent pattern."""
+    loop = KnownPattern("crash-loop", "a.py:7 in main", 90, "90 in 30 s, a crash loop", "Find out why it ends.")
+    used = Host([Ledger("k1:9092 as User:a", 101, 36.0, patterns=[loop]), Ledger("k2:9092 as User:a", 5, 0.0)])
+    finding = only(replace(examined(topic(small=1)), host=used))
+    assert finding.code == "host-over-limit"
+    for words in ("k1:9092 as User:a", "101 producer IDs", "in 36 s", "a.py:7 in main: 90 in 30 s, a crash loop."):
+        assert words in finding.message
+    assert finding.cure == "Find out why it ends."
+    unknown = Host([Ledger("k1:9092 as User:a", 101, 36.0)])
+    assert "one producer for each process" in only(replace(examined(topic(small=1)), host=unknown)).cure
+
+
+def test_a_flood_from_this_host_has_the_cure_of_its_pattern() -> None:
+    """The same words as in log, hook and error."""
+    pattern = KnownPattern("one-per-request", "a.py:7 in view", 120, "120 in 50 s, one a request", "Make one producer.")
+    host = Host([Ledger("k1:9092 as User:a", 120, 0.0, patterns=[pattern])])
+    flooded = topic(small=150, of_host={"a.py:7 in view": list(range(120))})
+    finding = only(replace(examined(flooded), host=host))
+    assert finding.code == "producer-id-churn"
+    assert "120 from a.py:7 in view" in finding.message
+    assert "one a request" in finding.message
+    assert finding.cure == "Make one producer."
+
+
+def test_ids_whose_number_is_not_known_are_told_by_their_time() -> None:
+    """Of the hour and the cluster only: a producer that lived for a moment may have missed its number."""
+
+    def taken(at: float, number: int | None = None) -> KnownId:
+        return KnownId("a.py:7 in view", "first", at, 1, 0, number, "closed")
+
+    asked = Ledger("k1", 9, 0.0, [taken(NOON + 5), taken(NOON + 9), taken(NOON + 3600), taken(NOON, 4)], asked=True)
+    other = Ledger("k2", 9, 0.0, [taken(NOON + 5)])
+    finding = only(replace(examined(topic(small=150)), host=Host([asked, other])))
+    assert "whose number it does not know: 2 from a.py:7 in view." in finding.message
+
+
+def test_a_ledger_that_is_not_kept() -> None:
+    """No place and damage are warnings; switched off is what was asked for."""
+    for host, severity in (
+        (Host(not_kept=["/x belongs to another user"]), Severity.WARNING),
+        (Host(damaged=["/x/a.ledger is damaged"]), Severity.WARNING),
+        (Host(off=True), Severity.INFO),
+    ):
+        finding = only(replace(examined(topic(small=1)), host=host))
+        assert (finding.code, finding.severity) == ("ledger-not-kept", severity)
+        assert exit_code([finding]) == (severity is Severity.WARNING)
+
+
+def test_each_code_has_its_row() -> None:
+    """Codes of findings in the table of docs/operate/doctor.md, those of patterns in its text."""
+    document = (ROOT / "docs/operate/doctor.md").read_text(encoding="utf-8")
+    source = (ROOT / "safeproducer/cli/doctor/checks.py").read_text(encoding="utf-8")
+    found = set(re.findall(r'^\s+(?:.*Severity\.\w+, )?"([a-z]+(?:-[a-z]+)+)",', source, re.MULTILINE))
+    assert {"rights-missing", "producer-id-churn", "ledger-not-kept"} <= found
+    assert found == set(re.findall(r"^\| `([a-z]+(?:-[a-z]+)+)` \|", document, re.MULTILINE))
+    for code in _TEXTS:
+        assert f"`{code}`" in document

@@ -14,12 +14,25 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
+from safeproducer.policy.permits import Kind
+from safeproducer.producer_ids.guard import guard_of
+from safeproducer.producer_ids.permit import Request
+from safeproducer.producer_ids.place import Place
+from safeproducer.records import CallSite
 from safeproducer.testing import FakeCluster
 
 ROOT = Path(__file__).resolve().parents[3]
 TOPIC_AUTHORIZATION_FAILED = 29
 CLUSTER_AUTHORIZATION_FAILED = 31
 KEYS = ["brokers", "command", "exit_code", "findings", "host", "topics"]
+
+
+@pytest.fixture(autouse=True)
+def ledger(command: Any, tmp_path: Path) -> str:
+    """The command's own: what other tests took is not in it."""
+    directory = str(tmp_path / "ledger")
+    command.environment["SAFEPRODUCER_PRODUCER_IDS_LEDGER"] = directory
+    return directory
 
 
 @pytest.fixture(scope="module")
@@ -216,6 +229,22 @@ def test_without_brokers_the_host_alone(command: Any) -> None:
     found = document(command.run("doctor", "--json"), 0)
     assert found["brokers"] == found["topics"] == []
     assert command.run("doctor").returncode == 0
+
+
+def test_a_host_that_has_used_up_its_hour(command: Any, ledger: str) -> None:
+    """Exit 1 without any broker, with the line that took the IDs; with --no-paths without it."""
+    guard = guard_of(("k1:9092", "User:a"), Place(ledger))
+    for _ in range(4):
+        guard.ask(Request(Kind.FIRST, 3, False, CallSite("/srv/secret.py", 7, "main")))
+    found = document(command.run("doctor", "--config", "safeproducer.producer.ids.per.hour=3", "--json"), 1)
+    assert [one["code"] for one in found["findings"]] == ["host-over-limit"]
+    (kept,) = found["host"]["ledgers"]
+    assert (kept["ids_in_hour"], kept["next_in_seconds"] > 0) == (4, True)
+    assert {one["line"] for one in kept["ids"]} == {"/srv/secret.py:7 in main"}
+    hidden = command.run("doctor", "--config", "safeproducer.producer.ids.per.hour=3", "--no-paths")
+    assert hidden.returncode == 1
+    assert b"secret" not in hidden.stdout + hidden.stderr
+    assert b"line 1" in hidden.stdout
 
 
 def test_wrong_usage(command: Any) -> None:

@@ -18,6 +18,7 @@ _MOST_PATTERNS = 3
 _EARLIER = 60.0
 """Seconds for which a producer may have had its permit before it wrote for the last time."""
 _ONE_PRODUCER = "Make one producer for each process, keep it, and share it between threads."
+_EXPIRY_MS = "safeproducer.expiry.ms"
 _ASSUMED = "A day, Kafka's default, is assumed."
 
 
@@ -72,9 +73,10 @@ def expiration_below_timeout(examined: Examined) -> list[Finding]:
         return []
     found = []
     for broker in examined.brokers:
-        if broker.told.producer_id is None:
+        remembers = broker.told.producer_id or configuration.expiration
+        if remembers is None:
             continue
-        problem = unsafe(configuration.timeout, configuration.socket_timeout, broker.told.producer_id)
+        problem = unsafe(configuration.timeout, configuration.socket_timeout, remembers)
         if problem is not None:
             message = f"Broker {broker.number}: {problem.sentence}."
             found.append(
@@ -104,15 +106,17 @@ def expiration_differs(examined: Examined) -> list[Finding]:
 
 
 def expiration_unreadable(examined: Examined) -> list[Finding]:
-    """A broker that does not say for how long it remembers."""
+    """A broker that does not say for how long it remembers, which matters less where the configuration does."""
+    given = examined.configuration.expiration if examined.configuration is not None else None
+    taken = _ASSUMED if given is None else f"{_EXPIRY_MS} is taken: {given * 1000:.0f}."
     return [
         Finding(
-            Severity.WARNING,
+            Severity.WARNING if given is None else Severity.INFO,
             "expiration-unreadable",
             f"Broker {broker.number} does not tell for how long it remembers a producer ID: {broker.told.reason}. "
-            f"{_ASSUMED}",
+            f"{taken}",
             f"Grant DESCRIBE_CONFIGS on the cluster, or look up {PRODUCER_ID_CONFIG} (before Kafka 3.4 "
-            f"{TRANSACTIONAL_ID_CONFIG}) there and give it as safeproducer.expiry.ms.",
+            f"{TRANSACTIONAL_ID_CONFIG}) there and give it as {_EXPIRY_MS}.",
             broker=broker.number,
         )
         for broker in examined.brokers

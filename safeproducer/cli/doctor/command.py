@@ -17,6 +17,7 @@ from safeproducer.cli.doctor.examined import Configuration, Examined
 from safeproducer.cli.doctor.host import read_host
 from safeproducer.cli.doctor.report import Report
 from safeproducer.cli.doctor.report_tables import show
+from safeproducer.kafka.numbers import whole
 from safeproducer.own_settings import DEFAULT_PRODUCER_IDS_PER_HOUR
 from safeproducer.producer_ids.ledger import name_of
 from safeproducer.producer_ids.place import AUTO, Place
@@ -107,7 +108,9 @@ def _asked(settings: Mapping[str, Setting]) -> _Asked:
         # An environment variable may name the ledger without any setting.
         parsed = config.parse((dict(settings) or {"client.id": "safeproducer-doctor"},), {})
     delivery = parsed.delivery
-    configuration = Configuration(delivery.timeout, delivery.socket_timeout, parsed.idempotent)
+    given = whole(settings.get("safeproducer.expiry.ms"))  # a number, or "discover"
+    expiration = None if given is None else given / 1000
+    configuration = Configuration(delivery.timeout, delivery.socket_timeout, parsed.idempotent, expiration)
     identity = (parsed.cluster, parsed.principal)
     names = {name_of(identity).removesuffix(SUFFIX): " as ".join(identity)} if "bootstrap.servers" in settings else {}
     return _Asked(parsed.producer_ids_per_hour, configuration, Place(parsed.ids.ledger), names)

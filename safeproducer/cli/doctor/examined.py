@@ -20,11 +20,15 @@ class Broker:
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """What matters of the application's. `timeout` and `socket_timeout` in seconds; no `timeout`: without end."""
+    """What matters of the application's. `timeout` and `socket_timeout` in seconds; no `timeout`: without end.
+
+    `expiration`: what it says of brokers that do not tell for how long they remember an ID, in seconds; None: nothing.
+    """
 
     timeout: float | None
     socket_timeout: float
     idempotent: bool
+    expiration: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,6 +111,20 @@ def test_a_broker_that_does_not_tell() -> None:
     ) == ["expiration-unreadable"]
 
 
+def test_the_configuration_may_say_what_a_broker_does_not() -> None:
+    """Then nothing is assumed, and the static rule is by that number."""
+    silent = (Broker(1, "host:9092", unreadable(1, "refused")),)
+    given = replace(DEFAULTS, expiration=500.0)
+    finding = only(examined(topic(small=1), brokers=silent, configuration=given))
+    assert (finding.code, finding.severity) == ("expiration-unreadable", Severity.INFO)
+    assert "500000" in finding.message
+    short = replace(DEFAULTS, expiration=60.0)
+    assert codes(examined(topic(small=1), brokers=silent, configuration=short)) == [
+        "expiration-below-timeout",
+        "expiration-unreadable",
+    ]
+
+
 def test_rights_on_topics() -> None:
     """One finding for each topic, however many partitions; the right that is missing is named."""
     hidden = topic("hidden", error=NO_RIGHT)

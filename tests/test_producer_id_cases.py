@@ -1,0 +1,185 @@
+"""The known cases of producers that take too many IDs (KIP-936), as programs: the rows of
+docs/operate/producer-id-recipes.md. Each test takes a ledger of its own, and a rate of three an hour."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from safeproducer.producer_ids.place import Place
+from safeproducer.producer_ids.reading import LedgerReading, read_ledgers
+from safeproducer.testing import FakeCluster
+
+ROOT = Path(__file__).resolve().parents[1]
+RATE = 3
+BEGIN = """
+import os, signal, sys, time
+from safeproducer import ProducerIdLimitError, SafeProducer
+
+def make(**more):
+    settings = {"bootstrap.servers": sys.argv[1], "safeproducer.producer.ids.per.hour": 3, "log_level": 0, **more}
+    return SafeProducer(settings)
+
+def write(producer):
+    producer.produce("t", b"x")
+    assert producer.flush(30) == 0
+"""
+CRASH = """
+producer = make()
+write(producer)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+REQUESTS = """
+def handle():
+    producer = make()
+    write(producer)
+    producer.close()
+
+for _ in range(5):
+    handle()
+"""
+TASK = """
+producer = make()
+write(producer)
+producer.close()
+"""
+WORKERS = """
+from safeproducer.producer_ids.place import Place
+from safeproducer.producer_ids.reading import read_ledgers
+
+def serve(done, stop):
+    producer = make()
+    write(producer)
+    os.write(done, b"x")
+    os.read(stop, 1)
+    producer.close()
+    os._exit(0)
+
+for _ in range(int(sys.argv[2])):
+    (begun, done), (stop, end) = os.pipe(), os.pipe()
+    workers = []
+    for _ in range(3):
+        worker = os.fork()
+        if not worker:
+            os.close(end)
+            serve(done, stop)
+        workers.append(worker)
+    for _ in workers:
+        os.read(begun, 1)
+    print(*(pattern.code for pattern in read_ledgers(Place(sys.argv[3]))[0].patterns()))
+    os.close(end)
+    for worker in workers:
+        os.waitpid(worker, 0)
+"""
+FUNCTION = """
+producer = make(**({"enable.idempotence": False} if sys.argv[2] == "plain" else {}))
+
+def handler(event):
+    write(producer)
+
+for event in range(20):
+    handler(event)
+"""
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[FakeCluster]:
+    """One broker."""
+    with FakeCluster(brokers=1) as cluster:
+        cluster.create_topic("t", partitions=1)
+        yield cluster
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    """Where the programs of a test count."""
+    return Place(str(tmp_path / "ledger"))
+
+
+@pytest.fixture
+def run(cluster: FakeCluster, place: Place, tmp_path: Path) -> Run:
+    """Runs a program to its end: run(text, *arguments, policy="warn")."""
+
+    def start(text: str, *arguments: str, policy: str = "warn") -> subprocess.CompletedProcess[str]:
+        program = tmp_path / "program.py"
+        program.write_text(BEGIN + text)
+        environment = {
+            "SAFEPRODUCER_PRODUCER_IDS_LEDGER": place.setting,
+            "SAFEPRODUCER_PRODUCER_IDS_POLICY": policy,
+            "PYTHONPATH": str(ROOT),
+        }
+        return subprocess.run(
+            [sys.executable, str(program), cluster.bootstrap, *arguments],
+            env={**os.environ, **environment},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    return start
+
+
+def ledger(place: Place) -> LedgerReading:
+    """The one that the programs kept."""
+    (found,) = read_ledgers(place)
+    return found
+
+
+def patterns(place: Place) -> list[str]:
+    """Codes of what the ledger's lines do."""
+    return [pattern.code for pattern in ledger(place).patterns()]
+
+
+def test_a_pod_that_crashes(run: Run, place: Place) -> None:
+    """From the fourth start on each log names line and pattern, though each start is another process; with `refuse`
+    produce() raises at once, and says when the next permit comes."""
+    logs = [run(CRASH).stderr for _ in range(5)]
+    assert ["producer-ID churn" in log for log in logs] == [False] * RATE + [True] * 2
+    assert all("program.py:7 in make" in log and "crash loop" in log for log in logs[RATE:])
+    assert patterns(place) == ["crash-loop"]
+    refused = run(CRASH, policy="refuse")
+    assert refused.returncode == 1
+    assert "ProducerIdLimitError" in refused.stderr
+    assert len(ledger(place).in_hour) == 5
+
+
+def test_a_producer_for_each_request(run: Run, place: Place) -> None:
+    """The line is told once in a process, with the pattern."""
+    done = run(REQUESTS)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("producer-ID churn") == 1
+    assert patterns(place) == ["one-per-request"]
+
+
+def test_tasks_in_workers_that_are_ended(run: Run, place: Place) -> None:
+    """As Spark's, whose workers end between triggers: short-lived processes, which closed their producer."""
+    logs = [run(TASK).stderr for _ in range(5)]
+    assert ["producer-ID churn" in log for log in logs] == [False] * RATE + [True] * 2
+    assert patterns(place) == ["short-lived-processes"]
+
+
+def test_workers_of_a_pre_fork_server(run: Run, place: Place) -> None:
+    """One burst within the rate is a start: known as that, and not told. Recycled workers are told."""
+    done = run(WORKERS, "1", place.setting)
+    assert (done.returncode, done.stdout.split()) == (0, ["pre-fork-workers"]), done.stderr
+    assert "producer-ID churn" not in done.stderr
+    recycled = run(WORKERS, "1", place.setting)
+    assert recycled.returncode == 0, recycled.stderr
+    assert "producer-ID churn" in recycled.stderr
+    assert len(ledger(place).in_hour) == 6
+
+
+def test_a_function_that_keeps_its_producer(run: Run, place: Place) -> None:
+    """Outside the handler: one ID for all events of a warm sandbox. Without idempotence none."""
+    assert run(FUNCTION, "idempotent").returncode == 0
+    assert len(ledger(place).in_hour) == 1
+    assert run(FUNCTION, "plain").returncode == 0
+    assert len(ledger(place).in_hour) == 1

@@ -23,6 +23,43 @@ TopicFactory = Callable[..., str]
 MARKER = "MARKER-s3cret"
 USER = "doctor-user"
 AT_ONCE = 30
+ROOT = Path(__file__).resolve().parents[1]
+
+
+PROGRAM = """
+import sys, time
+from safeproducer import SafeProducer
+from safeproducer.producer_ids.place import Place
+from safeproducer.producer_ids.reading import read_ledgers
+
+bootstrap, topic, ledger, stays = sys.argv[1:]
+
+
+def make():
+    return SafeProducer({"bootstrap.servers": bootstrap, "log_level": 0, "safeproducer.producer.ids.per.hour": 3})
+
+
+made = []
+for _ in range(5):
+    made.append(make())
+    made[-1].produce(topic, b"x")
+    made[-1].flush(30)
+    if stays == "no":
+        made[-1].close()
+deadline = time.monotonic() + 30
+while stays == "yes" and time.monotonic() < deadline:
+    if all(one.producer_id is not None for found in read_ledgers(Place(ledger)) for one in found.records):
+        break
+    time.sleep(0.05)
+"""
+
+
+@pytest.fixture(autouse=True)
+def ledger(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    """Each test has its own: what others took is not in it."""
+    directory = str(tmp_path / "ledger")
+    monkeypatch.setenv("SAFEPRODUCER_PRODUCER_IDS_LEDGER", directory)
+    return directory
 
 
 def doctor(exit_code: int, *arguments: str) -> dict[str, Any]:
@@ -90,6 +127,31 @@ def test_an_intended_rate_is_no_finding(kafka: KafkaCluster, topic: TopicFactory
     named = ("--bootstrap-servers", kafka.bootstrap, "--topic", name, "--config")
     assert codes(doctor(0, *named, "safeproducer.producer.ids.per.hour=4")) == []
     assert codes(doctor(1, *named, "safeproducer.producer.ids.per.hour=3")) == [("producer-id-churn", name)]
+
+
+@pytest.mark.parametrize("stays", ["yes", "no"])
+def test_ids_of_this_host_have_their_line(
+    kafka: KafkaCluster, topic: TopicFactory, tmp_path: Path, ledger: str, stays: str
+) -> None:
+    """Five producers of one line, which stay until they know their IDs, or are closed at once: the line is named, and
+    is not with --no-paths."""
+    name, program = topic(), tmp_path / "secret_application.py"
+    program.write_text(PROGRAM)
+    line = [sys.executable, str(program), kafka.bootstrap, name, ledger, stays]
+    subprocess.run(line, check=True, timeout=120, cwd=ROOT)
+    rate = ("--config", "safeproducer.producer.ids.per.hour=3")
+    arguments = ("--bootstrap-servers", kafka.bootstrap, "--topic", name, *rate)
+    found = doctor(1, *arguments)
+    assert codes(found) == [("producer-id-churn", name), ("host-over-limit", None)]
+    assert all(f"{program}:11 in make" in one["message"] for one in found["findings"])
+    (recorded,) = found["host"]["ledgers"]
+    assert (recorded["name"], recorded["ids_in_hour"]) == (f"{kafka.bootstrap} as User:ANONYMOUS", 5)
+    if stays == "yes":
+        known = sorted(one.producer_id for one in kafka.admin.requests.describe_producers(name, 0))
+        assert found["topics"][0]["of_this_host"] == [
+            {"line": f"{program}:11 in make", "ids": 5, "producer_ids": known}
+        ]
+    assert "secret_application" not in json.dumps(doctor(1, *arguments, "--no-paths"))
 
 
 def test_a_transactional_producer_is_counted_apart(kafka: KafkaCluster, topic: TopicFactory) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from importlib.util import find_spec
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +21,6 @@ from safeproducer.id_settings import LEDGER_VARIABLE, POLICY_VARIABLE
 RATE = 20
 LEAST = 10
 REFUSE = {"safeproducer.producer.ids.policy": "refuse", "safeproducer.producer.ids.per.hour": RATE}
-
-
-shared = pytest.mark.skipif(
-    find_spec("safeproducer.producer_ids.ledger") is None, reason="processes do not count together yet"
-)
 
 
 @pytest.fixture
@@ -55,7 +50,6 @@ def check_told(starts: list[Start]) -> None:
         assert "no producer ID is free for another" in said
 
 
-@shared
 @pytest.mark.timeout(180)
 def test_a_crash_loop_leaves_few_ids(kafka: KafkaCluster, topic: TopicFactory, own: dict[str, str]) -> None:
     """60 processes, each fifth of which is killed at a random moment."""
@@ -96,7 +90,6 @@ def test_a_hundred_producers_of_one_process(kafka: KafkaCluster, topic: TopicFac
     assert refused == 100 - ids(kafka, name)
 
 
-@shared
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
 def test_thirty_children_at_once(kafka: KafkaCluster, topic: TopicFactory, own: dict[str, str]) -> None:
     """Workers of a pre-fork server, each with a producer of its own."""
@@ -123,7 +116,7 @@ def delivered_after(kafka: KafkaCluster, topic: str, rate: int, **config: Any) -
     began = time.monotonic()
     with SafeProducer({**crash_loop.settings(kafka.bootstrap), **policy, **config}) as producer:
         producer.produce(topic, b"x")
-        assert producer.flush(30) == 0
+        assert producer.flush(60) == 0
         assert producer.snapshot().delivered == 1
     return time.monotonic() - began
 
@@ -134,3 +127,17 @@ def test_delay_delivers_when_an_id_is_free(kafka: KafkaCluster, topic: TopicFact
     assert delivered_after(kafka, name, 1) < 4
     assert 5 <= delivered_after(kafka, name, 720) < 9
     assert ids(kafka, name) == 2
+
+
+@pytest.mark.timeout(180)
+def test_waiters_that_are_killed_delay_nobody(kafka: KafkaCluster, topic: TopicFactory, own: dict[str, str]) -> None:
+    """Fifty of them: the next ID is there 30 s after the last one was taken, for whoever asks then."""
+    name = topic()
+    assert delivered_after(kafka, name, 1) < 10
+    began = time.monotonic()
+    waits = {"safeproducer.producer.ids.policy": "delay", "safeproducer.producer.ids.per.hour": 120}
+    with ThreadPoolExecutor(8) as pool:
+        killed = list(pool.map(lambda _: start(kafka.bootstrap, name, waits, 2.0, own), range(50)))
+    assert sum(each.killed for each in killed) >= 45
+    assert delivered_after(kafka, name, 120, **{"message.timeout.ms": 60_000}) < 45
+    assert ids(kafka, name) <= 2 + int((time.monotonic() - began) / 30)

@@ -16,6 +16,7 @@ from safeproducer.kafka.numbers import whole
 from safeproducer.kafka.properties import REFUSED, canonical, is_sensitive, suggestions
 from safeproducer.kafka.secrets import scrub
 from safeproducer.own_settings import OWN_PREFIX, shown
+from safeproducer.producer_ids import places
 
 _NAMED_IN_ERROR = re.compile(r'configuration property:? "([^"]+)"|[`"]([a-z][a-z._]+)[`"]')
 
@@ -69,7 +70,7 @@ def parse(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Settings:
     Raises ConfigurationError (a KafkaException) or its TypeError and ValueError variants, naming the setting.
     """
     config = _merged(args, kwargs)
-    ids = id_settings.take(config, bool(config.get("transactional.id")), _ledger_problem, id_settings.of_environment())
+    ids = id_settings.take(config, bool(config.get("transactional.id")), places.unusable, id_settings.of_environment())
     own = own_settings.take(config)
     _refuse(config)
     only_errors = _boolean(config, "delivery.report.only.error")
@@ -253,8 +254,3 @@ def _principal(by_name: Mapping[str, Any]) -> str:
             if by_name.get(name):
                 return f"User:certificate {by_name[name]}"
     return "User:ANONYMOUS"
-
-
-def _ledger_problem(directory: str) -> str | None:
-    """Why the ledger of producer IDs cannot be there; None when it can."""
-    return None

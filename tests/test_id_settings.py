@@ -68,6 +68,23 @@ def test_a_wrong_setting_is_refused(setting: dict[str, Any], says: str) -> None:
     assert says in str(caught.value)
 
 
+def test_a_directory_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
+    """With the reason: the setting names one place, and no other is taken."""
+    (tmp_path / "file").write_text("")
+    (tmp_path / "link").symlink_to(tmp_path)
+    for name, reason in (("no/parent", "cannot be made"), ("file", "no directory"), ("link", "symbolic link")):
+        with pytest.raises(ConfigurationError, match=reason) as caught:
+            SafeProducer({**BROKER, LEDGER: str(tmp_path / name)})
+        assert caught.value.setting == LEDGER
+        assert str(tmp_path / name) in str(caught.value)
+
+
+def test_a_directory_is_made(tmp_path: Path) -> None:
+    """If its parent is there, and for its owner alone."""
+    ids_of({LEDGER: str(tmp_path / "ids")})
+    assert (tmp_path / "ids").stat().st_mode & 0o777 == 0o700
+
+
 def test_reuse_needs_a_producer_that_can_be_handed_on() -> None:
     """One with a transactional.id never is."""
     with pytest.raises(ConfigurationError, match=r"transactional\.id") as caught:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -203,6 +205,32 @@ def test_a_permit_that_was_used_is_kept(cluster: FakeCluster) -> None:
         lost.produce("t", b"x", partition=0)
         cluster.wait(lambda fake: bool(fake.log("t")))
         assert lost.close(0).left == 1
+    with started(cluster, "refuse", 1) as second:
+        assert refusal_of(second) is not None
+
+
+def test_threads_that_begin_together_take_one(cluster: FakeCluster) -> None:
+    """Eight of them produce the first record of one producer, which is the only one that may write."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with started(cluster, "refuse", 1) as producer:
+            ready = threading.Barrier(8)
+
+            def produce() -> None:
+                ready.wait(10)
+                for number in range(50):
+                    producer.produce("t", b"%d" % number)
+
+            threads = [threading.Thread(target=produce) for _ in range(8)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert producer.flush(20) == 0
+            assert (producer.snapshot().delivered, producer.snapshot().producer_ids) == (400, 1)
+    finally:
+        sys.setswitchinterval(interval)
     with started(cluster, "refuse", 1) as second:
         assert refusal_of(second) is not None
 

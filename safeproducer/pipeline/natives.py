@@ -1,4 +1,4 @@
-"""Makes the native clients of one SafeProducer that are no lane: the admin client that asks for windows."""
+"""Makes the native clients of one SafeProducer that are no lane: admin clients, for windows and for expiration."""
 
 from __future__ import annotations
 

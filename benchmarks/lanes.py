@@ -14,7 +14,7 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import count
 from typing import Any
 
@@ -35,6 +35,7 @@ BATCH_OVERHEAD = 61
 WARM_UP = 4.0
 """Seconds until as many lanes are there as are of use: each step takes some round trips."""
 SATURATED = "saturated, batches of 100, 5,000 keys"
+FULL = "saturated, full batches, 200 B, 6 partitions"
 _SPEED = re.compile(r"records sent, ([\d.]+) records/sec")
 _numbers = count(1)
 
@@ -46,12 +47,13 @@ class Side:
     title: str
     kind: str
     budget: int | None = None
+    ordering: str = "key"
 
     @property
     def config(self) -> dict[str, Any]:
         if self.budget is None:
             return {}
-        return {"safeproducer.ordering": "key", "safeproducer.window": self.budget}
+        return {"safeproducer.ordering": self.ordering, "safeproducer.window": self.budget}
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,7 @@ class Case:
     config: dict[str, Any]
     sides: tuple[Side, ...]
     java: bool = False
+    partitions: int = 1
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,7 @@ class Result:
 
 
 BUDGETS = Side("stock", STOCK), Side("budget 5", SAFE, 5), Side("budget 20", SAFE, 20)
+ORDERINGS = BUDGETS[0], Side("one lane", SAFE, 5, "partition"), BUDGETS[1]
 
 
 def cases(rtt: float, seconds: float) -> list[Case]:
@@ -91,6 +95,7 @@ def cases(rtt: float, seconds: float) -> list[Case]:
         Case(SATURATED, Work("", VALUE_SIZE, seconds, keys=5_000), batches, BUDGETS, java=rtt >= _FAR),
     ]
     if rtt >= _FAR:
+        found.append(Case(FULL, Work("", 200, seconds, keys=5_000), {}, ORDERINGS, partitions=6))
         sides = BUDGETS[0], BUDGETS[2]
         for rate, keys in ((1_000, 1_000), (5_000, 1_000), (1_000, 100_000)):
             work = Work("", VALUE_SIZE, seconds, rate, keys=keys)
@@ -114,7 +119,7 @@ def run_case(way: Link, case: Case, rtt: float, rounds: int) -> Result:
         **case.config,
     }
     for topic in (*topics.values(), java_topic, near_topic):
-        way.create_topic(topic, 1)
+        way.create_topic(topic, case.partitions)
     done: list[dict[str, Done]] = []
     near: list[dict[str, float]] = []
     by_java: list[float] = []
@@ -130,7 +135,7 @@ def run_case(way: Link, case: Case, rtt: float, rounds: int) -> Result:
             row: dict[str, Done] = {}
             for title in random.Random(f"{label} {number}").sample(sorted(topics), len(topics)):
                 seconds = case.work.seconds if number >= 0 else WARM_UP
-                work = Work(topics[title], VALUE_SIZE, seconds, case.work.rate, keys=case.work.keys)
+                work = replace(case.work, topic=topics[title], seconds=seconds)
                 row[title] = clients[title].run(work)
                 produced[title] += row[title].records
             if number >= 0:
@@ -157,7 +162,7 @@ def safe_sides(case: Case) -> list[str]:
 
 def as_fast_as(done: Done, case: Case, topic: str) -> Work:
     """The same work at the rate that was reached."""
-    return Work(topic, VALUE_SIZE, case.work.seconds, round(done.rate), keys=case.work.keys)
+    return replace(case.work, topic=topic, rate=round(done.rate))
 
 
 def java_speed(bootstrap: str, topic: str, seconds: float) -> float:
@@ -228,6 +233,10 @@ def judged(result: Result) -> list[Bar]:
                     Bar(f"{what}, {title}: times Java", result.to_java[title].median, java_times, at_least=True)
                 )
         return bars
+    if result.title == FULL:
+        # Lanes share a link that one lane fills as well: they must not cost speed there.
+        more_lanes = result.figures["budget 5"]["rate"].median / result.figures["one lane"]["rate"].median
+        return [Bar(f"{what}: lanes, times one lane", more_lanes, 0.95, at_least=True)]
     safe = result.figures["budget 20"]
     limits = {"1,000/s, 1,000 keys": (1.15, 1.8), "5,000/s, 1,000 keys": (1.25, 2.05)}.get(result.title, (None, 1.3))
     for name, limit in zip(("p50", "p95"), limits, strict=True):
@@ -262,9 +271,10 @@ def described(results: Sequence[Result]) -> str:
             rows.append(("", JAVA, "", "", "", "", "", ratio(result.speed[JAVA]), ""))
     measured = f"{min(result.measured_rtt for result in results):.2f} ms measured"
     busiest = max(result.disturbance for result in results)
+    usual = f"1 partition and {VALUE_SIZE} B where not said otherwise"
     slow = pace.described(statistics.median([result.call_ns for result in results]))
     return (
-        f"Round trip {results[0].rtt:g} ms wanted, {measured}; 1 partition, {VALUE_SIZE} B; {disturbed(busiest)}\n"
+        f"Round trip {results[0].rtt:g} ms wanted, {measured}; {usual}; {disturbed(busiest)}\n"
         f"{table(heads, rows)}\n{slow}\n"
         "stock near: its share of a core for as many such records beside the broker, where nothing has to wait\n"
     )

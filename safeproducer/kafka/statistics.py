@@ -29,7 +29,7 @@ class BrokerStatistics:
     - `produce_requests`: Produce requests, each attempt counted.
     - `retries`: requests sent again as they were. Never Produce requests: their records go into new ones.
     - `timeouts`: requests that were given up without an answer.
-    - `rtt_floor`, `rtt_p50`, `throttle` (the longest): since the previous statistics, None when there was no answer.
+    - `rtt_floor`: the shortest round trip since the previous statistics, None when there was no answer.
     """
 
     name: str
@@ -41,8 +41,6 @@ class BrokerStatistics:
     retries: int
     timeouts: int
     rtt_floor: float | None
-    rtt_p50: float | None
-    throttle: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,17 +168,12 @@ def _broker(entry: dict[str, Any]) -> BrokerStatistics:
         _integer(entry.get("req"), "Produce"),
         _integer(entry, "txretries"),
         _integer(entry, "req_timeouts"),
-        _sampled(entry, "rtt", "min", 1e6),
-        _sampled(entry, "rtt", "p50", 1e6),
-        _sampled(entry, "throttle", "max", 1e3),
+        _shortest(entry.get("rtt")),
     )
 
 
-def _sampled(entry: dict[str, Any], window: str, field: str, units_per_second: float) -> float | None:
-    samples = entry.get(window)
-    if _integer(samples, "cnt") <= 0:
-        return None
-    return _integer(samples, field) / units_per_second
+def _shortest(round_trips: Any) -> float | None:
+    return _integer(round_trips, "min") / 1e6 if _integer(round_trips, "cnt") > 0 else None
 
 
 def _partitions(document: Any) -> dict[TopicPartition, PartitionStatistics]:

@@ -68,7 +68,7 @@ class HoldReason(StrEnum):
     )
     PRODUCER_ID_QUOTA = (
         "producer_id_quota",
-        "is held back since a quota on producer IDs refused this producer",
+        "is held back since a quota on producer IDs rejected this producer",
         "Make fewer producers and keep them, or have producer_ids_rate raised.",
         "KIP-936",
     )
@@ -80,7 +80,7 @@ class HoldReason(StrEnum):
     )
     QUOTA_RETRY = (
         "quota_retry",
-        "waits because a quota refused a batch of it, which goes first once what is under way has ended",
+        "waits because a quota rejected a batch of it, which goes first once what is under way has ended",
         "Make fewer producers and keep them, or have producer_ids_rate raised.",
         "KIP-936",
     )

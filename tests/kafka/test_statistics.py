@@ -108,14 +108,12 @@ def test_what_happened_is_what_is_read(cluster: FakeCluster, client: Client) -> 
         assert (broker.outstanding, broker.retries, broker.timeouts) == (0, 0, 0)
 
 
-def test_a_slow_throttling_broker_shows(cluster: FakeCluster, client: Client) -> None:
-    """A request in flight, its round trip in seconds and the throttle time in seconds."""
+def test_a_slow_broker_shows(cluster: FakeCluster, client: Client) -> None:
+    """A request in flight, and its round trip in seconds."""
     client.native.produce("orders", b"v", partition=0)
     assert client.native.flush(10) == 0
     leader, _ = cluster.leader("orders", 0)
-    quiet = client.until(lambda s: s.brokers[leader].rtt_floor is None)
-    assert (quiet.brokers[leader].rtt_p50, quiet.brokers[leader].throttle) == (None, None)
-    cluster.set_throttle(250, broker=leader)
+    client.until(lambda s: s.brokers[leader].rtt_floor is None)
     cluster.delay(0.25, broker=leader)
     client.native.produce("orders", b"value", partition=0)
     waiting = client.until(lambda s: s.brokers[leader].outstanding)
@@ -123,9 +121,7 @@ def test_a_slow_throttling_broker_shows(cluster: FakeCluster, client: Client) ->
     assert waiting.message_bytes == 5
     answered = client.until(lambda s: s.brokers[leader].rtt_floor is not None).brokers[leader]
     assert answered.rtt_floor is not None
-    assert answered.rtt_p50 is not None
-    assert 0.2 < answered.rtt_floor <= answered.rtt_p50 * 1.01 < 2
-    assert answered.throttle == 0.25
+    assert 0.2 < answered.rtt_floor < 2
 
 
 def test_late_answers_show_as_timeouts(cluster: FakeCluster) -> None:

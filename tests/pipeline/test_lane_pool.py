@@ -198,7 +198,7 @@ def test_the_first_lane_is_replaced_too() -> None:
 @pytest.mark.parametrize("again", [True, False], ids=["goes again", "is given up"])
 @pytest.mark.parametrize("fails", [True, False], ids=["failed", "idle"])
 def test_a_lane_stays_while_a_refused_record_belongs_to_it(again: bool, fails: bool) -> None:
-    """A quota refused it (KIP-936), and it waits for a batch of its partition on another lane. Then it goes again,
+    """A quota rejected it (KIP-936), and it waits for a batch of its partition on another lane. Then it goes again,
     unless the refusal may have answered a second attempt."""
     config = {**CONFIG, "safeproducer.lanes": 3, "retry.backoff.ms": 300 if again else 10}
     with rigged(config, LONG_ROUND_TRIP) as rig, mock.patch.object(IdleLanes, "spare", return_value=False) as spare:

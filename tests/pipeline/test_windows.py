@@ -30,7 +30,7 @@ class Leaders:
 
 def seen(leader: int, epoch: int | None, now: float, broken: bool = False) -> Statistics:
     """What statistics say of one partition and its leader."""
-    broker = BrokerStatistics("b", "DOWN" if broken else "UP", 0, 0, 0, 0, 0, 0, None, None, None)
+    broker = BrokerStatistics("b", "DOWN" if broken else "UP", 0, 0, 0, 0, 0, 0, None)
     return Statistics(now, 7, 0, 0, 0, {leader: broker}, {PLACE: PartitionStatistics(leader, epoch, 0, 0, 0, 0, 0)})
 
 

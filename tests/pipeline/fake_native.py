@@ -413,6 +413,8 @@ class FakeNative:
         attempt.over = True
         toppar.batch = None
         if code:
+            if attempt.epoch == toppar.epoch:
+                toppar.base += len(attempt.messages)  # what follows leaves no gap
             self._fail(toppar, attempt.messages, code)
         else:
             toppar.acknowledged = attempt.messages[-1].number

@@ -17,6 +17,7 @@ from safeproducer import DeliveryError, HoldReason, QueueFullError, SafeProducer
 from safeproducer.pipeline import assembly, lane_natives
 from safeproducer.pipeline.cluster.windows import Windows
 from safeproducer.pipeline.process import frames
+from safeproducer.pipeline.serving import Serving
 from safeproducer.policy.outcome import Outcome
 from safeproducer.policy.window import LEAST
 from tests.inside import engine_of
@@ -26,6 +27,7 @@ from tests.pipeline.fake_native import FakeNative
 from tests.pipeline.virtual import VirtualTime
 
 CLOSE_PATIENCE = 300.0
+_FLUSH_ROUND = Serving.flush_round
 THROTTLING = (HoldReason.THROTTLED, HoldReason.PROBING)
 _ids = itertools.count()
 
@@ -254,6 +256,11 @@ class Rig:
 
     def flush(self, timeout: float) -> None:
         self.expecting_raise(lambda: self.producer.flush(timeout))
+
+    def flush_round(self, serving: Serving, timeout: float) -> None:
+        """A flush() serves the direct lane for so long, and the thread works beside it."""
+        _FLUSH_ROUND(serving, timeout)
+        self.engine.threads.sender.turn()
 
     def purge(self) -> None:
         self.producer.purge()
@@ -491,6 +498,7 @@ def rigged(
                 lambda fixed, refresh, _, *rest: HandWindows(fixed, refresh, None, *rest).bind(cluster, lambda: rig),
             )
         )
+        stack.enter_context(mock.patch.object(Serving, "flush_round", lambda *given: rig.flush_round(*given)))
         # What the stand-in raises has left a native call, though it has a Python frame.
         stack.enter_context(mock.patch.object(frames, "_PACKAGE", (frames._PACKAGE, fake_native.__name__)))
         rig = Rig.__new__(Rig)

@@ -33,6 +33,7 @@ EFFORT = settings(
 """FEED_EXAMPLES: how many histories to try, others each time; more find more. Without it they are always the same."""
 
 
+@pytest.mark.timeout(0 if "FEED_EXAMPLES" in os.environ else 180)
 @pytest.mark.parametrize(
     "machine",
     [

@@ -190,6 +190,23 @@ def test_throttle_times_are_shared_by_the_producers_of_a_process(
     assert second.flush(10) == 0
 
 
+def test_a_leader_that_is_silent_from_the_start_keeps_no_other_back(cluster: FakeCluster) -> None:
+    """The first batch is all for it, so no acknowledgement ends the slow start."""
+    cluster.pause(1)
+    producer = SafeProducer({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+    try:
+        for _ in range(5_000):
+            producer.produce("t", b"for the silent one", partition=0)
+        reports: list[Any] = []
+        producer.produce("t", b"for the other", partition=1, on_delivery=lambda error, _: reports.append(error))
+        wait(producer, lambda: reports)
+        assert reports == [None]
+        assert producer.snapshot().delivered == 1
+    finally:
+        cluster.resume(1)
+        producer.close(10)
+
+
 def test_passthrough_does_not_wait(cluster: FakeCluster) -> None:
     """The off switch: everything goes to librdkafka at once, throttled or not."""
     producer = SafeProducer(

@@ -47,12 +47,15 @@ class SlowStart:
         records, size = (0, 0) if tp in self._partitions else self._others
         return self.open and self._sent > 0 and (self._records < records or self._bytes < size)
 
-    def answered(self, resolved: int, in_lane: int, measuring: bool) -> bool:
+    def answered(self, resolved: int, in_lane: int, measuring: bool, silent: bool = False) -> bool:
         """Whether what was sent by the time of the first report has been answered: so many records are `resolved`.
 
         The first answer alone says little: that of a small batch comes before a large one's, and without its throttle.
         It goes on while round trips are measured, or all that comes would go directly just before they prove long.
+        It ends when those that owe an answer are `silent` and another broker is there, which must not wait for them.
         """
+        if silent:
+            self.open = False
         if self._needed is None and resolved:
             self._needed = self._sent
         if not measuring and self._needed is not None and (resolved >= self._needed or not in_lane):

@@ -300,7 +300,9 @@ class Rig:
     def check_share(self, topic: str, partition: int) -> None:
         """Rule 9: a throttled broker's records take half of the buffer at most while another broker is well."""
         node, now = self.told_leader.get((topic, partition)), self.time.now
-        well = set(self.told_leader.values()) - set(self.told_deadline)
+        # The leader that a moved partition had before seems silent to who was not told yet.
+        moved = {leader for tp, leader in self.told_leader.items() if self.cluster.leader_epochs[tp]}
+        well = set(self.told_leader.values()) - set(self.told_deadline) - moved
         if node is None or self.told_deadline.get(node, 0.0) <= now or not well or self.lossy:
             return
         if self.engine.updates._arrived:  # the sender is about to read who leads now
@@ -330,6 +332,8 @@ class Rig:
     def check_reasons(self) -> None:
         """Rule 4: no partition waits because of another broker's throttle time."""
         now = self.time.now
+        if self.engine.threads.sender.asked <= now:  # the sender is about to look again
+            return
         ever = set(self.told_deadline)
         for (topic, partition), (_, why, reason) in self.dispatcher.record_buffer.waits().items():
             node = self.told_leader.get((topic, partition))
@@ -485,6 +489,9 @@ def rigged(
     def native(config: dict[str, Any]) -> FakeNative:
         return rig.native(config)
 
+    def flush_round(serving: Serving, timeout: float) -> None:
+        rig.flush_round(serving, timeout)
+
     with ExitStack() as stack:
         stack.enter_context(mock.patch.multiple(clock, monotonic=time.monotonic, time=time.time))
         stack.enter_context(mock.patch.object(lane_natives, "NativeProducer", native))
@@ -498,7 +505,7 @@ def rigged(
                 lambda fixed, refresh, _, *rest: HandWindows(fixed, refresh, None, *rest).bind(cluster, lambda: rig),
             )
         )
-        stack.enter_context(mock.patch.object(Serving, "flush_round", lambda *given: rig.flush_round(*given)))
+        stack.enter_context(mock.patch.object(Serving, "flush_round", flush_round))
         # What the stand-in raises has left a native call, though it has a Python frame.
         stack.enter_context(mock.patch.object(frames, "_PACKAGE", (frames._PACKAGE, fake_native.__name__)))
         rig = Rig.__new__(Rig)

@@ -53,6 +53,15 @@ def test_it_ends_when_all_that_went_by_the_first_report_is_answered() -> None:
     assert all(start.takes(B, 1) for _ in range(200))
 
 
+def test_it_ends_when_who_owes_an_answer_is_silent() -> None:
+    """Or one broker that is dead would keep back what is for all others."""
+    start = SlowStart(100, 100, wanted=True)
+    assert all(start.takes(A, 1) for _ in range(100))
+    assert not start.answered(0, 100, measuring=True)
+    assert start.answered(0, 100, measuring=True, silent=True)
+    assert start.takes(B, 1)
+
+
 def test_it_ends_when_the_lane_is_empty() -> None:
     """What was refused in between is resolved by nothing."""
     start = SlowStart(100, 100, wanted=True)

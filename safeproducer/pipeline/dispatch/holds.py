@@ -60,8 +60,11 @@ class Holds:
     def start(self, resolved: int, in_lane: int, measuring: bool, lane_ready: bool, now: float) -> bool:
         """Look whether slow start or paced start is over, or begins; whether that changes what may go directly."""
         self._lane_ready = self._lane_ready or lane_ready
-        wants_lane = self.round_trip.long and not self._lane_ready
-        return self.direct is not None and self.direct.start(resolved, in_lane, measuring, wants_lane, now)
+        wants_lane, direct = self.round_trip.long and not self._lane_ready, self.direct
+        if direct is None:
+            return False
+        silent = direct.silent and self.cluster.may_take(but=direct.stalled)
+        return direct.start(resolved, in_lane, measuring, silent, wants_lane, now)
 
     def any(self, now: float) -> bool:
         """Whether there is a reason to hold anything back."""

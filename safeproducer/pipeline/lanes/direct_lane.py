@@ -75,12 +75,18 @@ class DirectLane:
         """Whether statistics from after `since` show that librdkafka has given all reports away."""
         return self._observed_at > since and not self.backlogs.waiting()
 
-    def start(self, resolved: int, in_lane: int, measuring: bool, wants_lane: bool, now: float) -> bool:
+    @property
+    def silent(self) -> bool:
+        """Whether each partition that it has records of has stalled."""
+        return bool(self.stalled) and self.backlogs.waiting() <= self.stalled
+
+    def start(self, resolved: int, in_lane: int, measuring: bool, silent: bool, wants_lane: bool, now: float) -> bool:
         """Look whether a start is over: so many records are `resolved`; whether that changes what may go.
 
-        `wants_lane`: the round trip is long, and no batch lane is ready.
+        `silent`: who owes answers is, and another broker is there. `wants_lane`: the round trip is long, and no batch
+        lane is ready.
         """
-        ended = self.slow_start.open and self.slow_start.answered(resolved, in_lane, measuring)
+        ended = self.slow_start.open and self.slow_start.answered(resolved, in_lane, measuring, silent)
         paced = self.paced_start.look(wants_lane, self.slow_start.open, in_lane, now)
         self.starting = self.slow_start.open or self.paced_start.open
         return ended or paced

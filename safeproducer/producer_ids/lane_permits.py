@@ -21,14 +21,17 @@ PAUSE = 1.0
 
 
 class LanePermit:
-    """Of one batch lane, for its life. `denied`: there is none, and the lane must not send."""
+    """Of one batch lane, for its life.
+
+    `asked`: it was asked for, so the lane's producer ID is in use. `denied`: there is none, and the lane must not send.
+    """
 
     def __init__(self, kind: Kind, owner: LanePermits | None) -> None:
         self.kind = kind
         self.denied = False
         self.permit: Permit | None = None
         self._owner = owner
-        self._asked = owner is None
+        self.asked = owner is None
         self._noted = owner is None
 
     def may_send(self, producer_id: int | None = None) -> bool:
@@ -36,8 +39,8 @@ class LanePermit:
 
         `producer_id`: the one that came of it, once it is known.
         """
-        if not self._asked and self._owner is not None:
-            self._asked = True
+        if not self.asked and self._owner is not None:
+            self.asked = True
             self.permit = self._owner.ask(self)
             self.denied = self.permit is None
         if not self._noted and producer_id is not None and self.permit is not None and self._owner is not None:

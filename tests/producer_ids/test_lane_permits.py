@@ -74,8 +74,9 @@ def test_a_lane_asks_at_its_first_batch_and_once(guard: Counting) -> None:
     """To make it takes none; the producer knows how many it has used."""
     of = permits(guard)
     (lane,) = made(of, 1)
-    assert (guard.asked, of.used) == ([], 0)
+    assert (guard.asked, of.used, lane.asked) == ([], 0, False)
     assert lane.may_send()
+    assert lane.asked
     assert lane.may_send()
     assert (guard.asked, of.used) == ([Kind.LANE], 1)
 
@@ -166,6 +167,7 @@ def test_a_lane_that_never_sent_costs_nothing(guard: Counting) -> None:
 
 def test_one_that_somebody_else_asked_for_is_not_counted(guard: Counting) -> None:
     of = permits(guard)
+    assert GRANTED.asked, "its ID is in use, so it is given up as seldom as others"
     assert GRANTED.may_send()
     of.ended(GRANTED, wrote=True, failed=False)
     assert guard.asked == []

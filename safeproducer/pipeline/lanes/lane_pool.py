@@ -137,7 +137,7 @@ class LanePool:
         last = self._lanes[-1] if len(self._lanes) > 1 else None
         if last is None or last.inside or last.batches:
             return None
-        return last if self._idle.spare(len(self._lanes), last.used_at, last.counts.batches > 0, now) else None
+        return last if self._idle.spare(len(self._lanes), last.used_at, last.permit.asked, now) else None
 
     def remove(self, lane: BatchLane) -> None:
         """Take a lane out; the caller closes its native producer. One that failed is replaced."""

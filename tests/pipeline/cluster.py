@@ -113,6 +113,11 @@ class ScriptedCluster:
         if action != LOSE_ANSWER:
             self.time.after(broker.round_trip / 2, lambda: attempt.answered(code, throttle))
 
+    def expected(self, attempt: Attempt) -> int:
+        """The sequence number that the leader expects next: an earlier attempt may have been written."""
+        epoch, last, _ = self._last.get((attempt.tp, attempt.producer_id), (None, -1, 0.0))
+        return last + 1 if epoch == attempt.epoch else 0
+
     def _write(self, broker: Broker, attempt: Attempt) -> int:
         tp = attempt.tp
         if self.brokers[self.leaders[tp]] is not broker:

@@ -413,8 +413,8 @@ class FakeNative:
         attempt.over = True
         toppar.batch = None
         if code:
-            if attempt.epoch == toppar.epoch:
-                toppar.base += len(attempt.messages)  # what follows leaves no gap
+            if attempt.epoch == toppar.epoch:  # what follows leaves no gap
+                toppar.base = attempt.messages[-1].number + 1 - self.cluster.expected(attempt)
             self._fail(toppar, attempt.messages, code)
         else:
             toppar.acknowledged = attempt.messages[-1].number

@@ -26,7 +26,7 @@ class Work:
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        _all.add(self)
+        _all.add(weakref.ref(self, _all.discard))
 
     def __enter__(self) -> None:
         self._lock.acquire()
@@ -46,7 +46,8 @@ class Work:
             self._lock = threading.RLock()
 
 
-_all: weakref.WeakSet[Work] = weakref.WeakSet()
+_all: set[weakref.ref[Work]] = set()
+"""Not a WeakSet: iterating over one raises an error when another thread adds to it meanwhile."""
 _stopped: dict[int, list[Work]] = {}
 """What waits for a fork, by the thread that forks."""
 _renewals: list[Callable[[], object]] = []
@@ -99,16 +100,20 @@ def notice() -> None:
 
 
 def _begin_anew() -> None:
-    for work in list(_all):
+    for work in _works():
         work.renew()
     for renew in _renewals:
         renew()
     here[0] = 1  # last: what a signal handler interrupts is done again
 
 
+def _works() -> list[Work]:
+    return [work for reference in _all.copy() if (work := reference()) is not None]
+
+
 def _before_fork() -> None:
     deadline = time.monotonic() + _WAITS
-    _stopped[threading.get_ident()] = [work for work in list(_all) if work.ends(max(0.0, deadline - time.monotonic()))]
+    _stopped[threading.get_ident()] = [work for work in _works() if work.ends(max(0.0, deadline - time.monotonic()))]
 
 
 def _after_fork() -> None:

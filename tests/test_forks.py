@@ -333,6 +333,32 @@ def test_records_lost_in_a_child_of_multiprocessing_are_told(how: str, said: lis
     assert result.returncode == 0
 
 
+def test_a_fork_beside_a_thread_that_makes_producers_waits_for_all_of_them() -> None:
+    """An error in a hook of a fork is printed and no more, and the fork goes on without waiting."""
+    kept = [forks.Work() for _ in range(50)]
+    ended = threading.Event()
+
+    def make() -> None:
+        while not ended.is_set():
+            del kept[50:]
+            kept.extend(forks.Work() for _ in range(50))
+
+    maker = threading.Thread(target=make)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    maker.start()
+    try:
+        for _ in range(300):
+            forks._before_fork()
+            stopped = forks._stopped[threading.get_ident()]
+            forks._after_fork()
+            assert set(kept[:50]) <= set(stopped)
+    finally:
+        sys.setswitchinterval(interval)
+        ended.set()
+        maker.join()
+
+
 def test_multiprocessing_is_not_imported() -> None:
     """Who does not use it does not pay for it."""
     result = run(

@@ -137,7 +137,8 @@ class Rig:
         self.engine: Any = engine_of(self.producer)
         self.dispatcher: Any = self.engine.dispatcher
         self.engine.events.announcements.turn_failed = _raise
-        self.engine.threads.first_question.stop()  # it would ask on a thread, which knows no virtual time
+        for asking in (self.engine.threads.first_question, self.engine.threads.horizons):
+            asking.stop()  # it would ask on a thread, which knows no virtual time, and uses up random numbers
 
     # --- seen by the fake client ---------------------------------------------------------------------
 

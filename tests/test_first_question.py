@@ -64,7 +64,9 @@ def test_librdkafka_alone_still_takes_it() -> None:
         cluster.create_topic("t", partitions=1)
         config = {"bootstrap.servers": cluster.bootstrap}
         assert min(first_acknowledgement(Producer, config) for _ in range(3)) > HALF_SECOND
-        assert first_acknowledgement(SafeProducer, {**config, "safeproducer.mode": "passthrough"}) > HALF_SECOND
+        passthrough = {**config, "safeproducer.mode": "passthrough"}
+        took = [first_acknowledgement(SafeProducer, passthrough) for _ in range(6)]
+        assert max(took) > HALF_SECOND, took
 
 
 def test_it_costs_the_brokers_a_few_questions() -> None:

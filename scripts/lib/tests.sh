@@ -27,11 +27,19 @@ run_tests() {
     [ -n "$names" ] && [ "$(sed 's/::.*//' <<<"$names" | uniq | grep -c '')" -le "$most_unsteady" ] || return "$status"
     say "Once more, alone: what failed"
     for folder in "${folders[@]}"; do
-        [ ! -f "$root/.pytest_cache/$folder/v/cache/lastfailed" ] || _pytest "$folder" --last-failed "$folder" ||
-            return "$status"
+        _again "$folder" || return "$status"
     done
     say "UNSTEADY: failed among all tests, passed alone. A defect of the product or of the test; it wants a cure:"
     printf '%s\n' "$names" >&2
+}
+
+# _again FOLDER: its files with tests that failed, and no others: the conftest.py of another folder may come too late.
+_again() {
+    local failed="$root/.pytest_cache/$1/v/cache/lastfailed" files
+    grep -q '::' "$failed" 2>/dev/null || return 0
+    mapfile -t files < <(grep -o '"[^":]*\.py::' "$failed" | sed 's/^"//; s/::$//' | uniq)
+    [ "${#files[@]}" -gt 0 ] || return 1
+    _pytest "$1" --last-failed "${files[@]}"
 }
 
 # _pytest NAME ARGUMENTS...: what failed is kept for each NAME, as two processes may run.

@@ -12,8 +12,6 @@ from safeproducer.pipeline.cluster.partitions import Partitions
 from safeproducer.policy.throttle import Throttle
 from safeproducer.policy.topic_partition import TopicPartition
 
-_MAY_TAKE = "UP", "INIT"
-
 
 @dataclass(frozen=True, slots=True)
 class Leader:
@@ -53,14 +51,6 @@ class ClusterView:
         """Broker -> when statistics of any lane showed it connected, if the last ones did."""
         found = sorted(self.statistics.values(), key=lambda one: one.at)
         return {node: one.at for one in found for node, broker in one.brokers.items() if broker.state == "UP"}
-
-    def may_take(self, but: Collection[TopicPartition]) -> bool:
-        """Whether a broker that leads none of these partitions is connected, or was not needed yet."""
-        silent = {self.partitions.leader(*tp) for tp in but}
-        brokers = [one.brokers for one in self.statistics.values()]
-        return any(
-            broker.state in _MAY_TAKE and node not in silent for known in brokers for node, broker in known.items()
-        )
 
     def probes(self, broker: int, now: float) -> bool:
         """Whether it gets one batch at a time because it throttled so lately."""

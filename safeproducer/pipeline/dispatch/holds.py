@@ -63,7 +63,8 @@ class Holds:
         wants_lane, direct = self.round_trip.long and not self._lane_ready, self.direct
         if direct is None:
             return False
-        silent = direct.silent and self.cluster.may_take(but=direct.stalled)
+        leaders = {self.partitions.leader(*tp) for tp in direct.stalled}
+        silent = direct.silent and self.cluster.serves_others(None, leaders, now)
         return direct.start(resolved, in_lane, measuring, silent, wants_lane, now)
 
     def any(self, now: float) -> bool:

@@ -199,6 +199,7 @@ VIOLATIONS = {
         ("__init__.py", "from safeproducer.telemetry import opentelemetry", "safeproducer.telemetry.opentelemetry"),
         ("pipeline/reports/delivery_counters.py", "import safeproducer.testing", "safeproducer.testing"),
     ],
+    "spark-layers": [("spark/id_rate.py", "from safeproducer.spark import told", "safeproducer.spark.told")],
     "commands-on-top": [("__init__.py", "from safeproducer.cli.main import main", "safeproducer.cli.main")],
     "commands-apart": [
         ("cli/produce/lines.py", "from safeproducer.cli.demo import corpus", "safeproducer.cli.demo.corpus"),

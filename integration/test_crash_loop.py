@@ -17,6 +17,7 @@ from integration.crash_loop import ROOT, Start, loop, one, start
 from integration.kafka.cluster import KafkaCluster
 from safeproducer import ProducerIdLimitError, SafeProducer
 from safeproducer.id_settings import LEDGER_VARIABLE, POLICY_VARIABLE
+from safeproducer.producer_ids.places import AUTO_VARIABLE
 
 RATE = 20
 LEAST = 10
@@ -27,8 +28,23 @@ REFUSE = {"safeproducer.producer.ids.policy": "refuse", "safeproducer.producer.i
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """A count of producer IDs for one test alone: the environment of its processes, and of this one."""
     monkeypatch.delenv(POLICY_VARIABLE, raising=False)
-    monkeypatch.setenv(LEDGER_VARIABLE, str(tmp_path / "ids"))
-    return {LEDGER_VARIABLE: str(tmp_path / "ids")}
+    two = os.pathsep.join(str(tmp_path / place) for place in ("memory", "disk"))
+    variables = {LEDGER_VARIABLE: "auto", AUTO_VARIABLE: two}
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    return variables
+
+
+def copies(own: dict[str, str]) -> list[Path]:
+    """The two files of this cluster's ledger."""
+    found = [path for place in own[AUTO_VARIABLE].split(os.pathsep) for path in Path(place).iterdir()]
+    assert len(found) == 2
+    return found
+
+
+def first_bytes_inverted(path: Path) -> None:
+    data = path.read_bytes()
+    path.write_bytes(bytes(255 - byte for byte in data[:64]) + data[64:])
 
 
 def most(seconds: float) -> int:
@@ -58,13 +74,16 @@ def test_a_crash_loop_leaves_few_ids(kafka: KafkaCluster, topic: TopicFactory, o
     assert LEAST <= ids(kafka, name) <= most(seconds)
     check_told(list(starts))
     assert {each.said for each in starts if not (each.killed or each.refused)} == {"delivered"}
-    files = [path for path in Path(own[LEDGER_VARIABLE]).rglob("*") if path.is_file()]
-    assert files
-    for path in files:
-        damaged = bytearray(path.read_bytes())
-        damaged[:64] = bytes(255 - byte for byte in damaged[:64])
-        path.write_bytes(bytes(damaged))
+    kept, gone = copies(own)
+    before = ids(kafka, name)
+    for path in (gone, kept):  # the second time, what is left was made anew from the other one
+        path.unlink()
+        assert start(kafka.bootstrap, name, REFUSE, None, own).refused, "one of two copies is enough"
+        assert [path.exists() for path in (kept, gone)] == [True, True]
+    for path in copies(own):
+        first_bytes_inverted(path)
     assert start(kafka.bootstrap, name, REFUSE, None, own).refused, "a damaged count is a full one"
+    assert ids(kafka, name) == before
 
 
 def test_stock_leaves_one_each(kafka: KafkaCluster, topic: TopicFactory) -> None:

@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from safeproducer.policy import permits
 from safeproducer.producer_ids import header, ledger, places, ring, sweep
 from safeproducer.producer_ids.guard import AUTO, Guard, Kind, Place, Request
-from safeproducer.producer_ids.ledger_copy import RING_AT, WHOLE
+from safeproducer.producer_ids.ledger_copy import RING_AT, WHOLE, LedgerCopy
+from safeproducer.producer_ids.ledger_round import LedgerRound
 from tests.contract.support import wait_until
 from tests.producer_ids.host import IDENTITY, SITE, Host, first, taken
 
@@ -137,13 +139,54 @@ def test_flipped_bits_of_the_ring_change_no_decision(still: Host) -> None:
 
 
 def test_a_truncated_file_grants_no_more(still: Host) -> None:
-    """At every byte of the header and the first records, and at many behind them."""
+    """With files, at every byte of the header, and at many behind it; the test below has every byte of all."""
     guard = still.start()
     for _ in range(15):
         guard.ask(first())
     intact = still.files[0].read_bytes()
-    for size in (*range(130), *range(RING_AT - 2, RING_AT + 2 * ring.SIZE, 7), *range(130, WHOLE, 997)):
+    for size in (*range(70), *range(RING_AT - 2, RING_AT + 2 * ring.SIZE, 29), *range(130, WHOLE, 997)):
         assert allowed(still, intact[:size]) <= 5, size
+
+
+class CopyInMemory(LedgerCopy):
+    """A copy without a file, of which a round reads as much as is left."""
+
+    __slots__ = ("data",)
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.content = header.decode(data[: header.SIZE])
+
+    def read(self, offset: int, size: int) -> bytes:
+        return self.data[offset : offset + size]
+
+    def write(self, offset: int, data: bytes) -> None:
+        self.data = self.data[:offset].ljust(offset, b"\0") + data + self.data[offset + len(data) :]
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
+def free_in(*copies: bytes) -> int:
+    """How many permits the round of a ledger with these copies would grant."""
+    with LedgerRound(lambda: [CopyInMemory(data) for data in copies]) as round_:
+        return permits.room(round_.until, Kind.FIRST, 20, round_.now.boot, 30)
+
+
+def test_a_file_that_is_truncated_at_any_byte_grants_no_more(still: Host) -> None:
+    """Both copies or one; without the whole header, and with a damaged one, nothing that the records do not prove."""
+    guard = still.start()
+    for _ in range(15):
+        guard.ask(first())
+    intact = still.files[0].read_bytes()
+    inverted = bytes(255 - byte for byte in intact[: header.SIZE]) + intact[header.SIZE :]
+    assert (free_in(intact), free_in(inverted)) == (5, 5)
+    for size in range(WHOLE):
+        left = intact[:size]
+        assert free_in(left, left) == (5 if size >= header.SIZE else 0), size
+        assert free_in(intact, left) == 5, size
+    for size in (*range(RING_AT + 17 * ring.SIZE), *range(RING_AT + 17 * ring.SIZE, WHOLE, 61), WHOLE - 1):
+        assert free_in(inverted[:size]) == 0, size
 
 
 def test_random_content_counts_as_a_used_hour(still: Host) -> None:

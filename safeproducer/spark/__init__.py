@@ -1,4 +1,41 @@
-"""PySpark's way to write to Kafka through SafeProducer. Needs the extra ``safeproducer[spark]``.
+"""Writes DataFrames of PySpark to Kafka: `format("safeproducer")`, or a sink for `foreachBatch`.
 
-`import safeproducer.spark` loads neither PySpark nor pyarrow.
+The public names are loaded when they are first used, so that importing this package loads neither PySpark nor pyarrow.
+Without them the first use raises ImportError, and with a PySpark older than 4.2, too.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+_WHERE = {
+    "BatchReport": "report",
+    "KafkaWriteError": "errors",
+    "SafeProducerDataSource": "data_source",
+    "SafeProducerSink": "sink",
+}
+OLDEST_PYSPARK = (4, 2)
+
+__all__ = ["BatchReport", "KafkaWriteError", "SafeProducerDataSource", "SafeProducerSink"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    _require_extra(f"{__name__}.{name}")
+    value = getattr(import_module(f"{__name__}.{_WHERE[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def _require_extra(wanted: str) -> None:
+    try:
+        import_module("pyarrow")
+        version: str = import_module("pyspark").__version__
+    except ImportError:
+        raise ImportError(
+            f"{wanted} needs PySpark and pyarrow, which are not installed here: install safeproducer[spark]"
+        ) from None
+    if tuple(int(part) for part in version.split(".")[:2]) < OLDEST_PYSPARK:
+        raise ImportError(f"{wanted} needs PySpark 4.2 or newer, and this is {version}: install safeproducer[spark]")

@@ -1,0 +1,232 @@
+"""The options of the sink, one flat mapping for both doors: `topic`, `kafka.*`, `safeproducer.*`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from safeproducer import id_settings, own_settings
+from safeproducer.kafka.properties import PRODUCER_PROPERTIES, canonical, suggestions
+from safeproducer.own_settings import MAX_BLOCK_MS, OWN_PREFIX, OWN_SETTINGS
+from safeproducer.spark import security
+from safeproducer.spark.conversions import JAVAS_PARTITIONER
+from safeproducer.spark.java_settings import REFUSED, TRANSLATED, WITHOUT_EFFECT
+from safeproducer.spark.option_errors import KAFKA_PREFIX, kafka_refused, refused
+from safeproducer.spark.secret_places import resolve
+
+SINK_PREFIX = "safeproducer.spark."
+TOPIC = "topic"
+DEADLINE = f"{SINK_PREFIX}deadline"
+MAX_WRITERS = f"{SINK_PREFIX}max.writers"
+IDLE_MS = f"{SINK_PREFIX}idle.ms"
+GUARANTEE = f"{SINK_PREFIX}guarantee"
+SINK_OPTIONS = {
+    TOPIC: ("the topic of all rows; without it the column `topic` names it for each row", "none"),
+    DEADLINE: ("seconds a task waits for its reports", "60"),
+    MAX_WRITERS: ("how many tasks write at the same time: the sink coalesces; not with the data source", "none"),
+    IDLE_MS: ("how long a producer that no task uses is kept, in milliseconds", "600 000"),
+}
+"""Option -> (what it does, default), for the documents."""
+
+OF_SPARK = ("checkpointlocation", "queryname")
+"""What Spark reads itself and passes on to a data source, too."""
+
+DEFAULT_DEADLINE = 60.0
+DEFAULT_IDLE_MS = 600_000
+_LONGEST_MS = 2_147_483_647
+_DEFAULTS = {
+    "partitioner": JAVAS_PARTITIONER,  # or rows of a key change their partition with the sink
+    "message.max.bytes": "1048576",  # Java's: librdkafka's is smaller, and would refuse rows that Spark's sink takes
+}
+
+
+@dataclass(frozen=True)
+class Options:
+    """Checked options. They can be pickled; the repr shows no secret.
+
+    `config`: settings of librdkafka and `safeproducer.*`, without secrets. `secrets`: setting -> place, see
+    resolve_secrets(). `deadline`: seconds that a task waits for its reports. `idle_ms`: how long a producer that no
+    task uses is kept. `notes`: sentences to tell once, on the driver.
+    """
+
+    topic: str | None
+    config: dict[str, str]
+    secrets: dict[str, str] = field(default_factory=dict)
+    deadline: float = DEFAULT_DEADLINE
+    max_writers: int | None = None
+    idle_ms: int = DEFAULT_IDLE_MS
+    notes: tuple[str, ...] = ()
+
+    @classmethod
+    def parse(cls, given: Mapping[str, Any]) -> Options:
+        """From what a user gave; names in any case, as Spark takes them. Raises ConfigurationError, with one sentence.
+
+        Nothing is asked of brokers, and no secret is read.
+        """
+        options = _texts(given)
+        _refuse_unknown(options)
+        kafka = {
+            name.removeprefix(KAFKA_PREFIX): text for name, text in options.items() if name.startswith(KAFKA_PREFIX)
+        }
+        config, notes = _translated(kafka)
+        safe = security.translate(kafka)
+        own = {name: text for name, text in options.items() if name in OWN_SETTINGS}
+        _refuse_two_limits(config, own)
+        _check_own({**config, **own})
+        deadline = _deadline(options, kafka)
+        times = {"delivery.timeout.ms": str(round(deadline * 1000))}
+        _refuse_contradictions(kafka, deadline)
+        return cls(
+            topic=_topic(options),
+            config={**_DEFAULTS, **times, **config, **safe.config, **own},
+            secrets=safe.secrets,
+            deadline=deadline,
+            max_writers=_number(options, MAX_WRITERS, 1) if MAX_WRITERS in options else None,
+            idle_ms=_number(options, IDLE_MS, 0) if IDLE_MS in options else DEFAULT_IDLE_MS,
+            notes=(*notes, *safe.notes),
+        )
+
+    def resolve_secrets(self) -> dict[str, str]:
+        """Settings of librdkafka, read at their places now, in this process. Raises ConfigurationError."""
+        return security.resolved(self.config, {name: resolve(place) for name, place in self.secrets.items()})
+
+
+def _texts(given: Mapping[str, Any]) -> dict[str, str]:
+    options: dict[str, str] = {}
+    for name, value in given.items():
+        if not isinstance(value, str | bool | int | float):
+            problem = f"it must be text, a number or a truth value, not {type(value).__name__}"
+            raise refused(str(name), type(value).__name__, problem, "Correct it, or leave it out")
+        option = str(name).lower()
+        if option in options:
+            raise refused(option, str(value), "it is given twice", "Leave one of the two out; case does not count")
+        options[option] = str(value).lower() if isinstance(value, bool) else str(value)
+    return {name: text for name, text in options.items() if name not in OF_SPARK}
+
+
+def _refuse_unknown(options: Mapping[str, str]) -> None:
+    for option, text in options.items():
+        if option == GUARANTEE:
+            raise refused(option, text, "it is reserved: the sink writes at least once", "Leave it out")
+        if option in SINK_OPTIONS or option in OWN_SETTINGS:
+            continue
+        name = option.removeprefix(KAFKA_PREFIX)
+        if option == name:
+            raise refused(option, text, "there is no such option", _similar_option(option))
+        if name in REFUSED:
+            if text.strip():
+                raise kafka_refused(name, text, REFUSED[name].why, REFUSED[name].way_out)
+        elif name not in TRANSLATED and name not in WITHOUT_EFFECT:
+            raise kafka_refused(name, text, "Java's producer has no such setting", _javas_name(name))
+
+
+def _similar_option(option: str) -> str:
+    known = (*SINK_OPTIONS, *OWN_SETTINGS)
+    if option in TRANSLATED or option in WITHOUT_EFFECT or option in REFUSED:
+        return f"Did you mean {KAFKA_PREFIX}{option}?"
+    similar = suggestions(option, known)
+    if similar:
+        return f"Did you mean {' or '.join(similar)}?"
+    return f"Remove it; options of this sink are {TOPIC}, {KAFKA_PREFIX}* with Java's names, and {OWN_PREFIX}*"
+
+
+def _javas_name(name: str) -> str:
+    """The way out for a name that Java has not: librdkafka's are told by what becomes of Java's."""
+    meant = [java for java, it in TRANSLATED.items() if canonical(name) in map(canonical, it.becomes)]
+    if meant:
+        return f"Java's name is {' or '.join(KAFKA_PREFIX + java for java in meant)}"
+    if name in PRODUCER_PROPERTIES:
+        return "It is a setting of librdkafka without a counterpart in Java: remove it"
+    similar = suggestions(name, (*TRANSLATED, *WITHOUT_EFFECT, *REFUSED))
+    if similar:
+        return f"Did you mean {' or '.join(KAFKA_PREFIX + java for java in similar)}?"
+    return "Remove it; the documents list all settings"
+
+
+def _translated(kafka: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    if not kafka.get("bootstrap.servers", "").strip():
+        raise refused("kafka.bootstrap.servers", "", "it is not set", "Give the brokers, as in host:9092,host2:9092")
+    config: dict[str, str] = {}
+    for name in kafka:
+        convert = TRANSLATED[name].convert if name in TRANSLATED else None
+        if convert is not None:
+            config.update(convert(kafka, name))
+    without = [f"{KAFKA_PREFIX}{name} ({WITHOUT_EFFECT[name]})" for name in sorted(kafka) if name in WITHOUT_EFFECT]
+    notes = [f"without effect here: {', '.join(without)}"] if without else []
+    if config.get("acks") == "0":
+        notes.append("kafka.acks=0: a row counts as delivered when it was sent, whatever becomes of it")
+    return config, notes
+
+
+def _refuse_two_limits(config: Mapping[str, str], own: Mapping[str, str]) -> None:
+    if MAX_BLOCK_MS in own and config.get(MAX_BLOCK_MS, own[MAX_BLOCK_MS]) != own[MAX_BLOCK_MS]:
+        problem = f"kafka.max.block.ms says {config[MAX_BLOCK_MS]}, and means the same"
+        raise refused(MAX_BLOCK_MS, own[MAX_BLOCK_MS], problem, "Leave one of the two out")
+
+
+def _check_own(config: dict[str, str]) -> None:
+    """As the producer will, but for what only an executor knows: whether a directory can be used there."""
+    id_settings.take(config, False, lambda _directory: None, {})
+    own = own_settings.take(config)
+    ruled_out = config.get("acks", "all") != "all" or int(config.get("max.in.flight.requests.per.connection", 1)) > 5
+    idempotent = config.get("enable.idempotence", "true") == "true" and not ruled_out and config.get("retries") != "0"
+    own.refuse_contradictions(idempotent, False)
+
+
+def _refuse_contradictions(kafka: Mapping[str, str], deadline: float) -> None:
+    if kafka.get("enable.idempotence", "").strip().lower() == "true":
+        for name, wrong in (
+            ("acks", kafka.get("acks", "all").strip().lower() not in ("all", "-1")),
+            ("retries", int(kafka.get("retries", 1)) == 0),
+            ("max.in.flight.requests.per.connection", int(kafka.get("max.in.flight.requests.per.connection", 1)) > 5),
+        ):
+            if wrong:
+                problem = "kafka.enable.idempotence=true needs acks=all, retries, and at most 5 requests in flight"
+                raise kafka_refused(name, kafka[name], problem, "Leave one of the two out")
+    linger, timeout = int(kafka.get("linger.ms", 0)), int(kafka.get("delivery.timeout.ms", round(deadline * 1000)))
+    if linger >= timeout:
+        problem = f"no row would be sent before it fails, after {timeout} ms"
+        raise kafka_refused("linger.ms", kafka["linger.ms"], problem, "Make it shorter than delivery.timeout.ms")
+
+
+def _deadline(options: Mapping[str, str], kafka: Mapping[str, str]) -> float:
+    timeout = int(kafka["delivery.timeout.ms"]) / 1000 if "delivery.timeout.ms" in kafka else 0.0
+    if DEADLINE not in options:
+        return max(DEFAULT_DEADLINE, timeout)
+    text = options[DEADLINE]
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0.001 <= seconds <= _LONGEST_MS / 1000:
+        problem = "it must be a number of seconds above 0"
+        raise refused(
+            DEADLINE, text, problem, f"Give as long as a row may take, or leave it out for {DEFAULT_DEADLINE:g}"
+        )
+    if timeout > seconds:
+        raise refused(
+            DEADLINE,
+            text,
+            f"kafka.delivery.timeout.ms={kafka['delivery.timeout.ms']} lets a row take longer than its task waits",
+            "Make the time-out shorter or the deadline longer",
+        )
+    return seconds
+
+
+def _topic(options: Mapping[str, str]) -> str | None:
+    if TOPIC in options and not options[TOPIC].strip():
+        raise refused(TOPIC, options[TOPIC], "it is empty", "Name a topic, or leave it out and have a column 'topic'")
+    return options.get(TOPIC)
+
+
+def _number(options: Mapping[str, str], option: str, least: int) -> int:
+    text = options[option]
+    try:
+        found = int(text)
+    except ValueError:
+        found = least - 1
+    if not least <= found <= _LONGEST_MS:
+        problem = f"it must be a whole number of at least {least}"
+        raise refused(option, text, problem, f"Correct it, or leave it out for the default: {SINK_OPTIONS[option][1]}")
+    return found

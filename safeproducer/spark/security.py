@@ -1,0 +1,147 @@
+"""TLS and SASL: settings of Java's producer that are only understood together.
+
+Keys, certificates and passwords are given as they are or as places, see secret_places.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from safeproducer.spark import jaas
+from safeproducer.spark.conversions import Given
+from safeproducer.spark.option_errors import kafka_refused
+from safeproducer.spark.secret_places import Place, is_place, place_of
+
+JAAS = "sasl.jaas.config"
+MECHANISM = "sasl.mechanism"
+_KEYTOOL = (
+    "Convert it (keytool -importkeystore -deststoretype PKCS12, or openssl pkcs12 for PEM) and say so in "
+    "kafka.{}=PEM; for certificates alone: keytool -exportcert -rfc"
+)
+
+
+@dataclass(slots=True)
+class Security:
+    """What the settings become: settings of librdkafka, places of secrets, and what is told once."""
+
+    config: dict[str, str] = field(default_factory=dict)
+    secrets: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+def translate(given: Given) -> Security:
+    """All of `security.protocol`, `ssl.*` and `sasl.*`, by Java's names. Raises ConfigurationError."""
+    found = Security()
+    protocol = given.get("security.protocol", "plaintext").strip().lower()
+    if "ssl" in protocol:
+        _trust(given, found)
+        _keys(given, found)
+    if "sasl" in protocol:
+        _login(given, found)
+    for part, setting in (("ssl", "ssl."), ("sasl", "sasl.")):
+        unused = sorted(name for name in given if name.startswith(setting)) if part not in protocol else []
+        if unused:
+            found.notes.append(
+                f"not used, because kafka.security.protocol is {protocol.upper()}: "
+                + ", ".join(f"kafka.{name}" for name in unused)
+            )
+    return found
+
+
+def resolved(config: dict[str, str], secrets: dict[str, str]) -> dict[str, str]:
+    """Settings of librdkafka from texts that were read at their places: a JAAS entry becomes user and password."""
+    found = dict(secrets)
+    if JAAS in found:
+        login = jaas.read(found.pop(JAAS), config[MECHANISM])
+        found.update({"sasl.username": login.username, "sasl.password": login.password})
+    return found
+
+
+def _login(given: Given, found: Security) -> None:
+    mechanism = given.get(MECHANISM, "GSSAPI").strip().upper()
+    if mechanism not in jaas.MODULES:
+        raise kafka_refused(
+            MECHANISM,
+            mechanism,
+            "that mechanism is not supported" if MECHANISM in given else "Java's default is not supported",
+            f"Give one of {', '.join(jaas.MODULES)}, or write with Spark's own Kafka sink",
+        )
+    text = given.get(JAAS, "")
+    if not text.strip():
+        way_out = f'Give {jaas.MODULES[mechanism]} required username="..." password="...";'
+        raise kafka_refused(JAAS, text, f"sasl.mechanism={mechanism} needs a user and a password", way_out)
+    found.config[MECHANISM] = mechanism
+    if is_place(text):
+        found.secrets[JAAS] = Place(text)
+        return
+    login = jaas.read(text, mechanism)
+    found.config["sasl.username"] = login.username
+    found.secrets["sasl.password"] = place_of(login.password)
+
+
+def _trust(given: Given, found: Security) -> None:
+    location, texts = (given.get(f"ssl.truststore.{name}", "").strip() for name in ("location", "certificates"))
+    if not location and not texts:
+        found.notes.append(
+            "kafka.ssl.truststore.location is not set: the certificate authorities of each executor's system count, "
+            "not those of its Java"
+        )
+        return
+    _refuse_both("ssl.truststore.location", location, texts, "ssl.truststore.certificates")
+    _store_type("ssl.truststore.type", given, ("PEM",))
+    if location:
+        found.config["ssl.ca.location"] = location
+    else:
+        found.secrets["ssl.ca.pem"] = place_of(texts)
+
+
+def _keys(given: Given, found: Security) -> None:
+    location, chain, key, key_password, store_password = (
+        given.get(name, "").strip()
+        for name in (
+            "ssl.keystore.location",
+            "ssl.keystore.certificate.chain",
+            "ssl.keystore.key",
+            "ssl.key.password",
+            "ssl.keystore.password",
+        )
+    )
+    if not (location or chain or key):
+        return
+    _refuse_both("ssl.keystore.location", location, chain or key, "ssl.keystore.key")
+    kind = _store_type("ssl.keystore.type", given, ("PEM", "PKCS12"))
+    if kind == "PKCS12":
+        _refuse_missing("ssl.keystore.location", location, "a PKCS#12 key store is a file")
+        _refuse_missing("ssl.keystore.password", store_password, "a PKCS#12 key store has a password")
+        found.config["ssl.keystore.location"] = location
+        found.secrets["ssl.keystore.password"] = place_of(store_password)
+        return
+    if store_password:
+        problem = "a key store in PEM has no password, only its key has one"
+        raise kafka_refused("ssl.keystore.password", store_password, problem, "Give kafka.ssl.key.password instead")
+    if location:
+        found.config.update({"ssl.certificate.location": location, "ssl.key.location": location})
+    else:
+        _refuse_missing("ssl.keystore.certificate.chain", chain, "a key needs its certificates")
+        _refuse_missing("ssl.keystore.key", key, "certificates need their key")
+        found.secrets.update({"ssl.certificate.pem": place_of(chain), "ssl.key.pem": place_of(key)})
+    if key_password:
+        found.secrets["ssl.key.password"] = place_of(key_password)
+
+
+def _store_type(name: str, given: Given, known: tuple[str, ...]) -> str:
+    kind = given.get(name, "JKS").strip().upper()
+    if kind not in known:
+        default = "" if name in given else ", Java's default,"
+        raise kafka_refused(name, kind, f"a store of type {kind}{default} cannot be read", _KEYTOOL.format(name))
+    return kind
+
+
+def _refuse_both(name: str, value: str, other_value: str, other: str) -> None:
+    if value and other_value:
+        raise kafka_refused(name, value, f"kafka.{other} is set as well", "Leave one of the two out")
+
+
+def _refuse_missing(name: str, value: str, why: str) -> None:
+    if not value:
+        raise kafka_refused(name, value, f"it is not set, and {why}", "Set it")

@@ -1,0 +1,52 @@
+"""Importing the package costs nothing that its users do not have."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from safeproducer import spark
+
+
+def run(code: str) -> subprocess.CompletedProcess[str]:
+    """In a Python of its own."""
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_importing_loads_neither_pyspark_nor_pyarrow() -> None:
+    """Nor do the options, which are pure."""
+    done = run(
+        "import sys, safeproducer, safeproducer.spark, safeproducer.spark.options\n"
+        "print(sorted({name.partition('.')[0] for name in sys.modules} & {'pyspark', 'pyarrow', 'pandas', 'numpy'}))"
+    )
+    assert done.stdout == "[]\n", done.stderr
+
+
+@pytest.mark.parametrize("missing", ["pyspark", "pyarrow"])
+@pytest.mark.parametrize("name", spark.__all__)
+def test_without_the_extra_the_first_use_says_what_to_install(missing: str, name: str) -> None:
+    """One sentence, whichever of the two is missing; what is no public name is none without it, either."""
+    done = run(f"import sys\nsys.modules[{missing!r}] = None\nfrom safeproducer.spark import {name}")
+    last = done.stderr.splitlines()[-1]
+    assert last == (
+        f"ImportError: safeproducer.spark.{name} needs PySpark and pyarrow, which are not installed here: "
+        "install safeproducer[spark]"
+    )
+    assert "During handling" not in done.stderr
+
+
+def test_an_older_pyspark_is_refused_by_its_version() -> None:
+    """Spark 4.2 is the first that the sink is tested with."""
+    done = run(
+        "import sys, types\nsys.modules['pyspark'] = old = types.ModuleType('pyspark')\nold.__version__ = '4.1.3'\n"
+        "from safeproducer.spark import SafeProducerSink"
+    )
+    assert "needs PySpark 4.2 or newer, and this is 4.1.3" in done.stderr.splitlines()[-1]
+
+
+def test_an_unknown_name_is_no_attribute() -> None:
+    """As of any module."""
+    with pytest.raises(AttributeError, match="has no attribute 'Sink'"):
+        _ = spark.Sink

@@ -11,15 +11,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from safeproducer import clock
 from safeproducer.pipeline.engine import Engine
 from safeproducer.pipeline.lanes.batch_lane import BatchLane
 from safeproducer.pipeline.lanes.direct_lane import DirectLane
 from safeproducer.pipeline.lanes.lane_log import LaneLog
 from safeproducer.pipeline.parked import Former, ParkedLane, ParkedLanes
 from safeproducer.policy.never import NEVER
-
-_LOOK = 0.001
+from safeproducer.producer_ids.parking import STARVED
+from safeproducer.producer_ids.patience import Patience, until
 
 
 def left_by(engine: Engine) -> ParkedLanes | None:
@@ -48,12 +47,7 @@ def _outside(engine: Engine) -> Callable[[float], bool]:
     serving = engine.client.threads
 
     def ended(timeout: float) -> bool:
-        deadline = clock.monotonic() + timeout
-        for thread in ours:
-            thread.join(max(0.0, deadline - clock.monotonic()))
-        while serving and clock.monotonic() < deadline:
-            clock.sleep(_LOOK)
-        return clock.monotonic() < deadline
+        return until(lambda: not (serving or any(thread.inside for thread in ours)), Patience(timeout, STARVED))
 
     return ended
 

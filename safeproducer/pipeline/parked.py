@@ -18,8 +18,9 @@ from safeproducer.pipeline.lanes.lane_log import LaneLog
 from safeproducer.producer_ids.parking import Key, Same, parking
 
 _PLAIN = (str, int, float, bool, type(None))
-_LONGEST = 0.5
-"""Seconds to take what is to be told: with a callback that blocks it is of no use to anybody."""
+_LONGEST, _LOOKS = 0.5, 5
+"""Seconds to take what is to be told, and calls at least: with a callback that blocks it is of no use to anybody. On a
+busy machine one call alone may take so long."""
 
 
 class ParkedLane(NamedTuple):
@@ -81,10 +82,12 @@ class ParkedLanes:
         try:
             for native in self.natives:
                 native.poll(0)  # raises if the former owner has closed it: it was one lane too many
+                looks = 0
                 while len(native):
-                    native.poll(0)
-                    if clock.monotonic() > give_up_at:
+                    if looks >= _LOOKS and clock.monotonic() > give_up_at:
                         return False
+                    native.poll(0)
+                    looks += 1
         except:  # noqa: E722 - a fatal error can be raised as a KafkaError, which is no BaseException
             raised: Any = sys.exc_info()[1]
             if isinstance(raised, BaseException) and not isinstance(raised, Exception):  # a signal handler's

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from safeproducer import clock, forks
+from safeproducer.producer_ids.patience import Patience, until
 
 logger = logging.getLogger("safeproducer")
 
@@ -26,7 +27,10 @@ MOST = 16
 SERVE_EVERY = 0.1
 """Seconds: statistics pile up in what nobody serves, and tokens expire."""
 _PATIENCE = 0.5
-"""Seconds that a constructor waits for the threads of the former owner, or for the one that serves what is parked."""
+"""Seconds that a constructor waits for the threads of the former owner, and for the one that serves what is parked.
+More than any of them stays inside librdkafka, unless the machine is so busy that they are not run: see Patience."""
+STARVED = 20
+"""Times as long at most, on a machine so busy that who waits, and whom it waits for, are not given the processor."""
 _EXIT = 0.5
 _NO_PATIENCE = 0.001
 
@@ -84,7 +88,10 @@ def _lock() -> Any:
 
 @dataclass(eq=False, slots=True)
 class _Parked:
-    """`served`: held while its natives are served; whoever takes them keeps it for ever."""
+    """`served`: held while its natives are served; whoever takes them keeps it for ever.
+
+    `patience`: for how long a constructor waits for it. One that was waited for in vain delays no other one.
+    """
 
     number: int
     key: Key
@@ -92,6 +99,7 @@ class _Parked:
     what: Leavings
     until: float
     served: Any = field(default_factory=_lock)
+    patience: float = _PATIENCE
 
 
 class Parking:
@@ -133,12 +141,28 @@ class Parking:
         for entry in reversed(found):  # the newest: its connections are
             if entry.key != key or self._parked.pop(entry.number, None) is None:
                 continue
-            if entry.served.acquire(True, _PATIENCE) and entry.what.settled(_PATIENCE) and entry.what.serve():
+            if not self._is_free(entry):
+                continue
+            if entry.what.serve():
                 return entry.what
             self._leaving.append(entry.what)
             self._serve_on_a_thread()
         self._tell_of_new_objects(key, found)
         return None
+
+    def _is_free(self, entry: _Parked) -> bool:
+        """Whether nobody is inside what was taken out; else it is put back, for the next constructor."""
+        acquired = until(lambda: bool(entry.served.acquire(False)), Patience(entry.patience, STARVED))
+        if acquired and entry.what.settled(entry.patience):
+            return True
+        if acquired:
+            entry.served.release()
+        entry.patience = _NO_PATIENCE
+        self._parked[entry.number] = entry
+        if self._over:
+            self._release(entry.number)
+        self._serve_on_a_thread()
+        return False
 
     def _tell_of_new_objects(self, key: Key, found: list[_Parked]) -> None:
         """Once: nothing is ever taken over where a callback is made anew for each producer."""

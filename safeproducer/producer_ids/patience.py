@@ -1,4 +1,4 @@
-"""For how long a round of a ledger waits for another one.
+"""For how long a round of a ledger waits for another one, and a constructor for the threads of a former owner.
 
 `flock` cannot be given a time-out, so a round asks again and again. It sleeps between two attempts, ever longer and
 never twice for the same time: thirty processes that are started at once must leave the processor to the one that holds
@@ -8,6 +8,7 @@ the lock.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 _FIRST, _LONGEST = 50e-6, 1e-3
 _STARVED = 1.6
@@ -15,11 +16,11 @@ _STARVED = 1.6
 
 
 class Patience:
-    """Sleeps for `seconds` together. One thread."""
+    """Sleeps for `seconds` together, as it asked to; `starved` times as long at most by the clock. One thread."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, starved: float = _STARVED) -> None:
         self._left = seconds
-        self._end = time.monotonic() + seconds * _STARVED
+        self._end = time.monotonic() + seconds * starved
         self._pause = _FIRST
 
     def sleep(self) -> bool:
@@ -31,6 +32,14 @@ class Patience:
         self._left -= pause + _FIRST  # a sleep takes about so much longer than was asked for
         self._pause = min(2 * self._pause, _LONGEST)
         return True
+
+
+def until(condition: Callable[[], bool], patience: Patience) -> bool:
+    """Wait until it holds; False when it does not by the end of patience."""
+    while not condition():
+        if not patience.sleep():
+            return False
+    return True
 
 
 NONE = Patience(0.0)

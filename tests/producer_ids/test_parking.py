@@ -11,12 +11,16 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 
-from safeproducer import forks
+from safeproducer import clock, forks
+from safeproducer.pipeline import leaving
 from safeproducer.producer_ids import parking as module
+from safeproducer.producer_ids import patience
 from safeproducer.producer_ids.parking import MOST, Key, Parking, Same
 
 KEY = Key("a", frozenset())
@@ -265,3 +269,75 @@ def test_a_child_never_touches_what_its_parent_parked(monkeypatch: pytest.Monkey
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert parking.take(KEY) is left
     parking.end()
+
+
+class Stalls:
+    """A clock of a machine that gives each sleeper the processor `late` seconds after it asked for."""
+
+    def __init__(self, late: float) -> None:
+        self.late = late
+        self.now = 0.0
+        self.sleeps = 0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.sleeps += 1
+        self.now += seconds + self.late
+
+    perf_counter_ns = staticmethod(time.perf_counter_ns)
+
+
+@pytest.mark.parametrize("inside", ["sender", "metadata", "first_question", "application"])
+def test_on_a_busy_machine_the_former_owners_threads_are_waited_for(
+    monkeypatch: pytest.MonkeyPatch, inside: str
+) -> None:
+    """Half a second by the clock may be two looks, while the thread that was waited for was not run at all."""
+    machine = Stalls(0.3)
+    monkeypatch.setattr(patience, "time", machine)
+    monkeypatch.setattr(clock, "monotonic", machine.monotonic)
+    monkeypatch.setattr(clock, "sleep", machine.sleep)
+    threads, serving = {name: mock.Mock(inside=False) for name in ("sender", "metadata", "first_question")}, set[int]()
+    for name, thread in threads.items():
+        type(thread).inside = mock.PropertyMock(side_effect=lambda name=name: name == inside and machine.sleeps < 5)
+    if inside == "application":
+        serving = mock.MagicMock(__bool__=lambda _: machine.sleeps < 5)
+    engine: Any = SimpleNamespace(threads=SimpleNamespace(**threads), client=SimpleNamespace(threads=serving))
+    assert leaving._outside(engine)(0.5)
+    assert machine.now > 1
+
+
+def test_one_whose_thread_stays_inside_is_for_a_later_constructor(parking: Parking) -> None:
+    """Only the first one waits for it."""
+    left, waits = Lanes(), list[float]()
+    left.ended = False
+    settled = left.settled
+    left.settled = lambda timeout: (waits.append(timeout), settled(timeout))[1]  # type: ignore[method-assign]
+    parking.park(KEY, CLUSTER, left, LONG)
+    assert parking.take(KEY) is None
+    assert parking.take(KEY) is None
+    assert len([timeout for timeout in waits if timeout > 0.01]) == 1
+    left.ended = True
+    assert parking.take(KEY) is left
+    assert left.most_inside <= 1
+    assert not left.closed
+
+
+def test_one_that_is_served_for_long_is_for_a_later_constructor(parking: Parking) -> None:
+    """The thread that serves may be in the application's oauth_cb."""
+    left, goes_on, began = Lanes(), threading.Event(), threading.Event()
+    serve = left.serve
+
+    def slow() -> bool:
+        began.set()
+        return goes_on.wait(10) and serve()
+
+    left.serve = slow  # type: ignore[method-assign]
+    parking.park(KEY, CLUSTER, left, LONG)
+    assert began.wait(10)
+    assert parking.take(KEY) is None
+    goes_on.set()
+    until(lambda: parking.take(KEY) is left)
+    assert left.most_inside == 1
+    assert not left.closed

@@ -82,6 +82,11 @@ class FirstQuestion:
     def stop(self) -> None:
         self._wanted, self._stopped = False, True
 
+    @property
+    def inside(self) -> bool:
+        """Whether its thread may be inside librdkafka."""
+        return self._asking
+
     def join(self, timeout: float) -> None:
         """Wait until the thread has left librdkafka."""
         wait_while(lambda: self._asking, self._thread, timeout)

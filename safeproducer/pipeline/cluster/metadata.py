@@ -62,6 +62,11 @@ class Metadata:
     def stop(self) -> None:
         self._stopped.set()
 
+    @property
+    def inside(self) -> bool:
+        """Whether its thread may be inside librdkafka."""
+        return self._helper.alive
+
     def join(self, timeout: float) -> None:
         self._helper.join(timeout)
 

@@ -1,7 +1,7 @@
-"""The broker's jars: fetched once through Maven, checked against their SHA-256 on every use.
+"""The broker's jars and those of Spark's own Kafka sink: fetched once through Maven, checked on every use.
 
-`python -m integration.kafka.jars` fetches them and says what it did;
-`python -m integration.kafka.jars --lock` rewrites the lock from what Maven resolves, for review.
+They are checked against the SHA-256 of their lock. `python -m integration.kafka.jars` fetches them and says what it
+did; `python -m integration.kafka.jars --lock` rewrites the locks from what Maven resolves, for review.
 """
 
 from __future__ import annotations
@@ -20,10 +20,24 @@ from pathlib import Path
 from integration.kafka.folders import exclusive
 
 HERE = Path(__file__).resolve().parent
-POM = HERE / "pom.xml"
-LOCK = HERE / "jars.lock"
-FOLDER = "kafka-4.3.1"
 FETCH = "python -m integration.kafka.jars"
+
+
+@dataclass(frozen=True)
+class JarSet:
+    """Jars that are used together: what Maven is asked for, what was reviewed, and their folder in the cache."""
+
+    name: str
+    pom: Path
+    lock: Path
+    folder: str
+
+
+KAFKA = JarSet("Kafka", HERE / "pom.xml", HERE / "jars.lock", "kafka-4.3.1")
+CONNECTOR = JarSet("Spark's Kafka connector", HERE / "connector.xml", HERE / "connector.lock", "spark-connector-4.2.0")
+"""What Spark's own Kafka sink and source need beside the jars of PySpark."""
+
+ALL = (KAFKA, CONNECTOR)
 
 
 class JarsError(RuntimeError):
@@ -44,58 +58,58 @@ class Fetched:
         return sum(jar.stat().st_size for jar in self.jars)
 
 
-def cache_folder() -> Path:
-    """`$SAFEPRODUCER_CACHE/kafka-4.3.1`, or `.cache/kafka-4.3.1` of the repository."""
+def cache_folder(of: JarSet = KAFKA) -> Path:
+    """Its folder in `$SAFEPRODUCER_CACHE`, or in `.cache` of the repository."""
     root = os.environ.get("SAFEPRODUCER_CACHE")
-    return (Path(root) if root else HERE.parents[1] / ".cache").absolute() / FOLDER
+    return (Path(root) if root else HERE.parents[1] / ".cache").absolute() / of.folder
 
 
-def classpath(cache: Path | None = None) -> list[Path]:
+def classpath(cache: Path | None = None, of: JarSet = KAFKA) -> list[Path]:
     """The verified jars, fetched first when the cache does not hold them all.
 
     Safe to call from several threads and processes at once. Raises JarsError when Maven or Java is
     missing, the download fails, or a jar differs from the lock.
     """
-    return fetch(cache).jars
+    return fetch(cache, of).jars
 
 
-def fetch(cache: Path | None = None, lock: Path = LOCK) -> Fetched:
+def fetch(cache: Path | None = None, of: JarSet = KAFKA) -> Fetched:
     """As `classpath`, and tells whether anything was downloaded."""
-    cache = cache or cache_folder()
-    expected = read_lock(lock)
+    cache = cache or cache_folder(of)
+    expected = read_lock(of)
     begin = time.monotonic()
     with exclusive(cache):
         library = cache / "lib"
         downloaded = not all((library / name).is_file() for name in expected)
         if downloaded:
-            fresh = _resolve(cache)
-            _verify(fresh, expected)
+            fresh = _resolve(cache, of)
+            _verify(fresh, expected, of)
             unlocked = sorted(jar.name for jar in fresh.iterdir() if jar.name not in expected)
             if unlocked:
                 raise JarsError(
-                    f"Maven resolved jars that {lock} does not name: {', '.join(unlocked)}. "
-                    f"If {POM.name} was changed on purpose, run `{FETCH} --lock` and review the difference."
+                    f"Maven resolved jars that {of.lock} does not name: {', '.join(unlocked)}. "
+                    f"If {of.pom.name} was changed on purpose, run `{FETCH} --lock` and review the difference."
                 )
             _install(fresh, library)
         else:
-            _verify(library, expected)
+            _verify(library, expected, of)
     return Fetched([library / name for name in expected], downloaded, time.monotonic() - begin)
 
 
-def rewrite_lock(cache: Path | None = None, lock: Path = LOCK) -> dict[str, str]:
+def rewrite_lock(cache: Path | None = None, of: JarSet = KAFKA) -> dict[str, str]:
     """Resolve the pom anew and write the SHA-256 of every jar into the lock."""
-    cache = cache or cache_folder()
+    cache = cache or cache_folder(of)
     with exclusive(cache):
-        fresh = _resolve(cache)
+        fresh = _resolve(cache, of)
         hashes = {jar.name: _sha256(jar) for jar in sorted(fresh.iterdir())}
-        lock.write_text("".join(f"{digest}  {name}\n" for name, digest in hashes.items()), encoding="utf-8")
+        of.lock.write_text("".join(f"{digest}  {name}\n" for name, digest in hashes.items()), encoding="utf-8")
         _install(fresh, cache / "lib")
     return hashes
 
 
-def read_lock(lock: Path = LOCK) -> dict[str, str]:
+def read_lock(of: JarSet = KAFKA) -> dict[str, str]:
     """Jar name to SHA-256, in the order of the class path. The format is that of `sha256sum`."""
-    lines = lock.read_text(encoding="utf-8").splitlines()
+    lines = of.lock.read_text(encoding="utf-8").splitlines()
     return {name: digest for digest, name in (line.split() for line in lines if line.strip())}
 
 
@@ -112,7 +126,7 @@ def java() -> str:
     return found
 
 
-def _resolve(cache: Path) -> Path:
+def _resolve(cache: Path, of: JarSet) -> Path:
     """Let Maven copy the dependency tree of the pom into a fresh folder.
 
     The local repository lies in the cache, so that an empty or read-only home is enough.
@@ -132,7 +146,7 @@ def _resolve(cache: Path) -> Path:
         "--quiet",
         "--update-snapshots",
         "-Dstyle.color=never",
-        f"--file={POM}",
+        f"--file={of.pom}",
         f"-Dmaven.repo.local={cache / 'repository'}",
         "dependency:copy-dependencies",
         "-DincludeScope=runtime",
@@ -143,7 +157,7 @@ def _resolve(cache: Path) -> Path:
         lines = [line for line in (done.stdout + done.stderr).splitlines() if "ERROR" in line]
         said = "\n".join(lines[:3]) or (done.stdout + done.stderr).strip() or "no output"
         raise JarsError(
-            f"Maven could not fetch Kafka's jars (exit code {done.returncode}):\n{said}\n"
+            f"Maven could not fetch the jars of {of.name} (exit code {done.returncode}):\n{said}\n"
             "Check that this machine reaches a Maven repository; a mirror or proxy is set in "
             f"~/.m2/settings.xml. Then run `{FETCH}` again: what was fetched already is kept."
         )
@@ -157,13 +171,13 @@ def _install(fresh: Path, library: Path) -> None:
     shutil.rmtree(library.parent / "repository", ignore_errors=True)
 
 
-def _verify(folder: Path, expected: Mapping[str, str]) -> None:
+def _verify(folder: Path, expected: Mapping[str, str], of: JarSet) -> None:
     for name, digest in expected.items():
         jar = folder / name
         if not jar.is_file():
             raise JarsError(
-                f"Maven did not deliver {name}, which {LOCK} names. "
-                f"If {POM.name} was changed on purpose, run `{FETCH} --lock` and review the difference."
+                f"Maven did not deliver {name}, which {of.lock} names. "
+                f"If {of.pom.name} was changed on purpose, run `{FETCH} --lock` and review the difference."
             )
         found = _sha256(jar)
         if found != digest:
@@ -180,22 +194,23 @@ def _sha256(path: Path) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Command line entry: fetch and verify, or rewrite the lock."""
-    parser = argparse.ArgumentParser(prog=FETCH, description="Fetch and verify the broker's jars.")
-    parser.add_argument("--lock", action="store_true", help="resolve anew and rewrite jars.lock")
+    """Command line entry: fetch and verify, or rewrite the locks."""
+    parser = argparse.ArgumentParser(prog=FETCH, description="Fetch and verify the jars that tests need.")
+    parser.add_argument("--lock", action="store_true", help="resolve anew and rewrite the locks")
     options = parser.parse_args(arguments)
     try:
-        if options.lock:
-            print(f"{LOCK}: {len(rewrite_lock())} jars locked")
-        fetched = fetch()
+        for of in ALL:
+            if options.lock:
+                print(f"{of.lock}: {len(rewrite_lock(of=of))} jars locked")
+            fetched = fetch(of=of)
+            did = "fetched and verified" if fetched.downloaded else "already there, verified"
+            print(
+                f"{of.name}: {len(fetched.jars)} jars, {fetched.size / 1e6:.0f} MB, {did} in {fetched.seconds:.1f} s "
+                f"({cache_folder(of)})"
+            )
     except JarsError as error:
         print(error, file=sys.stderr)
         return 1
-    did = "fetched and verified" if fetched.downloaded else "already there, verified"
-    print(
-        f"Kafka: {len(fetched.jars)} jars, {fetched.size / 1e6:.0f} MB, {did} in {fetched.seconds:.1f} s "
-        f"({cache_folder()})"
-    )
     return 0
 
 

@@ -15,14 +15,17 @@ find_java() {
     return 1
 }
 
-jars_present() {
+# jars_locked FOLDERS LOCK: whether one of the folders of the cache holds all jars of a lock.
+jars_locked() {
     local folder
-    for folder in "${SAFEPRODUCER_CACHE:-$root/.cache}"/kafka-*/lib; do
+    for folder in "${SAFEPRODUCER_CACHE:-$root/.cache}"/$1/lib; do
         [ -d "$folder" ] || continue
-        (cd "$folder" && sha256sum --check --status "$root/integration/kafka/jars.lock" 2>/dev/null) && return 0
+        (cd "$folder" && sha256sum --check --status "$root/integration/kafka/$2" 2>/dev/null) && return 0
     done
     return 1
 }
+
+jars_present() { jars_locked 'kafka-*' jars.lock && jars_locked 'spark-connector-*' connector.lock; }
 
 # Debian 12 has 17; later releases have only a newer default. Looks into lists that may have been missing until now.
 install_java_and_maven() {
@@ -50,8 +53,8 @@ provide_kafka() {
         export JAVA_HOME PATH="$JAVA_HOME/bin:$PATH"
     fi
     if ! jars_present; then
-        (cd "$root" && run "Fetching Kafka's jars through Maven (80 MB, may take some minutes)" \
-            "Kafka's jars could not be fetched: see the message above." \
+        (cd "$root" && run "Fetching the jars of Kafka and of Spark's connector through Maven (90 MB, may take some minutes)" \
+            "The jars could not be fetched: see the message above." \
             "$venv/bin/python" -m integration.kafka.jars)
     fi
 }

@@ -9,6 +9,8 @@ import pytest
 
 from safeproducer import ConfigurationError, SafeProducer
 from safeproducer.id_settings import LEDGER_VARIABLE, POLICY_VARIABLE, IdSettings
+from safeproducer.producer_ids.guard import Kind, Place, Request, guard_of
+from safeproducer.records import CallSite
 from tests.inside import settings_of
 
 POLICY = "safeproducer.producer.ids.policy"
@@ -79,10 +81,13 @@ def test_a_directory_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
         assert str(tmp_path / name) in str(caught.value)
 
 
-def test_a_directory_is_made(tmp_path: Path) -> None:
-    """If its parent is there, and for its owner alone."""
-    ids_of({LEDGER: str(tmp_path / "ids")})
-    assert (tmp_path / "ids").stat().st_mode & 0o777 == 0o700
+def test_a_directory_is_made_with_the_first_permit(tmp_path: Path) -> None:
+    """If its parent is there, and for its owner alone; a configuration that names it only reads."""
+    named = tmp_path / "ids"
+    ids_of({LEDGER: str(named)})
+    assert not named.exists()
+    guard_of(("k1:9092", "User:a"), Place(str(named))).ask(Request(Kind.FIRST, 1, True, CallSite("a.py", 1, "f")))
+    assert named.stat().st_mode & 0o777 == 0o700
 
 
 def test_reuse_needs_a_producer_that_can_be_handed_on() -> None:

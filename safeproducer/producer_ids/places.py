@@ -52,11 +52,11 @@ def prepared(place: Place) -> tuple[list[str], list[str]]:
 
 
 def unusable(directory: str) -> str | None:
-    """Why a ledger cannot be in `directory`, which is made if its parent is there; None when it can."""
+    """Why a ledger cannot be in `directory`, or cannot make it; None when it can. Changes nothing: it only reads."""
     if not os.path.isabs(directory):
         return f"{directory} is no absolute path"
-    wrong = problem(directory)
-    if wrong is None and not os.access(directory, os.R_OK | os.W_OK | os.X_OK):
+    wrong = problem(directory, make=False)
+    if wrong is None and os.path.isdir(directory) and not os.access(directory, os.R_OK | os.W_OK | os.X_OK):
         wrong = f"this process may not write to {directory}"
     return wrong
 
@@ -75,7 +75,10 @@ def problem(directory: str, make: bool = True, ours: bool = False) -> str | None
             return f"{directory} may be written to by other users"
         network = _network(found.st_dev)
     except FileNotFoundError:
-        return None if not make and os.access(os.path.dirname(directory), os.W_OK) else f"{directory} cannot be made"
+        parent = os.path.dirname(directory.rstrip("/"))
+        if make or not os.access(parent, os.W_OK | os.X_OK):
+            return f"{directory} cannot be made"
+        network = _network(os.stat(parent).st_dev)
     except OSError as error:
         return f"{directory}: {error.strerror or error}"
     return f"{directory} is on a network file system ({network}), where locks hold nobody off" if network else None

@@ -88,3 +88,9 @@ def test_the_busiest_hour_is_the_one_with_most(moments: list[float]) -> None:
     else:
         assert found.ids == max(counts.values())
         assert found.start == min(start for start, ids in counts.items() if ids == found.ids)
+
+
+def test_the_busiest_hour_ends() -> None:
+    """What is a day old is in none, and what an hour lies between is not in one."""
+    assert busiest_hour([NOW - DAY], NOW) is None
+    assert busiest_hour([NOW - HOUR - 1, NOW - 1], NOW) == (NOW - HOUR - 1, 1)

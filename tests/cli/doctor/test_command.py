@@ -14,12 +14,15 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
+from safeproducer import SafeProducer
 from safeproducer.policy.permits import Kind
 from safeproducer.producer_ids.guard import guard_of
 from safeproducer.producer_ids.permit import Request
 from safeproducer.producer_ids.place import Place
+from safeproducer.producer_ids.reading import read_ledgers
 from safeproducer.records import CallSite
 from safeproducer.testing import FakeCluster
+from tests.contract.support import wait_until
 
 ROOT = Path(__file__).resolve().parents[3]
 TOPIC_AUTHORIZATION_FAILED = 29
@@ -146,6 +149,57 @@ def test_time_outs_against_each_broker(command: Any, tmp_path: Path) -> None:
         safe = ["--config", "message.timeout.ms=30000", "--config", "socket.timeout.ms=10000"]
         found = document(command.run("doctor", "--config-file", config, *safe, "--json"), 1)
         assert [one["code"] for one in found["findings"]] == ["expiration-differs"]
+
+
+def test_time_outs_of_the_file(command: Any) -> None:
+    """A warning is exit 1, an info none: the tables say so, too."""
+    with FakeCluster(brokers=2) as cluster:
+        cluster.create_topic("t", partitions=2)
+        cluster.set_broker_config(2, "producer.id.expiration.ms", "300000")
+        assert command.run("doctor", "--bootstrap-servers", cluster.bootstrap).returncode == 1
+        assert command.run("doctor", "--config", "safeproducer.producer.ids.ledger=off").returncode == 0
+
+
+def test_topics_of_kafka_itself_are_left_out(command: Any) -> None:
+    """Coordinators write to them with the IDs of others; who names one sees it."""
+    with FakeCluster(brokers=1) as cluster:
+        for name in ("__transaction_state", "t"):
+            cluster.create_topic(name, partitions=1)
+        found = document(command.run("doctor", "--bootstrap-servers", cluster.bootstrap, "--json"), 0)
+        assert [one["topic"] for one in found["topics"]] == ["t"]
+        named = ("--topic", "__transaction_state", "--json")
+        found = document(command.run("doctor", "--bootstrap-servers", cluster.bootstrap, *named), 0)
+        assert [one["topic"] for one in found["topics"]] == ["__transaction_state"]
+
+
+def test_ids_of_this_host_have_their_line(command: Any) -> None:
+    """Brokers know no line of code; the ledger does, and both are joined by the number of the ID."""
+    ledger = command.environment["SAFEPRODUCER_PRODUCER_IDS_LEDGER"]
+    with FakeCluster(brokers=1) as cluster, contextlib.ExitStack() as open_:
+        cluster.create_topic("t", partitions=1)
+        config = {"bootstrap.servers": cluster.bootstrap, "log_level": 0, "safeproducer.producer.ids.ledger": ledger}
+        for _ in range(4):
+            producer = open_.enter_context(SafeProducer(config))
+            producer.produce("t", b"x")
+            assert producer.flush(20) == 0
+        wait_until(lambda: all(one.producer_id is not None for one in read_ledgers(Place(ledger))[0].records))
+        allowed = ["--config", "safeproducer.producer.ids.per.hour=3"]
+        found = document(command.run("doctor", "--bootstrap-servers", cluster.bootstrap, *allowed, "--json"), 1)
+    churn = next(one for one in found["findings"] if one["code"] == "producer-id-churn")
+    assert f"This host's ledger knows where some come from: 4 from {__file__}:" in churn["message"]
+    (of_host,) = found["topics"][0]["of_this_host"]
+    assert (of_host["ids"], len(set(of_host["producer_ids"]))) == (4, 4)
+
+
+def test_it_makes_no_directory(command: Any, cluster: FakeCluster, tmp_path: Path) -> None:
+    """That a configuration names a directory for the ledger, or a variable does, is no reason to make it."""
+    named = tmp_path / "named"
+    setting = {"bootstrap.servers": cluster.bootstrap, "safeproducer.producer.ids.ledger": str(named)}
+    config = properties(tmp_path / "c", **setting)
+    document(command.run("doctor", "--config-file", config, "--json"), 0)
+    command.environment["SAFEPRODUCER_PRODUCER_IDS_LEDGER"] = f"{named}/"
+    document(command.run("doctor", "--json"), 0)
+    assert [path.name for path in tmp_path.iterdir()] == ["c"]
 
 
 def test_ids_that_are_about_to_expire(command: Any) -> None:

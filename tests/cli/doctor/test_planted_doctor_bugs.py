@@ -1,0 +1,322 @@
+"""Each rule of doctor is broken here on purpose, and the test of that rule must notice."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from safeproducer.cli.common.failure import Failure
+from safeproducer.cli.common.producer_state import ProducerState
+from safeproducer.cli.doctor import census, checks, cluster, command, host, leaders, report
+from safeproducer.cli.doctor.census import TopicCensus
+from safeproducer.cli.doctor.checks import CHECKS
+from safeproducer.cli.doctor.cluster import ClusterLook
+from safeproducer.cli.doctor.examined import Examined
+from safeproducer.cli.doctor.finding import Finding, Severity
+from safeproducer.cli.doctor.report import Report
+from safeproducer.producer_ids import places
+from safeproducer.producer_ids.guard import Guard, guard_of
+from safeproducer.producer_ids.place import Place
+from safeproducer.testing import FakeCluster
+from tests.cli.doctor import test_census as counting
+from tests.cli.doctor import test_checks as judging
+from tests.cli.doctor import test_command as running
+from tests.cli.doctor import test_host as here
+from tests.cli.doctor import test_leaders as asking
+from tests.cli.in_process import CommandHere
+
+real_merged, real_busiest, real_run, real_census = census._merged, census.busiest_hour, ClusterLook.run, cluster.census
+real_static, real_further, real_read = checks.expiration_below_timeout, leaders._further, command.read_host
+
+
+class Bench:
+    """What the tests of the command are given."""
+
+    def __init__(self, scratch: Path) -> None:
+        self.scratch = scratch
+        self.command = CommandHere(scratch)
+        self.ledger = str(scratch / "ledger")
+        self.command.environment["SAFEPRODUCER_PRODUCER_IDS_LEDGER"] = self.ledger
+
+    @property
+    def place(self) -> Place:
+        return Place(self.ledger)
+
+    @property
+    def guard(self) -> Guard:
+        return guard_of(here.IDENTITY, self.place)
+
+
+@pytest.fixture(scope="module")
+def flooded() -> Iterator[FakeCluster]:
+    """As the tests of the command have it."""
+    with FakeCluster(brokers=2) as made:
+        made.create_topic("calm", partitions=2)
+        made.create_topic("churned", partitions=3)
+        running.write(made, "calm", 1)
+        running.write(made, "churned", 5)
+        yield made
+
+
+def small_in_any(before: Any, state: ProducerState, expiring: bool) -> Any:
+    one = real_merged(before, state, expiring)
+    return one._replace(small=one.small or (before is not None and before.small) or state.last_sequence < census.SMALL)
+
+
+def over_all_topics(self: ClusterLook, *args: Any) -> None:
+    """The hour is that of the whole cluster."""
+    real_run(self, *args)
+    assert self.cluster is not None
+    hours = [topic.busiest for topic in self.cluster.topics if topic.busiest is not None]
+    whole = max(hours, key=lambda hour: hour.ids)._replace(ids=sum(hour.ids for hour in hours)) if hours else None
+    self.cluster = replace(
+        self.cluster, topics=[replace(topic, busiest=topic.busiest and whole) for topic in self.cluster.topics]
+    )
+
+
+def of_each_partition(topic: str, partitions: Any, *args: Any) -> TopicCensus:
+    """An ID that writes to two partitions is two."""
+    apart = [real_census(topic, [one], *args) for one in partitions]
+    whole = real_census(topic, partitions, *args)
+    return replace(whole, ids=sum(one.ids for one in apart), small=sum(one.small for one in apart))
+
+
+def not_joined(self: ClusterLook, names: Any, lines: Any) -> None:
+    real_run(self, names, {})
+
+
+def at_all_costs(examined: Examined) -> list[Finding]:
+    """Also where a retry may be written twice anyway."""
+    configuration = examined.configuration
+    given = None if configuration is None else replace(configuration, idempotent=True)
+    return real_static(replace(examined, configuration=given))
+
+
+def of_the_first_broker(examined: Examined) -> list[Finding]:
+    seen = examined.cluster
+    return real_static(examined if seen is None else replace(examined, cluster=replace(seen, brokers=seen.brokers[:1])))
+
+
+def without(check: Any) -> Any:
+    return tuple(one for one in CHECKS if one is not check)
+
+
+def instead(check: Any, other: Any) -> Any:
+    return tuple(other if one is check else one for one in CHECKS)
+
+
+def swallowed(found: Any) -> int:
+    return int(any(one.severity is Severity.ERROR for one in found))
+
+
+def writing(place: Place, *args: Any, **more: Any) -> host.Host:
+    places.prepared(place)
+    return real_read(place, *args, **more)
+
+
+def in_pieces_for_ever(question: Any, error: Any) -> Any:
+    """What is refused is left alone at once, with its neighbours."""
+    return []
+
+
+def failing_before_the_host(*_: Any, **__: Any) -> host.Host:
+    raise Failure("nobody answers")
+
+
+Test = Callable[[Bench, FakeCluster], object]
+
+
+def once(test: Callable[..., object], *args: Any) -> Test:
+    return lambda *_: test(*args)
+
+
+def run_here(test: Callable[..., object]) -> Test:
+    return lambda bench, _: test(bench.command)
+
+
+def run_at(test: Callable[..., object]) -> Test:
+    return lambda bench, flooded: test(bench.command, flooded)
+
+
+BUGS: dict[str, tuple[Any, str, Any, Test]] = {
+    "the limit of small IDs is off by one": (
+        census,
+        "_is_small",
+        lambda state: state.last_sequence <= census.SMALL,
+        once(counting.test_an_id_is_small_where_it_is_small_in_each_partition, (census.SMALL,), 0),
+    ),
+    "the limit of small IDs is off by one, downwards": (
+        census,
+        "_is_small",
+        lambda state: state.last_sequence < census.SMALL - 1,
+        once(counting.test_an_id_is_small_where_it_is_small_in_each_partition, (census.SMALL - 1,), 1),
+    ),
+    "an ID is small where it is small in any partition": (
+        census,
+        "_merged",
+        small_in_any,
+        once(counting.test_an_id_is_small_where_it_is_small_in_each_partition, (0, census.SMALL), 0),
+    ),
+    "the busiest hour is taken over all topics": (
+        ClusterLook,
+        "run",
+        over_all_topics,
+        run_at(running.test_a_topic_that_is_flooded_is_named_alone),
+    ),
+    "the busiest hour is any of the days": (census, "DAY", 9 * census.DAY, once(counting.test_the_busiest_hour_ends)),
+    "the busiest hour is two": (census, "HOUR", 2 * census.HOUR, once(counting.test_the_busiest_hour_ends)),
+    "the busiest hour has IDs of transactions, too": (
+        census,
+        "busiest_hour",
+        lambda moments, now: real_busiest([now] * 2, now),
+        once(counting.test_transactional_ids_are_apart),
+    ),
+    "an ID counts in each partition": (
+        counting,
+        "census",
+        of_each_partition,
+        once(counting.test_an_id_counts_once_in_however_many_partitions),
+    ),
+    "own IDs are not joined": (ClusterLook, "run", not_joined, run_here(running.test_ids_of_this_host_have_their_line)),
+    "own IDs have no line": (
+        host.Host,
+        "lines",
+        {},
+        lambda bench, _: here.test_ids_have_their_line(bench.place, bench.guard),
+    ),
+    "lines of another cluster are told": (
+        host.Host,
+        "unknown",
+        lambda self, begin, end: [one.line for ledger in self.ledgers for one in ledger.ids if one.at < end],
+        once(judging.test_ids_whose_number_is_not_known_are_told_by_their_time),
+    ),
+    "as many as allowed are churn": (
+        Examined,
+        "rate",
+        property(lambda self: 99, lambda self, _: None),
+        once(judging.test_nothing_is_found_where_nothing_is),
+    ),
+    "a right that is missing is swallowed": (
+        checks,
+        "CHECKS",
+        without(checks.rights_missing),
+        once(judging.test_rights_on_topics),
+    ),
+    "a right that is missing is no right": (
+        checks,
+        "_NO_RIGHT",
+        frozenset({"CLUSTER_AUTHORIZATION_FAILED"}),
+        run_here(running.test_without_rights_there_are_findings),
+    ),
+    "the right on the cluster is no right": (
+        checks,
+        "_NO_RIGHT",
+        frozenset({"TOPIC_AUTHORIZATION_FAILED"}),
+        run_here(running.test_brokers_that_do_not_show_their_configs),
+    ),
+    "a topic that is refused takes others with it": (
+        leaders,
+        "_further",
+        in_pieces_for_ever,
+        once(asking.test_a_topic_without_rights_takes_no_other_with_it),
+    ),
+    "what leaders did not tell is left out": (
+        checks,
+        "CHECKS",
+        without(checks.partition_unreadable),
+        once(judging.test_partitions_that_nobody_told_of),
+    ),
+    "exit code 0 with warnings": (report, "exit_code", swallowed, run_here(running.test_time_outs_of_the_file)),
+    "exit code 1 where nobody answers": (
+        Report,
+        "exit_code",
+        property(lambda self: 1),
+        run_here(running.test_nobody_answers_at_the_address),
+    ),
+    "the host is not shown where nobody answers": (
+        command,
+        "read_host",
+        failing_before_the_host,
+        run_here(running.test_nobody_answers_at_the_address),
+    ),
+    "it makes the ledger's directory": (
+        command,
+        "read_host",
+        writing,
+        lambda bench, flooded: running.test_it_makes_no_directory(bench.command, flooded, bench.scratch),
+    ),
+    "settings make the ledger's directory": (
+        places,
+        "unusable",
+        places.problem,
+        lambda bench, flooded: running.test_it_makes_no_directory(bench.command, flooded, bench.scratch),
+    ),
+    "the static rule without idempotence": (
+        checks,
+        "CHECKS",
+        instead(checks.expiration_below_timeout, at_all_costs),
+        once(judging.test_the_static_rule_needs_a_configuration_with_idempotence),
+    ),
+    "the static rule for one broker": (
+        checks,
+        "CHECKS",
+        instead(checks.expiration_below_timeout, of_the_first_broker),
+        lambda bench, _: running.test_time_outs_against_each_broker(bench.command, bench.scratch),
+    ),
+    "brokers may differ": (
+        checks,
+        "CHECKS",
+        without(checks.expiration_differs),
+        once(judging.test_brokers_that_differ),
+    ),
+    "the coordinators' topics are counted": (
+        cluster,
+        "_OF_KAFKA",
+        frozenset(),
+        run_here(running.test_topics_of_kafka_itself_are_left_out),
+    ),
+    "it forgets after a day everywhere": (
+        cluster,
+        "expirations",
+        lambda brokers: {broker.number: census.DAY for broker in brokers},
+        run_here(running.test_ids_that_are_about_to_expire),
+    ),
+    "the rate of the ledger is the default": (
+        host.LedgerReading,
+        "wait",
+        lambda self, rate: 0.0 if self.used < 0 else max(0.0, self.used - 3564.0),
+        lambda bench, _: here.test_the_hour_is_used_up_by_the_rate_that_is_given(bench.place, bench.guard),
+    ),
+    "a line is shown with --no-paths": (
+        host._Lines,
+        "line",
+        lambda self, site: str(site),
+        lambda bench, _: running.test_a_host_that_has_used_up_its_hour(bench.command, bench.ledger),
+    ),
+    "a directory is shown with --no-paths": (
+        host._Lines,
+        "text",
+        lambda self, sentence, place: sentence,
+        lambda bench, _: here.test_without_paths_lines_are_numbered(bench.place, bench.guard),
+    ),
+    "a damaged ledger is well": (
+        checks,
+        "CHECKS",
+        without(checks.ledger_not_kept),
+        once(judging.test_a_ledger_that_is_not_kept),
+    ),
+}
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_planted_bug_is_found(bug: str, flooded: FakeCluster, tmp_path: Path) -> None:
+    """By the test of the rule that it breaks, which passes without it."""
+    owner, name, broken, test = BUGS[bug]
+    for scratch in (tmp_path / "well", tmp_path / "broken"):
+        scratch.mkdir()
+    test(Bench(tmp_path / "well"), flooded)
+    with mock.patch.object(owner, name, broken), pytest.raises((AssertionError, ValueError)):
+        test(Bench(tmp_path / "broken"), flooded)

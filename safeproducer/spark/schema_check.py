@@ -1,0 +1,128 @@
+"""What the driver can say before any task runs: whether the columns fit, and what the session will cost.
+
+It asks neither brokers nor executors.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from safeproducer.errors import ConfigurationError
+from safeproducer.spark.option_errors import refused
+from safeproducer.spark.options import MAX_WRITERS, TOPIC, Options
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import DataType, StructType
+
+VALUE, KEY, PARTITION, HEADERS, TIMESTAMP = "value", "key", "partition", "headers", "timestamp"
+_TEXT_OR_BYTES = ("binary", "string")
+_HEADERS = "array<struct<key:string,value:binary>>"
+TYPES: dict[str, tuple[str, ...]] = {
+    VALUE: _TEXT_OR_BYTES,
+    KEY: _TEXT_OR_BYTES,
+    TOPIC: ("string",),
+    PARTITION: ("int",),
+    HEADERS: (_HEADERS,),
+    TIMESTAMP: ("timestamp",),
+}
+"""Column that is written -> its types, as Spark names them."""
+
+IDLE_WORKER = 60.0
+"""Seconds after which Spark ends a Python worker without a task."""
+
+_REUSE = "spark.python.worker.reuse"
+_SPECULATION = "spark.speculation"
+
+
+def check_schema(schema: StructType, options: Options) -> tuple[str, ...]:
+    """Sentences to tell once. Raises ConfigurationError for columns that cannot be written, with one sentence.
+
+    Columns are found by their exact names, as in Spark's own Kafka sink.
+    """
+    names = Counter(field.name for field in schema.fields)
+    twice = [name for name in TYPES if names[name] > 1]
+    if twice:
+        raise _refused(f"there are {names[twice[0]]} columns {twice[0]!r}", "Keep one of them")
+    if not names[VALUE]:
+        raise _refused(f"there is no column {VALUE!r}, which every row needs{_similar(names, VALUE)}", _have(names))
+    if not names[TOPIC] and options.topic is None:
+        problem = f"there is neither the option {TOPIC!r} nor a column {TOPIC!r}{_similar(names, TOPIC)}"
+        raise _refused(problem, "Give one of the two")
+    for field in schema.fields:
+        if field.name in TYPES:
+            _check_type(field.name, field.dataType)
+    notes = []
+    if names[TOPIC] and options.topic is not None:
+        notes.append(f"the column {TOPIC!r} is not used: the option {TOPIC} = {options.topic!r} wins")
+    ignored = [name for name in names if name not in TYPES]
+    if ignored:
+        notes.append(f"not written, but carried to Python with every row: {', '.join(map(repr, ignored))}. Drop them")
+    return tuple(notes)
+
+
+def check_session(
+    conf: Callable[[str, str], str], options: Options, *, data_source: bool, trigger: float | None = None
+) -> tuple[str, ...]:
+    """Sentences to tell once. `conf(name, default)` is `spark.conf.get`; `trigger`: seconds between micro-batches.
+
+    Raises ConfigurationError when Spark would fail the query.
+    """
+    notes = []
+    if not _is_on(conf, _REUSE, "true"):
+        notes.append(
+            f"{_REUSE}=false: each task has a Python worker and takes a producer ID of its own. Set it to true"
+        )
+    if _is_on(conf, _SPECULATION, "false"):
+        if data_source:
+            raise refused(
+                _SPECULATION,
+                "true",
+                "Spark fails a query whose data source in Python has a task that ran twice (SPARK-56564)",
+                "Set it to false, or pass a SafeProducerSink to foreachBatch",
+            )
+        notes.append(f"{_SPECULATION}=true: rows of a task that runs twice are written twice. Set it to false")
+    if data_source and options.max_writers is not None:
+        notes.append(f"{MAX_WRITERS} has no effect with the data source: coalesce the DataFrame, or use foreachBatch")
+    if trigger is not None and trigger >= IDLE_WORKER:
+        notes.append(
+            f"a micro-batch every {trigger:g} s: Spark ends Python workers after {IDLE_WORKER:g} s without a task, so "
+            "each micro-batch takes new producer IDs, which its report counts. Use a shorter trigger interval or fewer "
+            f"writers ({MAX_WRITERS})"
+        )
+    return tuple(notes)
+
+
+def _check_type(name: str, kind: DataType) -> None:
+    found = kind.simpleString()
+    if found.partition(" ")[0] in TYPES[name]:  # "string collate X" is bytes in UTF-8, too
+        return
+    wanted = " or ".join(TYPES[name])
+    raise _refused(f"column {name!r} is of type {found}, and must be {wanted}", _CURES.get(name, _CAST).format(name))
+
+
+_CAST = "Cast it in Spark"
+_CURES = {
+    VALUE: "Cast it in Spark, or make it text, as in to_json(struct('*'))",
+    PARTITION: "Cast it: col('partition').cast('int')",
+    TIMESTAMP: "Cast it to timestamp, in a session whose time zone is the one that is meant, or drop or rename it",
+}
+
+
+def _similar(names: Counter[str], wanted: str) -> str:
+    found = [name for name in names if name.lower() == wanted]
+    return f" ({found[0]!r} is another one: names of columns are in lower case)" if found else ""
+
+
+def _have(names: Counter[str]) -> str:
+    columns = ", ".join(map(repr, names)) or "none"
+    return f"Select one under that name; the columns are {columns}"
+
+
+def _is_on(conf: Callable[[str, str], str], name: str, default: str) -> bool:
+    return str(conf(name, default)).strip().lower() == "true"
+
+
+def _refused(problem: str, way_out: str) -> ConfigurationError:
+    return ConfigurationError("", "", problem, way_out)

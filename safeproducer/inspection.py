@@ -41,6 +41,7 @@ class Inspection:
             principal=info.principal,
             transactional_id=info.transactional_id,
             idempotent=info.idempotent,
+            known_producer_ids=self._known_ids(),
             accepted=accepted,
             delivered=delivered,
             failed=failed,
@@ -59,6 +60,11 @@ class Inspection:
             throttled_brokers=dict(engine.events.throttled),
             producer_ids=engine.gate.used + dispatcher.lanes.permits.used,
         )
+
+    def _known_ids(self) -> tuple[int, ...]:
+        """Statistics tell those of the direct lane and of the first batch lane, its log that of each other lane."""
+        logs = {lane.log.producer_id for lane in self._engine.dispatcher.lanes if lane.log is not None}
+        return tuple(sorted(self._engine.updates.failures.identities | {one for one in logs if one is not None}))
 
     def _windows(self) -> tuple[WindowSnapshot, ...]:
         if self._engine.client.state == "forked":  # a thread that is not here may have held the lock

@@ -54,6 +54,7 @@ class ProducerState:
     principal: str
     transactional_id: str | None
     idempotent: bool
+    known_producer_ids: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,8 @@ class Snapshot(ProducerState):
     """A producer's account at one moment.
 
     - `state`: "open", "fatal", "closed" or "forked".
+    - `known_producer_ids`: the producer IDs of all lanes that there are, ascending. The ID of the first lane is known
+      by librdkafka's statistics, half a second after it was taken at the latest.
     - `accepted`: records for which produce() returned; `delivered` and `failed`: their delivery reports, so far;
       `unresolved`: no report yet; `interrupted`: the report was served, but a signal (Ctrl-C) stopped it before it was
       counted. accepted = delivered + failed + unresolved + interrupted.

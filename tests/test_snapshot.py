@@ -69,3 +69,14 @@ def test_an_unknown_partition_fails_on_no_partition(producer: SafeProducer) -> N
     assert producer.flush(20) == 0
     account = producer.snapshot()
     assert (account.delivered, account.failed, account.unresolved) == (0, 1, 0)
+
+
+def test_snapshot_tells_the_producer_ids_of_its_lanes(producer: SafeProducer) -> None:
+    """None before the first record; then that of the direct lane, once statistics told it."""
+    assert producer.snapshot().known_producer_ids == ()
+    producer.produce("snap", b"x")
+    assert producer.flush(10) == 0
+    deadline = time.monotonic() + 10
+    while not (known := producer.snapshot().known_producer_ids) and time.monotonic() < deadline:
+        producer.poll(0.1)
+    assert len(known) == producer.snapshot().producer_ids == 1

@@ -28,7 +28,7 @@ class Topic(NamedTuple):
 
 
 class Configs(NamedTuple):
-    """A broker's configs, or the name of the code and the text with which it refused."""
+    """The configs of a broker or topic, or the name of the code and the text with which it refused."""
 
     values: Mapping[str, str | None]
     error: tuple[str, str] | None = None
@@ -77,6 +77,12 @@ class ClusterReader:
             resource = ConfigResource(ConfigResource.Type.BROKER, str(number))
             asked[number] = self._admin.describe_configs([resource], request_timeout=timeout)[resource]
         return {number: _configs(future, timeout) for number, future in asked.items()}
+
+    def topic_configs(self, names: Iterable[str], timeout: float) -> dict[str, Configs]:
+        """Each topic's, inherited ones included, asked in one request. Never raises KafkaException."""
+        resources = {name: ConfigResource(ConfigResource.Type.TOPIC, name) for name in names}
+        asked = self._admin.describe_configs(list(resources.values()), request_timeout=timeout) if resources else {}
+        return {name: _configs(asked[resource], timeout) for name, resource in resources.items()}
 
 
 def _leader(number: int) -> int | None:

@@ -56,6 +56,11 @@ class Failures:
         return self._of_message(error, error.code(), error.str(), outcome, message, attempts)
 
     @property
+    def identities(self) -> set[int]:
+        """Producer IDs that statistics told of."""
+        return set(self._identities.copy())
+
+    @property
     def _identity(self) -> tuple[int | None, int | None]:
         """Producer ID and epoch, when there has been only one: a report does not say which lane it comes from."""
         identities = tuple(self._identities.items())

@@ -1,0 +1,264 @@
+"""One attempt of a task: its rows on their way through the worker's producer, and what became of them."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections import Counter
+from collections.abc import Hashable, Iterator
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from safeproducer import Snapshot, clock
+from safeproducer.kafka.native import KafkaError, KafkaException, Message
+from safeproducer.spark import topics
+from safeproducer.spark.columns import Columns
+from safeproducer.spark.errors import MOST_BAD_ROWS, Failure
+from safeproducer.spark.failed_rows import REFUSED_TOGETHER, FailedRows, Refused
+from safeproducer.spark.guilty_rows import GuiltyRows
+from safeproducer.spark.options import Options
+from safeproducer.spark.patience import UNREACHABLE_AFTER, Patience, Verdict
+from safeproducer.spark.row_checks import check
+from safeproducer.spark.rows import produce_rows
+from safeproducer.spark.sent_batch import SentBatch
+from safeproducer.spark.topics import TaskEndedError
+from safeproducer.spark.totals import TaskTotals, TopicTotals
+from safeproducer.spark.worker_producers import WorkerProducer
+
+EXPIRY_CHECK = 2.0
+"""Seconds a task waits beyond its deadline: librdkafka looks for expired records once a second, and they say why."""
+_TURN = 1.0
+_ROOM_TURN = 0.05
+_FEW_TOPICS = 10
+
+
+class Attempt:
+    """On the task's thread. No frame of its own raises while it holds payloads, but for what Spark's iterator raises:
+    Spark can be told to print the locals of a failed task."""
+
+    def __init__(self, worker: WorkerProducer, options: Options, partition: int, attempt: int) -> None:
+        self._worker = worker
+        self._kafka = worker.kafka
+        self._topic = options.topic
+        self._deadline = options.deadline
+        self._task = partition, attempt
+        self._failed = FailedRows(partition)
+        self._ended: TaskEndedError | None = None
+        self._before = worker.kafka.snapshot()
+        self._rows = 0
+        self._by_topic: dict[str, tuple[int, int]] = {}
+        self._without_room = 0.0
+        self._sent_again = 0
+
+    def write(self, batches: Iterator[pa.RecordBatch]) -> Failure | None:
+        """Write all rows and wait for their reports. What went wrong; then the producer is closed."""
+        for batch in batches:
+            goes_on = self._attempted(self._write_batch, batch)
+            del batch
+            if not goes_on:
+                break
+        if self._ended is None:
+            self._attempted(self._settle)
+        after = self._kafka.snapshot()
+        interrupted = after.interrupted - self._before.interrupted
+        if not (self._failed or self._ended or after.unresolved or interrupted or self._delivered(after) != self._rows):
+            return None
+        self._worker.end()  # what has no report yet gets it now
+        self._failed.give_up_refused()
+        return self._failure(self._kafka.snapshot())
+
+    def _attempted(self, step: Any, *args: Any) -> bool:
+        """Whether to go on after this step. What librdkafka raises ends the attempt."""
+        try:
+            step(*args)
+        except TaskEndedError as ended:
+            self._ended = ended
+        except KafkaException as error:
+            self._failed.count(error.args[0].name())
+            self._ended = TaskEndedError(error.args[0].name(), str(error.args[0].str()))
+        return self._ended is None and not self._failed
+
+    # --- sending -----------------------------------------------------------------------------------------------------
+
+    def _write_batch(self, batch: pa.RecordBatch) -> None:
+        columns = Columns.of(batch, self._topic)
+        first_row = self._rows
+        self._rows += columns.rows
+        names = columns.topic_names(self._topic)
+        worker, topic = self._worker, self._topic
+        bad = check(columns, topic, worker.know(names), worker.message_max)
+        if bad:  # of what is known from earlier tasks, some may have been changed
+            bad = check(columns, topic, worker.look_again(names), worker.message_max)
+        if bad:
+            self._failed.found(bad, first_row)
+            return
+        self._count(columns)
+        sent = SentBatch(columns, topic, first_row)
+        produce_rows(columns, topic, self._kafka.produce, partial(self._failed.report, sent), self._again)
+        self._kafka.poll(0)
+        if self._failed.refused:
+            self._settle()
+
+    def _count(self, columns: Columns) -> None:
+        if columns.topic is None:
+            names, rows, sizes = [self._topic], [columns.rows], [pa.compute.sum(columns.size).as_py()]
+        else:
+            table = pa.table({"topic": columns.topic.dictionary_decode(), "size": columns.size})
+            found = table.group_by("topic").aggregate([("size", "count"), ("size", "sum")])
+            names, rows, sizes = (found[name].to_pylist() for name in ("topic", "size_count", "size_sum"))
+        for name, count, size in zip(names, rows, sizes, strict=True):
+            known = self._by_topic.get(str(name), (0, 0))
+            self._by_topic[str(name)] = known[0] + count, known[1] + size
+
+    def _again(self, *record: Any) -> None:
+        """produce() refused this record: wait for room and produce it. Raises TaskEndedError or KafkaException."""
+        began = clock.monotonic()
+        patience = Patience(self._deadline, self._resolved(), began)
+        try:
+            while True:
+                try:
+                    self._kafka.produce(*record)
+                except BufferError:
+                    self._kafka.poll(_ROOM_TURN)
+                    self._look(patience)
+                except KafkaException as error:
+                    cause = error.args[0]
+                    raise TaskEndedError(cause.name(), f"for topic {record[0]!r}: {str(error).rstrip('.')}") from None
+                else:
+                    return
+        finally:
+            self._without_room += clock.monotonic() - began
+
+    # --- waiting -----------------------------------------------------------------------------------------------------
+
+    def _settle(self) -> None:
+        """Wait for all reports; of refused batches find the guilty rows and send the others again."""
+        until = clock.monotonic() + self._deadline + EXPIRY_CHECK
+        self._flush(until)
+        refused, self._failed.refused = self._failed.refused, []
+        if refused:
+            self._find_guilty(refused, until)
+
+    def _flush(self, until: float) -> None:
+        patience = Patience(self._deadline + EXPIRY_CHECK, self._resolved(), clock.monotonic())
+        while self._kafka.flush(min(_TURN, max(0.0, until - clock.monotonic()))):
+            if clock.monotonic() >= until:
+                raise self._too_late()
+            self._look(patience)
+
+    def _look(self, patience: Patience) -> None:
+        """Raise TaskEndedError when there is nothing to wait for."""
+        resolved = self._resolved()
+        verdict = patience.look(resolved, self._worker.all_down, clock.monotonic())
+        if verdict is Verdict.TOO_LATE:
+            raise self._too_late()
+        if verdict is Verdict.UNREACHABLE:
+            raise topics.unreachable(self._kafka, UNREACHABLE_AFTER)
+        if verdict is Verdict.ASK:
+            waiting = {row.topic: None for row in self._kafka.snapshot().partitions if row.unresolved}
+            topics.partition_counts(self._kafka, list(waiting)[:_FEW_TOPICS], within=0.0)
+            self._worker.all_down = False  # somebody answered
+
+    def _too_late(self) -> TaskEndedError:
+        return TaskEndedError(
+            KafkaError(KafkaError._TIMED_OUT).name(),
+            f"not all rows had their report within {self._deadline:g} s (safeproducer.spark.deadline). "
+            f"{self._kafka.explain()}",
+        )
+
+    def _resolved(self) -> int:
+        account = self._kafka.snapshot()
+        return account.delivered + account.failed
+
+    # --- refused batches ---------------------------------------------------------------------------------------------
+
+    def _find_guilty(self, refused: list[Refused], until: float) -> None:
+        search = GuiltyRows(_by_partition(refused))
+        try:
+            # All of them are looked for, up to the number that an error names.
+            while len(self._failed.bad_rows) < MOST_BAD_ROWS and (sending := search.next_round()):
+                self._sent_again += len(sending)
+                for row in sending:
+                    self._send_again(row)
+                self._flush(until)
+                again, self._failed.refused = self._failed.refused, []
+                for guilty in search.refused(_by_partition(again)):
+                    self._failed.add(guilty)
+        finally:
+            self._failed.refused += search.left()
+
+    def _send_again(self, row: Refused) -> None:
+        message = row.message
+        record = (message.topic(), message.value(), message.key(), message.partition(), partial(self._answered, row))
+        timestamp, headers = max(0, message.timestamp()[1]), message.headers()
+        self._again(*record, None, timestamp, headers)
+
+    def _answered(self, row: Refused, error: KafkaError, message: Message) -> None:
+        answer = row._replace(error=error, message=message)
+        if error.name() in REFUSED_TOGETHER:
+            self._failed.refused.append(answer)
+        else:
+            self._failed.add(answer)
+
+    # --- telling -----------------------------------------------------------------------------------------------------
+
+    def totals(self, started: float) -> TaskTotals:
+        """Of an attempt that wrote all its rows; it began at `started`."""
+        after, worker = self._kafka.snapshot(), self._worker
+        delivered = _by_topic(after)
+        delivered.subtract(_by_topic(self._before))
+        by_topic = {name: TopicTotals(rows, delivered[name], size) for name, (rows, size) in self._by_topic.items()}
+        return TaskTotals(
+            *self._task,
+            producer="reused" if worker.used else "new",
+            producer_ids=after.known_producer_ids,
+            ids_used=after.producer_ids,
+            rows=self._rows,
+            delivered=self._delivered(after),
+            bytes=sum(topic.bytes for topic in by_topic.values()),
+            topics=by_topic,
+            seconds=clock.monotonic() - started,
+            seconds_without_room=self._without_room,
+            throttled=dict(worker.throttled),
+            client_errors=worker.client_errors,
+            sent_again=self._sent_again,
+        )
+
+    def _delivered(self, after: Snapshot) -> int:
+        return after.delivered - self._before.delivered
+
+    def _failure(self, after: Snapshot) -> Failure:
+        delivered, unknown = self._delivered(after), self._failed.unknown + after.interrupted - self._before.interrupted
+        codes = dict(self._failed.codes)
+        if self._ended is not None and not codes:
+            codes[self._ended.code] = self._rows - delivered
+        bad_rows = sorted(self._failed.bad_rows, key=lambda bad: -1 if bad.row is None else bad.row)
+        return Failure(
+            *self._task,
+            host=socket.gethostname(),
+            process=os.getpid(),
+            rows=self._rows,
+            delivered=delivered,
+            not_written=max(0, self._rows - delivered - unknown),
+            unknown=unknown,
+            codes=codes,
+            bad_rows=tuple(bad_rows[:MOST_BAD_ROWS]),
+            reason=None if self._ended is None else self._ended.reason,
+        )
+
+
+def _by_partition(rows: list[Refused]) -> dict[Hashable, list[Refused]]:
+    found: dict[Hashable, list[Refused]] = {}
+    for row in rows:
+        found.setdefault((row.message.topic(), row.message.partition()), []).append(row)
+    return found
+
+
+def _by_topic(account: Snapshot) -> Counter[str]:
+    """Topic -> records delivered since the producer was made."""
+    found: Counter[str] = Counter()
+    for row in account.partitions:
+        found[row.topic] += row.delivered
+    return found

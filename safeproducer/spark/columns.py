@@ -1,0 +1,126 @@
+"""Which columns an Arrow batch has, and their values as a producer takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+ANY_PARTITION = -1
+NOW = 0
+"""The timestamp of a row that has none: librdkafka puts its clock's time there."""
+
+Header = tuple[str, bytes | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The columns of one Arrow batch; None where there is none. `topic` is None, too, where the option names one.
+
+    `value`, `key`: binary. Names are found in any case, as Spark finds them.
+    """
+
+    rows: int
+    value: Any
+    key: Any
+    topic: Any
+    partition: Any
+    headers: Any
+    timestamp: Any
+
+    @classmethod
+    def of(cls, batch: pa.RecordBatch, fixed_topic: str | None) -> Columns:
+        """Those of `batch`. Raises KeyError without a column `value`."""
+        at = {name.lower(): number for number, name in enumerate(batch.schema.names)}
+
+        def column(name: str) -> Any:
+            return _plain(batch.column(at[name])) if name in at else None
+
+        key, topic = column("key"), column("topic") if fixed_topic is None else None
+        return cls(
+            batch.num_rows,
+            _binary(_plain(batch.column(at["value"]))),
+            None if key is None else _binary(key),
+            None if topic is None else topic.cast(pa.large_string()).dictionary_encode(),
+            column("partition"),
+            column("headers"),
+            column("timestamp"),
+        )
+
+    @property
+    def size(self) -> Any:
+        """Bytes of key and value of each row, an array without nulls."""
+        size = _length(self.value)
+        return size if self.key is None else pc.add(size, _length(self.key))
+
+    def values(self) -> list[bytes | None]:
+        return self.value.to_pylist()  # type: ignore[no-any-return]
+
+    def keys(self) -> list[bytes | None]:
+        return [None] * self.rows if self.key is None else self.key.to_pylist()
+
+    def topics(self, fixed: str | None) -> list[Any]:
+        """The topic of each row, None where there is none."""
+        if self.topic is None:
+            return [fixed] * self.rows
+        names = self.topic.dictionary.to_pylist()
+        return [None if index is None else names[index] for index in self.topic.indices.to_pylist()]
+
+    def topic_names(self, fixed: str | None) -> list[str]:
+        """Those that its rows go to, each once."""
+        if self.topic is None:
+            return [] if fixed is None else [fixed]
+        return [name for name in self.topic.dictionary.to_pylist() if name is not None]
+
+    def partitions(self) -> list[int]:
+        """The partition that each row asks for, ANY_PARTITION where it asks for none."""
+        if self.partition is None:
+            return [ANY_PARTITION] * self.rows
+        return pc.fill_null(self.partition, ANY_PARTITION).to_pylist()  # type: ignore[no-any-return]
+
+    def timestamps(self) -> list[int]:
+        """Milliseconds since the epoch, NOW where the row has none."""
+        if self.timestamp is None:
+            return [NOW] * self.rows
+        return pc.fill_null(self.milliseconds(), NOW).to_pylist()  # type: ignore[no-any-return]
+
+    def milliseconds(self) -> Any:
+        """The column `timestamp` as numbers; whatever zone it is told in, the number counts in UTC."""
+        if not pa.types.is_timestamp(self.timestamp.type):
+            return self.timestamp.cast(pa.int64())
+        zone = self.timestamp.type.tz
+        return self.timestamp.cast(pa.timestamp("ms", tz=zone), safe=False).cast(pa.int64())
+
+    def all_headers(self) -> Iterator[list[Header] | None]:
+        """The headers of each row, in their order; None where there are none. A name may be None: see row_checks."""
+        if self.headers is None:
+            return iter([None] * self.rows)
+        lengths = pc.list_value_length(self.headers).to_pylist()
+        names, contents = pc.list_flatten(self.headers).flatten()
+        pairs = zip(names.to_pylist(), _binary(_plain(contents)).to_pylist(), strict=True)
+        return (list(islice(pairs, length)) if length else None for length in lengths)
+
+    def slice(self, row: int) -> Columns:
+        """One row of them."""
+        parts = (self.value, self.key, self.topic, self.partition, self.headers, self.timestamp)
+        return Columns(1, *(None if part is None else part.slice(row, 1) for part in parts))
+
+
+def _plain(column: Any) -> Any:
+    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+
+
+def _binary(column: Any) -> Any:
+    """As bytes, which of a string are its UTF-8; no copy but for views, which Arrow's functions do not take."""
+    kind = column.type
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return column
+    return column.cast(pa.binary() if pa.types.is_string(kind) else pa.large_binary())
+
+
+def _length(column: Any) -> Any:
+    return pc.fill_null(pc.binary_length(column), 0).cast(pa.int64())

@@ -1,0 +1,104 @@
+"""Writes the Arrow batches of one task: all of them are acknowledged when it returns, or it raises KafkaWriteError.
+
+What a task promises is at least once. Spark runs a failed task from its first row again: what the failed attempt had
+delivered is then in the topic twice. Idempotence removes the duplicates of librdkafka's own retries, not these.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import socket
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from safeproducer import clock
+from safeproducer.spark.attempt import Attempt
+from safeproducer.spark.columns import Columns
+from safeproducer.spark.errors import Failure, KafkaWriteError
+from safeproducer.spark.options import Options
+from safeproducer.spark.topics import TaskEndedError
+from safeproducer.spark.totals import TaskTotals
+from safeproducer.spark.worker_producers import producers
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Spark's task: the number of its partition, and how many attempts there were before."""
+
+    partition: int
+    attempt: int
+
+
+def write_task(batches: Iterable[pa.RecordBatch], options: Options, task: Task) -> TaskTotals:
+    """Write all rows, wait until each is acknowledged, and return the totals.
+
+    The batches have the columns of Spark's Kafka sink, and `timestamp`. Without rows no producer is made. Raises
+    KafkaWriteError when a row is not acknowledged; then the producer is closed, and the next attempt starts with a new
+    one: nothing of this attempt may be sent in the middle of it. What `batches` raises goes on, after the same.
+
+    One task at a time in a process, as Spark has it.
+    """
+    started = clock.monotonic()
+    filled = _filled(batches, options.topic)
+    if filled is None:
+        return TaskTotals(task.partition, task.attempt, seconds=clock.monotonic() - started)
+    names, rest = filled
+    del filled  # it holds payloads, and a frame that raises must not show them
+    written = _written(names, rest, options, task, started)
+    if isinstance(written, Failure):
+        raise KafkaWriteError(written)
+    return written
+
+
+def _written(
+    names: list[str], batches: Iterator[pa.RecordBatch], options: Options, task: Task, started: float
+) -> TaskTotals | Failure:
+    """What came of writing `batches`, the first of which has rows for the topics `names`."""
+    try:
+        worker = producers.take(options, names)
+    except TaskEndedError as ended:
+        return _not_begun(task, ended)
+    try:
+        attempt = Attempt(worker, options, task.partition, task.attempt)
+        failure = attempt.write(batches)
+    except BaseException:
+        worker.end()
+        raise
+    if failure is not None:
+        return failure
+    totals = attempt.totals(started)
+    producers.keep(worker, options.idle_ms)
+    return totals
+
+
+def _filled(
+    batches: Iterable[pa.RecordBatch], fixed_topic: str | None
+) -> tuple[list[str], Iterator[pa.RecordBatch]] | None:
+    """The topics of the first batch that has rows, and all batches that have some; None when there is none."""
+    with_rows = filter(_has_rows, batches)  # not a generator: its frame would keep a batch
+    first = next(with_rows, None)
+    if first is None:
+        return None
+    return Columns.of(first, fixed_topic).topic_names(fixed_topic), itertools.chain([first], with_rows)
+
+
+def _has_rows(batch: pa.RecordBatch) -> bool:
+    return bool(batch.num_rows)
+
+
+def _not_begun(task: Task, ended: TaskEndedError) -> Failure:
+    return Failure(
+        task.partition,
+        task.attempt,
+        socket.gethostname(),
+        os.getpid(),
+        rows=0,
+        delivered=0,
+        not_written=0,
+        unknown=0,
+        codes={ended.code: 1},
+        reason=ended.reason,
+    )

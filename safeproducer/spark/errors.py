@@ -1,0 +1,129 @@
+"""What a task raises when not all of its rows are in Kafka. Knows neither Arrow nor Spark: drivers read it, too."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from types import MappingProxyType
+from typing import Any
+
+MOST_BAD_ROWS = 10
+"""Of those that an error names."""
+
+NULL_TOPIC = "null_topic"
+NO_SUCH_PARTITION = "no_such_partition"
+HEADER_WITHOUT_NAME = "header_without_name"
+TIMESTAMP_TOO_OLD = "timestamp_too_old"
+ROW_TOO_LARGE = "row_too_large"
+UNREACHABLE = "unreachable"
+
+CURES: Mapping[str, str] = MappingProxyType(
+    {
+        NULL_TOPIC: "the topic is null and there is no default; set the option 'topic', or fill the column",
+        NO_SUCH_PARTITION: "the topic has no such partition; correct the column 'partition', or make it null",
+        HEADER_WITHOUT_NAME: "a header has no name; name it, or leave it out",
+        TIMESTAMP_TOO_OLD: "the timestamp is 1970-01-01 or before, which Kafka has no number for; correct it",
+        ROW_TOO_LARGE: "larger than the limit; raise kafka.max.request.size and the topic's max.message.bytes",
+        "MSG_SIZE_TOO_LARGE": "the broker refused it as too large; raise the topic's max.message.bytes",
+        "INVALID_TIMESTAMP": "the broker refused its timestamp; see the topic's message.timestamp.after.max.ms",
+        "INVALID_RECORD": "the broker refused it; a compacted topic takes no null keys",
+    }
+)
+"""By cause, what is wrong with a row and what to do. The causes in capitals are Kafka's own names."""
+
+
+@dataclass(frozen=True)
+class BadRow:
+    """One row that is not in Kafka.
+
+    - `partition`: of Spark; `row`: its number there, counted from 0 over all Arrow batches of the task, None when it
+      could not be told apart.
+    - `topic` and `target_partition`: where it was to go; None where nobody had chosen yet.
+    - `size`: bytes that it takes in a request, or of key and value where only the broker refused; `limit`: what it is
+      above. Both None where the cause has nothing to do with its size.
+    - `cause`: one of CURES, or the name of Kafka's error code.
+    """
+
+    partition: int
+    row: int | None
+    topic: str | None
+    target_partition: int | None
+    size: int | None
+    limit: int | None
+    cause: str
+
+    def __str__(self) -> str:
+        where = "of unknown number" if self.row is None else str(self.row)
+        target = f"topic {self.topic}" if self.topic is not None else "no topic"
+        if self.target_partition is not None:
+            target += f" partition {self.target_partition}"
+        size = "" if self.size is None else f", {self.size} bytes"
+        limit = "" if self.limit is None else f" (limit {self.limit})"
+        cure = CURES.get(self.cause)
+        return (
+            f"row {where} of Spark partition {self.partition} for {target}{size}{limit}: {self.cause}"
+            f"{f': {cure}' if cure else ''}"
+        )
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What a KafkaWriteError tells. Counts are rows of one attempt of one task.
+
+    - `partition`, `attempt`: of Spark's task; `host`, `process`: where it ran.
+    - `rows`: read from Spark until it ended; what came behind them was not read.
+    - `delivered`: acknowledged; `not_written`: certainly not in Kafka; `unknown`: they may be there or not.
+    - `codes`: rows by cause; see BadRow.
+    - `bad_rows`: the first ten at most.
+    - `reason`: why the task ended when it was not for its rows: brokers that cannot be reached, a topic that is not
+      there. None when it was.
+    """
+
+    partition: int
+    attempt: int
+    host: str
+    process: int
+    rows: int
+    delivered: int
+    not_written: int
+    unknown: int
+    codes: Mapping[str, int]
+    bad_rows: tuple[BadRow, ...] = ()
+    reason: str | None = None
+
+
+class KafkaWriteError(RuntimeError):
+    """Not every row of a task has been acknowledged, so the task fails and Spark repeats it.
+
+    `failure` says what is known. Holds counts and names; no payload, no configuration and no secret. Can be pickled.
+    """
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure)
+        self.failure = failure
+
+    def __str__(self) -> str:
+        found = self.failure
+        why = f"{found.reason}. " if found.reason else ""
+        causes = ", ".join(f"{count} x {code}" for code, count in sorted(found.codes.items())) or "none"
+        told = (
+            f"task of Spark partition {found.partition} (attempt {found.attempt}) on {found.host} failed to write all "
+            f"its rows: {why}Of {found.rows} rows read, {found.delivered} delivered, {found.not_written} not written, "
+            f"{found.unknown} of unknown outcome; causes: {causes}"
+        )
+        return told + "".join(f"\n- {row}" for row in found.bad_rows)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        found = self.failure
+        return _again, (
+            type(self),
+            {field.name: _plain(getattr(found, field.name)) for field in fields(found)},
+        )
+
+
+def _plain(value: Any) -> Any:
+    return dict(value) if isinstance(value, Mapping) else value
+
+
+def _again(kind: type[KafkaWriteError], values: dict[str, Any]) -> KafkaWriteError:
+    return kind(Failure(**values))

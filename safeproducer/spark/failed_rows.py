@@ -1,0 +1,88 @@
+"""The rows of one attempt that failed: how many, why, and which the first ones are."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from safeproducer.kafka.native import KafkaError, Message
+from safeproducer.policy.outcome import Outcome
+from safeproducer.spark.errors import MOST_BAD_ROWS, BadRow
+from safeproducer.spark.row_checks import Found
+from safeproducer.spark.sent_batch import SentBatch
+
+REFUSED_TOGETHER = frozenset(
+    {
+        "INVALID_RECORD",
+        "INVALID_TIMESTAMP",
+        "MSG_SIZE_TOO_LARGE",
+        "POLICY_VIOLATION",
+        "RECORD_LIST_TOO_LARGE",
+        "_INVALID_DIFFERENT_RECORD",
+    }
+)
+"""A broker refuses a whole batch with these for one record in it, so that most of the rows are good."""
+
+
+class Refused(NamedTuple):
+    """A row of a batch that a broker refused; it may be good."""
+
+    batch: SentBatch
+    message: Message
+    error: KafkaError
+
+
+class FailedRows:
+    """`report()` is the callback of a delivery report with an error; on the task's thread, as all of it.
+
+    `refused`: rows of refused batches, to be sent again by themselves.
+    """
+
+    def __init__(self, partition: int) -> None:
+        self.codes: Counter[str] = Counter()
+        self.unknown = 0
+        self.bad_rows: list[BadRow] = []
+        self.refused: list[Refused] = []
+        self._partition = partition
+
+    def __bool__(self) -> bool:
+        return bool(self.codes)
+
+    def report(self, batch: SentBatch, error: KafkaError, message: Message) -> None:
+        """A row failed; see SafeProducer.produce() for the two last."""
+        if error.name() in REFUSED_TOGETHER:
+            self.refused.append(Refused(batch, message, error))
+        else:
+            self.add(Refused(batch, message, error))
+
+    def add(self, failed: Refused) -> None:
+        """This row is bad, and by itself."""
+        batch, message, error = failed
+        self.codes[error.name()] += 1
+        self.unknown += getattr(error, "outcome", Outcome.NOT_WRITTEN) == Outcome.UNKNOWN
+        if len(self.bad_rows) < MOST_BAD_ROWS:
+            size = len(message.key() or b"") + len(message.value() or b"")
+            sized = size if error.name() == "MSG_SIZE_TOO_LARGE" else None
+            number = batch.row_of(message)
+            self.bad_rows.append(
+                BadRow(self._partition, number, message.topic(), message.partition(), sized, None, error.name())
+            )
+
+    def found(self, rows: Iterable[Found], first_row: int) -> None:
+        """Rows that are not to be sent, of a batch whose first row has this number."""
+        for row in rows:
+            self.codes[row.cause] += 1
+            if len(self.bad_rows) < MOST_BAD_ROWS:
+                self.bad_rows.append(BadRow(self._partition, first_row + row.row, *row[1:]))
+
+    def count(self, code: str) -> None:
+        """An error of the producer itself, of no row."""
+        self.codes[code] += 1
+
+    def give_up_refused(self) -> None:
+        """There is no time to find out which of the refused rows are bad: none is named, and they count if no other
+        row does."""
+        refused, self.refused = self.refused, []
+        if not self.codes:
+            self.codes.update(failed.error.name() for failed in refused)

@@ -1,0 +1,42 @@
+"""How long a task waits while nothing is acknowledged. Decides from its arguments."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+ASK_AFTER = 10.0
+"""Seconds without a report after which a task asks whether the topic is there and whether brokers answer."""
+UNREACHABLE_AFTER = 20.0
+"""Seconds without a report and without any broker after which a task ends; the rest of its 30 s is for asking."""
+
+
+class Verdict(Enum):
+    """`ASK`: is anybody there? `UNREACHABLE`, `TOO_LATE`: the task has to end."""
+
+    WAIT = "wait"
+    ASK = "ask"
+    UNREACHABLE = "unreachable"
+    TOO_LATE = "too_late"
+
+
+class Patience:
+    """Of one wait, for at most `deadline` seconds without progress. `now`: seconds of any clock."""
+
+    def __init__(self, deadline: float, resolved: int, now: float) -> None:
+        self._deadline = deadline
+        self._resolved = resolved
+        self._since = self._asked_at = now
+        self._begun_at = now
+
+    def look(self, resolved: int, all_down: bool, now: float) -> Verdict:
+        """`resolved`: reports so far; `all_down`: no broker can be reached, as far as is known."""
+        if resolved != self._resolved:
+            self._resolved, self._since, self._asked_at = resolved, now, now
+        if now - self._since >= self._deadline:
+            return Verdict.TOO_LATE
+        if all_down and now - self._since >= UNREACHABLE_AFTER:
+            return Verdict.UNREACHABLE
+        if now - self._asked_at >= ASK_AFTER:
+            self._asked_at = now
+            return Verdict.ASK
+        return Verdict.WAIT

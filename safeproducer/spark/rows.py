@@ -1,0 +1,82 @@
+"""Gives the rows of an Arrow batch to a producer: one inner loop for each set of columns.
+
+These loops are where the time of a task goes: no work for a row may be done twice, nor once where a column of Arrow can
+do it. A row that produce() refuses goes to `again`, with the arguments it had, and the loop goes on behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from safeproducer.spark.columns import ANY_PARTITION, Columns
+
+Produce = Callable[..., Any]
+
+
+def produce_rows(columns: Columns, topic: str | None, produce: Produce, callback: object, again: Produce) -> None:
+    """Produce each row of `columns`, in their order; `topic` is that of the option.
+
+    `produce` takes what SafeProducer.produce() does. `again(*arguments)` is called for each row that it refuses by an
+    exception; what that raises ends the loop.
+    """
+    if columns.headers is not None or columns.timestamp is not None:
+        _with_extras(columns, topic, produce, callback, again)
+    elif columns.partition is not None:
+        _placed(columns, topic, produce, callback, again)
+    elif columns.topic is not None:
+        _routed(columns, produce, callback, again)
+    elif columns.key is not None:
+        _keyed(columns, topic, produce, callback, again)
+    else:
+        _values(columns, topic, produce, callback, again)
+
+
+def _values(columns: Columns, topic: str | None, produce: Produce, callback: object, again: Produce) -> None:
+    for value in columns.values():
+        try:
+            produce(topic, value, None, ANY_PARTITION, callback)
+        except Exception:
+            again(topic, value, None, ANY_PARTITION, callback)
+
+
+def _keyed(columns: Columns, topic: str | None, produce: Produce, callback: object, again: Produce) -> None:
+    for value, key in zip(columns.values(), columns.keys(), strict=True):
+        try:
+            produce(topic, value, key, ANY_PARTITION, callback)
+        except Exception:
+            again(topic, value, key, ANY_PARTITION, callback)
+
+
+def _routed(columns: Columns, produce: Produce, callback: object, again: Produce) -> None:
+    for topic, value, key in zip(columns.topics(None), columns.values(), columns.keys(), strict=True):
+        try:
+            produce(topic, value, key, ANY_PARTITION, callback)
+        except Exception:
+            again(topic, value, key, ANY_PARTITION, callback)
+
+
+def _placed(columns: Columns, topic: str | None, produce: Produce, callback: object, again: Produce) -> None:
+    rows = zip(columns.topics(topic), columns.values(), columns.keys(), columns.partitions(), strict=True)
+    for name, value, key, partition in rows:
+        try:
+            produce(name, value, key, partition, callback)
+        except Exception:
+            again(name, value, key, partition, callback)
+
+
+def _with_extras(columns: Columns, topic: str | None, produce: Produce, callback: object, again: Produce) -> None:
+    rows = zip(
+        columns.topics(topic),
+        columns.values(),
+        columns.keys(),
+        columns.partitions(),
+        columns.timestamps(),
+        columns.all_headers(),
+        strict=True,
+    )
+    for name, value, key, partition, timestamp, headers in rows:
+        try:
+            produce(name, value, key, partition, callback, None, timestamp, headers)
+        except Exception:
+            again(name, value, key, partition, callback, None, timestamp, headers)

@@ -1,0 +1,126 @@
+"""What must be known of topics before rows are sent: are they there, how many partitions, how large may a batch be."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from safeproducer import SafeProducer, clock
+from safeproducer.kafka.cluster_reader import ClusterReader
+from safeproducer.kafka.native import KafkaError, KafkaException
+from safeproducer.spark.errors import UNREACHABLE
+from safeproducer.spark.row_checks import TopicFacts
+
+ANSWER_WITHIN = 20.0
+"""Seconds for a first answer of any broker."""
+LIMITS_WITHIN = 5.0
+"""Seconds for the topics' limits; then they count as unknown, as without the right to read them."""
+APPEARS_WITHIN = 10.0
+"""Seconds for a topic that is not there: it may have been made a moment ago, or brokers make it when they are asked."""
+_AGAIN_AFTER = 0.2
+_FEW = 5
+"""Topics up to which each is asked for by itself."""
+_NO_MORE_PATIENCE = frozenset(
+    {
+        KafkaError.TOPIC_EXCEPTION,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    }
+)
+_quiet = logging.getLogger("safeproducer.spark.topics")
+_quiet.addHandler(logging.NullHandler())
+_quiet.propagate = False
+
+
+class TaskEndedError(Exception):
+    """The task cannot go on, whatever its rows are. `code`: as in Failure.codes; `reason`: a sentence."""
+
+    def __init__(self, code: str, reason: str) -> None:
+        super().__init__(code, reason)
+        self.code = code
+        self.reason = reason
+
+
+def unreachable(producer: SafeProducer, seconds: float) -> TaskEndedError:
+    """No broker has answered for so long."""
+    producer.poll(0)  # the error of the last connection waits for being served
+    account = producer.snapshot()
+    last = f"; the last error: {account.last_error.rstrip('.')}" if account.last_error else ""
+    return TaskEndedError(
+        UNREACHABLE,
+        f"no broker of {account.bootstrap_servers} answered {socket.gethostname()} within {seconds:.0f} s{last}",
+    )
+
+
+def partition_counts(producer: SafeProducer, names: Sequence[str], within: float | None = None) -> dict[str, int]:
+    """Topic -> its number of partitions, of each of these. Raises TaskEndedError.
+
+    A topic that is not there is waited for, `within` seconds, and made where brokers make topics by themselves.
+    """
+    until = clock.monotonic() + (APPEARS_WITHIN if within is None else within)
+    found = _listed(producer, None, names) if len(names) > _FEW else {}
+    while left := [name for name in names if name not in found]:
+        codes: dict[str, KafkaError] = {}
+        for name in left:
+            found.update(_listed(producer, name, [name], codes))
+        if codes:
+            _wait_or_end(producer, codes, until)
+    return {name: found[name] for name in names}
+
+
+def _listed(
+    producer: SafeProducer, asked: str | None, names: Iterable[str], codes: dict[str, KafkaError] | None = None
+) -> dict[str, int]:
+    """Those of `names` that are there; why not, of the others, goes to `codes`."""
+    try:
+        topics: Mapping[str, Any] = producer.list_topics(asked, timeout=ANSWER_WITHIN).topics
+    except KafkaException as error:
+        if error.args[0].fatal():
+            raise
+        raise unreachable(producer, ANSWER_WITHIN) from None
+    found = {}
+    for name in names:
+        topic = topics.get(name)
+        if topic is not None and topic.error is None and topic.partitions:
+            found[name] = len(topic.partitions)
+        elif codes is not None:
+            unknown = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
+            codes[name] = unknown if topic is None or topic.error is None else topic.error
+    return found
+
+
+def _wait_or_end(producer: SafeProducer, codes: Mapping[str, KafkaError], until: float) -> None:
+    lasting = {name: error for name, error in codes.items() if error.code() in _NO_MORE_PATIENCE}
+    if lasting or clock.monotonic() >= until:
+        name, error = next(iter((lasting or codes).items()))
+        raise TaskEndedError(
+            error.name(),
+            f"topic {name!r} cannot be used: {error.str().rstrip('.')}, as {producer.snapshot().bootstrap_servers} "
+            f"told {socket.gethostname()}",
+        )
+    clock.sleep(_AGAIN_AFTER)
+
+
+def batch_limits(config: Mapping[str, Any], names: Sequence[str]) -> dict[str, int]:
+    """Topic -> its max.message.bytes, of those that can be read. Raises nothing that a broker answers."""
+    try:
+        reader = ClusterReader({**config, "log_level": 0}, error_cb=_ignore, logger=_quiet)
+    except (KafkaException, TypeError, ValueError):
+        return {}  # the producer's own constructor says what is wrong
+    found = {}
+    for name, configs in reader.topic_configs(names, LIMITS_WITHIN).items():
+        limit = configs.values.get("max.message.bytes")
+        if limit is not None and limit.isdigit():
+            found[name] = int(limit)
+    return found
+
+
+def facts(counts: Mapping[str, int], limits: Mapping[str, int], compressed: bool) -> dict[str, TopicFacts]:
+    """Both together. The size of a compressed batch is not known before it is made."""
+    return {name: TopicFacts(count, None if compressed else limits.get(name)) for name, count in counts.items()}
+
+
+def _ignore(error: object) -> None:
+    """The producer tells of the same brokers."""

@@ -1,0 +1,221 @@
+"""The producers of this Python worker process: made in a task, kept for the next ones, dropped after an error.
+
+In an importable module, because Spark unpickles what it runs for every task anew: only a module's globals live as long
+as the process.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from safeproducer import SafeProducer, SafeProducerError, clock
+from safeproducer.kafka.native import KafkaError, ThrottleEvent
+from safeproducer.kafka.numbers import whole
+from safeproducer.kafka.properties import canonical
+from safeproducer.own_settings import MAX_BLOCK_MS
+from safeproducer.spark import topics
+from safeproducer.spark.options import Options
+from safeproducer.spark.row_checks import TopicFacts
+
+MOST_PRODUCERS = 4
+"""In one process, idle ones included: each has threads, connections and a buffer."""
+_LEAVES_WITHIN = 1.0
+"""Seconds to close a producer of which nothing is left."""
+_BATCH_SIZE = 1_000_000
+_MESSAGE_MAX = 1_000_000
+"""librdkafka's defaults of batch.size and message.max.bytes."""
+_LOGIN = frozenset({"sasl.username", "sasl.password"})
+_DOWN = frozenset({KafkaError._ALL_BROKERS_DOWN})
+
+Key = tuple[object, ...]
+
+
+class Secrets(dict[str, str]):
+    """Setting -> value. Tracebacks that show locals show how many there are."""
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} secret(s)>"
+
+
+def key_of(options: Options) -> Key:
+    """Which tasks may share a producer. The process is part of it: a forked child cannot use its parent's."""
+    return (
+        os.getpid(),
+        options.topic,
+        options.deadline,
+        tuple(sorted(options.config.items())),
+        tuple(sorted(options.secrets.items())),
+    )
+
+
+class WorkerProducer:
+    """One producer, and what its callbacks noted. One task uses it at a time.
+
+    - `facts`: of the topics that were looked at. They may be outdated: see look_again().
+    - `client_errors`, `throttled`, `all_down`: since begin().
+    """
+
+    def __init__(self, options: Options, names: Sequence[str], secrets: Secrets) -> None:
+        self.key = key_of(options)
+        self.used = False
+        self.idle_until = 0.0
+        self.facts: dict[str, TopicFacts] = {}
+        self.client_errors = 0
+        self.throttled: dict[int, float] = {}
+        self.all_down = False
+        self._secrets = secrets
+        config: dict[str, Any] = {canonical(name): value for name, value in options.config.items()}
+        config.setdefault("message.timeout.ms", str(round(options.deadline * 1000)))
+        config[MAX_BLOCK_MS] = 0  # the task waits for room by itself, and knows for how long
+        self._config = config
+        limits = topics.batch_limits({**config, **secrets}, names)
+        if limits:
+            size = whole(config.get("batch.size"))
+            config["batch.size"] = min(_BATCH_SIZE if size is None else size, *limits.values())
+        self.message_max = whole(config.get("message.max.bytes")) or _MESSAGE_MAX
+        self._compressed = str(config.get("compression.codec", "none")).lower() != "none"
+        self._limits = limits
+        self.kafka = self._made()
+
+    def _made(self) -> SafeProducer:
+        # Of a refused configuration only the message goes on, not the frames that know it.
+        try:
+            return SafeProducer(
+                {**self._config, **self._secrets, "delivery.report.only.error": True},
+                error_cb=self._on_error,
+                throttle_cb=self._on_throttle,
+            )
+        except SafeProducerError as error:
+            refusal = topics.TaskEndedError(type(error).__name__, f"cannot make a producer: {error}")
+        raise refusal
+
+    def begin(self) -> None:
+        """A task begins."""
+        self.client_errors = 0
+        self.all_down = False
+        self.throttled.clear()
+
+    def know(self, names: Sequence[str]) -> dict[str, TopicFacts]:
+        """The facts of these topics. Raises TaskEndedError for brokers that are silent, and topics that are not there.
+
+        What is known from an earlier task is not asked for again.
+        """
+        if missing := [name for name in names if name not in self.facts]:
+            self._learn(missing)
+        return {name: self.facts[name] for name in names}
+
+    def look_again(self, names: Sequence[str]) -> dict[str, TopicFacts]:
+        """The same, from the brokers: limits and partitions may have been changed since."""
+        self._limits = {name: limit for name, limit in self._limits.items() if name not in names}
+        self._learn(names)
+        return {name: self.facts[name] for name in names}
+
+    def _learn(self, names: Sequence[str]) -> None:
+        counts = topics.partition_counts(self.kafka, names)
+        if unread := [name for name in names if name not in self._limits]:
+            self._limits |= topics.batch_limits({**self._config, **self._secrets}, unread)
+        self.facts |= topics.facts(counts, self._limits, self._compressed)
+
+    def renewed(self, secrets: Secrets) -> bool:
+        """Use these from the next connection on; False when only a new producer can."""
+        changed = {name for name in secrets if secrets[name] != self._secrets.get(name)}
+        if not changed:
+            return True
+        if not changed <= _LOGIN:
+            return False
+        self._secrets = secrets
+        login = {**self._config, **secrets}
+        self.kafka.set_sasl_credentials(login["sasl.username"], login["sasl.password"])
+        return True
+
+    def end(self, timeout: float = 0.0) -> None:
+        """Close it. What is left gets its report now."""
+        self.kafka.close(timeout)
+
+    def _on_error(self, error: KafkaError) -> None:
+        self.client_errors += 1
+        if error.code() in _DOWN:
+            self.all_down = True
+
+    def _on_throttle(self, event: ThrottleEvent) -> None:
+        self.throttled[event.broker_id] = self.throttled.get(event.broker_id, 0.0) + event.throttle_time
+
+
+class WorkerProducers:
+    """Those that no task uses at the moment; one that a task uses belongs to the task alone.
+
+    Tasks run on one thread; another one closes what was idle for long. Whoever takes a producer out of `_idle` owns it.
+    """
+
+    def __init__(self) -> None:
+        self._idle: dict[Key, WorkerProducer] = {}
+        self._timer: threading.Timer | None = None
+
+    def take(self, options: Options, names: Sequence[str]) -> WorkerProducer:
+        """The producer for a task of these options whose first rows go to `names`, made if there is none.
+
+        Secrets are read at their places each time. Raises TaskEndedError.
+        """
+        try:
+            secrets = Secrets(options.resolve_secrets())
+        except SafeProducerError as error:
+            refusal = topics.TaskEndedError(type(error).__name__, str(error))
+        else:
+            return self._with(options, names, secrets)
+        raise refusal
+
+    def _with(self, options: Options, names: Sequence[str], secrets: Secrets) -> WorkerProducer:
+        found = self._idle.pop(key_of(options), None)
+        if found is not None and not found.renewed(secrets):
+            found.end(_LEAVES_WITHIN)
+            found = None
+        if found is None:
+            self._make_room()
+            found = WorkerProducer(options, names, secrets)
+        found.begin()
+        return found
+
+    def keep(self, worker: WorkerProducer, idle_ms: int) -> None:
+        """A task ended without an error: keep its producer, until nobody has used it for `idle_ms`."""
+        worker.used = True
+        worker.idle_until = clock.monotonic() + idle_ms / 1000
+        if (other := self._idle.pop(worker.key, None)) is not None:
+            other.end(_LEAVES_WITHIN)
+        self._idle[worker.key] = worker
+        self._watch()
+
+    def close_idle(self) -> None:
+        """Close those that nobody has used for as long as they may be idle."""
+        now = clock.monotonic()
+        for worker in self._here():
+            if now >= worker.idle_until and self._idle.pop(worker.key, None) is worker:
+                worker.end(_LEAVES_WITHIN)
+        self._watch()
+
+    def _watch(self) -> None:
+        """Look again when the first one may have been idle for long enough."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if here := self._here():
+            left = min(worker.idle_until for worker in here) - clock.monotonic()
+            self._timer = timer = threading.Timer(max(0.0, left), self.close_idle)
+            timer.daemon = True
+            timer.start()
+
+    def _make_room(self) -> None:
+        """For one more; the one that was used longest ago goes."""
+        here = self._here()
+        for worker in here[: max(0, len(here) - MOST_PRODUCERS + 1)]:
+            if self._idle.pop(worker.key, None) is worker:
+                worker.end(_LEAVES_WITHIN)
+
+    def _here(self) -> list[WorkerProducer]:
+        """Those of this process, the one that was used longest ago first."""
+        return [worker for worker in list(self._idle.values()) if worker.key[0] == os.getpid()]
+
+
+producers = WorkerProducers()
+"""Of this process."""

@@ -1,0 +1,128 @@
+"""The engine: all rows of a task are acknowledged when it returns, and its totals say so."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+
+import pyarrow as pa
+import pytest
+
+from safeproducer.spark.engine import Task, write_task
+from safeproducer.spark.totals import SCHEMA, TaskTotals, TopicTotals
+from safeproducer.spark.worker_producers import producers
+from safeproducer.testing import FakeCluster
+from tests.spark.arrow import batch, numbers, rows
+from tests.spark.conftest import MakeOptions
+
+TASK = Task(3, 1)
+
+
+def test_all_rows_are_in_the_log_when_a_task_returns(cluster: FakeCluster, options: MakeOptions) -> None:
+    """Also when the answers are late: without the flush, most of them were not there yet."""
+    cluster.delay(0.3, api="Produce", side="request")
+    totals = write_task([rows(0, 500), rows(500, 0), rows(500, 700)], options(), TASK)
+    assert numbers(cluster) == list(range(1200))
+    assert (totals.rows, totals.delivered, totals.sent_again) == (1200, 1200, 0)
+
+
+def test_the_totals_of_a_task(cluster: FakeCluster, options: MakeOptions) -> None:
+    """Rows, bytes and what is delivered, by topic; who wrote; a second task reuses the producer and counts its own."""
+    cluster.create_topic("other", 1)
+    mixed = batch([b"1", None, b"333"], key=[b"k", b"k", None], topic=["rows", "other", "rows"])
+    first = write_task([mixed, mixed], options(topic=None), TASK)
+    assert first.topics == {"rows": TopicTotals(4, 4, 10), "other": TopicTotals(2, 2, 2)}
+    assert (first.rows, first.delivered, first.bytes) == (6, 6, 12)
+    assert (first.partition, first.attempt, first.host, first.process) == (3, 1, socket.gethostname(), os.getpid())
+    assert (first.producer, first.client_errors, first.seconds_without_room) == ("new", 0, 0.0)
+    second = write_task([mixed], options(topic=None), Task(0, 0))
+    assert (second.producer, second.rows, second.delivered) == ("reused", 3, 3)
+    assert second.topics == {"rows": TopicTotals(2, 2, 5), "other": TopicTotals(1, 1, 1)}
+
+
+def test_a_task_without_rows_makes_no_producer(options: MakeOptions) -> None:
+    """Not even with Arrow batches, which may be empty."""
+    for batches in ([], [rows(0, 0)]):
+        totals = write_task(batches, options(), TASK)
+        assert (totals.producer, totals.rows, totals.topics) == ("none", 0, {})
+    assert not producers._idle
+
+
+def test_totals_tell_the_producer_ids(cluster: FakeCluster, options: MakeOptions) -> None:
+    """Of all lanes of the producer; known half a second after they were taken at the latest."""
+    deadline = time.monotonic() + 10
+    while not (totals := write_task([rows(0, 10)], options(), TASK)).producer_ids and time.monotonic() < deadline:
+        time.sleep(0.05)
+    told = {number for partition in range(3) for number in cluster.producer_state("rows", partition)}
+    assert told <= set(totals.producer_ids)
+    assert totals.ids_used >= len(told) >= 1
+
+
+def test_totals_travel_as_a_row(options: MakeOptions) -> None:
+    """As Arrow, by the schema that Spark is told, and back."""
+    totals = TaskTotals(
+        1,
+        2,
+        producer="new",
+        producer_ids=(7, 9),
+        ids_used=2,
+        rows=3,
+        delivered=3,
+        bytes=4,
+        topics={"a": TopicTotals(3, 3, 4)},
+        seconds=0.5,
+        throttled={2: 0.25},
+    )
+    told = totals.to_arrow()
+    assert TaskTotals.from_row(told.to_pylist()[0]) == totals
+    assert [name.split()[0] for name in SCHEMA.replace("<", "(").split(", ")] == told.schema.names
+
+
+def test_throttle_times_are_told_by_broker(cluster: FakeCluster, options: MakeOptions) -> None:
+    """As the brokers announce them, in seconds."""
+    cluster.set_throttle(40)
+    totals = write_task([rows(0, 10)], options(), TASK)
+    assert totals.delivered == 10
+    assert set(totals.throttled) <= {1, 2}
+    assert min(totals.throttled.values()) >= 0.04
+
+
+def test_client_errors_that_were_survived_are_counted(cluster: FakeCluster, options: MakeOptions) -> None:
+    """A broker that cuts its connections and takes them again fails no task."""
+    cut = threading.Timer(0.3, cluster.cut)
+
+    def batches() -> list[pa.RecordBatch]:
+        return [rows(n * 100, 100) for n in range(4)]
+
+    cluster.delay(0.5, api="Produce", side="request")
+    cut.start()
+    totals = write_task(batches(), options(), TASK)
+    cut.join()
+    assert totals.delivered == 400
+    assert set(numbers(cluster)) == set(range(400))
+
+
+def test_a_full_buffer_is_waited_for_and_its_time_told(cluster: FakeCluster, options: MakeOptions) -> None:
+    """With room for a few records only, a task goes on as room comes."""
+    cluster.delay(0.05, api="Produce", side="request")
+    made = options()
+    made.config["queue.buffering.max.messages"] = "100"
+    totals = write_task([rows(0, 1000)], made, TASK)
+    assert totals.delivered == 1000
+    assert 0 < totals.seconds_without_room < totals.seconds
+    assert numbers(cluster) == list(range(1000))
+
+
+def test_what_the_rows_raise_goes_on_and_ends_the_producer(cluster: FakeCluster, options: MakeOptions) -> None:
+    """A task that fails upstream leaves nothing that would be sent in the middle of the next attempt."""
+
+    def broken() -> object:
+        yield rows(0, 10)
+        raise LookupError("upstream")
+
+    with pytest.raises(LookupError, match="upstream"):
+        write_task(broken(), options(), TASK)  # type: ignore[arg-type]
+    assert not producers._idle
+    assert write_task([rows(0, 10)], options(), TASK).producer == "new"

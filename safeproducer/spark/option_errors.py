@@ -20,6 +20,9 @@ SECRETS = (
 )
 """Java's settings that hold a secret or a text of many lines. Their values are never shown."""
 
+_NO_SECRETS = ("ssl.keystore.location", "ssl.keystore.type", "ssl.truststore.location", "ssl.truststore.type")
+"""Their names look like those of secrets."""
+
 
 def refused(option: str, value: str, problem: str, way_out: str) -> ConfigurationError:
     """The error to raise for an option under its full name, as in `kafka.acks`."""
@@ -34,5 +37,7 @@ def kafka_refused(name: str, value: str, problem: str, way_out: str) -> Configur
 def shown(option: str, value: str) -> str:
     """The value as messages quote it. A misspelt secret counts as one."""
     name = option.removeprefix(KAFKA_PREFIX)
+    if name in _NO_SECRETS:
+        return repr(value)
     secret = bool(get_close_matches(name, SECRETS, n=1, cutoff=0.75)) or is_sensitive(name)
     return HIDDEN if secret else repr(value)

@@ -1,0 +1,188 @@
+"""One flat mapping for both doors, checked as a whole."""
+
+from __future__ import annotations
+
+import pickle
+import re
+from typing import Any
+
+import pytest
+
+from safeproducer import ConfigurationError
+from safeproducer.own_settings import OWN_SETTINGS
+from safeproducer.spark.options import Options
+
+BROKERS = {"kafka.bootstrap.servers": "localhost:1"}
+LOGIN = {
+    "kafka.security.protocol": "SASL_PLAINTEXT",
+    "kafka.sasl.mechanism": "PLAIN",
+    "kafka.sasl.jaas.config": (
+        'org.apache.kafka.common.security.plain.PlainLoginModule required username="alice" password="marker";'
+    ),
+}
+
+
+def parse(**options: Any) -> Options:
+    """With underscores for dots, and brokers."""
+    return Options.parse({**BROKERS, **{name.replace("_", "."): value for name, value in options.items()}})
+
+
+def refusal(given: dict[str, Any]) -> str:
+    """The sentence."""
+    with pytest.raises(ConfigurationError) as caught:
+        Options.parse(given)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_what_is_not_given_is_as_in_java_where_rows_would_differ() -> None:
+    """Partitions, and the size of the largest row; a row fails when its task does."""
+    assert parse() == Options(
+        topic=None,
+        config={
+            "partitioner": "murmur2_random",
+            "message.max.bytes": "1048576",
+            "delivery.timeout.ms": "60000",
+            "bootstrap.servers": "localhost:1",
+        },
+        secrets={},
+        deadline=60.0,
+        max_writers=None,
+        idle_ms=600_000,
+        notes=(),
+    )
+
+
+def test_the_options_of_the_sink() -> None:
+    """Names in any case, values as Spark or Python give them."""
+    options = Options.parse(
+        {
+            "KAFKA.bootstrap.SERVERS": "localhost:1",
+            "Topic": "Orders",
+            "safeproducer.spark.deadline": 2.5,
+            "safeproducer.spark.max.writers": "4",
+            "safeproducer.spark.idle.ms": 0,
+            "kafka.enable.metrics.push": False,
+            "safeproducer.ordering": "key",
+            "checkpointLocation": "s3a://x/y",
+            "queryName": "q",
+        }
+    )
+    assert (options.topic, options.deadline, options.max_writers, options.idle_ms) == ("Orders", 2.5, 4, 0)
+    assert options.config["delivery.timeout.ms"] == "2500"
+    assert options.config["enable.metrics.push"] == "false"
+    assert options.config["safeproducer.ordering"] == "key"
+    assert "checkpointlocation" not in options.config
+
+
+def test_settings_of_this_library_pass() -> None:
+    """Each, and a directory is looked at only where it is used: on the executor."""
+    assert len(OWN_SETTINGS) == 11
+    options = parse(safeproducer_producer_ids_ledger="/no/such/folder/on/this/host", safeproducer_window="20")
+    assert options.config["safeproducer.producer.ids.ledger"] == "/no/such/folder/on/this/host"
+    assert "safeproducer.mode" in refusal({**BROKERS, "safeproducer.mode": "fast"})
+
+
+def test_options_can_be_pickled_and_show_no_secret() -> None:
+    """They go to each task; a traceback may show locals."""
+    options = Options.parse({**BROKERS, **LOGIN})
+    copy = pickle.loads(pickle.dumps(options))  # noqa: S301 - our own bytes
+    assert copy == options
+    assert copy.resolve_secrets() == {"sasl.password": "marker"}
+    for one in (options, copy):
+        assert "marker" not in repr(one) + repr(one.secrets) + repr(list(one.secrets.values())) + repr(one.notes)
+        assert "marker" not in repr(one.config)
+
+
+def test_a_longer_time_out_makes_a_longer_deadline() -> None:
+    """Or a row would have no report when its task ends."""
+    assert parse(kafka_delivery_timeout_ms="120000").deadline == 120
+    shorter = parse(kafka_delivery_timeout_ms="5000")
+    assert (shorter.deadline, shorter.config["delivery.timeout.ms"]) == (60, "5000")
+    both = parse(kafka_delivery_timeout_ms="5000", safeproducer_spark_deadline="5")
+    assert (both.deadline, both.config["delivery.timeout.ms"]) == (5, "5000")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"path": "orders"}, "setting 'path' = 'orders': there is no such option. Remove it; options of this sink are"),
+        ({"acks": "1"}, "Did you mean kafka.acks?"),
+        ({"bootstrap.servers": "x"}, "Did you mean kafka.bootstrap.servers?"),
+        ({"topics": "x"}, "Did you mean topic?"),
+        ({"safeproducer.spark.deadlines": "x"}, "Did you mean safeproducer.spark.deadline?"),
+        ({"safeproducer.orderin": "key"}, "Did you mean safeproducer.ordering?"),
+        ({"safeproducer.spark.guarantee": "exactly-once"}, "it is reserved: the sink writes at least once"),
+        ({"kafka.linger": "5"}, "Java's producer has no such setting. Did you mean kafka.linger.ms?"),
+        ({"kafka.queue.buffering.max.ms": "5"}, "Java's producer has no such setting. Java's name is kafka.linger.ms"),
+        ({"kafka.message.max.bytes": "5"}, "Java's name is kafka.max.request.size"),
+        ({"kafka.queue.buffering.max.kbytes": "5"}, "Java's name is kafka.buffer.memory"),
+        ({"kafka.partitioner": "murmur2"}, "Java's name is kafka.partitioner.class"),
+        (
+            {"kafka.sasl.password": "marker"},
+            r"'kafka.sasl.password' = \*\*\*: Java's .* name is kafka.sasl.jaas.config",
+        ),
+        ({"kafka.sasl.mechanisms": "PLAIN"}, "Java's name is kafka.sasl.mechanism"),
+        ({"kafka.ssl.ca.location": "x"}, "Java's name is kafka.ssl.truststore.location"),
+        ({"kafka.ssl.key.pem": "marker"}, r"= \*\*\*: Java's .* name is kafka.ssl.keystore.key"),
+        ({"kafka.debug": "all"}, "without a counterpart in Java: remove it"),
+        ({"kafka.ssl.keystore.keys": "marker"}, r"'kafka.ssl.keystore.keys' = \*\*\*: .*Did you mean kafka.ssl.keysto"),
+        ({"kafka.sasl.jas.config": "marker"}, r"= \*\*\*: "),
+        ({"topic": " "}, "it is empty. Name a topic"),
+        ({"topic": None}, "it must be text, a number or a truth value, not NoneType"),
+        ({"topic": "a", "TOPIC": "b"}, "it is given twice"),
+        ({"kafka.bootstrap.servers": ""}, "'kafka.bootstrap.servers' = '': it is not set. Give the brokers"),
+        *(
+            ({"safeproducer.spark.deadline": text}, f"= '{text}': it must be a number of seconds above 0")
+            for text in ("0", "-1", "soon", "nan", "inf", "1e10")
+        ),
+        *(
+            ({"safeproducer.spark.max.writers": text}, f"= '{text}': it must be a whole number of at least 1")
+            for text in ("0", "1.5", "all")
+        ),
+        ({"safeproducer.spark.idle.ms": "-1"}, "it must be a whole number of at least 0"),
+    ],
+)
+def test_a_wrong_option_is_refused_with_the_way_out(given: dict[str, Any], said: str) -> None:
+    """Spark's own sink ignores unknown ones. Nothing that may be a secret is quoted."""
+    message = refusal({**BROKERS, **given})
+    assert re.search(said, message), message
+    assert "marker" not in message
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (
+            {"kafka.max.block.ms": "5", "safeproducer.max.block.ms": "6"},
+            "kafka.max.block.ms says 5, and means the same",
+        ),
+        ({"kafka.delivery.timeout.ms": "9000", "safeproducer.spark.deadline": "8"}, "longer than its task waits"),
+        ({"kafka.linger.ms": "5000", "kafka.delivery.timeout.ms": "5000"}, "no row would be sent before it fails"),
+        ({"kafka.linger.ms": "1000", "safeproducer.spark.deadline": "1"}, "no row would be sent before it fails"),
+        *(
+            ({"kafka.enable.idempotence": "true", f"kafka.{name}": value}, f"'kafka.{name}' = '{value}': kafka.enable.")
+            for name, value in (("acks", "1"), ("retries", "0"), ("max.in.flight.requests.per.connection", "6"))
+        ),
+        ({"kafka.acks": "1", "safeproducer.ordering": "key"}, "enable.idempotence"),
+        ({"kafka.enable.idempotence": "false", "safeproducer.ordering": "none"}, "enable.idempotence"),
+        ({"safeproducer.lanes": "3"}, "several lanes keep no order within a partition"),
+    ],
+)
+def test_options_that_contradict_each_other_are_refused(given: dict[str, str], said: str) -> None:
+    """Both are named."""
+    assert said in refusal({**BROKERS, **given})
+
+
+def test_what_means_the_same_twice_passes() -> None:
+    """Idempotence rules nothing out beside what it needs."""
+    parse(kafka_max_block_ms="5", safeproducer_max_block_ms="5")
+    given = {"kafka.acks": "-1", "kafka.retries": "3", "kafka.max.in.flight.requests.per.connection": "5"}
+    options = Options.parse({**BROKERS, **given, "kafka.enable.idempotence": True, "safeproducer.ordering": "key"})
+    assert options.config["enable.idempotence"] == "true"
+
+
+def test_acknowledgements_that_say_nothing_are_told() -> None:
+    """With acks=0 a report is no proof."""
+    (told,) = parse(kafka_acks="0").notes
+    assert told.startswith("kafka.acks=0: ")

@@ -1,0 +1,222 @@
+"""TLS and SASL in Java's names: what they become, and that librdkafka reads the keys."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import trustme
+from confluent_kafka import KafkaException, Producer
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
+from cryptography.hazmat.primitives.serialization.pkcs12 import serialize_key_and_certificates
+from cryptography.x509 import load_pem_x509_certificate
+
+from safeproducer import ConfigurationError
+from safeproducer.spark.jaas import MODULES
+from safeproducer.spark.options import Options
+
+LOGIN = f'{MODULES["SCRAM-SHA-512"]} required username="alice" password="marker";'
+SCRAM = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-512"}
+TLS = {"security.protocol": "SSL"}
+
+
+def parsed(settings: dict[str, str]) -> Options:
+    """Under `kafka.`, with brokers."""
+    return Options.parse({f"kafka.{name}": text for name, text in {"bootstrap.servers": "x:1", **settings}.items()})
+
+
+def native(options: Options) -> None:
+    """librdkafka loads keys and certificates when a producer is made."""
+    Producer({**options.config, **options.resolve_secrets()}, log_level=0)
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    """Of brokers and clients."""
+    return trustme.CA()
+
+
+@pytest.fixture(scope="module")
+def pem(authority: trustme.CA) -> dict[str, str]:
+    """A client's key, the same with a password, its certificates, and who signed them."""
+    issued = authority.issue_cert("client.test")
+    key = load_pem_private_key(issued.private_key_pem.bytes(), None)
+    locked = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"marker"))
+    return {
+        "key": issued.private_key_pem.bytes().decode(),
+        "locked": locked.decode(),
+        "chain": "".join(blob.bytes().decode() for blob in issued.cert_chain_pems),
+        "ca": authority.cert_pem.bytes().decode(),
+    }
+
+
+# --- SASL ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mechanism", MODULES)
+def test_a_login_becomes_user_and_password(mechanism: str) -> None:
+    """The password is no setting, but a place, which hides it."""
+    login = LOGIN.replace(MODULES["SCRAM-SHA-512"], MODULES[mechanism])
+    options = parsed({**SCRAM, "sasl.mechanism": mechanism.lower(), "sasl.jaas.config": login})
+    assert options.config["sasl.mechanism"] == mechanism
+    assert options.config["sasl.username"] == "alice"
+    assert options.resolve_secrets() == {"sasl.password": "marker"}
+    assert "marker" not in repr(options)
+    native(options)
+
+
+def test_a_login_at_a_place_is_read_on_the_executor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The whole text, or the password in it; anew each time."""
+    monkeypatch.setenv("KAFKA_JAAS", LOGIN)
+    whole = parsed({**SCRAM, "sasl.jaas.config": "env:KAFKA_JAAS"})
+    assert whole.secrets == {"sasl.jaas.config": "env:KAFKA_JAAS"}
+    assert whole.resolve_secrets() == {"sasl.username": "alice", "sasl.password": "marker"}
+    native(whole)
+    part = parsed({**SCRAM, "sasl.jaas.config": LOGIN.replace("marker", f"file:{tmp_path}/password")})
+    (tmp_path / "password").write_text("first\n", encoding="utf-8")
+    assert part.resolve_secrets() == {"sasl.password": "first"}
+    (tmp_path / "password").write_text("rotated\n", encoding="utf-8")
+    assert part.resolve_secrets() == {"sasl.password": "rotated"}
+    monkeypatch.setenv("KAFKA_JAAS", "marker")
+    with pytest.raises(ConfigurationError, match=r"'kafka\.sasl\.jaas\.config' = \*\*\*: it is no entry"):
+        whole.resolve_secrets()
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"sasl.mechanism": "GSSAPI"}, "'kafka.sasl.mechanism' = 'GSSAPI': that mechanism is not supported. Give one"),
+        ({"sasl.mechanism": "OAUTHBEARER"}, "that mechanism is not supported"),
+        ({"sasl.mechanism": "AWS_MSK_IAM"}, "that mechanism is not supported"),
+        ({}, "'kafka.sasl.mechanism' = 'GSSAPI': Java's default is not supported. Give one of PLAIN, SCRAM-SHA-256"),
+        ({"sasl.mechanism": "PLAIN"}, "= ***: sasl.mechanism=PLAIN needs a user and a password. Give"),
+        ({"sasl.mechanism": "PLAIN", "sasl.jaas.config": LOGIN}, "= ***: its login module is not that of sasl.mech"),
+    ],
+)
+def test_a_login_that_is_none_is_refused(settings: dict[str, str], said: str) -> None:
+    """On the driver."""
+    with pytest.raises(ConfigurationError) as caught:
+        parsed({"security.protocol": "SASL_SSL", **settings})
+    assert said in str(caught.value)
+
+
+def test_what_the_protocol_does_not_use_is_told() -> None:
+    """Java ignores it, too."""
+    options = parsed({"sasl.jaas.config": LOGIN, "ssl.keystore.type": "JKS", "ssl.key.password": "marker"})
+    assert options.secrets == {}
+    assert options.config == parsed({}).config
+    assert options.notes == (
+        "not used, because kafka.security.protocol is PLAINTEXT: kafka.ssl.key.password, kafka.ssl.keystore.type",
+        "not used, because kafka.security.protocol is PLAINTEXT: kafka.sasl.jaas.config",
+    )
+
+
+# --- TLS -------------------------------------------------------------------------------------------------------------
+
+
+def test_texts_in_pem_are_loaded(pem: dict[str, str]) -> None:
+    """Authorities, certificates and a key with a password."""
+    options = parsed(
+        {
+            **TLS,
+            "ssl.truststore.type": "pem",
+            "ssl.truststore.certificates": pem["ca"],
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.certificate.chain": pem["chain"],
+            "ssl.keystore.key": pem["locked"],
+            "ssl.key.password": "marker",
+        }
+    )
+    assert options.notes == ()
+    assert sorted(options.secrets) == ["ssl.ca.pem", "ssl.certificate.pem", "ssl.key.password", "ssl.key.pem"]
+    assert "BEGIN" not in repr(options)
+    native(options)
+    with pytest.raises(KafkaException, match=r"ssl\.key\.pem"):
+        Producer({**options.config, **options.resolve_secrets(), "ssl.key.password": "wrong"}, log_level=0)
+
+
+def test_files_in_pem_are_loaded(pem: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A key store is one file with the key and its certificates, in either order; the password at a place."""
+    monkeypatch.setenv("KEY_PASSWORD", "marker")
+    (tmp_path / "ca.pem").write_text(pem["ca"], encoding="utf-8")
+    for name, parts in (("key-first", ("locked", "chain")), ("key-last", ("chain", "locked"))):
+        store = tmp_path / f"{name}.pem"
+        store.write_text("".join(pem[part] for part in parts), encoding="utf-8")
+        options = parsed(
+            {
+                **TLS,
+                "ssl.truststore.type": "PEM",
+                "ssl.truststore.location": str(tmp_path / "ca.pem"),
+                "ssl.keystore.type": "PEM",
+                "ssl.keystore.location": str(store),
+                "ssl.key.password": "env:KEY_PASSWORD",
+            }
+        )
+        assert options.config["ssl.ca.location"] == str(tmp_path / "ca.pem")
+        assert options.config["ssl.key.location"] == options.config["ssl.certificate.location"] == str(store)
+        assert options.secrets == {"ssl.key.password": "env:KEY_PASSWORD"}
+        native(options)
+
+
+def test_a_key_store_in_pkcs12_is_loaded(pem: dict[str, str], tmp_path: Path) -> None:
+    """librdkafka reads those, and no others in Java's formats."""
+    key = load_pem_private_key(pem["key"].encode(), None)
+    certificate = load_pem_x509_certificate(pem["chain"].encode())
+    store = tmp_path / "client.p12"
+    encryption = BestAvailableEncryption(b"marker")
+    store.write_bytes(serialize_key_and_certificates(b"client", key, certificate, None, encryption))  # type: ignore[arg-type]
+    given = {**TLS, "ssl.keystore.type": "PKCS12", "ssl.keystore.location": str(store)}
+    options = parsed({**given, "ssl.keystore.password": "marker"})
+    assert options.config["ssl.keystore.location"] == str(store)
+    native(options)
+    with pytest.raises(KafkaException, match=r"ssl\.keystore\.location"):
+        native(parsed({**given, "ssl.keystore.password": "wrong"}))
+
+
+def test_authorities_of_the_system_are_told() -> None:
+    """They are not those of Java."""
+    (told,) = parsed(TLS).notes
+    assert told.startswith("kafka.ssl.truststore.location is not set: ")
+
+
+KEYS = {"ssl.keystore.certificate.chain": "marker", "ssl.keystore.key": "marker", "ssl.keystore.type": "PEM"}
+PEM_FILE = {"ssl.keystore.location": "x.pem", "ssl.keystore.type": "PEM"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"ssl.truststore.location": "a.jks"}, "'kafka.ssl.truststore.type' = 'JKS': a store of type JKS, Java's def"),
+        (
+            {"ssl.truststore.location": "a", "ssl.truststore.type": "PKCS12"},
+            "= 'PKCS12': a store of type PKCS12 cannot",
+        ),
+        ({"ssl.truststore.password": "marker"}, "'kafka.ssl.truststore.password' = ***: a trust store in PEM has no"),
+        (
+            {"ssl.truststore.location": "a", "ssl.truststore.certificates": "marker"},
+            "'kafka.ssl.truststore.location' = 'a': kafka.ssl.truststore.certificates is set as well",
+        ),
+        ({"ssl.keystore.location": "a.jks", "ssl.keystore.password": "marker"}, "'kafka.ssl.keystore.type' = 'JKS'"),
+        ({**PEM_FILE, "ssl.keystore.password": "marker"}, "password' = ***: a key store in PEM has no password"),
+        ({**PEM_FILE, "ssl.keystore.key": "marker"}, "'x.pem': kafka.ssl.keystore.key is set as well. Leave one"),
+        ({**KEYS, "ssl.keystore.key": ""}, "'kafka.ssl.keystore.key' = ***: it is not set, and certificates need"),
+        ({**KEYS, "ssl.keystore.certificate.chain": ""}, "chain' = ***: it is not set, and a key needs its certif"),
+        ({**KEYS, "ssl.keystore.type": "PKCS12"}, "'kafka.ssl.keystore.location' = '': it is not set, and a PKCS#12"),
+        (
+            {"ssl.keystore.location": "a", "ssl.keystore.type": "PKCS12"},
+            "'kafka.ssl.keystore.password' = ***: it is not set, and a PKCS#12 key store has a password",
+        ),
+        ({"ssl.cipher.suites": "TLS_AES_128_GCM_SHA256"}, "OpenSSL calls cipher suites by other names than Java"),
+    ],
+)
+def test_stores_that_cannot_be_read_are_refused(settings: dict[str, str], said: str) -> None:
+    """By name and way out, and without any key or password."""
+    with pytest.raises(ConfigurationError) as caught:
+        parsed({**TLS, **settings})
+    assert said in str(caught.value)
+    assert "marker" not in str(caught.value)

@@ -90,10 +90,11 @@ def _native(
     try:
         good = engine.client.native.produce_batch(topic, messages, partition, bound[1])
     except BaseException as error:
+        counters.interrupts += offered  # how many were accepted is not known yet, and a handler may raise now
         if isinstance(error, Exception) and raised_by_native_call(error):
             account.accepted -= offered
+            counters.interrupts -= offered  # one step with the line above
             raise engine.errors.refusal_of(error) from None
-        counters.interrupts += offered  # by a signal handler, and how many were accepted is not known
         raise
     finally:
         if call is not None:

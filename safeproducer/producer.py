@@ -145,6 +145,7 @@ class SafeProducer(NativeProducer):
                     self.__engine.threads.horizons.timestamps.note(topic, timestamp)
                 self.__route.send(topic, value, key, partition, bound[1], None, timestamp, headers)
         except BaseException as error:
+            self.__counters.interrupts += 1  # whether it was accepted is not known yet, and a handler may raise now
             self.__not_accepted(error, account, topic, value, key, partition, callback, timestamp, headers)
 
     def __not_accepted(self, error: BaseException | None, account: Any, *record: Any) -> None:
@@ -152,9 +153,9 @@ class SafeProducer(NativeProducer):
         refusal: Exception | None = None
         try:
             if not (isinstance(error, Exception) and frames.raised_by_native_call(error)):
-                self.__counters.interrupts += 1  # by a signal handler, and whether it was accepted is not known
                 raise  # noqa: PLE0704 - produce() handles it
             account.accepted -= 1
+            self.__counters.interrupts -= 1  # one step with the line above
             refusal = self.__engine.errors.refusal_of(error)
             if isinstance(refusal, QueueFullError) and self.__may_block():
                 self.__produce_when_there_is_room(refusal, *record)

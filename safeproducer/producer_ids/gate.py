@@ -26,6 +26,8 @@ _ANOTHER_ASKS = 0.1
 """Seconds to wait for a thread that asks for the same producer; a round of the guard takes half of that at most."""
 _SLICE = 0.1
 """Seconds that init_transactions() waits before it looks whether the producer was closed."""
+_OPEN, _ENDING, _NOTED = range(3)
+"""How far end() has come."""
 
 
 class Tells(Protocol):
@@ -73,7 +75,7 @@ class Gate:
         """Threads that tell: a hook that produces must not be told of that for ever."""
         self._permit: Permit | None = None
         self._producer_id: int | None = None
-        self._ended = False
+        self._end = _OPEN
         self._entered = guard is None
         self.hold: Hold | None = None
         self.ask_at = self.opened_at = self.unsent_at = 0.0
@@ -172,11 +174,13 @@ class Gate:
 
     def end(self, how: str, unsent: bool) -> None:
         """The producer ends: `how` as in Guard.note(). `unsent`: nothing was sent, certainly. The first call counts."""
-        ended, self._ended = self._ended, True
+        noted = self._end == _NOTED
+        self._end = _NOTED if noted else _ENDING
         permit = self._permit
-        if ended or permit is None or self._guard is None:
+        if noted or permit is None or self._guard is None:
             return
         self._guard.note(permit, self._producer_id, how)
+        self._end = _NOTED  # not before: a signal handler may raise there, and close() comes again
         if unsent:
             self._permit = None
             self._guard.give_back(permit)
@@ -195,7 +199,7 @@ class Gate:
 
     def _take(self, permit: Permit) -> None:
         # One step: what follows a call, a handler may have come between.
-        if self._permit is None and not self._ended:
+        if self._permit is None and self._end == _OPEN:
             self._permit = permit
         elif self._guard is not None:  # two threads have asked, or the producer was closed meanwhile
             self._guard.give_back(permit)

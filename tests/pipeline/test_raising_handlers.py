@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from safeproducer import SafeProducer
+from safeproducer import ProducerIdLimitError, SafeProducer
 from safeproducer.closing import Closing, Release
 from safeproducer.pipeline.calls import Calls, NativeErrors
 from safeproducer.pipeline.cluster.first_question import FirstQuestion
@@ -26,6 +26,7 @@ from safeproducer.pipeline.dispatch.intake import Intake
 from safeproducer.pipeline.dispatch.record_buffer import RecordBuffer
 from safeproducer.pipeline.engine import Engine, Threads
 from safeproducer.pipeline.flush import CallbackRelease, Flush
+from safeproducer.pipeline.gated_send import GatedSend
 from safeproducer.pipeline.process.alarm import Schedule
 from safeproducer.pipeline.process.flag import Flag
 from safeproducer.pipeline.process.helper import Helper
@@ -35,6 +36,11 @@ from safeproducer.pipeline.reports.report_queue import ReportQueue
 from safeproducer.pipeline.reports.reports import Reports
 from safeproducer.pipeline.route import Client, Route
 from safeproducer.pipeline.serving import Serving
+from safeproducer.policy import permit_wait
+from safeproducer.policy.permits import Kind
+from safeproducer.producer_ids.gate import Gate
+from safeproducer.producer_ids.guard import Guard
+from safeproducer.producer_ids.permit import Answer, Permit, Request
 from safeproducer.snapshot import CloseReport
 from safeproducer.testing import FakeCluster
 from tests.inside import engine_of
@@ -49,6 +55,7 @@ FAMILY = [SafeProducer, Intake, Schedule, Dispatcher, Expiry, Engine, Release, R
 FAMILY += [QuotaRejections, RecordBuffer, Bell, Sender]
 FAMILY += [Client, Route, Calls, NativeErrors, Serving, Flush, CallbackRelease, Threads, Closing]
 FAMILY += [Flag, Helper, FirstQuestion, Metadata, Windows]
+FAMILY += [GatedSend, Gate]
 FAMILY += [threading.Event, threading.Condition]  # whose lock a handler that raises in set() leaves taken
 OF_THE_SENDER = {"_turn", "pump", "sleep", "turn", "live", "end"}
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
@@ -62,13 +69,17 @@ class LimitError(Exception):
     """What a time limit by SIGALRM raises."""
 
 
-def codes() -> set[Any]:
+def codes(*family: type) -> set[Any]:
     """All that may run on the application's thread."""
     found: set[Any] = set()
-    for owner in FAMILY:
+    for owner in family or FAMILY:
         for name, member in vars(owner).items():
             function = member.fget if isinstance(member, property) else member
-            if isinstance(function, FunctionType) and name not in OF_THE_SENDER and name != "__init__":
+            if (
+                isinstance(function, FunctionType)
+                and (name not in OF_THE_SENDER or owner is Gate)
+                and name != "__init__"
+            ):
                 found |= codes_of(function)
     return found
 
@@ -93,15 +104,16 @@ def cluster() -> Iterator[FakeCluster]:
 class Application:
     """Produces values of its own, and counts their reports."""
 
-    def __init__(self, cluster: FakeCluster, mode: str) -> None:
+    def __init__(self, cluster: FakeCluster, mode: str, begins: bool = True, **more: Any) -> None:
         self.cluster = cluster
         self.natives: list[Any] = []
         self.told: Counter[bytes] = Counter()
         self.values: list[bytes] = []
-        config = {"bootstrap.servers": cluster.bootstrap, "linger.ms": 0, "log_level": 0, **MODES[mode]}
+        config = {"bootstrap.servers": cluster.bootstrap, "linger.ms": 0, "log_level": 0, **MODES[mode], **more}
         self.producer = SafeProducer(config)
-        self.produce()
-        assert self.producer.flush(10) == 0
+        if begins:
+            self.produce()
+            assert self.producer.flush(10) == 0
 
     def report(self, error: Any, message: Any) -> None:
         assert error is None
@@ -214,6 +226,100 @@ def test_nothing_is_kept_of_what_it_interrupts_before_the_first_acknowledgement(
     producer.close(0)
     assert not lane.dispatcher.record_buffer.numbers.reports, "no callback is kept"
     assert step > 10
+
+
+class Permits:
+    """In place of the guard: refuses as often as it is to, then grants."""
+
+    def __init__(self, refusals: int) -> None:
+        self.refusals = refusals
+        self.granted: list[Permit] = []
+        self.back: list[Permit] = []
+        self.ended: list[Permit] = []
+
+    def ask(self, request: Request) -> Answer:
+        if self.refusals > 0:
+            self.refusals -= 1
+            return Answer(None, 0.01, True, 20, 20)
+        permit = Permit(len(self.granted), request.kind, request.site, 0.0, 1.0)
+        if request.kind is Kind.FIRST:
+            self.granted.append(permit)
+        return Answer(permit)
+
+    def give_back(self, permit: Permit) -> None:
+        self.back.append(permit)
+
+    def note(self, permit: Permit, producer_id: int | None = None, how: str = "") -> None:
+        if how:
+            self.ended.append(permit)
+
+
+@pytest.fixture
+def permits(monkeypatch: pytest.MonkeyPatch) -> Permits:
+    made = Permits(0)
+    monkeypatch.setattr(permit_wait, "ask_again_in", lambda *_: 0.01)
+    for name in ("ask", "give_back", "note"):
+        monkeypatch.setattr(Guard, name, lambda _, *args, of=name, **more: getattr(made, of)(*args, **more))
+    return made
+
+
+@pytest.mark.filterwarnings("ignore:.*records were not reported.*:RuntimeWarning")
+@pytest.mark.parametrize("policy", ["warn", "delay", "refuse"])
+@pytest.mark.parametrize("mode", ["auto", "held"])
+@pytest.mark.parametrize("call", ["produce", "produce_batch"])
+def test_wherever_it_raises_before_the_permit(
+    cluster: FakeCluster, permits: Permits, mode: str, call: str, policy: str
+) -> None:
+    """The next call asks again, from another thread, too: one permit is used, and one more at most is lost."""
+    inside = codes(SafeProducer, GatedSend, Gate, Route)
+    step, raised = 0, True
+    while raised:
+        permits.__init__(0 if policy == "warn" else 1)  # type: ignore[misc]
+        application = Application(cluster, mode, False, **{"safeproducer.producer.ids.policy": policy})
+        raised = False
+        try:
+            with between(inside, step, interrupt, raises=True):
+                getattr(application, call)()
+        except LimitError:
+            raised = True
+        except ProducerIdLimitError:
+            assert policy == "refuse"
+        permits.refusals = 0
+        other = threading.Thread(target=application.produce)
+        other.start()
+        other.join(10)
+        assert not other.is_alive()
+        application.check()
+        gate = engine_of(application.producer).gate
+        assert gate.used == 1
+        assert len(permits.granted) - len(permits.back) <= 1 + raised
+        application.close()
+        step += 1
+    assert step > 10
+
+
+@pytest.mark.filterwarnings("ignore:.*records were not reported.*:RuntimeWarning")
+def test_wherever_it_raises_in_close_the_permit_ends(permits: Permits) -> None:
+    """A record that was certainly never sent: the permit goes back when another close() has ended it, never twice."""
+
+    def play(step: int) -> int:
+        permits.__init__(0)  # type: ignore[misc]
+        producer = SafeProducer(NOWHERE)
+        producer.produce("t", b"v", partition=0)
+        gc.collect()
+        with contextlib.suppress(LimitError), between(codes_of(Gate.end), step, interrupt, raises=True) as tps:
+            producer.close(0)
+        producer.close(0)
+        assert len(permits.granted) == 1
+        assert permits.granted[0] in permits.ended
+        assert len(permits.back) <= 1
+        back.append(len(permits.back))
+        return tps[0]
+
+    back: list[int] = []
+    for step in range(play(-1)):
+        play(step)
+    assert back.count(0) <= 1, "only where the handler comes when it is given back"
 
 
 def close_it(cluster: FakeCluster, mode: str, step: int, other: Callable[[Application], None]) -> tuple[Any, int]:

@@ -134,8 +134,7 @@ class SafeProducer(NativeProducer):
         # A bound method is a new object at each mention, though it is the same callback.
         if bound[0] is not callback and (type(callback) is not MethodType or bound[0] != callback):
             bound = account.bind(callback)
-        # Counted before it is handed over: the report may arrive on another thread before this one goes on.
-        account.accepted += 1
+        account.accepted += 1  # before it is handed over: the report may arrive on another thread before that returns
         try:
             if headers is None and timestamp is _NOW:  # other kinds of zero go to the native call's own check
                 self.__route.send(topic, value, key, partition, bound[1])

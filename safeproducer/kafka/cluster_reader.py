@@ -14,8 +14,6 @@ from confluent_kafka.admin._config import ConfigResource
 from safeproducer.kafka.connection import connection_settings
 from safeproducer.kafka.native import KafkaError, KafkaException
 
-PRODUCER_ID_EXPIRATION = "producer.id.expiration.ms"
-TRANSACTIONAL_ID_EXPIRATION = "transactional.id.expiration.ms"
 _NO_LEADER = -1
 
 

@@ -11,8 +11,9 @@ from typing import Any
 
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigEntry, ConfigResource, ConfigSource
-from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_exponential_jitter
+from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt
 
+from safeproducer import dice
 from safeproducer.kafka.connection import connection_settings
 from safeproducer.kafka.native import KafkaError, KafkaException
 from safeproducer.policy import kip_1269
@@ -22,6 +23,8 @@ from safeproducer.policy.window import Announcement, Config, Source, announcemen
 TIMEOUT = 5.0
 """Seconds of one request."""
 _ATTEMPTS = 3
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 1.0
+"""Seconds."""
 _QUIET = 0
 PERMANENT = frozenset(
     {
@@ -52,7 +55,7 @@ class Discovery:
         self._admin: Any = None
         self.again = Retrying(
             stop=stop_after_attempt(_ATTEMPTS),
-            wait=wait_exponential_jitter(multiplier=0.1, max=1.0),
+            wait=_pause,
             retry=retry_if_exception(_may_pass),
             sleep=sleep,
             reraise=True,
@@ -98,6 +101,11 @@ class Discovery:
         broker, about_topic = (answers[resource].result(TIMEOUT * 2) for resource in resources)
         self._heard(told(node, {name: None if entry.is_sensitive else entry.value for name, entry in broker.items()}))
         return announcement(node, _entry(broker, kip_1269.BROKER_CONFIG), _entry(about_topic, kip_1269.TOPIC_CONFIG))
+
+
+def _pause(state: RetryCallState) -> float:
+    """As tenacity's wait_exponential_jitter, which takes its jitter from the application's random numbers."""
+    return min(_FIRST_PAUSE * 2.0 ** (state.attempt_number - 1) + dice.share(), _LONGEST_PAUSE)
 
 
 def _login(config: Mapping[str, Any]) -> tuple[Any, Any]:

@@ -17,14 +17,12 @@ BACKSTOP_MARGIN = 10.0
 busy."""
 
 
-def backstop(delivery_timeout: float, socket_timeout: float, *, at_most: float = LONGEST_TIMEOUT) -> float:
+def backstop(delivery_timeout: float, socket_timeout: float) -> float:
     """The lane's `message.timeout.ms`, in seconds: T + 2 x `socket.timeout.ms` + a margin, 0 when T is 0.
 
-    `at_most` is for what librdkafka demands of a transactional producer (`transaction.timeout.ms`) or the time for
-    which brokers remember an idle producer ID; without a limit of its own, T = 0 becomes that. A T so near to the
-    limit that the backstop does not fit gives the limit: then librdkafka may expire records itself.
+    A T so near to librdkafka's maximum that the backstop does not fit gives that: then librdkafka may expire records
+    itself.
     """
-    limit = min(at_most, LONGEST_TIMEOUT)
     if delivery_timeout == 0:
-        return 0.0 if at_most >= LONGEST_TIMEOUT else limit
-    return min(delivery_timeout + 2 * socket_timeout + BACKSTOP_MARGIN, limit)
+        return 0.0
+    return min(delivery_timeout + 2 * socket_timeout + BACKSTOP_MARGIN, LONGEST_TIMEOUT)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import random
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from safeproducer import clock
+from safeproducer import clock, dice
 from safeproducer.errors import ProducerIdLimitError
 from safeproducer.hooks import ProducerChurn, ProducerIdLimited
 from safeproducer.kafka.statistics import Statistics
@@ -211,7 +210,7 @@ class Gate:
         self.hold = Hold(now + answer.retry_after, HoldReason.PRODUCER_ID_LIMIT)
 
     def _ask_again_in(self, retry_after: float) -> float:
-        return permit_wait.ask_again_in(retry_after, self._request.rate, random.random())  # noqa: S311
+        return permit_wait.ask_again_in(retry_after, self._request.rate, dice.share())
 
     def _tell_of_lane(self, answer: Answer) -> None:
         # A lane may be refused what is left for producers: that is no churn.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
@@ -13,7 +14,7 @@ from unittest import mock
 
 from confluent_kafka.cimpl import KafkaError, Message
 
-from safeproducer import DeliveryError, HoldReason, QueueFullError, SafeProducer, clock
+from safeproducer import DeliveryError, HoldReason, QueueFullError, SafeProducer, clock, dice
 from safeproducer.pipeline import assembly, lane_natives
 from safeproducer.pipeline.cluster.windows import Windows
 from safeproducer.pipeline.process import frames
@@ -494,6 +495,8 @@ def rigged(
         rig.flush_round(serving, timeout)
 
     with ExitStack() as stack:
+        # Of the module: Hypothesis gives it a seed for each example.
+        stack.enter_context(mock.patch.multiple(dice, share=random.random, one_of=random.choice))
         stack.enter_context(mock.patch.multiple(clock, monotonic=time.monotonic, time=time.time))
         stack.enter_context(mock.patch.object(lane_natives, "NativeProducer", native))
         stack.enter_context(mock.patch.object(assembly, "Sender", HandSender))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
+from safeproducer import dice
 from safeproducer.policy.partitioner import ANY, partitioner
 
 UNKNOWN = -1
@@ -71,6 +71,6 @@ class Partitions:
         partition, until = self._stalled_to.get(topic, (UNKNOWN, 0.0))
         if now >= until or partition >= count:
             led = [number for number in range(count) if (topic, number) in self._leaders]
-            partition = random.choice(led or range(count))  # noqa: S311 - nothing secret
+            partition = dice.one_of(led or range(count))
             self._stalled_to[topic] = (partition, now + self._sticky)
         return partition

@@ -1,21 +1,14 @@
-"""A Structured Streaming job that writes every micro-batch to Kafka through one SafeProducer per Python worker process.
+"""A Structured Streaming job from text files to a Kafka topic, with a line of JSON for each micro-batch.
 
-It reads lines from text files in a folder: what stands before the first tab is the record's key, the rest its value; a
-line without a tab has no key. For each micro-batch every task prints one line of JSON: where it ran, whether its
-producer was new, how many rows and bytes it wrote.
+What stands before the first tab of a line is the record's key, the rest its value; a line without a tab has no key.
 
     python examples/spark_job.py --bootstrap-servers localhost:9092 --topic lines --input FOLDER --checkpoint FOLDER
-    spark-submit --py-files examples/kafka_writer.py examples/spark_job.py ... the same arguments
 
-Needs PySpark 4.2 and Java 17 or newer; executors need the packages safeproducer, confluent-kafka and pyarrow.
+Needs PySpark 4.2, Java 17 or newer, and safeproducer[spark] on the driver and all executors. Delivery is at least once:
+docs/operate/spark.md says what is in the topic after a failure, and how secrets reach the executors:
 
-- At least once: a failed task, and a micro-batch whose query was started again from its checkpoint, is written again
-  from its first row, the rows that had arrived already included. See kafka_writer.py.
-- Secrets never travel through Spark, whose configuration shows up in its web pages and event logs: `--secret
-  sasl.password=env:NAME` or `=file:PATH` names a place that every executor reads by itself. Have the cluster manager
-  put the value there (a mounted secret), not spark.executorEnv, which is Spark configuration too.
-- Producer IDs: Spark ends a Python worker a minute after its last task. With a trigger interval above that, every
-  micro-batch starts new workers, and each takes a new producer ID from the brokers.
+    --option kafka.security.protocol=SASL_SSL --option kafka.sasl.mechanism=PLAIN ... \
+    --option kafka.sasl.jaas.config=file:/run/secrets/kafka-login
 """
 
 from __future__ import annotations
@@ -23,16 +16,16 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from functools import partial
-from pathlib import Path
 
-import kafka_writer
+import structlog
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql.functions import element_at, size, split, when
 
+from safeproducer.spark import BatchReport, SafeProducerSink
 
-def setting(text: str) -> tuple[str, str]:
+
+def option(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not (name and equals):
         raise argparse.ArgumentTypeError(f"{text!r} is not of the form name=value")
@@ -46,48 +39,33 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--input", required=True, help="folder of text files")
     parser.add_argument("--checkpoint", required=True, help="folder in which the query remembers what it has written")
     parser.add_argument("--files-per-batch", type=int, default=100, help="how many files a micro-batch may read")
-    parser.add_argument("--trigger", default="10 seconds", help="time between micro-batches")
+    parser.add_argument("--trigger", default="10 seconds", help="time between micro-batches; keep it below a minute")
     parser.add_argument("--available-now", action="store_true", help="write what is there, then stop")
-    parser.add_argument("--deadline", type=float, default=60, help="seconds a record may take until its task fails")
-    parser.add_argument("--set", type=setting, action="append", default=[], metavar="NAME=VALUE")
-    parser.add_argument("--secret", type=setting, action="append", default=[], metavar="NAME=env:VARIABLE|file:PATH")
+    parser.add_argument("--option", type=option, action="append", default=[], metavar="NAME=VALUE")
     return parser.parse_args()
+
+
+def show(report: BatchReport) -> None:
+    print(json.dumps(report.as_dict()), flush=True)
 
 
 def main() -> int:
     args = arguments()
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))  # the events of the sink
+    options = {"kafka.bootstrap.servers": args.bootstrap_servers, "topic": args.topic, **dict(args.option)}
+    sink = SafeProducerSink(options, on_batch=show)  # wrong options end the job here
+
     spark = SparkSession.builder.appName("lines-to-kafka").getOrCreate()
-    spark.sparkContext.addPyFile(str(Path(kafka_writer.__file__)))
-
-    write = partial(
-        kafka_writer.write,
-        topic=args.topic,
-        # Java's partitioner, so that a key stays on the partition to which Spark's own Kafka sink would send it.
-        config={"bootstrap.servers": args.bootstrap_servers, "partitioner": "murmur2_random", **dict(args.set)},
-        secrets=dict(args.secret),
-        deadline=args.deadline,
-    )
-
-    def write_batch(batch: DataFrame, batch_id: int) -> None:
-        # collect() runs the tasks; a task that raises makes it raise, and with it the query.
-        for task in batch.mapInArrow(write, kafka_writer.METRICS).collect():
-            print(json.dumps({"batch": batch_id, **task.asDict()}), flush=True)
-
     lines = spark.readStream.option("maxFilesPerTrigger", args.files_per_batch).text(args.input)
     fields = split("value", "\t", 2)
     records = lines.select(
-        when(size(fields) == 2, fields[0]).cast("binary").alias("key"),
-        element_at(fields, -1).cast("binary").alias("value"),
+        when(size(fields) == 2, fields[0]).alias("key"),
+        element_at(fields, -1).alias("value"),
     )
     trigger = {"availableNow": True} if args.available_now else {"processingTime": args.trigger}
-    query = (
-        records.writeStream.foreachBatch(write_batch)
-        .option("checkpointLocation", args.checkpoint)
-        .trigger(**trigger)
-        .start()
-    )
+    query = records.writeStream.foreachBatch(sink).option("checkpointLocation", args.checkpoint).trigger(**trigger)
     try:
-        query.awaitTermination()
+        query.start().awaitTermination()
     except StreamingQueryException as error:
         print(f"the query failed: {error}", file=sys.stderr)
         return 1

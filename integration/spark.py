@@ -41,13 +41,14 @@ def run_script(
     arguments: Sequence[str],
     scratch: Path,
     *,
-    cores: int = 2,
+    cores: int | str = 2,
     memory: str = "1g",
     conf: Mapping[str, str] | None = None,
     environment: Mapping[str, str] | None = None,
     timeout: float = 240,
 ) -> Finished:
-    """Run `script` on Spark inside one JVM with `cores` task slots; everything Spark writes goes to `scratch`.
+    """Run `script` on Spark inside one JVM with `cores` task slots ("2,4": tasks have four attempts); everything
+    Spark writes goes to `scratch`.
 
     `conf` adds Spark settings and `environment` variables, which the Python workers see too. Raises JarsError when Java
     is missing and subprocess.TimeoutExpired after `timeout` seconds; the JVM ends with the script, also when that is

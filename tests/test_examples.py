@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import pickle
 import signal
 import subprocess
 import sys
 import time
-import traceback
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from examples import kafka_writer
-
 EXAMPLES = Path(__file__).parent.parent / "examples"
 NOBODY = "127.0.0.1:1"
-NEED_A_CLUSTER = {"spark_job.py", "kafka_writer.py"}
+NEED_A_CLUSTER = {"spark_job.py", "spark_pipeline.py"}
 """Run on real Spark and real Kafka, in integration/test_spark_kafka.py."""
 TESTS = "test_application.py"
 
@@ -143,99 +136,3 @@ def test_service_says_what_is_left() -> None:
     done = run("service_loop.py", "--bootstrap-servers", NOBODY, *args)
     assert done.returncode == 1
     assert "20 were left after 0.5 s" in done.stderr
-
-
-# --- the Spark job's writer, without Spark -------------------------------------------------------------------------
-
-
-@pytest.fixture
-def write() -> Iterator[Callable[..., dict[str, Any]]]:
-    """Runs a task on a batch of these values and returns its metrics; forgets the producers at the end."""
-
-    def task(
-        values: list[bytes], bootstrap: str, *, deadline: float = 20, password: str | None = None, **settings: object
-    ) -> dict[str, Any]:
-        rows = {"key": pa.array([b"k"] * len(values), pa.binary()), "value": pa.array(values, pa.binary())}
-        config = {"bootstrap.servers": bootstrap, "log_level": 0, **settings}
-        secrets = {"sasl.password": password} if password else {}
-        batches = iter([pa.record_batch(rows)])
-        (metrics,) = kafka_writer.write(batches, topic="writer", config=config, secrets=secrets, deadline=deadline)
-        (row,) = metrics.to_pylist()
-        return row
-
-    yield task
-    while kafka_writer._producers:
-        kafka_writer._producers.popitem()[1].kafka.close(0)
-
-
-def test_writer_keeps_its_producer(write: Callable[..., dict[str, Any]], mock_bootstrap: str) -> None:
-    """The first task makes a producer and the next ones use it; each counts its own rows and bytes."""
-    before = written(mock_bootstrap, "writer")
-    rows = [write([b"x" * 10] * count, mock_bootstrap) for count in (3, 5)]
-    assert [(row["producer"], row["rows"], row["bytes"]) for row in rows] == [("new", 3, 33), ("reused", 5, 55)]
-    assert written(mock_bootstrap, "writer") == before + 8
-
-
-def test_writer_makes_no_producer_for_nothing(write: Callable[..., dict[str, Any]]) -> None:
-    """A task without rows takes no producer ID and reports zero rows."""
-    row = write([], NOBODY)
-    assert (row["producer"], row["rows"], row["producer_id"]) == ("none", 0, None)
-    assert kafka_writer._producers == {}
-
-
-def test_writer_fails_the_task_with_counts(write: Callable[..., dict[str, Any]]) -> None:
-    """Rows that are not acknowledged raise an error that can be pickled, counts by code and shows no payload."""
-    with pytest.raises(kafka_writer.KafkaWriteError) as raised:
-        write([b"payload"] * 3, NOBODY, deadline=0.3)
-    copy = pickle.loads(pickle.dumps(raised.value))  # noqa: S301 - our own bytes
-    assert str(copy) == str(raised.value)
-    assert (copy.accepted, copy.delivered) == (3, 0)
-    assert copy.unresolved + sum(copy.errors.values()) == 3
-    assert "payload" not in str(copy)
-
-
-def test_writer_drops_the_producer_of_a_failed_task(write: Callable[..., dict[str, Any]], mock_bootstrap: str) -> None:
-    """After a record that is refused, the next attempt starts with a new producer and nothing of the failed one."""
-    write([b"ok"], mock_bootstrap)
-    with pytest.raises(kafka_writer.KafkaWriteError, match=r"1 x MSG_SIZE_TOO_LARGE"):
-        write([b"ok", b"x" * 2_000_000, b"ok"], mock_bootstrap)
-    assert write([b"ok"], mock_bootstrap)["producer"] == "new"
-
-
-def test_writer_reads_secrets_itself(
-    write: Callable[..., dict[str, Any]], mock_bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A secret comes from the environment or a file of the worker; a missing one is an error that names the place."""
-    monkeypatch.setenv("MARKER", "hunter2")
-    (tmp_path / "password").write_text("hunter3\n")
-    assert kafka_writer.resolve(f"file:{tmp_path / 'password'}") == "hunter3"
-    assert write([b"ok"], mock_bootstrap, password="env:MARKER")["producer"] == "new"
-    assert "hunter2" not in repr(kafka_writer._producers)
-    with pytest.raises(LookupError, match="env:NOTHING"):
-        write([b"ok"], mock_bootstrap, password="env:NOTHING")
-
-
-def frames_of_writer(error: BaseException) -> str:
-    """The traceback with the locals of each frame below the test's own, as newer versions of Spark print it."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
-        trace = trace.tb_next
-    assert trace is not None
-    shown = traceback.TracebackException(type(error), error, trace, capture_locals=True)
-    return "".join(shown.format())
-
-
-def test_writer_shows_no_secret_and_no_payload_in_locals(
-    write: Callable[..., dict[str, Any]], mock_bootstrap: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Neither a failed task nor a refused configuration holds a secret or a payload in a frame it raises through."""
-    monkeypatch.setenv("MARKER", "hunter2")
-    with pytest.raises(kafka_writer.KafkaWriteError) as failed:
-        write([b"a row" * 300_000], mock_bootstrap, password="env:MARKER")
-    with pytest.raises(RuntimeError, match="cannot make a producer: setting 'acks'") as refused:
-        write([b"a row"], mock_bootstrap, password="env:MARKER", acks="seven")
-    for text in (frames_of_writer(failed.value), frames_of_writer(refused.value)):
-        assert "env:MARKER" in text
-        assert "hunter2" not in text
-        assert "a row" not in text
-        assert b"a row".hex() not in text.lower()  # as pyarrow shows a batch

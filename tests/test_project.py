@@ -78,7 +78,7 @@ def test_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
         inside = {name for name in archive.namelist() if ".dist-info/" not in name}
         notices = [name for name in archive.namelist() if name.endswith("licenses/LICENSE")]
     modules = (path.relative_to(ROOT).as_posix() for path in (ROOT / "safeproducer").rglob("*.py"))
-    assert inside == {*modules, "safeproducer/py.typed", "pytest_safeproducer.py"}
+    assert inside == {*modules, "safeproducer/py.typed", "pyspark_safeproducer.py", "pytest_safeproducer.py"}
     assert len(notices) == 1
 
 

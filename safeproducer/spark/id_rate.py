@@ -2,25 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
+from typing import NamedTuple
 
 HOUR = 3600.0
 
+Writer = tuple[str, int]
+"""Host and process ID of a Python worker."""
+
+
+class Used(NamedTuple):
+    """How many IDs a worker's producer has used over its life; `new`: it was made in this micro-batch."""
+
+    ids: int
+    new: bool
+
 
 class IdRate:
-    """Counts the producer IDs that were new within the last hour. One thread at a time; can be pickled.
+    """Counts the producer IDs that were taken within the last hour. One thread at a time; can be pickled.
 
-    What it remembers is bounded by the IDs that were used within the hour.
+    Counts what the workers say they used, not the IDs that are known: a worker that lives for one short task never
+    knows its own. What it remembers is bounded by the workers and IDs of an hour.
     """
 
     def __init__(self) -> None:
-        self._seen: dict[int, tuple[float, float]] = {}
-        """Producer ID -> when it was first and last seen."""
+        self._used: dict[Writer, tuple[int, float]] = {}
+        """How many IDs each worker had used, and when it said so last."""
+        self._taken: list[tuple[float, int]] = []
+        """When how many were new."""
 
-    def count(self, producer_ids: Iterable[int], now: float) -> int:
-        """Take note of the IDs of a micro-batch at `now` (seconds); how many IDs were new within the hour before."""
-        for producer_id in producer_ids:
-            first, _ = self._seen.get(producer_id, (now, now))
-            self._seen[producer_id] = first, now
-        self._seen = {known: times for known, times in self._seen.items() if times[1] > now - HOUR}
-        return sum(first > now - HOUR for first, _ in self._seen.values())
+    def count(self, used: Mapping[Writer, Used], now: float) -> int:
+        """Take note of a micro-batch at `now` (seconds); how many IDs were new within the hour that ends there."""
+        fresh = 0
+        for writer, (ids, new) in used.items():
+            before = 0 if new else self._used.get(writer, (0, now))[0]
+            fresh += max(0, ids - before)
+            self._used[writer] = ids, now
+        if fresh:
+            self._taken.append((now, fresh))
+        self._taken = [(when, count) for when, count in self._taken if when > now - HOUR]
+        self._used = {writer: (ids, seen) for writer, (ids, seen) in self._used.items() if seen > now - HOUR}
+        return sum(count for _, count in self._taken)

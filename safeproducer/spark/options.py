@@ -20,12 +20,17 @@ TOPIC = "topic"
 DEADLINE = f"{SINK_PREFIX}deadline"
 MAX_WRITERS = f"{SINK_PREFIX}max.writers"
 IDLE_MS = f"{SINK_PREFIX}idle.ms"
+ON_BATCH = f"{SINK_PREFIX}on.batch"
 GUARANTEE = f"{SINK_PREFIX}guarantee"
 SINK_OPTIONS = {
     TOPIC: ("the topic of all rows; without it the column `topic` names it for each row", "none"),
     DEADLINE: ("seconds a task waits for its reports", "60"),
     MAX_WRITERS: ("how many tasks write at the same time: the sink coalesces; not with the data source", "none"),
     IDLE_MS: ("how long a producer that no task uses is kept, in milliseconds", "600 000"),
+    ON_BATCH: (
+        "package.module:function, called with the BatchReport of each micro-batch where it is committed",
+        "none",
+    ),
 }
 """Option -> (what it does, default), for the documents."""
 
@@ -47,7 +52,8 @@ class Options:
 
     `config`: settings of librdkafka and `safeproducer.*`, without secrets. `secrets`: setting -> place, see
     resolve_secrets(). `deadline`: seconds that a task waits for its reports. `idle_ms`: how long a producer that no
-    task uses is kept. `notes`: sentences to tell once, on the driver.
+    task uses is kept. `on_batch`: package.module:function, which gets each report. `notes`: sentences to tell once, on
+    the driver.
     """
 
     topic: str | None
@@ -56,6 +62,7 @@ class Options:
     deadline: float = DEFAULT_DEADLINE
     max_writers: int | None = None
     idle_ms: int = DEFAULT_IDLE_MS
+    on_batch: str | None = None
     notes: tuple[str, ...] = ()
 
     @classmethod
@@ -84,6 +91,7 @@ class Options:
             deadline=deadline,
             max_writers=_number(options, MAX_WRITERS, 1) if MAX_WRITERS in options else None,
             idle_ms=_number(options, IDLE_MS, 0) if IDLE_MS in options else DEFAULT_IDLE_MS,
+            on_batch=options.get(ON_BATCH),
             notes=(*notes, *safe.notes),
         )
 

@@ -29,9 +29,6 @@ TYPES: dict[str, tuple[str, ...]] = {
 }
 """Column that is written -> its types, as Spark names them."""
 
-IDLE_WORKER = 60.0
-"""Seconds after which Spark ends a Python worker without a task."""
-
 _REUSE = "spark.python.worker.reuse"
 _SPECULATION = "spark.speculation"
 
@@ -62,10 +59,8 @@ def check_schema(schema: StructType, options: Options) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def check_session(
-    conf: Callable[[str, str], str], options: Options, *, data_source: bool, trigger: float | None = None
-) -> tuple[str, ...]:
-    """Sentences to tell once. `conf(name, default)` is `spark.conf.get`; `trigger`: seconds between micro-batches.
+def check_session(conf: Callable[[str, str], str], options: Options, *, data_source: bool) -> tuple[str, ...]:
+    """Sentences to tell once. `conf(name, default)` is `spark.conf.get`.
 
     Raises ConfigurationError when Spark would fail the query.
     """
@@ -85,12 +80,6 @@ def check_session(
         notes.append(f"{_SPECULATION}=true: rows of a task that runs twice are written twice. Set it to false")
     if data_source and options.max_writers is not None:
         notes.append(f"{MAX_WRITERS} has no effect with the data source: coalesce the DataFrame, or use foreachBatch")
-    if trigger is not None and trigger >= IDLE_WORKER:
-        notes.append(
-            f"a micro-batch every {trigger:g} s: Spark ends Python workers after {IDLE_WORKER:g} s without a task, so "
-            "each micro-batch takes new producer IDs, which its report counts. Use a shorter trigger interval or fewer "
-            f"writers ({MAX_WRITERS})"
-        )
     return tuple(notes)
 
 

@@ -95,20 +95,18 @@ def conf(**settings: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("data_source", [False, True])
 def test_a_session_as_it_comes_passes_without_a_word(data_source: bool) -> None:
-    """Spark's defaults, and a trigger below a minute."""
+    """Spark's defaults."""
     settings = conf(spark_python_worker_reuse="true", spark_speculation="False")
     assert check_session({}.get, TO_TOPIC, data_source=data_source) == ()
-    assert check_session(settings.get, TO_TOPIC, data_source=data_source, trigger=59.9) == ()
+    assert check_session(settings.get, TO_TOPIC, data_source=data_source) == ()
 
 
 def test_what_takes_producer_ids_is_told_with_the_cure() -> None:
-    """Workers that are not used again, and triggers between which Spark ends them."""
+    """Workers that are not used again."""
     settings = conf(spark_python_worker_reuse="false")
-    reuse, trigger = check_session(settings.get, TO_TOPIC, data_source=False, trigger=75)
+    (reuse,) = check_session(settings.get, TO_TOPIC, data_source=False)
     assert reuse.startswith("spark.python.worker.reuse=false: each task")
     assert reuse.endswith("Set it to true")
-    assert trigger.startswith("a micro-batch every 75 s: ")
-    assert "shorter trigger interval" in trigger
 
 
 def test_speculation_is_told_and_refused_where_spark_fails() -> None:

@@ -1,0 +1,265 @@
+"""What test_spark_doors.py runs on Spark: many cases in one session, because a session costs 20 s.
+
+Each case prints one line of JSON: {"case": name, ...}. `python integration/spark_doors.py SETTINGS`, a file in JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil  # type: ignore[import-untyped]
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from safeproducer.spark import BatchReport, SafeProducerSink
+
+REPORTS = "SPARK_DOORS_REPORTS"
+"""The environment variable that names the file for reports of the data source."""
+ROWS = 400
+TASK_ROWS = 10_000
+BAD_ROW = 3210
+BATCHES = 100
+KEYS = 20_000
+
+
+def note_report(report: BatchReport) -> None:
+    """What the data source calls in the process that commits."""
+    with Path(os.environ[REPORTS]).open("a", encoding="utf-8") as file:
+        print(json.dumps(report.as_dict()), file=file)
+
+
+class Cases:
+    """All that is tried; a method is a case, and returns what it prints."""
+
+    def __init__(self, spark: SparkSession, settings: dict[str, Any]) -> None:
+        self.spark = spark
+        self.settings = settings
+        self.scratch = Path(settings["scratch"])
+        self.options = {
+            "kafka.bootstrap.servers": settings["bootstrap"],
+            "safeproducer.spark.on.batch": "integration.spark_doors:note_report",
+        }
+
+    def sink(self, topic: str | None = None, **more: str) -> SafeProducerSink:
+        """A sink for a topic, or for those of the column."""
+        return SafeProducerSink({**self.options, **({"topic": topic} if topic else {}), **more})
+
+    # --- columns -----------------------------------------------------------------------------------------------
+
+    def _all_columns(self, topic: str) -> DataFrame:
+        return self.spark.range(0, ROWS, 1, 3).selectExpr(
+            "if(id % 10 = 0, null, encode(concat('k', id % 7), 'UTF-8')) key",
+            "if(id % 11 = 0, '', concat('v', id)) value",
+            f"if(id % 2 = 0, '{topic}', '{topic}-b') topic",
+            "if(id % 5 = 0, null, cast(id % 3 as int)) partition",
+            "if(id % 4 = 0, null, array(named_struct('key', 'n', 'value', encode(string(id), 'UTF-8')), "
+            "named_struct('key', 'n', 'value', cast(null as binary)))) headers",
+            "timestamp_millis(1700000000000 + id) timestamp",
+            "id extra",
+        )
+
+    def columns_by_sink(self) -> dict[str, Any]:
+        return {"report": self.sink().write(self._all_columns("columns-sink")).as_dict()}
+
+    def columns_by_source(self) -> dict[str, Any]:
+        df = self._all_columns("columns-source")
+        df.write.format("safeproducer").options(**self.options).mode("append").save()
+        return {}
+
+    # --- before any task ---------------------------------------------------------------------------------------
+
+    def _refused(self, write: Callable[[], object]) -> str:
+        try:
+            write()
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"
+        return "nothing"
+
+    def refused(self) -> dict[str, Any]:
+        df = self.spark.range(3).selectExpr("id value")
+        good = self.spark.range(3).selectExpr("string(id) value")
+        source = df.write.format("safeproducer").options(**self.options, topic="refused")
+        return {
+            "sink": self._refused(lambda: self.sink("refused").write(df)),
+            "source": self._refused(lambda: source.mode("append").save()),
+            "option": self._refused(lambda: self.sink("refused", **{"kafka.lingerms": "5"})),
+            "overwrite": self._refused(
+                lambda: (
+                    good.write.format("safeproducer").options(**self.options, topic="refused").mode("overwrite").save()
+                )
+            ),
+        }
+
+    # --- tasks that fail ---------------------------------------------------------------------------------------
+
+    def _through(self, fault: Callable[[], None], topic: str) -> dict[str, Any]:
+        """Rows of two tasks; the first attempt of the second task meets a fault in the middle."""
+
+        def passing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            context = TaskContext.get()
+            assert context is not None
+            for number, batch in enumerate(batches):
+                if number == 15 and context.partitionId() == 1 and context.attemptNumber() == 0:
+                    fault()
+                yield batch
+
+        df = self.spark.range(0, 2 * TASK_ROWS, 1, 2).selectExpr(
+            "string(id % 97) key", "concat(id, repeat('-', 100)) value"
+        )
+        return {"report": self.sink(topic).write(df.mapInArrow(passing, df.schema)).as_dict()}
+
+    def task_that_raises(self) -> dict[str, Any]:
+        def fault() -> None:
+            time.sleep(0.5)  # some of the rows before it are to be in the topic
+            raise ValueError("as planned")
+
+        return self._through(fault, "raises")
+
+    def worker_killed(self) -> dict[str, Any]:
+        def fault() -> None:
+            time.sleep(0.5)
+            me = psutil.Process()
+            for worker in me.parent().children():
+                if worker.pid != me.pid:
+                    worker.send_signal(signal.SIGKILL)
+
+        return self._through(fault, "killed")
+
+    def bad_row(self) -> dict[str, Any]:
+        """One row is larger than the topic takes, and the last task of all is good."""
+        df = self.spark.range(0, 10_000, 1, 2).selectExpr(
+            "string(id) key",
+            f"if(id = {5000 + BAD_ROW}, repeat(concat(id, 'payload-marker'), 20000), string(id)) value",
+        )
+        sink = self.sink("bad-row")
+        return {"error": self._refused(lambda: sink.write(df))}
+
+    # --- streams -----------------------------------------------------------------------------------------------
+
+    def _lines(self, name: str, files: range, lines: int) -> Path:
+        folder = self.scratch / f"input-{name}"
+        folder.mkdir(exist_ok=True)
+        for number in files:
+            path = folder / f"{number}.txt"
+            path.write_text("".join(f"{name}-{number}-{line}\n" for line in range(lines)))
+            os.utime(path, (1_000_000_000 + number, 1_000_000_000 + number))
+        return folder
+
+    def _stream(self, name: str, folder: Path) -> Any:
+        lines = self.spark.readStream.option("maxFilesPerTrigger", 1).text(str(folder))
+        return lines.writeStream.option("checkpointLocation", str(self.scratch / f"checkpoint-{name}")).trigger(
+            availableNow=True
+        )
+
+    def _ended(self, query: StreamingQuery) -> StreamingQuery:
+        if not query.awaitTermination(100):
+            query.stop()
+            raise TimeoutError("the query did not end")
+        return query
+
+    def hundred_micro_batches(self) -> dict[str, Any]:
+        folder = self._lines("hundred", range(BATCHES), 20)
+        reports: list[BatchReport] = []
+        sink = SafeProducerSink({**self.options, "topic": "hundred"}, on_batch=reports.append)
+        started = time.monotonic()
+        query = self._ended(self._stream("hundred", folder).foreachBatch(sink).start())
+        return {
+            "seconds": time.monotonic() - started,
+            "query": str(query.id),
+            "reports": [report.as_dict() for report in reports],
+        }
+
+    def restarted_source(self) -> dict[str, Any]:
+        """A query of the data source, and again from its checkpoint when there is more."""
+        output = []
+        for files in (range(4), range(4, 7)):
+            folder = self._lines("restarted", files, 50)
+            writer = self._stream("restarted", folder).format("safeproducer").options(**self.options)
+            query = self._ended(writer.option("topic", "restarted").start())
+            output.append([progress["sink"]["numOutputRows"] for progress in query.recentProgress])
+        return {"query": str(query.id), "output": output}
+
+    def stopped_and_started(self) -> dict[str, Any]:
+        """A query that is stopped in the middle of a micro-batch, and started again from its checkpoint."""
+        folder = self._lines("stopped", range(6), 3000)
+        reports: list[BatchReport] = []
+        sink = SafeProducerSink({**self.options, "topic": "stopped"}, on_batch=reports.append)
+        query = self._stream("stopped", folder).foreachBatch(sink).start()
+        while len(reports) < 2 and query.isActive:
+            time.sleep(0.01)
+        query.stop()
+        before = len(reports)
+        again = self._stream("stopped", folder).foreachBatch(sink).start()
+        self._ended(again)
+        return {"before": before, "reports": [report.as_dict() for report in reports]}
+
+    # --- the rest ----------------------------------------------------------------------------------------------
+
+    def keys(self) -> dict[str, Any]:
+        """Keys of 0 to 40 bytes, and null keys nowhere: those go anywhere."""
+        key = "substr(encode(concat(sha2(string(id), 256)), 'UTF-8'), 1, int(id % 41))"
+        df = self.spark.range(0, KEYS, 1, 2).selectExpr(f"{key} key", "string(id) value")
+        report = self.sink("keys-sink").write(df)
+        spark_too = self.settings["connector"]
+        if spark_too:
+            spark = df.write.format("kafka").option("kafka.bootstrap.servers", self.settings["bootstrap"])
+            spark.option("topic", "keys-spark").save()
+        return {"report": report.as_dict(), "spark": spark_too}
+
+    def secured(self) -> dict[str, Any]:
+        """Over SASL_SSL with a login that only the workers read; then a task that fails shows its locals."""
+        secure = {
+            **self.options,
+            **self.settings["secure"],
+            "kafka.security.protocol": "SASL_SSL",
+            "kafka.sasl.mechanism": "SCRAM-SHA-512",
+        }
+        df = self.spark.range(0, 100, 1, 2).selectExpr("string(id) value")
+        report = SafeProducerSink({**secure, "topic": "secured"}).write(df)
+        df.write.format("safeproducer").options(**secure, topic="secured").mode("append").save()
+        wrong = {**secure, "topic": "not-allowed", "safeproducer.spark.deadline": "8"}
+        return {"report": report.as_dict(), "error": self._refused(lambda: SafeProducerSink(wrong).write(df))}
+
+
+CASES = (
+    "refused",
+    "columns_by_sink",
+    "columns_by_source",
+    "task_that_raises",
+    "worker_killed",
+    "bad_row",
+    "hundred_micro_batches",
+    "restarted_source",
+    "stopped_and_started",
+    "keys",
+    "secured",
+)
+
+
+def main() -> int:
+    """Run the cases that the settings name, or all."""
+    settings = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    spark = SparkSession.builder.appName("doors").getOrCreate()
+    cases = Cases(spark, settings)
+    for name in settings.get("cases") or CASES:
+        started = time.monotonic()
+        try:
+            found = getattr(cases, name)()
+        except Exception as error:
+            found = {"failed": f"{type(error).__name__}: {error}"}
+        print(json.dumps({"case": name, "took": time.monotonic() - started, **found}), flush=True)
+    spark.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,284 @@
+"""Both doors of the Spark sink on real Spark and real Kafka: what is in the topics, and what the reports say of it.
+
+All cases run in one Spark session, see spark_doors.py; each test reads what one of them left.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined]
+
+from integration import spark_doors
+from integration.kafka.cluster import KafkaCluster
+from integration.kafka.jars import CONNECTOR, classpath
+from integration.kafka.log import Record, read_records
+from integration.spark import Finished, run_script
+from integration.spark_doors import BAD_ROW, BATCHES, KEYS, REPORTS, ROWS, TASK_ROWS
+
+PASSWORD = "marker-of-a-password"
+PAYLOAD = "payload-marker"
+TOPICS = {
+    "columns-sink": 3,
+    "columns-sink-b": 3,
+    "columns-source": 3,
+    "columns-source-b": 3,
+    "refused": 1,
+    "raises": 2,
+    "killed": 2,
+    "bad-row": 2,
+    "hundred": 2,
+    "restarted": 2,
+    "stopped": 2,
+    "keys-sink": 7,
+    "keys-spark": 7,
+    "secured": 1,
+    "not-allowed": 1,
+}
+CONFIGS = {"bad": {"max.message.bytes": "200000"}, "columns": {"retention.ms": "-1"}}  # rows of long ago
+
+pytestmark = pytest.mark.timeout(400)
+
+
+@dataclass
+class Story:
+    """What the session printed, and the cluster it wrote to."""
+
+    kafka: KafkaCluster
+    scratch: Path
+    done: Finished
+    reports: list[dict[str, Any]] = field(default_factory=list)
+
+    @cached_property
+    def cases(self) -> dict[str, dict[str, Any]]:
+        """What each case printed, by its name."""
+        return {line["case"]: line for line in self.done.tasks}
+
+    def case(self, name: str) -> dict[str, Any]:
+        """What it printed; fails when it could not."""
+        assert name in self.cases, self.done.stderr[-5000:]
+        assert "failed" not in self.cases[name], self.cases[name]
+        return self.cases[name]
+
+    def records(self, topic: str) -> list[tuple[int, Record]]:
+        """Everything in the topic, with the partition."""
+        partitions = read_records(self.kafka.direct_bootstrap, topic)
+        return [(number, record) for number, records in enumerate(partitions) for record in records]
+
+    def values(self, topic: str) -> Counter[str]:
+        """How often each value is there."""
+        return Counter((record.value or b"").decode() for _, record in self.records(topic))
+
+
+@pytest.fixture(scope="module")
+def story(kafka_secure: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> Story:
+    """One Spark session that ran all cases."""
+    kafka = kafka_secure
+    scratch = tmp_path_factory.mktemp("spark-doors")
+    (scratch / "events").mkdir()
+    (scratch / "reports").touch()
+    for name, partitions in TOPICS.items():
+        kafka.admin.create_topic(name, partitions, configs=CONFIGS.get(name.split("-")[0]))
+    kafka.admin.add_scram_user("spark", PASSWORD)
+    kafka.admin.add_acl("User:spark", "secured", AclOperation.WRITE, AclOperation.DESCRIBE)
+    login = "org.apache.kafka.common.security.scram.ScramLoginModule required"
+    settings = {
+        "scratch": str(scratch),
+        "bootstrap": kafka.direct_bootstrap,
+        "connector": True,
+        "secure": {
+            "kafka.bootstrap.servers": kafka.secure_bootstrap,
+            "kafka.ssl.truststore.type": "PEM",
+            "kafka.ssl.truststore.location": str(kafka.ca_pem),
+            "kafka.sasl.jaas.config": "env:MARKER_LOGIN",
+        },
+    }
+    (scratch / "settings.json").write_text(json.dumps(settings))
+    done = run_script(
+        Path(spark_doors.__file__),
+        [str(scratch / "settings.json")],
+        scratch,
+        cores="2,4",
+        conf={
+            "spark.jars": ",".join(map(str, classpath(of=CONNECTOR))),
+            "spark.sql.execution.arrow.maxRecordsPerBatch": "500",
+            "spark.sql.execution.pyspark.udf.tracebackWithLocals.enabled": "true",
+            "spark.eventLog.enabled": "true",
+            "spark.eventLog.compress": "false",
+            "spark.eventLog.dir": f"file://{scratch}/events",
+        },
+        environment={
+            "MARKER_LOGIN": f'{login} username="spark" password="{PASSWORD}";',
+            REPORTS: str(scratch / "reports"),
+        },
+        timeout=300,
+    )
+    reports = [json.loads(line) for line in (scratch / "reports").read_text().splitlines()]
+    (scratch / "output").write_text(done.stdout + done.stderr)
+    return Story(kafka, scratch, done, reports)
+
+
+def expected_columns(topic: str) -> dict[str, list[tuple[Any, ...]]]:
+    """Topic -> number of the row, partition or None, key, value, headers."""
+    found: dict[str, list[tuple[Any, ...]]] = {topic: [], f"{topic}-b": []}
+    for row in range(ROWS):
+        headers = None if row % 4 == 0 else [("n", str(row).encode()), ("n", None)]
+        found[topic if row % 2 == 0 else f"{topic}-b"].append(
+            (
+                1_700_000_000_000 + row,
+                None if row % 5 == 0 else row % 3,
+                None if row % 10 == 0 else f"k{row % 7}".encode(),
+                b"" if row % 11 == 0 else f"v{row}".encode(),
+                headers,
+            )
+        )
+    return found
+
+
+@pytest.mark.parametrize("door", ["sink", "source"])
+def test_all_columns_arrive_by_both_doors(story: Story, door: str) -> None:
+    """Key, value, topic, partition, headers and timestamp of each row, as they were; null is not empty."""
+    case = story.case(f"columns_by_{door}")
+    for topic, rows in expected_columns(f"columns-{door}").items():
+        written = sorted((record.timestamp, partition, record) for partition, record in story.records(topic))
+        assert [(at, record.key, record.value, record.headers) for at, _, record in written] == [
+            (at, key, value, headers) for at, _, key, value, headers in rows
+        ]
+        assert [got for (_, got, _), row in zip(written, rows, strict=True) if row[1] is not None] == [
+            row[1] for row in rows if row[1] is not None
+        ]
+        key_to_partitions = {
+            (record.key, got) for (_, got, record), row in zip(written, rows, strict=True) if row[1] is None
+        }
+        keys = [key for key, _ in key_to_partitions if key is not None]
+        assert len(keys) == len(set(keys))
+    if door == "sink":
+        reports = [case["report"]]
+    else:
+        reports = [report for report in story.reports if f"columns-{door}" in report["topics"]]
+    (report,) = reports
+    assert {name: sums["delivered"] for name, sums in report["topics"].items()} == {
+        f"columns-{door}": ROWS / 2,
+        f"columns-{door}-b": ROWS / 2,
+    }
+    assert (report["rows"], report["tasks"], report["maybe_twice"]) == (ROWS, 3, 0)
+
+
+def test_mistakes_are_refused_on_the_driver(story: Story) -> None:
+    """Wrong columns, options and save modes: one sentence, the last line of Spark's error, and nothing is written."""
+    case = story.case("refused")
+    assert case["sink"].startswith("Configuration")
+    assert "value" in case["sink"]
+    assert case["source"].startswith("AnalysisException")
+    assert "column 'value'" in case["source"].replace(" SQLSTATE: 38000", "").strip().splitlines()[-1]
+    assert "kafka.linger.ms" in case["option"]
+    assert "overwrite" in case["overwrite"]
+    assert story.records("refused") == []
+
+
+@pytest.mark.parametrize(("case", "topic"), [("task_that_raises", "raises"), ("worker_killed", "killed")])
+def test_a_repeated_task_writes_each_row_again_at_most(story: Story, case: str, topic: str) -> None:
+    """Every row at least once; what is in the log beyond them is at most `maybe_twice`."""
+    report = story.case(case)["report"]
+    values = story.values(topic)
+    assert set(values) == {f"{row}{'-' * 100}" for row in range(2 * TASK_ROWS)}
+    beyond = values.total() - 2 * TASK_ROWS
+    assert report["repeated_tasks"] >= 1
+    assert 0 < beyond <= report["maybe_twice"]
+    assert report["delivered"] == report["rows"] == 2 * TASK_ROWS
+    assert report["maybe_twice"] <= report["repeated_tasks"] * TASK_ROWS * 3
+
+
+def test_a_key_keeps_its_order_within_an_attempt(story: Story) -> None:
+    """Rows of a key stand as Spark gave them, and once more from the first on where a task was repeated."""
+    for number in range(2):
+        last: dict[tuple[bytes | None, int], int] = {}
+        starts: Counter[tuple[bytes | None, int]] = Counter()
+        for partition, record in story.records("raises"):
+            if partition == number:
+                value = int((record.value or b"").rstrip(b"-"))
+                place = record.key, value // TASK_ROWS
+                starts[place] += value <= last.get(place, -1)
+                last[place] = value
+        assert set(starts.values()) <= {0, 1}
+
+
+def test_a_bad_row_is_named(story: Story) -> None:
+    """By Spark's partition and the row's number in it; the rows of the other task are delivered."""
+    error = story.case("bad_row")["error"]
+    assert f"row {BAD_ROW} of Spark partition 1 for topic bad-row" in error
+    assert PAYLOAD not in error
+    good = story.values("bad-row")
+    assert {str(row) for row in range(5000)} <= set(good)
+
+
+def test_a_hundred_micro_batches_take_an_id_for_each_worker(story: Story) -> None:
+    """Each row once, reports equal to the log, and at most as many producer IDs as there are workers."""
+    case = story.case("hundred_micro_batches")
+    reports = case["reports"]
+    assert [report["batch_id"] for report in reports] == list(range(BATCHES))
+    assert {report["query_id"] for report in reports} == {case["query"]}
+    values = story.values("hundred")
+    assert len(values) == values.total() == BATCHES * 20
+    assert sum(report["delivered"] for report in reports) == values.total()
+    assert sum(report["maybe_twice"] for report in reports) == 0
+    known = {
+        state.producer_id for number in range(2) for state in story.kafka.admin.describe_producers("hundred", number)
+    }
+    assert 1 <= len(known) <= 2
+    assert {known_id for report in reports for known_id in report["producer_ids"]} <= known
+    assert reports[-1]["ids_per_hour"] == len(known)
+
+
+def test_a_query_of_the_data_source_goes_on_from_its_checkpoint(story: Story) -> None:
+    """Each row once over both runs; the reports come from the process that commits, and Spark counts the same rows."""
+    case = story.case("restarted_source")
+    values = story.values("restarted")
+    assert len(values) == values.total() == 7 * 50
+    reports = [report for report in story.reports if "restarted" in report["topics"]]
+    assert [report["batch_id"] for report in reports] == list(range(7))
+    assert {report["query_id"] for report in reports} == {case["query"]}
+    assert sum(report["delivered"] for report in reports) == values.total()
+    assert [sum(run) for run in case["output"]] == [4 * 50, 3 * 50]
+
+
+def test_a_stopped_query_writes_one_micro_batch_again_at_most(story: Story) -> None:
+    """Nothing is missing, and no more than the micro-batch that was under way is there twice."""
+    case = story.case("stopped_and_started")
+    values = story.values("stopped")
+    assert set(values) == {f"stopped-{number}-{line}" for number in range(6) for line in range(3000)}
+    twice = {value.rsplit("-", 1)[0] for value, count in values.items() if count > 1}
+    assert len(twice) <= 1
+    assert max(values.values()) <= 2
+    assert case["before"] >= 2
+
+
+def test_keys_go_where_sparks_own_sink_sends_them(story: Story) -> None:
+    """The same key has the same partition, from the empty key to one of 40 bytes."""
+    assert story.case("keys")["spark"]
+    ours, sparks = (
+        {record.value: (record.key, partition) for partition, record in story.records(topic)}
+        for topic in ("keys-sink", "keys-spark")
+    )
+    assert len(ours) == KEYS
+    assert ours == sparks
+
+
+def test_a_login_is_read_by_the_workers_only(story: Story) -> None:
+    """Both doors log in with what the workers' environment has; no output, event log or checkpoint shows it."""
+    case = story.case("secured")
+    assert story.values("secured") == {str(row): 2 for row in range(100)}
+    assert case["report"]["delivered"] == 100
+    assert "KafkaWriteError" in case["error"] or "TOPIC_AUTHORIZATION_FAILED" in case["error"], case["error"]
+    texts = {str(path): path.read_bytes() for path in story.scratch.rglob("*") if path.is_file()}
+    assert any("events" in name and text for name, text in texts.items())
+    assert [name for name, text in texts.items() if PASSWORD.encode() in text] == []
+    row = f"{5000 + BAD_ROW}{PAYLOAD}".encode()  # of bad_row()
+    forms = row, row.hex().encode(), row.hex().upper().encode()
+    assert [name for name, text in texts.items() if any(form in text for form in forms)] == []

@@ -1,0 +1,74 @@
+"""The account of a query over its micro-batches, kept where they are committed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pkgutil import resolve_name
+from typing import Any
+
+from safeproducer import clock
+from safeproducer.errors import ConfigurationValueError
+from safeproducer.spark.id_rate import IdRate
+from safeproducer.spark.options import ON_BATCH, Options
+from safeproducer.spark.report import BatchReport
+from safeproducer.spark.told import Told
+from safeproducer.spark.totals import TaskTotals
+from safeproducer.telemetry import spark_events
+
+IDLE_LIMIT = 60.0
+"""Seconds after which Spark ends a Python worker that has nothing to do (Spark 4.2: not a setting)."""
+
+
+class Account:
+    """Makes the report of each micro-batch and tells of it. One thread at a time; can be pickled."""
+
+    def __init__(self) -> None:
+        self.told = Told()
+        self._rate = IdRate()
+        self._settled: float | None = None
+
+    def settle(self, totals: Iterable[TaskTotals], batch_id: int | None, query_id: str | None) -> BatchReport:
+        """The report of a micro-batch whose tasks have all succeeded: one event, and a note when workers died idle."""
+        now = clock.monotonic()
+        report = BatchReport.of(totals, batch_id, query_id, self._rate, now)
+        spark_events.batch_written(**_event(report))
+        if self._settled is not None and now - self._settled > IDLE_LIMIT and report.writers:
+            self.told.once([_PAUSES])
+        self._settled = now
+        return report
+
+
+_PAUSES = (
+    "micro-batches of this query are more than a minute apart: Spark then ends the Python workers that wrote the last "
+    "one, and new ones take new producer IDs (see ids_per_hour in the report). Choose a trigger interval below a "
+    "minute, or let fewer workers write with safeproducer.spark.max.writers"
+)
+
+
+def _event(report: BatchReport) -> dict[str, object]:
+    """What fits into a log line: numbers, however many topics and brokers there are."""
+    fields: dict[str, object] = report.as_dict()
+    fields["topics"] = len(report.topics)
+    fields["throttled"] = sum(report.throttled.values())
+    fields["producer_ids"] = len(report.producer_ids)
+    return fields
+
+
+def callback_of(options: Options) -> Callable[[BatchReport], object] | None:
+    """The function that the options name, imported in this process. Raises ConfigurationError when there is none."""
+    name = options.on_batch
+    if name is None:
+        return None
+    try:
+        found: Any = resolve_name(name)
+    except (ValueError, ImportError, AttributeError) as error:
+        raise ConfigurationValueError(
+            ON_BATCH,
+            repr(name),
+            f"it cannot be imported beside the driver: {error}",
+            "Give package.module:function, and install the package where the driver runs",
+        ) from None
+    if not callable(found):
+        raise ConfigurationValueError(ON_BATCH, repr(name), "it cannot be called", "Give package.module:function")
+    callback: Callable[[BatchReport], object] = found
+    return callback

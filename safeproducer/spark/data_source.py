@@ -1,0 +1,162 @@
+"""The door through `format("safeproducer")`: Spark's Python data source, batch and streaming."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+from safeproducer.errors import ConfigurationValueError
+from safeproducer.spark import task_run
+from safeproducer.spark.account import Account, callback_of
+from safeproducer.spark.options import Options
+from safeproducer.spark.schema_check import check_schema, check_session
+from safeproducer.spark.told import Told
+from safeproducer.spark.totals import TaskTotals
+from safeproducer.telemetry import spark_events
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+MOST_QUERIES = 32
+"""Of those that ran last, whose accounts a process that commits keeps."""
+
+
+_told = Told()
+"""What the process that plans has told; Spark makes a new data source there for each micro-batch."""
+_accounts: OrderedDict[str | None, Account] = OrderedDict()
+"""By query. A module's global, because Spark makes a new writer for each commit."""
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    """What a task sends to the process that commits."""
+
+    totals: TaskTotals
+    query_id: str | None
+    notes: tuple[str, ...]
+
+
+class SafeProducerDataSource(DataSource):
+    """`df.writeStream.format("safeproducer")` and `df.write.format("safeproducer").mode("append")`.
+
+    Spark finds it by itself, through the module `pyspark_safeproducer`. It takes the options of SafeProducerSink, but
+    for `safeproducer.spark.max.writers`: Spark does not ask a data source how many tasks there are. Output mode
+    "complete" is written as plain appends, as by Spark's own sink; Spark refuses "update", and save modes other than
+    "append" are refused.
+
+    Reports of micro-batches are events in the process that commits, beside the driver; with the option
+    `safeproducer.spark.on.batch` = package.module:function that is called with each. What it raises fails the query.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """What `format()` takes."""
+        return "safeproducer"
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        """For `df.write`. Raises ConfigurationError for options, columns, and the save mode "overwrite"."""
+        if overwrite:
+            raise ConfigurationValueError(
+                "mode", "'overwrite'", "Kafka's topics cannot be overwritten", 'Write with .mode("append")'
+            )
+        return Writer(self._checked(schema))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802 - Spark's
+        """For `df.writeStream`. Raises ConfigurationError for options and columns. `overwrite` makes no difference."""
+        return StreamWriter(self._checked(schema))
+
+    def _checked(self, schema: StructType) -> Options:
+        options = Options.parse(self.options)
+        callback_of(options)
+        _told.once((*options.notes, *check_schema(schema, options)))
+        return options
+
+
+class Writer(DataSourceArrowWriter):
+    """Of one batch write."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """What a task runs."""
+        return _write(iterator, self._options)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """All tasks have succeeded."""
+        _commit(messages, None, self._options)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Spark gave up. What tasks had written stays in the topics."""
+        _abort(messages, None)
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """Of one micro-batch."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """What a task runs."""
+        return _write(iterator, self._options)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """All tasks have succeeded."""
+        _commit(messages, batchId, self._options)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Spark gave up. What tasks had written stays in the topics."""
+        _abort(messages, batchId)
+
+
+def _write(batches: Iterator[pa.RecordBatch], options: Options) -> Written:
+    notes = check_session(
+        task_run.setting, options, data_source=True
+    )  # the processes that plan and commit know no settings
+    return Written(task_run.write(batches, options), task_run.query_id(), notes)
+
+
+def _commit(messages: Sequence[WriterCommitMessage | None], batch_id: int | None, options: Options) -> None:
+    written = _written(messages)
+    query_id = next((message.query_id for message in written), None)
+    account = _account(query_id)
+    account.told.once(note for message in written for note in message.notes)
+    report = account.settle((message.totals for message in written), batch_id, query_id)
+    callback = callback_of(options)
+    if callback is not None:
+        callback(report)
+
+
+def _abort(messages: Sequence[WriterCommitMessage | None], batch_id: int | None) -> None:
+    written = _written(messages)
+    spark_events.batch_aborted(
+        batch_id=batch_id,
+        query_id=next((message.query_id for message in written), None),
+        tasks=len(messages),
+        tasks_written=len(written),
+        delivered_by_them=sum(message.totals.delivered for message in written),
+    )
+
+
+def _written(messages: Sequence[WriterCommitMessage | None]) -> list[Written]:
+    """Those of tasks that succeeded; the others are None."""
+    return [message for message in messages if isinstance(message, Written)]
+
+
+def _account(query_id: str | None) -> Account:
+    account = _accounts.pop(query_id, None) or Account()
+    _accounts[query_id] = account
+    if len(_accounts) > MOST_QUERIES:
+        _accounts.popitem(last=False)
+    return account

@@ -1,0 +1,81 @@
+"""The door through `foreachBatch`, and for a DataFrame at hand: `SafeProducerSink`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from pyspark.errors import PySparkException
+
+from safeproducer.spark import task_run
+from safeproducer.spark.account import Account, callback_of
+from safeproducer.spark.options import Options
+from safeproducer.spark.report import BatchReport
+from safeproducer.spark.schema_check import check_schema, check_session
+from safeproducer.spark.totals import SCHEMA, TaskTotals
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+
+class SafeProducerSink:
+    """Writes DataFrames to Kafka, through one SafeProducer in each Python worker.
+
+    `options`: topic, `kafka.*` in Java's names, `safeproducer.*`; the same as those of `format("safeproducer")`, see
+    docs/use/spark.md. `on_batch` gets the report of each micro-batch, in place of the function that the option
+    `safeproducer.spark.on.batch` names; what it raises fails the query.
+
+        query = df.writeStream.foreachBatch(SafeProducerSink(options)).option("checkpointLocation", ...).start()
+        report = SafeProducerSink(options).write(df)
+
+    At least once: it returns when each row is acknowledged. When a task cannot achieve that in all its attempts Spark
+    raises; the text of its error ends with that of KafkaWriteError.
+
+    Raises ConfigurationError here for options, and before any task for columns that contradict them. Neither the
+    brokers nor the secrets are asked for on the driver. Make one sink for each query, and use it by one thread at a
+    time. It can be pickled, as Spark Connect does.
+    """
+
+    def __init__(self, options: Mapping[str, Any], *, on_batch: Callable[[BatchReport], object] | None = None) -> None:
+        self._options = Options.parse(options)
+        self._on_batch = on_batch or callback_of(self._options)
+        self._account = Account()
+
+    def __call__(self, df: DataFrame, batch_id: int) -> BatchReport:
+        """What `foreachBatch` calls: write a micro-batch. Returns its report when each row is acknowledged."""
+        return self._write(df, batch_id, _query_id(df))
+
+    def write(self, df: DataFrame) -> BatchReport:
+        """Write all rows of `df`, which is no stream. Returns the report when each row is acknowledged."""
+        return self._write(df, None, None)
+
+    def _write(self, df: DataFrame, batch_id: int | None, query_id: str | None) -> BatchReport:
+        options = self._options
+        about_session = check_session(partial(_setting, df), options, data_source=False)
+        self._account.told.once((*options.notes, *check_schema(df.schema, options), *about_session))
+        if options.max_writers is not None:
+            df = df.coalesce(options.max_writers)
+        rows = df.mapInArrow(partial(_task, options=options), SCHEMA).collect()
+        report = self._account.settle(map(TaskTotals.from_row, rows), batch_id, query_id)
+        if self._on_batch is not None:
+            self._on_batch(report)
+        return report
+
+
+def _task(batches: Iterator[pa.RecordBatch], options: Options) -> Iterator[pa.RecordBatch]:
+    yield task_run.write(batches, options).to_arrow()
+
+
+def _query_id(df: DataFrame) -> str | None:
+    """Spark Connect has no way to ask for it."""
+    try:
+        found: str | None = df.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+    except PySparkException:
+        return None
+    return found
+
+
+def _setting(df: DataFrame, name: str, default: str) -> str:
+    return df.sparkSession.conf.get(name, default) or default

@@ -1,0 +1,42 @@
+"""The engine inside one of Spark's tasks: what both doors run there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from pyspark import TaskContext
+
+from safeproducer.spark.options import Options
+from safeproducer.spark.totals import TaskTotals
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def write(batches: Iterator[pa.RecordBatch], options: Options) -> TaskTotals:
+    """Write all rows of this task and wait for their reports. Raises KafkaWriteError."""
+    # Here, for whatever plans or commits needs no producer.
+    from safeproducer.spark.engine import Task, write_task  # noqa: PLC0415
+
+    context = _context()
+    return write_task(batches, options, Task(context.partitionId(), context.attemptNumber()))
+
+
+def query_id() -> str | None:
+    """Of the streaming query whose task this is. Spark Connect's `foreachBatch` has none."""
+    found: str | None = _context().getLocalProperty("sql.streaming.queryId")
+    return found
+
+
+def setting(name: str, default: str) -> str:
+    """A setting of the session: those that are set travel with each task."""
+    found: str | None = _context().getLocalProperty(name)
+    return default if found is None else found
+
+
+def _context() -> TaskContext:
+    context = TaskContext.get()
+    if context is None:
+        raise RuntimeError("this runs inside a task of Spark only")
+    return context

@@ -1,0 +1,76 @@
+"""What is told of a query's micro-batches, and how often."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from safeproducer import clock
+from safeproducer.spark.account import IDLE_LIMIT, Account
+from safeproducer.spark.totals import TaskTotals, TopicTotals
+
+
+def tasks(*ids: int) -> list[TaskTotals]:
+    """One task for each producer ID."""
+    return [
+        TaskTotals(number, 0, "host", known, "new", (known,), 1, 1, 1, 3, {f"topic-{number}": TopicTotals(1, 1, 3)})
+        for number, known in enumerate(ids)
+    ]
+
+
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time, to be changed."""
+    times = [1000.0]
+    monkeypatch.setattr(clock, "monotonic", lambda: times[0])
+    return times
+
+
+def events(logs: list[Any], name: str) -> list[dict[str, Any]]:
+    return [dict(entry) for entry in logs if entry["event"] == name]
+
+
+def test_each_micro_batch_is_one_event_of_numbers() -> None:
+    """However many topics, brokers and IDs there are, the event has as many fields."""
+    with capture_logs() as logs:
+        Account().settle(tasks(*range(100)), 3, "query")
+    (event,) = events(logs, "spark_batch_written")
+    assert (event["batch_id"], event["query_id"], event["rows"], event["topics"]) == (3, "query", 100, 100)
+    assert (event["producer_ids"], event["ids_per_hour"], event["log_level"]) == (100, 100, "info")
+    assert all(isinstance(value, int | float | str) for value in event.values())
+
+
+def test_long_pauses_are_told_once_with_the_cure(now: list[float]) -> None:
+    """Spark ends workers that are idle for a minute, and with them their producers."""
+    account = Account()
+    with capture_logs() as logs:
+        for known in range(3):
+            account.settle(tasks(known), known, "query")
+            now[0] += IDLE_LIMIT + 1
+    (note,) = events(logs, "spark_note")
+    assert "safeproducer.spark.max.writers" in note["note"]
+    assert "trigger interval below a minute" in note["note"]
+
+
+def test_short_pauses_and_empty_micro_batches_are_not_told(now: list[float]) -> None:
+    """Neither a query in time nor one that had nothing to write."""
+    account = Account()
+    with capture_logs() as logs:
+        account.settle(tasks(1), 0, "query")
+        now[0] += IDLE_LIMIT - 1
+        account.settle(tasks(1), 1, "query")
+        now[0] += 10 * IDLE_LIMIT
+        account.settle([], 2, "query")
+    assert events(logs, "spark_note") == []
+
+
+def test_an_account_can_be_pickled() -> None:
+    """As Spark Connect does with the sink; what was told stays told."""
+    account = Account()
+    with capture_logs() as logs:
+        account.told.once(["a", "b", "a"])
+        pickle.loads(pickle.dumps(account)).told.once(["a", "c"])  # noqa: S301 - our own bytes
+    assert [event["note"] for event in events(logs, "spark_note")] == ["a", "b", "c"]

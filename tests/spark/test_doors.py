@@ -1,0 +1,255 @@
+"""The two doors without Spark: what they refuse, tell, and make of the totals of tasks."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pkgutil import iter_modules
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+from structlog.testing import capture_logs
+
+import pyspark_safeproducer
+from safeproducer import ConfigurationError
+from safeproducer.spark import BatchReport, SafeProducerDataSource, SafeProducerSink, data_source, task_run
+from safeproducer.spark.data_source import MOST_QUERIES, Written
+from safeproducer.spark.options import Options
+from safeproducer.spark.totals import TaskTotals, TopicTotals
+
+OPTIONS = {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "orders"}
+VALUES = StructType([StructField("value", StringType())])
+REPORTS: list[BatchReport] = []
+
+
+def keep(report: BatchReport) -> None:
+    """What `safeproducer.spark.on.batch` names below."""
+    REPORTS.append(report)
+
+
+@pytest.fixture(autouse=True)
+def _fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the data source keeps for a process, anew."""
+    REPORTS.clear()
+    data_source._accounts.clear()
+    monkeypatch.setattr(data_source, "_told", data_source.Told())
+
+
+def totals(partition: int = 0, rows: int = 5, **fields: Any) -> TaskTotals:
+    """Of a task that wrote rows of 3 bytes to the topic."""
+    topics = {"orders": TopicTotals(rows, rows, 3 * rows)}
+    return TaskTotals(
+        partition, rows=rows, delivered=rows, topics=topics, **{"attempt": 0, "producer": "new", **fields}
+    )
+
+
+class Frame:
+    """As much of a DataFrame as the sink uses; its tasks return these totals."""
+
+    def __init__(self, *found: TaskTotals, schema: StructType = VALUES, **settings: str) -> None:
+        self.found = found
+        self.schema = schema
+        self.coalesced: list[int] = []
+        self.sparkSession = SimpleNamespace(
+            conf=SimpleNamespace(get=settings.get),
+            sparkContext=SimpleNamespace(getLocalProperty={"sql.streaming.queryId": "query"}.get),
+        )
+
+    def coalesce(self, tasks: int) -> Frame:
+        self.coalesced.append(tasks)
+        return self
+
+    def mapInArrow(self, function: Callable[..., Iterator[Any]], schema: str) -> Frame:  # noqa: N802 - Spark's name
+        pickle.dumps(function)
+        return self
+
+    def collect(self) -> list[dict[str, Any]]:
+        return [row for one in self.found for row in one.to_arrow().to_pylist()]
+
+
+# --- foreachBatch ----------------------------------------------------------------------------------------------------
+
+
+def test_the_sink_returns_a_report_tells_it_and_passes_it_on() -> None:
+    """One report, by all three ways."""
+    kept: list[BatchReport] = []
+    sink = SafeProducerSink(OPTIONS, on_batch=kept.append)
+    with capture_logs() as logs:
+        report = sink(Frame(totals(0), totals(1, 7, process=2)), 4)  # type: ignore[arg-type]
+    assert kept == [report]
+    assert (report.batch_id, report.query_id, report.rows, report.writers) == (4, "query", 12, 2)
+    assert [(log["event"], log["rows"]) for log in logs] == [("spark_batch_written", 12)]
+
+
+def test_a_data_frame_at_hand_has_neither_batch_nor_query() -> None:
+    """`write()` is for no stream."""
+    report = SafeProducerSink(OPTIONS).write(Frame(totals()))  # type: ignore[arg-type]
+    assert (report.batch_id, report.query_id, report.delivered) == (None, None, 5)
+
+
+def test_the_sink_takes_the_callback_of_the_options_too() -> None:
+    """The same options are for both doors; a callback at hand wins."""
+    options = {**OPTIONS, "safeproducer.spark.on.batch": f"{__name__}:keep"}
+    SafeProducerSink(options).write(Frame(totals()))  # type: ignore[arg-type]
+    SafeProducerSink(options, on_batch=lambda report: None).write(Frame(totals()))  # type: ignore[arg-type]
+    assert [report.rows for report in REPORTS] == [5]
+
+
+def test_what_the_callback_raises_fails_the_query() -> None:
+    """It is the application's own code, and nobody else would hear of it."""
+
+    def broken(report: BatchReport) -> None:
+        raise RuntimeError("not this one")
+
+    with pytest.raises(RuntimeError, match="not this one"):
+        SafeProducerSink(OPTIONS, on_batch=broken).write(Frame(totals()))  # type: ignore[arg-type]
+
+
+def test_writers_are_limited_by_coalescing() -> None:
+    """And not otherwise."""
+    few, many = Frame(totals()), Frame(totals())
+    SafeProducerSink({**OPTIONS, "safeproducer.spark.max.writers": "2"}).write(few)  # type: ignore[arg-type]
+    SafeProducerSink(OPTIONS).write(many)  # type: ignore[arg-type]
+    assert (few.coalesced, many.coalesced) == ([2], [])
+
+
+def test_notes_are_told_once_over_all_micro_batches() -> None:
+    """Of options, columns and session."""
+    schema = StructType([*VALUES.fields, StructField("extra", LongType())])
+    sink = SafeProducerSink({**OPTIONS, "kafka.send.buffer.bytes": "1"})
+    with capture_logs() as logs:
+        for batch in range(3):
+            sink(Frame(totals(), schema=schema, **{"spark.python.worker.reuse": "false"}), batch)  # type: ignore[arg-type]
+    notes = [log["note"] for log in logs if log["event"] == "spark_note"]
+    assert len(notes) == len(set(notes)) == 3
+    assert ["send.buffer.bytes" in notes[0], "extra" in notes[1], "reuse" in notes[2]] == [True] * 3
+
+
+def test_wrong_columns_are_refused_before_any_task() -> None:
+    """No row has moved."""
+    frame = Frame(totals(), schema=StructType([StructField("value", LongType())]))
+    frame.mapInArrow = pytest.fail  # type: ignore[assignment, method-assign]
+    with pytest.raises(ConfigurationError, match="'value' is of type bigint"):
+        SafeProducerSink(OPTIONS).write(frame)  # type: ignore[arg-type]
+
+
+def test_a_sink_can_be_pickled_for_spark_connect() -> None:
+    """With its options and callback."""
+    copy = pickle.loads(pickle.dumps(SafeProducerSink(OPTIONS, on_batch=keep)))  # noqa: S301 - our own bytes
+    copy.write(Frame(totals()))
+    assert [report.rows for report in REPORTS] == [5]
+
+
+# --- format("safeproducer") ------------------------------------------------------------------------------------------
+
+
+def messages(*found: TaskTotals | None, query: str | None = "query", note: str = "a note") -> list[Any]:
+    """What tasks send; None for one that failed."""
+    return [one and Written(one, query, (note,)) for one in found]
+
+
+def test_a_micro_batch_is_reported_where_it_is_committed() -> None:
+    """One event, the callback that the options name, and notes of tasks once."""
+    source = SafeProducerDataSource({**OPTIONS, "safeproducer.spark.on.batch": f"{__name__}:keep"})
+    with capture_logs() as logs:
+        for batch in range(2):
+            writer = source.streamWriter(VALUES, overwrite=False)  # as Spark: a new one for each commit
+            writer.commit(messages(totals(0), totals(1)), batch)
+    assert [(report.batch_id, report.query_id, report.rows) for report in REPORTS] == [
+        (0, "query", 10),
+        (1, "query", 10),
+    ]
+    assert [log["event"] for log in logs] == ["spark_note", "spark_batch_written", "spark_batch_written"]
+
+
+def test_queries_have_accounts_of_their_own_and_few_are_kept() -> None:
+    """A process that commits for years does not grow."""
+    source = SafeProducerDataSource({**OPTIONS, "safeproducer.spark.on.batch": f"{__name__}:keep"})
+    writer = source.streamWriter(VALUES, overwrite=True)  # output mode "complete": plain appends
+    for query in range(MOST_QUERIES + 5):
+        writer.commit(messages(totals(ids_used=1), query=str(query)), 0)
+        writer.commit(messages(totals(ids_used=1, producer="reused"), query=str(query)), 1)
+    assert {report.ids_per_hour for report in REPORTS} == {1}
+    assert len(data_source._accounts) == MOST_QUERIES
+
+
+def test_a_batch_write_is_reported_without_a_query() -> None:
+    """`df.write`."""
+    source = SafeProducerDataSource({**OPTIONS, "safeproducer.spark.on.batch": f"{__name__}:keep"})
+    source.writer(VALUES, overwrite=False).commit(messages(totals(), query=None))
+    assert [(report.batch_id, report.query_id) for report in REPORTS] == [(None, None)]
+
+
+def test_an_aborted_micro_batch_says_what_was_written_nevertheless() -> None:
+    """By the tasks that had succeeded; of what the others wrote there is no count."""
+    with capture_logs() as logs:
+        SafeProducerDataSource(OPTIONS).streamWriter(VALUES, overwrite=False).abort(messages(totals(), None), 9)
+    (event,) = logs
+    assert event["event"] == "spark_batch_aborted"
+    assert (event["batch_id"], event["tasks"], event["tasks_written"], event["delivered_by_them"]) == (9, 2, 1, 5)
+
+
+def test_overwriting_is_refused() -> None:
+    """For a batch write, as by Spark's own sink."""
+    with pytest.raises(ConfigurationError, match=r'mode\("append"\)'):
+        SafeProducerDataSource(OPTIONS).writer(VALUES, overwrite=True)
+
+
+@pytest.mark.parametrize(
+    "name", ["no.such.module:function", f"{__name__}:nothing", f"{__name__}:OPTIONS", "no function"]
+)
+@pytest.mark.parametrize(
+    "door", [SafeProducerSink, lambda options: SafeProducerDataSource(options).writer(VALUES, False)]
+)
+def test_a_callback_that_is_not_there_is_refused_at_once(door: Callable[..., object], name: str) -> None:
+    """By the name of the option and its value, before any task."""
+    with pytest.raises(ConfigurationError, match=r"safeproducer\.spark\.on\.batch") as refused:
+        door({**OPTIONS, "safeproducer.spark.on.batch": name})
+    assert name in str(refused.value)
+    assert "package.module:function" in str(refused.value)
+
+
+def test_a_task_returns_totals_query_and_notes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Settings of the session are asked for in the task, which alone knows them; the message can be pickled."""
+    properties = {"sql.streaming.queryId": "query", "spark.python.worker.reuse": "false"}
+    context = SimpleNamespace(getLocalProperty=properties.get)
+    monkeypatch.setattr(task_run.TaskContext, "get", lambda: context)
+    monkeypatch.setattr(task_run, "write", lambda batches, options: totals())
+    writer = SafeProducerDataSource(OPTIONS).streamWriter(VALUES, overwrite=False)
+    message = pickle.loads(pickle.dumps(writer.write(iter([]))))  # noqa: S301 - our own bytes
+    assert (message.totals, message.query_id) == (totals(), "query")
+    assert ["reuse" in note for note in message.notes] == [True]
+    properties["spark.speculation"] = "true"
+    with pytest.raises(ConfigurationError, match="foreachBatch"):
+        writer.write(iter([]))
+
+
+def test_outside_a_task_there_is_nothing_to_write() -> None:
+    """The functions of tasks say so."""
+    with pytest.raises(RuntimeError, match="inside a task of Spark"):
+        task_run.write(iter([]), Options.parse(OPTIONS))
+
+
+# --- how Spark finds it ----------------------------------------------------------------------------------------------
+
+
+def test_spark_finds_the_data_source_by_itself() -> None:
+    """It looks for modules of this name with this class."""
+    assert "pyspark_safeproducer" in {module.name for module in iter_modules()}
+    assert issubclass(pyspark_safeproducer.DefaultSource, DataSource)
+    assert pyspark_safeproducer.DefaultSource.name() == SafeProducerDataSource.name() == "safeproducer"
+    source = pyspark_safeproducer.DefaultSource(OPTIONS)
+    assert isinstance(source.writer(VALUES, False), data_source.Writer)
+    assert isinstance(source.streamWriter(VALUES, False), data_source.StreamWriter)
+
+
+def test_being_found_costs_nothing() -> None:
+    """Spark imports the module in every session that uses any Python data source."""
+    code = "import pyspark_safeproducer, sys; print({'safeproducer', 'confluent_kafka', 'pyarrow'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    assert done.stdout == "set()\n", done.stderr

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,9 +23,12 @@ from safeproducer import (
     ProducerIdLimited,
     ProducerIdLimitError,
     SafeProducer,
+    permit_end,
 )
 from safeproducer.id_settings import LEDGER_VARIABLE, POLICY_VARIABLE
+from safeproducer.producer_ids.gate import Gate
 from safeproducer.testing import FakeCluster
+from tests.permit_count import permits_counted
 
 RATE = "safeproducer.producer.ids.per.hour"
 PORTS = count(1)
@@ -185,17 +191,74 @@ def test_restarts_while_the_brokers_are_away_use_nothing(monkeypatch: pytest.Mon
             assert producer.close(0.005).left == 1
 
 
-@pytest.mark.parametrize("mode", ["auto", "held"])
-def test_a_record_with_a_partition_needs_statistics_for_that(monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
-    """They come within half a second, and close() waits for them."""
+def closes(producer: SafeProducer) -> None:
+    assert producer.close(0.005).left == 1
+
+
+def forgets(producer: SafeProducer) -> None:
+    """The last reference is the caller's."""
+
+
+@pytest.mark.filterwarnings("ignore:.*lost at garbage collection.*:ResourceWarning")
+@pytest.mark.parametrize("end", [closes, forgets])
+@pytest.mark.parametrize("mode", ["auto", "held", "passthrough"])
+def test_who_has_reached_no_broker_has_sent_nothing(
+    monkeypatch: pytest.MonkeyPatch, mode: str, end: Callable[[SafeProducer], None]
+) -> None:
+    """Not a record with a partition either; close() waits for no statistics then."""
     monkeypatch.setenv(LEDGER_VARIABLE, "off")
+    monkeypatch.setattr(Gate, "heard", lambda *_: None)
+    monkeypatch.setattr(permit_end, "_STATISTICS_LATE", 60.0)
     config = {"bootstrap.servers": f"127.0.0.1:2,127.0.0.1:{next(PORTS)}", "log_level": 0, POLICY: "refuse", RATE: 1}
-    for _ in range(3):
-        with SafeProducer({**config, "safeproducer.mode": mode}) as producer:
+    with permits_counted() as permits:
+        for _ in range(3):
+            producer = SafeProducer({**config, "safeproducer.mode": mode})
             producer.produce("t", b"x", partition=0)
+            assert permits.held.total() == 1
             began = time.monotonic()
+            end(producer)
+            assert time.monotonic() - began < 30
+            del producer
+            assert permits.held.total() == 0
+
+
+ENDS_AT_EXIT = """
+import sys
+from safeproducer import SafeProducer
+producer = SafeProducer({"bootstrap.servers": "127.0.0.1:2", "log_level": 0, "safeproducer.producer.ids.per.hour": 1,
+                         "safeproducer.producer.ids.policy": "refuse"})
+producer.produce("t", b"x", partition=0)
+if len(sys.argv) > 1:
+    raise ValueError
+"""
+
+
+@pytest.mark.parametrize("crashes", [False, True])
+def test_a_process_that_ends_before_it_has_reached_a_broker_uses_nothing(tmp_path: Path, crashes: bool) -> None:
+    for _ in range(2):
+        ran = subprocess.run(
+            [sys.executable, "-c", ENDS_AT_EXIT, *(["crash"] if crashes else [])],
+            env={**os.environ, LEDGER_VARIABLE: str(tmp_path)},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert "ProducerIdLimitError" not in ran.stderr
+        assert ("ValueError" in ran.stderr) is crashes
+        assert "were lost at interpreter exit" in ran.stderr
+
+
+@pytest.mark.parametrize("mode", ["auto", "held"])
+def test_a_record_with_a_partition_needs_statistics_once_a_broker_was_reached(cluster: FakeCluster, mode: str) -> None:
+    """They come within half a second, and close() waits for them."""
+    cluster.delay(60, api="InitProducerId")
+    for _ in range(3):
+        with started(cluster, "refuse", 1, **{"safeproducer.mode": mode}) as producer:
+            producer.produce("t", b"x", partition=0)
+            cluster_id = producer.cluster_id(10)
+            assert cluster_id
             assert producer.close(0.005).left == 1
-            assert time.monotonic() - began < 1.5
 
 
 def test_a_permit_that_was_used_is_kept(cluster: FakeCluster) -> None:

@@ -49,6 +49,7 @@ LATER = {
     "pipeline/parked.py",
     "pipeline/lane_natives.py",
     "pipeline/leaving.py",
+    "pipeline/rest.py",
     "pipeline/cluster/horizons.py",
     "pipeline/cluster/old_timestamps.py",
     "pipeline/dispatch/retry_guard.py",

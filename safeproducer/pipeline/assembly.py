@@ -50,6 +50,7 @@ from safeproducer.pipeline.reports.observed import ObservedSend
 from safeproducer.pipeline.reports.quota_rejections import QuotaRejections
 from safeproducer.pipeline.reports.report_numbers import ReportNumbers
 from safeproducer.pipeline.reports.report_queue import ReportQueue
+from safeproducer.pipeline.rest import Rest
 from safeproducer.pipeline.route import Client, Route
 from safeproducer.pipeline.serving import Serving
 from safeproducer.producer_ids.gate import Gate
@@ -120,8 +121,9 @@ def assemble(
     deadline = DirectDeadline(lane, holds, dispatcher, report_queue, failures) if lane else None
     control = Control(delivery, client, route, dispatcher, updates, counters, lanes, deadline, question)
     standby = Standby(client, route, dispatcher, report_queue, delivery.buffer.bytes)
+    rest = Rest(delivery, client, route, dispatcher, updates, counters)
     maintenance = Maintenance(
-        client, dispatcher, serving, standby, lanes, control, release, question, errors, announcements, holds
+        client, dispatcher, serving, standby, lanes, control, release, question, errors, announcements, holds, rest
     )
     sender.work_for(maintenance)
     parts = client, route, dispatcher, serving, flush, calls, errors, counters, updates, events, threads, maintenance

@@ -22,6 +22,7 @@ from safeproducer.pipeline.process import stack
 from safeproducer.pipeline.process.sender import get_ident
 from safeproducer.pipeline.reports.delivery_counters import DeliveryCounters
 from safeproducer.pipeline.reports.report_queue import ReportQueue
+from safeproducer.pipeline.rest import Rest
 from safeproducer.pipeline.route import Client, Route
 from safeproducer.pipeline.serving import POLLING, Serving
 from safeproducer.policy.never import NEVER
@@ -179,6 +180,7 @@ class Maintenance:
     _errors: NativeErrors
     _announcements: Announcements
     _holds: Holds
+    _rest: Rest
     _told: set[str] = field(default_factory=set)
 
     def turn(self, now: float) -> float:
@@ -186,7 +188,8 @@ class Maintenance:
         if not self._client.usable:
             return NEVER
         try:
-            return self._turn(now)
+            until = self._rest.goes_on(now)
+            return self._rest.begin(now, self._turn(now)) if until is None else until
         except:  # noqa: E722 - as in Calls.attempt()
             raised: Any = sys.exc_info()[1]
             error = self._errors.instead_of(raised)
@@ -220,7 +223,7 @@ class Maintenance:
         dispatcher.expiry.guard.look(now)
         self._control.act(now)
         self._release.when_idle(now)
-        due = min(again, dispatcher.schedule.alarm.at, dispatcher.lanes.next_look(now))
+        due = min(again, dispatcher.schedule.alarm.at)
         if self._expects or (dispatcher.alone and not polling):
             return min(due, now + _NOT_POLLING)
         return due

@@ -56,6 +56,11 @@ class ClusterView:
         """Whether it gets one batch at a time because it throttled so lately."""
         return self._holds_back and self.throttle.probes(broker, now)
 
+    @property
+    def throttle_is_new(self) -> bool:
+        """What the next throttle_changed() says."""
+        return self._latest != self.throttle.latest
+
     def throttle_changed(self) -> bool:
         """Whether a throttle time was announced since the last call, to any producer of this process."""
         before, self._latest = self._latest, self.throttle.latest

@@ -36,15 +36,15 @@ class Holds:
         self.partitions = cluster.partitions
         self.round_trip = round_trip
         self.direct = direct
-        self._lane_ready = False
+        self.lane_ready = False
 
     def lane_is_ready(self) -> None:
-        self._lane_ready = True
+        self.lane_ready = True
 
     @property
     def prefers_batches(self) -> bool:
         """Whether the round trip is so long that buffering pays, and the first batch lane has its producer ID."""
-        return self.round_trip.long and self._lane_ready
+        return self.round_trip.long and self.lane_ready
 
     @property
     def slow_start(self) -> bool:
@@ -55,12 +55,12 @@ class Holds:
     def starting(self) -> bool:
         """Whether `start()` has to look."""
         direct = self.direct
-        return direct is not None and (direct.starting or (self.round_trip.long and not self._lane_ready))
+        return direct is not None and (direct.starting or (self.round_trip.long and not self.lane_ready))
 
     def start(self, resolved: int, in_lane: int, measuring: bool, lane_ready: bool, now: float) -> bool:
         """Look whether slow start or paced start is over, or begins; whether that changes what may go directly."""
-        self._lane_ready = self._lane_ready or lane_ready
-        wants_lane, direct = self.round_trip.long and not self._lane_ready, self.direct
+        self.lane_ready = self.lane_ready or lane_ready
+        wants_lane, direct = self.round_trip.long and not self.lane_ready, self.direct
         if direct is None:
             return False
         leaders = {self.partitions.leader(*tp) for tp in direct.stalled}

@@ -25,8 +25,10 @@ _KEPT = 16
 _BATCH_LANE = 0
 _IDLE_AFTER = 3
 """Statistics of an idle producer that are read before any is skipped."""
-_IDLE_READS = 5000
+_IDLE_READS = 30_000
 """Then it rests so many times longer than it takes to read them."""
+_IDLE_READS_WITH_WINDOWS = 5_000
+"""Where windows are asked for: what a leader said is known for a minute only."""
 
 
 class ClientUpdates:
@@ -111,7 +113,8 @@ class ClientUpdates:
             accepted, delivered, failed = self._counters.totals()
             quiet = accepted == delivered + failed
         self._idle = self._idle + 1 if quiet else 0
-        if self._idle > _IDLE_AFTER and now < self._read_until + _IDLE_READS * self._reading:
+        reads = _IDLE_READS_WITH_WINDOWS if self._delivery.spreads else _IDLE_READS
+        if self._idle > _IDLE_AFTER and now < self._read_until + reads * self._reading:
             self._skipped = again, text
             if self.holds.direct is not None:
                 self.holds.direct.backlogs.idle(now)
@@ -135,7 +138,9 @@ class ClientUpdates:
             self._arrive(reads, text)
 
     def batch_statistics(self, text: str) -> None:
-        self._arrive(self._of_batch_lane, text)
+        """Of the first batch lane beside a direct one, which tells nothing new while that one's are skipped."""
+        if self._skipped is None or not self.holds.lane_ready:
+            self._arrive(self._of_batch_lane, text)
 
     def _arrive(self, reads: Callable[[str], None], text: str) -> None:
         self._arrived.append((reads, text))  # one queue, or what is older would be learnt last

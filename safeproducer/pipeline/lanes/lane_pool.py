@@ -184,6 +184,11 @@ class LanePool:
         early = lane.due - now
         return lane.client, min(_LONGEST_TURN, max(_TURN, early, -early * _LATE))
 
+    @property
+    def idle(self) -> bool:
+        """Whether only a record can change anything: none is under way, and each lane can take one."""
+        return not any(lane.batches or lane.inside or not lane.ready for lane in self._lanes)
+
     def next_look(self, now: float) -> float:
         """When to look at them again, whether or not an answer is near()."""
         if not self._lanes:

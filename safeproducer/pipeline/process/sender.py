@@ -18,6 +18,8 @@ from safeproducer.forks import Work
 
 LONGEST_SLEEP = 0.25
 """Seconds: what rang while a signal handler prevented the ring is found by then."""
+LONGEST_REST = 1.0
+"""The same of an idle producer."""
 _AWAKE = float("inf")
 """It may have looked already: whoever wakes it has it look again."""
 _TURN_ENDS = 0.001
@@ -237,7 +239,7 @@ class Sender:
         with self.at_work:
             self._run_tasks()
             now = time.monotonic()
-            due = min(sends.turn(now), now + LONGEST_SLEEP)
+            due = min(sends.turn(now), now + LONGEST_REST)
             return due, sends.near(time.monotonic())
 
     def sleep(self, until: float, near: tuple[Near, float] | None) -> bool:

@@ -1,0 +1,158 @@
+"""An idle producer's sender sleeps longer, and its turns are skipped; whatever comes ends that at its next look."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from safeproducer.pipeline.dispatch import updates
+from safeproducer.pipeline.maintenance import Maintenance
+from safeproducer.pipeline.process.sender import LONGEST_REST, LONGEST_SLEEP
+from tests.pipeline.rig import Rig, rigged
+
+NEAR = {1: 0.001, 2: 0.001, 3: 0.001}
+CONFIG: dict[str, Any] = {"safeproducer.mode": "auto", "message.timeout.ms": 30_000, "linger.ms": 5}
+FATAL = -150
+
+
+@contextmanager
+def resting(config: dict[str, Any]) -> Iterator[tuple[Rig, mock.MagicMock]]:
+    """A producer whose records are delivered and whose statistics say so, and its whole turns."""
+    with rigged(config, NEAR, {"a": 2}) as rig:
+        rig.produce("a", 0)
+        rig.flush(10)
+        rig.report_queue(10)
+        rig.poll(0)
+        with mock.patch.object(Maintenance, "_turn", autospec=True, side_effect=Maintenance._turn) as whole:
+            yield rig, whole
+        rig.close()
+
+
+def look(rig: Rig) -> float:
+    """One look of the sender, and how long it will sleep."""
+    maintenance = rig.engine.maintenance
+    now = rig.time.monotonic()
+    return float(maintenance.turn(now) - now)
+
+
+def until_it_rests(rig: Rig, whole: mock.MagicMock) -> None:
+    """Just after a whole turn that found nothing."""
+    for _ in range(3):
+        whole.reset_mock()
+        end = rig.time.now + 2 * LONGEST_REST
+        while not whole.call_count:
+            rig.poll(0)  # statistics come, too
+            sleeps = look(rig)
+            rig.time.pass_(0.01)
+            assert rig.time.now < end, "what comes by time alone must be noticed"
+        rig.poll(0)
+    assert sleeps == pytest.approx(LONGEST_REST)
+    whole.reset_mock()
+    look(rig)
+    assert whole.call_count == 0
+
+
+@pytest.mark.parametrize("lanes", [0, 1])
+def test_turns_are_skipped_and_the_sleep_is_long(lanes: int) -> None:
+    """The sender of a busy producer looks four times a second, and each look is a whole turn."""
+    with resting(CONFIG) as (rig, whole):
+        if lanes:  # made while the brokers seemed far: the only one stays
+            rig.dispatcher.lanes.prepare()
+            rig.report_queue(5)
+            rig.poll(0)
+        assert len(rig.dispatcher.lanes) == lanes
+        rig.engine.updates._reading = 1.0  # so that statistics are not read
+        until_it_rests(rig, whole)
+        rig.time.pass_(LONGEST_REST)
+        while len(rig.natives[0]):
+            rig.poll(0)
+        assert look(rig) == pytest.approx(LONGEST_REST)
+        assert whole.call_count == 1, "what comes by time alone must be noticed"
+
+
+def test_a_short_timeout_is_looked_at_oftener() -> None:
+    """A record must not be late by a part of its time that matters."""
+    with resting({**CONFIG, "message.timeout.ms": 2000}) as (rig, whole):
+        for _ in range(20):
+            rig.poll(0)
+            assert look(rig) <= LONGEST_SLEEP + 1e-6
+            rig.time.pass_(0.3)
+        assert whole.call_count
+
+
+def produces(rig: Rig) -> None:
+    rig.produce("a", 0)
+
+
+def holds(rig: Rig) -> None:
+    """A record waits, and its produce() was left before it rang."""
+    rig.engine.route.go(direct=False)
+    rig.engine.dispatcher.intake.recheck()
+    rig.produce("a", 0)
+    rig.engine.dispatcher.intake.rechecked()
+    rig.dispatcher.schedule.alarm.begin()
+
+
+def another_is_throttled(rig: Rig) -> None:
+    """Another producer of this process was told of it."""
+    rig.engine.updates.holds.cluster.throttle.announce(1, 5.0, rig.time.now)
+    rig.told_deadline[1] = rig.time.now + 5.0
+
+
+def brokers_are_looked_at(rig: Rig) -> None:
+    rig.engine.dispatcher.intake.recheck()
+
+
+def statistics_were_served(rig: Rig) -> None:
+    rig.engine.updates.look_again()
+
+
+def all_that_waits_is_to_fail(rig: Rig) -> None:
+    rig.engine.dispatcher.expiry.fail_soon(FATAL, "planted")
+
+
+def a_report_waits(rig: Rig) -> None:
+    rig.engine.dispatcher.reports.add_event(lambda *_: None, None, None)
+
+
+@pytest.mark.parametrize(
+    "comes",
+    [
+        produces,
+        holds,
+        another_is_throttled,
+        brokers_are_looked_at,
+        statistics_were_served,
+        all_that_waits_is_to_fail,
+        a_report_waits,
+    ],
+)
+def test_what_comes_ends_it(comes: Callable[[Rig], None]) -> None:
+    """At the sender's next look, without a whole turn between."""
+    with resting(CONFIG) as (rig, whole):
+        until_it_rests(rig, whole)
+        comes(rig)
+        look(rig)
+        assert whole.call_count == 1
+
+
+def test_statistics_of_its_batch_lane_are_not_read_either() -> None:
+    """A lane that was made once stays, and had all of its statistics read for ever."""
+    with resting(CONFIG) as (rig, _):
+        heard = rig.engine.updates
+        heard.holds.lane_is_ready()
+        heard._reading = 1.0  # there it takes long
+        rig.report_queue(5)
+        assert heard._skipped is not None, "those of the direct lane are skipped"
+        with mock.patch.object(updates, "read", wraps=updates.read) as read:
+            heard.batch_statistics(heard._skipped[1])
+            heard.read_arrived()
+            assert not read.call_count
+            heard.holds.lane_ready = False
+            heard.batch_statistics(heard._skipped[1])
+            heard.read_arrived()
+            assert read.call_count == 1, "one that is not known to be ready is waited for"

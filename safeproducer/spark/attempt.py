@@ -14,9 +14,9 @@ import pyarrow as pa
 from safeproducer import Snapshot, clock
 from safeproducer.kafka.native import KafkaError, KafkaException, Message
 from safeproducer.spark import topics
-from safeproducer.spark.columns import Columns
-from safeproducer.spark.errors import MOST_BAD_ROWS, Failure
-from safeproducer.spark.failed_rows import REFUSED_TOGETHER, FailedRows, Refused
+from safeproducer.spark.columns import ANY_PARTITION, Columns
+from safeproducer.spark.errors import MOST_BAD_ROWS, UNREACHABLE, Failure
+from safeproducer.spark.failed_rows import FailedRows, Refused
 from safeproducer.spark.guilty_rows import GuiltyRows
 from safeproducer.spark.options import Options
 from safeproducer.spark.patience import UNREACHABLE_AFTER, Patience, Verdict
@@ -32,6 +32,8 @@ EXPIRY_CHECK = 2.0
 _TURN = 1.0
 _ROOM_TURN = 0.05
 _FEW_TOPICS = 10
+_ANSWER = 3.0
+"""Seconds for the answer to a question in the middle of a task."""
 
 
 class Attempt:
@@ -157,9 +159,20 @@ class Attempt:
         if verdict is Verdict.UNREACHABLE:
             raise topics.unreachable(self._kafka, UNREACHABLE_AFTER)
         if verdict is Verdict.ASK:
-            waiting = {row.topic: None for row in self._kafka.snapshot().partitions if row.unresolved}
-            topics.partition_counts(self._kafka, list(waiting)[:_FEW_TOPICS], within=0.0)
-            self._worker.all_down = False  # somebody answered
+            self._ask(patience)
+
+    def _ask(self, patience: Patience) -> None:
+        """Are the topics still there? Raises TaskEndedError when they are not; silence is for patience to judge."""
+        waiting = {row.topic: None for row in self._kafka.snapshot().partitions if row.unresolved}
+        try:
+            topics.partition_counts(self._kafka, list(waiting)[:_FEW_TOPICS], appears_within=0.0, answer_within=_ANSWER)
+        except TaskEndedError as ended:
+            if ended.code != UNREACHABLE:
+                raise
+            patience.asked(answered=bool(self._worker.throttled))  # throttled brokers answer late
+        else:
+            patience.asked(answered=True)
+            self._worker.all_down = False
 
     def _too_late(self) -> TaskEndedError:
         return TaskEndedError(
@@ -185,22 +198,17 @@ class Attempt:
                 self._flush(until)
                 again, self._failed.refused = self._failed.refused, []
                 for guilty in search.refused(_by_partition(again)):
-                    self._failed.add(guilty)
+                    self._failed.add(*guilty)
         finally:
             self._failed.refused += search.left()
 
     def _send_again(self, row: Refused) -> None:
-        message = row.message
-        record = (message.topic(), message.value(), message.key(), message.partition(), partial(self._answered, row))
-        timestamp, headers = max(0, message.timestamp()[1]), message.headers()
-        self._again(*record, None, timestamp, headers)
+        partition = row.message.partition()
+        to = ANY_PARTITION if partition is None else partition
+        self._again(*row.batch.record(row.row, to, partial(self._answered, row)))
 
     def _answered(self, row: Refused, error: KafkaError, message: Message) -> None:
-        answer = row._replace(error=error, message=message)
-        if error.name() in REFUSED_TOGETHER:
-            self._failed.refused.append(answer)
-        else:
-            self._failed.add(answer)
+        self._failed.report(row.batch, error, message, row.row)
 
     # --- telling -----------------------------------------------------------------------------------------------------
 

@@ -52,6 +52,11 @@ class Columns:
         )
 
     @property
+    def has_extras(self) -> bool:
+        """Whether rows may have what a delivery report does not bring back."""
+        return self.headers is not None or self.timestamp is not None
+
+    @property
     def size(self) -> Any:
         """Bytes of key and value of each row, an array without nulls."""
         size = _length(self.value)

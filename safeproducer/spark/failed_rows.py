@@ -26,9 +26,10 @@ REFUSED_TOGETHER = frozenset(
 
 
 class Refused(NamedTuple):
-    """A row of a batch that a broker refused; it may be good."""
+    """A row of a batch that a broker refused; it may be good. `row` counts from the first of its Arrow batch."""
 
     batch: SentBatch
+    row: int
     message: Message
     error: KafkaError
 
@@ -49,22 +50,24 @@ class FailedRows:
     def __bool__(self) -> bool:
         return bool(self.codes)
 
-    def report(self, batch: SentBatch, error: KafkaError, message: Message) -> None:
-        """A row failed; see SafeProducer.produce() for the two last."""
-        if error.name() in REFUSED_TOGETHER:
-            self.refused.append(Refused(batch, message, error))
+    def report(self, batch: SentBatch, error: KafkaError, message: Message, row: int | None = None) -> None:
+        """A row of `batch` failed; `row` counts from its first and is found out when it is None."""
+        refused = error.name() in REFUSED_TOGETHER
+        if row is None and (refused or len(self.bad_rows) < MOST_BAD_ROWS):
+            row = batch.row_of(message)
+        if refused and row is not None:
+            self.refused.append(Refused(batch, row, message, error))
         else:
-            self.add(Refused(batch, message, error))
+            self.add(batch, row, message, error)
 
-    def add(self, failed: Refused) -> None:
+    def add(self, batch: SentBatch, row: int | None, message: Message, error: KafkaError) -> None:
         """This row is bad, and by itself."""
-        batch, message, error = failed
         self.codes[error.name()] += 1
         self.unknown += getattr(error, "outcome", Outcome.NOT_WRITTEN) == Outcome.UNKNOWN
         if len(self.bad_rows) < MOST_BAD_ROWS:
             size = len(message.key() or b"") + len(message.value() or b"")
             sized = size if error.name() == "MSG_SIZE_TOO_LARGE" else None
-            number = batch.row_of(message)
+            number = None if row is None else batch.first_row + row
             self.bad_rows.append(
                 BadRow(self._partition, number, message.topic(), message.partition(), sized, None, error.name())
             )

@@ -7,20 +7,23 @@ do it. A row that produce() refuses goes to `again`, with the arguments it had, 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from safeproducer.spark.columns import ANY_PARTITION, Columns
 
 Produce = Callable[..., Any]
+Callback = Callable[..., Any]
 
 
-def produce_rows(columns: Columns, topic: str | None, produce: Produce, callback: object, again: Produce) -> None:
+def produce_rows(columns: Columns, topic: str | None, produce: Produce, callback: Callback, again: Produce) -> None:
     """Produce each row of `columns`, in their order; `topic` is that of the option.
 
     `produce` takes what SafeProducer.produce() does. `again(*arguments)` is called for each row that it refuses by an
-    exception; what that raises ends the loop.
+    exception; what that raises ends the loop. `callback(error, message)` gets the reports. Rows with headers or a
+    timestamp get one of their own, which calls it with the row, too: see sent_batch.
     """
-    if columns.headers is not None or columns.timestamp is not None:
+    if columns.has_extras:
         _with_extras(columns, topic, produce, callback, again)
     elif columns.partition is not None:
         _placed(columns, topic, produce, callback, again)
@@ -65,7 +68,7 @@ def _placed(columns: Columns, topic: str | None, produce: Produce, callback: obj
             again(name, value, key, partition, callback)
 
 
-def _with_extras(columns: Columns, topic: str | None, produce: Produce, callback: object, again: Produce) -> None:
+def _with_extras(columns: Columns, topic: str | None, produce: Produce, callback: Callback, again: Produce) -> None:
     rows = zip(
         columns.topics(topic),
         columns.values(),
@@ -75,8 +78,9 @@ def _with_extras(columns: Columns, topic: str | None, produce: Produce, callback
         columns.all_headers(),
         strict=True,
     )
-    for name, value, key, partition, timestamp, headers in rows:
+    for row, (name, value, key, partition, timestamp, headers) in enumerate(rows):
+        report = partial(callback, row=row)
         try:
-            produce(name, value, key, partition, callback, None, timestamp, headers)
+            produce(name, value, key, partition, report, None, timestamp, headers)
         except Exception:
-            again(name, value, key, partition, callback, None, timestamp, headers)
+            again(name, value, key, partition, report, None, timestamp, headers)

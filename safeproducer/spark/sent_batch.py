@@ -1,7 +1,8 @@
 """An Arrow batch on its way: which of its rows a delivery report is about.
 
 The report callback of a batch refers to it, so it lives as long as a report of its rows is missing, and no longer.
-Nothing is noted for a row: a failed one is found again by its content.
+Nothing is noted for a row: a failed one is found again by its content. A report brings topic, partition, key and value,
+but neither headers nor timestamp. So rows that have these get a callback each, which says which row it is.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from safeproducer.kafka.native import Message
-from safeproducer.spark.columns import ANY_PARTITION, NOW, Columns
+from safeproducer.spark.columns import ANY_PARTITION, Columns
 
 _Content = tuple[object, bytes | None, bytes | None]
 
@@ -26,18 +27,18 @@ class SentBatch:
         self._rows: dict[_Content, list[int]] | None = None
 
     def row_of(self, message: Message) -> int | None:
-        """The number, in the Spark partition, of the row that `message` was made of; each row is named once.
+        """The row of this batch that `message` was made of, counted from its first; each row is named once.
 
-        Of rows with the same topic, key, value, timestamp and headers any is named. None when there is no such row.
+        Of rows that are equal in all that a report brings any is named. None when there is no such row.
         """
         if self._rows is None:
             self._rows = self._by_content()
         rows = self._rows.get((message.topic(), message.key(), message.value()), [])
-        found = next((row for row in rows if len(rows) == 1 or self._fits(row, message)), None)
-        if found is None:
-            return None
-        rows.remove(found)
-        return self.first_row + found
+        to = (ANY_PARTITION, message.partition())
+        found = next((row for row in rows if self._columns.slice(row).partitions()[0] in to), None)
+        if found is not None:
+            rows.remove(found)
+        return found
 
     def _by_content(self) -> dict[_Content, list[int]]:
         columns = self._columns
@@ -47,15 +48,8 @@ class SentBatch:
             found.setdefault(content, []).append(row)
         return found
 
-    def _fits(self, row: int, message: Message) -> bool:
+    def record(self, row: int, partition: int, callback: object) -> tuple[Any, ...]:
+        """What SafeProducer.produce() takes, to send a row again to the partition that it had."""
         one = self._columns.slice(row)
-        timestamp, partition = one.timestamps()[0], one.partitions()[0]
-        return (
-            timestamp in (NOW, message.timestamp()[1])
-            and partition in (ANY_PARTITION, message.partition())
-            and (next(one.all_headers()) or None) == _headers(message)
-        )
-
-
-def _headers(message: Message) -> list[Any] | None:
-    return list(message.headers() or ()) or None
+        content = one.topics(self._topic)[0], one.values()[0], one.keys()[0]
+        return *content, partition, callback, None, one.timestamps()[0], next(one.all_headers())

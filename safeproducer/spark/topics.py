@@ -54,32 +54,39 @@ def unreachable(producer: SafeProducer, seconds: float) -> TaskEndedError:
     )
 
 
-def partition_counts(producer: SafeProducer, names: Sequence[str], within: float | None = None) -> dict[str, int]:
+def partition_counts(
+    producer: SafeProducer, names: Sequence[str], *, appears_within: float, answer_within: float
+) -> dict[str, int]:
     """Topic -> its number of partitions, of each of these. Raises TaskEndedError.
 
-    A topic that is not there is waited for, `within` seconds, and made where brokers make topics by themselves.
+    A topic that is not there is waited for, `appears_within` seconds, and made where brokers make topics by themselves.
+    No broker takes longer than `answer_within` seconds, or all count as unreachable.
     """
-    until = clock.monotonic() + (APPEARS_WITHIN if within is None else within)
-    found = _listed(producer, None, names) if len(names) > _FEW else {}
+    until = clock.monotonic() + appears_within
+    found = _listed(producer, None, names, answer_within) if len(names) > _FEW else {}
     while left := [name for name in names if name not in found]:
         codes: dict[str, KafkaError] = {}
         for name in left:
-            found.update(_listed(producer, name, [name], codes))
+            found.update(_listed(producer, name, [name], answer_within, codes))
         if codes:
             _wait_or_end(producer, codes, until)
     return {name: found[name] for name in names}
 
 
 def _listed(
-    producer: SafeProducer, asked: str | None, names: Iterable[str], codes: dict[str, KafkaError] | None = None
+    producer: SafeProducer,
+    asked: str | None,
+    names: Iterable[str],
+    within: float,
+    codes: dict[str, KafkaError] | None = None,
 ) -> dict[str, int]:
     """Those of `names` that are there; why not, of the others, goes to `codes`."""
     try:
-        topics: Mapping[str, Any] = producer.list_topics(asked, timeout=ANSWER_WITHIN).topics
+        topics: Mapping[str, Any] = producer.list_topics(asked, timeout=within).topics
     except KafkaException as error:
         if error.args[0].fatal():
             raise
-        raise unreachable(producer, ANSWER_WITHIN) from None
+        raise unreachable(producer, within) from None
     found = {}
     for name in names:
         topic = topics.get(name)

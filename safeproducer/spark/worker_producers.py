@@ -67,16 +67,18 @@ class WorkerProducer:
         self.throttled: dict[int, float] = {}
         self.all_down = False
         self._secrets = secrets
-        config: dict[str, Any] = {canonical(name): value for name, value in options.config.items()}
-        config.setdefault("message.timeout.ms", str(round(options.deadline * 1000)))
+        config: dict[str, Any] = dict(options.config)
+        by_name = {canonical(name): value for name, value in config.items()}
+        if "message.timeout.ms" not in by_name:
+            config["message.timeout.ms"] = str(round(options.deadline * 1000))
         config[MAX_BLOCK_MS] = 0  # the task waits for room by itself, and knows for how long
         self._config = config
         limits = topics.batch_limits({**config, **secrets}, names)
         if limits:
-            size = whole(config.get("batch.size"))
+            size = whole(by_name.get("batch.size"))
             config["batch.size"] = min(_BATCH_SIZE if size is None else size, *limits.values())
-        self.message_max = whole(config.get("message.max.bytes")) or _MESSAGE_MAX
-        self._compressed = str(config.get("compression.codec", "none")).lower() != "none"
+        self.message_max = whole(by_name.get("message.max.bytes")) or _MESSAGE_MAX
+        self._compressed = str(by_name.get("compression.codec", "none")).lower() != "none"
         self._limits = limits
         self.kafka = self._made()
 
@@ -114,7 +116,9 @@ class WorkerProducer:
         return {name: self.facts[name] for name in names}
 
     def _learn(self, names: Sequence[str]) -> None:
-        counts = topics.partition_counts(self.kafka, names)
+        counts = topics.partition_counts(
+            self.kafka, names, appears_within=topics.APPEARS_WITHIN, answer_within=topics.ANSWER_WITHIN
+        )
         if unread := [name for name in names if name not in self._limits]:
             self._limits |= topics.batch_limits({**self._config, **self._secrets}, unread)
         self.facts |= topics.facts(counts, self._limits, self._compressed)

@@ -1,0 +1,260 @@
+"""Rows that cannot be written: each cause alone and among good rows, named by its number in the Spark partition."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from safeproducer.spark import errors, row_checks
+from safeproducer.spark.engine import Task, write_task
+from safeproducer.spark.errors import BadRow, KafkaWriteError
+from safeproducer.spark.options import Options
+from safeproducer.spark.worker_producers import producers
+from safeproducer.testing import FakeCluster
+from tests.spark.arrow import HEADERS, batch, numbers, rows
+from tests.spark.conftest import MakeOptions
+
+TASK = Task(5, 0)
+TOPIC_AUTHORIZATION_FAILED = 29
+
+
+def failure(batches: Iterable[pa.RecordBatch], options: Options) -> errors.Failure:
+    """Of a task that raises; its error travels to the driver as Spark sends it, and its producer is gone."""
+    with pytest.raises(KafkaWriteError) as raised:
+        write_task(batches, options, TASK)
+    assert not producers._idle
+    copy = pickle.loads(pickle.dumps(raised.value))  # noqa: S301 - our own
+    assert (copy.failure, str(copy)) == (raised.value.failure, str(raised.value))
+    return raised.value.failure
+
+
+def full(count: int, start: int = 0, **changed: Any) -> pa.RecordBatch:
+    """Rows with every column, all good but for what is `changed`."""
+    columns: dict[str, Any] = {
+        "key": [b"k"] * count,
+        "topic": ["rows"] * count,
+        "partition": pa.array([None] * count, pa.int32()),
+        "headers": pa.array([[{"key": "h", "value": b"1"}]] * count, HEADERS),
+        "timestamp": pa.array([1_700_000_000_000_000] * count, pa.timestamp("us", tz="UTC")),
+    }
+    return batch(changed.pop("value", [b"%d-" % (start + n) for n in range(count)]), **{**columns, **changed})
+
+
+def with_bad(count: int, at: int, start: int, column: str, bad: Any) -> pa.RecordBatch:
+    """full() with one bad cell."""
+    good = full(count, start)
+    kind = good.schema.field(column).type
+    cells = good.column(column).to_pylist()
+    cells[at] = bad
+    return full(count, start, **{column: pa.array(cells, kind)})
+
+
+CAUSES: list[tuple[str, Any, BadRow]] = [
+    ("topic", None, BadRow(5, None, None, None, None, None, "null_topic")),
+    ("partition", 3, BadRow(5, None, "rows", 3, None, None, "no_such_partition")),
+    ("partition", -1, BadRow(5, None, "rows", -1, None, None, "no_such_partition")),
+    ("headers", [{"key": None, "value": b"x"}], BadRow(5, None, "rows", None, None, None, "header_without_name")),
+    ("timestamp", 0, BadRow(5, None, "rows", None, None, None, "timestamp_too_old")),
+    ("timestamp", 999, BadRow(5, None, "rows", None, None, None, "timestamp_too_old")),
+    ("timestamp", -5_000_000, BadRow(5, None, "rows", None, None, None, "timestamp_too_old")),
+    ("value", b"x" * 2_000_000, BadRow(5, None, "rows", None, 2_000_041, 1_048_576, "row_too_large")),
+]
+
+
+@pytest.mark.parametrize(("column", "bad", "expected"), CAUSES, ids=lambda part: str(part)[:20])
+def test_a_bad_row_alone(column: str, bad: Any, expected: BadRow, cluster: FakeCluster, options: MakeOptions) -> None:
+    """It is named with its cause, and nothing is sent."""
+    found = failure([with_bad(1, 0, 0, column, bad)], options(topic=None))
+    assert found.bad_rows == (BadRow(5, 0, *list(vars(expected).values())[2:]),)
+    assert (found.codes, found.rows, found.delivered) == ({expected.cause: 1}, 1, 0)
+    assert (found.not_written, found.unknown, found.reason) == (1, 0, None)
+    assert [cluster.log("rows", partition) for partition in range(3)] == [[], [], []]
+
+
+@pytest.mark.parametrize(("column", "bad", "expected"), CAUSES, ids=lambda part: str(part)[:20])
+def test_a_bad_row_among_good_rows(
+    column: str, bad: Any, expected: BadRow, cluster: FakeCluster, options: MakeOptions
+) -> None:
+    """Its number counts over all Arrow batches of the task, and of its own batch nothing is sent."""
+    batches = [full(1000, 0), full(0), full(1000, 1000), with_bad(1000, 17, 2000, column, bad), full(1000, 3000)]
+    found = failure(batches, options(topic=None))
+    assert [(row.row, row.cause) for row in found.bad_rows] == [(2017, expected.cause)]
+    assert (found.rows, found.delivered, found.not_written, found.unknown) == (3000, 2000, 1000, 0)
+    assert numbers(cluster) == list(range(2000))
+    write_task([full(1000, 2000)], options(topic=None), TASK)  # the cure
+    assert numbers(cluster) == list(range(3000))
+
+
+def test_ten_bad_rows_are_named_and_all_counted(cluster: FakeCluster, options: MakeOptions) -> None:
+    """The first ones; a row with two causes counts once."""
+    odd = batch(
+        [b"0"] * 30,
+        partition=pa.array([None, 99] * 15, pa.int32()),
+        timestamp=pa.array([0, 0, 1_000_000] * 10, pa.timestamp("us", tz="UTC")),
+    )
+    found = failure([rows(0, 7), odd], options())
+    assert found.codes == {"no_such_partition": 15, "timestamp_too_old": 10}
+    bad = [7 + n for n in range(30) if n % 2 or n % 3 < 2]
+    assert [row.row for row in found.bad_rows] == bad[:10]
+    assert str(KafkaWriteError(found)).count("\n- row ") == 10
+
+
+def test_no_topic_at_all(cluster: FakeCluster, options: MakeOptions) -> None:
+    """Neither option nor column: each row is without a topic."""
+    found = failure([batch([b"0", b"1"])], options(topic=None))
+    assert found.codes == {"null_topic": 2}
+
+
+def test_the_message_names_row_cause_and_cure_and_no_payload(cluster: FakeCluster, options: MakeOptions) -> None:
+    """One line for each bad row."""
+    secret = b"marker-of-a-payload"
+    found = failure([rows(0, 3), batch([secret * 100_000], key=[secret])], options())
+    told = str(KafkaWriteError(found))
+    assert "row 3 of Spark partition 5 for topic rows, 1900055 bytes (limit 1048576): row_too_large: " in told
+    assert "raise kafka.max.request.size" in told
+    assert "marker" not in told + repr(KafkaWriteError(found))
+
+
+@pytest.mark.parametrize("key", [None, b"", b"k" * 70])
+@pytest.mark.parametrize("headers", [None, [("h", b"")], [("name" * 20, None), ("n", b"v" * 200)]])
+def test_sizes_are_exact_at_both_limits(
+    key: bytes | None, headers: list[Any] | None, cluster: FakeCluster, options: MakeOptions
+) -> None:
+    """A row of exactly the limit is sent and taken; one byte more is caught before anything is sent."""
+    cluster.set_topic_config("rows", "max.message.bytes", "5000")
+    given = None if headers is None else [{"key": name, "value": value} for name, value in headers]
+
+    def row(size: int) -> pa.RecordBatch:
+        return batch([b"v" * size], key=pa.array([key], pa.binary()), headers=pa.array([given], HEADERS))
+
+    for made, taken, limit in (
+        (options(), row_checks.batch_bytes, 5000),
+        (options(kafka_max_request_size=4000), row_checks.message_bytes, 4000),
+    ):
+        size = limit - (taken(key, b"v" * 4000, headers) - 4000)
+        if taken(key, b"v" * size, headers) > limit:  # the length of the value has a length, too
+            size -= 1
+        assert taken(key, b"v" * size, headers) == limit
+        assert write_task([row(size)], made, TASK).delivered == 1
+        found = failure([row(size + 1)], made)
+        assert [(bad.size, bad.limit, bad.cause) for bad in found.bad_rows] == [(limit + 1, limit, "row_too_large")]
+
+
+def test_a_compressed_row_may_be_larger_than_the_topics_limit(cluster: FakeCluster, options: MakeOptions) -> None:
+    """The broker looks at the batch as it comes, so only it can tell."""
+    cluster.set_topic_config("rows", "max.message.bytes", "5000")
+    assert write_task([batch([b"x" * 50_000])], options(kafka_compression_type="gzip"), TASK).delivered == 1
+
+
+def test_limits_and_partitions_are_looked_up_again_before_a_row_is_refused(
+    cluster: FakeCluster, options: MakeOptions
+) -> None:
+    """Of what was learnt for an earlier task, some may have been changed: a cured topic fails no task."""
+    cluster.set_topic_config("rows", "max.message.bytes", "5000")
+    write_task([rows(0, 10)], options(), TASK)
+    cluster.set_topic_config("rows", "max.message.bytes", None)
+    assert write_task([batch([b"x" * 50_000])], options(), TASK).delivered == 1
+
+
+# --- what only the broker knows ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def unreadable(cluster: FakeCluster) -> FakeCluster:
+    """Without the right to read the topic's configs."""
+    cluster.fail_next("DescribeConfigs", TOPIC_AUTHORIZATION_FAILED, 10_000)
+    return cluster
+
+
+def one_too_large(at: int, count: int, start: int) -> pa.RecordBatch:
+    """Rows of which one is above a limit of 20 000 bytes."""
+    values = [b"%d-" % (start + n) + b"x" * (30_000 if n == at else 20) for n in range(count)]
+    return batch(values, key=[b"key-%d" % (n % 97) for n in range(count)])
+
+
+@pytest.mark.parametrize("mode", ["auto", "held"])
+def test_the_row_that_a_broker_refuses_is_named_and_not_its_neighbours(
+    mode: str, unreadable: FakeCluster, options: MakeOptions
+) -> None:
+    """A broker refuses whole batches; all the other rows of them are in the log in the end, once."""
+    unreadable.set_topic_config("rows", "max.message.bytes", "20000")
+    made = options(safeproducer_mode=mode)
+    found = failure([rows(0, 2000), one_too_large(519, 1000, 2000), rows(3000, 1000)], made)
+    assert [(row.row, row.size, row.cause) for row in found.bad_rows] == [(2519, 30_011, "MSG_SIZE_TOO_LARGE")]
+    assert found.codes == {"MSG_SIZE_TOO_LARGE": 1}
+    assert (found.delivered, found.not_written, found.unknown) == (found.rows - 1, 1, 0)
+    assert numbers(unreadable) == [row for row in range(found.rows) if row != 2519]
+
+
+def test_two_guilty_rows_in_one_partition(unreadable: FakeCluster, options: MakeOptions) -> None:
+    """Both are named."""
+    unreadable.set_topic_config("rows", "max.message.bytes", "20000")
+    pair = batch([b"x" * (30_000 if n in (3, 700) else 20) for n in range(1000)], key=[b"one"] * 1000)
+    found = failure([pair], options())
+    assert [row.row for row in found.bad_rows] == [3, 700]
+    assert found.delivered == 998
+
+
+def test_what_is_sent_again_keeps_headers_and_timestamp(unreadable: FakeCluster, options: MakeOptions) -> None:
+    """A report brings back neither."""
+    unreadable.set_topic_config("rows", "max.message.bytes", "20000")
+    headers = pa.array([[{"key": "row", "value": b"%d" % n}] for n in range(50)], HEADERS)
+    times = pa.array([1_700_000_000 + n for n in range(50)], pa.timestamp("s", tz="UTC"))
+    values = [b"x" * (30_000 if n == 25 else 5) for n in range(50)]
+    found = failure([batch(values, key=[b"one"] * 50, headers=headers, timestamp=times)], options())
+    assert [row.row for row in found.bad_rows] == [25]
+    records = [record for partition in range(3) for record in unreadable.log("rows", partition)]
+    told = sorted((int(record.headers[0][1] or b""), record.timestamp) for record in records)
+    assert told == [(n, 1_700_000_000_000 + n * 1000) for n in range(50) if n != 25]
+
+
+def test_equal_rows_are_each_named_once(unreadable: FakeCluster, options: MakeOptions) -> None:
+    """Which of two equal rows a report is about does not matter, but that both are bad does."""
+    unreadable.set_topic_config("rows", "max.message.bytes", "20000")
+    found = failure([batch([b"x" * 30_000, b"good", b"x" * 30_000])], options())
+    assert [row.row for row in found.bad_rows] == [0, 2]
+
+
+def test_rows_that_differ_only_in_their_headers_are_told_apart(unreadable: FakeCluster, options: MakeOptions) -> None:
+    """The large one is in the headers."""
+    unreadable.set_topic_config("rows", "max.message.bytes", "20000")
+    headers = pa.array([[{"key": "h", "value": b"x" * (30_000 if n == 6 else 1)}] for n in range(9)], HEADERS)
+    found = failure([batch([b"same"] * 9, headers=headers)], options())
+    assert [row.row for row in found.bad_rows] == [6]
+
+
+def test_a_refused_timestamp_names_its_row(cluster: FakeCluster, options: MakeOptions) -> None:
+    """Another error that concerns one row and refuses a batch."""
+    cluster.set_topic_config("rows", "message.timestamp.after.max.ms", "1000")
+    times = pa.array([1_700_000_000] * 4 + [4_000_000_000] + [1_700_000_000] * 4, pa.timestamp("s", tz="UTC"))
+    found = failure([batch([b"%d-" % n for n in range(9)], timestamp=times)], options())
+    assert [(row.row, row.cause) for row in found.bad_rows] == [(4, "INVALID_TIMESTAMP")]
+    assert found.delivered == 8
+
+
+def test_batches_are_cut_to_the_limit_of_the_topic(cluster: FakeCluster, options: MakeOptions) -> None:
+    """A limit below batch.size: no batch is refused, all is delivered, each key in its order."""
+    cluster.set_topic_config("rows", "max.message.bytes", "9000")
+    totals = write_task([rows(0, 3000, 100), rows(3000, 3000, 100)], options(kafka_linger_ms=50), TASK)
+    assert (totals.delivered, totals.sent_again) == (6000, 0)
+    assert numbers(cluster) == list(range(6000))
+    for partition in range(3):
+        last: dict[bytes | None, int] = {}
+        for record in cluster.log("rows", partition):
+            number = int((record.value or b"").split(b"-")[0])
+            assert number > last.get(record.key, -1)
+            last[record.key] = number
+
+
+def test_a_limit_that_cannot_be_read_loses_no_row(unreadable: FakeCluster, options: MakeOptions) -> None:
+    """Refused batches are sent again in parts; the task succeeds, and its producer is kept."""
+    unreadable.set_topic_config("rows", "max.message.bytes", "9000")
+    totals = write_task([rows(0, 2000, 100)], options(kafka_linger_ms=50), TASK)
+    assert totals.delivered == 2000
+    assert totals.sent_again > 0
+    assert numbers(unreadable) == list(range(2000))
+    assert len(producers._idle) == 1

@@ -1,0 +1,56 @@
+"""How long a task waits while nothing is acknowledged, without a clock."""
+
+from __future__ import annotations
+
+from safeproducer.spark import attempt, topics
+from safeproducer.spark.patience import ASK_AFTER, UNREACHABLE_AFTER, Patience, Verdict
+
+
+def test_progress_begins_the_wait_anew() -> None:
+    """The deadline is about silence: reports that come slowly are still reports."""
+    patience = Patience(60.0, 0, 0.0)
+    for turn in range(1, 100):
+        assert patience.look(turn, False, turn * 9.0) is Verdict.WAIT
+    assert patience.look(99, False, 99 * 9.0 + 59.0) is Verdict.ASK
+    patience.asked(answered=True)
+    assert patience.look(99, False, 99 * 9.0 + 60.0) is Verdict.TOO_LATE
+
+
+def test_a_silent_cluster_is_asked_and_waited_for_when_it_answers() -> None:
+    """Every ten seconds; while somebody answers, only the deadline ends the wait."""
+    patience = Patience(60.0, 0, 0.0)
+    assert patience.look(0, False, ASK_AFTER - 0.1) is Verdict.WAIT
+    for asked_at in (10.0, 20.0, 30.0, 40.0, 50.0):
+        assert patience.look(0, False, asked_at) is Verdict.ASK
+        patience.asked(answered=True)
+        assert patience.look(0, False, asked_at + 1) is Verdict.WAIT
+
+
+def test_without_any_broker_the_wait_ends_early() -> None:
+    """Not at once: a broker may come back within its restart."""
+    patience = Patience(60.0, 0, 0.0)
+    assert patience.look(0, True, ASK_AFTER) is Verdict.ASK
+    assert patience.look(0, True, UNREACHABLE_AFTER - 0.1) is Verdict.WAIT
+    assert patience.look(0, True, UNREACHABLE_AFTER) is Verdict.UNREACHABLE
+
+
+def test_two_questions_without_an_answer_end_the_wait() -> None:
+    """A network that swallows everything tells of no lost connection."""
+    patience = Patience(60.0, 0, 0.0)
+    for asked_at in (10.0, 20.0):
+        assert patience.look(0, False, asked_at) is Verdict.ASK
+        patience.asked(answered=False)
+    assert patience.look(0, False, 23.0) is Verdict.UNREACHABLE
+
+
+def test_a_short_deadline_ends_the_wait_before_all_that() -> None:
+    """It is the user's."""
+    assert Patience(2.0, 0, 0.0).look(0, True, 2.0) is Verdict.TOO_LATE
+
+
+def test_a_task_without_brokers_ends_within_thirty_seconds() -> None:
+    """At its begin and in its middle, the questions included."""
+    at_the_begin = topics.LIMITS_WITHIN + topics.ANSWER_WITHIN
+    assert at_the_begin < 30
+    assert topics.LIMITS_WITHIN + topics.APPEARS_WITHIN < 30
+    assert UNREACHABLE_AFTER + attempt._ANSWER < 30

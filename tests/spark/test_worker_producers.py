@@ -1,0 +1,272 @@
+"""The producers of a worker: kept after a success, gone after an error, four at most, renewed secrets."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from safeproducer import clock
+from safeproducer.spark import topics
+from safeproducer.spark.engine import Task, write_task
+from safeproducer.spark.errors import KafkaWriteError
+from safeproducer.spark.options import Options
+from safeproducer.spark.worker_producers import MOST_PRODUCERS, Secrets, WorkerProducer, producers
+from safeproducer.testing import FakeCluster
+from tests.spark.arrow import batch, numbers, rows
+from tests.spark.conftest import MakeOptions, end_producers, quiet
+
+TASK = Task(0, 0)
+TOPIC_AUTHORIZATION_FAILED = 29
+
+
+def kept() -> list[WorkerProducer]:
+    """What no task uses."""
+    return list(producers._idle.values())
+
+
+def test_a_producer_is_kept_over_tasks_and_shared_by_equal_options(cluster: FakeCluster, options: MakeOptions) -> None:
+    """Options that travelled in a pickle are equal ones."""
+    assert write_task([rows(0, 10)], options(), TASK).producer == "new"
+    (worker,) = kept()
+    again = pickle.loads(pickle.dumps(options()))  # noqa: S301 - our own
+    assert write_task([rows(10, 10)], again, Task(1, 0)).producer == "reused"
+    assert kept() == [worker]
+    assert write_task([rows(20, 10)], options(kafka_linger_ms=7), TASK).producer == "new"
+    assert len(kept()) == 2
+
+
+def test_a_producer_is_dropped_after_an_error(cluster: FakeCluster, options: MakeOptions) -> None:
+    """Whatever of the failed attempt is still on its way must not land in the middle of the next one."""
+    write_task([rows(0, 10)], options(), TASK)
+    (worker,) = kept()
+    with pytest.raises(KafkaWriteError):
+        write_task([rows(0, 10), batch([b"x" * 2_000_000])], options(), TASK)
+    assert kept() == []
+    assert worker.kafka.snapshot().state == "closed"
+    assert write_task([rows(0, 10)], options(), TASK).producer == "new"
+
+
+def test_nothing_of_a_failed_attempt_is_written_later(cluster: FakeCluster, options: MakeOptions) -> None:
+    """Rows that had no report at the deadline are gone with their producer, or were written before."""
+    made = replace(options(), deadline=0.3)
+    made.config["delivery.timeout.ms"] = "60000"
+    cluster.pause(1)
+    cluster.pause(2)
+    try:
+        producers.keep(_warm(made, cluster), 600_000)
+        with pytest.raises(KafkaWriteError) as raised:
+            write_task([rows(0, 100)], made, TASK)
+    finally:
+        cluster.resume(1)
+        cluster.resume(2)
+    failure = raised.value.failure
+    assert (failure.rows, failure.delivered, failure.not_written + failure.unknown) == (100, 0, 100)
+    assert failure.reason is not None
+    assert "safeproducer.spark.deadline" in failure.reason
+    assert kept() == []
+
+
+def _warm(options: Options, cluster: FakeCluster) -> WorkerProducer:
+    """A producer that knows its topic already; the brokers are paused meanwhile."""
+    cluster.resume(1)
+    cluster.resume(2)
+    worker = WorkerProducer(options, ["rows"], Secrets())
+    worker.know(["rows"])
+    cluster.pause(1)
+    cluster.pause(2)
+    return worker
+
+
+def test_at_most_four(cluster: FakeCluster, options: MakeOptions) -> None:
+    """The one that was used longest ago is closed for a fifth."""
+    made = [options(kafka_linger_ms=n) for n in range(MOST_PRODUCERS + 1)]
+    for one in made[:MOST_PRODUCERS]:
+        write_task([rows(0, 1)], one, TASK)
+    write_task([rows(0, 1)], made[0], TASK)  # the second one is the oldest now
+    oldest = kept()[0]
+    assert write_task([rows(0, 1)], made[-1], TASK).producer == "new"
+    assert len(kept()) == MOST_PRODUCERS
+    assert oldest.kafka.snapshot().state == "closed"
+    assert [write_task([rows(0, 1)], one, TASK).producer for one in (made[0], made[-1])] == ["reused"] * 2
+
+
+def test_an_unused_producer_is_closed_by_a_timer(
+    cluster: FakeCluster, options: MakeOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After idle.ms without a task, and no task is needed for it."""
+    now = [1000.0]
+    write_task([rows(0, 1)], options(safeproducer_spark_idle_ms=60_000), TASK)
+    monkeypatch.setattr(clock, "monotonic", lambda: now[0])
+    (worker,) = kept()
+    worker.idle_until = 1060.0
+    now[0] = 1059.0
+    producers.close_idle()
+    assert kept() == [worker]
+    timer = producers._timer
+    assert timer is not None
+    assert timer.is_alive()
+    assert timer.daemon
+    assert timer.interval == 1.0
+    now[0] = 1060.0
+    producers.close_idle()
+    assert kept() == []
+
+
+def test_idle_zero_keeps_nothing_for_long(cluster: FakeCluster, options: MakeOptions) -> None:
+    """The timer runs at once."""
+    write_task([rows(0, 1)], options(safeproducer_spark_idle_ms=0), TASK)
+    timer = producers._timer
+    if timer is not None:
+        timer.join(10)
+    assert kept() == []
+
+
+def test_a_forked_child_makes_its_own_producer(cluster: FakeCluster, options: MakeOptions) -> None:
+    """Its parent's has no threads there; and the parent goes on with its own."""
+    write_task([rows(0, 10)], options(), TASK)
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            totals = write_task([rows(10, 10)], options(), TASK)
+            os.write(write, f"{totals.producer} {totals.delivered}".encode())
+        finally:
+            os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as told:
+        assert told.read() == "new 10"
+    os.waitpid(child, 0)
+    assert write_task([rows(20, 10)], options(), TASK).producer == "reused"
+    assert numbers(cluster) == list(range(30))
+
+
+# --- secrets ----------------------------------------------------------------------------------------------------------
+
+
+def jaas(password: str) -> str:
+    """An entry for PLAIN."""
+    return f'org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="{password}";'
+
+
+def logging_in(cluster: FakeCluster, place: str) -> Options:
+    """With the JAAS entry at a place."""
+    given: dict[str, Any] = {
+        "topic": "rows",
+        "kafka.bootstrap.servers": cluster.bootstrap,
+        "kafka.security.protocol": "SASL_PLAINTEXT",
+        "kafka.sasl.mechanism": "PLAIN",
+    }
+    return quiet(Options.parse({**given, "kafka.sasl.jaas.config": place}))
+
+
+def test_secrets_come_from_their_place_and_a_new_one_goes_to_the_living_producer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No new producer, and so no new producer ID; what is wrong with a place is told without what is there."""
+    place = tmp_path / "jaas"
+    place.write_text(jaas("first-marker"))
+    try:
+        with FakeCluster(brokers=1, users={"u": "first-marker"}) as cluster:
+            cluster.create_topic("rows", 3)
+            made = logging_in(cluster, f"file:{place}")
+            assert write_task([rows(0, 10)], made, TASK).producer == "new"
+            (worker,) = kept()
+            given: list[tuple[str, str]] = []
+            real = worker.kafka.set_sasl_credentials
+
+            def note(user: str, password: str) -> None:
+                given.append((user, password))
+                real(user, password)
+
+            class Noting:
+                set_sasl_credentials = staticmethod(note)
+
+                def __getattr__(self, name: str) -> Any:
+                    return getattr(kafka, name)
+
+            kafka = worker.kafka
+            worker.kafka = Noting()  # type: ignore[assignment]
+            assert write_task([rows(10, 10)], made, TASK).producer == "reused"
+            assert given == []
+            place.write_text(jaas("second-marker"))
+            assert write_task([rows(20, 10)], made, TASK).producer == "reused"
+            assert given == [("u", "second-marker")]
+            shown = repr(worker._secrets) + repr(made) + repr(producers.__dict__)
+            assert "marker" not in shown
+            place.unlink()
+            with pytest.raises(KafkaWriteError, match="no secret at") as raised:
+                write_task([rows(30, 10)], made, TASK)
+            assert "marker" not in str(raised.value)
+    finally:
+        end_producers()
+
+
+def test_another_changed_secret_makes_a_new_producer(cluster: FakeCluster, options: MakeOptions) -> None:
+    """A key's password is read once, when a producer is made."""
+    worker = WorkerProducer(options(), ["rows"], Secrets({"ssl.key.password": "a"}))
+    assert worker.renewed(Secrets({"ssl.key.password": "a"}))
+    assert not worker.renewed(Secrets({"ssl.key.password": "b"}))
+    worker.end()
+
+
+# --- brokers and topics -----------------------------------------------------------------------------------------------
+
+
+def test_brokers_that_cannot_be_reached_end_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the servers and this host's name; no producer is left."""
+    monkeypatch.setattr(topics, "ANSWER_WITHIN", 1.0)
+    monkeypatch.setattr(topics, "LIMITS_WITHIN", 0.5)
+    made = quiet(Options.parse({"topic": "rows", "kafka.bootstrap.servers": "127.0.0.1:1"}))
+    with pytest.raises(KafkaWriteError) as raised:
+        write_task([rows(0, 3)], made, TASK)
+    failure = raised.value.failure
+    assert failure.codes == {"unreachable": 3}
+    assert failure.reason is not None
+    assert f"no broker of 127.0.0.1:1 answered {failure.host} within 1 s" in failure.reason
+    assert "refuses the connection" in failure.reason
+    assert kept() == []
+
+
+def test_a_topic_that_is_not_there_ends_a_task(
+    cluster: FakeCluster, options: MakeOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With its name and this host's, whether the option or the column names it."""
+    monkeypatch.setattr(topics, "APPEARS_WITHIN", 0.3)
+    for batches, made in (
+        ([rows(0, 3)], options("missing")),
+        ([batch([b"0", b"1", b"2"], topic=["rows", "missing", "rows"])], options(None)),
+    ):
+        with pytest.raises(KafkaWriteError, match="topic 'missing' cannot be used") as raised:
+            write_task(batches, made, TASK)
+        failure = raised.value.failure
+        assert failure.codes == {"UNKNOWN_TOPIC_OR_PART": 3}
+        assert failure.host in str(failure.reason)
+        assert (failure.delivered, failure.not_written) == (0, 3)
+
+
+def test_a_topic_that_appears_is_waited_for(cluster: FakeCluster, options: MakeOptions) -> None:
+    """It may have been made a moment before the query."""
+    asked: list[object] = []
+
+    def then_make(seconds: float) -> None:
+        asked.append(seconds)
+        if len(asked) == 2:
+            cluster.create_topic("late", 3)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(clock, "sleep", then_make)
+        assert write_task([rows(0, 3)], options("late"), TASK).delivered == 3
+    assert len(asked) >= 2
+
+
+def test_a_configuration_that_librdkafka_refuses(cluster: FakeCluster, options: MakeOptions) -> None:
+    """Its sentence, and nothing of the configuration."""
+    made = options()
+    made.config["linger.ms"] = "-5"
+    with pytest.raises(KafkaWriteError, match=r"cannot make a producer: setting 'linger\.ms'"):
+        write_task([rows(0, 3)], made, TASK)

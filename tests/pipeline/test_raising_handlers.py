@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from safeproducer import ProducerIdLimitError, SafeProducer
+from safeproducer import ProducerIdLimitError, SafeProducer, delivery
 from safeproducer.closing import Closing, Release
 from safeproducer.pipeline.calls import Calls, NativeErrors
 from safeproducer.pipeline.cluster.first_question import FirstQuestion
@@ -398,8 +398,11 @@ def test_a_thread_that_closes_meanwhile_ends_the_producer(
 
 
 @pytest.mark.filterwarnings("ignore:.*records were not reported.*:RuntimeWarning", "ignore:.*close deadline.*")
-def test_what_a_close_that_is_interrupted_purges_is_left(pytestconfig: pytest.Config) -> None:
+def test_what_a_close_that_is_interrupted_purges_is_left(
+    pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Another close() reports it as left, whether the first one came to its purge or not."""
+    monkeypatch.setattr(delivery, "STATISTICS_MS", 20)  # close() waits for them, half a second each time
     told: Counter[bytes | None] = Counter()
 
     def report(error: Any, message: Any) -> None:

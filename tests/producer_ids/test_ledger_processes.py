@@ -32,8 +32,11 @@ def content(host: Host) -> Header:
     return found
 
 
-def test_killed_writers_never_share_a_permit(host: Host) -> None:
-    """Eight of them for 20 s, each killed after some milliseconds: what was granted was counted, and each once."""
+def test_killed_writers_never_share_a_permit(host: Host, pytestconfig: pytest.Config) -> None:
+    """Eight at once, 800 in all, each killed after some milliseconds: what was granted was counted, and each once.
+
+    They were to do so for 20 s: 780 are killed in that time when they live for up to 0.3 s. With --full it is 20 s.
+    """
     reading, writing = os.pipe()
     os.set_blocking(reading, False)
 
@@ -46,11 +49,11 @@ def test_killed_writers_never_share_a_permit(host: Host) -> None:
 
     source, grants = random.Random(8), b""
     alive: dict[int, float] = {}
-    end = time.monotonic() + 20
+    end = time.monotonic() + (20 if pytestconfig.getoption("--full") else 0)
     starts = 0
-    while (now := time.monotonic()) < end:
+    while (now := time.monotonic()) < end or starts < 800:
         while len(alive) < 8:
-            alive[forked(work)] = now + source.uniform(0.005, 0.3)
+            alive[forked(work)] = now + source.uniform(0.002, 0.05)
             starts += 1
         for child in [child for child, until in alive.items() if now >= until]:
             del alive[child]
@@ -68,7 +71,6 @@ def test_killed_writers_never_share_a_permit(host: Host) -> None:
     found = [pair for pair in GRANT.iter_unpack(grants[: len(grants) // GRANT.size * GRANT.size]) if pair[1]]
     alone = len(grants) // GRANT.size - len(found)
     assert len(found) > 500
-    assert starts > 100
     assert len(set(found)) == len(found), "two processes have the same permit"
     assert len({generation for generation, _ in found}) == 1
     assert content(host).count >= len(found)

@@ -10,6 +10,7 @@ import pytest
 from safeproducer import HoldReason, delivery
 from safeproducer.policy.idle_lanes import IdleLanes
 from tests.permit_count import Permits, permits_counted
+from tests.pipeline.fake_native import FakeNative
 from tests.pipeline.rig import Rig, rigged
 from tests.pipeline.test_lane_pool import CONFIG, LONG_ROUND_TRIP, stream
 
@@ -18,7 +19,7 @@ A_QUARTER = 25
 """Of the default rate, 100 an hour."""
 RECORDS = 300
 HOUR = 3600
-STEP = 5.0
+STEP = 20.0
 """Seconds between two looks of the sender while nothing happens: it comes more often, and hours would take minutes."""
 OWN_COUNT = {"safeproducer.producer.ids.ledger": "off"}
 
@@ -30,9 +31,14 @@ def few_statistics() -> Iterator[None]:
         yield
 
 
+def writers(rig: Rig) -> list[FakeNative]:
+    """The native producers whose IDs brokers remember."""
+    return [native for native in rig.natives if any(native.produce_requests.values())]
+
+
 def wrote(rig: Rig) -> int:
     """How many producer IDs brokers remember."""
-    return sum(any(native.produce_requests.values()) for native in rig.natives)
+    return len(writers(rig))
 
 
 def rest(rig: Rig, until: float) -> None:
@@ -84,12 +90,13 @@ POLICIES = ("warn", "delay", "refuse")
 """`off` acts as `warn` here, and `reuse` as `delay`."""
 
 
-def days(count: int, policy: str, lanes: object) -> tuple[Permits, int, set[HoldReason | None]]:
+def days(count: int, policy: str, lanes: object, mode: str) -> tuple[Permits, list[FakeNative], set[HoldReason | None]]:
     """One producer with ten lanes at 20 IDs an hour, under load by day and idle by night, and leaders that move.
 
-    Its permits, how many IDs wrote, and what its records waited for.
+    Its permits, the native producers that wrote, and what its records waited for.
     """
     own = {
+        "safeproducer.mode": mode,
         "safeproducer.producer.ids.per.hour": 20,
         "safeproducer.producer.ids.policy": policy,
         "safeproducer.lanes": lanes,
@@ -107,17 +114,20 @@ def days(count: int, policy: str, lanes: object) -> tuple[Permits, int, set[Hold
                 rig.cluster.move(("a", 0), 1 + (day + hour) % 3)
                 rest(rig, began + HOUR)
             rest(rig, rig.time.now + NIGHT)
-        found = wrote(rig)
+        found = writers(rig)
         rig.close()
     return permits, found, waited
 
 
-@pytest.mark.parametrize("lanes", ["auto", 10])
+@pytest.mark.parametrize(("lanes", "mode"), [("auto", "held"), (10, "held"), (10, "auto")])
 @pytest.mark.parametrize("policy", POLICIES)
-def test_who_behaves_never_waits(policy: str, lanes: object) -> None:
-    """Ten lanes, two days: no policy holds anything back or makes a lane less."""
-    permits, found, waited = days(2, policy, lanes)
+def test_who_behaves_never_waits(policy: str, lanes: object, mode: str) -> None:
+    """Ten lanes, two days: no policy holds anything back or makes a lane less. With `auto` the direct lane is one more,
+    which sends what is lone."""
+    permits, found, waited = days(2, policy, lanes, mode)
     assert waited, "it was to be busy"
-    assert not waited & {HoldReason.LANES_LIMITED}
+    assert not waited & {HoldReason.LANES_LIMITED, HoldReason.PRODUCER_ID_LIMIT}
     assert permits.refused == 0
-    assert permits.held.total() == found
+    assert permits.held.total() == len(found)
+    assert len(found) >= 10
+    assert sum(not native.fed for native in found) == (mode == "auto"), "the direct lane"

@@ -159,6 +159,7 @@ class Closing:
             raised = engine.flush.drain_purged() or raised
         engine.flush.release.now()
         raised = await_proof(engine) or raised
+        raised = self._serve_events() or raised
         self.report_loss("close deadline")
         accepted, delivered, failed = self._counters.totals()
         report = CloseReport(accepted, delivered, failed, left, clock.monotonic() - started)
@@ -172,6 +173,18 @@ class Closing:
             self._report, self._ends = report, ends
             engine.retire("closed", lambda: ProducerClosedError(_CLOSED))
         return raised
+
+    def _serve_events(self) -> Exception | None:
+        """Serve statistics that wait; what a callback raised.
+
+        librdkafka counts them as it does records: here as one whose report a signal handler had stopped.
+        """
+        try:
+            if self._counters.interrupts and self._engine.queued and self._engine.client.state == "open":
+                self._engine.serving.poll(0)
+        except Exception as error:
+            return error
+        return None
 
     def _count_left(self, queued: int) -> int:
         """Records that are to be purged, and those that a close() purged which was interrupted."""

@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from safeproducer import Hook, QueueFullError, Record, SafeProducer
+from safeproducer import Hook, QueueFullError, Record, SafeProducer, closing
+from tests.inside import engine_of
 
 
 @contextmanager
@@ -123,6 +124,22 @@ def test_ctrl_c_in_the_middle_of_a_report_leaves_the_account_true(mock_bootstrap
     assert account.accepted == account.delivered + account.interrupted
     assert len(called) <= account.delivered
     assert producer.close(5)
+
+
+def test_statistics_at_the_end_of_a_close_are_no_record(mock_bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a lost report their event was taken for the record that the report was of: lost at the close."""
+    producer = SafeProducer({"bootstrap.servers": mock_bootstrap, "log_level": 0})
+    producer.produce("callbacks", b"x")
+    assert producer.flush(10) == 0
+    counters = engine_of(producer).counters
+    counters.interrupts += 1
+    counters.topics["callbacks"].accepted += 1
+
+    def meanwhile(engine: Any) -> None:
+        wait_for(lambda: engine.queued)
+
+    monkeypatch.setattr(closing, "await_proof", meanwhile)
+    assert producer.close(5).left == 0
 
 
 @pytest.mark.parametrize("method", ["poll", "flush"])

@@ -43,14 +43,26 @@ def ask_leaders(
 
     Threads that still wait for an answer do not keep the process from ending.
     """
-    questions: queue.SimpleQueue[_Question] = queue.SimpleQueue()
+    questions: queue.SimpleQueue[_Question | None] = queue.SimpleQueue()
     results: queue.SimpleQueue[_Result] = queue.SimpleQueue()
     total = sum(map(len, led.values()))
     for question in _questions(led):
         questions.put(question)
     gone: dict[int, AskError] = {}
-    for _ in range(min(_AT_ONCE, total)):
-        threading.Thread(target=_work, args=(ask, questions, results, gone), daemon=True).start()
+    threads = [
+        threading.Thread(target=_work, args=(ask, questions, results, gone), daemon=True)
+        for _ in range(min(_AT_ONCE, total))
+    ]
+    for thread in threads:
+        thread.start()
+    try:
+        return _collect(results, total, answered)
+    finally:
+        for _ in threads:
+            questions.put(None)
+
+
+def _collect(results: "queue.SimpleQueue[_Result]", total: int, answered: Callable[[int], None]) -> Answers:
     answers = Answers()
     done = 0
     while done < total:
@@ -78,12 +90,11 @@ def _questions(led: Mapping[int, Sequence[TopicPartition]]) -> Iterator[_Questio
 
 def _work(
     ask: Ask,
-    questions: "queue.SimpleQueue[_Question]",
+    questions: "queue.SimpleQueue[_Question | None]",
     results: "queue.SimpleQueue[_Result]",
     gone: dict[int, AskError],
 ) -> None:
-    while True:
-        question = questions.get()
+    while (question := questions.get()) is not None:
         try:
             if question.broker in gone:
                 raise gone[question.broker]

@@ -101,3 +101,12 @@ def test_a_fault_of_ours_is_raised() -> None:
 def test_nothing_to_ask() -> None:
     """A cluster without topics."""
     assert not ask_leaders(Brokers().ask, {}).states
+
+
+def test_its_threads_end() -> None:
+    """A program that asks again and again would have eight more of them each time."""
+    before = set(threading.enumerate())
+    ask_leaders(Brokers().ask, {1: topic("a", 100)})
+    for thread in set(threading.enumerate()) - before:
+        thread.join(10)
+        assert not thread.is_alive()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import itertools
 import os
 from collections.abc import Callable, Iterator
@@ -15,6 +16,8 @@ from confluent_kafka.cimpl import Producer
 from safeproducer import SafeProducer
 from safeproducer.pipeline.lanes.batch_lane import BatchLane
 from tests.inside import engine_of
+
+pytest.register_assert_rewrite("tests.contract.fixtures", "tests.contract.support", "tests.contract.ways")
 
 _numbers = itertools.count()
 
@@ -65,3 +68,10 @@ def _ledger_of_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
     shared = os.environ.get("SAFEPRODUCER_PRODUCER_IDS_AUTO")
     if shared is not None:
         monkeypatch.setenv("SAFEPRODUCER_PRODUCER_IDS_AUTO", os.path.join(shared, str(next(_numbers))))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _dropped_producers_end() -> Iterator[None]:
+    """Those that a module's tests dropped go on in librdkafka's threads until the collector finds them."""
+    yield
+    gc.collect()

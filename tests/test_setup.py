@@ -225,12 +225,14 @@ def test_a_test_that_passes_alone_is_named(
 ) -> None:
     """Few that fail run once more; whoever reads the output learns of them either way."""
     names = "".join(f'  "tests/test_{number}.py::test_x": true,\n' for number in range(failing))
-    cache = ".pytest_cache/tests/v/cache"
+    cache = ".pytest_cache/units/v/cache"
     machine.install(
         Path(".venv/bin/python"),
         f"""case "$*" in
         *--last-failed*) exit {again} ;;
-        *"/integration integration"*) echo "of the integration"; exit 0 ;;
+        *"/contract tests/"*) exit 0 ;;
+        *"/brokers integration/"*) exit 0 ;;
+        *"/scenarios integration"*) echo "of the scenarios"; exit 0 ;;
         *) mkdir -p {cache}; printf '{{\n%s}}' '{names}' >{cache}/lastfailed; exit 1
         esac""",
     )
@@ -248,7 +250,7 @@ def test_a_test_that_passes_alone_is_named(
         check=False,
     )
     assert done.returncode == code, done.stderr
-    assert ("of the integration" in done.stdout) is (not arguments)
+    assert ("of the scenarios" in done.stdout) is (not arguments)
     assert ("UNSTEADY" in done.stderr and "test_0.py::test_x" in done.stderr) is unsteady
 
 

@@ -1,39 +1,73 @@
 # Runs the tests, and says which of them fail only now and then.
 # Sourced by scripts/test; needs console.sh, $root and $venv.
 
-folders=(tests integration)
+# Four parts, each in a process of its own, because tests mostly wait. They take about as long as each other.
+# `units` and `scenarios` are all that the others leave, so a new file is in one part without being named.
+parts=(units contract brokers scenarios)
+contract=(tests/cli tests/contract tests/kafka tests/lanes tests/reentry)
+brokers=(
+    integration/conformance
+    integration/contract
+    integration/test_cli_kafka.py
+    integration/test_crash_loop.py
+    integration/test_doctor_kafka.py
+    integration/test_expiry_kafka.py
+    integration/test_kafka_cluster.py
+)
 most_unsteady=5
 
-# run_tests ARGUMENTS...: what the arguments name; without any all tests, each folder in a process of its own, because
-# tests mostly wait. When tests of a few files fail they run once more, alone: one that passes then is named as unsteady,
-# and does not fail the run. More than a few files are no accident.
+# run_tests ARGUMENTS...: what the arguments name; without any all tests. When tests of a few files fail they run once
+# more, alone: one that passes then is named as unsteady, and does not fail the run. More than a few files are no
+# accident.
 run_tests() {
-    local status=0 names folder
+    local status=0 part names
     if [ $# -gt 0 ]; then
         _pytest chosen "$@"
         return
     fi
     rm -rf "$root/.pytest_cache"
-    _pytest integration integration >"$cache/integration.log" 2>&1 &
-    local other=$! other_status=0
-    _pytest tests tests || status=$?
-    start_ticker "tests with brokers, Spark and services"
-    wait "$other" || other_status=$?
-    stop_ticker
-    cat "$cache/integration.log"
-    [ "$status" -gt "$other_status" ] || status=$other_status
+    _run_parts || status=$?
     [ "$status" -eq 1 ] || return "$status"
     names=$(cat "$root/.pytest_cache"/*/v/cache/lastfailed 2>/dev/null | grep '::' || true)
     [ -n "$names" ] && [ "$(sed 's/::.*//' <<<"$names" | uniq | grep -c '')" -le "$most_unsteady" ] || return "$status"
     say "Once more, alone: what failed"
-    for folder in "${folders[@]}"; do
-        _again "$folder" || return "$status"
+    for part in "${parts[@]}"; do
+        _again "$part" || return "$status"
     done
     say "UNSTEADY: failed among all tests, passed alone. A defect of the product or of the test; it wants a cure:"
     printf '%s\n' "$names" >&2
 }
 
-# _again FOLDER: its files with tests that failed, and no others: the conftest.py of another folder may come too late.
+# _run_parts: all at once. The first one shows its progress, the others' output follows at their end.
+_run_parts() {
+    local part status=0 ended others=()
+    for part in "${parts[@]:1}"; do
+        _part "$part" >"$cache/$part.log" 2>&1 &
+        others+=($!)
+    done
+    _part "${parts[0]}" || status=$?
+    start_ticker "the other parts: ${parts[*]:1}"
+    for part in "${parts[@]:1}"; do
+        ended=0
+        wait "${others[0]}" || ended=$?
+        others=("${others[@]:1}")
+        cat "$cache/$part.log"
+        [ "$status" -gt "$ended" ] || status=$ended
+    done
+    stop_ticker
+    return "$status"
+}
+
+_part() {
+    case $1 in
+    units) _pytest units tests "${contract[@]/#/--ignore=}" ;;
+    contract) _pytest contract "${contract[@]}" ;;
+    brokers) _pytest brokers "${brokers[@]}" ;;
+    scenarios) _pytest scenarios integration "${brokers[@]/#/--ignore=}" ;;
+    esac
+}
+
+# _again PART: its files with tests that failed, and no others: the conftest.py of another folder may come too late.
 _again() {
     local failed="$root/.pytest_cache/$1/v/cache/lastfailed" files
     grep -q '::' "$failed" 2>/dev/null || return 0
@@ -42,7 +76,7 @@ _again() {
     _pytest "$1" --last-failed "${files[@]}"
 }
 
-# _pytest NAME ARGUMENTS...: what failed is kept for each NAME, as two processes may run.
+# _pytest NAME ARGUMENTS...: what failed is kept for each NAME, as several processes may run.
 _pytest() {
     local name=$1
     shift

@@ -1,10 +1,6 @@
 """The contract against librdkafka's mock cluster; `integration/contract` runs the same tests against real Kafka."""
 
-import pytest
-
-pytest.register_assert_rewrite("tests.contract.fixtures", "tests.contract.support", "tests.contract.ways")
-
-from tests.contract.fixtures import (  # noqa: E402 - after its asserts are known to pytest
+from tests.contract.fixtures import (
     cluster,
     is_held,
     is_stock,
@@ -15,7 +11,7 @@ from tests.contract.fixtures import (  # noqa: E402 - after its asserts are know
     shared_producer,
     topic,
 )
-from tests.contract.ways import brokers, start  # noqa: E402
+from tests.contract.ways import brokers, start
 
 __all__ = [
     "brokers",

@@ -19,6 +19,7 @@ INT = 2_147_483_647
 LONG = 9_223_372_036_854_775_807
 JAVAS_PARTITIONER = "murmur2_random"
 _ALL_KEYS_ALIKE = "random"
+_JAVAS_FIRST_PAUSE_MS = 50
 _PARTITIONER_PACKAGE = "org.apache.kafka.clients.producer."
 _JAVAS_CLASSES = {
     "internals.DefaultPartitioner": JAVAS_PARTITIONER,
@@ -107,6 +108,15 @@ def level(codec: str, least: int, most: int) -> Convert:
 def max_block(given: Given, name: str) -> Settings:
     """This library's own, in the same unit."""
     return {MAX_BLOCK_MS: str(number(given, name, 0, LONG))}
+
+
+def reconnect(given: Given, name: str) -> Settings:
+    """Java's two settings. librdkafka refuses a first pause above the longest one, which Java makes the same."""
+    first, longest = "reconnect.backoff.ms", "reconnect.backoff.max.ms"
+    found = {each: number(given, each, 0, 3_600_000) for each in (first, longest) if each in given}
+    least = found.get(first, _JAVAS_FIRST_PAUSE_MS)
+    most = found.get(longest, least)
+    return {first: str(min(least, most)), longest: str(most)}
 
 
 def metadata_age(given: Given, name: str) -> Settings:

@@ -89,8 +89,12 @@ TRANSLATED: dict[str, Translation] = {
         "Java's own classes, or a name of librdkafka such as `consistent_random`. Unset: Java's murmur2",
     ),
     "partitioner.ignore.keys": Translation(("partitioner",), to.ignore_keys, "`true`: `random`"),
-    "reconnect.backoff.max.ms": Translation(("reconnect.backoff.max.ms",), whole(most=3_600_000)),
-    "reconnect.backoff.ms": Translation(("reconnect.backoff.ms",), whole(most=3_600_000)),
+    "reconnect.backoff.max.ms": Translation(
+        ("reconnect.backoff.max.ms", "reconnect.backoff.ms"), to.reconnect, "alone: the first pause is Java's 50 ms"
+    ),
+    "reconnect.backoff.ms": Translation(
+        ("reconnect.backoff.ms", "reconnect.backoff.max.ms"), to.reconnect, "alone: every pause is as long, as in Java"
+    ),
     "request.timeout.ms": Translation(
         ("request.timeout.ms", "socket.timeout.ms"),
         whole("request.timeout.ms", "socket.timeout.ms", least=10, most=300_000),

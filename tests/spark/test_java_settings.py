@@ -58,8 +58,6 @@ CASES = [
         for name, number in (
             ("max.in.flight.requests.per.connection", "1"),
             ("max.in.flight.requests.per.connection", "1000000"),
-            ("reconnect.backoff.max.ms", "3600000"),
-            ("reconnect.backoff.ms", "0"),
             ("retries", "0"),
             ("retries", "2147483647"),
             ("retry.backoff.max.ms", "300000"),
@@ -83,6 +81,10 @@ CASES = [
     ("partitioner.class", "consistent_random", {"partitioner": "consistent_random"}),
     ("partitioner.ignore.keys", "false", {}),
     ("partitioner.ignore.keys", "true", {"partitioner": "random"}),
+    ("reconnect.backoff.max.ms", "3600000", {"reconnect.backoff.max.ms": "3600000", "reconnect.backoff.ms": "50"}),
+    ("reconnect.backoff.max.ms", "20", {"reconnect.backoff.max.ms": "20", "reconnect.backoff.ms": "20"}),
+    ("reconnect.backoff.ms", "0", {"reconnect.backoff.max.ms": "0", "reconnect.backoff.ms": "0"}),
+    ("reconnect.backoff.ms", "3600000", {"reconnect.backoff.max.ms": "3600000", "reconnect.backoff.ms": "3600000"}),
     ("request.timeout.ms", "10", {"request.timeout.ms": "10", "socket.timeout.ms": "10"}),
     ("request.timeout.ms", "300000", {"request.timeout.ms": "300000", "socket.timeout.ms": "300000"}),
     ("retry.backoff.ms", "0", {"retry.backoff.ms": "1"}),
@@ -136,6 +138,15 @@ def test_a_level_counts_with_its_own_codec(codec: str, name: str, value: str, ex
     """As in Java. librdkafka has one level for all."""
     config = Options.parse({**BROKERS, "kafka.compression.type": codec, f"kafka.{name}": value}).config
     assert config.get("compression.level") == expected
+    Producer(config, log_level=0)
+
+
+@pytest.mark.parametrize(("first", "longest", "expected"), [("200", "1000", "200"), ("2000", "1000", "1000")])
+def test_the_first_pause_is_at_most_the_longest(first: str, longest: str, expected: str) -> None:
+    """librdkafka would refuse the second pair, and Java takes it."""
+    given = {"kafka.reconnect.backoff.ms": first, "kafka.reconnect.backoff.max.ms": longest}
+    config = Options.parse({**BROKERS, **given}).config
+    assert (config["reconnect.backoff.ms"], config["reconnect.backoff.max.ms"]) == (expected, longest)
     Producer(config, log_level=0)
 
 

@@ -32,16 +32,24 @@ class Rest:
 
     def begin(self, now: float, due: float) -> float:
         """A whole turn found the next thing to do at `due`, beside looks at the lanes; until when to sleep."""
-        holds, timeout, lanes = self._updates.holds, self._delivery.timeout, self._dispatcher.lanes
-        waits = holds.starting or (holds.direct is not None and holds.direct.backlogs.earliest() is not None)
-        quiet = due == NEVER and self._route.goes_direct and not waits and lanes.idle
-        if not quiet:
-            due = min(due, lanes.next_look(now))
+        lanes = self._dispatcher.lanes
+        if (
+            due < NEVER or not self._route.goes_direct or not self._is_quiet
+        ):  # the first two tell mostly, and cost least
+            self._longest, self._until = LONGEST_SLEEP, 0.0
+            return min(due, lanes.next_look(now), now + LONGEST_SLEEP)
         before, self._accepted = self._accepted, self._counters.accepted
-        idle = quiet and before == self._accepted and (timeout is None or timeout >= _RESTS_WITH)
-        self._longest = LONGEST_REST if idle else LONGEST_SLEEP
-        self._until = now + LONGEST_REST if quiet else 0.0
-        return min(due, now + self._longest)
+        timeout = self._delivery.timeout
+        idle = before == self._accepted and (timeout is None or timeout >= _RESTS_WITH)
+        self._longest, self._until = LONGEST_REST if idle else LONGEST_SLEEP, now + LONGEST_REST
+        return now + self._longest
+
+    @property
+    def _is_quiet(self) -> bool:
+        """Whether nothing that was accepted is on its way, and nothing here waits for an answer."""
+        holds = self._updates.holds
+        waits = holds.direct is not None and holds.direct.backlogs.earliest() is not None
+        return not (waits or holds.starting) and self._dispatcher.lanes.idle
 
     def goes_on(self, now: float) -> float | None:
         """Until when to sleep if nothing has come since; None when something has, or may have."""

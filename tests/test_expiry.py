@@ -204,6 +204,42 @@ def test_the_horizon_is_asked_for_after_a_minute(
         assert len(forgetful.log("t")) == 2
 
 
+def test_passthrough_is_told_too(
+    forgetful: FakeCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It reads no statistics, which tell others who leads."""
+    monkeypatch.setattr(horizons, "NOT_BEFORE", 0.5)
+    with made(SafeProducer, forgetful, **{"safeproducer.mode": "passthrough"}) as producer:
+        producer.produce("t", b"first")
+        assert producer.flush(10) == 0
+        serve(producer, lambda: engine_of(producer).threads.horizons.current)
+        rest(producer, 1.0)
+        assert len(forgetful.journal("DescribeConfigs")) == 1
+        (found,) = [record.getMessage() for record in caplog.records if "KIP-854" in record.getMessage()]
+        assert f"{AGE} of broker 1 is {AGE_MS}" in found
+        assert "safeproducer.mode=passthrough" in found
+
+
+def test_short_lived_producers_that_are_reused_are_told_once(
+    forgetful: FakeCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The age that counts is that of the native producer, and the answer goes over."""
+    monkeypatch.setattr(horizons, "NOT_BEFORE", 1.0)
+    knew: list[bool] = []
+    deadline = time.monotonic() + 20
+    while knew.count(True) < 5 and time.monotonic() < deadline:
+        with made(SafeProducer, forgetful, **{"safeproducer.producer.ids.policy": "reuse"}) as producer:
+            producer.produce("t", b"x")
+            assert producer.flush(10) == 0
+            rest(producer, 0.1)
+            knew.append(engine_of(producer).threads.horizons.current is not None)
+    assert knew.count(True) == 5
+    assert not knew[0]
+    assert len({batch.producer_id for entry in forgetful.journal("Produce") for batch in entry.batches}) == 1
+    assert len(forgetful.journal("DescribeConfigs")) == 1
+    assert len([record for record in caplog.records if "KIP-854" in record.getMessage()]) == 1
+
+
 def test_a_crash_loop_asks_nobody(forgetful: FakeCluster) -> None:
     """A producer that lives for less than a minute."""
     for _ in range(3):

@@ -25,6 +25,11 @@ class Expirations(Discovery):
             cause = error.args[0]
             return unreadable(node, f"{cause.name()}: {cause.str()}"), cause.code() in PERMANENT
 
+    def leaders(self, topic: str) -> frozenset[int]:
+        """The brokers that lead a partition of `topic`. Raises KafkaException."""
+        found = self.again(lambda: self.admin.list_topics(topic, TIMEOUT)).topics[topic].partitions.values()
+        return frozenset(partition.leader for partition in found if partition.leader >= 0)
+
     def takes_create_time(self, topic: str) -> bool:
         """Whether the records of `topic` keep their own timestamps, which is Kafka's default; so if nobody tells."""
         try:

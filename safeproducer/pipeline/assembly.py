@@ -58,6 +58,7 @@ from safeproducer.records import ProducerInfo
 
 _T = TypeVar("_T")
 _NOTHING: Elsewhere = (0, 0, {})
+_NO_TOPICS: dict[str, Any] = {}
 RECORD_EVENTS = ("record_accepted", "record_refused", "record_resolved")
 
 
@@ -159,7 +160,11 @@ def _threads(
     lanes_to_ask = upward.call(lambda engine: engine.lanes_to_ask, no_lanes)
     heard = upward.call(lambda engine: engine.updates.heard_leaders, None)
     metadata = Metadata(lanes_to_ask, holds.partitions.update, heard, sender.wake, events.announcements.trouble)
-    horizons = Horizons(delivery, partial(expirations, settings.lane), holds.partitions.nodes, events.announcements)
+    topics, ask = (
+        upward.call(lambda engine: engine.counters.topics.copy, _NO_TOPICS),
+        partial(expirations, settings.lane),
+    )
+    horizons = Horizons(delivery, ask, holds.partitions.nodes, topics, events.announcements, natives.expiry)
     windows = Windows(
         delivery.own.window,
         min(REFRESH, delivery.metadata_refresh / 2),

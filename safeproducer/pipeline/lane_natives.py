@@ -8,6 +8,7 @@ from typing import Any
 from safeproducer.config import Settings, explain_refusal
 from safeproducer.kafka.native import KafkaException, NativeProducer
 from safeproducer.pipeline.cluster.events import ClientEvents
+from safeproducer.pipeline.cluster.horizons import Known
 from safeproducer.pipeline.cluster.relay import Owner, Relay, of_a_batch_lane, of_one_more, of_the_first
 from safeproducer.pipeline.lanes.lane_log import LaneLog
 from safeproducer.pipeline.parked import ParkedLane, ParkedLanes, key_of
@@ -59,6 +60,11 @@ class Natives:
     def took(self, native: object) -> bool:
         """Whether another producer had it before, and wrote with it."""
         return self.taken is not None and any(native is other for other in self.taken.natives)
+
+    @property
+    def expiry(self) -> Known | None:
+        """What a former owner knew of how long brokers remember a producer ID."""
+        return None if self.taken is None else self.taken.expiry
 
     def renew(self, changes: dict[str, str]) -> None:
         """Other credentials from now on."""

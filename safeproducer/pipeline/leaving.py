@@ -35,7 +35,8 @@ def left_by(engine: Engine) -> ParkedLanes | None:
     if not left or len(left) != len(natives):
         return None
     given = None if direct is None else partial(direct.given.passed_on, engine.counters)
-    return ParkedLanes(left, engine.updates.holds.round_trip.passed_on(), Former(_outside(engine), given))
+    round_trip, expiry = engine.updates.holds.round_trip.passed_on(), engine.threads.horizons.known
+    return ParkedLanes(left, round_trip, Former(_outside(engine), given), expiry=expiry)
 
 
 def _outside(engine: Engine) -> Callable[[float], bool]:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from safeproducer import clock
 from safeproducer.config import Settings
 from safeproducer.kafka.native import KafkaError
+from safeproducer.pipeline.cluster import horizons
 from safeproducer.pipeline.cluster.relay import NOBODY, Relay
 from safeproducer.pipeline.cluster.round_trip import Known
 from safeproducer.pipeline.lanes.given import Given
@@ -46,13 +47,15 @@ class Former(NamedTuple):
 class ParkedLanes:
     """One thread at a time. The first lane is the direct one if there is one.
 
-    `known`: of round trips. `given`: what the direct lane has been given, once it is settled.
+    `known`: of round trips. `given`: what the direct lane has been given, once it is settled. `expiry`: for how long
+    brokers remember their producer IDs.
     """
 
     lanes: list[ParkedLane]
     known: Known
     _former: Former | None
     given: Given | None = None
+    expiry: horizons.Known | None = None
 
     def __post_init__(self) -> None:
         self._failed: list[KafkaError] = []

@@ -11,7 +11,7 @@ import pytest
 from safeproducer import clock
 from safeproducer.config import parse
 from safeproducer.pipeline.cluster import horizons
-from safeproducer.pipeline.cluster.horizons import Horizons
+from safeproducer.pipeline.cluster.horizons import Horizons, Known
 from safeproducer.policy.expiry import DAY, PRODUCER_ID_CONFIG, TRANSACTIONAL_ID_CONFIG, Source, Told, told, unreadable
 
 HOUR = 3600.0
@@ -23,12 +23,18 @@ class Brokers:
     def __init__(self) -> None:
         self.says: dict[int, Any] = {1: 600.0, 2: 20.0}
         self.asked: list[int] = []
+        self.leads: dict[str, set[int]] = {}
+        self.asked_for: list[str] = []
         self.made = self.closed = 0
         self.log_append_time: set[str] = set()
 
     def make(self, _: Callable[[float], object]) -> Brokers:
         self.made += 1
         return self
+
+    def leaders(self, topic: str) -> frozenset[int]:
+        self.asked_for.append(topic)
+        return frozenset(self.leads.get(topic, ()))
 
     def told(self, node: int) -> tuple[Told, bool]:
         self.asked.append(node)
@@ -64,13 +70,14 @@ class People:
 class Rig:
     """Horizons in a time of its own, with the thread run to its end after each look."""
 
-    def __init__(self, **config: Any) -> None:
-        self.now = 1000.0
+    def __init__(self, known: Known | None = None, now: float = 1000.0, **config: Any) -> None:
+        self.now = now
         self.leaders = {1}
         self.brokers, self.people = Brokers(), People()
         delivery = parse(({"bootstrap.servers": "x", **config},), {}).delivery
         people: Any = self.people
-        self.horizons = Horizons(delivery, self.brokers.make, lambda: self.leaders, people)
+        self.topics: list[str] = []
+        self.horizons = Horizons(delivery, self.brokers.make, lambda: self.leaders, lambda: self.topics, people, known)
 
     def look(self, after: float = 1.0) -> None:
         self.now += after
@@ -92,10 +99,10 @@ class Rig:
 @pytest.fixture
 def rigs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Rig]]:
     made: list[Rig] = []
-    monkeypatch.setattr(clock, "monotonic", lambda: made[-1].now if made else 1000.0)
+    monkeypatch.setattr(clock, "monotonic", lambda: getattr(made[-1], "now", 1000.0) if made else 1000.0)
 
-    def make(**config: Any) -> Rig:
-        made.append(rig := Rig(**config))
+    def make(known: Known | None = None, now: float = 1000.0, **config: Any) -> Rig:
+        made.append(rig := Rig(known, now, **config))
         return rig
 
     yield make
@@ -252,3 +259,64 @@ def test_what_is_no_timestamp_is_the_native_call_s_to_refuse(rigs: Rigs, topic: 
     timestamps = rigs().horizons.timestamps
     timestamps.note(topic, timestamp)
     assert timestamps.too_old(0.001) == {}
+
+
+def test_where_no_statistics_tell_who_leads_that_is_asked(rigs: Rigs) -> None:
+    """After a minute, then hourly, and of a new topic at once."""
+    rig = rigs(**{"safeproducer.mode": "passthrough"})
+    rig.leaders, rig.topics, rig.brokers.leads = set(), ["a"], {"a": {1}, "b": {1, 2}}
+    rig.look(horizons.NOT_BEFORE - 5)
+    assert (rig.brokers.asked_for, rig.seconds) == ([], None)
+    rig.look(5)
+    assert (rig.brokers.asked_for, rig.brokers.asked, rig.seconds) == (["a"], [1], 600)
+    rig.look(60)
+    assert rig.brokers.made == 1
+    rig.topics.append("b")
+    rig.look()
+    assert (rig.brokers.asked_for, rig.brokers.asked, rig.seconds) == (["a", "b"], [1, 2], 20)
+    assert "safeproducer.mode=passthrough" in rig.people.kinds["expiry 20.0"]
+    rig.look(HOUR)
+    assert (rig.brokers.asked_for, rig.brokers.asked) == (["a", "b", "a", "b"], [1, 2, 1, 2])
+
+
+def test_who_cannot_be_asked_who_leads_is_asked_again_in_a_minute(rigs: Rigs, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = rigs()
+    rig.leaders, rig.topics = set(), ["a"]
+    with monkeypatch.context() as patch:
+        patch.setattr(Brokers, "leaders", lambda *_: 1 / 0)
+        rig.look(horizons.NOT_BEFORE)
+        assert "ZeroDivisionError" in rig.people.kinds["expiry"]
+    rig.brokers.leads = {"a": {1}}
+    rig.look(30)
+    assert (rig.brokers.made, rig.seconds) == (1, None)
+    rig.look(30)
+    assert (rig.brokers.made, rig.seconds) == (2, 600)
+
+
+def test_what_a_former_owner_knew_goes_over(rigs: Rigs) -> None:
+    """The minute is that of the native producer, and each warning comes once."""
+    owners = [rigs()]
+    for _ in range(3):
+        last = owners[-1]
+        last.topics, last.leaders, last.brokers.leads = ["a"], set(), {"a": {2}}
+        last.look(30)
+        owners.append(rigs(known=last.horizons.known, now=last.now))
+    owners[-1].topics = ["a"]
+    owners[-1].leaders = set()
+    owners[-1].look()
+    assert [rig.brokers.made for rig in owners] == [0, 1, 0, 0], "a crash loop asks nobody, others once"
+    assert [rig.seconds for rig in owners] == [None, 20, 20, 20]
+    assert [len(rig.people.kinds) for rig in owners] == [0, 1, 0, 0]
+
+
+def test_whom_a_former_owner_has_begun_to_ask_is_not_asked_at_once_again(
+    rigs: Rigs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ended before the answer came."""
+    first = rigs()
+    known: list[float] = []
+    monkeypatch.setattr(
+        Brokers, "told", lambda *_: known.append(first.horizons.known.due[1]) or (_ for _ in ()).throw(ValueError)
+    )
+    first.look(horizons.NOT_BEFORE)
+    assert known[0] > first.now + 30

@@ -16,6 +16,7 @@ from typing import Any
 
 import psutil  # type: ignore[import-untyped]
 import pyarrow as pa
+from confluent_kafka import Consumer, TopicPartition
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -35,6 +36,17 @@ def note_report(report: BatchReport) -> None:
     """What the data source calls in the process that commits."""
     with Path(os.environ[REPORTS]).open("a", encoding="utf-8") as file:
         print(json.dumps(report.as_dict()), file=file)
+
+
+def until_written(bootstrap: str, topic: str, partition: int) -> None:
+    """Return when the partition holds something."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "until-written"})
+    deadline = time.monotonic() + 30
+    while not consumer.get_watermark_offsets(TopicPartition(topic, partition), 10)[1]:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"nothing in {topic} [{partition}]")
+        time.sleep(0.05)
+    consumer.close()
 
 
 class Cases:
@@ -102,13 +114,15 @@ class Cases:
     # --- tasks that fail ---------------------------------------------------------------------------------------
 
     def _through(self, fault: Callable[[], None], topic: str) -> dict[str, Any]:
-        """Rows of two tasks; the first attempt of the second task meets a fault in the middle."""
+        """Rows of two tasks, each to a partition; when some of the second one are written, its first attempt fails."""
+        bootstrap = self.settings["bootstrap"]
 
         def passing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             context = TaskContext.get()
             assert context is not None
             for number, batch in enumerate(batches):
                 if number == 15 and context.partitionId() == 1 and context.attemptNumber() == 0:
+                    until_written(bootstrap, topic, 1)
                     fault()
                 yield batch
 
@@ -119,14 +133,12 @@ class Cases:
 
     def task_that_raises(self) -> dict[str, Any]:
         def fault() -> None:
-            time.sleep(0.5)  # some of the rows before it are to be in the topic
             raise ValueError("as planned")
 
         return self._through(fault, "raises")
 
     def worker_killed(self) -> dict[str, Any]:
         def fault() -> None:
-            time.sleep(0.5)
             me = psutil.Process()
             for worker in me.parent().children():
                 if worker.pid != me.pid:

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from safeproducer import id_settings, own_settings
+from safeproducer.errors import ConfigurationError
 from safeproducer.kafka.properties import PRODUCER_PROPERTIES, canonical, suggestions
+from safeproducer.kafka.secrets import HIDDEN
 from safeproducer.own_settings import MAX_BLOCK_MS, OWN_PREFIX, OWN_SETTINGS
 from safeproducer.spark import security
 from safeproducer.spark.conversions import JAVAS_PARTITIONER
@@ -69,8 +71,18 @@ class Options:
     def parse(cls, given: Mapping[str, Any]) -> Options:
         """From what a user gave; names in any case, as Spark takes them. Raises ConfigurationError, with one sentence.
 
-        Nothing is asked of brokers, and no secret is read.
+        Nothing is asked of brokers, and no secret is read. No frame of the error's traceback knows a secret: Spark can
+        be told to show locals.
         """
+        try:
+            return cls._parsed(given)
+        except ConfigurationError as error:
+            refusal = error.with_traceback(None)
+        del given
+        raise refusal
+
+    @classmethod
+    def _parsed(cls, given: Mapping[str, Any]) -> Options:
         options = _texts(given)
         _refuse_unknown(options)
         kafka = {
@@ -96,8 +108,12 @@ class Options:
         )
 
     def resolve_secrets(self) -> dict[str, str]:
-        """Settings of librdkafka, read at their places now, in this process. Raises ConfigurationError."""
-        return security.resolved(self.config, {name: resolve(place) for name, place in self.secrets.items()})
+        """Settings of librdkafka, read at their places now, in this process. Raises ConfigurationError, as parse()."""
+        try:
+            return security.resolved(self.config, {name: resolve(place) for name, place in self.secrets.items()})
+        except ConfigurationError as error:
+            refusal = error.with_traceback(None)
+        raise refusal
 
 
 def _texts(given: Mapping[str, Any]) -> dict[str, str]:
@@ -107,10 +123,22 @@ def _texts(given: Mapping[str, Any]) -> dict[str, str]:
             problem = f"it must be text, a number or a truth value, not {type(value).__name__}"
             raise refused(str(name), type(value).__name__, problem, "Correct it, or leave it out")
         option = str(name).lower()
+        if not _is_utf8(f"{name}{value}"):
+            raise refused(
+                ascii(option), HIDDEN, "it holds a character that is no UTF-8", "Correct the text it came from"
+            )
         if option in options:
             raise refused(option, str(value), "it is given twice", "Leave one of the two out; case does not count")
         options[option] = str(value).lower() if isinstance(value, bool) else str(value)
     return {name: text for name, text in options.items() if name not in OF_SPARK}
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _refuse_unknown(options: Mapping[str, str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import re
+import traceback
 from typing import Any
 
 import pytest
@@ -94,6 +95,28 @@ def test_options_can_be_pickled_and_show_no_secret() -> None:
         assert "marker" not in repr(one.config)
 
 
+def shown_with_locals(error: BaseException) -> str:
+    """A traceback as Spark prints it on demand, but for the frames of the tests, which know the secret."""
+    frames = traceback.TracebackException.from_exception(error, capture_locals=True)
+    shown = [line for line in frames.format() if f'"{__file__}"' not in line]
+    assert any("options.py" in line for line in shown)
+    return "".join(shown)
+
+
+def test_tracebacks_with_locals_show_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a refusal on the driver, whatever it is about, and of one on an executor."""
+    broken = {**LOGIN, "kafka.sasl.jaas.config": LOGIN["kafka.sasl.jaas.config"].rstrip(";")}
+    for given in ({**BROKERS, **broken}, {**BROKERS, **LOGIN, "kafka.acks": "2"}, {**BROKERS, **LOGIN, "x": "y"}):
+        with pytest.raises(ConfigurationError) as caught:
+            Options.parse(given)
+        assert "marker" not in shown_with_locals(caught.value)
+    options = Options.parse({**BROKERS, **LOGIN, "kafka.sasl.jaas.config": "env:KAFKA_JAAS"})
+    monkeypatch.setenv("KAFKA_JAAS", broken["kafka.sasl.jaas.config"])
+    with pytest.raises(ConfigurationError) as caught:
+        options.resolve_secrets()
+    assert "marker" not in shown_with_locals(caught.value)
+
+
 def test_a_longer_time_out_makes_a_longer_deadline() -> None:
     """Or a row would have no report when its task ends."""
     assert parse(kafka_delivery_timeout_ms="120000").deadline == 120
@@ -129,6 +152,8 @@ def test_a_longer_time_out_makes_a_longer_deadline() -> None:
         ({"kafka.ssl.keystore.keys": "marker"}, r"'kafka.ssl.keystore.keys' = \*\*\*: .*Did you mean kafka.ssl.keysto"),
         ({"kafka.sasl.jas.config": "marker"}, r"= \*\*\*: "),
         ({"topic": " "}, "it is empty. Name a topic"),
+        ({"topic": "a\ud800"}, "it holds a character that is no UTF-8"),
+        ({"kafka.client.\udfff": "a"}, "it holds a character that is no UTF-8"),
         ({"topic": None}, "it must be text, a number or a truth value, not NoneType"),
         ({"topic": "a", "TOPIC": "b"}, "it is given twice"),
         ({"kafka.bootstrap.servers": ""}, "'kafka.bootstrap.servers' = '': it is not set. Give the brokers"),

@@ -67,6 +67,7 @@ class Attempt:
         interrupted = after.interrupted - self._before.interrupted
         if not (self._failed or self._ended or after.unresolved or interrupted or self._delivered(after) != self._rows):
             return None
+        self._failed.ended_by = None if self._ended is None else self._ended.code
         self._worker.end()  # what has no report yet gets it now
         self._failed.give_up_refused()
         return self._failure(self._kafka.snapshot())

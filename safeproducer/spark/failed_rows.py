@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from safeproducer.kafka.native import KafkaError, Message
+from safeproducer.pipeline.reports.purged_reports import PURGED
 from safeproducer.policy.outcome import Outcome
 from safeproducer.spark.errors import MOST_BAD_ROWS, BadRow
 from safeproducer.spark.row_checks import Found
@@ -37,7 +38,8 @@ class Refused(NamedTuple):
 class FailedRows:
     """`report()` is the callback of a delivery report with an error; on the task's thread, as all of it.
 
-    `refused`: rows of refused batches, to be sent again by themselves.
+    - `refused`: rows of refused batches, to be sent again by themselves.
+    - `ended_by`: the code of what ended the attempt; it is the cause of the rows that were purged because of it.
     """
 
     def __init__(self, partition: int) -> None:
@@ -45,6 +47,7 @@ class FailedRows:
         self.unknown = 0
         self.bad_rows: list[BadRow] = []
         self.refused: list[Refused] = []
+        self.ended_by: str | None = None
         self._partition = partition
 
     def __bool__(self) -> bool:
@@ -62,14 +65,15 @@ class FailedRows:
 
     def add(self, batch: SentBatch, row: int | None, message: Message, error: KafkaError) -> None:
         """This row is bad, and by itself."""
-        self.codes[error.name()] += 1
+        cause = error.name() if self.ended_by is None or error.code() not in PURGED else self.ended_by
+        self.codes[cause] += 1
         self.unknown += getattr(error, "outcome", Outcome.NOT_WRITTEN) == Outcome.UNKNOWN
         if len(self.bad_rows) < MOST_BAD_ROWS:
             size = len(message.key() or b"") + len(message.value() or b"")
-            sized = size if error.name() == "MSG_SIZE_TOO_LARGE" else None
+            sized = size if cause == "MSG_SIZE_TOO_LARGE" else None
             number = None if row is None else batch.first_row + row
             self.bad_rows.append(
-                BadRow(self._partition, number, message.topic(), message.partition(), sized, None, error.name())
+                BadRow(self._partition, number, message.topic(), message.partition(), sized, None, cause)
             )
 
     def found(self, rows: Iterable[Found], first_row: int) -> None:

@@ -1,0 +1,98 @@
+"""Brokers and topics that go away in the middle of a task, or between two."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from safeproducer.spark import attempt, patience, topics
+from safeproducer.spark.engine import Task, write_task
+from safeproducer.spark.errors import KafkaWriteError
+from safeproducer.spark.worker_producers import producers
+from safeproducer.testing import FakeCluster
+from tests.spark.arrow import numbers, rows
+from tests.spark.conftest import MakeOptions
+
+TASK = Task(0, 0)
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same rules, ten times as fast."""
+    monkeypatch.setattr(patience, "ASK_AFTER", 1.0)
+    monkeypatch.setattr(patience, "UNREACHABLE_AFTER", 2.0)
+    monkeypatch.setattr(attempt, "_ANSWER", 0.3)
+    monkeypatch.setattr(topics, "APPEARS_WITHIN", 0.5)
+
+
+def with_a_break(happens: object) -> Iterator[pa.RecordBatch]:
+    """100 rows, then `happens()`, then 100 more."""
+    yield rows(0, 100)
+    happens()  # type: ignore[operator]
+    yield rows(100, 100)
+
+
+@pytest.mark.parametrize("way", ["stop", "pause"])
+def test_brokers_that_go_away_end_the_task(way: str, cluster: FakeCluster, options: MakeOptions) -> None:
+    """Long before the deadline, whether they refuse connections or only say nothing; the counts are true."""
+
+    def gone() -> None:
+        kafka = next(iter(active)).kafka
+        assert kafka.flush(10) == 0
+        for broker in cluster.brokers:
+            getattr(cluster, way)(broker)
+
+    active: list[attempt.WorkerProducer] = []
+    begin = attempt.WorkerProducer.begin
+
+    def noting(worker: attempt.WorkerProducer) -> None:
+        active.append(worker)
+        begin(worker)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(attempt.WorkerProducer, "begin", noting)
+        try:
+            with pytest.raises(KafkaWriteError, match="no broker of") as raised:
+                write_task(with_a_break(gone), options(safeproducer_spark_deadline=60), TASK)
+        finally:
+            for broker in cluster.brokers:
+                (cluster.start if way == "stop" else cluster.resume)(broker)
+    failure = raised.value.failure
+    assert failure.codes == {"unreachable": 100}
+    assert failure.host in str(failure.reason)
+    assert (failure.rows, failure.delivered) == (200, 100)
+    assert failure.not_written + failure.unknown == 100
+    assert not producers._idle
+    assert write_task([rows(100, 100)], options(), TASK).delivered == 100
+    assert set(numbers(cluster)) == set(range(200))
+
+
+def test_a_topic_that_was_deleted_ends_the_task_with_its_name(cluster: FakeCluster, options: MakeOptions) -> None:
+    """Between two tasks of the same producer, which knows it still."""
+    write_task([rows(0, 100)], options(), TASK)
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+    for done in admin.delete_topics(["rows"]).values():
+        done.result(10)
+    with pytest.raises(KafkaWriteError) as raised:
+        write_task([rows(100, 100)], options(), TASK)
+    failure = raised.value.failure
+    assert (failure.rows, failure.delivered) == (100, 0)
+    assert "topic 'rows' cannot be used" in str(failure.reason)
+    assert failure.codes == {"UNKNOWN_TOPIC_OR_PART": 100}
+    assert not producers._idle
+
+
+def test_a_leader_that_moves_and_a_broker_that_restarts_fail_no_task(
+    cluster: FakeCluster, options: MakeOptions
+) -> None:
+    """They are client errors that were survived."""
+
+    def trouble() -> None:
+        cluster.move_leader("rows", 0)
+        cluster.cut()
+
+    assert write_task(with_a_break(trouble), options(), TASK).delivered == 200
+    assert numbers(cluster) == list(range(200))

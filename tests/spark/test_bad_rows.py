@@ -220,11 +220,14 @@ def test_equal_rows_are_each_named_once(unreadable: FakeCluster, options: MakeOp
 
 
 def test_rows_that_differ_only_in_their_headers_are_told_apart(unreadable: FakeCluster, options: MakeOptions) -> None:
-    """The large one is in the headers."""
+    """The large one is in the headers; the rows before it went in batches that were taken."""
     unreadable.set_topic_config("rows", "max.message.bytes", "20000")
     headers = pa.array([[{"key": "h", "value": b"x" * (30_000 if n == 6 else 1)}] for n in range(9)], HEADERS)
-    found = failure([batch([b"same"] * 9, headers=headers)], options())
+    made = options()
+    made.config["batch.num.messages"] = "2"
+    found = failure([batch([b"same"] * 9, key=[b"same"] * 9, headers=headers)], made)
     assert [row.row for row in found.bad_rows] == [6]
+    assert found.delivered == 8
 
 
 def test_a_refused_timestamp_names_its_row(cluster: FakeCluster, options: MakeOptions) -> None:

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import confluent_kafka  # by its name: what tasks run is pickled, and its classes cannot be
 import psutil  # type: ignore[import-untyped]
 import pyarrow as pa
-from confluent_kafka import Consumer, TopicPartition
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -40,9 +40,9 @@ def note_report(report: BatchReport) -> None:
 
 def until_written(bootstrap: str, topic: str, partition: int) -> None:
     """Return when the partition holds something."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "until-written"})
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": "until-written"})
     deadline = time.monotonic() + 30
-    while not consumer.get_watermark_offsets(TopicPartition(topic, partition), 10)[1]:
+    while not consumer.get_watermark_offsets(confluent_kafka.TopicPartition(topic, partition), 10)[1]:
         if time.monotonic() > deadline:
             raise TimeoutError(f"nothing in {topic} [{partition}]")
         time.sleep(0.05)

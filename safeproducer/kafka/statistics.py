@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from safeproducer.policy.topic_partition import TopicPartition
@@ -107,12 +108,17 @@ def read(text: str) -> Statistics | None:
 
 def repaired(text: str, client_id: str) -> str:
     """The text that `stats_cb` got, as the JSON that librdkafka meant: it writes this client's name as it is."""
-    escaped = json.dumps(client_id, ensure_ascii=False)[1:-1]
+    escaped = _escaped(client_id)
     if escaped == client_id:
         return text
     for name, end in (("name", "#"), ("client_id", '"')):
         text = text.replace(f'"{name}": "{client_id}{end}', f'"{name}": "{escaped}{end}', 1)
     return text
+
+
+@lru_cache(maxsize=16)
+def _escaped(client_id: str) -> str:
+    return json.dumps(client_id, ensure_ascii=False)[1:-1]
 
 
 def load(text: str) -> Any:

@@ -12,6 +12,8 @@ from safeproducer.pipeline.reports.delivery_counters import DeliveryCounters
 from safeproducer.pipeline.route import Client, Route
 from safeproducer.policy.never import NEVER
 
+_TURN_EVERY = 5.0
+"""Seconds from one whole turn of an idle producer to the next: what comes by time alone is noticed by then."""
 _RESTS_WITH = 8 * LONGEST_REST
 """A shorter message.timeout.ms, in seconds, wants its records looked at oftener."""
 
@@ -41,7 +43,8 @@ class Rest:
         before, self._accepted = self._accepted, self._counters.accepted
         timeout = self._delivery.timeout
         idle = before == self._accepted and (timeout is None or timeout >= _RESTS_WITH)
-        self._longest, self._until = LONGEST_REST if idle else LONGEST_SLEEP, now + LONGEST_REST
+        self._longest = LONGEST_REST if idle else LONGEST_SLEEP
+        self._until = now + (_TURN_EVERY if idle else LONGEST_REST)
         return now + self._longest
 
     @property

@@ -17,6 +17,8 @@ from tests.pipeline.rig import Rig, rigged
 NEAR = {1: 0.001, 2: 0.001, 3: 0.001}
 CONFIG: dict[str, Any] = {"safeproducer.mode": "auto", "message.timeout.ms": 30_000, "linger.ms": 5}
 FATAL = -150
+TURN_EVERY = 5.0
+"""Seconds."""
 
 
 @contextmanager
@@ -43,7 +45,7 @@ def until_it_rests(rig: Rig, whole: mock.MagicMock) -> None:
     """Just after a whole turn that found nothing."""
     for _ in range(3):
         whole.reset_mock()
-        end = rig.time.now + 2 * LONGEST_REST
+        end = rig.time.now + 2 * TURN_EVERY
         while not whole.call_count:
             rig.poll(0)  # statistics come, too
             sleeps = look(rig)
@@ -67,7 +69,7 @@ def test_turns_are_skipped_and_the_sleep_is_long(lanes: int) -> None:
         assert len(rig.dispatcher.lanes) == lanes
         rig.engine.updates._reading = 1.0  # so that statistics are not read
         until_it_rests(rig, whole)
-        rig.time.pass_(LONGEST_REST)
+        rig.time.pass_(TURN_EVERY)
         while len(rig.natives[0]):
             rig.poll(0)
         assert look(rig) == pytest.approx(LONGEST_REST)

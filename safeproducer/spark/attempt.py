@@ -7,12 +7,14 @@ import socket
 from collections import Counter
 from collections.abc import Hashable, Iterator
 from functools import partial
+from math import inf
 from typing import Any
 
 import pyarrow as pa
 
 from safeproducer import Snapshot, clock
 from safeproducer.kafka.native import KafkaError, KafkaException, Message
+from safeproducer.own_settings import MAX_BLOCK_MS
 from safeproducer.spark import topics
 from safeproducer.spark.columns import ANY_PARTITION, Columns
 from safeproducer.spark.errors import MOST_BAD_ROWS, UNREACHABLE, Failure
@@ -45,6 +47,7 @@ class Attempt:
         self._kafka = worker.kafka
         self._topic = options.topic
         self._deadline = options.deadline
+        self._max_block = int(options.config[MAX_BLOCK_MS]) / 1000 if MAX_BLOCK_MS in options.config else inf
         self._task = partition, attempt
         self._failed = FailedRows(partition)
         self._ended: TaskEndedError | None = None
@@ -124,8 +127,10 @@ class Attempt:
                 try:
                     self._kafka.produce(*record)
                 except BufferError:
-                    self._kafka.poll(_ROOM_TURN)
+                    self._kafka.poll(min(_ROOM_TURN, self._max_block))
                     self._look(patience)
+                    if clock.monotonic() - began >= self._max_block:
+                        raise self._no_room() from None
                 except KafkaException as error:
                     cause = error.args[0]
                     raise TaskEndedError(cause.name(), f"for topic {record[0]!r}: {str(error).rstrip('.')}") from None
@@ -179,6 +184,13 @@ class Attempt:
         return TaskEndedError(
             KafkaError(KafkaError._TIMED_OUT).name(),
             f"not all rows had their report within {self._deadline:g} s (safeproducer.spark.deadline). "
+            f"{self._kafka.explain()}",
+        )
+
+    def _no_room(self) -> TaskEndedError:
+        return TaskEndedError(
+            KafkaError(KafkaError._QUEUE_FULL).name(),
+            f"a row found no room within {self._max_block:g} s (kafka.max.block.ms, {MAX_BLOCK_MS}). "
             f"{self._kafka.explain()}",
         )
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from safeproducer.spark.engine import Task, write_task
+from safeproducer.spark.errors import KafkaWriteError
 from safeproducer.spark.totals import SCHEMA, TaskTotals, TopicTotals
 from safeproducer.spark.worker_producers import producers
 from safeproducer.testing import FakeCluster
@@ -113,6 +114,18 @@ def test_a_full_buffer_is_waited_for_and_its_time_told(cluster: FakeCluster, opt
     assert totals.delivered == 1000
     assert 0 < totals.seconds_without_room < totals.seconds
     assert numbers(cluster) == list(range(1000))
+
+
+def test_a_row_without_room_for_too_long_ends_its_task(cluster: FakeCluster, options: MakeOptions) -> None:
+    """Java's max.block.ms: long before the deadline, and only when it is set."""
+    cluster.delay(3, api="Produce", side="request")
+    made = options(kafka_max_block_ms="200")
+    made.config["queue.buffering.max.messages"] = "100"
+    with pytest.raises(KafkaWriteError) as caught:
+        write_task([rows(0, 1000)], made, TASK)
+    failure = caught.value.failure
+    assert (failure.delivered, failure.not_written, failure.unknown) == (0, 900, 100)
+    assert failure.reason.startswith("a row found no room within 0.2 s (kafka.max.block.ms, safeproducer.max.block.ms)")
 
 
 def test_what_the_rows_raise_goes_on_and_ends_the_producer(cluster: FakeCluster, options: MakeOptions) -> None:

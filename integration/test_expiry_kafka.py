@@ -6,6 +6,7 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -14,10 +15,12 @@ from confluent_kafka import KafkaException, Producer
 from integration.kafka.cluster import KafkaCluster
 from integration.kafka.log import read_records
 from integration.tap import Tap
-from safeproducer import SafeProducer
+from safeproducer import FatalError, SafeProducer, delivery
 from safeproducer.pipeline.cluster import horizons
+from safeproducer.pipeline.reports.rests import Rests
 from safeproducer.policy.outcome import Outcome
 from tests.inside import engine_of
+from tests.served import rest, serve
 
 AGE_MS = 10_000
 CUT = IDLE = 15.0
@@ -44,20 +47,6 @@ def forgetful() -> Iterator[KafkaCluster]:
 def tap(forgetful: KafkaCluster) -> Iterator[Tap]:
     with Tap(forgetful) as made:
         yield made
-
-
-def serve(producer: Any, happened: Callable[[], object], seconds: float = 30.0) -> None:
-    """Poll until it has happened."""
-    end = time.monotonic() + seconds
-    while not happened():
-        assert time.monotonic() < end, "it has not happened"
-        producer.poll(0.05)
-
-
-def rest(producer: Any, seconds: float) -> None:
-    """Poll for so long."""
-    end = time.monotonic() + seconds
-    serve(producer, lambda: time.monotonic() >= end, seconds + 5)
 
 
 def values(cluster: KafkaCluster, topic: str) -> list[bytes | None]:
@@ -141,6 +130,49 @@ def test_idling_for_longer_is_delivered_and_nothing_is_told(
         assert errors == [None, None]
     assert values(forgetful, place) == [b"1", b"2"]
     assert len(told(caplog)) == 1
+
+
+def test_a_batch_that_a_later_one_passes_after_the_leader_forgot_is_fatal_and_told(
+    forgetful: KafkaCluster,
+    tap: Tap,
+    topic: TopicFactory,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A leader without a memory takes the later batch for a new beginning, and the retry of the earlier one for a
+    fault. confluent_kafka ends fatally as well, and says nothing of the rest."""
+    place, ended, heard = topic(on=forgetful), {}, []
+    real_heard = Rests.heard
+    monkeypatch.setattr(delivery, "STATISTICS_MS", 5000)  # none between the retry and its answer
+    monkeypatch.setattr(Rests, "heard", lambda self, found: (heard.append(found), real_heard(self, found)))
+
+    def produce(value: bytes) -> None:
+        producer.produce(place, value, on_delivery=lambda error, m: ended.update({m.value(): error}))
+
+    config = {"safeproducer.expiry.ms": AGE_MS, "socket.timeout.ms": 2000, "linger.ms": 0}
+    producer = SafeProducer(configured(tap, **config))
+    produce(b"warm")
+    assert producer.flush(30) == 0
+    assert forgetful.admin.describe_producers(place, 0)
+    serve(producer, lambda: not forgetful.admin.describe_producers(place, 0))
+    rest(producer, 2.0)
+    heard.clear()
+    serve(producer, lambda: heard)
+    tap.drop_requests("Produce", keep_open=True)
+    produce(b"passed")
+    serve(producer, lambda: not tap.drops_left)
+    produce(b"passes")
+    with pytest.raises(FatalError, match="OUT_OF_ORDER_SEQUENCE_NUMBER") as raised:
+        serve(producer, lambda: False)
+    advice = f"a leader remembers a producer ID for {AGE_MS / 1000:g} s: it had forgotten this one (KIP-854)"
+    assert advice in str(raised.value)
+    assert sum(advice in line for line in told(caplog)) == 1
+    with suppress(FatalError):  # flush() raises what poll() raised
+        producer.flush(10)
+    assert ended[b"passes"] is None
+    assert ended[b"passed"].outcome is Outcome.UNKNOWN
+    assert values(forgetful, place) == [b"warm", b"passes"]
+    producer.close()
 
 
 @pytest.mark.parametrize("kind", ["CreateTime", "LogAppendTime"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 from unittest import mock
 
@@ -17,6 +17,7 @@ from safeproducer.pipeline.dispatch.retry_guard import RetryGuard
 from safeproducer.policy.outcome import Outcome
 from safeproducer.testing import FakeCluster
 from tests.inside import engine_of
+from tests.served import rest, serve
 
 AGE_MS = 3000
 AWAY = 4.0
@@ -37,20 +38,6 @@ def forgetful() -> Iterator[FakeCluster]:
 def made(cls: Any, cluster: FakeCluster, **config: Any) -> Any:
     """A producer of either class."""
     return cls({"bootstrap.servers": cluster.bootstrap, "log_level": 0, "enable.idempotence": True, **config})
-
-
-def serve(producer: Any, happened: Callable[[], object], seconds: float = 15) -> None:
-    """Poll until it has happened."""
-    end = time.monotonic() + seconds
-    while not happened():
-        assert time.monotonic() < end, "it has not happened"
-        producer.poll(0.05)
-
-
-def rest(producer: Any, seconds: float) -> None:
-    """Poll for so long."""
-    end = time.monotonic() + seconds
-    serve(producer, lambda: time.monotonic() >= end, seconds + 5)
 
 
 def lose_an_acknowledgement(producer: Any, cluster: FakeCluster, lost: int = 1) -> list[Report]:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import itertools
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 
 import pytest
 
 from integration.kafka.cluster import KafkaCluster
 
 TopicFactory = Callable[..., str]
+Login = Callable[..., Path]
+MARKER = "MARKER-s3cret"
+"""The password of `user`, which nothing may show."""
 
 
 @pytest.fixture(scope="session")
@@ -56,5 +60,38 @@ def topic(request: pytest.FixtureRequest) -> TopicFactory:
         name = f"t-{uuid.uuid4().hex[:8]}-{next(numbers)}"
         cluster.admin.create_topic(name, partitions, replication, configs)
         return name
+
+    return make
+
+
+def properties(path: Path, settings: Mapping[str, str]) -> Path:
+    """Write a Java-style properties file."""
+    path.write_text("".join(f"{name} = {value}\n" for name, value in settings.items()))
+    return path
+
+
+@pytest.fixture(scope="module")
+def user(request: pytest.FixtureRequest, kafka_secure: KafkaCluster) -> str:
+    """A SCRAM user of this module without any right, whose password is the marker."""
+    name = f"user-of-{request.module.__name__.rpartition('.')[2]}"
+    kafka_secure.admin.add_scram_user(name, MARKER)
+    return name
+
+
+@pytest.fixture
+def login(kafka_secure: KafkaCluster, user: str, tmp_path: Path) -> Login:
+    """Makes a configuration file that logs the user in; keyword arguments change a setting."""
+
+    def make(**changes: str) -> Path:
+        settings = {
+            "bootstrap.servers": kafka_secure.secure_bootstrap,
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": "SCRAM-SHA-512",
+            "sasl.username": user,
+            "sasl.password": MARKER,
+            "ssl.ca.location": str(kafka_secure.ca_pem),
+        }
+        settings |= {name.replace("_", "."): value for name, value in changes.items()}
+        return properties(tmp_path / "login.properties", settings)
 
     return make

@@ -8,24 +8,20 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined]
 
+from integration.conftest import MARKER, Login, TopicFactory
 from integration.kafka.cluster import KafkaCluster
 from integration.kafka.log import read_records
 from integration.kafka.poll import until
 from integration.kafka.security import EXPIRED, MISNAMED, SECURE
 from safeproducer.kafka.readback import LogRecord, read_topic
 
-TopicFactory = Callable[..., str]
 Done = subprocess.CompletedProcess[bytes]
-
-MARKER = "MARKER-s3cret"
-USER = "cli-user"
 
 
 def command(*arguments: str) -> list[str]:
@@ -48,38 +44,6 @@ def log(cluster: KafkaCluster, topic: str, partitions: int) -> list[LogRecord]:
     return sorted(
         read_topic({"bootstrap.servers": cluster.bootstrap}, topic, partitions), key=lambda record: record[:2]
     )
-
-
-def properties(path: Path, settings: Mapping[str, str]) -> Path:
-    """Write a Java-style properties file."""
-    path.write_text("".join(f"{name} = {value}\n" for name, value in settings.items()))
-    return path
-
-
-@pytest.fixture(scope="module")
-def user(kafka_secure: KafkaCluster) -> str:
-    """A SCRAM user without any right whose password is the marker."""
-    kafka_secure.admin.add_scram_user(USER, MARKER)
-    return USER
-
-
-@pytest.fixture
-def login(kafka_secure: KafkaCluster, user: str, tmp_path: Path) -> Callable[..., Path]:
-    """Makes a configuration file that logs the user in; keyword arguments change a setting."""
-
-    def make(**changes: str) -> Path:
-        settings = {
-            "bootstrap.servers": kafka_secure.secure_bootstrap,
-            "security.protocol": "SASL_SSL",
-            "sasl.mechanism": "SCRAM-SHA-512",
-            "sasl.username": user,
-            "sasl.password": MARKER,
-            "ssl.ca.location": str(kafka_secure.ca_pem),
-        }
-        settings |= {name.replace("_", "."): value for name, value in changes.items()}
-        return properties(tmp_path / "login.properties", settings)
-
-    return make
 
 
 def test_produce_delivers_every_line(kafka: KafkaCluster, topic: TopicFactory, tmp_path: Path) -> None:
@@ -163,7 +127,7 @@ def test_the_demo_keeps_its_topic_when_asked(kafka: KafkaCluster) -> None:
 
 
 def test_a_permitted_user_gets_through(
-    kafka_secure: KafkaCluster, topic: TopicFactory, user: str, login: Callable[..., Path]
+    kafka_secure: KafkaCluster, topic: TopicFactory, user: str, login: Login
 ) -> None:
     """SCRAM over TLS with the password in a properties file named by the environment."""
     name = topic(on=kafka_secure)
@@ -192,7 +156,7 @@ def test_who_is_not_let_in_is_told_why(
     words: list[str],
     kafka_secure: KafkaCluster,
     topic: TopicFactory,
-    login: Callable[..., Path],
+    login: Login,
 ) -> None:
     """Wrong user, authority, certificate or protocol: one sentence with the cause within seconds, nothing sent."""
     name = topic(on=kafka_secure)
@@ -213,9 +177,7 @@ def test_who_is_not_let_in_is_told_why(
     assert sum(kafka_secure.admin.end_offsets(name)) == 0
 
 
-def test_a_wrong_password_is_told_and_not_shown(
-    kafka_secure: KafkaCluster, topic: TopicFactory, login: Callable[..., Path]
-) -> None:
+def test_a_wrong_password_is_told_and_not_shown(kafka_secure: KafkaCluster, topic: TopicFactory, login: Login) -> None:
     """The sentence names the setting, never the password, well before the time to connect is over."""
     name = topic(on=kafka_secure)
     started = time.monotonic()
@@ -228,9 +190,7 @@ def test_a_wrong_password_is_told_and_not_shown(
     assert b"put it into a --config-file" in done.stderr
 
 
-def test_missing_rights_are_told(
-    kafka_secure: KafkaCluster, topic: TopicFactory, user: str, login: Callable[..., Path]
-) -> None:
+def test_missing_rights_are_told(kafka_secure: KafkaCluster, topic: TopicFactory, user: str, login: Login) -> None:
     """No right: nothing is sent. Only DESCRIBE: the first refusal ends the run, and a file is not read to its end."""
     unseen, seen, own = (topic(on=kafka_secure) for _ in range(3))
     done = run("produce", "--topic", unseen, "--json", stdin=b"x\n", config_file=login())
@@ -250,9 +210,7 @@ def test_missing_rights_are_told(
     assert summary["errors"][0]["code"] == "TOPIC_AUTHORIZATION_FAILED"
 
 
-def test_a_user_who_may_write_nowhere_is_told(
-    kafka_secure: KafkaCluster, topic: TopicFactory, login: Callable[..., Path]
-) -> None:
+def test_a_user_who_may_write_nowhere_is_told(kafka_secure: KafkaCluster, topic: TopicFactory, login: Login) -> None:
     """With DESCRIBE and no WRITE at all the idempotent producer itself is refused: a fatal error, at once."""
     kafka_secure.admin.add_scram_user("cli-reader", MARKER)
     name = topic(on=kafka_secure)

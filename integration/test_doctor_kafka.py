@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +13,11 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AclOperation, ResourceType, ScramMechanism  # type: ignore[attr-defined]
 
+from integration.conftest import MARKER, Login, TopicFactory, properties
 from integration.kafka.cluster import KafkaCluster
 from integration.kafka.poll import until
 from integration.kafka.security import PLAIN_PASSWORD, PLAIN_USER
 
-TopicFactory = Callable[..., str]
-
-MARKER = "MARKER-s3cret"
-USER = "doctor-user"
 AT_ONCE = 30
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -62,7 +58,7 @@ def ledger(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
     return directory
 
 
-def doctor(exit_code: int, *arguments: str) -> dict[str, Any]:
+def doctor(exit_code: int, *arguments: str | Path) -> dict[str, Any]:
     """The report of a run that ends so, as JSON."""
     line = [sys.executable, "-W", "error", "-m", "safeproducer", "doctor", *arguments, "--json"]
     done = subprocess.run(line, capture_output=True, timeout=120, check=False)
@@ -93,12 +89,6 @@ def write(bootstrap: str, topic: str, producers: int, records: int = 1, **settin
         for producer in made:
             assert producer.flush(60) == 0
     assert failed == [None] * producers * records
-
-
-def properties(path: Path, settings: Mapping[str, str]) -> str:
-    """Write a Java-style properties file."""
-    path.write_text("".join(f"{name} = {value}\n" for name, value in settings.items()))
-    return str(path)
 
 
 def test_the_topic_that_is_flooded_is_named(kafka: KafkaCluster, topic: TopicFactory) -> None:
@@ -214,32 +204,6 @@ def test_a_broker_that_is_down(kafka3: KafkaCluster, topic: TopicFactory) -> Non
 # --- who is let in ----------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def user(kafka_secure: KafkaCluster) -> str:
-    """A SCRAM user without any right, whose password is the marker."""
-    kafka_secure.admin.add_scram_user(USER, MARKER)
-    return USER
-
-
-@pytest.fixture
-def login(kafka_secure: KafkaCluster, user: str, tmp_path: Path) -> Callable[..., str]:
-    """Makes a configuration file that logs the user in; keyword arguments change a setting."""
-
-    def make(**changes: str) -> str:
-        settings = {
-            "bootstrap.servers": kafka_secure.secure_bootstrap,
-            "security.protocol": "SASL_SSL",
-            "sasl.mechanism": "SCRAM-SHA-512",
-            "sasl.username": user,
-            "sasl.password": MARKER,
-            "ssl.ca.location": str(kafka_secure.ca_pem),
-        }
-        settings |= {name.replace("_", "."): value for name, value in changes.items()}
-        return properties(tmp_path / "login.properties", settings)
-
-    return make
-
-
 @pytest.fixture
 def secure_topic(kafka_secure: KafkaCluster, topic: TopicFactory) -> str:
     """A topic of the secure cluster with one producer ID in it."""
@@ -248,7 +212,7 @@ def secure_topic(kafka_secure: KafkaCluster, topic: TopicFactory) -> str:
     return name
 
 
-def test_without_any_right_there_are_findings(secure_topic: str, login: Callable[..., str]) -> None:
+def test_without_any_right_there_are_findings(secure_topic: str, login: Login) -> None:
     """No topic is seen, no config told: findings that name the rights; so for a topic by its name."""
     found = doctor(1, "--config-file", login())
     assert ("expiration-unreadable", None) in codes(found)
@@ -259,9 +223,7 @@ def test_without_any_right_there_are_findings(secure_topic: str, login: Callable
     assert ("rights-missing", secure_topic) in codes(named)
 
 
-def test_describing_is_not_reading(
-    kafka_secure: KafkaCluster, secure_topic: str, user: str, login: Callable[..., str]
-) -> None:
+def test_describing_is_not_reading(kafka_secure: KafkaCluster, secure_topic: str, user: str, login: Login) -> None:
     """With DESCRIBE the topic is seen and READ is named as missing; with READ its IDs are counted."""
     kafka_secure.admin.add_acl(f"User:{user}", secure_topic, AclOperation.DESCRIBE)
     found = doctor(1, "--config-file", login())
@@ -273,9 +235,7 @@ def test_describing_is_not_reading(
 
 
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "PLAIN"])
-def test_other_ways_to_log_in(
-    mechanism: str, kafka_secure: KafkaCluster, secure_topic: str, login: Callable[..., str]
-) -> None:
+def test_other_ways_to_log_in(mechanism: str, kafka_secure: KafkaCluster, secure_topic: str, login: Login) -> None:
     """PLAIN and both SCRAM over TLS."""
     kafka_secure.admin.add_scram_user(PLAIN_USER, PLAIN_PASSWORD, ScramMechanism.SCRAM_SHA_256)
     kafka_secure.admin.add_acl(f"User:{PLAIN_USER}", secure_topic, AclOperation.READ)
@@ -284,7 +244,7 @@ def test_other_ways_to_log_in(
     assert census["distinct_ids"] == 1
 
 
-def test_who_is_not_let_in_is_told_why(secure_topic: str, login: Callable[..., str]) -> None:
+def test_who_is_not_let_in_is_told_why(secure_topic: str, login: Login) -> None:
     """Within the time to connect, exit 2, and the sentence that the other commands have."""
     for changes, words in (
         ({"sasl_password": "wrong"}, "refused the user name or the password"),

@@ -16,6 +16,7 @@ from integration.kafka.cluster import KafkaCluster
 from integration.kafka.log import read_records
 from integration.tap import Tap
 from safeproducer import FatalError, SafeProducer, delivery
+from safeproducer.kafka.statistics import Statistics
 from safeproducer.pipeline.cluster import horizons
 from safeproducer.pipeline.reports.rests import Rests
 from safeproducer.policy.outcome import Outcome
@@ -141,10 +142,17 @@ def test_a_batch_that_a_later_one_passes_after_the_leader_forgot_is_fatal_and_to
 ) -> None:
     """A leader without a memory takes the later batch for a new beginning, and the retry of the earlier one for a
     fault. confluent_kafka ends fatally as well, and says nothing of the rest."""
-    place, ended, heard = topic(on=forgetful), {}, []
+    place = topic(on=forgetful)
+    ended: dict[Any, Any] = {}
+    heard: list[Statistics] = []
     real_heard = Rests.heard
+
+    def hear(self: Rests, found: Statistics) -> None:
+        heard.append(found)
+        real_heard(self, found)
+
     monkeypatch.setattr(delivery, "STATISTICS_MS", 5000)  # none between the retry and its answer
-    monkeypatch.setattr(Rests, "heard", lambda self, found: (heard.append(found), real_heard(self, found)))
+    monkeypatch.setattr(Rests, "heard", hear)
 
     def produce(value: bytes) -> None:
         producer.produce(place, value, on_delivery=lambda error, m: ended.update({m.value(): error}))

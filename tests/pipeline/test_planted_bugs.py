@@ -7,7 +7,6 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
 from safeproducer.pipeline.buffer.in_flight_batch import InFlightBatch
@@ -25,19 +24,11 @@ from safeproducer.pipeline.reports.reports import Reports
 from safeproducer.policy.never import NEVER
 from safeproducer.policy.throttle import Throttle
 from safeproducer.policy.topic_partition import TopicPartition
+from tests.effort import effort
 from tests.pipeline.machine import CalmHeldMachine, ExpiryMachine, FeedMachine, HeldExpiryMachine, HeldMachine
 from tests.pipeline.rig import RuleError
 
-EFFORT = settings(
-    max_examples=400,
-    stateful_step_count=30,
-    deadline=None,
-    database=None,
-    derandomize=True,
-    report_multiple_bugs=False,
-    suppress_health_check=list(HealthCheck),
-    phases=[Phase.generate],
-)
+EFFORT = effort(400, 30)
 
 real_admit = dispatcher.admit
 real_reported = InFlightBatch._reported

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.producer_ids.host import Host
+from safeproducer import clock
+from tests.producer_ids.host import Clock, Host
 
 
 @pytest.fixture
@@ -20,3 +21,11 @@ def still(host: Host) -> Host:
     """A host whose clocks stand still until they are moved."""
     host.stop_clocks()
     return host
+
+
+@pytest.fixture
+def time(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The clock of all that decides without a ledger."""
+    found = Clock()
+    monkeypatch.setattr(clock, "monotonic", found)
+    return found

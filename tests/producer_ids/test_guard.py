@@ -4,30 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from safeproducer import clock
 from safeproducer.producer_ids.guard import OFF, Guard, Kind, Request, guard_of
 from safeproducer.records import CallSite
+from tests.producer_ids.host import Clock
 
 SITE = CallSite("app.py", 7, "handler")
 OTHER = CallSite("app.py", 9, "other")
-
-
-class Clock:
-    """Stands still until it is moved."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def time(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """Of everything that decides."""
-    found = Clock()
-    monkeypatch.setattr(clock, "monotonic", found)
-    return found
 
 
 @pytest.fixture

@@ -7,26 +7,17 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from safeproducer.policy import permits
 from safeproducer.policy.permits import Kind
 from safeproducer.producer_ids.guard import Guard, Request
 from safeproducer.producer_ids.ledger_round import LedgerRound
+from tests.effort import effort
 from tests.producer_ids.host import SITE
 from tests.producer_ids.machine import PermitMachine, RuleError
 
-EFFORT = settings(
-    max_examples=150,
-    stateful_step_count=25,
-    deadline=None,
-    database=None,
-    derandomize=True,
-    report_multiple_bugs=False,
-    suppress_health_check=list(HealthCheck),
-    phases=[Phase.generate],
-)
+EFFORT = effort(150, 25)
 
 real_granted = permits.granted
 real_shared = Guard._shared

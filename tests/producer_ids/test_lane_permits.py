@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from safeproducer import clock
 from safeproducer.policy.permits import Kind
 from safeproducer.producer_ids.guard import Guard, Request
 from safeproducer.producer_ids.lane_permits import GRANTED, PAUSE, LanePermit, LanePermits
 from safeproducer.producer_ids.permit import Answer, Permit
 from safeproducer.records import CallSite
-from tests.producer_ids.test_guard import Clock
+from tests.producer_ids.host import Clock
 
 SITE = CallSite("app.py", 7, "handler")
 RATE = 20
 HALF = 10
+
+pytestmark = pytest.mark.usefixtures("time")
 
 
 class Counting(Guard):
@@ -43,14 +44,6 @@ class Counting(Guard):
     def give_back(self, permit: Permit) -> None:
         self.left -= 1
         super().give_back(permit)
-
-
-@pytest.fixture(autouse=True)
-def time(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """Of everything that decides."""
-    found = Clock()
-    monkeypatch.setattr(clock, "monotonic", found)
-    return found
 
 
 @pytest.fixture

@@ -1,0 +1,19 @@
+"""How hard a state machine searches for a planted bug: until the first one, and the same way each time."""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, Phase, settings
+
+
+def effort(max_examples: int, steps: int) -> settings:
+    """So many histories of so many steps at most."""
+    return settings(
+        max_examples=max_examples,
+        stateful_step_count=steps,
+        deadline=None,
+        database=None,
+        derandomize=True,
+        report_multiple_bugs=False,
+        suppress_health_check=list(HealthCheck),
+        phases=[Phase.generate],
+    )

@@ -51,9 +51,11 @@ def test_a_producer_is_dropped_after_an_error(cluster: FakeCluster, options: Mak
     assert write_task([rows(0, 10)], options(), TASK).producer == "new"
 
 
-def test_nothing_of_a_failed_attempt_is_written_later(cluster: FakeCluster, options: MakeOptions) -> None:
-    """Rows that had no report at the deadline are gone with their producer, or were written before."""
-    made = replace(options(), deadline=0.3)
+@pytest.mark.parametrize("mode", ["auto", "held"])
+def test_nothing_of_a_failed_attempt_is_written_later(mode: str, cluster: FakeCluster, options: MakeOptions) -> None:
+    """Rows that had no report at the deadline are gone with their producer, or were written before. They are named,
+    wherever they were waiting."""
+    made = replace(options(safeproducer_mode=mode), deadline=0.3)
     made.config["delivery.timeout.ms"] = "60000"
     cluster.pause(1)
     cluster.pause(2)
@@ -68,6 +70,7 @@ def test_nothing_of_a_failed_attempt_is_written_later(cluster: FakeCluster, opti
     assert (failure.rows, failure.delivered, failure.not_written + failure.unknown) == (100, 0, 100)
     assert failure.reason is not None
     assert "safeproducer.spark.deadline" in failure.reason
+    assert len({row.row for row in failure.bad_rows} & set(range(100))) == 10
     assert kept() == []
 
 

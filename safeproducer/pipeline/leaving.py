@@ -48,7 +48,7 @@ def _outside(engine: Engine) -> Callable[[float], bool]:
     serving = engine.client.threads
 
     def ended(timeout: float) -> bool:
-        return until(lambda: not (serving or any(thread.inside for thread in ours)), Patience(timeout, STARVED))
+        return until(lambda: not serving and all(thread.join(0.0) for thread in ours), Patience(timeout, STARVED))
 
     return ended
 

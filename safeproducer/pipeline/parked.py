@@ -64,7 +64,7 @@ class ParkedLanes:
         """From now on the former owner is told nothing."""
         nobody = NOBODY._replace(error=partial(_note_fatal, self._failed))  # not self: the relay would refer to it
         for lane in self.lanes:
-            lane.relay.belong_to(nobody)
+            lane.relay.leave(nobody)
 
     @property
     def natives(self) -> list[Any]:

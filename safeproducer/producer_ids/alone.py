@@ -103,6 +103,10 @@ class Alone:
         """Whether this hash of a transactional ID was learned."""
         return known in self._known
 
+    def forget(self, known: int) -> None:
+        """What was learned with a permit that is given back."""
+        self._known.pop(known, None)
+
     def learn(self, known: int) -> None:
         """The oldest is forgotten when there are too many."""
         self._known[known] = None

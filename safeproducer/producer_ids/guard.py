@@ -94,6 +94,9 @@ class Guard:
         forks.notice()
         if permit.after == permit.before:
             return
+        if permit.known:
+            self._alone.forget(permit.known)
+            self._in_round_or_later(lambda round_: round_.forget(permit.known))
         if self._alone.amend(_key(permit), None, UNSENT):
             self._alone.change(lambda use: _refund(use, permit, self._now().boot))
         elif permit.number is not None:
@@ -164,7 +167,8 @@ class Guard:
             return Answer(None, permits.wait(before, request.kind, rate, now), over_limit=True)
         if after is None:
             after = permits.counted(before, rate, now)
-        permit = self._permit(request, before, after, round_.count + len(owed.records) + 1, round_.generation)
+        number = round_.count + len(owed.records) + 1
+        permit = self._permit(request, before, after, known, (number, round_.generation))
         self._write(round_, after, owed, self._record(permit, round_.now))
         if known:
             round_.learn(known)
@@ -188,7 +192,7 @@ class Guard:
         if after is None:
             wait = permits.wait(before + reserved, request.kind, request.rate, now.boot)
             return Answer(None, wait, over_limit=True)
-        permit = self._permit(request, before, after)
+        permit = self._permit(request, before, after, known)
         self._alone.records.append(self._record(permit, now))
         if known:
             self._alone.learn(known)
@@ -222,20 +226,17 @@ class Guard:
         if answer.permit is not None and in_hour <= request.rate:
             return Answer(answer.permit)
         told_before = request.site in self._told
-        self._told.add(request.site)
+        if request.kind is Kind.FIRST or in_hour > request.rate:
+            self._told.add(request.site)  # a lane that is refused what is left for producers tells nobody
         by_site = sum(record.site == site for record in recent)
         pattern = patterns.find(recent, site, process.is_alive)
         return replace(answer, in_hour=in_hour, by_site=by_site, pattern=pattern, told_before=told_before)
 
     def _permit(
-        self,
-        request: Request,
-        before: float,
-        after: float,
-        number: int | None = None,
-        generation: int | None = None,
+        self, request: Request, before: float, after: float, known: int = 0, count: tuple[int, int] | None = None
     ) -> Permit:
-        return Permit(next(_serials), request.kind, request.site, before, after, number, generation)
+        number, generation = count or (None, None)
+        return Permit(next(_serials), request.kind, request.site, before, after, number, generation, known)
 
     def _record(self, permit: Permit, now: Times) -> IdRecord:
         until = Times(permit.after, now.wall + permit.after - now.boot)

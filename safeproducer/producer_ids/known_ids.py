@@ -34,6 +34,10 @@ def encode(known: int, used: int) -> bytes:
     return (body + struct.pack("<I", zlib.crc32(body))).ljust(SIZE, b"\0")
 
 
+FORGOTTEN = bytes(SIZE)
+"""In the place of a hash."""
+
+
 def find(table: bytes, known: int) -> tuple[bool, int]:
     """(whether a set holds it, which place of the set is its own, or the one to give it)."""
     oldest, place = None, 0

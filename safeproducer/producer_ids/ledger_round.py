@@ -98,6 +98,17 @@ class LedgerRound:
 
         self._all(write)
 
+    def forget(self, known: int) -> None:
+        """What was learned with a permit that is given back: the next one is counted."""
+        at = KNOWN_AT + known_ids.set_of(known) * known_ids.SET_SIZE
+
+        def write(copy: LedgerCopy) -> None:
+            found, place = known_ids.find(self._set(copy, known), known)
+            if found:
+                copy.write(at + place * known_ids.SIZE, known_ids.FORGOTTEN)
+
+        self._all(write)
+
     def _set(self, copy: LedgerCopy, known: int) -> bytes:
         at = KNOWN_AT + known_ids.set_of(known) * known_ids.SET_SIZE
         return self._tried(copy, lambda copy: copy.read(at, known_ids.SET_SIZE)) or b""

@@ -30,7 +30,8 @@ class Permit:
     """A grant. `before` and `after` are what it made of the time up to which the hour is used; equal: not counted.
 
     `number` is how many were counted before it and with it, `generation` which count that is: both None while the
-    process counts alone. `serial` tells the permits of one process apart.
+    process counts alone. `serial` tells the permits of one process apart. `known`: the hash of the transactional ID
+    that was learned with it, 0 for none.
     """
 
     serial: int
@@ -40,6 +41,7 @@ class Permit:
     after: float
     number: int | None = None
     generation: int | None = None
+    known: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,6 +72,32 @@ def test_a_known_transactional_id_is_not_counted_again(guard: Guard) -> None:
     assert guard.ask(first(transactional="c")).permit is None, "what was refused is not known"
 
 
+def test_a_transactional_id_whose_permit_goes_back_is_not_known(guard: Guard) -> None:
+    """Its producer sent nothing; the next one that does is to be counted."""
+    unused = guard.ask(first(transactional="orders")).permit
+    assert unused is not None
+    guard.give_back(unused)
+    for counted in (True, False):
+        permit = guard.ask(first(transactional="orders")).permit
+        assert permit is not None
+        assert (permit.after > permit.before) is counted
+        if not counted:
+            guard.give_back(permit)
+    again = guard.ask(first(transactional="orders")).permit
+    assert again is not None
+    assert again.after == again.before, "what was not counted is not given back"
+
+
+@pytest.mark.parametrize("kind", [Kind.LANE, Kind.FIXED_LANE])
+def test_the_refusal_of_a_lane_leaves_its_line_to_be_told_of(guard: Guard, kind: Kind) -> None:
+    """It is no churn, and nobody is told of it."""
+    assert all(guard.ask(first()).permit for _ in range(3))
+    lane = guard.ask(Request(kind, 3, True, SITE))
+    assert (lane.permit, lane.told_before) == (None, False)
+    assert not guard.ask(first()).told_before
+    assert guard.ask(first()).told_before
+
+
 def test_what_is_given_back_is_free_and_not_told(guard: Guard) -> None:
     """A producer that sent nothing, because brokers were away."""
     for _ in range(20):

@@ -257,6 +257,20 @@ def test_known_transactional_ids_are_shared(still: Host) -> None:
     assert all(b"orders" not in file.read_bytes() for file in still.files)
 
 
+def test_a_transactional_id_whose_permit_went_back_is_forgotten_by_all(still: Host) -> None:
+    """In both copies: the next process that writes with it is counted."""
+    here = still.start()
+    unused = here.ask(first(2, transactional="orders")).permit
+    assert unused is not None
+    here.give_back(unused)
+    there = still.start().ask(first(2, transactional="orders")).permit
+    assert there is not None
+    assert there.after > there.before
+    again = still.start().ask(first(2, transactional="orders")).permit
+    assert again is not None
+    assert again.after == again.before
+
+
 def test_random_transactional_ids_do_not_push_out_one_that_comes_back(still: Host) -> None:
     """Five thousand of them, at any rate."""
     guard = still.start()

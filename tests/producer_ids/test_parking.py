@@ -298,9 +298,9 @@ def test_on_a_busy_machine_the_former_owners_threads_are_waited_for(
     monkeypatch.setattr(patience, "time", machine)
     monkeypatch.setattr(clock, "monotonic", machine.monotonic)
     monkeypatch.setattr(clock, "sleep", machine.sleep)
-    threads, serving = {name: mock.Mock(inside=False) for name in ("sender", "metadata", "first_question")}, set[int]()
+    threads, serving = {name: mock.Mock() for name in ("sender", "metadata", "first_question")}, set[int]()
     for name, thread in threads.items():
-        type(thread).inside = mock.PropertyMock(side_effect=lambda name=name: name == inside and machine.sleeps < 5)
+        thread.join.side_effect = lambda _, name=name: name != inside or machine.sleeps >= 5
     if inside == "application":
         serving = mock.MagicMock(__bool__=lambda _: machine.sleeps < 5)
     engine: Any = SimpleNamespace(threads=SimpleNamespace(**threads), client=SimpleNamespace(threads=serving))

@@ -399,6 +399,34 @@ def test_statistics_begin_with_the_owner(cluster: FakeCluster, parking: Parking)
     second.close()
 
 
+def test_statistics_begin_with_an_owner_that_comes_at_once(cluster: FakeCluster, parking: Parking) -> None:
+    """Before any document shows all that the former owner has sent: the first one after that begins what is told."""
+    told: list[dict[str, Any]] = []
+    settings = config(cluster, statistics__interval__ms=300, stats_cb=lambda text: told.append(json.loads(text)))
+    for _ in range(3):
+        first = SafeProducer(settings)
+        for _ in range(50):
+            first.produce(T, b"v")
+        assert first.flush(10) == 0
+        first.close()
+        told.clear()
+        second = SafeProducer(settings)
+        while not told:
+            second.poll(0.05)
+        for _ in range(3):
+            send(second)
+        while told[-1]["txmsgs"] < 3:
+            second.poll(0.05)
+        assert told[0]["txmsgs"] == 0
+        assert {document["txmsgs"] for document in told} <= {0, 1, 2, 3}
+        partitions = told[-1]["topics"][T]["partitions"].values()
+        assert sum(partition["txmsgs"] for partition in partitions) == 3
+        assert told[-1]["brokers"][f"{cluster.bootstrap}/1"]["req"]["Produce"] <= 3
+        second.close()
+        del first, second
+    assert len(ids(cluster)) == 1
+
+
 @pytest.mark.parametrize("mode", WAYS)
 def test_a_deadline_is_the_new_owners_own(cluster: FakeCluster, parking: Parking, mode: str) -> None:
     """Records of the former owner were counted, some by a batch call; the new one's end when their time is over."""

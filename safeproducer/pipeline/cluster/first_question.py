@@ -82,14 +82,10 @@ class FirstQuestion:
     def stop(self) -> None:
         self._wanted, self._stopped = False, True
 
-    @property
-    def inside(self) -> bool:
-        """Whether its thread may be inside librdkafka."""
-        return self._asking
-
-    def join(self, timeout: float) -> None:
-        """Wait until the thread has left librdkafka."""
+    def join(self, timeout: float) -> bool:
+        """Wait until the thread has left librdkafka; whether it has."""
         wait_while(lambda: self._asking, self._thread, timeout)
+        return not self._asking
 
     def _ask(self, topic: str) -> None:
         try:

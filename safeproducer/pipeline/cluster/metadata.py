@@ -62,13 +62,10 @@ class Metadata:
     def stop(self) -> None:
         self._stopped.set()
 
-    @property
-    def inside(self) -> bool:
-        """Whether its thread may be inside librdkafka."""
-        return self._helper.alive
-
-    def join(self, timeout: float) -> None:
+    def join(self, timeout: float) -> bool:
+        """Wait until its thread has left librdkafka; whether it has."""
         self._helper.join(timeout)
+        return not self._helper.alive
 
     def _ask(self) -> None:
         pause = _FIRST_PAUSE

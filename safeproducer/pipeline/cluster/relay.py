@@ -44,11 +44,19 @@ class Relay:
         self._owner = owner
         self._keeps = keeps
         self.heard: str | None = None
-        """The last statistics, if they are to be kept: what a new owner is told begins there."""
+        """The last statistics since nobody owned it, if they are to be kept: what a new owner is told begins there."""
 
     def belong_to(self, owner: Owner) -> None:
         """From now on nobody else is told. One step: there is no moment with two owners."""
         self._owner = owner
+
+    def leave(self, nobody: Owner) -> None:
+        """Its owner has left it, and none of its records is under way any more: all is counted in the statistics that
+        librdkafka makes from now on. It has told those from before, as they come in the order of reports.
+        """
+        self.belong_to(nobody)
+        if self._keeps:
+            self.heard = ""
 
     def configured(self, config: dict[str, Any]) -> dict[str, Any]:
         """`config` with this as what librdkafka calls."""
@@ -77,7 +85,7 @@ class Relay:
 def of_the_first(events: ClientEvents, application: Any, before: str | None = None) -> Owner:
     """Of the native producer that tells of the cluster: the direct lane, or the first one when there is none.
 
-    `application`: its logger. `before`: the statistics that a former owner was told last.
+    `application`: its logger. `before`: `Relay.heard` of the former owner.
     """
     statistics = partial(events.on_statistics, Speaker(before))
     return Owner(events.on_error, events.on_throttle, statistics, partial(events.callbacks.log, application))

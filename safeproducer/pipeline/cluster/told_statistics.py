@@ -38,16 +38,22 @@ _numbers = itertools.count()
 class Speaker:
     """One native producer; its callbacks hold it, so it is gone when that is.
 
-    `before`: what it had told its former owner last; None of a new one, and where that is no document.
+    `before`: what it told since its former owner had left it; None of a new one, and where that is no document. When it
+    has told nothing since, "", its next document `begins` what is told.
     """
 
-    __slots__ = ("__weakref__", "before", "number")
+    __slots__ = ("__weakref__", "before", "begins", "number")
 
     def __init__(self, before: str | None = None) -> None:
         self.number = next(_numbers)
         self.before: Document | None = None
+        self.begins = before == ""
         with suppress(ValueError, RecursionError):
             self.before = None if before is None else load(before)
+
+    def heard(self, document: Document) -> None:
+        if self.begins:
+            self.before, self.begins = document, False
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,19 +82,22 @@ class ToldStatistics:
     def hear(self, speaker: Speaker, text: str) -> bool:
         """Take note of a document; whether it is one."""
         try:
-            document = load(text) if speaker.before is None else since(load(text), speaker.before)
+            document = loaded = load(text)
+            if (before := loaded if speaker.begins else speaker.before) is not None:
+                document = since(loaded, before)
             found = windows(document)
             began(document)  # or it could not be added up
         except _MALFORMED:
             return False
+        speaker.heard(loaded)
         while True:
             heard = self._heard
-            before = heard.windows
-            both = {path: before[path] + new if path in before else new for path, new in found.items()}
+            old = heard.windows
+            both = {path: old[path] + new if path in old else new for path, new in found.items()}
             last, said = heard.last, heard.last.get(speaker.number)
             if said is None or said[1]["ts"] <= document["ts"]:  # else two threads serve, and this one was late
                 last = {**last, speaker.number: (weakref.ref(speaker), document)}
-            after = replace(heard, last=last, windows={**before, **both})
+            after = replace(heard, last=last, windows={**old, **both})
             if self._heard is heard:
                 self._heard = after
                 return True
@@ -97,7 +106,7 @@ class ToldStatistics:
         """Take note of a document of the native producer whose ticks count; what to tell now, None for nothing."""
         self._ticks += 1
         due = self._ticks % self._every == 0
-        new = speaker.before is None
+        new = speaker.before is None and not speaker.begins
         alone = new and self._every == 1 and not self._only_batch_lanes and not self._heard.last
         elsewhere = self._elsewhere() if due else (0, 0, {})
         if alone and not elsewhere[0]:

@@ -208,11 +208,6 @@ class Sender:
         """Whether there is a thread."""
         return self._alive
 
-    @property
-    def inside(self) -> bool:
-        """Whether the thread, or one that works in its place, may be inside librdkafka."""
-        return bool(self._running.locked())
-
     def allow(self) -> None:
         """It may be started again after stop()."""
         self._stopped = False

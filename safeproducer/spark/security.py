@@ -115,6 +115,8 @@ def _keys(given: Given, found: Security) -> None:
         _refuse_missing("ssl.keystore.password", store_password, "a PKCS#12 key store has a password")
         found.config["ssl.keystore.location"] = location
         found.secrets["ssl.keystore.password"] = place_of(store_password)
+        if key_password:
+            found.notes.append("kafka.ssl.key.password is not used: a key in PKCS#12 has the password of its store")
         return
     if store_password:
         problem = "a key store in PEM has no password, only its key has one"

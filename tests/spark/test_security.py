@@ -171,7 +171,8 @@ def test_a_key_store_in_pkcs12_is_loaded(pem: dict[str, str], tmp_path: Path) ->
     encryption = BestAvailableEncryption(b"marker")
     store.write_bytes(serialize_key_and_certificates(b"client", key, certificate, None, encryption))  # type: ignore[arg-type]
     given = {**TLS, "ssl.keystore.type": "PKCS12", "ssl.keystore.location": str(store)}
-    options = parsed({**given, "ssl.keystore.password": "marker"})
+    options = parsed({**given, "ssl.keystore.password": "marker", "ssl.key.password": "marker"})
+    assert options.notes[-1].startswith("kafka.ssl.key.password is not used: ")
     assert options.config["ssl.keystore.location"] == str(store)
     native(options)
     with pytest.raises(KafkaException, match=r"ssl\.keystore\.location"):

@@ -5,11 +5,8 @@
 from __future__ import annotations
 
 import functools
-import os
-from pathlib import Path
 from typing import Any
 
-from celery import Celery  # type: ignore[import-untyped]
 from celery.exceptions import SoftTimeLimitExceeded  # type: ignore[import-untyped]
 from celery.signals import (  # type: ignore[import-untyped]
     worker_process_init,
@@ -18,23 +15,11 @@ from celery.signals import (  # type: ignore[import-untyped]
 )
 from confluent_kafka import Producer
 
+from integration.applications.programs.celery_app import app
 from integration.applications.programs.given import TOPIC, accepted, account, make, reported, say
 
 TASKS = 20
 LIMITED = 2
-
-_folder = Path(os.environ["APPLICATION_FOLDER"])
-_folders = {name: str(_folder / where) for name, where in (("data_folder_in", "queue"), ("data_folder_out", "queue"))}
-for _path in ("queue", "control"):
-    (_folder / _path).mkdir(exist_ok=True)
-
-app = Celery("orders", broker="filesystem://", broker_connection_retry_on_startup=True)
-app.conf.broker_transport_options = {
-    **_folders,
-    "control_folder": str(_folder / "control"),
-    "polling_interval": 0.05,  # seconds between looks into the folder; 1 by default
-}
-app.conf.worker_prefetch_multiplier = 1
 
 started: list[Producer] = []
 

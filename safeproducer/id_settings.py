@@ -51,6 +51,9 @@ class IdSettings:
         return self.policy in ("delay", "reuse", "refuse")
 
 
+_DEFAULTS = IdSettings()
+
+
 def take(
     config: dict[str, Any], transactional: bool, usable: Callable[[str], str | None], environment: Mapping[str, str]
 ) -> IdSettings:
@@ -59,6 +62,8 @@ def take(
     Raises ConfigurationError.
     """
     given = {name: config.pop(name) for name in OF_PRODUCER_IDS if name in config}
+    if not (given or environment.get(POLICY_VARIABLE) or environment.get(LEDGER_VARIABLE)):
+        return _DEFAULTS  # as most producers have it: to read nothing at all is felt in the constructor
     policy = one_of(given, PRODUCER_IDS_POLICY, POLICIES, "warn")
     if policy == "reuse" and transactional:
         raise ConfigurationError(

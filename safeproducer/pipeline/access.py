@@ -9,7 +9,7 @@ from safeproducer.policy.permits import Kind
 from safeproducer.producer_ids.gate import Gate, Terms
 from safeproducer.producer_ids.guard import guard_of
 from safeproducer.producer_ids.permit import Request
-from safeproducer.producer_ids.place import OFF, Place
+from safeproducer.producer_ids.place import AUTO, OFF, Place
 from safeproducer.records import ProducerInfo
 
 _TRANSACTION_TIMEOUT_MS = 60_000
@@ -26,9 +26,14 @@ def gate_of(settings: Settings, info: ProducerInfo, announcements: Announcements
         info.site,
         settings.transactional_id,
     )
-    timeout_ms = whole(settings.lane.get("transaction.timeout.ms"))
-    patience = 2 * (_TRANSACTION_TIMEOUT_MS if timeout_ms is None else timeout_ms) / 1000
-    terms = Terms(info, settings.cluster, ids.policy, delivery.holds_back, patience)
-    place = OFF if settings.bootstrap_servers == MOCK else Place(ids.ledger)
-    guard = guard_of((settings.cluster, settings.principal), place) if settings.idempotent else None
+    cluster = settings.cluster
+    patience = 0.0 if settings.transactional_id is None else _patience(settings)
+    terms = Terms(info, cluster, ids.policy, delivery.holds_back, patience)
+    place = OFF if settings.bootstrap_servers == MOCK else AUTO if ids.ledger == AUTO.setting else Place(ids.ledger)
+    guard = guard_of((cluster, settings.principal), place) if settings.idempotent else None
     return Gate(guard, request, terms, announcements)
+
+
+def _patience(settings: Settings) -> float:
+    timeout_ms = whole(settings.lane.get("transaction.timeout.ms"))
+    return 2 * (_TRANSACTION_TIMEOUT_MS if timeout_ms is None else timeout_ms) / 1000

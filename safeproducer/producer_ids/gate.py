@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 from safeproducer import clock, dice
@@ -152,7 +152,8 @@ class Gate:
 
     def lane_permits(self, fixed: bool) -> LanePermits:
         """Those of the producer's batch lanes. `fixed`: whether safeproducer.lanes is a number."""
-        request = replace(self._request, kind=Kind.FIXED_LANE if fixed else Kind.LANE, transactional_id=None)
+        of = self._request
+        request = Request(Kind.FIXED_LANE if fixed else Kind.LANE, of.rate, of.enforce, of.site)
         return LanePermits(self._guard, request, self._tell_of_lane)
 
     def heard(self, found: Statistics) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from difflib import get_close_matches
+from functools import lru_cache
 
 HANDLED_HERE = {
     "on_delivery": "called by this library after it has counted the report",
@@ -192,6 +193,10 @@ def suggestions(name: str, among: tuple[str, ...] = (*PRODUCER_PROPERTIES, *PYTH
     return get_close_matches(name.lower().replace("_", "."), among, n=3, cutoff=0.75)
 
 
+@lru_cache(maxsize=1024)
 def is_sensitive(name: str) -> bool:
-    """Whether the value of `name` must never be shown. A misspelt password setting counts as well."""
+    """Whether the value of `name` must never be shown. A misspelt password setting counts as well.
+
+    Remembered, because to look for similar names takes milliseconds, and each error of a client is scrubbed.
+    """
     return any(_SENSITIVE.search(candidate) for candidate in (name, *suggestions(name)))

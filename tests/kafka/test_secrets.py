@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from safeproducer.config import parse
+from safeproducer.kafka import properties
 from safeproducer.kafka.advice import advice, sentences
 from safeproducer.kafka.secrets import HIDDEN, LEAST, ORDINARY, scrub
 
@@ -105,3 +106,11 @@ def test_credentials_from_before_stay_secret() -> None:
         assert settings.scrub(f"refused ann with {secret}") == f"refused ann with {HIDDEN}"
     assert "first-one" not in repr(settings)
     assert "third-one" not in repr(settings)
+
+
+def test_what_is_sensitive_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To look for similar names takes milliseconds, and each of the many errors of lost brokers is scrubbed."""
+    names = ("sasl.pasword", "linger.ms")
+    found = [properties.is_sensitive(name) for name in names]
+    monkeypatch.setattr(properties, "suggestions", None)
+    assert [properties.is_sensitive(name) for name in names] == found == [True, False]

@@ -75,7 +75,7 @@ def tap(tap: Tap, request: pytest.FixtureRequest) -> Iterator[Tap]:
 def warm(tap: Tap, kafka_tapped: KafkaCluster, topic: NewTopic) -> tuple[Client, str]:
     """A producer that has already delivered one record to partition 0 of a fresh topic; the tap is reset."""
     name = topic(partitions=2, on=kafka_tapped)
-    client = Client(kafka_tapped.bootstrap)
+    client = Client(kafka_tapped.bootstrap, **{"linger.ms": 100})  # three records are one batch on a busy machine, too
     client.deliver(name)
     tap.reset()
     return client, name

@@ -25,7 +25,7 @@ PLAIN, SCRAM = MODULES["PLAIN"], MODULES["SCRAM-SHA-512"]
     ],
 )
 def test_user_and_password_are_read_as_java_reads_them(options: str, username: str, password: str) -> None:
-    """Checked against Kafka's `JaasContext`, with 18 000 texts made at random beside these."""
+    """Checked against Kafka's `JaasContext`, with 12 000 texts made at random beside these."""
     login = read(f"{PLAIN} required {options};", "PLAIN")
     assert (login.username, login.password) == (username, password)
     assert repr(login) == "Login()"

@@ -1,5 +1,9 @@
 """The known cases of producers that take too many IDs (KIP-936), as programs: the rows of
-docs/operate/producer-id-recipes.md. Each test takes a ledger of its own, and a rate of three an hour."""
+docs/operate/producer-id-recipes.md. Each test takes a ledger of its own, and a rate of three an hour.
+
+With gunicorn and Celery: integration/applications/test_producer_ids.py.
+With Spark: integration/test_spark_producer_ids.py.
+"""
 
 from __future__ import annotations
 

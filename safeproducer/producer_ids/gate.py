@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from safeproducer import clock, dice
 from safeproducer.errors import ProducerIdLimitError
@@ -36,8 +35,7 @@ class Tells(Protocol):
     def producer_id_limited(self, event: ProducerIdLimited) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Terms:
+class Terms(NamedTuple):
     """Who asks, and what follows from a refusal.
 
     `policy`: safeproducer.producer.ids.policy. `may_hold`: whether records of this producer can wait in this process.

@@ -8,7 +8,6 @@ then the lane is given up, and the partition goes on with the lanes that it has.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Final
 
 from safeproducer import clock
@@ -115,7 +114,7 @@ class LanePermits:
         self._due.discard(lane)
         if self._guard is None:
             return None
-        answer = self._guard.ask(replace(self._request, kind=lane.kind))
+        answer = self._guard.ask(self._request._replace(kind=lane.kind))
         if answer.permit is None:
             self._refuse()
         else:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from safeproducer.policy.permits import Kind
 from safeproducer.producer_ids.patterns import Pattern
 from safeproducer.records import CallSite
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(NamedTuple):
     """A native producer that is about to write idempotently for the first time.
 
     `rate`: permits per hour, 1 or more. With `enforce` False (policies `warn` and `off`, passthrough) the permit is

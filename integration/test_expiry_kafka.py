@@ -15,7 +15,7 @@ from confluent_kafka import KafkaException, Producer
 from integration.kafka.cluster import KafkaCluster
 from integration.kafka.log import read_records
 from integration.tap import Tap
-from safeproducer import FatalError, SafeProducer, delivery
+from safeproducer import FatalError, SafeProducer
 from safeproducer.kafka.statistics import Statistics
 from safeproducer.pipeline.cluster import horizons
 from safeproducer.pipeline.reports.rests import Rests
@@ -151,7 +151,6 @@ def test_a_batch_that_a_later_one_passes_after_the_leader_forgot_is_fatal_and_to
         heard.append(found)
         real_heard(self, found)
 
-    monkeypatch.setattr(delivery, "STATISTICS_MS", 5000)  # none between the retry and its answer
     monkeypatch.setattr(Rests, "heard", hear)
 
     def produce(value: bytes) -> None:

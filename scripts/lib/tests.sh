@@ -3,8 +3,19 @@
 
 # Four parts, each in a process of its own, because tests mostly wait. They take about as long as each other.
 # `units` and `scenarios` are all that the others leave, so a new file is in one part without being named.
-parts=(units contract brokers scenarios)
-contract=(tests/cli tests/contract tests/kafka tests/lanes tests/reentry)
+parts=(units modules brokers scenarios)
+modules=(
+    tests/cli
+    tests/contract
+    tests/kafka
+    tests/lanes
+    tests/policy
+    tests/producer_ids
+    tests/reentry
+    tests/spark
+    tests/telemetry
+    tests/testing
+)
 brokers=(
     integration/conformance
     integration/contract
@@ -60,8 +71,8 @@ _run_parts() {
 
 _part() {
     case $1 in
-    units) _pytest units tests "${contract[@]/#/--ignore=}" ;;
-    contract) _pytest contract "${contract[@]}" ;;
+    units) _pytest units tests "${modules[@]/#/--ignore=}" ;;
+    modules) _pytest modules "${modules[@]}" ;;
     brokers) _pytest brokers "${brokers[@]}" ;;
     scenarios) _pytest scenarios integration "${brokers[@]/#/--ignore=}" ;;
     esac

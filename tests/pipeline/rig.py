@@ -83,8 +83,8 @@ class HandSender:
     def stop(self) -> None:
         pass
 
-    def join(self, timeout: float) -> None:
-        pass
+    def join(self, timeout: float) -> bool:
+        return True
 
 
 @dataclass
@@ -451,8 +451,8 @@ class HandMetadata:
     def stop(self) -> None:
         pass
 
-    def join(self, timeout: float) -> None:
-        pass
+    def join(self, timeout: float) -> bool:
+        return True
 
 
 class HandWindows(Windows):

@@ -41,8 +41,8 @@ def rested(*sent: tuple[float, int]) -> Rests:
 
 @pytest.mark.parametrize(
     "sent",
-    [[(40, 7), (30, 7), (0.1, 7)], [(40, 7), (20, 7), (0.5, 8)]],
-    ids=["before statistics tell of the end of the rest", "after that"],
+    [[(40, 7), (30, 7), (0.1, 7)], [(40, 7), (20, 7), (0.5, 8)], [(40, 7), (20, 7), (2.2, 8), (0.1, 9)]],
+    ids=["before statistics tell of the end of the rest", "after that", "after statistics of the retry"],
 )
 def test_an_error_after_a_rest_says_so(sent: list[tuple[float, int]]) -> None:
     """With both numbers; it stays the same error."""

@@ -27,7 +27,7 @@ class Rests:
         self._sent: dict[Key, tuple[int, float]] = {}
         """How many records were sent, and when that was seen to have grown last."""
         self._ended: dict[Key, tuple[float, float]] = {}
-        """How long the last rest was, and when it was seen to have ended."""
+        """How long the longest of the recent rests was, and when it was seen to have ended."""
 
     def remembered_for(self, seconds: float) -> None:
         """A leader remembers a producer ID for so long."""
@@ -39,7 +39,10 @@ class Rests:
             key = found.producer_id, tp
             sent, at = self._sent.get(key, (0, found.at))
             if entry.sent != sent:
-                self._ended[key] = (found.at - at, found.at)
+                rest, ended_at = self._ended.get(key, (0.0, 0.0))
+                # A retry ends a short rest of its own between the long one and the error.
+                if found.at - at >= rest or found.at - ended_at > _RECENT:
+                    self._ended[key] = (found.at - at, found.at)
                 self._sent[key] = (entry.sent, found.at)
 
     def advised(self, error: KafkaError) -> KafkaError:

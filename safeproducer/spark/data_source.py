@@ -1,4 +1,4 @@
-"""The door through `format("safeproducer")`: Spark's Python data source, batch and streaming."""
+"""`format("safeproducer")`: Spark's Python data source, for batches and streams."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The options of the sink, one flat mapping for both doors: `topic`, `kafka.*`, `safeproducer.*`."""
+"""The options of sink and data source, one flat mapping: `topic`, `kafka.*`, `safeproducer.*`."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ ON_BATCH = f"{SINK_PREFIX}on.batch"
 GUARANTEE = f"{SINK_PREFIX}guarantee"
 SINK_OPTIONS = {
     TOPIC: ("the topic of all rows; without it the column `topic` names it for each row", "none"),
-    DEADLINE: ("seconds a task waits for its reports", "60"),
-    MAX_WRITERS: ("how many tasks write at the same time: the sink coalesces; not with the data source", "none"),
-    IDLE_MS: ("how long a producer that no task uses is kept, in milliseconds", "600 000"),
+    DEADLINE: ("how long a task waits for acknowledgements, in seconds", "60"),
+    MAX_WRITERS: ("how many tasks may write at the same time; no effect with the data source", "none"),
+    IDLE_MS: ("how long a worker keeps a producer that no task uses, in milliseconds", "600 000"),
     ON_BATCH: (
-        "package.module:function, called with the BatchReport of each micro-batch where it is committed",
+        "`package.module:function`, called with the `BatchReport` of each micro-batch, where Spark commits it",
         "none",
     ),
 }

@@ -1,4 +1,4 @@
-"""The door through `foreachBatch`, and for a DataFrame at hand: `SafeProducerSink`."""
+"""`SafeProducerSink`: for `foreachBatch`, and for a DataFrame that is no stream."""
 
 from __future__ import annotations
 

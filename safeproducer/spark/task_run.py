@@ -1,4 +1,4 @@
-"""The engine inside one of Spark's tasks: what both doors run there."""
+"""The engine inside one of Spark's tasks: what sink and data source run there."""
 
 from __future__ import annotations
 

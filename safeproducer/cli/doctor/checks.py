@@ -1,6 +1,6 @@
 """The checks: each looks at what was found and returns its findings. Pure.
 
-A new check is a function in CHECKS; its codes go into docs/operate/producer-ids.md.
+A new check is a function in CHECKS; its codes go into docs/operate/doctor.md.
 """
 
 from collections import Counter

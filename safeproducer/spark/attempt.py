@@ -5,20 +5,21 @@ from __future__ import annotations
 import os
 import socket
 from collections import Counter
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from functools import partial
 from math import inf
 from typing import Any
 
 import pyarrow as pa
 
-from safeproducer import Snapshot, clock
+from safeproducer import clock
 from safeproducer.kafka.native import KafkaError, KafkaException, Message
 from safeproducer.own_settings import MAX_BLOCK_MS
 from safeproducer.spark import topics
 from safeproducer.spark.columns import ANY_PARTITION, Columns
+from safeproducer.spark.counts import Counts
 from safeproducer.spark.errors import MOST_BAD_ROWS, UNREACHABLE, Failure
-from safeproducer.spark.failed_rows import FailedRows, Refused
+from safeproducer.spark.failed_rows import TOO_LARGE, FailedRows, Refused
 from safeproducer.spark.guilty_rows import GuiltyRows
 from safeproducer.spark.options import Options
 from safeproducer.spark.patience import UNREACHABLE_AFTER, Patience, Verdict
@@ -44,14 +45,13 @@ class Attempt:
 
     def __init__(self, worker: WorkerProducer, options: Options, partition: int, attempt: int) -> None:
         self._worker = worker
-        self._kafka = worker.kafka
         self._topic = options.topic
         self._deadline = options.deadline
         self._max_block = int(options.config[MAX_BLOCK_MS]) / 1000 if MAX_BLOCK_MS in options.config else inf
         self._task = partition, attempt
         self._failed = FailedRows(partition)
         self._ended: TaskEndedError | None = None
-        self._before = worker.kafka.snapshot()
+        self._before = worker.counts()
         self._rows = 0
         self._by_topic: dict[str, tuple[int, int]] = {}
         self._without_room = 0.0
@@ -66,14 +66,14 @@ class Attempt:
                 break
         if self._ended is None:
             self._attempted(self._settle)
-        after = self._kafka.snapshot()
+        after = self._worker.counts()
         interrupted = after.interrupted - self._before.interrupted
         if not (self._failed or self._ended or after.unresolved or interrupted or self._delivered(after) != self._rows):
             return None
         self._failed.ended_by = None if self._ended is None else self._ended.code
         self._worker.end()  # what has no report yet gets it now
         self._failed.give_up_refused()
-        return self._failure(self._kafka.snapshot())
+        return self._failure(self._worker.counts())
 
     def _attempted(self, step: Any, *args: Any) -> bool:
         """Whether to go on after this step. What librdkafka raises ends the attempt."""
@@ -102,8 +102,8 @@ class Attempt:
             return
         self._count(columns)
         sent = SentBatch(columns, topic, first_row)
-        produce_rows(columns, topic, self._kafka.produce, partial(self._failed.report, sent), self._again)
-        self._kafka.poll(0)
+        produce_rows(columns, topic, self._worker.kafka.produce, partial(self._failed.report, sent), self._again)
+        self._worker.kafka.poll(0)
         if self._failed.refused:
             self._settle()
 
@@ -125,9 +125,9 @@ class Attempt:
         try:
             while True:
                 try:
-                    self._kafka.produce(*record)
+                    self._worker.kafka.produce(*record)
                 except BufferError:
-                    self._kafka.poll(min(_ROOM_TURN, self._max_block))
+                    self._worker.kafka.poll(min(_ROOM_TURN, self._max_block))
                     self._look(patience)
                     if clock.monotonic() - began >= self._max_block:
                         raise self._no_room() from None
@@ -151,7 +151,7 @@ class Attempt:
 
     def _flush(self, until: float) -> None:
         patience = Patience(self._deadline + EXPIRY_CHECK, self._resolved(), clock.monotonic())
-        while self._kafka.flush(min(_TURN, max(0.0, until - clock.monotonic()))):
+        while self._worker.kafka.flush(min(_TURN, max(0.0, until - clock.monotonic()))):
             if clock.monotonic() >= until:
                 raise self._too_late()
             self._look(patience)
@@ -163,15 +163,17 @@ class Attempt:
         if verdict is Verdict.TOO_LATE:
             raise self._too_late()
         if verdict is Verdict.UNREACHABLE:
-            raise topics.unreachable(self._kafka, UNREACHABLE_AFTER)
+            raise topics.unreachable(self._worker.kafka, UNREACHABLE_AFTER)
         if verdict is Verdict.ASK:
             self._ask(patience)
 
     def _ask(self, patience: Patience) -> None:
         """Are the topics still there? Raises TaskEndedError when they are not; silence is for patience to judge."""
-        waiting = {row.topic: None for row in self._kafka.snapshot().partitions if row.unresolved}
+        waiting = {row.topic: None for row in self._worker.kafka.snapshot().partitions if row.unresolved}
         try:
-            topics.partition_counts(self._kafka, list(waiting)[:_FEW_TOPICS], appears_within=0.0, answer_within=_ANSWER)
+            topics.partition_counts(
+                self._worker.kafka, list(waiting)[:_FEW_TOPICS], appears_within=0.0, answer_within=_ANSWER
+            )
         except TaskEndedError as ended:
             if ended.code != UNREACHABLE:
                 raise
@@ -184,18 +186,18 @@ class Attempt:
         return TaskEndedError(
             KafkaError(KafkaError._TIMED_OUT).name(),
             f"not all rows had their report within {self._deadline:g} s (safeproducer.spark.deadline). "
-            f"{self._kafka.explain()}",
+            f"{self._worker.kafka.explain()}",
         )
 
     def _no_room(self) -> TaskEndedError:
         return TaskEndedError(
             KafkaError(KafkaError._QUEUE_FULL).name(),
             f"a row found no room within {self._max_block:g} s (kafka.max.block.ms, {MAX_BLOCK_MS}). "
-            f"{self._kafka.explain()}",
+            f"{self._worker.kafka.explain()}",
         )
 
     def _resolved(self) -> int:
-        account = self._kafka.snapshot()
+        account = self._worker.kafka.snapshot()
         return account.delivered + account.failed
 
     # --- refused batches ---------------------------------------------------------------------------------------------
@@ -212,13 +214,21 @@ class Attempt:
                 again, self._failed.refused = self._failed.refused, []
                 for guilty in search.refused(_by_partition(again)):
                     self._failed.add(*guilty)
+                if taken := [_bytes(rows) for rows in search.too_many if rows[0].error.name() in TOO_LARGE]:
+                    # A limit that nobody may read: one producer with smaller batches is cheaper than a search in each.
+                    self._worker.cut_batches(max(taken))
+                    search.join()
         finally:
             self._failed.refused += search.left()
 
     def _send_again(self, row: Refused) -> None:
         partition = row.message.partition()
         to = ANY_PARTITION if partition is None else partition
-        self._again(*row.batch.record(row.row, to, partial(self._answered, row)))
+        record = row.batch.record(row.row, to, partial(self._answered, row))
+        try:
+            self._worker.kafka.produce(*record)
+        except Exception:
+            self._again(*record)
 
     def _answered(self, row: Refused, error: KafkaError, message: Message) -> None:
         self._failed.report(row.batch, error, message, row.row)
@@ -227,15 +237,16 @@ class Attempt:
 
     def totals(self, started: float) -> TaskTotals:
         """Of an attempt that wrote all its rows; it began at `started`."""
-        after, worker = self._kafka.snapshot(), self._worker
-        delivered = _by_topic(after)
-        delivered.subtract(_by_topic(self._before))
+        worker = self._worker
+        after = worker.counts()
+        delivered = Counter(after.by_topic)
+        delivered.subtract(self._before.by_topic)
         by_topic = {name: TopicTotals(rows, delivered[name], size) for name, (rows, size) in self._by_topic.items()}
         return TaskTotals(
             *self._task,
             producer="reused" if worker.used else "new",
-            producer_ids=after.known_producer_ids,
-            ids_used=after.producer_ids,
+            producer_ids=tuple(sorted(after.known_ids)),
+            ids_used=after.ids_used,
             rows=self._rows,
             delivered=self._delivered(after),
             bytes=sum(topic.bytes for topic in by_topic.values()),
@@ -247,10 +258,10 @@ class Attempt:
             sent_again=self._sent_again,
         )
 
-    def _delivered(self, after: Snapshot) -> int:
+    def _delivered(self, after: Counts) -> int:
         return after.delivered - self._before.delivered
 
-    def _failure(self, after: Snapshot) -> Failure:
+    def _failure(self, after: Counts) -> Failure:
         delivered, unknown = self._delivered(after), self._failed.unknown + after.interrupted - self._before.interrupted
         codes = dict(self._failed.codes)
         if self._ended is not None and not codes:
@@ -277,9 +288,6 @@ def _by_partition(rows: list[Refused]) -> dict[Hashable, list[Refused]]:
     return found
 
 
-def _by_topic(account: Snapshot) -> Counter[str]:
-    """Topic -> records delivered since the producer was made."""
-    found: Counter[str] = Counter()
-    for row in account.partitions:
-        found[row.topic] += row.delivered
-    return found
+def _bytes(rows: Sequence[Refused]) -> int:
+    """Of their keys and values: less than they take in a batch."""
+    return sum(len(row.message.key() or b"") + len(row.message.value() or b"") for row in rows)

@@ -26,6 +26,10 @@ REFUSED_TOGETHER = frozenset(
 """A broker refuses a whole batch with these for one record in it, so that most of the rows are good."""
 
 
+TOO_LARGE = frozenset({"MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE"})
+"""Of them, those that the size of the whole batch may be the reason for."""
+
+
 class Refused(NamedTuple):
     """A row of a batch that a broker refused; it may be good. `row` counts from the first of its Arrow batch."""
 

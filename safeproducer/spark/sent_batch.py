@@ -7,24 +7,36 @@ but neither headers nor timestamp. So rows that have these get a callback each, 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from safeproducer.kafka.native import Message
-from safeproducer.spark.columns import ANY_PARTITION, Columns
+from safeproducer.spark.columns import ANY_PARTITION, Columns, Header
 
 _Content = tuple[object, bytes | None, bytes | None]
+
+
+class _Lists(NamedTuple):
+    """A row's content is at its number in each."""
+
+    topics: list[Any]
+    values: list[bytes | None]
+    keys: list[bytes | None]
+    partitions: list[int]
+    timestamps: list[int]
+    headers: list[list[Header] | None]
 
 
 class SentBatch:
     """`first_row`: the number of its first row in the Spark partition. For one thread at a time."""
 
-    __slots__ = ("_columns", "_rows", "_topic", "first_row")
+    __slots__ = ("_columns", "_content", "_rows", "_topic", "first_row")
 
     def __init__(self, columns: Columns, topic: str | None, first_row: int) -> None:
         self._columns = columns
         self._topic = topic
         self.first_row = first_row
         self._rows: dict[_Content, list[int]] | None = None
+        self._content: _Lists | None = None
 
     def row_of(self, message: Message) -> int | None:
         """The row of this batch that `message` was made of, counted from its first; each row is named once.
@@ -34,22 +46,35 @@ class SentBatch:
         if self._rows is None:
             self._rows = self._by_content()
         rows = self._rows.get((message.topic(), message.key(), message.value()), [])
-        to = (ANY_PARTITION, message.partition())
-        found = next((row for row in rows if self._columns.slice(row).partitions()[0] in to), None)
+        to, partitions = (ANY_PARTITION, message.partition()), self._lists().partitions
+        found = next((row for row in rows if partitions[row] in to), None)
         if found is not None:
             rows.remove(found)
         return found
 
     def _by_content(self) -> dict[_Content, list[int]]:
-        columns = self._columns
+        lists = self._lists()
         found: dict[_Content, list[int]] = {}
-        contents = zip(columns.topics(self._topic), columns.keys(), columns.values(), strict=True)
-        for row, content in enumerate(contents):
+        for row, content in enumerate(zip(lists.topics, lists.keys, lists.values, strict=True)):
             found.setdefault(content, []).append(row)
         return found
 
     def record(self, row: int, partition: int, callback: object) -> tuple[Any, ...]:
         """What SafeProducer.produce() takes, to send a row again to the partition that it had."""
-        one = self._columns.slice(row)
-        content = one.topics(self._topic)[0], one.values()[0], one.keys()[0]
-        return *content, partition, callback, None, one.timestamps()[0], next(one.all_headers())
+        lists = self._lists()
+        content = lists.topics[row], lists.values[row], lists.keys[row]
+        return *content, partition, callback, None, lists.timestamps[row], lists.headers[row]
+
+    def _lists(self) -> _Lists:
+        """The columns as Python objects, made once: for one row Arrow takes as long as for hundreds."""
+        if self._content is None:
+            columns = self._columns
+            self._content = _Lists(
+                columns.topics(self._topic),
+                columns.values(),
+                columns.keys(),
+                columns.partitions(),
+                columns.timestamps(),
+                list(columns.all_headers()),
+            )
+        return self._content

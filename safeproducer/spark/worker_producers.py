@@ -17,6 +17,7 @@ from safeproducer.kafka.numbers import whole
 from safeproducer.kafka.properties import canonical
 from safeproducer.own_settings import MAX_BLOCK_MS
 from safeproducer.spark import topics
+from safeproducer.spark.counts import Counts
 from safeproducer.spark.options import Options
 from safeproducer.spark.row_checks import TopicFacts
 
@@ -66,6 +67,7 @@ class WorkerProducer:
         self.client_errors = 0
         self.throttled: dict[int, float] = {}
         self.all_down = False
+        self._earlier = Counts()
         self._secrets = secrets
         config: dict[str, Any] = dict(options.config)
         by_name = {canonical(name): value for name, value in config.items()}
@@ -99,6 +101,23 @@ class WorkerProducer:
         self.client_errors = 0
         self.all_down = False
         self.throttled.clear()
+
+    def counts(self) -> Counts:
+        """Since it was made, over all the producers that it had."""
+        return self._earlier + Counts.of(self.kafka.snapshot())
+
+    def cut_batches(self, size: int) -> None:
+        """From now on make batches of `size` bytes at most, and of half the present size at most.
+
+        Takes another producer, because a librdkafka producer keeps its batch.size. Nothing may be on its way. Raises
+        TaskEndedError.
+        """
+        present = whole(self._config.get("batch.size")) or _BATCH_SIZE
+        self._config["batch.size"] = max(1, min(size, present // 2))
+        made = self._made()
+        self._earlier = self.counts()
+        self.kafka.close(_LEAVES_WITHIN)
+        self.kafka = made
 
     def know(self, names: Sequence[str]) -> dict[str, TopicFacts]:
         """The facts of these topics. Raises TaskEndedError for brokers that are silent, and topics that are not there.

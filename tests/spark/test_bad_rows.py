@@ -89,6 +89,17 @@ def test_a_bad_row_among_good_rows(
     assert numbers(cluster) == list(range(3000))
 
 
+@pytest.mark.parametrize(("column", "bad", "expected"), CAUSES, ids=lambda part: str(part)[:20])
+def test_a_bad_row_among_a_hundred_thousand(
+    column: str, bad: Any, expected: BadRow, cluster: FakeCluster, options: MakeOptions
+) -> None:
+    """In one Arrow batch: it alone is named, and no row is sent."""
+    found = failure([with_bad(100_000, 77_777, 0, column, bad)], options(topic=None))
+    assert found.bad_rows == (BadRow(5, 77_777, *list(vars(expected).values())[2:]),)
+    assert (found.codes, found.delivered, found.not_written) == ({expected.cause: 1}, 0, 100_000)
+    assert numbers(cluster) == []
+
+
 def test_ten_bad_rows_are_named_and_all_counted(cluster: FakeCluster, options: MakeOptions) -> None:
     """The first ones; a row with two causes counts once."""
     odd = batch(
@@ -190,6 +201,17 @@ def test_the_row_that_a_broker_refuses_is_named_and_not_its_neighbours(
     assert numbers(unreadable) == [row for row in range(found.rows) if row != 2519]
 
 
+def test_the_row_that_a_broker_refuses_among_a_hundred_thousand(unreadable: FakeCluster, options: MakeOptions) -> None:
+    """Though batches of good rows are too large as well: it is named, and every other row that was read is there."""
+    unreadable.set_topic_config("rows", "max.message.bytes", "20000")
+    arrow = [rows(start, 10_000) for start in range(0, 100_000, 10_000)]
+    arrow[7] = one_too_large(7_777, 10_000, 70_000)
+    found = failure(arrow, options())
+    assert [(row.row, row.cause) for row in found.bad_rows] == [(77_777, "MSG_SIZE_TOO_LARGE")]
+    assert (found.delivered, found.not_written, found.unknown) == (found.rows - 1, 1, 0)
+    assert numbers(unreadable) == [row for row in range(found.rows) if row != 77_777]
+
+
 def test_two_guilty_rows_in_one_partition(unreadable: FakeCluster, options: MakeOptions) -> None:
     """Both are named."""
     unreadable.set_topic_config("rows", "max.message.bytes", "20000")
@@ -261,3 +283,22 @@ def test_a_limit_that_cannot_be_read_loses_no_row(unreadable: FakeCluster, optio
     assert totals.sent_again > 0
     assert numbers(unreadable) == list(range(2000))
     assert len(producers._idle) == 1
+
+
+@pytest.mark.parametrize("mode", ["auto", "held"])
+def test_a_limit_that_cannot_be_read_is_found_out_once(
+    mode: str, unreadable: FakeCluster, options: MakeOptions
+) -> None:
+    """100 000 rows: after the first refused batches all others are made small enough, also by the next task. This takes
+    one more producer ID for each time that the batches are cut."""
+    unreadable.set_topic_config("rows", "max.message.bytes", "9000")
+    made = options(safeproducer_mode=mode)
+    arrow = [rows(start, 10_000, 100) for start in range(0, 100_000, 10_000)]
+    totals = write_task(arrow, made, TASK)
+    assert (totals.rows, totals.delivered, totals.topics["rows"].delivered) == (100_000,) * 3
+    assert 0 < totals.sent_again < 250_000
+    assert 2 <= totals.ids_used <= 8
+    assert numbers(unreadable) == list(range(100_000))
+    again = write_task([rows(100_000, 10_000, 100)], made, TASK)
+    assert (again.delivered, again.sent_again, again.producer) == (10_000, 0, "reused")
+    assert again.ids_used == totals.ids_used

@@ -54,6 +54,31 @@ def test_exactly_the_guilty_rows_are_found_and_all_others_delivered_once(
     assert sorted(delivered) == sorted(set(range(len(partitions))) - bad)
 
 
+@given(st.sets(st.integers(0, 59)), st.integers(2, 60), st.integers(1, 60))
+def test_too_many_rows_are_told_from_guilty_ones(guilty: set[int], count: int, most: int) -> None:
+    """A broker that takes `most` rows in a batch: what it had refused for that alone is named, and nothing else."""
+    most = min(most, count - 1)
+    looks: GuiltyRows[int] = GuiltyRows({"a": list(range(count))})
+    while not looks.too_many and (sent := looks.next_round()):
+        looks.refused({"a": sent} if guilty & set(sent) or len(sent) > most else {})
+    together = [row for rows in looks.too_many for row in rows]
+    assert max(map(len, looks.too_many), default=0) <= most
+    assert not guilty & set(together)
+    assert len(together) > most or not together
+    assert together or guilty
+
+
+def test_rows_that_were_too_many_go_in_one_go_once_that_is_known() -> None:
+    """After that nothing is searched for; the caller makes smaller batches."""
+    looks: GuiltyRows[int] = GuiltyRows({"a": list(range(64)), "b": list(range(64, 128))})
+    while not looks.too_many:
+        sent = looks.next_round()
+        looks.refused({"a": sent[: len(sent) // 2], "b": sent[len(sent) // 2 :]} if len(sent) > 16 else {})
+    assert looks.too_many == [[*range(8)], [*range(8, 16)], [*range(64, 72)], [*range(72, 80)]]
+    looks.join()
+    assert looks.next_round() == [*range(16, 64), *range(80, 128)]
+
+
 def test_the_rows_of_a_partition_keep_their_order() -> None:
     """Those that are good go in the order in which they came."""
     _, delivered, _ = search({"a": list(range(500))}, {77}, in_pieces_of(1000))

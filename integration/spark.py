@@ -21,6 +21,9 @@ CONF = {
     "spark.driver.bindAddress": "127.0.0.1",
 }
 
+QUICK_START = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+"""For a JVM that lives for some seconds: it compiles at once, and to slower code."""
+
 
 @dataclass(frozen=True)
 class Finished:
@@ -43,6 +46,7 @@ def run_script(
     *,
     cores: int | str = 2,
     memory: str = "1g",
+    jvm: Sequence[str] = QUICK_START,
     conf: Mapping[str, str] | None = None,
     environment: Mapping[str, str] | None = None,
     timeout: float = 240,
@@ -50,14 +54,14 @@ def run_script(
     """Run `script` on Spark inside one JVM with `cores` task slots ("2,4": tasks have four attempts); everything
     Spark writes goes to `scratch`.
 
-    `conf` adds Spark settings and `environment` variables, which the Python workers see too. Raises JarsError when Java
-    is missing and subprocess.TimeoutExpired after `timeout` seconds; the JVM ends with the script, also when that is
-    killed, because it reads the end of its standard input.
+    `jvm`: options of Java. `conf` adds Spark settings and `environment` variables, which the Python workers see too.
+    Raises JarsError when Java is missing and subprocess.TimeoutExpired after `timeout` seconds; the JVM ends with the
+    script, also when that is killed, because it reads the end of its standard input.
     """
     home = Path(java()).resolve().parent.parent
-    jvm = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", f"-Djava.io.tmpdir={scratch}"]
+    java_options = " ".join((*jvm, f"-Djava.io.tmpdir={scratch}"))
     settings = {**CONF, "spark.local.dir": str(scratch), **(conf or {})}
-    submit = ["--master", f"local[{cores}]", "--driver-memory", memory, "--driver-java-options", " ".join(jvm)]
+    submit = ["--master", f"local[{cores}]", "--driver-memory", memory, "--driver-java-options", java_options]
     for name, value in settings.items():
         submit += ["--conf", f"{name}={value}"]
     env = {

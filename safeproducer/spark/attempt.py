@@ -102,7 +102,7 @@ class Attempt:
             return
         self._count(columns)
         sent = SentBatch(columns, topic, first_row)
-        produce_rows(columns, topic, self._worker.kafka.produce, partial(self._failed.report, sent), self._again)
+        produce_rows(columns, topic, self._worker.kafka, partial(self._failed.report, sent), self._again)
         self._worker.kafka.poll(0)
         if self._failed.refused:
             self._settle()

@@ -10,48 +10,41 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from safeproducer import SafeProducer
+from safeproducer.pairs import produce_pairs
 from safeproducer.spark.columns import ANY_PARTITION, Columns
 
 Produce = Callable[..., Any]
 Callback = Callable[..., Any]
+Again = Callable[..., Any]
 
 
-def produce_rows(columns: Columns, topic: str | None, produce: Produce, callback: Callback, again: Produce) -> None:
+def produce_rows(columns: Columns, topic: str | None, kafka: SafeProducer, callback: Callback, again: Again) -> None:
     """Produce each row of `columns`, in their order; `topic` is that of the option.
 
-    `produce` takes what SafeProducer.produce() does. `again(*arguments)` is called for each row that it refuses by an
-    exception; what that raises ends the loop. `callback(error, message)` gets the reports. Rows with headers or a
-    timestamp get one of their own, which calls it with the row, too: see sent_batch.
+    `again(*arguments)` is called for each row that produce() refuses by an exception; what that raises ends the loop.
+    `callback(error, message)` gets the reports. Rows with headers or a timestamp get one of their own, which calls it
+    with the row, too: see sent_batch.
     """
+    produce = kafka.produce
     if columns.has_extras:
         _with_extras(columns, topic, produce, callback, again)
     elif columns.partition is not None:
         _placed(columns, topic, produce, callback, again)
-    elif columns.topic is not None:
+    elif topic is None:
         _routed(columns, produce, callback, again)
-    elif columns.key is not None:
-        _keyed(columns, topic, produce, callback, again)
     else:
-        _values(columns, topic, produce, callback, again)
+        _pairs(columns, topic, kafka, callback, again)
 
 
-def _values(columns: Columns, topic: str | None, produce: Produce, callback: object, again: Produce) -> None:
-    for value in columns.values():
-        try:
-            produce(topic, value, None, ANY_PARTITION, callback)
-        except Exception:
-            again(topic, value, None, ANY_PARTITION, callback)
+def _pairs(columns: Columns, topic: str, kafka: SafeProducer, callback: Callback, again: Again) -> None:
+    def refused(topic: str, value: bytes | None, key: bytes | None) -> None:
+        again(topic, value, key, ANY_PARTITION, callback)
+
+    produce_pairs(kafka, topic, zip(columns.values(), columns.keys(), strict=True), callback, refused)
 
 
-def _keyed(columns: Columns, topic: str | None, produce: Produce, callback: object, again: Produce) -> None:
-    for value, key in zip(columns.values(), columns.keys(), strict=True):
-        try:
-            produce(topic, value, key, ANY_PARTITION, callback)
-        except Exception:
-            again(topic, value, key, ANY_PARTITION, callback)
-
-
-def _routed(columns: Columns, produce: Produce, callback: object, again: Produce) -> None:
+def _routed(columns: Columns, produce: Produce, callback: object, again: Again) -> None:
     for topic, value, key in zip(columns.topics(None), columns.values(), columns.keys(), strict=True):
         try:
             produce(topic, value, key, ANY_PARTITION, callback)
@@ -59,7 +52,7 @@ def _routed(columns: Columns, produce: Produce, callback: object, again: Produce
             again(topic, value, key, ANY_PARTITION, callback)
 
 
-def _placed(columns: Columns, topic: str | None, produce: Produce, callback: object, again: Produce) -> None:
+def _placed(columns: Columns, topic: str | None, produce: Produce, callback: object, again: Again) -> None:
     rows = zip(columns.topics(topic), columns.values(), columns.keys(), columns.partitions(), strict=True)
     for name, value, key, partition in rows:
         try:
@@ -68,7 +61,7 @@ def _placed(columns: Columns, topic: str | None, produce: Produce, callback: obj
             again(name, value, key, partition, callback)
 
 
-def _with_extras(columns: Columns, topic: str | None, produce: Produce, callback: Callback, again: Produce) -> None:
+def _with_extras(columns: Columns, topic: str | None, produce: Produce, callback: Callback, again: Again) -> None:
     rows = zip(
         columns.topics(topic),
         columns.values(),

@@ -17,6 +17,7 @@ _OURS = (
     "safeproducer.producer",
     "safeproducer.announcements",
     "safeproducer.batch",
+    "safeproducer.pairs",
     "safeproducer.closing",
     "safeproducer.permit_end",
     "safeproducer.transactions",

@@ -1,0 +1,74 @@
+"""The driver's script: rounds of all variants in one session, in random order; a line of JSON for each run.
+
+`python benchmarks/spark_session SETTINGS`, a file in JSON; benchmarks/spark.py writes it.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import psutil
+from pyspark.sql import DataFrame, SparkSession
+
+from benchmarks.brokers import written
+from benchmarks.spark_session import cpu, plain
+from benchmarks.spark_variants import BY_NAME, Variant
+from safeproducer.spark import SafeProducerSink
+
+CORES = 2
+KEY_SIZE, VALUE_SIZE = 16, 200
+
+
+def cached(spark: SparkSession, rows: int) -> DataFrame:
+    """Distinct keys and values, all of them in memory."""
+    value = f"encode(rpad(string(id), {VALUE_SIZE}, sha2(string(id), 256)), 'UTF-8')"
+    key = f"substr(unhex(sha2(string(id), 256)), 1, {KEY_SIZE})"
+    df = spark.range(0, rows, 1, CORES).selectExpr(f"{key} key", f"{value} value").cache()
+    df.count()
+    return df
+
+
+def writes(variant: Variant, df: DataFrame, bootstrap: str, topic: str) -> Callable[[], Any]:
+    """Writes all rows once, and returns when they are acknowledged."""
+    options = {"kafka.bootstrap.servers": bootstrap, "topic": topic, **variant.options}
+    if variant.how == "sink":
+        return partial(SafeProducerSink(options).write, df)
+    if variant.how == "plain":
+        return df.mapInArrow(partial(plain.in_arrow, given=options), plain.SCHEMA).collect
+    return lambda: df.write.format(variant.how).options(**options).mode("append").save()
+
+
+def main() -> None:
+    settings = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    spark = SparkSession.builder.appName("benchmark").getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    spark.dataSource.register(plain.Source)
+    df = cached(spark, settings["rows"])
+    topics: dict[str, str] = settings["topics"]
+    runs = {name: writes(BY_NAME[name], df, settings["bootstrap"], topics[name]) for name in topics}
+    driver = psutil.Process()
+    for number in range(-settings["warm_up"], settings["rounds"]):
+        for name in random.Random(number).sample(sorted(runs), len(runs)):
+            before, cpu_before = in_log(settings, topics[name]), cpu.now(driver)
+            started = time.perf_counter()
+            runs[name]()
+            seconds, spent = time.perf_counter() - started, cpu.now(driver) - cpu_before
+            found = in_log(settings, topics[name]) - before
+            line = {"round": number, "name": name, "seconds": seconds, "found": found, **vars(spent)}
+            print(json.dumps(line), flush=True)
+    spark.stop()
+
+
+def in_log(settings: dict[str, Any], topic: str) -> int:
+    return written(settings["direct_bootstrap"], topic, settings["partitions"])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+"""confluent_kafka's own producer through both doors: as fast a loop as can be written, that learns of errors alone.
+
+In an importable module, so that the producer stays for as long as the worker process, as SafeProducer's does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+from confluent_kafka.cimpl import KafkaError, Producer
+from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
+
+from safeproducer.spark.options import Options
+
+PATIENCE = 120.0
+ROOM_TURN = 0.05
+DONE = pa.schema([("rows", pa.int64())])
+SCHEMA = "rows long"
+
+
+class Plain:
+    """The producer of this worker, with the settings of librdkafka that the sink gives its own."""
+
+    def __init__(self, settings: dict[str, str]) -> None:
+        self.errors: list[str] = []
+        config = {name: text for name, text in settings.items() if not name.startswith("safeproducer.")}
+        ours = {"enable.idempotence": True, "delivery.report.only.error": True, "on_delivery": self.failed}
+        self.kafka = Producer({**config, **ours})
+
+    def failed(self, error: KafkaError, _: Any) -> None:
+        """The constructor's callback: nothing is told of a row that was delivered."""
+        self.errors.append(error.name())
+
+    def write(self, batches: Iterator[pa.RecordBatch], topic: str) -> int:
+        """Produce all rows, which have a key and a value, and wait for them."""
+        rows = 0
+        kafka, produce = self.kafka, self.kafka.produce
+        for batch in batches:
+            rows += batch.num_rows
+            values, keys = batch.column("value").to_pylist(), batch.column("key").to_pylist()
+            for value, key in zip(values, keys, strict=True):
+                try:
+                    produce(topic, value, key)
+                except BufferError:
+                    self._later(topic, value, key)
+            kafka.poll(0)
+        left = kafka.flush(PATIENCE)
+        if left or self.errors:
+            raise RuntimeError(f"{left} rows are left, errors: {self.errors[:3]}")
+        return rows
+
+    def _later(self, *record: Any) -> None:
+        while True:
+            self.kafka.poll(ROOM_TURN)
+            try:
+                self.kafka.produce(*record)
+            except BufferError:
+                continue
+            return
+
+
+_kept: dict[str, Plain] = {}
+
+
+def write(batches: Iterator[pa.RecordBatch], given: dict[str, str]) -> int:
+    """What a task runs; `given` are the options of our sink."""
+    options = Options.parse(given)
+    worker = _kept.get(options.config["bootstrap.servers"])
+    if worker is None:
+        worker = _kept[options.config["bootstrap.servers"]] = Plain(options.config)
+    return worker.write(batches, str(options.topic))
+
+
+def in_arrow(batches: Iterator[pa.RecordBatch], given: dict[str, str]) -> Iterator[pa.RecordBatch]:
+    """For mapInArrow, the way of `foreachBatch`."""
+    yield pa.RecordBatch.from_pydict({"rows": [write(batches, given)]}, schema=DONE)
+
+
+class Source(DataSource):
+    """For `df.write.format("plain_source")`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "plain_source"
+
+    def writer(self, schema: Any, overwrite: bool) -> DataSourceArrowWriter:
+        return Writer(dict(self.options))
+
+
+class Writer(DataSourceArrowWriter):
+    def __init__(self, given: dict[str, str]) -> None:
+        self.given = given
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        write(iterator, self.given)
+        return WriterCommitMessage()

@@ -20,21 +20,21 @@ Again = Callable[..., Any]
 
 
 def produce_rows(columns: Columns, topic: str | None, kafka: SafeProducer, callback: Callback, again: Again) -> None:
-    """Produce each row of `columns`, in their order; `topic` is that of the option.
+    """Produce each row of `columns`, in their order; `topic` is that of the option. No row's topic is null.
 
     `again(*arguments)` is called for each row that produce() refuses by an exception; what that raises ends the loop.
     `callback(error, message)` gets the reports. Rows with headers or a timestamp get one of their own, which calls it
     with the row, too: see sent_batch.
     """
-    produce = kafka.produce
+    produce, names = kafka.produce, columns.topic_names(topic)
     if columns.has_extras:
         _with_extras(columns, topic, produce, callback, again)
     elif columns.partition is not None:
         _placed(columns, topic, produce, callback, again)
-    elif topic is None:
-        _routed(columns, produce, callback, again)
+    elif len(names) == 1:
+        _pairs(columns, names[0], kafka, callback, again)
     else:
-        _pairs(columns, topic, kafka, callback, again)
+        _routed(columns, produce, callback, again)
 
 
 def _pairs(columns: Columns, topic: str, kafka: SafeProducer, callback: Callback, again: Again) -> None:

@@ -10,6 +10,7 @@ import time
 import pyarrow as pa
 import pytest
 
+from safeproducer import SafeProducer
 from safeproducer.spark.engine import Task, write_task
 from safeproducer.spark.errors import KafkaWriteError
 from safeproducer.spark.totals import SCHEMA, TaskTotals, TopicTotals
@@ -41,6 +42,22 @@ def test_the_totals_of_a_task(cluster: FakeCluster, options: MakeOptions) -> Non
     second = write_task([mixed], options(topic=None), Task(0, 0))
     assert (second.producer, second.rows, second.delivered) == ("reused", 3, 3)
     assert second.topics == {"rows": TopicTotals(2, 2, 5), "other": TopicTotals(1, 1, 1)}
+
+
+@pytest.mark.parametrize("column", [{}, {"topic": ["rows"] * 3}], ids=["option", "column"])
+def test_rows_of_one_topic_spare_a_call_for_each(
+    cluster: FakeCluster, options: MakeOptions, monkeypatch: pytest.MonkeyPatch, column: dict[str, list[str]]
+) -> None:
+    """That call takes a quarter of the time. The topic may be that of the option or of all rows."""
+
+    def called(*_: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(SafeProducer, "produce", called)
+    options_ = options(topic=None if column else "rows")
+    totals = write_task([batch([b"0-", b"1-", b"2-"], key=[b"k", None, b"k"], **column)], options_, TASK)
+    assert numbers(cluster) == [0, 1, 2]
+    assert (totals.delivered, totals.topics) == (3, {"rows": TopicTotals(3, 3, 8)})
 
 
 def test_a_task_without_rows_makes_no_producer(options: MakeOptions) -> None:

@@ -284,10 +284,11 @@ def test_errors_a_person_meets(arguments: list[str], status: int, words: list[st
     """One sentence on stderr that names the cause and the way out, at once, and no traceback."""
     filled = [argument.format(port=_unused_port(), mock=cluster.bootstrap) for argument in arguments]
     started = time.monotonic()
-    done = command.run("produce", "--topic", "errors", "--connect-timeout", "1", "--json", *filled, stdin=b"x\n")
+    patience = "5" if "{mock}" in arguments else "1"  # a busy machine answers late
+    done = command.run("produce", "--topic", "errors", "--connect-timeout", patience, "--json", *filled, stdin=b"x\n")
     text = done.stderr.decode()
     assert done.returncode == status, text
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 20
     for word in words:
         assert word in text
     assert text.count("\n") == 1

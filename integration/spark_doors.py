@@ -11,16 +11,19 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import confluent_kafka  # by its name: what tasks run is pickled, and its classes cannot be
 import psutil  # type: ignore[import-untyped]
 import pyarrow as pa
+from confluent_kafka import admin as kafka_admin
 from pyspark import TaskContext
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession, functions
 from pyspark.sql.streaming.query import StreamingQuery
 
+from integration.kafka.poll import until
 from safeproducer.spark import BatchReport, SafeProducerSink
 
 REPORTS = "SPARK_DOORS_REPORTS"
@@ -29,7 +32,13 @@ ROWS = 400
 TASK_ROWS = 10_000
 BAD_ROW = 3210
 BATCHES = 100
-KEYS = 20_000
+MANY_BATCHES = 1000
+KEYS = 100_000
+MOST_PARTITIONS = 50
+FEWER_PARTITIONS = (1, 3, 7, 32)
+KEYS_OF_FEWER = 5_000
+ROTATED = 6
+"""Micro-batches of the query whose password is changed after half of them."""
 
 
 def note_report(report: BatchReport) -> None:
@@ -83,9 +92,10 @@ class Cases:
         return {"report": self.sink().write(self._all_columns("columns-sink")).as_dict()}
 
     def columns_by_source(self) -> dict[str, Any]:
-        df = self._all_columns("columns-source")
+        seen = Observation()
+        df = self._all_columns("columns-source").observe(seen, functions.count(functions.lit(1)).alias("rows"))
         df.write.format("safeproducer").options(**self.options).mode("append").save()
-        return {}
+        return {"observed": seen.get["rows"]}
 
     # --- before any task ---------------------------------------------------------------------------------------
 
@@ -168,12 +178,15 @@ class Cases:
 
     def _stream(self, name: str, folder: Path) -> Any:
         lines = self.spark.readStream.option("maxFilesPerTrigger", 1).text(str(folder))
-        return lines.writeStream.option("checkpointLocation", str(self.scratch / f"checkpoint-{name}")).trigger(
+        return self._to_checkpoint(name, lines.observe("seen", functions.count(functions.lit(1)).alias("rows")))
+
+    def _to_checkpoint(self, name: str, df: DataFrame) -> Any:
+        return df.writeStream.option("checkpointLocation", str(self.scratch / f"checkpoint-{name}")).trigger(
             availableNow=True
         )
 
-    def _ended(self, query: StreamingQuery) -> StreamingQuery:
-        if not query.awaitTermination(100):
+    def _ended(self, query: StreamingQuery, within: int = 100) -> StreamingQuery:
+        if not query.awaitTermination(within):
             query.stop()
             raise TimeoutError("the query did not end")
         return query
@@ -197,7 +210,12 @@ class Cases:
             folder = self._lines("restarted", files, 50)
             writer = self._stream("restarted", folder).format("safeproducer").options(**self.options)
             query = self._ended(writer.option("topic", "restarted").start())
-            output.append([progress["sink"]["numOutputRows"] for progress in query.recentProgress])
+            told = [
+                (progress.sink.numOutputRows, progress.observedMetrics["seen"]["rows"])
+                for progress in query.recentProgress
+                if "seen" in progress.observedMetrics
+            ]
+            output.append(told)
         return {"query": str(query.id), "output": output}
 
     def stopped_and_started(self) -> dict[str, Any]:
@@ -217,29 +235,103 @@ class Cases:
     # --- the rest ----------------------------------------------------------------------------------------------
 
     def keys(self) -> dict[str, Any]:
-        """Keys of 0 to 40 bytes, and null keys nowhere: those go anywhere."""
-        key = "substr(encode(concat(sha2(string(id), 256)), 'UTF-8'), 1, int(id % 41))"
-        df = self.spark.range(0, KEYS, 1, 2).selectExpr(f"{key} key", "string(id) value")
-        report = self.sink("keys-sink").write(df)
+        """Keys of 0 to 40 bytes of all values; null keys nowhere: those go anywhere."""
+        key = "substr(concat(unhex(sha2(string(id), 256)), unhex(sha2(concat(id, '-'), 256))), 1, int(id % 41))"
+        fewer = ", ".join(map(str, FEWER_PARTITIONS))
+        count = f"if(id < {KEYS}, {MOST_PARTITIONS}, array({fewer})[int(id % {len(FEWER_PARTITIONS)})])"
+        df = self.spark.range(0, KEYS + KEYS_OF_FEWER * len(FEWER_PARTITIONS), 1, 2)
+
+        def to(door: str) -> DataFrame:
+            return df.selectExpr(f"{key} key", "string(id) value", f"concat('keys-{door}-', {count}) topic")
+
+        report = self.sink().write(to("sink"))
         spark_too = self.settings["connector"]
         if spark_too:
-            spark = df.write.format("kafka").option("kafka.bootstrap.servers", self.settings["bootstrap"])
-            spark.option("topic", "keys-spark").save()
+            spark = to("spark").write.format("kafka")
+            spark.option("kafka.bootstrap.servers", self.settings["bootstrap"]).save()
         return {"report": report.as_dict(), "spark": spark_too}
 
-    def secured(self) -> dict[str, Any]:
-        """Over SASL_SSL with a login that only the workers read; then a task that fails shows its locals."""
-        secure = {
+    def _secure(self, login: str) -> dict[str, str]:
+        return {
             **self.options,
             **self.settings["secure"],
             "kafka.security.protocol": "SASL_SSL",
             "kafka.sasl.mechanism": "SCRAM-SHA-512",
+            "kafka.sasl.jaas.config": login,
         }
+
+    def secured(self) -> dict[str, Any]:
+        """Over SASL_SSL with a login that only the workers read; then a task that fails shows its locals."""
+        secure = self._secure("env:MARKER_LOGIN")
         df = self.spark.range(0, 100, 1, 2).selectExpr("string(id) value")
         report = SafeProducerSink({**secure, "topic": "secured"}).write(df)
         df.write.format("safeproducer").options(**secure, topic="secured").mode("append").save()
         wrong = {**secure, "topic": "not-allowed", "safeproducer.spark.deadline": "8"}
         return {"report": report.as_dict(), "error": self._refused(lambda: SafeProducerSink(wrong).write(df))}
+
+    def password_changed(self) -> dict[str, Any]:
+        """While a query runs, and between two writes of the data source; the broker forgets the old one each time.
+
+        Nobody has a connection then, so all that is written after it takes a new login.
+        """
+        place, user = Path(self.settings["rotation"]["place"]), self.settings["rotation"]["user"]
+        admin = kafka_admin.AdminClient({"bootstrap.servers": self.settings["bootstrap"], "log_level": 0})
+        kind: Any = kafka_admin
+        scram = kind.ScramCredentialInfo(kind.ScramMechanism.SCRAM_SHA_512, 4096)
+        port = int(self.settings["secure"]["kafka.bootstrap.servers"].rpartition(":")[2])
+        options = {**self._secure(f"file:{place}"), "topic": "rotated", "kafka.connections.max.idle.ms": "500"}
+        reports: list[BatchReport] = []
+
+        def connections() -> int:
+            found = 0
+            for worker in psutil.Process().children(recursive=True):
+                with suppress(psutil.NoSuchProcess):  # those that plan and commit come and go
+                    found += sum(bool(one.raddr) and one.raddr.port == port for one in worker.net_connections())
+            return found
+
+        def change(password: str) -> int:
+            before = connections()
+            credential: Any = kind.UserScramCredentialUpsertion(user, scram, password.encode())
+            altered: Any = admin.alter_user_scram_credentials([credential])
+            altered[user].result()
+            module = "org.apache.kafka.common.security.scram.ScramLoginModule"
+            place.write_text(f'{module} required username="{user}" password="{password}";')
+            until(lambda: not connections(), "no worker has a connection")
+            return before
+
+        def on_batch(report: BatchReport) -> None:
+            reports.append(report)
+            if len(reports) == ROTATED // 2:
+                open_ones.append(change("second"))
+
+        open_ones = [change("first")]
+        sink = SafeProducerSink(options, on_batch=on_batch)
+        folder = self._lines("rotated", range(ROTATED), 50)
+        self._ended(self._stream("rotated", folder).foreachBatch(sink).start())
+        writer = self.spark.range(0, 100, 1, 2).selectExpr("string(id) value").write.format("safeproducer")
+        for password in (None, "third"):
+            if password is not None:
+                open_ones.append(change(password))
+            writer.options(**options).mode("append").save()
+        return {"reports": [report.as_dict() for report in reports], "connections": open_ones}
+
+    def thousand_micro_batches(self) -> dict[str, Any]:
+        """How much memory the workers have after each; the long form only."""
+        folder = self._lines("thousand", range(MANY_BATCHES), 300)
+        memory: list[int] = []
+
+        def on_batch(report: BatchReport) -> None:
+            sizes = [0]
+            for child in psutil.Process().children(recursive=True):
+                with suppress(psutil.NoSuchProcess):
+                    sizes += [child.memory_info().rss] if "pyspark.daemon" in " ".join(child.cmdline()) else []
+            memory.append(max(sizes))
+
+        sink = SafeProducerSink({**self.options, "topic": "thousand"}, on_batch=on_batch)
+        lines = self.spark.readStream.option("maxFilesPerTrigger", 1).text(str(folder))
+        df = lines.selectExpr("value key", "concat(value, repeat('-', 1000)) value")
+        self._ended(self._to_checkpoint("thousand", df).foreachBatch(sink).start(), 900)
+        return {"memory": memory}
 
 
 CASES = (
@@ -254,6 +346,7 @@ CASES = (
     "stopped_and_started",
     "keys",
     "secured",
+    "password_changed",
 )
 
 

@@ -20,7 +20,18 @@ from integration.kafka.cluster import KafkaCluster
 from integration.kafka.jars import CONNECTOR, classpath
 from integration.kafka.log import Record, read_records
 from integration.spark import Finished, run_script
-from integration.spark_doors import BAD_ROW, BATCHES, KEYS, REPORTS, ROWS, TASK_ROWS
+from integration.spark_doors import (
+    BAD_ROW,
+    BATCHES,
+    FEWER_PARTITIONS,
+    KEYS,
+    KEYS_OF_FEWER,
+    MOST_PARTITIONS,
+    REPORTS,
+    ROTATED,
+    ROWS,
+    TASK_ROWS,
+)
 
 PASSWORD = "marker-of-a-password"
 PAYLOAD = "payload-marker"
@@ -36,9 +47,9 @@ TOPICS = {
     "hundred": 2,
     "restarted": 2,
     "stopped": 2,
-    "keys-sink": 7,
-    "keys-spark": 7,
+    **{f"keys-{door}-{count}": count for door in ("sink", "spark") for count in (*FEWER_PARTITIONS, MOST_PARTITIONS)},
     "secured": 1,
+    "rotated": 2,
     "not-allowed": 1,
 }
 CONFIGS = {"bad": {"max.message.bytes": "200000"}, "columns": {"retention.ms": "-1"}}  # rows of long ago
@@ -86,6 +97,7 @@ def story(kafka_secure: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) 
     for name, partitions in TOPICS.items():
         kafka.admin.create_topic(name, partitions, configs=CONFIGS.get(name.split("-")[0]))
     kafka.admin.add_scram_user("spark", PASSWORD)
+    kafka.admin.add_acl("User:rotating", "rotated", AclOperation.WRITE, AclOperation.DESCRIBE)
     kafka.admin.add_acl("User:spark", "secured", AclOperation.WRITE, AclOperation.DESCRIBE)
     login = "org.apache.kafka.common.security.scram.ScramLoginModule required"
     settings = {
@@ -96,8 +108,8 @@ def story(kafka_secure: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) 
             "kafka.bootstrap.servers": kafka.secure_bootstrap,
             "kafka.ssl.truststore.type": "PEM",
             "kafka.ssl.truststore.location": str(kafka.ca_pem),
-            "kafka.sasl.jaas.config": "env:MARKER_LOGIN",
         },
+        "rotation": {"user": "rotating", "place": str(tmp_path_factory.mktemp("rotation") / "login")},
     }
     (scratch / "settings.json").write_text(json.dumps(settings))
     done = run_script(
@@ -161,6 +173,7 @@ def test_all_columns_arrive_by_both_doors(story: Story, door: str) -> None:
     if door == "sink":
         reports = [case["report"]]
     else:
+        assert case["observed"] == ROWS
         reports = [report for report in story.reports if f"columns-{door}" in report["topics"]]
     (report,) = reports
     assert {name: sums["delivered"] for name, sums in report["topics"].items()} == {
@@ -245,7 +258,8 @@ def test_a_query_of_the_data_source_goes_on_from_its_checkpoint(story: Story) ->
     assert [report["batch_id"] for report in reports] == list(range(7))
     assert {report["query_id"] for report in reports} == {case["query"]}
     assert sum(report["delivered"] for report in reports) == values.total()
-    assert [sum(run) for run in case["output"]] == [4 * 50, 3 * 50]
+    # By Spark: what its sink took of each micro-batch, and what observe() saw on the way.
+    assert [[told for told in run if told[0]] for run in case["output"]] == [[[50, 50]] * 4, [[50, 50]] * 3]
 
 
 def test_a_stopped_query_writes_one_micro_batch_again_at_most(story: Story) -> None:
@@ -262,12 +276,25 @@ def test_a_stopped_query_writes_one_micro_batch_again_at_most(story: Story) -> N
 def test_keys_go_where_sparks_own_sink_sends_them(story: Story) -> None:
     """The same key has the same partition, from the empty key to one of 40 bytes."""
     assert story.case("keys")["spark"]
-    ours, sparks = (
-        {record.value: (record.key, partition) for partition, record in story.records(topic)}
-        for topic in ("keys-sink", "keys-spark")
-    )
-    assert len(ours) == KEYS
-    assert ours == sparks
+    for count in (*FEWER_PARTITIONS, MOST_PARTITIONS):
+        ours, sparks = (
+            {record.value: (record.key, partition) for partition, record in story.records(f"keys-{door}-{count}")}
+            for door in ("sink", "spark")
+        )
+        assert len(ours) == (KEYS if count == MOST_PARTITIONS else KEYS_OF_FEWER)
+        assert ours == sparks, count
+
+
+def test_a_password_changes_while_a_query_runs(story: Story) -> None:
+    """The broker forgets the old one, each connection is a new one, and neither micro-batch nor task fails."""
+    case = story.case("password_changed")
+    assert min(case["connections"][1:]) >= 1, "the workers were connected before"
+    reports = case["reports"] + [report for report in story.reports if "rotated" in report["topics"]]
+    assert [report["repeated_tasks"] for report in reports] == [0] * (ROTATED + 2)
+    values = story.values("rotated")
+    assert values.total() == sum(report["delivered"] for report in reports) == ROTATED * 50 + 200
+    assert {values[f"rotated-{number}-{line}"] for number in range(ROTATED) for line in range(50)} == {1}
+    assert {values[str(row)] for row in range(100)} == {2}
 
 
 def test_a_login_is_read_by_the_workers_only(story: Story) -> None:

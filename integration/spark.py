@@ -58,13 +58,35 @@ def run_script(
     Raises JarsError when Java is missing and subprocess.TimeoutExpired after `timeout` seconds; the JVM ends with the
     script, also when that is killed, because it reads the end of its standard input.
     """
+    done = subprocess.run(
+        [sys.executable, str(script), *arguments],
+        cwd=scratch,  # Spark makes folders where it is started
+        env=spark_environment(scratch, cores=cores, memory=memory, jvm=jvm, conf=conf, environment=environment),
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+    return Finished(done.returncode, done.stdout, done.stderr)
+
+
+def spark_environment(
+    scratch: Path,
+    *,
+    cores: int | str = 2,
+    memory: str = "1g",
+    jvm: Sequence[str] = QUICK_START,
+    conf: Mapping[str, str] | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> dict[str, str]:
+    """The variables with which a PySpark script starts its JVM; see run_script()."""
     home = Path(java()).resolve().parent.parent
     java_options = " ".join((*jvm, f"-Djava.io.tmpdir={scratch}"))
     settings = {**CONF, "spark.local.dir": str(scratch), **(conf or {})}
     submit = ["--master", f"local[{cores}]", "--driver-memory", memory, "--driver-java-options", java_options]
     for name, value in settings.items():
         submit += ["--conf", f"{name}={value}"]
-    env = {
+    return {
         **os.environ,
         "JAVA_HOME": str(home),
         "PYSPARK_PYTHON": sys.executable,
@@ -73,13 +95,3 @@ def run_script(
         "SPARK_LOCAL_IP": "127.0.0.1",
         **(environment or {}),
     }
-    done = subprocess.run(
-        [sys.executable, str(script), *arguments],
-        cwd=scratch,  # Spark makes folders where it is started
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-    )
-    return Finished(done.returncode, done.stdout, done.stderr)

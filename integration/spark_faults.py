@@ -1,0 +1,82 @@
+"""What test_spark_faults.py runs: a query from text files to Kafka, that faults meet and that is started again.
+
+`python integration/spark_faults.py SETTINGS`, a file in JSON. It ends when the file `end` is in its folder, and starts
+the query again when `again` is. One line of JSON for each report goes to the file `reports`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from safeproducer.spark import BatchReport, SafeProducerSink
+
+ARROW_ROWS = 1000
+PAUSE = 0.05
+"""Seconds between two Arrow batches: a task takes long enough for a fault to meet it."""
+
+
+def slowly(batches: Iterator[pa.RecordBatch], folder: str) -> Iterator[pa.RecordBatch]:
+    """Pass the rows on; a task that finds the file `raise` takes it and fails with half of its rows passed."""
+    for number, batch in enumerate(batches):
+        time.sleep(PAUSE)
+        if number >= ARROW_ROWS // 100 and (Path(folder) / "raise").exists():
+            (Path(folder) / "raise").unlink()
+            raise ValueError("as planned")
+        yield batch
+
+
+def started(spark: SparkSession, settings: dict[str, Any], folder: Path) -> StreamingQuery:
+    """The query, one file for each micro-batch; a key has rows of its file next to each other, on two topics."""
+    topics = settings["topics"]
+    lines = spark.readStream.option("maxFilesPerTrigger", 1).text(str(folder / "input"))
+    rows = lines.selectExpr(
+        "string(int(split(value, '-')[1]) div 50) key",
+        "value",
+        f"if(int(split(value, '-')[1]) % 2 = 0, '{topics[0]}', '{topics[1]}') topic",
+    )
+    path = str(folder)  # what tasks run is pickled
+
+    def slow(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return slowly(batches, path)
+
+    def note(report: BatchReport) -> None:
+        with (folder / "reports").open("a", encoding="utf-8") as file:
+            print(json.dumps(report.as_dict()), file=file)
+
+    sink = SafeProducerSink({"kafka.bootstrap.servers": settings["bootstrap"]}, on_batch=note)
+    writer = rows.mapInArrow(slow, rows.schema).writeStream.foreachBatch(sink)
+    return writer.option("checkpointLocation", str(folder / "checkpoint")).start()
+
+
+def main() -> int:
+    """Until the file `end` is there, or the query fails."""
+    settings = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    folder = Path(settings["folder"])
+    spark = SparkSession.builder.appName("faults").getOrCreate()
+    query = started(spark, settings, folder)
+    (folder / "started").touch()
+    while not (folder / "end").exists() and query.isActive:
+        if (folder / "again").exists():
+            query.stop()
+            query = started(spark, settings, folder)
+            (folder / "again").unlink()
+        time.sleep(0.02)
+    failed = query.exception()
+    query.stop()
+    spark.stop()
+    if failed is not None:
+        print(failed, file=sys.stderr)
+    return 0 if failed is None else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

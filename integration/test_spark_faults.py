@@ -1,0 +1,291 @@
+"""A query on Spark and three brokers, with a fault in the middle of every other micro-batch: each row, how often, and
+whether the reports know.
+
+The long form. A file is a micro-batch: two tasks, whose rows are of one file.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import psutil  # type: ignore[import-untyped]
+import pytest
+
+from integration import spark_faults
+from integration.kafka.cluster import KafkaCluster
+from integration.kafka.log import Record, read_records
+from integration.kafka.poll import until
+from integration.spark import spark_environment
+from integration.spark_faults import ARROW_ROWS
+
+ROWS = 40_000
+TOPICS = ("faults-a", "faults-b")
+KEY_ROWS = 50
+STARTS_AGAIN = 2
+"""Of the query: once by itself, once with its driver."""
+LINE = "{}-{:05d}-" + "x" * 60
+
+pytestmark = [pytest.mark.full, pytest.mark.timeout(900)]
+
+
+@dataclass
+class Story:
+    """The query while it runs, and what it left."""
+
+    kafka: KafkaCluster
+    folder: Path
+    files: int = 0
+    driver: subprocess.Popen[bytes] | None = None
+    faults: dict[str, int] = field(default_factory=dict)
+    """Name -> the number of the file in whose middle it came."""
+
+    # --- running ---------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """The driver; returns when its query has started."""
+        (self.folder / "started").unlink(missing_ok=True)
+        conf = {
+            "spark.sql.execution.arrow.maxRecordsPerBatch": str(ARROW_ROWS),
+            "spark.sql.files.openCostInBytes": "0",
+            "spark.sql.files.maxPartitionBytes": str(ROWS // 2 * len(LINE.format("00", 0) + "\n")),
+        }
+        with (self.folder / "output").open("ab") as output:
+            self.driver = subprocess.Popen(
+                [sys.executable, spark_faults.__file__, str(self.folder / "settings.json")],
+                cwd=self.folder,
+                env=spark_environment(self.folder, cores="2,4", conf=conf),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+            )
+        self.until((self.folder / "started").exists, "the query has started")
+
+    def until(self, probe: Any, what: str) -> None:
+        """Wait, but not for a driver that has failed."""
+        driver = self.driver
+
+        def found() -> bool:
+            if driver is not None and driver.poll() is not None:
+                raise AssertionError((self.folder / "output").read_text(encoding="utf-8")[-5000:])
+            return bool(probe())
+
+        until(found, what, 120)
+
+    def end(self) -> None:
+        """Stop the query, and its driver."""
+        assert self.driver is not None
+        (self.folder / "end").touch()
+        assert self.driver.wait(60) == 0, (self.folder / "output").read_text(encoding="utf-8")[-5000:]
+
+    def add_file(self) -> None:
+        """More to write, newer than all before."""
+        path = self.folder / "input" / f"{self.files:02d}.txt"
+        hidden = path.with_name(f".{path.name}")
+        hidden.write_text("".join(LINE.format(f"{self.files:02d}", row) + "\n" for row in range(ROWS)))
+        os.utime(hidden, (1_000_000_000 + self.files, 1_000_000_000 + self.files))
+        hidden.rename(path)
+        self.files += 1
+
+    def written(self) -> int:
+        """Records in both topics."""
+        return sum(sum(self.kafka.admin.end_offsets(topic)) for topic in TOPICS)
+
+    def met_by(self, fault: Any) -> None:
+        """A micro-batch in the middle of which this happens, and one after it."""
+        before = self.written()
+        self.faults[fault.__name__] = self.files
+        self.add_file()
+        self.until(lambda: self.written() > before + ROWS // 5, "the micro-batch is in the middle")
+        undo = fault()
+        self.add_file()
+        self.until(lambda: self.reported(self.files - 1), f"{fault.__name__} is over")
+        if undo is not None:
+            undo()
+
+    def reported(self, batch: int) -> bool:
+        """Whether the query has told of this micro-batch."""
+        return any(report["batch_id"] == batch for report in self.reports())
+
+    def reports(self) -> list[dict[str, Any]]:
+        """All so far."""
+        path = self.folder / "reports"
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
+        return [json.loads(line) for line in lines if line.endswith("\n")]
+
+    # --- faults ----------------------------------------------------------------------------------------------------
+
+    def broker_killed(self) -> Any:
+        node = self.kafka.nodes[self.kafka.admin.leader(TOPICS[0], 0)]
+        node.kill()
+        return node.start
+
+    def leader_moved(self) -> None:
+        admin = self.kafka.admin
+        for topic, number in itertools.product(TOPICS, range(2)):
+            partition = admin.partitions(topic)[number]
+            admin.move_leader(topic, number, next(one for one in partition.replicas if one != partition.leader))
+
+    def quota(self) -> Any:
+        self.kafka.admin.set_quota(client_id="", producer_byte_rate=40_000)
+        self.until(lambda: self.reported(self.files - 1), "the throttled micro-batch")
+        self.kafka.admin.set_quota(client_id="", producer_byte_rate=None)
+
+    def task_raises(self) -> None:
+        (self.folder / "raise").touch()
+
+    def worker_killed(self) -> None:
+        assert self.driver is not None
+        ports = {node.client_port for node in self.kafka.nodes.values()}
+        for child in psutil.Process(self.driver.pid).children(recursive=True):
+            with suppress(psutil.NoSuchProcess):
+                connections = child.net_connections() if "pyspark.daemon" in " ".join(child.cmdline()) else []
+                if any(one.raddr and one.raddr.port in ports for one in connections):
+                    child.send_signal(signal.SIGKILL)
+                    return
+        raise AssertionError("no worker writes")
+
+    def query_started_again(self) -> None:
+        (self.folder / "again").touch()
+        self.until(lambda: not (self.folder / "again").exists(), "the query has started again")
+
+    def driver_killed(self) -> None:
+        assert self.driver is not None
+        tree = psutil.Process(self.driver.pid).children(recursive=True)
+        self.driver.kill()
+        self.driver.wait()
+        until(lambda: not any(map(_runs_still, tree)), "what the driver had started is gone")
+        self.start()
+
+    # --- what is left ----------------------------------------------------------------------------------------------
+
+    @cached_property
+    def log(self) -> dict[str, list[list[Record]]]:
+        """Topic -> partition -> records."""
+        return {topic: read_records(self.kafka.direct_bootstrap, topic) for topic in TOPICS}
+
+    def records(self) -> Iterator[tuple[str, int, int, Record]]:
+        """Topic, file, row, record."""
+        for topic, partitions in self.log.items():
+            for record in itertools.chain.from_iterable(partitions):
+                file, row, _ = (record.value or b"").decode().split("-")
+                yield topic, int(file), int(row), record
+
+    def calm(self) -> set[int]:
+        """Files whose micro-batch was written once, without a repeated task."""
+        told = self.reports()
+        times = Counter(report["batch_id"] for report in told)
+        begun_again = {self.faults["query_started_again"], self.faults["driver_killed"]}
+        return {
+            report["batch_id"] for report in told if not report["repeated_tasks"] and times[report["batch_id"]] == 1
+        } - begun_again
+
+
+@pytest.fixture(scope="module")
+def story(kafka3: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
+    """All faults, one after the other."""
+    folder = tmp_path_factory.mktemp("spark-faults")
+    (folder / "input").mkdir()
+    settings = {"bootstrap": kafka3.bootstrap, "topics": TOPICS, "folder": str(folder)}
+    (folder / "settings.json").write_text(json.dumps(settings))
+    for topic in TOPICS:
+        kafka3.admin.create_topic(topic, 4, 3, {"min.insync.replicas": "2"})
+    story = Story(kafka3, folder)
+    try:
+        story.start()
+        for fault in (
+            story.broker_killed,
+            story.leader_moved,
+            story.quota,
+            story.task_raises,
+            story.worker_killed,
+            story.query_started_again,
+            story.driver_killed,
+        ):
+            story.met_by(fault)
+        story.end()
+        yield story
+    finally:
+        if story.driver is not None and story.driver.poll() is None:
+            story.driver.kill()
+            story.driver.wait()
+
+
+def test_every_row_is_there_and_as_often_as_told(story: Story) -> None:
+    """At least once; beyond the input at most `maybe_twice`, and one micro-batch for each start."""
+    found = Counter((file, row) for _, file, row, _ in story.records())
+    assert set(found) == set(itertools.product(range(story.files), range(ROWS)))
+    told = story.reports()
+    assert {report["batch_id"] for report in told} == set(range(story.files))
+    beyond = found.total() - story.files * ROWS
+    assert 0 < beyond <= sum(report["maybe_twice"] for report in told) + STARTS_AGAIN * ROWS
+    by_file = Counter(file for _, file, _, _ in story.records())
+    for fault in ("task_raises", "worker_killed"):
+        (report,) = (one for one in told if one["batch_id"] == story.faults[fault])
+        assert report["repeated_tasks"] >= 1, fault
+        assert by_file[story.faults[fault]] - ROWS <= report["maybe_twice"], fault
+
+
+def test_where_nothing_was_repeated_each_row_is_there_once_and_the_reports_equal_the_log(story: Story) -> None:
+    """By topic, rows and bytes; so it is with a broker that is killed, a leader that moves and a quota."""
+    rows: Counter[tuple[int, str]] = Counter()
+    sizes: Counter[tuple[int, str]] = Counter()
+    each: Counter[tuple[int, int]] = Counter()
+    for topic, file, row, record in story.records():
+        rows[file, topic] += 1
+        sizes[file, topic] += len(record.key or b"") + len(record.value or b"")
+        each[file, row] += 1
+    calm = story.calm()
+    assert {story.faults[fault] for fault in ("broker_killed", "leader_moved", "quota")} <= calm
+    assert {count for (file, _), count in each.items() if file in calm} == {1}
+    told = {report["batch_id"]: report["topics"] for report in story.reports()}
+    for file in calm:
+        assert told[file] == {
+            topic: {"rows": rows[file, topic], "delivered": rows[file, topic], "bytes": sizes[file, topic]}
+            for topic in TOPICS
+        }
+    assert sum(map(sum, (one["throttled"].values() for one in story.reports()))) > 0
+
+
+def test_each_attempt_keeps_the_order_of_a_key(story: Story) -> None:
+    """The rows of a key stand in the log as often as there were attempts: from the first one on, without a gap, and at
+    least once to the last."""
+    stands: dict[tuple[str, int, int], list[int]] = defaultdict(list)
+    for topic, file, row, _ in story.records():
+        stands[topic, file, row // KEY_ROWS].append(row)
+    middle = ROWS // 2 // KEY_ROWS  # Spark may end the first task's rows one row later
+    for (topic, file, key), seen in stands.items():
+        if key == middle:
+            continue
+        expected = [row for row in range(key * KEY_ROWS, (key + 1) * KEY_ROWS) if row % 2 == TOPICS.index(topic)]
+        runs = [list(run) for run in _runs(seen, expected[0])]
+        assert all(run == expected[: len(run)] for run in runs), (topic, file, key, seen)
+        assert expected in runs, (topic, file, key, seen)
+
+
+def _runs_still(process: psutil.Process) -> bool:
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _runs(rows: list[int], first: int) -> Iterator[list[int]]:
+    run: list[int] = []
+    for row in rows:
+        if row == first and run:
+            yield run
+            run = []
+        run.append(row)
+    yield run

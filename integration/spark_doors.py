@@ -32,7 +32,6 @@ ROWS = 400
 TASK_ROWS = 10_000
 BAD_ROW = 3210
 BATCHES = 100
-MANY_BATCHES = 1000
 KEYS = 100_000
 MOST_PARTITIONS = 50
 FEWER_PARTITIONS = (1, 3, 7, 32)
@@ -185,8 +184,8 @@ class Cases:
             availableNow=True
         )
 
-    def _ended(self, query: StreamingQuery, within: int = 100) -> StreamingQuery:
-        if not query.awaitTermination(within):
+    def _ended(self, query: StreamingQuery) -> StreamingQuery:
+        if not query.awaitTermination(100):
             query.stop()
             raise TimeoutError("the query did not end")
         return query
@@ -314,24 +313,6 @@ class Cases:
                 open_ones.append(change(password))
             writer.options(**options).mode("append").save()
         return {"reports": [report.as_dict() for report in reports], "connections": open_ones}
-
-    def thousand_micro_batches(self) -> dict[str, Any]:
-        """How much memory the workers have after each; the long form only."""
-        folder = self._lines("thousand", range(MANY_BATCHES), 300)
-        memory: list[int] = []
-
-        def on_batch(report: BatchReport) -> None:
-            sizes = [0]
-            for child in psutil.Process().children(recursive=True):
-                with suppress(psutil.NoSuchProcess):
-                    sizes += [child.memory_info().rss] if "pyspark.daemon" in " ".join(child.cmdline()) else []
-            memory.append(max(sizes))
-
-        sink = SafeProducerSink({**self.options, "topic": "thousand"}, on_batch=on_batch)
-        lines = self.spark.readStream.option("maxFilesPerTrigger", 1).text(str(folder))
-        df = lines.selectExpr("value key", "concat(value, repeat('-', 1000)) value")
-        self._ended(self._to_checkpoint("thousand", df).foreachBatch(sink).start(), 900)
-        return {"memory": memory}
 
 
 CASES = (

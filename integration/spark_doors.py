@@ -295,7 +295,7 @@ class Cases:
             altered[user].result()
             module = "org.apache.kafka.common.security.scram.ScramLoginModule"
             place.write_text(f'{module} required username="{user}" password="{password}";')
-            until(lambda: not connections(), "no worker has a connection")
+            until(lambda: not connections(), "no worker has a connection", timeout=120)
             return before
 
         def on_batch(report: BatchReport) -> None:

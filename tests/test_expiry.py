@@ -36,8 +36,9 @@ def forgetful() -> Iterator[FakeCluster]:
 
 
 def made(cls: Any, cluster: FakeCluster, **config: Any) -> Any:
-    """A producer of either class."""
-    return cls({"bootstrap.servers": cluster.bootstrap, "log_level": 0, "enable.idempotence": True, **config})
+    """A producer of either class. It finds a broker again sooner than the guard gives the next record up."""
+    base = {"bootstrap.servers": cluster.bootstrap, "log_level": 0, "reconnect.backoff.max.ms": 500}
+    return cls({**base, "enable.idempotence": True, **config})
 
 
 def lose_an_acknowledgement(producer: Any, cluster: FakeCluster, lost: int = 1) -> list[Report]:

@@ -44,6 +44,15 @@ class Spread:
 
 
 @dataclass(frozen=True)
+class Row:
+    """What one comparison shows: throughput and CPU as ratios to its peer, over the rounds."""
+
+    title: str
+    throughput: Spread
+    cpu: Spread
+
+
+@dataclass(frozen=True)
 class Rounds:
     """The timings of every round, and `disturbance`: the share of the machine's CPU that strangers used meanwhile."""
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from benchmarks.interleaved import Bystanders, Spread
+from benchmarks.interleaved import Bystanders, Row, Spread
 from benchmarks.link import Link, link
 from benchmarks.load import VoidError
 from benchmarks.spark_variants import COMPARISONS, VARIANTS, Comparison, Variant
@@ -58,15 +58,6 @@ class Speed:
     jvm: float
     librdkafka: float
     python: float
-
-
-@dataclass(frozen=True)
-class Row:
-    """A geometric mean over the rounds, between the quartiles."""
-
-    title: str
-    throughput: Spread
-    cpu: Spread
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from confluent_kafka.cimpl import Producer
 
 from benchmarks import load as forms
 from benchmarks.brokers import Broker, broker, written
-from benchmarks.interleaved import Block, Rounds, Spread, cpu_ratio, joined, measure, rate, throughput_ratio
+from benchmarks.interleaved import Block, Rounds, Row, Spread, cpu_ratio, joined, measure, rate, throughput_ratio
 from benchmarks.load import POLL_EVERY, Form, Load, block
 from benchmarks.table import Bar, conclude, disturbed, ratio, table
 from safeproducer import SafeProducer
@@ -66,13 +66,6 @@ STOCK_BATCHES = {
     "stock: produce_batch / produce": forms.batch,
 }
 """What a batch call gains without SafeProducer: no wrapper around it can gain more."""
-
-
-@dataclass(frozen=True)
-class Row:
-    title: str
-    throughput: Spread
-    cpu: Spread
 
 
 @dataclass(frozen=True)

@@ -27,14 +27,20 @@ _JAVAS_CLASSES = {
 }
 
 
+def whole_number(text: str, least: int, most: int) -> int | None:
+    """None when it is none, or not within these bounds."""
+    try:
+        found = int(text)
+    except ValueError:
+        return None
+    return found if least <= found <= most else None
+
+
 def number(given: Given, name: str, least: int, most: int, way_out: str = "") -> int:
     """A whole number within bounds. Raises ConfigurationError."""
     value = given[name]
-    try:
-        found = int(value)
-    except ValueError:
-        found = least - 1
-    if not least <= found <= most:
+    found = whole_number(value, least, most)
+    if found is None:
         problem = f"it must be a whole number from {least} to {most}"
         raise kafka_refused(name, value, problem, way_out or "Change it, or leave it out for librdkafka's default")
     return found

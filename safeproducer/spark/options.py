@@ -12,7 +12,7 @@ from safeproducer.kafka.properties import PRODUCER_PROPERTIES, canonical, sugges
 from safeproducer.kafka.secrets import HIDDEN
 from safeproducer.own_settings import MAX_BLOCK_MS, OWN_PREFIX, OWN_SETTINGS
 from safeproducer.spark import security
-from safeproducer.spark.conversions import JAVAS_PARTITIONER
+from safeproducer.spark.conversions import JAVAS_PARTITIONER, whole_number
 from safeproducer.spark.java_settings import REFUSED, TRANSLATED, WITHOUT_EFFECT
 from safeproducer.spark.option_errors import KAFKA_PREFIX, kafka_refused, refused
 from safeproducer.spark.secret_places import resolve
@@ -258,11 +258,8 @@ def _topic(options: Mapping[str, str]) -> str | None:
 
 def _number(options: Mapping[str, str], option: str, least: int) -> int:
     text = options[option]
-    try:
-        found = int(text)
-    except ValueError:
-        found = least - 1
-    if not least <= found <= _LONGEST_MS:
+    found = whole_number(text, least, _LONGEST_MS)
+    if found is None:
         problem = f"it must be a whole number of at least {least}"
         raise refused(option, text, problem, f"Correct it, or leave it out for the default: {SINK_OPTIONS[option][1]}")
     return found

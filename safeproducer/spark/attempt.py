@@ -35,6 +35,9 @@ EXPIRY_CHECK = 2.0
 _TURN = 1.0
 _ROOM_TURN = 0.05
 _FEW_TOPICS = 10
+_POLL_EVERY = 1_000
+"""Rows: some milliseconds. Of an application that polls less often the sender takes the reports, by a longer way, and
+holds records back meanwhile."""
 _ANSWER = 3.0
 """Seconds for the answer to a question in the middle of a task."""
 
@@ -101,9 +104,11 @@ class Attempt:
             self._failed.found(bad, first_row)
             return
         self._count(columns)
-        sent = SentBatch(columns, topic, first_row)
-        produce_rows(columns, topic, self._worker.kafka, partial(self._failed.report, sent), self._again)
-        self._worker.kafka.poll(0)
+        for part in columns.parts(_POLL_EVERY):
+            sent = SentBatch(part, topic, first_row)
+            produce_rows(part, topic, worker.kafka, partial(self._failed.report, sent), self._again)
+            worker.kafka.poll(0)
+            first_row += part.rows
         if self._failed.refused:
             self._settle()
 

@@ -109,10 +109,14 @@ class Columns:
         pairs = zip(names.to_pylist(), _binary(_plain(contents)).to_pylist(), strict=True)
         return (list(islice(pairs, length)) if length else None for length in lengths)
 
-    def slice(self, row: int) -> Columns:
-        """One row of them."""
-        parts = (self.value, self.key, self.topic, self.partition, self.headers, self.timestamp)
-        return Columns(1, *(None if part is None else part.slice(row, 1) for part in parts))
+    def slice(self, first: int, rows: int = 1) -> Columns:
+        """So many rows of them."""
+        columns = (self.value, self.key, self.topic, self.partition, self.headers, self.timestamp)
+        return Columns(rows, *(None if column is None else column.slice(first, rows) for column in columns))
+
+    def parts(self, rows: int) -> Iterator[Columns]:
+        """All rows in their order, at most so many at once."""
+        return (self.slice(first, min(rows, self.rows - first)) for first in range(0, self.rows, rows))
 
 
 def _plain(column: Any) -> Any:

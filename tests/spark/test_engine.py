@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import socket
 import threading
@@ -58,6 +59,22 @@ def test_rows_of_one_topic_spare_a_call_for_each(
     totals = write_task([batch([b"0-", b"1-", b"2-"], key=[b"k", None, b"k"], **column)], options_, TASK)
     assert numbers(cluster) == [0, 1, 2]
     assert (totals.delivered, totals.topics) == (3, {"rows": TopicTotals(3, 3, 8)})
+
+
+def test_a_task_polls_within_an_arrow_batch(
+    cluster: FakeCluster, options: MakeOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the sender takes the reports, and holds records back: half of the speed near the brokers."""
+    poll, accepted = SafeProducer.poll, [0]
+
+    def polled(producer: SafeProducer, *timeout: float) -> int:
+        accepted.append(producer.snapshot().accepted)
+        return poll(producer, *timeout)
+
+    monkeypatch.setattr(SafeProducer, "poll", polled)
+    assert write_task([rows(0, 10_000)], options(), TASK).delivered == 10_000
+    assert numbers(cluster) == list(range(10_000))
+    assert max(later - earlier for earlier, later in itertools.pairwise(accepted)) <= 1_000
 
 
 def test_a_task_without_rows_makes_no_producer(options: MakeOptions) -> None:

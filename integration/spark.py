@@ -61,7 +61,9 @@ def run_script(
     done = subprocess.run(
         [sys.executable, str(script), *arguments],
         cwd=scratch,  # Spark makes folders where it is started
-        env=spark_environment(scratch, cores=cores, memory=memory, jvm=jvm, conf=conf, environment=environment),
+        env=spark_environment(
+            scratch, master=f"local[{cores}]", memory=memory, jvm=jvm, conf=conf, environment=environment
+        ),
         capture_output=True,
         text=True,
         timeout=timeout,
@@ -73,7 +75,7 @@ def run_script(
 def spark_environment(
     scratch: Path,
     *,
-    cores: int | str = 2,
+    master: str = "local[2]",
     memory: str = "1g",
     jvm: Sequence[str] = QUICK_START,
     conf: Mapping[str, str] | None = None,
@@ -83,7 +85,7 @@ def spark_environment(
     home = Path(java()).resolve().parent.parent
     java_options = " ".join((*jvm, f"-Djava.io.tmpdir={scratch}"))
     settings = {**CONF, "spark.local.dir": str(scratch), **(conf or {})}
-    submit = ["--master", f"local[{cores}]", "--driver-memory", memory, "--driver-java-options", java_options]
+    submit = ["--master", master, "--driver-memory", memory, "--driver-java-options", java_options]
     for name, value in settings.items():
         submit += ["--conf", f"{name}={value}"]
     return {

@@ -1,12 +1,13 @@
 """What test_spark_faults.py runs: a query from text files to Kafka, that faults meet and that is started again.
 
 `python integration/spark_faults.py SETTINGS`, a file in JSON. It ends when the file `end` is in its folder, and starts
-the query again when `again` is. One line of JSON for each report goes to the file `reports`.
+the query again when `again` is. One line of JSON for each report goes to a file.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -14,23 +15,46 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from safeproducer.spark import BatchReport, SafeProducerSink
 
+REPORTS = "SPARK_FAULTS_REPORTS"
+"""The environment variable that names the file for reports."""
+ROWS = 40_000
+"""Of a file."""
 ARROW_ROWS = 1000
 PAUSE = 0.05
 """Seconds between two Arrow batches: a task takes long enough for a fault to meet it."""
 
 
-def slowly(batches: Iterator[pa.RecordBatch], folder: str) -> Iterator[pa.RecordBatch]:
-    """Pass the rows on; a task that finds the file `raise` takes it and fails with half of its rows passed."""
+def note_report(report: BatchReport) -> None:
+    """By whichever door, wherever it commits."""
+    with Path(os.environ[REPORTS]).open("a", encoding="utf-8") as file:
+        print(json.dumps(report.as_dict()), file=file)
+
+
+def slowly(batches: Iterator[pa.RecordBatch], folder: Path) -> Iterator[pa.RecordBatch]:
+    """Pass the rows on; a task that finds the file `raise` takes it and fails with half of its rows passed.
+
+    The first and the second attempt of the second task wait there while there is a file `wait-0` and `wait-1`; the
+    file `wait-0-by` names the process.
+    """
+    context = TaskContext.get()
+    assert context is not None
+    wait = folder / f"wait-{context.attemptNumber()}" if context.partitionId() == 1 else None
     for number, batch in enumerate(batches):
         time.sleep(PAUSE)
-        if number >= ARROW_ROWS // 100 and (Path(folder) / "raise").exists():
-            (Path(folder) / "raise").unlink()
-            raise ValueError("as planned")
+        if number >= ROWS // 2 // ARROW_ROWS // 2:
+            if (folder / "raise").exists():
+                (folder / "raise").unlink()
+                raise ValueError("as planned")
+            if wait is not None and wait.exists():
+                (folder / f"{wait.name}-by").write_text(str(os.getpid()))
+                while wait.exists():
+                    time.sleep(PAUSE)
         yield batch
 
 
@@ -46,15 +70,16 @@ def started(spark: SparkSession, settings: dict[str, Any], folder: Path) -> Stre
     path = str(folder)  # what tasks run is pickled
 
     def slow(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return slowly(batches, path)
+        return slowly(batches, Path(path))
 
-    def note(report: BatchReport) -> None:
-        with (folder / "reports").open("a", encoding="utf-8") as file:
-            print(json.dumps(report.as_dict()), file=file)
-
-    sink = SafeProducerSink({"kafka.bootstrap.servers": settings["bootstrap"]}, on_batch=note)
-    writer = rows.mapInArrow(slow, rows.schema).writeStream.foreachBatch(sink)
-    return writer.option("checkpointLocation", str(folder / "checkpoint")).start()
+    options = {
+        "kafka.bootstrap.servers": settings["bootstrap"],
+        "safeproducer.spark.on.batch": "integration.spark_faults:note_report",
+    }
+    writer = rows.mapInArrow(slow, rows.schema).writeStream.option("checkpointLocation", str(folder / "checkpoint"))
+    if settings["door"] == "source":
+        return writer.format("safeproducer").options(**options).start()
+    return writer.foreachBatch(SafeProducerSink(options)).start()
 
 
 def main() -> int:

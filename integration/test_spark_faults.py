@@ -1,5 +1,5 @@
-"""A query on Spark and three brokers, with a fault in the middle of every other micro-batch: each row, how often, and
-whether the reports know.
+"""A query on Spark and three brokers, by either door, with a fault in the middle of every other micro-batch: each row,
+how often, and whether the reports know.
 
 The long form. A file is a micro-batch: two tasks, whose rows are of one file.
 """
@@ -7,133 +7,55 @@ The long form. A file is a micro-batch: two tasks, whose rows are of one file.
 from __future__ import annotations
 
 import itertools
-import json
-import os
 import signal
-import subprocess
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import psutil  # type: ignore[import-untyped]
 import pytest
 
-from integration import spark_faults
 from integration.kafka.cluster import KafkaCluster
-from integration.kafka.log import Record, read_records
 from integration.kafka.poll import until
-from integration.spark import spark_environment
-from integration.spark_faults import ARROW_ROWS
+from integration.spark_faults import ROWS
+from integration.spark_running import RunningQuery, writing_worker
 
-ROWS = 40_000
-TOPICS = ("faults-a", "faults-b")
+DOORS = ("sink", "source")
 KEY_ROWS = 50
 STARTS_AGAIN = 2
 """Of the query: once by itself, once with its driver."""
-LINE = "{}-{:05d}-" + "x" * 60
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(900)]
 
 
 @dataclass
-class Story:
+class Story(RunningQuery):
     """The query while it runs, and what it left."""
 
-    kafka: KafkaCluster
-    folder: Path
-    files: int = 0
-    driver: subprocess.Popen[bytes] | None = None
     faults: dict[str, int] = field(default_factory=dict)
     """Name -> the number of the file in whose middle it came."""
 
-    # --- running ---------------------------------------------------------------------------------------------------
-
-    def start(self) -> None:
-        """The driver; returns when its query has started."""
-        (self.folder / "started").unlink(missing_ok=True)
-        conf = {
-            "spark.sql.execution.arrow.maxRecordsPerBatch": str(ARROW_ROWS),
-            "spark.sql.files.openCostInBytes": "0",
-            "spark.sql.files.maxPartitionBytes": str(ROWS // 2 * len(LINE.format("00", 0) + "\n")),
-        }
-        with (self.folder / "output").open("ab") as output:
-            self.driver = subprocess.Popen(
-                [sys.executable, spark_faults.__file__, str(self.folder / "settings.json")],
-                cwd=self.folder,
-                env=spark_environment(self.folder, cores="2,4", conf=conf),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-            )
-        self.until((self.folder / "started").exists, "the query has started")
-
-    def until(self, probe: Any, what: str) -> None:
-        """Wait, but not for a driver that has failed."""
-        driver = self.driver
-
-        def found() -> bool:
-            if driver is not None and driver.poll() is not None:
-                raise AssertionError((self.folder / "output").read_text(encoding="utf-8")[-5000:])
-            return bool(probe())
-
-        until(found, what, 120)
-
-    def end(self) -> None:
-        """Stop the query, and its driver."""
-        assert self.driver is not None
-        (self.folder / "end").touch()
-        assert self.driver.wait(60) == 0, (self.folder / "output").read_text(encoding="utf-8")[-5000:]
-
-    def add_file(self) -> None:
-        """More to write, newer than all before."""
-        path = self.folder / "input" / f"{self.files:02d}.txt"
-        hidden = path.with_name(f".{path.name}")
-        hidden.write_text("".join(LINE.format(f"{self.files:02d}", row) + "\n" for row in range(ROWS)))
-        os.utime(hidden, (1_000_000_000 + self.files, 1_000_000_000 + self.files))
-        hidden.rename(path)
-        self.files += 1
-
-    def written(self) -> int:
-        """Records in both topics."""
-        return sum(sum(self.kafka.admin.end_offsets(topic)) for topic in TOPICS)
-
     def met_by(self, fault: Any) -> None:
         """A micro-batch in the middle of which this happens, and one after it."""
-        before = self.written()
         self.faults[fault.__name__] = self.files
-        self.add_file()
-        self.until(lambda: self.written() > before + ROWS // 5, "the micro-batch is in the middle")
+        self.add_file_and_meet_it()
         undo = fault()
         self.add_file()
         self.until(lambda: self.reported(self.files - 1), f"{fault.__name__} is over")
         if undo is not None:
             undo()
 
-    def reported(self, batch: int) -> bool:
-        """Whether the query has told of this micro-batch."""
-        return any(report["batch_id"] == batch for report in self.reports())
-
-    def reports(self) -> list[dict[str, Any]]:
-        """All so far."""
-        path = self.folder / "reports"
-        lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
-        return [json.loads(line) for line in lines if line.endswith("\n")]
-
     # --- faults ----------------------------------------------------------------------------------------------------
 
     def broker_killed(self) -> Any:
-        node = self.kafka.nodes[self.kafka.admin.leader(TOPICS[0], 0)]
+        node = self.kafka.nodes[self.kafka.admin.leader(self.topics[0], 0)]
         node.kill()
         return node.start
 
     def leader_moved(self) -> None:
         admin = self.kafka.admin
-        for topic, number in itertools.product(TOPICS, range(2)):
+        for topic, number in itertools.product(self.topics, range(2)):
             partition = admin.partitions(topic)[number]
             admin.move_leader(topic, number, next(one for one in partition.replicas if one != partition.leader))
 
@@ -147,14 +69,7 @@ class Story:
 
     def worker_killed(self) -> None:
         assert self.driver is not None
-        ports = {node.client_port for node in self.kafka.nodes.values()}
-        for child in psutil.Process(self.driver.pid).children(recursive=True):
-            with suppress(psutil.NoSuchProcess):
-                connections = child.net_connections() if "pyspark.daemon" in " ".join(child.cmdline()) else []
-                if any(one.raddr and one.raddr.port in ports for one in connections):
-                    child.send_signal(signal.SIGKILL)
-                    return
-        raise AssertionError("no worker writes")
+        writing_worker(psutil.Process(self.driver.pid), self.kafka).send_signal(signal.SIGKILL)
 
     def query_started_again(self) -> None:
         (self.folder / "again").touch()
@@ -170,18 +85,6 @@ class Story:
 
     # --- what is left ----------------------------------------------------------------------------------------------
 
-    @cached_property
-    def log(self) -> dict[str, list[list[Record]]]:
-        """Topic -> partition -> records."""
-        return {topic: read_records(self.kafka.direct_bootstrap, topic) for topic in TOPICS}
-
-    def records(self) -> Iterator[tuple[str, int, int, Record]]:
-        """Topic, file, row, record."""
-        for topic, partitions in self.log.items():
-            for record in itertools.chain.from_iterable(partitions):
-                file, row, _ = (record.value or b"").decode().split("-")
-                yield topic, int(file), int(row), record
-
     def calm(self) -> set[int]:
         """Files whose micro-batch was written once, without a repeated task."""
         told = self.reports()
@@ -192,16 +95,15 @@ class Story:
         } - begun_again
 
 
-@pytest.fixture(scope="module")
-def story(kafka3: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
-    """All faults, one after the other."""
-    folder = tmp_path_factory.mktemp("spark-faults")
-    (folder / "input").mkdir()
-    settings = {"bootstrap": kafka3.bootstrap, "topics": TOPICS, "folder": str(folder)}
-    (folder / "settings.json").write_text(json.dumps(settings))
-    for topic in TOPICS:
-        kafka3.admin.create_topic(topic, 4, 3, {"min.insync.replicas": "2"})
-    story = Story(kafka3, folder)
+@pytest.fixture(scope="module", params=DOORS)
+def story(
+    request: pytest.FixtureRequest, kafka3: KafkaCluster, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Story]:
+    """All faults, one after the other, by each door."""
+    door = request.param
+    topics = f"faults-{door}-a", f"faults-{door}-b"
+    story = Story(kafka3, tmp_path_factory.mktemp("spark-faults"), door, topics)
+    story.prepare(replicas=3)
     try:
         story.start()
         for fault in (
@@ -217,9 +119,7 @@ def story(kafka3: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> Ite
         story.end()
         yield story
     finally:
-        if story.driver is not None and story.driver.poll() is None:
-            story.driver.kill()
-            story.driver.wait()
+        story.kill()
 
 
 def test_every_row_is_there_and_as_often_as_told(story: Story) -> None:
@@ -253,7 +153,7 @@ def test_where_nothing_was_repeated_each_row_is_there_once_and_the_reports_equal
     for file in calm:
         assert told[file] == {
             topic: {"rows": rows[file, topic], "delivered": rows[file, topic], "bytes": sizes[file, topic]}
-            for topic in TOPICS
+            for topic in story.topics
         }
     assert sum(map(sum, (one["throttled"].values() for one in story.reports()))) > 0
 
@@ -268,7 +168,7 @@ def test_each_attempt_keeps_the_order_of_a_key(story: Story) -> None:
     for (topic, file, key), seen in stands.items():
         if key == middle:
             continue
-        expected = [row for row in range(key * KEY_ROWS, (key + 1) * KEY_ROWS) if row % 2 == TOPICS.index(topic)]
+        expected = [row for row in range(key * KEY_ROWS, (key + 1) * KEY_ROWS) if row % 2 == story.topics.index(topic)]
         runs = [list(run) for run in _runs(seen, expected[0])]
         assert all(run == expected[: len(run)] for run in runs), (topic, file, key, seen)
         assert expected in runs, (topic, file, key, seen)

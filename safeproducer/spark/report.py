@@ -27,8 +27,9 @@ class BatchReport:
     - `repeated_tasks`: tasks that succeeded only after failed attempts. `maybe_twice`: at most so many rows of this
       micro-batch are in the topics more than once, because failed attempts may have written them; it counts one for
       each copy. A failed attempt returns no totals, so this is its rows times its failed attempts. Not in it: what
-      an earlier run of the micro-batch had written (a query that was started again), copies by speculation, and a
-      stage that Spark began anew because a shuffle's output was lost: its attempts count from 0 again.
+      an earlier run of the micro-batch had written (a query that was started again), what a copy by speculation had
+      written that came too late, and a stage that Spark began anew because a shuffle's output was lost: its attempts
+      count from 0 again.
     """
 
     batch_id: int | None

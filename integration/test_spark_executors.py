@@ -1,0 +1,125 @@
+"""A query on executors of their own: one is killed in the middle of a micro-batch, and a slow task is speculated.
+
+The long form.
+"""
+
+from __future__ import annotations
+
+import itertools
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil  # type: ignore[import-untyped]
+import pytest
+
+from integration.kafka.cluster import KafkaCluster
+from integration.spark_cluster import spark_cluster
+from integration.spark_faults import ARROW_ROWS, ROWS
+from integration.spark_running import RunningQuery
+
+SPECULATION = {
+    "spark.speculation": "true",
+    "spark.speculation.interval": "100ms",
+    "spark.speculation.quantile": "0.5",
+    "spark.speculation.multiplier": "1.1",
+}
+TASK_ROWS = ROWS // 2
+HALF_OF_SECOND_TASK = TASK_ROWS + TASK_ROWS // 2
+"""No attempt passes more rows on before it waits for the test."""
+
+pytestmark = [pytest.mark.full, pytest.mark.timeout(400)]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, list[int]]]:
+    """Spark's master and the process IDs of its workers."""
+    with spark_cluster(tmp_path_factory.mktemp("spark-cluster")) as found:
+        yield found
+
+
+@pytest.fixture
+def query(
+    request: pytest.FixtureRequest, cluster: tuple[str, list[int]], kafka: KafkaCluster, tmp_path: Path
+) -> Iterator[RunningQuery]:
+    """By the sink; for each test with topics of its own."""
+    name = request.node.name.removeprefix("test_")[:30]
+    conf = {"spark.executor.memory": "512m"}
+    made = RunningQuery(kafka, tmp_path, "sink", (f"{name}-a", f"{name}-b"), master=cluster[0], conf=conf)
+    made.prepare()
+    yield made
+    made.kill()
+
+
+def times(query: RunningQuery) -> Counter[tuple[int, int]]:
+    """File and row -> how often it is in the topics, where each row must be."""
+    found = Counter((file, row) for _, file, row, _ in query.records())
+    assert set(found) == set(itertools.product(range(query.files), range(ROWS)))
+    return found
+
+
+def test_an_executor_is_lost(query: RunningQuery, cluster: tuple[str, list[int]]) -> None:
+    """Its task is repeated by another one; every row is there, and as often as the report says at most."""
+    query.start()
+    (query.folder / "wait-0").touch()
+    query.add_file()
+    by = query.folder / "wait-0-by"
+    query.until(lambda: by.exists() and query.written() > TASK_ROWS + ARROW_ROWS, "some of its rows are written")
+    worker = psutil.Process(int(by.read_text()))
+    (lost,) = (parent for parent in worker.parents() if parent.ppid() in cluster[1])
+    lost.send_signal(signal.SIGKILL)
+    (query.folder / "wait-0").unlink()
+    query.add_file()
+    query.until(lambda: query.reported(1), "the query goes on")
+    query.end()
+    first, second = query.reports()
+    assert (first["rows"], first["delivered"], first["repeated_tasks"]) == (ROWS, ROWS, 1)
+    found = times(query)
+    beyond = {file: sum(found[file, row] - 1 for row in range(ROWS)) for file in range(2)}
+    assert 0 < beyond[0] <= first["maybe_twice"] <= TASK_ROWS + 1
+    assert (beyond[1], second["maybe_twice"], second["repeated_tasks"]) == (0, 0, 0)
+
+
+def test_a_copy_of_a_slow_task_comes_first(query: RunningQuery) -> None:
+    """Spark kills the slow one. Then the copy is a repeated task, and the report knows."""
+    query.conf = {**query.conf, **SPECULATION}
+    query.start()
+    (query.folder / "wait-0").touch()
+    query.add_file()
+    query.until(lambda: query.reported(0), "the copy has written all")
+    query.end()
+    (report,) = query.reports()
+    assert (report["rows"], report["delivered"], report["repeated_tasks"]) == (ROWS, ROWS, 1)
+    assert 0 < times(query).total() - ROWS <= report["maybe_twice"] <= TASK_ROWS + 1
+
+
+def test_a_copy_of_a_slow_task_comes_too_late(query: RunningQuery) -> None:
+    """Spark kills the copy, of which nothing comes to the driver: its rows are there twice, and no report knows."""
+    query.conf = {**query.conf, **SPECULATION}
+    query.start()
+    for attempt in range(2):
+        (query.folder / f"wait-{attempt}").touch()
+    query.add_file()
+    query.until(lambda: query.written() > HALF_OF_SECOND_TASK, "the copy has written some rows")
+    (query.folder / "wait-0").unlink()
+    query.until(lambda: query.reported(0), "the first one has written all")
+    query.end()
+    (report,) = query.reports()
+    assert (report["rows"], report["delivered"]) == (ROWS, ROWS)
+    assert (report["repeated_tasks"], report["maybe_twice"]) == (0, 0)
+    assert 0 < times(query).total() - ROWS <= TASK_ROWS + 1
+
+
+def test_the_data_source_refuses_speculation(query: RunningQuery) -> None:
+    """With the first task, in one sentence; Spark would fail later, with another one."""
+    query.conf = {**query.conf, **SPECULATION}
+    query.door = "source"
+    query.prepare_settings()
+    query.start()
+    query.add_file()
+    assert query.driver is not None
+    assert query.driver.wait(100) == 1
+    assert "spark.speculation" in query.output()
+    assert query.reports() == []
+    assert query.written() == 0

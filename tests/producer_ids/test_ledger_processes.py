@@ -32,11 +32,8 @@ def content(host: Host) -> Header:
     return found
 
 
-def test_killed_writers_never_share_a_permit(host: Host, pytestconfig: pytest.Config) -> None:
-    """Eight at once, 800 in all, each killed after some milliseconds: what was granted was counted, and each once.
-
-    They were to do so for 20 s: 780 are killed in that time when they live for up to 0.3 s. With --full it is 20 s.
-    """
+def test_killed_writers_never_share_a_permit(host: Host) -> None:
+    """Eight at once for 20 s, each killed after some milliseconds: what was granted was counted, and each once."""
     reading, writing = os.pipe()
     os.set_blocking(reading, False)
 
@@ -49,9 +46,9 @@ def test_killed_writers_never_share_a_permit(host: Host, pytestconfig: pytest.Co
 
     source, grants = random.Random(8), b""
     alive: dict[int, float] = {}
-    end = time.monotonic() + (20 if pytestconfig.getoption("--full") else 0)
+    end = time.monotonic() + 20
     starts = 0
-    while (now := time.monotonic()) < end or starts < 800:
+    while (now := time.monotonic()) < end:
         while len(alive) < 8:
             alive[forked(work)] = now + source.uniform(0.002, 0.05)
             starts += 1
@@ -71,6 +68,7 @@ def test_killed_writers_never_share_a_permit(host: Host, pytestconfig: pytest.Co
     found = [pair for pair in GRANT.iter_unpack(grants[: len(grants) // GRANT.size * GRANT.size]) if pair[1]]
     alone = len(grants) // GRANT.size - len(found)
     assert len(found) > 500
+    assert starts > 100
     assert len(set(found)) == len(found), "two processes have the same permit"
     assert len({generation for generation, _ in found}) == 1
     assert content(host).count >= len(found)

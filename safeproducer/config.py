@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from safeproducer import delivery, id_settings, own_settings
@@ -44,7 +45,7 @@ class Settings:
     @property
     def cluster(self) -> str:
         """The same text for the same list of brokers, whatever their order."""
-        return ",".join(sorted(server.strip() for server in self.bootstrap_servers.split(",")))
+        return _cluster(self.bootstrap_servers)
 
     @property
     def max_block(self) -> float:
@@ -81,6 +82,7 @@ def parse(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Settings:
     idempotent = _decided_idempotence(config, by_name) or transactional
     own.refuse_contradictions(idempotent, transactional)
     mock = by_name.get("test.mock.num.brokers")
+    servers = "mock cluster" if mock else str(by_name.get("metadata.broker.list", ""))
     return Settings(
         lane=config,
         on_delivery=on_delivery,
@@ -92,7 +94,7 @@ def parse(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Settings:
         ids=ids,
         delivery=delivery.read(by_name, own, idempotent, statistics_cb is not None),
         client_id=str(by_name.get("client.id", "rdkafka")),
-        bootstrap_servers="mock cluster" if mock else str(by_name.get("metadata.broker.list", "")),
+        bootstrap_servers=servers,
         principal=_principal(by_name),
         transactional_id=by_name.get("transactional.id"),
         idempotent=idempotent,
@@ -237,6 +239,11 @@ def _rules_out_idempotence(by_name: Mapping[str, Any]) -> bool:
         or whole(by_name.get("message.send.max.retries")) == 0
         or str(by_name.get("queuing.strategy", "fifo")).lower() == "lifo"
     )
+
+
+@lru_cache(maxsize=64)  # two parts of each producer ask
+def _cluster(servers: str) -> str:
+    return ",".join(sorted(server.strip() for server in servers.split(",")))
 
 
 def _principal(by_name: Mapping[str, Any]) -> str:

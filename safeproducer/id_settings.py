@@ -21,12 +21,12 @@ from safeproducer.own_settings import (
     one_of,
     whole_number,
 )
+from safeproducer.producer_ids.place import AUTO, OFF, Place
 
 logger = logging.getLogger("safeproducer")
 
 Policy = Literal["off", "warn", "delay", "reuse", "refuse"]
 POLICIES: tuple[Policy, ...] = ("off", "warn", "delay", "reuse", "refuse")
-AUTO, OFF = "auto", "off"
 DEFAULT_REUSE_MS = 300_000
 POLICY_VARIABLE = "SAFEPRODUCER_PRODUCER_IDS_POLICY"
 LEDGER_VARIABLE = "SAFEPRODUCER_PRODUCER_IDS_LEDGER"
@@ -38,11 +38,11 @@ _Value = TypeVar("_Value")
 class IdSettings:
     """What a producer does at a limit on producer IDs (KIP-936), and where they are counted.
 
-    `ledger`: "auto", "off" (this process counts alone), or a directory. `reuse`: seconds.
+    `reuse`: seconds.
     """
 
     policy: Policy = "warn"
-    ledger: str = AUTO
+    ledger: Place = AUTO
     reuse: float = DEFAULT_REUSE_MS / 1000
 
     @property
@@ -78,7 +78,7 @@ def take(
     ledger = _winning(
         environment, LEDGER_VARIABLE, PRODUCER_IDS_LEDGER, ledger, lambda variable: _ledger(variable, usable)
     )
-    return IdSettings("delay" if policy == "reuse" and transactional else policy, ledger, reuse_ms / 1000)
+    return IdSettings("delay" if policy == "reuse" and transactional else policy, Place(ledger), reuse_ms / 1000)
 
 
 def of_environment() -> Mapping[str, str]:
@@ -91,8 +91,8 @@ def _read_policy(given: Mapping[str, Any]) -> Policy:
 
 
 def _ledger(given: Mapping[str, Any], usable: Callable[[str], str | None]) -> str:
-    value = given.get(PRODUCER_IDS_LEDGER, AUTO)
-    if value in (AUTO, OFF):
+    value = given.get(PRODUCER_IDS_LEDGER, AUTO.setting)
+    if value in (AUTO.setting, OFF.setting):
         return str(value)
     path = os.fspath(value) if isinstance(value, str | os.PathLike) else ""
     absolute = isinstance(path, str) and os.path.isabs(path) and "\0" not in path

@@ -9,7 +9,7 @@ import pytest
 
 from safeproducer import ConfigurationError, SafeProducer
 from safeproducer.id_settings import LEDGER_VARIABLE, POLICY_VARIABLE, IdSettings
-from safeproducer.producer_ids.guard import Kind, Place, Request, guard_of
+from safeproducer.producer_ids.guard import OFF, Kind, Place, Request, guard_of
 from safeproducer.records import CallSite
 from tests.inside import settings_of
 
@@ -43,7 +43,7 @@ def test_what_is_set_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     """All three, with the time in seconds."""
     monkeypatch.delenv(LEDGER_VARIABLE)
     found = ids_of({POLICY: "refuse", LEDGER: str(tmp_path), REUSE: 1500})
-    assert found == IdSettings("refuse", str(tmp_path), 1.5)
+    assert found == IdSettings("refuse", Place(str(tmp_path)), 1.5)
     assert found.enforces
 
 
@@ -103,7 +103,7 @@ def test_the_environment_wins(monkeypatch: pytest.MonkeyPatch, policy: str, tmp_
     monkeypatch.setenv(POLICY_VARIABLE, policy)
     monkeypatch.setenv(LEDGER_VARIABLE, str(tmp_path))
     found = ids_of({POLICY: "warn", LEDGER: "off"})
-    assert (found.policy, found.ledger) == (policy, str(tmp_path))
+    assert (found.policy, found.ledger) == (policy, Place(str(tmp_path)))
 
 
 def test_reuse_by_the_environment_delays_a_transactional_producer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,6 +127,6 @@ def test_a_wrong_variable_is_warned_of_and_the_setting_holds(
     """A typing error in an incident must not keep an application from starting."""
     monkeypatch.setenv(variable, value)
     found = ids_of({POLICY: "refuse", LEDGER: "off"})
-    assert (found.policy, found.ledger) == ("refuse", "off")
+    assert (found.policy, found.ledger) == ("refuse", OFF)
     (warning,) = [record.getMessage() for record in caplog.records if variable in record.getMessage()]
     assert all(part in warning for part in (value, setting, repr(holds)))

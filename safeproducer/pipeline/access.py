@@ -9,7 +9,7 @@ from safeproducer.policy.permits import Kind
 from safeproducer.producer_ids.gate import Gate, Terms
 from safeproducer.producer_ids.guard import guard_of
 from safeproducer.producer_ids.permit import Request
-from safeproducer.producer_ids.place import AUTO, OFF, Place
+from safeproducer.producer_ids.place import OFF
 from safeproducer.records import ProducerInfo
 
 _TRANSACTION_TIMEOUT_MS = 60_000
@@ -26,10 +26,10 @@ def gate_of(settings: Settings, info: ProducerInfo, announcements: Announcements
         info.site,
         settings.transactional_id,
     )
-    cluster = settings.cluster
-    patience = 0.0 if settings.transactional_id is None else _patience(settings)
+    cluster, transactional = settings.cluster, settings.transactional_id is not None
+    patience = _patience(settings) if transactional else 0.0
     terms = Terms(info, cluster, ids.policy, delivery.holds_back, patience)
-    place = OFF if settings.bootstrap_servers == MOCK else AUTO if ids.ledger == AUTO.setting else Place(ids.ledger)
+    place = OFF if settings.bootstrap_servers == MOCK else ids.ledger
     guard = guard_of((cluster, settings.principal), place) if settings.idempotent else None
     return Gate(guard, request, terms, announcements)
 

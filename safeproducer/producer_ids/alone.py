@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from dataclasses import replace
 from typing import NamedTuple
 
 from safeproducer.policy import permits
@@ -55,7 +54,7 @@ class Alone:
     def owed(self, now: float, count: int) -> Owed:
         """What a ledger that counted `count` permits does not know of. What came back by the clock is not owed."""
         use, records = self.use, list(self.records)
-        numbered = [replace(record, number=count + place) for place, record in enumerate(records, 1)]
+        numbered = [record._replace(number=count + place) for place, record in enumerate(records, 1)]
         return Owed(min(use.owed, max(use.until - now, 0.0)), use.owed, numbered)
 
     def take(self, kind: Kind, rate: float, enforce: bool, now: float, reserved: float) -> tuple[float, float | None]:

@@ -101,7 +101,7 @@ class Gate:
         finally:
             if locked:
                 self._lock.release()
-        if answer is None:
+        if answer is None or not answer.over_limit:
             return
         sentence = self._tell_of(answer)
         if answer.permit is None and self._permit is None and self.hold is None:
@@ -222,7 +222,7 @@ class Gate:
         terms, request, thread = self._terms, self._request, threading.get_ident()
         churn = told.churn(answer, request, terms.cluster, terms.producer.principal)
         sentence = told.sentence(churn, answer.retry_after if answer.permit is None else None)
-        if not answer.over_limit or terms.policy == "off" or thread in self._telling:
+        if terms.policy == "off" or thread in self._telling:
             return sentence
         try:
             self._telling.add(thread)

@@ -15,7 +15,6 @@ import threading
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from typing import TypeVar
 
 from safeproducer import clock, forks
@@ -37,7 +36,6 @@ from safeproducer.records import CallSite
 __all__ = ["AUTO", "OFF", "Answer", "Guard", "Kind", "Pattern", "Permit", "Place", "Request", "guard_of"]
 
 logger = logging.getLogger("safeproducer")
-
 
 _Result = TypeVar("_Result")
 _LATER = 1000
@@ -132,8 +130,7 @@ class Guard:
         except (LedgerError, OSError, ValueError) as error:
             if isinstance(error, LockedError):
                 self._alone.read(self._ledger.peek(boot.now()) or 0.0)
-            if self._problem is None:
-                self._problem = str(error)
+            self._problem = str(error) if self._problem is None else self._problem
             return None
         finally:
             self._rounds.pop(thread, None)
@@ -157,7 +154,6 @@ class Guard:
         now, rate = round_.now.boot, request.rate
         owed = self._alone.owed(now, round_.count)
         before = min(max(round_.until, now) + owed.seconds, now + LATEST)
-        self._alone.read(before)
         if known and (round_.knows(known) or self._alone.knows(known)):
             self._write(round_, before, owed)
             return Answer(self._permit(request, before, before))
@@ -169,7 +165,7 @@ class Guard:
             after = permits.counted(before, rate, now)
         number = round_.count + len(owed.records) + 1
         permit = self._permit(request, before, after, known, (number, round_.generation))
-        self._write(round_, after, owed, self._record(permit, round_.now))
+        self._write(round_, before, owed, permit)
         if known:
             round_.learn(known)
         return Answer(permit, over_limit=self._may_be_over(round_, rate, after))
@@ -198,8 +194,7 @@ class Guard:
             self._alone.learn(known)
             if self._ledger is not None and len(self._later) < _LATER:
                 self._later.append(lambda round_: round_.learn(known))
-        many = len(self._alone.records) > request.rate
-        return Answer(permit, over_limit=many or permit.after - now.boot > permits.HOUR)
+        return Answer(permit, 0.0, len(self._alone.records) > request.rate or permit.after - now.boot > permits.HOUR)
 
     def _settle(self, round_: LedgerRound) -> None:
         """Add what this process granted alone."""
@@ -207,9 +202,15 @@ class Guard:
         owed = self._alone.owed(now, round_.count)
         self._write(round_, min(max(round_.until, now) + owed.seconds, now + LATEST), owed)
 
-    def _write(self, round_: LedgerRound, until: float, owed: Owed, own: IdRecord | None = None) -> None:
-        if owed.records or own is not None:
-            round_.write(until, owed.records if own is None else [*owed.records, own])
+    def _write(self, round_: LedgerRound, before: float, owed: Owed, permit: Permit | None = None) -> None:
+        until = before if permit is None else permit.after
+        records = owed.records if permit is None else [*owed.records, self._record(permit, round_.now)]
+        try:
+            if records:
+                round_.write(until, records)
+        except BaseException:
+            self._alone.read(before)  # it holds even if nothing can be written
+            raise
         self._alone.settled(until, owed)
 
     def _explained(self, request: Request, answer: Answer) -> Answer:
@@ -230,7 +231,7 @@ class Guard:
             self._told.add(request.site)  # a lane that is refused what is left for producers tells nobody
         by_site = sum(record.site == site for record in recent)
         pattern = patterns.find(recent, site, process.is_alive)
-        return replace(answer, in_hour=in_hour, by_site=by_site, pattern=pattern, told_before=told_before)
+        return answer._replace(in_hour=in_hour, by_site=by_site, pattern=pattern, told_before=told_before)
 
     def _permit(
         self, request: Request, before: float, after: float, known: int = 0, count: tuple[int, int] | None = None

@@ -32,7 +32,7 @@ class Unreadable(Enum):
     NEWER = "of a newer version"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Header:
     """`generation` names this count, which begins anew when all copies are gone; 0 for `boot_id`: not known."""
 

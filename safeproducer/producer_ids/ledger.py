@@ -36,6 +36,7 @@ class Ledger:
     def __init__(self, identity: tuple[str, str], place: Place) -> None:
         self._name = name_of(identity)
         self._place = place
+        self._directories: list[str] = []
         self._paths: list[str] = []
         self._impatient_until = 0.0
 
@@ -71,14 +72,17 @@ class Ledger:
     def _attempt(self, patience: Patience) -> list[LedgerCopy] | None:
         """None when another process made a copy at the same time."""
         directories, problems = places.prepared(self._place)
-        self._paths = [os.path.join(directory, self._name) for directory in directories]
+        if directories != self._directories:
+            self._paths = [os.path.join(directory, self._name) for directory in directories]
+            self._directories = directories
         copies: list[LedgerCopy] = []
         whole = False
         try:
             missing = self._opened(copies, problems, patience)
-            if any(copy.content is Unreadable.NEWER for copy in copies):
-                raise LedgerError(f"{copies[0].path} was written by a newer version of safeproducer")
-            whole = self._made(missing, copies, problems)
+            for copy in copies:
+                if copy.content is Unreadable.NEWER:
+                    raise LedgerError(f"{copy.path} was written by a newer version of safeproducer")
+            whole = not missing or self._made(missing, copies, problems)
             if whole and not copies:
                 raise LedgerError("; ".join(problems) or "there is no directory for it")
             return copies if whole else None

@@ -50,7 +50,7 @@ class LedgerRound:
 
     def record(self, number: int) -> IdRecord | None:
         """The permit with this number, if it is there."""
-        at = RING_AT + ring.slot(number) * ring.SIZE
+        at = _place_of(number)
         for copy in self._copies:
             found = ring.decode(self._tried(copy, lambda copy: copy.read(at, ring.SIZE)) or b"")
             if found is not None and found.number == number:
@@ -61,10 +61,14 @@ class LedgerRound:
         """Count the permits `new`, which have the numbers behind `count`: records first, what decides last."""
         count = self.count + len(new)
         header = self._header(until, count)
-        for record in new[-ring.SLOTS :]:
-            data, at = ring.encode(record), RING_AT + ring.slot(record.number) * ring.SIZE
-            self._all(lambda copy, at=at, data=data: copy.write(at, data))  # type: ignore[misc]
-        self._all(lambda copy: copy.write_header(header))
+        written = [(_place_of(record.number), ring.encode(record)) for record in new[-ring.SLOTS :]]
+
+        def write(copy: LedgerCopy) -> None:
+            for at, data in written:
+                copy.write(at, data)
+            copy.write_header(header)
+
+        self._all(write)
         self.until, self.count = until, count
 
     def amend(self, number: int | None, key: tuple[int, int], producer_id: int | None, ended: str | None) -> None:
@@ -73,7 +77,7 @@ class LedgerRound:
             number = next((record.number for record in self._records() if record.key == key), None)
         found = None if number is None else self.record(number)
         if found is not None and found.key == key:
-            data, at = ring.encode(found.amended(producer_id, ended)), RING_AT + ring.slot(found.number) * ring.SIZE
+            data, at = ring.encode(found.amended(producer_id, ended)), _place_of(found.number)
             self._all(lambda copy: copy.write(at, data))
 
     def _records(self) -> list[IdRecord]:
@@ -115,6 +119,8 @@ class LedgerRound:
 
     def _read(self) -> None:
         """Take the later time, and make copies that differ equal."""
+        if self._agree():
+            return
         whole = [copy for copy in self._copies if isinstance(copy.content, Header) and not copy.blank]
         damaged = [copy for copy in self._copies if not isinstance(copy.content, Header)]
         if whole:
@@ -136,6 +142,20 @@ class LedgerRound:
                 self._tried(copy, lambda copy: self._equal(copy, leader))
         if not self._copies:
             raise LedgerError("no copy can be written")
+
+    def _agree(self) -> bool:
+        """As most rounds find it: each copy counted the same, and nothing is damaged. What they say is read then."""
+        first = self._copies[0].content
+        if not isinstance(first, Header) or first.count == 0:
+            return False
+        until = first.used_until(self.now, self.boot_id)
+        for copy in self._copies[1:]:
+            other = copy.content
+            if not isinstance(other, Header) or (other.generation, other.count) != (first.generation, first.count):
+                return False
+            until = max(until, other.used_until(self.now, self.boot_id))
+        self.until, self.count, self.generation = until, first.count, first.generation
+        return True
 
     def _progress(self, copy: LedgerCopy) -> tuple[float, int]:
         content = copy.content
@@ -176,3 +196,8 @@ class LedgerRound:
             copy.close()
             self._copies.remove(copy)
             return None
+
+
+def _place_of(number: int) -> int:
+    """Of the record of this permit, in bytes."""
+    return RING_AT + ring.slot(number) * ring.SIZE

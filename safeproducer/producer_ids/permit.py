@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from safeproducer.policy.permits import Kind
@@ -25,8 +24,7 @@ class Request(NamedTuple):
     transactional_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Permit:
+class Permit(NamedTuple):
     """A grant. `before` and `after` are what it made of the time up to which the hour is used; equal: not counted.
 
     `number` is how many were counted before it and with it, `generation` which count that is: both None while the
@@ -44,8 +42,7 @@ class Permit:
     known: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """Whether a native producer may write.
 
     `permit` is None when the request is refused: the next one may come in `retry_after` seconds, which reserves

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """The value of `safeproducer.producer.ids.ledger`.
 
     "auto": for this host. "off": for this process. Anything else is an absolute directory.

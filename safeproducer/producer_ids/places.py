@@ -41,14 +41,33 @@ def directories(place: Place) -> list[str]:
 
 def prepared(place: Place) -> tuple[list[str], list[str]]:
     """(those that can be used, made where they were missing; what is wrong with the others)."""
-    usable, problems = [], []
+    usable, problems, ours = [], [], place == AUTO
     for directory in directories(place):
-        wrong = problem(directory, ours=place == AUTO)
+        wrong = None if _is_as_it_was(directory, ours) else problem(directory, ours=ours)
         if wrong is None:
             usable.append(directory)
         else:
             problems.append(wrong)
     return usable, problems
+
+
+_good: dict[tuple[str, bool], tuple[int, ...]] = {}
+"""By directory and whether it is ours: what it was when nothing was wrong with it."""
+
+
+def _is_as_it_was(directory: str, ours: bool) -> bool:
+    """Whether nothing was wrong with it, and it is still the same one, with the same rights and owner."""
+    known = _good.get((directory, ours))
+    if known is None:
+        return False
+    try:
+        return known == _identity(os.lstat(directory))
+    except OSError:
+        return False
+
+
+def _identity(found: os.stat_result) -> tuple[int, ...]:
+    return found.st_dev, found.st_ino, found.st_mode, found.st_uid
 
 
 def unusable(directory: str) -> str | None:
@@ -71,9 +90,12 @@ def problem(directory: str, make: bool = True, ours: bool = False) -> str | None
             return f"{directory} belongs to another user"
         if ours and stat.S_IMODE(found.st_mode) & 0o077:
             os.chmod(directory, 0o700)
+            found = os.lstat(directory)
         elif not ours and found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             return f"{directory} may be written to by other users"
         network = _network(found.st_dev)
+        if network is None:
+            _good[directory, ours] = _identity(found)
     except FileNotFoundError:
         parent = os.path.dirname(directory.rstrip("/"))
         if make or not os.access(parent, os.W_OK | os.X_OK):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from safeproducer.policy.permits import Kind
 from safeproducer.records import CallSite
@@ -14,8 +14,7 @@ ENDS = ("", "closed", "collected", "exit", "failed", "crashed", UNSENT)
 """How a native producer ended; the empty one: not told, it still runs, or its process was killed."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessId:
+class ProcessId(NamedTuple):
     """`token` and `parent_token` tell processes apart whose numbers are equal, as in containers; 0 is not known."""
 
     pid: int
@@ -24,16 +23,14 @@ class ProcessId:
     parent_token: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Times:
+class Times(NamedTuple):
     """A moment by two clocks, in seconds: `boot` since the system started, `wall` since the Unix epoch."""
 
     boot: float
     wall: float
 
 
-@dataclass(frozen=True, slots=True)
-class IdRecord:
+class IdRecord(NamedTuple):
     """One permit that was counted. `number`: how many were counted with it. `until`: what it made of the hour's use.
 
     `boot_id` says for which start of the system the times by the boot clock hold. `ended` is one of ENDS.
@@ -56,8 +53,7 @@ class IdRecord:
 
     def amended(self, producer_id: int | None, ended: str | None) -> IdRecord:
         """With what is known by now."""
-        return replace(
-            self,
+        return self._replace(
             producer_id=self.producer_id if producer_id is None else producer_id,
             ended=self.ended if ended is None else ended,
         )

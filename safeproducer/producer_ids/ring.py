@@ -23,6 +23,8 @@ _FORM = struct.Struct("<BBBBQQIIQQQqqqqqI")
 _TEXT = SIZE - _CHECK.size - _FORM.size
 _FUNCTION = 48
 _BLANK = bytes(SIZE)
+_SITES = 64
+"""Lines of code of this process whose text is kept: most have one that makes producers."""
 
 
 def slot(number: int) -> int:
@@ -30,16 +32,22 @@ def slot(number: int) -> int:
     return (number - 1) % SLOTS
 
 
+@lru_cache(maxsize=_SITES)
 def shown(site: CallSite) -> CallSite:
     """As it can be read back: the end of a long file name, the beginning of a long function name."""
+    filename, function = _texts(site)
+    return CallSite(filename.decode(), site.line, function.decode())
+
+
+@lru_cache(maxsize=_SITES)
+def _texts(site: CallSite) -> tuple[bytes, bytes]:
     function = _cut(site.function, _FUNCTION)
-    return CallSite(_cut(site.filename, _TEXT - len(function), end=True).decode(), site.line, function.decode())
+    return _cut(site.filename, _TEXT - len(function), end=True), function
 
 
 def encode(record: IdRecord) -> bytes:
     """256 bytes."""
-    function = _cut(record.site.function, _FUNCTION)
-    filename = _cut(record.site.filename, _TEXT - len(function), end=True)
+    filename, function = _texts(record.site)
     body = (
         _FORM.pack(
             _KINDS.index(record.kind),

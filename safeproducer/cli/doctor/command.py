@@ -113,4 +113,4 @@ def _asked(settings: Mapping[str, Setting]) -> _Asked:
     configuration = Configuration(delivery.timeout, delivery.socket_timeout, parsed.idempotent, expiration)
     identity = (parsed.cluster, parsed.principal)
     names = {name_of(identity).removesuffix(SUFFIX): " as ".join(identity)} if "bootstrap.servers" in settings else {}
-    return _Asked(parsed.producer_ids_per_hour, configuration, Place(parsed.ids.ledger), names)
+    return _Asked(parsed.producer_ids_per_hour, configuration, parsed.ids.ledger, names)

@@ -1,20 +1,25 @@
-"""What is compared by `scripts/bench spark`. Knows nothing of Spark."""
+"""What is compared by `scripts/bench spark`, and what must come of it. Knows nothing of Spark."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+FAR = 50.0
+"""Milliseconds of round trip from which the bars for long links hold."""
+PAIRS, HEADERS, TIMESTAMP = "pairs", "headers", "timestamp"
+
 
 @dataclass(frozen=True)
 class Variant:
-    """`how`: "sink", "plain" (confluent_kafka in mapInArrow), or the name of a format.
-    `options` beside brokers and topic."""
+    """`how`: "sink", "plain" or "plain_callback" (confluent_kafka in mapInArrow), or the name of a format.
+    `options` beside brokers and topic. `columns`: PAIRS is key and value, the others have one column more."""
 
     name: str
     how: str
     options: Mapping[str, str] = field(default_factory=dict)
     far_only: bool = False
+    columns: str = PAIRS
 
 
 BEST = {"kafka.batch.size": "1000000", "kafka.linger.ms": "20"}
@@ -25,12 +30,13 @@ SPARK_LARGE = Variant(
 )
 STOCK = Variant("produce(), mapInArrow", "plain")
 STOCK_SOURCE = Variant("produce(), data source", "plain_source")
+EMPTY = Variant("produce(), empty callback", "plain_callback")
 SINK = Variant("SafeProducerSink", "sink")
 SOURCE = Variant('format("safeproducer")', "safeproducer")
 BY_KEY = Variant("SafeProducerSink, ordering=key", "sink", {"safeproducer.ordering": "key"}, far_only=True)
-
-VARIANTS = SPARK, SPARK_BEST, SPARK_LARGE, STOCK, STOCK_SOURCE, SINK, SOURCE, BY_KEY
-BY_NAME = {variant.name: variant for variant in VARIANTS}
+SPARK_HEADERS = Variant("Spark's sink, two headers", "kafka", columns=HEADERS)
+SINK_HEADERS = Variant("SafeProducerSink, two headers", "sink", columns=HEADERS)
+SINK_TIMESTAMP = Variant("SafeProducerSink, timestamps", "sink", columns=TIMESTAMP)
 
 
 @dataclass(frozen=True)
@@ -44,12 +50,73 @@ class Comparison:
     far: tuple[float | None, float | None] = (None, None)
 
 
-COMPARISONS = (
-    Comparison(SINK, STOCK, near=(0.80, 1.25), far=(0.85, None)),
-    Comparison(SOURCE, STOCK_SOURCE, near=(0.80, 1.25), far=(0.85, None)),
-    *(Comparison(door, SPARK, near=(0.55, None), far=(8.0, None)) for door in (SINK, SOURCE)),
-    *(Comparison(door, SPARK_BEST, near=(0.45, None), far=(1.2, None)) for door in (SINK, SOURCE)),
-    Comparison(SINK, SPARK_LARGE),
-    Comparison(BY_KEY, SINK, far=(0.95, None)),
-    Comparison(STOCK_SOURCE, STOCK),
+@dataclass(frozen=True)
+class Suite:
+    """Compared in one session. `near` and `far`: rows a write, None where it is not run.
+
+    A worker keeps four producers: more variants of ours in one session would make a new one for each write.
+    """
+
+    title: str
+    variants: tuple[Variant, ...]
+    comparisons: tuple[Comparison, ...]
+    near: int | None
+    far: int | None
+
+    def rows(self, rtt: float) -> int | None:
+        return self.far if rtt >= FAR else self.near
+
+
+MANY = Suite(
+    "keys and values",
+    (SPARK, SPARK_BEST, SPARK_LARGE, STOCK, STOCK_SOURCE, EMPTY, SINK, SOURCE, BY_KEY),
+    (
+        Comparison(SINK, STOCK, near=(0.80, 1.25), far=(0.85, None)),
+        Comparison(SOURCE, STOCK_SOURCE, near=(0.80, 1.25), far=(0.85, None)),
+        *(Comparison(door, SPARK, near=(0.55, None), far=(8.0, None)) for door in (SINK, SOURCE)),
+        *(Comparison(door, SPARK_BEST, near=(0.45, None), far=(1.2, None)) for door in (SINK, SOURCE)),
+        Comparison(SINK, SPARK_LARGE),
+        Comparison(BY_KEY, SINK, far=(0.95, None)),
+        Comparison(STOCK_SOURCE, STOCK),
+        Comparison(EMPTY, STOCK),
+        Comparison(SINK, EMPTY),
+    ),
+    near=1_000_000,
+    far=500_000,
 )
+FEW = Suite(
+    "fewer rows",
+    (SPARK, SINK, SOURCE),
+    tuple(Comparison(door, SPARK, far=(4.0, None)) for door in (SINK, SOURCE)),
+    near=None,
+    far=100_000,
+)
+EXTRAS = Suite(
+    "headers and timestamps",
+    (SPARK_HEADERS, SINK, SINK_HEADERS, SINK_TIMESTAMP),
+    (Comparison(SINK_HEADERS, SINK), Comparison(SINK_HEADERS, SPARK_HEADERS), Comparison(SINK_TIMESTAMP, SINK)),
+    near=200_000,
+    far=None,
+)
+SUITES = MANY, FEW, EXTRAS
+BY_NAME = {variant.name: variant for suite in SUITES for variant in suite.variants}
+
+
+@dataclass(frozen=True)
+class Door:
+    """A way to write a stream. `idle` is its no-op sink by the same door; None for those that have none."""
+
+    name: str
+    idle: str | None = None
+
+
+NO_OP_SINK, NO_OP_SOURCE = "no-op, foreachBatch", "no-op, data source"
+DOORS = (
+    Door(SINK.name, NO_OP_SINK),
+    Door(SOURCE.name, NO_OP_SOURCE),
+    Door(NO_OP_SINK),
+    Door(NO_OP_SOURCE),
+    Door(SPARK.name),
+)
+MEDIAN_AT_MOST, P90_AT_MOST = 1.15, 1.3
+"""Of the time of a trigger with 100 rows, beside the no-op sink by the same door."""

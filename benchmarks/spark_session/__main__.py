@@ -19,18 +19,28 @@ from pyspark.sql import DataFrame, SparkSession
 
 from benchmarks.brokers import written
 from benchmarks.spark_session import cpu, plain
-from benchmarks.spark_variants import BY_NAME, Variant
+from benchmarks.spark_variants import BY_NAME, HEADERS, PAIRS, TIMESTAMP, Variant
 from safeproducer.spark import SafeProducerSink
 
 CORES = 2
 KEY_SIZE, VALUE_SIZE = 16, 200
 
 
-def cached(spark: SparkSession, rows: int) -> DataFrame:
+EXTRAS = {
+    PAIRS: (),
+    HEADERS: (
+        "array(named_struct('key', 'trace', 'value', substr(unhex(sha2(string(id), 256)), 17, 16)), "
+        "named_struct('key', 'source', 'value', encode('pipeline', 'UTF-8'))) headers",
+    ),
+    TIMESTAMP: ("current_timestamp() timestamp",),
+}
+
+
+def cached(spark: SparkSession, rows: int, columns: str) -> DataFrame:
     """Distinct keys and values, all of them in memory."""
     value = f"encode(rpad(string(id), {VALUE_SIZE}, sha2(string(id), 256)), 'UTF-8')"
     key = f"substr(unhex(sha2(string(id), 256)), 1, {KEY_SIZE})"
-    df = spark.range(0, rows, 1, CORES).selectExpr(f"{key} key", f"{value} value").cache()
+    df = spark.range(0, rows, 1, CORES).selectExpr(f"{key} key", f"{value} value", *EXTRAS[columns]).cache()
     df.count()
     return df
 
@@ -40,8 +50,9 @@ def writes(variant: Variant, df: DataFrame, bootstrap: str, topic: str) -> Calla
     options = {"kafka.bootstrap.servers": bootstrap, "topic": topic, **variant.options}
     if variant.how == "sink":
         return partial(SafeProducerSink(options).write, df)
-    if variant.how == "plain":
-        return df.mapInArrow(partial(plain.in_arrow, given=options), plain.SCHEMA).collect
+    if variant.how in ("plain", "plain_callback"):
+        looks = variant.how == "plain_callback"
+        return df.mapInArrow(partial(plain.in_arrow, given=options, looks=looks), plain.SCHEMA).collect
     return lambda: df.write.format(variant.how).options(**options).mode("append").save()
 
 
@@ -50,9 +61,13 @@ def main() -> None:
     spark = SparkSession.builder.appName("benchmark").getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     spark.dataSource.register(plain.Source)
-    df = cached(spark, settings["rows"])
     topics: dict[str, str] = settings["topics"]
-    runs = {name: writes(BY_NAME[name], df, settings["bootstrap"], topics[name]) for name in topics}
+    kinds = {BY_NAME[name].columns for name in topics}
+    frames = {columns: cached(spark, settings["rows"], columns) for columns in sorted(kinds)}
+    runs = {
+        name: writes(BY_NAME[name], frames[BY_NAME[name].columns], settings["bootstrap"], topics[name])
+        for name in topics
+    }
     driver = psutil.Process()
     for number in range(-settings["warm_up"], settings["rounds"]):
         for name in random.Random(number).sample(sorted(runs), len(runs)):

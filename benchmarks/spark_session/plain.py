@@ -1,5 +1,7 @@
 """confluent_kafka's own producer through both doors: as fast a loop as can be written, that learns of errors alone.
 
+Or, with a callback that does nothing, as fast as a client can be that looks at the report of each record.
+
 In an importable module, so that the producer stays for as long as the worker process, as SafeProducer's does.
 """
 
@@ -20,14 +22,21 @@ DONE = pa.schema([("rows", pa.int64())])
 SCHEMA = "rows long"
 
 
-class Plain:
-    """The producer of this worker, with the settings of librdkafka that the sink gives its own."""
+def nothing(error: KafkaError | None, message: object) -> None:
+    """The empty callback."""
 
-    def __init__(self, settings: dict[str, str]) -> None:
+
+class Plain:
+    """The producer of this worker, with the settings of librdkafka that the sink gives its own.
+
+    `looks`: it has a callback for each record, which does nothing. Then nothing is told of a row that failed.
+    """
+
+    def __init__(self, settings: dict[str, str], looks: bool) -> None:
         self.errors: list[str] = []
         config = {name: text for name, text in settings.items() if not name.startswith("safeproducer.")}
-        ours = {"enable.idempotence": True, "delivery.report.only.error": True, "on_delivery": self.failed}
-        self.kafka = Producer({**config, **ours})
+        callback = {"on_delivery": nothing if looks else self.failed, "delivery.report.only.error": not looks}
+        self.kafka = Producer({**config, "enable.idempotence": True, **callback})
 
     def failed(self, error: KafkaError, _: Any) -> None:
         """The constructor's callback: nothing is told of a row that was delivered."""
@@ -61,21 +70,22 @@ class Plain:
             return
 
 
-_kept: dict[str, Plain] = {}
+_kept: dict[tuple[str, bool], Plain] = {}
 
 
-def write(batches: Iterator[pa.RecordBatch], given: dict[str, str]) -> int:
+def write(batches: Iterator[pa.RecordBatch], given: dict[str, str], looks: bool) -> int:
     """What a task runs; `given` are the options of our sink."""
     options = Options.parse(given)
-    worker = _kept.get(options.config["bootstrap.servers"])
+    key = options.config["bootstrap.servers"], looks
+    worker = _kept.get(key)
     if worker is None:
-        worker = _kept[options.config["bootstrap.servers"]] = Plain(options.config)
+        worker = _kept[key] = Plain(options.config, looks)
     return worker.write(batches, str(options.topic))
 
 
-def in_arrow(batches: Iterator[pa.RecordBatch], given: dict[str, str]) -> Iterator[pa.RecordBatch]:
+def in_arrow(batches: Iterator[pa.RecordBatch], given: dict[str, str], looks: bool) -> Iterator[pa.RecordBatch]:
     """For mapInArrow, the way of `foreachBatch`."""
-    yield pa.RecordBatch.from_pydict({"rows": [write(batches, given)]}, schema=DONE)
+    yield pa.RecordBatch.from_pydict({"rows": [write(batches, given, looks)]}, schema=DONE)
 
 
 class Source(DataSource):
@@ -94,5 +104,5 @@ class Writer(DataSourceArrowWriter):
         self.given = given
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        write(iterator, self.given)
+        write(iterator, self.given, looks=False)
         return WriterCommitMessage()

@@ -267,7 +267,8 @@ class Closing:
         Not those whose report came and was not polled: they are written.
         """
         written = self._counters.acknowledged()
-        unresolved = self._counters.outstanding(self._engine.queued)[0] - len(written)
+        counted = self._counters.report_queue.reports.counted()
+        unresolved = self._counters.outstanding(self._engine.queued)[0] - len(written) - counted
         if unresolved <= 0:
             return None
         observed = self._engine.route.observed

@@ -1,13 +1,18 @@
 """Records of one topic that have a value, a key and nothing else: what produce() does, without a call for each.
 
+Far from the brokers, where records wait before they go, those of one partition are accepted together, as a Block.
+
 For the sink of Spark. It is no method of SafeProducer, whose methods are those of confluent_kafka.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from contextlib import suppress
+from functools import partial
+from typing import Any, NamedTuple
 
+from safeproducer import clock
 from safeproducer.pipeline.engine import Engine
 from safeproducer.pipeline.process.frames import raised_by_native_call
 from safeproducer.producer import SafeProducer
@@ -44,3 +49,64 @@ def produce_pairs(
         else:
             continue
         refused(topic, value, key)
+
+
+class Block(NamedTuple):
+    """Records of one partition, in their order; `sizes`: bytes of value and key of each. There is at least one."""
+
+    partition: int
+    values: list[bytes | None]
+    keys: list[bytes | None]
+    sizes: list[int]
+
+
+class Placing(NamedTuple):
+    """How records of a topic with so many `partitions` are placed: by librdkafka's partitioner of that name.
+
+    `choose(key)` does it for one; where the key decides nothing, for as many as come together.
+    """
+
+    partitions: int
+    partitioner: str
+    choose: Callable[[bytes | None], int]
+
+
+def placing(producer: SafeProducer, topic: str) -> Placing | None:
+    """None while produce_block() takes nothing of this topic: records go directly, or no broker has told of it."""
+    engine: Engine = producer._SafeProducer__engine  # type: ignore[attr-defined]
+    partitions = engine.updates.holds.partitions
+    count = partitions.count(topic)
+    if engine.route.gated is not None:
+        with suppress(Exception):  # a produce() is refused with it
+            engine.route.enter()
+    if not count or engine.route.send != engine.dispatcher.intake.send:
+        return None
+    return Placing(count, partitions.partitioner, partial(partitions.choose, topic, now=clock.monotonic()))
+
+
+def produce_block(producer: SafeProducer, topic: str, block: Block, callback: Callable[..., Any]) -> bool:
+    """Accept all records of `block`; False when they have to go one by one, and none was accepted.
+
+    `callback` is called for errors alone, and only where the producer is configured so. Raises BufferError when there
+    is no room for all of them, and what produce() raises when one is too large. What a signal handler raises goes on;
+    then it is not known whether they were accepted.
+    """
+    engine: Engine = producer._SafeProducer__engine  # type: ignore[attr-defined]
+    counters, intake = engine.counters, engine.dispatcher.intake
+    account = counters.open(topic)
+    report = account.counted(callback)
+    if report is None or engine.route.send != intake.send:
+        return False
+    count, taken = len(block.sizes), False
+    account.accepted += count
+    try:
+        taken = intake.send_block(topic, *block, report)
+    except BaseException as error:
+        counters.interrupts += count
+        if isinstance(error, Exception) and raised_by_native_call(error):
+            account.accepted -= count
+            counters.interrupts -= count  # one step with the line above
+        raise
+    if not taken:
+        account.accepted -= count
+    return taken

@@ -268,7 +268,9 @@ class SafeProducer(NativeProducer):
 
     def list_topics(self, *args: Any, **kwargs: Any) -> Any:
         """As confluent_kafka: list_topics(topic=None, timeout=-1) -> ClusterMetadata. Works inside callbacks, too."""
-        return self.__engine.calls.ask(self.__engine.client.native.list_topics, *args, **kwargs)
+        found = self.__engine.calls.ask(self.__engine.client.native.list_topics, *args, **kwargs)
+        self.__engine.updates.holds.cluster.listed(found)
+        return found
 
     def cluster_id(self, *args: Any, **kwargs: Any) -> Any:
         """As confluent_kafka: the cluster's ID, asked for with a timeout in seconds."""

@@ -68,6 +68,12 @@ class Columns:
     def keys(self) -> list[bytes | None]:
         return [None] * self.rows if self.key is None else self.key.to_pylist()
 
+    def rearranged(self, order: Any) -> tuple[list[bytes | None], list[bytes | None], list[int]]:
+        """Values, keys and sizes of the rows in this order of theirs."""
+        rows = pa.array(order)
+        key = [None] * self.rows if self.key is None else self.key.take(rows).to_pylist()
+        return self.value.take(rows).to_pylist(), key, self.size.take(rows).to_pylist()
+
     def topics(self, fixed: str | None) -> list[Any]:
         """The topic of each row, None where there is none."""
         if self.topic is None:

@@ -11,12 +11,17 @@ from functools import partial
 from typing import Any
 
 from safeproducer import SafeProducer
-from safeproducer.pairs import produce_pairs
+from safeproducer.kafka.native import KafkaException
+from safeproducer.pairs import Block, placing, produce_block, produce_pairs
+from safeproducer.spark.blocks import blocks, halves
 from safeproducer.spark.columns import ANY_PARTITION, Columns
 
 Produce = Callable[..., Any]
 Callback = Callable[..., Any]
 Again = Callable[..., Any]
+
+_FEW = 64
+"""Rows for which there is no room are taken one by one: each waits for its own."""
 
 
 def produce_rows(columns: Columns, topic: str | None, kafka: SafeProducer, callback: Callback, again: Again) -> None:
@@ -41,7 +46,26 @@ def _pairs(columns: Columns, topic: str, kafka: SafeProducer, callback: Callback
     def refused(topic: str, value: bytes | None, key: bytes | None) -> None:
         again(topic, value, key, ANY_PARTITION, callback)
 
-    produce_pairs(kafka, topic, zip(columns.values(), columns.keys(), strict=True), callback, refused)
+    placed = placing(kafka, topic)
+    if placed is None:
+        produce_pairs(kafka, topic, zip(columns.values(), columns.keys(), strict=True), callback, refused)
+        return
+    for block in blocks(columns, placed):
+        _block(block, topic, kafka, callback, refused)
+
+
+def _block(block: Block, topic: str, kafka: SafeProducer, callback: Callback, refused: Callback) -> None:
+    try:
+        if produce_block(kafka, topic, block, callback):
+            return
+    except BufferError:
+        if len(block.sizes) > _FEW:
+            for half in halves(block):
+                _block(half, topic, kafka, callback, refused)
+            return
+    except KafkaException:  # of which row, and what it says, that row's produce() tells
+        pass
+    produce_pairs(kafka, topic, zip(block.values, block.keys, strict=True), callback, refused)
 
 
 def _routed(columns: Columns, produce: Produce, callback: object, again: Again) -> None:

@@ -11,6 +11,7 @@ from safeproducer import clock
 from safeproducer.kafka.native import KafkaError, Message
 from safeproducer.kafka.pending_error import discard_pending
 from safeproducer.pipeline.process.record import ACCEPTED_AT, OVERHEAD, SIZE, DeliveryCallback, HeldRecord
+from safeproducer.pipeline.reports.counted_report import CountedReport
 from safeproducer.pipeline.reports.dated_error import DatedError
 from safeproducer.pipeline.reports.quota_rejections import QuotaRejection, is_quota_rejection
 from safeproducer.pipeline.reports.report_numbers import ReportNumbers
@@ -43,12 +44,15 @@ class BatchReports:
     inside the native call that serves them.
     """
 
-    def __init__(self, sinks: BatchSinks, size: int) -> None:
+    def __init__(self, sinks: BatchSinks, size: int, partition: int) -> None:
         self.sinks = sinks
+        self._partition = partition
         self._size = size
         """Of one record, about."""
         self.kept: deque[Message] = deque()
         self.kept_for: DeliveryCallback | None = None
+        self.counted = 0
+        self.counted_for: CountedReport | None = None
         self.on_answer: Callable[[], None] | None = None
         self.unknown_outcome = False
         self.rejections: list[QuotaRejection] = []
@@ -65,7 +69,21 @@ class BatchReports:
         self.kept_for = report  # before the message: see pass_on()
         self.kept.append(message)
 
+    def count(self, report: CountedReport) -> None:
+        """A delivered record that need only be counted, of another callback than those before."""
+        if self.on_answer is not None:
+            self.on_answer()
+        self.pass_on()
+        self.counted_for = report
+        self.counted += 1
+
     def pass_on(self) -> None:
+        if self.counted:
+            # One step, as below.
+            counted, counted_for, self.counted, self.counted_for = self.counted, self.counted_for, 0, None
+            if counted_for is not None:
+                self.sinks.reports.add_counted(counted_for, self._partition, counted)
+                self._passed += counted
         nothing: deque[Message] = deque()
         # One step under the interpreter lock, as there is no call in it: expire() comes from another thread.
         kept, report, self.kept, self.kept_for = self.kept, self.kept_for, nothing, None
@@ -135,11 +153,13 @@ class InFlightBatch:
         """Of keys, values and headers."""
         self.runs: list[tuple[int, int]] = []
         self.expired = self._flushes = 0
-        self.reports = BatchReports(sinks, size // (count or 1))
+        self.reports = BatchReports(sinks, size // (count or 1), tp[1])
 
     def bind(self, report: DeliveryCallback) -> DeliveryCallback:
         """The callback for librdkafka that ends in `report` on the application's thread."""
         spread, reports = self.tp[1] < 0, self.reports
+        if type(report) is CountedReport and not spread:
+            return self._bind_counted(report)
 
         # A closure, and as little as possible: it runs for each record while the next batch waits for the last one.
         def reported(error: KafkaError | None, message: Message) -> None:
@@ -157,6 +177,31 @@ class InFlightBatch:
                 reports.kept.append(message)
             else:
                 reports.keep(report, message)
+            if not left:
+                reports.pass_on()
+                reports.sinks.completed.append(self)
+
+        return reported
+
+    def _bind_counted(self, report: CountedReport) -> DeliveryCallback:
+        """As bind(), where nobody asks for the reports of delivered records."""
+        reports, proves = self.reports, report.offset_proves
+
+        def reported(error: KafkaError | None, message: Message) -> None:
+            try:
+                offset = message.offset()
+            except:  # noqa: E722 - see discard_pending
+                discard_pending(sys.exc_info())
+                offset = message.offset()
+            self.left = left = self.left - 1  # as in bind()
+            expired = self.expired
+            if error is not None or expired or (offset is None and proves):
+                reports.pass_on()
+                self._reported(len(self.records) - left - 1, expired, report, error, message)
+            elif reports.counted_for is report:
+                reports.counted += 1
+            else:
+                reports.count(report)
             if not left:
                 reports.pass_on()
                 reports.sinks.completed.append(self)

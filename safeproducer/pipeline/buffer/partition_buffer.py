@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
+from itertools import accumulate, islice
 
 from safeproducer.pipeline.buffer.in_flight_batch import InFlightBatch
 from safeproducer.pipeline.process.record import ACCEPTED_AT, KEY, SIZE, TIMESTAMP, HeldRecord
@@ -85,6 +87,9 @@ class PartitionBuffer:
         first, last = (own or records)[0], (records or own or records)[-1]
         extra = _FAR_TIMES if last[TIMESTAMP] - first[TIMESTAMP] > _NEAR_MS else 0
         room = size
+        if keys is None:
+            self._take_first(count, room, extra, taken)
+            return
         while own and len(taken) < count and ((room := room - own[0][SIZE] - extra) >= 0 or not taken):
             taken.append(own[0])
             own.popleft()
@@ -95,7 +100,7 @@ class PartitionBuffer:
             left = room - record[SIZE] - extra
             if left < 0 and taken:
                 break
-            if keys is not None and (key := record[KEY]) is not None and (owner := keys.bind(key, lane)) != lane:
+            if (key := record[KEY]) is not None and (owner := keys.bind(key, lane)) != lane:
                 self.bound.setdefault(owner, deque()).append(record)
                 records.popleft()
                 continue
@@ -116,6 +121,18 @@ class PartitionBuffer:
             self.records.extendleft(reversed(records))
         back_bytes = sum([record[SIZE] for record in records])
         self.bytes += back_bytes
+
+    def _take_first(self, count: int, room: int, extra: int, taken: list[HeldRecord]) -> None:
+        """As take(), where all records stay on one lane."""
+        records = self.records
+        first = list(islice(records, count))  # one step under the interpreter lock: any thread may append
+        ends = list(accumulate([record[SIZE] + extra for record in first]))
+        fit = max(1, bisect_right(ends, room))
+        taken += first[:fit]
+        for _ in range(fit):
+            records.popleft()
+        taken_bytes = ends[fit - 1] - extra * fit
+        self.bytes -= taken_bytes  # as in take()
 
     def take_first(self, queue: deque[HeldRecord]) -> HeldRecord:
         """The first of one of the queues, which will not be handed over."""

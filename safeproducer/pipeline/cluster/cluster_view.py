@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Any
 
 from safeproducer.delivery import Delivery
 from safeproducer.kafka.statistics import Statistics
@@ -46,6 +47,12 @@ class ClusterView:
             # A topic that librdkafka has not heard of is listed, too, with the partitions that records were made for.
             if self.partitions.count(topic) or max(leaders.values()) >= 0:
                 self.partitions.update(topic, leaders)
+
+    def listed(self, metadata: Any) -> None:
+        """Leaders and partition counts from an answer that the application asked for. Any thread."""
+        for topic, entry in metadata.topics.items() if len(metadata.topics) == 1 else ():
+            if entry.error is None and entry.partitions:
+                self.partitions.update(topic, {number: found.leader for number, found in entry.partitions.items()})
 
     def connected(self) -> dict[int, float]:
         """Broker -> when statistics of any lane showed it connected, if the last ones did."""

@@ -14,6 +14,7 @@ class Partitions:
     """Learned from statistics and metadata; asked for each record that is held back. Any thread may use it."""
 
     def __init__(self, partitioner_name: str, sticky: float) -> None:
+        self.partitioner = partitioner_name
         self._choose = partitioner(partitioner_name)
         self._sticky = sticky
         self._counts: dict[str, int] = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import repeat
 from operator import index
 from typing import Any
 
@@ -94,6 +95,35 @@ class Intake:
             timestamp = timestamp or int(clock.time() * 1000)
             self._append(buffer, (value, key, id(report), timestamp, headers, size + overhead, now), report)
 
+    def send_block(
+        self,
+        topic: str,
+        partition: int,
+        values: list[bytes | None],
+        keys: list[bytes | None],
+        sizes: list[int],
+        report: DeliveryCallback,
+    ) -> bool:
+        """Take records of one partition in one step; False when they must be taken one by one, and none was.
+
+        `sizes`: bytes of value and key of each. All have one timestamp, that of this call. Raises what produce() raises
+        when there is no room for all of them.
+        """
+        now = clock.monotonic()
+        tp = (topic, partition)
+        buffer = self._buffers.get(tp) or self._open(tp)
+        direct = not (buffer.held or buffer.records or self.rechecks)
+        if (direct and self._holds.direct is not None) or topic in self._lanes.missing or self._has_unplaced(topic):
+            return False
+        size, count = sum(sizes), len(sizes)
+        self._record_buffer.refuse_excess(buffer, size, count, max(sizes))
+        stamp, number = int(clock.time() * 1000), id(report)
+        lengths = [length + OVERHEAD for length in sizes]
+        same = repeat(number), repeat(stamp), repeat(None)
+        records: list[HeldRecord] = list(zip(values, keys, *same, lengths, repeat(now), strict=False))
+        self._append_all(buffer, records, report, size + OVERHEAD * count)
+        return True
+
     def _takes_directly(
         self, buffer: PartitionBuffer, value: Any, key: Any, report: Any, timestamp: int, headers: Any, size: int
     ) -> bool:
@@ -136,6 +166,27 @@ class Intake:
         ):
             self._schedule.hurry()
 
+    def _append_all(
+        self, buffer: PartitionBuffer, records: list[HeldRecord], report: DeliveryCallback, size: int
+    ) -> None:
+        """As _append(), for records of `size` bytes."""
+        waiting, reports, uses = buffer.records, self._numbers.reports, self._numbers.uses
+        number, accepted_at, count = records[0][REPORT], records[0][ACCEPTED_AT], len(records)
+        uses[number] += count  # as in _append()
+        reports[number] = report
+        buffer.bytes += size
+        waiting.extend(records)
+        if self.retired is not None:
+            for _ in records[1:]:
+                self._numbers.release(buffer.take_last()[REPORT])
+            self._refuse_last(buffer, self.retired)
+        self._record_buffer.busy[buffer.tp] = buffer
+        self._schedule.begin(accepted_at)
+        if (len(waiting) >= self._batch_records or buffer.bytes >= self._batch_bytes) and (
+            (why := buffer.why) is None or why.reason not in WHATEVER_WAITS
+        ):
+            self._schedule.hurry()
+
     def _refuse_last(self, buffer: PartitionBuffer, refusal: Callable[[], Exception]) -> None:
         """The producer was closed while produce() was on its way: by a signal handler in it, or by another thread."""
         self._numbers.release(buffer.take_last()[REPORT])
@@ -148,10 +199,11 @@ class Intake:
 
     def _chosen(self, topic: str, key: bytes | None, now: float) -> int:
         """The partition of a record that names none; UNKNOWN behind others that are not placed yet."""
+        return UNKNOWN if self._has_unplaced(topic) else self._holds.partitions.choose(topic, key, now)
+
+    def _has_unplaced(self, topic: str) -> bool:
         unplaced = self._buffers.get((topic, UNKNOWN))
-        if unplaced is not None and (unplaced.records or unplaced.unresolved):
-            return UNKNOWN
-        return self._holds.partitions.choose(topic, key, now)
+        return unplaced is not None and bool(unplaced.records or unplaced.unresolved)
 
     def _refuse_missing(self, topic: str) -> None:
         """As librdkafka does once it knows that there is no such topic; look whether there is one by now."""

@@ -226,17 +226,20 @@ class RecordBuffer:
         """Something changed that shares depend on, or records took a path that is not counted here."""
         self._room = 0
 
-    def refuse_excess(self, buffer: PartitionBuffer, size: int) -> None:
-        """Raise what produce() raises when a record of `size` bytes is too large, or there is no room for it."""
+    def refuse_excess(self, buffer: PartitionBuffer, size: int, count: int = 1, largest: int = 0) -> None:
+        """Raise what produce() raises when a record of `size` bytes is too large, or there is no room for it.
+
+        Of `count` records `size` are the bytes of all, and `largest` those of the largest one.
+        """
         most = self._delivery.buffer
-        if size + MOST_OVERHEAD > most.record_bytes:
+        if (largest or size) + MOST_OVERHEAD > most.record_bytes:
             raise unable(KafkaError.MSG_SIZE_TOO_LARGE)
         most_bytes = most.bytes
-        if self._room > 0 and size <= self._room_bytes:
-            self._room -= 1
+        if self._room >= count and size <= self._room_bytes:
+            self._room -= count
             self._room_bytes -= size
             return
-        limit, total, total_bytes = most.records, self.records, self.bytes(size)
+        limit, total, total_bytes = most.records, self.records + count - 1, self.bytes(size)
         if (limit is not None and total >= limit) or (most_bytes is not None and total_bytes + size > most_bytes):
             raise QueueFullError(self.full())
         crowded = limit is not None and total >= limit * ALWAYS_FREE

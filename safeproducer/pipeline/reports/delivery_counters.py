@@ -25,6 +25,7 @@ from safeproducer.kafka.without_offset import WITHOUT_OFFSET
 from safeproducer.pipeline.process import stack
 from safeproducer.pipeline.process.record import DeliveryCallback
 from safeproducer.pipeline.reports.callbacks import CallbackErrors
+from safeproducer.pipeline.reports.counted_report import CountedReport
 from safeproducer.pipeline.reports.report_queue import ReportQueue
 from safeproducer.policy.never import NEVER
 
@@ -229,6 +230,18 @@ class TopicCounters:
         except TypeError:  # unhashable
             pass
         return PartitionCounters(self._reporting)  # the native call refuses it with confluent_kafka's own error
+
+    def placed(self, partition: int) -> Resolved:
+        """Where the delivered records of a CountedReport are counted."""
+        return _opened(self.partitions, partition, self._reporting).placed
+
+    def counted(self, callback: DeliveryCallback) -> CountedReport | None:
+        """What bind() makes, where `callback` is called for errors alone; else None."""
+        if not self._reporting.only_errors:
+            return None
+        report = CountedReport(self._report, callback)
+        report.account, report.offset_proves = self, self._reporting.offset_proves
+        return report
 
     def bind(self, callback: DeliveryCallback | None) -> Bound:
         """As PartitionCounters.bind(), counting on the partition the report names."""

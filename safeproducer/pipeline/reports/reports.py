@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from safeproducer.pipeline.process import stack
+from safeproducer.pipeline.reports.counted_report import CountedReport
 
 Run = Callable[[Any, Any], Any]
 Report = tuple[Run, Any, Any]
@@ -17,19 +18,29 @@ Report = tuple[Run, Any, Any]
 class Bunch:
     """Delivered records of one callback, in order; or one failed record, or one event: those have no `size`.
 
-    `size`: bytes of one record, about.
+    `size`: bytes of one record, about. `counted`: delivered records of `partition` that `run` only counts.
 
     One tuple for each record would stay long enough for the garbage collector to look through everything after each
     large batch.
     """
 
-    __slots__ = ("first", "run", "seconds", "size")
+    __slots__ = ("counted", "first", "partition", "run", "seconds", "size")
 
     def __init__(self, run: Run, first: Any, seconds: deque[Any], size: int | None) -> None:
-        self.run = run
+        self.run: Any = run
         self.first = first
         self.seconds = seconds
         self.size = size
+        self.counted = 0
+        self.partition = 0
+
+    def count(self) -> int:
+        """Count all of them; how many."""
+        delivered = self.run.account.placed(self.partition)
+        # One step under the interpreter lock: another thread, or a signal handler, may be here, too.
+        count, self.counted = self.counted, 0
+        delivered.delivered += count
+        return count
 
 
 class Reports:
@@ -50,7 +61,8 @@ class Reports:
     @property
     def count(self) -> int:
         """How many records wait for their report."""
-        return sum([len(bunch.seconds) for bunch in self._bunches.copy() if bunch.size is not None])
+        bunches = self._bunches.copy()
+        return sum([len(bunch.seconds) + bunch.counted for bunch in bunches if bunch.size is not None])
 
     @property
     def bytes(self) -> int:
@@ -67,6 +79,12 @@ class Reports:
     def add_delivered(self, run: Run, messages: deque[Any], size: int = 0) -> None:
         self._bunches.append(Bunch(run, None, messages, size))
 
+    def add_counted(self, run: CountedReport, partition: int, count: int) -> None:
+        """Delivered records of one partition; nothing of them is in memory any more."""
+        bunch = Bunch(run, None, deque(), 0)
+        bunch.partition, bunch.counted = partition, count
+        self._bunches.append(bunch)
+
     def extend(self, reports: Iterable[Report]) -> None:
         for report in reports:
             self.add(*report)
@@ -78,6 +96,10 @@ class Reports:
                 for message in bunch.seconds.copy():
                     yield bunch.run, message
 
+    def counted(self) -> int:
+        """How many delivered records wait to be counted."""
+        return sum([bunch.counted for bunch in self._bunches.copy()])
+
     @stack.runs_reports
     def run(self) -> int:
         """Run them on the calling thread, until one raises; how many."""
@@ -88,6 +110,8 @@ class Reports:
                 bunch = bunches[0]
             except IndexError:  # another thread was quicker
                 break
+            if bunch.counted:
+                ran += bunch.count()
             run, first, seconds = bunch.run, bunch.first, bunch.seconds
             while seconds:
                 try:

@@ -1,0 +1,92 @@
+"""Rows as blocks: each holds rows of one partition, in their order. Partitions of keys are computed for a whole column.
+
+Followed: rd_kafka_msg_partitioner_murmur2_random() of librdkafka, as in policy/partitioner.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from safeproducer.pairs import Block, Placing
+from safeproducer.policy.partitioner import murmur2
+from safeproducer.spark.columns import Columns
+
+MOST_ROWS = 2_000
+"""Of a block: it is accepted when there is room for all of it."""
+_VECTORISED = frozenset({"murmur2", "murmur2_random"})
+_LONG_KEY = 256
+"""Bytes: few rows have longer keys, and each word of the longest one costs a step over the column."""
+_FACTOR, _SEED = np.uint32(0x5BD1E995), np.uint32(0x9747B28C)
+_TAIL = np.array([0, 0xFF, 0xFFFF, 0xFFFFFF], np.uint32)
+"""Which bits of a word belong to a key that ends in it, by the number of bytes."""
+
+
+def blocks(columns: Columns, placing: Placing) -> Iterator[Block]:
+    """The rows of `columns`, which have a value, perhaps a key, and one topic."""
+    partitions = partitions_of(columns, placing)
+    order = np.argsort(partitions, kind="stable")
+    values, keys, sizes = columns.rearranged(order)
+    counts = np.bincount(partitions, minlength=placing.partitions)
+    end = 0
+    for partition in np.flatnonzero(counts).tolist():
+        first, end = end, end + int(counts[partition])
+        for start in range(first, end, MOST_ROWS):
+            rows = slice(start, min(start + MOST_ROWS, end))
+            yield Block(partition, values[rows], keys[rows], sizes[rows])
+
+
+def halves(block: Block) -> Iterator[Block]:
+    """Two blocks of its rows, in their order; it has at least two."""
+    middle = len(block.sizes) // 2
+    for rows in (slice(middle), slice(middle, None)):
+        yield Block(block.partition, block.values[rows], block.keys[rows], block.sizes[rows])
+
+
+def partitions_of(columns: Columns, placing: Placing) -> Any:
+    """The partition of each row, an array of numbers."""
+    rows, key = columns.rows, columns.key
+    if key is None:
+        return np.full(rows, placing.choose(None), np.int64)
+    if placing.partitioner not in _VECTORISED:
+        return np.array([placing.choose(text) for text in key.to_pylist()], np.int64)
+    found = hashes(key).astype(np.int64) % placing.partitions
+    if key.null_count:
+        found[key.is_null().to_numpy(zero_copy_only=False)] = placing.choose(None)
+    return found
+
+
+def hashes(keys: Any) -> Any:
+    """murmur2() of each key of a column of Arrow; of null that of the empty key."""
+    large = keys.cast(pa.large_binary())
+    _, offsets, data = large.buffers()
+    ends = np.frombuffer(offsets, np.int64)[large.offset : large.offset + len(large) + 1]
+    found = _hashes(b"" if data is None else data, ends[:-1], np.diff(ends))
+    for row in np.flatnonzero(np.diff(ends) > _LONG_KEY).tolist():
+        found[row] = murmur2(keys[row].as_py())
+    return found
+
+
+def _hashes(data: Any, starts: Any, lengths: Any) -> Any:
+    """Those of long keys are wrong."""
+    padded = np.concatenate([np.frombuffer(data, np.uint8), np.zeros(4, np.uint8)])
+    words = np.lib.stride_tricks.as_strided(padded[:4].view("<u4"), (len(padded) - 3,), (1,))  # one at each byte
+    whole = np.where(lengths > _LONG_KEY, 0, lengths) // 4
+    rows = np.argsort(-whole, kind="stable")  # those with many words first: each step is for the first of them
+    starts, whole, lengths = starts[rows], whole[rows], lengths[rows]
+    value = _SEED ^ lengths.astype(np.uint32)
+    for number in range(int(whole[0]) if len(whole) else 0):
+        some = slice(0, int(np.searchsorted(-whole, -number)))
+        mixed = words[starts[some] + 4 * number] * _FACTOR
+        value[some] = value[some] * _FACTOR ^ (mixed ^ mixed >> np.uint32(24)) * _FACTOR
+    bits = _TAIL[lengths & 3]
+    tail = (value ^ words[np.minimum(starts + 4 * whole, len(padded) - 4)] & bits) * _FACTOR
+    value = np.where(bits > 0, tail, value)
+    value = (value ^ value >> np.uint32(13)) * _FACTOR
+    value = (value ^ value >> np.uint32(15)) & np.uint32(0x7FFFFFFF)
+    found = np.empty_like(value)
+    found[rows] = value
+    return found

@@ -72,7 +72,10 @@ class Placing(NamedTuple):
 
 
 def placing(producer: SafeProducer, topic: str) -> Placing | None:
-    """None while produce_block() takes nothing of this topic: records go directly, or no broker has told of it."""
+    """None while produce_block() takes nothing of this topic: records go directly, or no broker has told of it.
+
+    Asks for the producer's permit, as the first produce() does.
+    """
     engine: Engine = producer._SafeProducer__engine  # type: ignore[attr-defined]
     partitions = engine.updates.holds.partitions
     count = partitions.count(topic)

@@ -35,9 +35,12 @@ BOUNDS: dict[str, dict[str, int]] = {
         "pipeline/reports/delivery_counters.py": 4,
         "pipeline/reports/quota_rejections.py": 2,
     },
-    "lines of pipeline/ and policy/ together": {"each": 8615},
+    "lines of pipeline/ and policy/ together": {"each": 8687},
 }
 LATER = {
+    "pipeline/buffer/counting.py",
+    "pipeline/dispatch/block_intake.py",
+    "pipeline/reports/counted_report.py",
     "pipeline/access.py",
     "pipeline/gated_send.py",
     "policy/permit_wait.py",

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from safeproducer import SafeProducer
-from safeproducer.pairs import produce_pairs
+from safeproducer.pairs import Block, placing, produce_block, produce_pairs
+from safeproducer.pipeline.dispatch.block_intake import BlockIntake
+from safeproducer.testing import FakeCluster
 from tests.inside import engine_of
+from tests.pipeline.interleaving import between, codes_of
 
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0, "queue.buffering.max.messages": 10}
 PAIRS = [(b"v%d" % number, b"k%d" % number) for number in range(15)]
@@ -93,3 +97,125 @@ def test_what_a_signal_handler_raises_goes_on(producer: SafeProducer, raised: ty
     forget(producer, 1)
     assert not refused
     assert counted == (1, 1)
+
+
+# --- blocks ----------------------------------------------------------------------------------------------------------
+
+ONLY_ERRORS = {"delivery.report.only.error": True, "linger.ms": 0, "log_level": 0}
+VALUES: list[bytes | None] = [b"v%d" % number for number in range(50)]
+BLOCK = Block(1, VALUES, [b"k"] * 50, [len(value or b"") + 1 for value in VALUES])
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[FakeCluster]:
+    with FakeCluster(brokers=1) as made:
+        for topic in ("t", "fails", "full", "stopped"):
+            made.create_topic(topic, 3)
+        yield made
+
+
+def held(cluster: FakeCluster, topic: str, **more: Any) -> SafeProducer:
+    """A producer whose records wait before they go, which knows the topic and may write."""
+    made = SafeProducer({"bootstrap.servers": cluster.bootstrap, "safeproducer.mode": "held", **ONLY_ERRORS, **more})
+    made.list_topics(topic, timeout=10)
+    assert placing(made, topic) is not None
+    return made
+
+
+@pytest.mark.parametrize("ordering", ["partition", "key"])
+def test_a_block_is_delivered_and_counted(cluster: FakeCluster, ordering: str) -> None:
+    """Each record is in the log of its partition once, in order; the callback is not called."""
+    told: list[Any] = []
+    before = len(cluster.log("t", 1))
+    with held(cluster, "t", **{"safeproducer.ordering": ordering}) as producer:
+        assert produce_block(producer, "t", BLOCK, lambda *report: told.append(report))
+        assert producer.snapshot().accepted == 50
+        assert producer.flush(10) == 0
+        account = producer.snapshot()
+    assert (account.delivered, account.failed, account.unresolved, told) == (50, 0, 0, [])
+    assert [record.value for record in cluster.log("t", 1)[before:]] == VALUES
+
+
+def test_failed_records_of_a_block_are_told(cluster: FakeCluster) -> None:
+    """Each with its error, as those of produce()."""
+    told: list[bytes] = []
+    with held(cluster, "fails", **{"linger.ms": 60_000, "message.timeout.ms": 120_000}) as producer:
+        assert produce_block(producer, "fails", BLOCK, lambda error, message: told.append(message.value()))
+        producer.purge()
+        producer.flush(10)
+        account = producer.snapshot()
+    assert told == VALUES
+    assert (account.accepted, account.delivered, account.failed) == (50, 0, 50)
+
+
+def test_a_block_without_room_is_refused_as_a_whole(cluster: FakeCluster) -> None:
+    """Nothing of it is accepted; a smaller one is."""
+    more = {"queue.buffering.max.messages": 60, "linger.ms": 60_000, "message.timeout.ms": 120_000}
+    with held(cluster, "full", **more, **{"safeproducer.max.block.ms": 0}) as producer:
+        assert produce_block(producer, "full", BLOCK, ignored)
+        with pytest.raises(BufferError):
+            produce_block(producer, "full", BLOCK, ignored)
+        assert producer.snapshot().accepted == 50
+        assert produce_block(producer, "full", Block(1, VALUES[:10], [None] * 10, [2] * 10), ignored)
+        assert len(producer) == 60
+        producer.purge()
+
+
+def test_near_the_brokers_records_go_one_by_one(cluster: FakeCluster) -> None:
+    """As they do where somebody asks for each report."""
+    with SafeProducer({"bootstrap.servers": cluster.bootstrap, **ONLY_ERRORS}) as producer:
+        producer.produce("t", b"first")
+        producer.flush(10)
+        assert placing(producer, "t") is None
+        assert not produce_block(producer, "t", BLOCK, ignored)
+        assert producer.snapshot().accepted == 1
+    with held(cluster, "t", **{"delivery.report.only.error": False}) as producer:
+        assert not produce_block(producer, "t", BLOCK, ignored)
+        assert producer.snapshot().accepted == 0
+
+
+def test_what_stops_a_block_is_not_taken_for_a_refusal(cluster: FakeCluster) -> None:
+    """Whether its records were accepted is not known when a signal handler raises; those that were are delivered."""
+    with held(cluster, "stopped") as producer:
+        intake = engine_of(producer).dispatcher.intake
+
+        def interrupted(*_: Any) -> bool:
+            raise KeyboardInterrupt
+
+        intake._extended = interrupted
+        with pytest.raises(KeyboardInterrupt):
+            produce_block(producer, "stopped", BLOCK, ignored)
+        account = producer.snapshot()
+        assert (account.accepted, account.interrupted, account.unresolved) == (50, 0, 50)  # they wait
+        assert producer.flush(10) == 0
+        assert producer.snapshot().delivered == 50
+
+
+def stop() -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_handler_that_raises_anywhere_in_a_block_leaves_a_right_account(cluster: FakeCluster) -> None:
+    """All records of the block wait, or none does; what waits is delivered once, and the rest counts as interrupted."""
+    family = codes_of(produce_block, BlockIntake.send_block, BlockIntake._extend, BlockIntake._extended)
+    with held(cluster, "stopped") as producer:
+        before = len(cluster.log("stopped", 1))
+        for step in range(100):
+            value = b"%d" % step
+            block = Block(1, [value] * 3, [None] * 3, [len(value)] * 3)
+            try:
+                with between(family, step, stop, raises=True) as places:
+                    produce_block(producer, "stopped", block, ignored)
+                if places[0] <= step:
+                    break
+            except KeyboardInterrupt:
+                pass
+            assert producer.flush(10) == 0
+        assert producer.flush(10) == 0
+        log = [record.value for record in cluster.log("stopped", 1)][before:]
+        account = producer.snapshot()
+    assert step > 10
+    assert set(Counter(log).values()) == {3}
+    assert (account.delivered, account.unresolved) == (len(log), 0)
+    assert account.interrupted == account.accepted - len(log)
+    assert account.accepted % 3 == 0

@@ -21,12 +21,12 @@ from safeproducer.pipeline.cluster.metadata import Metadata
 from safeproducer.pipeline.cluster.round_trip import RoundTrip
 from safeproducer.pipeline.cluster.told_statistics import Elsewhere
 from safeproducer.pipeline.cluster.windows import REFRESH, Windows
+from safeproducer.pipeline.dispatch.block_intake import BlockIntake
 from safeproducer.pipeline.dispatch.direct_deadline import DirectDeadline
 from safeproducer.pipeline.dispatch.dispatcher import Dispatcher
 from safeproducer.pipeline.dispatch.expiry import Expiry
 from safeproducer.pipeline.dispatch.flush_timer import FlushTimer
 from safeproducer.pipeline.dispatch.holds import Holds
-from safeproducer.pipeline.dispatch.intake import Intake
 from safeproducer.pipeline.dispatch.lane_choice import LaneChoice
 from safeproducer.pipeline.dispatch.quota_retry import QuotaRetry
 from safeproducer.pipeline.dispatch.record_buffer import RecordBuffer
@@ -216,7 +216,7 @@ def _dispatcher(
     guard = RetryGuard(delivery, threads.horizons, holds.round_trip, lanes, when, failures, events.announcements)
     expiry = Expiry(delivery, holds, lanes, buffer, retry, when, failures, queue.reports, fatal, guard)
     records, size = delivery.batch_records, max(1, delivery.batch_bytes)
-    intake = Intake(records, size, holds, direct, buffer, rejections, queue, lanes, metadata, when)
+    intake = BlockIntake(records, size, holds, direct, buffer, rejections, queue, lanes, metadata, when)
     choice = LaneChoice(delivery, holds, lanes, threads.windows, wake, events.announcements.limited)
     timer = FlushTimer(holds, lanes, delivery.guard_ms / 1000, when.alarm.hurry)
     parts = buffer, when, intake, choice, timer, retry, expiry, queue.reports

@@ -24,7 +24,7 @@ from safeproducer.spark.guilty_rows import GuiltyRows
 from safeproducer.spark.options import Options
 from safeproducer.spark.patience import UNREACHABLE_AFTER, Patience, Verdict
 from safeproducer.spark.row_checks import check
-from safeproducer.spark.rows import produce_rows
+from safeproducer.spark.rows import in_blocks, produce_rows
 from safeproducer.spark.sent_batch import SentBatch
 from safeproducer.spark.topics import TaskEndedError
 from safeproducer.spark.totals import TaskTotals, TopicTotals
@@ -104,7 +104,8 @@ class Attempt:
             self._failed.found(bad, first_row)
             return
         self._count(columns)
-        for part in columns.parts(_POLL_EVERY):
+        most = columns.rows if in_blocks(columns, topic, worker.kafka) else _POLL_EVERY
+        for part in columns.parts(most):
             sent = SentBatch(part, topic, first_row)
             produce_rows(part, topic, worker.kafka, partial(self._failed.report, sent), self._again)
             worker.kafka.poll(0)

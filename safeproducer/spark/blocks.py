@@ -62,24 +62,28 @@ def partitions_of(columns: Columns, placing: Placing) -> Any:
 def hashes(keys: Any) -> Any:
     """murmur2() of each key of a column of Arrow; of null that of the empty key."""
     large = keys.cast(pa.large_binary())
+    if not len(large):
+        return np.empty(0, np.uint32)
     _, offsets, data = large.buffers()
     ends = np.frombuffer(offsets, np.int64)[large.offset : large.offset + len(large) + 1]
-    found = _hashes(b"" if data is None else data, ends[:-1], np.diff(ends))
+    first, last = int(ends[0]), int(ends[-1])
+    octets = np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)[first:last]
+    found = _hashes(octets, ends[:-1] - first, np.diff(ends))
     for row in np.flatnonzero(np.diff(ends) > _LONG_KEY).tolist():
         found[row] = murmur2(keys[row].as_py())
     return found
 
 
-def _hashes(data: Any, starts: Any, lengths: Any) -> Any:
+def _hashes(octets: Any, starts: Any, lengths: Any) -> Any:
     """Those of long keys are wrong."""
-    padded = np.concatenate([np.frombuffer(data, np.uint8), np.zeros(4, np.uint8)])
+    padded = np.concatenate([octets, np.zeros(4, np.uint8)])
     words = np.lib.stride_tricks.as_strided(padded[:4].view("<u4"), (len(padded) - 3,), (1,))  # one at each byte
     whole = np.where(lengths > _LONG_KEY, 0, lengths) // 4
     rows = np.argsort(-whole, kind="stable")  # those with many words first: each step is for the first of them
     starts, whole, lengths = starts[rows], whole[rows], lengths[rows]
     value = _SEED ^ lengths.astype(np.uint32)
     for number in range(int(whole[0]) if len(whole) else 0):
-        some = slice(0, int(np.searchsorted(-whole, -number)))
+        some = slice(int(np.searchsorted(-whole, -number)))
         mixed = words[starts[some] + 4 * number] * _FACTOR
         value[some] = value[some] * _FACTOR ^ (mixed ^ mixed >> np.uint32(24)) * _FACTOR
     bits = _TAIL[lengths & 3]

@@ -42,6 +42,12 @@ def produce_rows(columns: Columns, topic: str | None, kafka: SafeProducer, callb
         _routed(columns, produce, callback, again)
 
 
+def in_blocks(columns: Columns, topic: str | None, kafka: SafeProducer) -> bool:
+    """Whether they are produced as blocks now: all of an Arrow batch at once is best then."""
+    plain = not columns.has_extras and columns.partition is None
+    return plain and len(names := columns.topic_names(topic)) == 1 and placing(kafka, names[0]) is not None
+
+
 def _pairs(columns: Columns, topic: str, kafka: SafeProducer, callback: Callback, again: Again) -> None:
     def refused(topic: str, value: bytes | None, key: bytes | None) -> None:
         again(topic, value, key, ANY_PARTITION, callback)

@@ -67,6 +67,10 @@ class FeedMachine(RuleBasedStateMachine):
     def produce_batch(self, tp: tuple[str, int], count: int) -> None:
         self.rig.produce_batch(*tp, count)
 
+    @rule(tp=PLACES.filter(lambda tp: tp[1] >= 0), key=KEYS, count=st.integers(1, 15))
+    def produce_block(self, tp: tuple[str, int], key: bytes | None, count: int) -> None:
+        self.rig.produce_block(*tp, key, count)
+
     @rule(timeout=st.sampled_from([0.0, 0.01, 0.3, 2.0]))
     def poll(self, timeout: float) -> None:
         self.rig.poll(timeout)

@@ -222,6 +222,32 @@ class Rig:
             self.check_share(topic, partition)
         return taken
 
+    def produce_block(self, topic: str, partition: int, key: bytes | None, count: int) -> bool:
+        """Whether all of them were accepted; none is where they have to go one by one."""
+        engine, intake = self.engine, self.dispatcher.intake
+        if engine.route.send != intake.send or partition >= engine.updates.holds.partitions.count(topic):
+            return False
+        heard = topic in self.topics_heard
+        accepted = [Accepted(next(self._numbers), topic, partition, key, self.time.now, heard) for _ in range(count)]
+        values = [b"%d" % record.number for record in accepted]
+        account = engine.counters.open(topic)
+        account.accepted += count
+        self.records |= dict(zip(values, accepted, strict=True))
+        sizes = [len(value) + len(key or b"") for value in values]
+        try:
+            report = account.bind(self._report)[1]
+            taken: bool = intake.send_block(topic, partition, values, [key] * count, sizes, report)
+        except QueueFullError:
+            self.refused += count
+            taken = False
+        if taken:
+            self.check_share(topic, partition)
+        else:
+            account.accepted -= count
+            for value in values:
+                del self.records[value]
+        return taken
+
     def _report(self, error: KafkaError | None, message: Message) -> None:
         value = message.value()
         record = self.records.get(value)

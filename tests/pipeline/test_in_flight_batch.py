@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from safeproducer.pipeline.buffer.in_flight_batch import BatchReports, BatchSink
 from safeproducer.pipeline.buffer.partition_buffer import PartitionBuffer
 from safeproducer.pipeline.lanes.batch_lane import BatchLane
 from safeproducer.pipeline.process.record import HeldRecord
+from safeproducer.pipeline.reports.counted_report import CountedBunch, CountedReport
 from safeproducer.pipeline.reports.report_numbers import ReportNumbers
 from safeproducer.pipeline.reports.report_queue import ReportQueue
 from safeproducer.pipeline.reports.reports import Reports
@@ -34,6 +36,83 @@ NUMBERS = ReportNumbers()
 
 def record(number: int, accepted_at: float) -> HeldRecord:
     return (b"%d" % number, None, hold(NUMBERS, ignore), 1, None, 40, accepted_at)
+
+
+@dataclass
+class Placed:
+    """Counts as Resolved does."""
+
+    delivered: int = 0
+
+    def placed(self, partition: int) -> Placed:
+        assert partition == 0
+        return self
+
+
+def counted(failed: list[Any], account: Placed) -> CountedReport:
+    """Reports of whose records only errors are told, to `failed`."""
+
+    def told(_: Any, error: Any, message: Any) -> None:
+        if error is None and message.offset() is not None:  # behind an expired one they are told one by one
+            account.delivered += 1
+        else:
+            failed.append((error, message.value()))
+
+    return CountedReport(told, ..., account, True)
+
+
+ANSWERS = st.sampled_from(["acknowledged", "without offset", "failed", "expire"])
+
+
+@given(st.integers(1, 8), st.lists(ANSWERS, max_size=20), st.booleans())
+def test_counted_records_end_once(size: int, steps: list[str], polls: bool) -> None:
+    """A delivered record adds one to a number; what failed, has no offset or has expired is told by itself."""
+    failed: list[Any] = []
+    account, reports, delivered = Placed(), Reports(), 0
+    records = [record(n, float(n)) for n in range(size)]
+    batch = InFlightBatch(("a", 0), records, True, 0.0, BatchSinks(reports, NUMBERS), AckTime())
+    bound = batch.bind(counted(failed, account))
+    now, reported = 0.0, 0
+    expired: list[bytes] = []
+    for step in [*steps, *["acknowledged"] * size]:
+        if step == "expire":
+            now += 1.0
+            batch.expire(now, 1.0, lambda taken: expired.append(taken[0] or b""))
+        elif reported < size:
+            error = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE) if step == "failed" else None
+            offset = 1 if step == "acknowledged" else None
+            delivered += step == "acknowledged" and reported >= batch.expired
+            offsets = {} if offset is None else {"offset": offset}
+            bound(error, Message(topic="a", partition=0, value=b"%d" % reported, **offsets))
+            reported += 1
+        if polls:
+            reports.run()
+            assert batch.open == size - account.delivered - len(failed) - len(expired)
+    reports.run()
+    assert account.delivered == delivered
+    assert sorted([value for _, value in failed] + expired) == sorted({value for _, value in failed} | set(expired))
+    assert account.delivered + len(failed) + len(expired) == size
+    assert reports.count == 0
+
+
+def test_counting_is_one_step() -> None:
+    """Two threads, or a signal handler, that run reports at once: each record counts once, none is lost."""
+    for place in range(200):
+        account, reports = Placed(), Reports()
+        reports.add_counted(CountedBunch(counted([], account), 0, 5))
+        met: list[int] = []
+
+        def again(reports: Reports = reports, met: list[int] = met) -> None:
+            met.append(reports.run())
+
+        with between(codes_of(Reports.run, CountedBunch.count), place, again) as places:
+            reports.run()
+        assert account.delivered == 5
+        assert reports.count == 0
+        if places[0] <= place:
+            assert place > 5
+            return
+    pytest.fail("there is no end of places")
 
 
 @given(st.integers(1, 8), st.lists(st.sampled_from(["report", "expire"]), max_size=20))
@@ -80,7 +159,7 @@ def reported_and_expired(switch_in: str, step: int, error: KafkaError | None) ->
     bound(None, Message(topic="a", partition=0, value=b"0"))
     outer, inner = (report_two, expire) if switch_in == "report" else (expire, report_two)
     codes = (
-        codes_of(bound, InFlightBatch._reported, BatchReports.add, BatchReports.keep, BatchReports.pass_on)
+        codes_of(bound, InFlightBatch.reported, BatchReports.add, BatchReports.keep, BatchReports.pass_on)
         if switch_in == "report"
         else codes_of(InFlightBatch.expire, BatchReports.expire)
     )

@@ -69,7 +69,7 @@ def test_while_librdkafka_reports_it(error: KafkaError | None, expires: bool) ->
             BatchReports.pass_on,
             BatchReports.add,
             BatchReports.keep,
-            InFlightBatch._reported,
+            InFlightBatch.reported,
             InFlightBatch.expire,
             Reports.add,
             Reports.add_delivered,

@@ -27,3 +27,14 @@ def test_a_topic_that_was_not_heard_of_has_any_partition() -> None:
     cluster.update(DIRECT, seen(-1, -1))  # all brokers are away
     assert cluster.partitions.leader("a", 1) is None
     assert not cluster.partitions.has("a", 5)
+
+
+def test_a_lane_that_has_not_heard_of_a_topic_tells_nothing_of_it() -> None:
+    """A new one lists the partitions that it was given records for: a key must not change its partition for that."""
+    cluster = ClusterView(delivery.read({}, OwnSettings(mode="held"), True, False), Throttle())
+    cluster.update(DIRECT, seen(1, 2, 1))
+    cluster.update(DIRECT, seen(-1))
+    assert cluster.partitions.count("a") == 3
+    assert cluster.partitions.leader("a", 0) == 1
+    cluster.update(DIRECT, seen(2))  # made anew, with fewer partitions
+    assert cluster.partitions.count("a") == 1

@@ -31,7 +31,7 @@ from tests.pipeline.rig import RuleError
 EFFORT = effort(400, 30)
 
 real_admit = dispatcher.admit
-real_reported = InFlightBatch._reported
+real_reported = InFlightBatch.reported
 real_takes = ReportQueue.takes
 real_run = Reports.run
 real_in_process = Failures.in_process
@@ -99,7 +99,7 @@ PLANTS: dict[str, tuple[str, type[RuleBasedStateMachine], Any, str, Any]] = {
     "lets a deadline move back": ("rule 4", CalmHeldMachine, Throttle, "announce", forgetful_announce),
     "holds every broker": ("rule 4", CalmHeldMachine, ClusterView, "broker", blind_broker),
     "takes the last records first": ("rule 6", CalmHeldMachine, PartitionBuffer, "take", last_first),
-    "reports an expired record twice": ("rule 7", HeldMachine, InFlightBatch, "_reported", report_again),
+    "reports an expired record twice": ("rule 7", HeldMachine, InFlightBatch, "reported", report_again),
     "calls a sent record not written": ("rule 7", HeldMachine, Failures, "in_process", sure_of_everything),
     "lets librdkafka expire": ("rule 7", HeldMachine, Expiry, "_purge_stalled", lambda *_: NEVER),
     "retries what its leader has forgotten": ("rule 7.* 2 times", ExpiryMachine, RetryGuard, "limit", None),

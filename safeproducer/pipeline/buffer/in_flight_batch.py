@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from safeproducer import clock
 from safeproducer.kafka.native import KafkaError, Message
 from safeproducer.kafka.pending_error import discard_pending
+from safeproducer.pipeline.buffer.counting import Counting
 from safeproducer.pipeline.process.record import ACCEPTED_AT, OVERHEAD, SIZE, DeliveryCallback, HeldRecord
 from safeproducer.pipeline.reports.counted_report import CountedReport
 from safeproducer.pipeline.reports.dated_error import DatedError
@@ -46,13 +47,11 @@ class BatchReports:
 
     def __init__(self, sinks: BatchSinks, size: int, partition: int) -> None:
         self.sinks = sinks
-        self._partition = partition
         self._size = size
         """Of one record, about."""
         self.kept: deque[Message] = deque()
         self.kept_for: DeliveryCallback | None = None
-        self.counted = 0
-        self.counted_for: CountedReport | None = None
+        self.counting = Counting(partition)
         self.on_answer: Callable[[], None] | None = None
         self.unknown_outcome = False
         self.rejections: list[QuotaRejection] = []
@@ -74,16 +73,11 @@ class BatchReports:
         if self.on_answer is not None:
             self.on_answer()
         self.pass_on()
-        self.counted_for = report
-        self.counted += 1
+        self.counting.begin(report)
 
     def pass_on(self) -> None:
-        if self.counted:
-            # One step, as below.
-            counted, counted_for, self.counted, self.counted_for = self.counted, self.counted_for, 0, None
-            if counted_for is not None:
-                self.sinks.reports.add_counted(counted_for, self._partition, counted)
-                self._passed += counted
+        if self.counting.count:
+            self._passed += self.counting.pass_on(self.sinks.reports)
         nothing: deque[Message] = deque()
         # One step under the interpreter lock, as there is no call in it: expire() comes from another thread.
         kept, report, self.kept, self.kept_for = self.kept, self.kept_for, nothing, None
@@ -159,7 +153,7 @@ class InFlightBatch:
         """The callback for librdkafka that ends in `report` on the application's thread."""
         spread, reports = self.tp[1] < 0, self.reports
         if type(report) is CountedReport and not spread:
-            return self._bind_counted(report)
+            return reports.counting.bind(self, report)
 
         # A closure, and as little as possible: it runs for each record while the next batch waits for the last one.
         def reported(error: KafkaError | None, message: Message) -> None:
@@ -172,7 +166,7 @@ class InFlightBatch:
             expired = self.expired
             if error is not None or spread or expired:
                 reports.pass_on()
-                self._reported(len(self.records) - left - 1, expired, report, error, message)
+                self.reported(len(self.records) - left - 1, expired, report, error, message)
             elif reports.kept_for is report:
                 reports.kept.append(message)
             else:
@@ -183,32 +177,7 @@ class InFlightBatch:
 
         return reported
 
-    def _bind_counted(self, report: CountedReport) -> DeliveryCallback:
-        """As bind(), where nobody asks for the reports of delivered records."""
-        reports, proves = self.reports, report.offset_proves
-
-        def reported(error: KafkaError | None, message: Message) -> None:
-            try:
-                offset = message.offset()
-            except:  # noqa: E722 - see discard_pending
-                discard_pending(sys.exc_info())
-                offset = message.offset()
-            self.left = left = self.left - 1  # as in bind()
-            expired = self.expired
-            if error is not None or expired or (offset is None and proves):
-                reports.pass_on()
-                self._reported(len(self.records) - left - 1, expired, report, error, message)
-            elif reports.counted_for is report:
-                reports.counted += 1
-            else:
-                reports.count(report)
-            if not left:
-                reports.pass_on()
-                reports.sinks.completed.append(self)
-
-        return reported
-
-    def _reported(
+    def reported(
         self, index: int, expired: int, report: DeliveryCallback, error: KafkaError | None, message: Message
     ) -> None:
         if self.tp[1] < 0:

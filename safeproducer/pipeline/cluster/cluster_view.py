@@ -44,8 +44,9 @@ class ClusterView:
             if partition >= 0:
                 topics.setdefault(topic, {})[partition] = entry.leader
         for topic, leaders in topics.items():
-            # A topic that librdkafka has not heard of is listed, too, with the partitions that records were made for.
-            if self.partitions.count(topic) or max(leaders.values()) >= 0:
+            # A topic that a lane has not heard of is listed, too, with the partitions that records were made for.
+            known = self.partitions.count(topic)
+            if max(leaders.values()) >= 0 or (known and len(leaders) >= known):
                 self.partitions.update(topic, leaders)
 
     def listed(self, metadata: Any) -> None:

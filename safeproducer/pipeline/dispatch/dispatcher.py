@@ -12,10 +12,10 @@ from safeproducer.pipeline.buffer.partition_buffer import PartitionBuffer
 from safeproducer.pipeline.cluster.cluster_view import Leader
 from safeproducer.pipeline.cluster.metadata import Metadata
 from safeproducer.pipeline.cluster.partitions import UNKNOWN
+from safeproducer.pipeline.dispatch.block_intake import BlockIntake
 from safeproducer.pipeline.dispatch.expiry import Expiry
 from safeproducer.pipeline.dispatch.flush_timer import FlushTimer
 from safeproducer.pipeline.dispatch.holds import PACED, SLOW_START, Holds
-from safeproducer.pipeline.dispatch.intake import Intake
 from safeproducer.pipeline.dispatch.lane_choice import LaneChoice
 from safeproducer.pipeline.dispatch.quota_retry import QuotaRetry
 from safeproducer.pipeline.dispatch.record_buffer import RecordBuffer
@@ -55,7 +55,7 @@ class Dispatcher:
     _metadata: Metadata
     record_buffer: RecordBuffer
     schedule: Schedule
-    intake: Intake
+    intake: BlockIntake
     _choice: LaneChoice
     _flush_timer: FlushTimer
     quota_retry: QuotaRetry

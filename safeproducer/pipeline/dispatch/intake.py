@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import repeat
 from operator import index
 from typing import Any
 
@@ -95,35 +94,6 @@ class Intake:
             timestamp = timestamp or int(clock.time() * 1000)
             self._append(buffer, (value, key, id(report), timestamp, headers, size + overhead, now), report)
 
-    def send_block(
-        self,
-        topic: str,
-        partition: int,
-        values: list[bytes | None],
-        keys: list[bytes | None],
-        sizes: list[int],
-        report: DeliveryCallback,
-    ) -> bool:
-        """Take records of one partition in one step; False when they must be taken one by one, and none was.
-
-        `sizes`: bytes of value and key of each. All have one timestamp, that of this call. Raises what produce() raises
-        when there is no room for all of them.
-        """
-        now = clock.monotonic()
-        tp = (topic, partition)
-        buffer = self._buffers.get(tp) or self._open(tp)
-        direct = not (buffer.held or buffer.records or self.rechecks)
-        if (direct and self._holds.direct is not None) or topic in self._lanes.missing or self._has_unplaced(topic):
-            return False
-        size, count = sum(sizes), len(sizes)
-        self._record_buffer.refuse_excess(buffer, size, count, max(sizes))
-        stamp, number = int(clock.time() * 1000), id(report)
-        lengths = [length + OVERHEAD for length in sizes]
-        same = repeat(number), repeat(stamp), repeat(None)
-        records: list[HeldRecord] = list(zip(values, keys, *same, lengths, repeat(now), strict=False))
-        self._append_all(buffer, records, report, size + OVERHEAD * count)
-        return True
-
     def _takes_directly(
         self, buffer: PartitionBuffer, value: Any, key: Any, report: Any, timestamp: int, headers: Any, size: int
     ) -> bool:
@@ -163,27 +133,6 @@ class Intake:
             (count >= self._batch_records or buffer.bytes >= self._batch_bytes)
             and ((why := buffer.why) is None or why.reason not in WHATEVER_WAITS)
             and self._fills(count, buffer.bytes, record[SIZE])
-        ):
-            self._schedule.hurry()
-
-    def _append_all(
-        self, buffer: PartitionBuffer, records: list[HeldRecord], report: DeliveryCallback, size: int
-    ) -> None:
-        """As _append(), for records of `size` bytes."""
-        waiting, reports, uses = buffer.records, self._numbers.reports, self._numbers.uses
-        number, accepted_at, count = records[0][REPORT], records[0][ACCEPTED_AT], len(records)
-        uses[number] += count  # as in _append()
-        reports[number] = report
-        buffer.bytes += size
-        waiting.extend(records)
-        if self.retired is not None:
-            for _ in records[1:]:
-                self._numbers.release(buffer.take_last()[REPORT])
-            self._refuse_last(buffer, self.retired)
-        self._record_buffer.busy[buffer.tp] = buffer
-        self._schedule.begin(accepted_at)
-        if (len(waiting) >= self._batch_records or buffer.bytes >= self._batch_bytes) and (
-            (why := buffer.why) is None or why.reason not in WHATEVER_WAITS
         ):
             self._schedule.hurry()
 

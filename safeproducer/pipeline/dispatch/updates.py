@@ -14,7 +14,8 @@ from safeproducer.kafka.statistics import Statistics, read
 from safeproducer.pipeline.cluster.outdated_leaders import DIRECT
 from safeproducer.pipeline.cluster.windows import Windows
 from safeproducer.pipeline.dispatch.holds import Holds
-from safeproducer.pipeline.reports.delivery_counters import BatchCount, DeliveryCounters
+from safeproducer.pipeline.reports.batch_calls import BatchCount
+from safeproducer.pipeline.reports.delivery_counters import DeliveryCounters
 from safeproducer.pipeline.reports.failures import Failures
 from safeproducer.policy.ack_time import LATE
 from safeproducer.policy.topic_partition import TopicPartition

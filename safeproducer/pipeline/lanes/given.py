@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from safeproducer.kafka.statistics import Statistics
-from safeproducer.pipeline.reports.delivery_counters import BatchCount, DeliveryCounters
+from safeproducer.pipeline.reports.batch_calls import BatchCount
+from safeproducer.pipeline.reports.delivery_counters import DeliveryCounters
 from safeproducer.policy.backlog import Backlogs
 from safeproducer.policy.topic_partition import TopicPartition
 

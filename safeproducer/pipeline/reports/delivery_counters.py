@@ -11,23 +11,22 @@ So a record without a partition is accepted on its topic and resolved on a parti
 from __future__ import annotations
 
 import sys
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from operator import index
-from typing import Any, NamedTuple
+from typing import Any
 
-from safeproducer import clock, forks
+from safeproducer import forks
 from safeproducer.kafka.native import KafkaError, Message
 from safeproducer.kafka.pending_error import discard_pending
 from safeproducer.kafka.without_offset import WITHOUT_OFFSET
 from safeproducer.pipeline.process import stack
 from safeproducer.pipeline.process.record import DeliveryCallback
+from safeproducer.pipeline.reports.batch_calls import BatchCount, Batches
 from safeproducer.pipeline.reports.callbacks import CallbackErrors
 from safeproducer.pipeline.reports.counted_report import CountedReport
 from safeproducer.pipeline.reports.report_queue import ReportQueue
-from safeproducer.policy.never import NEVER
 
 Bound = tuple[object, DeliveryCallback | None]
 
@@ -58,13 +57,6 @@ class Reporting:
     times_batches: bool
 
 
-class BatchCount(NamedTuple):
-    """Records that the native produce_batch() may have taken by a moment, and those that it certainly had."""
-
-    most: int = 0
-    least: int = 0
-
-
 class Resolved:
     """Reports that arrived: without an error, and with one."""
 
@@ -73,53 +65,6 @@ class Resolved:
     def __init__(self) -> None:
         self.delivered = 0
         self.failed = 0
-
-
-class BatchCall:
-    """One call of the native produce_batch(), begun now; it took `count` records, or will take as many at most."""
-
-    __slots__ = ("began", "count", "ended")
-
-    def __init__(self, count: int) -> None:
-        self.count = count
-        self.began = clock.monotonic()
-        self.ended = NEVER
-
-    def end(self, taken: int) -> None:
-        self.count = taken
-        self.ended = clock.monotonic()
-
-
-class Batches:
-    """The calls of the native produce_batch() for one partition; none is `kept` where nobody calls by()."""
-
-    __slots__ = ("_calls", "_earlier", "_kept")
-
-    def __init__(self, kept: bool) -> None:
-        self._calls: deque[BatchCall] = deque()
-        self._earlier = 0
-        self._kept = kept
-
-    def begin(self, count: int) -> BatchCall:
-        call = BatchCall(count)
-        if self._kept:
-            self._calls.append(call)
-        return call
-
-    def __bool__(self) -> bool:
-        return bool(self._earlier or self._calls)
-
-    def by(self, now: float) -> BatchCount:
-        """Counts as they were at `moment`. One thread asks, and never for an earlier moment than before."""
-        calls = self._calls
-        while calls and calls[0].ended <= now:
-            count = calls.popleft().count
-            self._earlier += count
-        later = tuple(calls)
-        return BatchCount(
-            self._earlier + sum(call.count for call in later if call.began <= now),
-            self._earlier + sum(call.count for call in later if call.ended <= now),
-        )
 
 
 class PartitionCounters:
@@ -232,16 +177,13 @@ class TopicCounters:
         return PartitionCounters(self._reporting)  # the native call refuses it with confluent_kafka's own error
 
     def placed(self, partition: int) -> Resolved:
-        """Where the delivered records of a CountedReport are counted."""
+        """Where a CountedReport counts."""
         return _opened(self.partitions, partition, self._reporting).placed
 
     def counted(self, callback: DeliveryCallback) -> CountedReport | None:
-        """What bind() makes, where `callback` is called for errors alone; else None."""
-        if not self._reporting.only_errors:
-            return None
-        report = CountedReport(self._report, callback)
-        report.account, report.offset_proves = self, self._reporting.offset_proves
-        return report
+        """As bind(), where `callback` is called for errors alone; else None."""
+        shared = self._reporting
+        return CountedReport(self._report, callback, self, shared.offset_proves) if shared.only_errors else None
 
     def bind(self, callback: DeliveryCallback | None) -> Bound:
         """As PartitionCounters.bind(), counting on the partition the report names."""

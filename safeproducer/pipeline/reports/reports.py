@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from safeproducer.pipeline.process import stack
-from safeproducer.pipeline.reports.counted_report import CountedReport
+from safeproducer.pipeline.reports.counted_report import CountedBunch
 
 Run = Callable[[Any, Any], Any]
 Report = tuple[Run, Any, Any]
@@ -18,29 +18,24 @@ Report = tuple[Run, Any, Any]
 class Bunch:
     """Delivered records of one callback, in order; or one failed record, or one event: those have no `size`.
 
-    `size`: bytes of one record, about. `counted`: delivered records of `partition` that `run` only counts.
+    `size`: bytes of one record, about.
 
     One tuple for each record would stay long enough for the garbage collector to look through everything after each
     large batch.
     """
 
-    __slots__ = ("counted", "first", "partition", "run", "seconds", "size")
+    __slots__ = ("first", "run", "seconds", "size")
 
     def __init__(self, run: Run, first: Any, seconds: deque[Any], size: int | None) -> None:
-        self.run: Any = run
+        self.run = run
         self.first = first
         self.seconds = seconds
         self.size = size
-        self.counted = 0
-        self.partition = 0
 
-    def count(self) -> int:
-        """Count all of them; how many."""
-        delivered = self.run.account.placed(self.partition)
-        # One step under the interpreter lock: another thread, or a signal handler, may be here, too.
-        count, self.counted = self.counted, 0
-        delivered.delivered += count
-        return count
+    @property
+    def waiting(self) -> int:
+        """Records, or events, whose report waits."""
+        return len(self.seconds)
 
 
 class Reports:
@@ -53,7 +48,7 @@ class Reports:
     __slots__ = ("_bunches",)
 
     def __init__(self) -> None:
-        self._bunches: deque[Bunch] = deque()
+        self._bunches: deque[Bunch | CountedBunch] = deque()
 
     def __bool__(self) -> bool:
         return bool(self._bunches)
@@ -61,13 +56,12 @@ class Reports:
     @property
     def count(self) -> int:
         """How many records wait for their report."""
-        bunches = self._bunches.copy()
-        return sum([len(bunch.seconds) + bunch.counted for bunch in bunches if bunch.size is not None])
+        return sum([bunch.waiting for bunch in self._bunches.copy() if bunch.size is not None])
 
     @property
     def bytes(self) -> int:
         """Of keys and values of the records whose reports wait, about."""
-        return sum([len(bunch.seconds) * (bunch.size or 0) for bunch in self._bunches.copy()])
+        return sum([bunch.waiting * (bunch.size or 0) for bunch in self._bunches.copy()])
 
     def add(self, run: Run, first: Any, second: Any, size: int = 0) -> None:
         self._bunches.append(Bunch(run, first, deque((second,)), size))
@@ -79,10 +73,7 @@ class Reports:
     def add_delivered(self, run: Run, messages: deque[Any], size: int = 0) -> None:
         self._bunches.append(Bunch(run, None, messages, size))
 
-    def add_counted(self, run: CountedReport, partition: int, count: int) -> None:
-        """Delivered records of one partition; nothing of them is in memory any more."""
-        bunch = Bunch(run, None, deque(), 0)
-        bunch.partition, bunch.counted = partition, count
+    def add_counted(self, bunch: CountedBunch) -> None:
         self._bunches.append(bunch)
 
     def extend(self, reports: Iterable[Report]) -> None:
@@ -92,13 +83,13 @@ class Reports:
     def delivered(self) -> Iterator[tuple[Run, Any]]:
         """(callable, message) of each report that waits and has no error."""
         for bunch in self._bunches.copy():
-            if bunch.first is None and bunch.size is not None:
+            if isinstance(bunch, Bunch) and bunch.first is None and bunch.size is not None:
                 for message in bunch.seconds.copy():
                     yield bunch.run, message
 
     def counted(self) -> int:
         """How many delivered records wait to be counted."""
-        return sum([bunch.counted for bunch in self._bunches.copy()])
+        return sum([bunch.waiting for bunch in self._bunches.copy() if isinstance(bunch, CountedBunch)])
 
     @stack.runs_reports
     def run(self) -> int:
@@ -110,8 +101,10 @@ class Reports:
                 bunch = bunches[0]
             except IndexError:  # another thread was quicker
                 break
-            if bunch.counted:
+            if isinstance(bunch, CountedBunch):
                 ran += bunch.count()
+                self._forget(bunch)
+                continue
             run, first, seconds = bunch.run, bunch.first, bunch.seconds
             while seconds:
                 try:
@@ -123,7 +116,7 @@ class Reports:
             self._forget(bunch)
         return ran
 
-    def _forget(self, bunch: Bunch) -> None:
+    def _forget(self, bunch: Bunch | CountedBunch) -> None:
         try:  # noqa: SIM105 - a context manager for each bunch takes longer
             self._bunches.remove(bunch)
         except ValueError:

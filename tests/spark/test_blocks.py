@@ -1,0 +1,77 @@
+"""Rows as blocks: each row is in one, behind those of its partition that came before; partitions are librdkafka's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from safeproducer.pairs import Block, Placing
+from safeproducer.policy.partitioner import ANY, NAMES, murmur2, partitioner
+from safeproducer.spark.blocks import MOST_ROWS, blocks, halves, hashes
+from safeproducer.spark.columns import Columns
+
+KEYS = st.lists(st.none() | st.binary(max_size=40) | st.binary(min_size=250, max_size=300), max_size=40)
+STICKY = 2
+
+
+def placing(name: str, partitions: int) -> Placing:
+    """A key that decides nothing goes to one partition."""
+    choose = partitioner(name)
+
+    def chosen(key: bytes | None) -> int:
+        found = choose(key, partitions)
+        return STICKY % partitions if found == ANY else found
+
+    return Placing(partitions, name, chosen)
+
+
+def columns_of(keys: list[bytes | None] | None, rows: int) -> Columns:
+    columns: dict[str, Any] = {"value": pa.array([b"%d" % row for row in range(rows)], pa.binary())}
+    if keys is not None:
+        columns["key"] = pa.array(keys, pa.binary())
+    return Columns.of(pa.RecordBatch.from_pydict(columns), "t")
+
+
+@settings(deadline=None)  # the first use of Arrow's functions loads them
+@given(KEYS, st.integers(0, 5), st.sampled_from([pa.binary(), pa.large_binary()]))
+def test_hashes_are_murmur2(keys: list[bytes | None], first: int, kind: Any) -> None:
+    """Of a whole column as of each key, also where the column is a part of another one."""
+    column = pa.array(keys, kind).slice(first)
+    assert hashes(column).tolist() == [murmur2(key or b"") for key in keys[first:]]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@settings(deadline=None)
+@given(KEYS, st.integers(1, 7))
+def test_each_row_is_in_one_block(name: str, keys: list[bytes | None], partitions: int) -> None:
+    """With its key and the bytes of both, in the block of the partition that produce() would choose, in order."""
+    placed = placing(name, partitions)
+    expected: dict[int, list[tuple[bytes, bytes | None, int]]] = {}
+    for row, key in enumerate(keys):
+        value = b"%d" % row
+        size = len(value) + len(key or b"")
+        expected.setdefault(placed.choose(key), []).append((value, key, size))
+    found: dict[int, list[Any]] = {}
+    for block in blocks(columns_of(keys, len(keys)), placed):
+        found.setdefault(block.partition, []).extend(zip(block.values, block.keys, block.sizes, strict=True))
+    assert found == expected
+
+
+def test_blocks_are_bounded() -> None:
+    """A block is accepted as a whole, so it is no larger than there is room for usually."""
+    rows = 2 * MOST_ROWS + 1
+    found = list(blocks(columns_of(None, rows), placing("murmur2_random", 6)))
+    assert [len(block.sizes) for block in found] == [MOST_ROWS, MOST_ROWS, 1]
+    assert {block.partition for block in found} == {STICKY}
+
+
+def test_halves_have_all_rows() -> None:
+    """In their order."""
+    block = Block(3, [b"a", b"b", b"c"], [None, b"k", None], [1, 2, 1])
+    first, second = halves(block)
+    assert first == Block(3, [b"a"], [None], [1])
+    assert second == Block(3, [b"b", b"c"], [b"k", None], [2, 1])

@@ -82,7 +82,8 @@ def placing(producer: SafeProducer, topic: str) -> Placing | None:
     if engine.route.gated is not None:
         with suppress(Exception):  # a produce() is refused with it
             engine.route.enter()
-    if not count or engine.route.send != engine.dispatcher.intake.send:
+    direct = engine.updates.holds.direct
+    if not count or engine.route.send != engine.dispatcher.intake.send or (direct is not None and direct.starting):
         return None
     return Placing(count, partitions.partitioner, partial(partitions.choose, topic, now=clock.monotonic()))
 

@@ -70,7 +70,7 @@ def unreported(self: Expiry, code: int, reason: str) -> None:
             self._record_buffer.numbers.release(buffer.take_first(buffer.records)[REPORT])
 
 
-def never_blocked(self: RecordBuffer, buffer: PartitionBuffer, size: int) -> None:
+def never_blocked(self: RecordBuffer, buffer: PartitionBuffer, size: int, *_: int) -> None:
     pass
 
 

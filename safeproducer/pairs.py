@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from safeproducer import clock
+from safeproducer.errors import SafeProducerError
 from safeproducer.pipeline.engine import Engine
 from safeproducer.pipeline.process.frames import raised_by_native_call
 from safeproducer.producer import SafeProducer
@@ -80,7 +81,7 @@ def placing(producer: SafeProducer, topic: str) -> Placing | None:
     partitions = engine.updates.holds.partitions
     count = partitions.count(topic)
     if engine.route.gated is not None:
-        with suppress(Exception):  # a produce() is refused with it
+        with suppress(SafeProducerError):  # a produce() is refused with it; what a signal handler raises goes on
             engine.route.enter()
     direct = engine.updates.holds.direct
     if not count or engine.route.send != engine.dispatcher.intake.send or (direct is not None and direct.starting):

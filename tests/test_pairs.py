@@ -219,3 +219,14 @@ def test_a_handler_that_raises_anywhere_in_a_block_leaves_a_right_account(cluste
     assert (account.delivered, account.unresolved) == (len(log), 0)
     assert account.interrupted == account.accepted - len(log)
     assert account.accepted % 3 == 0
+
+
+def test_a_handler_that_raises_while_the_permit_is_asked_for_is_heard(producer: SafeProducer) -> None:
+    """A time limit must not get lost in what only looks how records go."""
+
+    def interrupted() -> None:
+        raise TimeoutError
+
+    engine_of(producer).route.enter = interrupted
+    with pytest.raises(TimeoutError):
+        placing(producer, "t")

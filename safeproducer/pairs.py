@@ -21,6 +21,11 @@ from safeproducer.producer import SafeProducer
 ANY_PARTITION = -1
 
 
+def is_refusal(error: BaseException) -> bool:
+    """Whether produce() raised this because it accepted nothing; what a signal handler raised there says nothing."""
+    return isinstance(error, Exception) and raised_by_native_call(error)
+
+
 def produce_pairs(
     producer: SafeProducer,
     topic: str,
@@ -43,7 +48,7 @@ def produce_pairs(
             route.send(topic, value, key, ANY_PARTITION, report)  # looked up for each: the route may change meanwhile
         except BaseException as error:
             counters.interrupts += 1
-            if not (isinstance(error, Exception) and raised_by_native_call(error)):
+            if not is_refusal(error):
                 raise
             account.accepted -= 1
             counters.interrupts -= 1  # one step with the line above
@@ -90,11 +95,10 @@ def placing(producer: SafeProducer, topic: str) -> Placing | None:
 
 
 def produce_block(producer: SafeProducer, topic: str, block: Block, callback: Callable[..., Any]) -> bool:
-    """Accept all records of `block`; False when they have to go one by one, and none was accepted.
+    """Accept all records of `block`; False when none was: there is no room for all, or they have to go one by one.
 
-    `callback` is called for errors alone, and only where the producer is configured so. Raises BufferError when there
-    is no room for all of them, and what produce() raises when one is too large. What a signal handler raises goes on;
-    then it is not known whether they were accepted.
+    `callback` is called for errors alone, and only where the producer is configured so. What a signal handler raises
+    goes on; then it is not known whether they were accepted.
     """
     engine: Engine = producer._SafeProducer__engine  # type: ignore[attr-defined]
     counters, intake = engine.counters, engine.dispatcher.intake
@@ -102,16 +106,17 @@ def produce_block(producer: SafeProducer, topic: str, block: Block, callback: Ca
     report = account.counted(callback)
     if report is None or engine.route.send != intake.send:
         return False
-    count, taken = len(block.sizes), False
+    count = len(block.sizes)
     account.accepted += count
     try:
         taken = intake.send_block(topic, *block, report)
     except BaseException as error:
         counters.interrupts += count
-        if isinstance(error, Exception) and raised_by_native_call(error):
-            account.accepted -= count
-            counters.interrupts -= count  # one step with the line above
-        raise
+        if not is_refusal(error):
+            raise
+        account.accepted -= count
+        counters.interrupts -= count  # one step with the line above
+        return False
     if not taken:
         account.accepted -= count
     return taken

@@ -15,6 +15,7 @@ import pyarrow as pa
 from safeproducer import clock
 from safeproducer.kafka.native import KafkaError, KafkaException, Message
 from safeproducer.own_settings import MAX_BLOCK_MS
+from safeproducer.pairs import is_refusal
 from safeproducer.spark import topics
 from safeproducer.spark.columns import ANY_PARTITION, Columns
 from safeproducer.spark.counts import Counts
@@ -24,7 +25,7 @@ from safeproducer.spark.guilty_rows import GuiltyRows
 from safeproducer.spark.options import Options
 from safeproducer.spark.patience import UNREACHABLE_AFTER, Patience, Verdict
 from safeproducer.spark.row_checks import check
-from safeproducer.spark.rows import in_blocks, produce_rows
+from safeproducer.spark.rows import Callback, produce_rows
 from safeproducer.spark.sent_batch import SentBatch
 from safeproducer.spark.topics import TaskEndedError
 from safeproducer.spark.totals import TaskTotals, TopicTotals
@@ -35,9 +36,6 @@ EXPIRY_CHECK = 2.0
 _TURN = 1.0
 _ROOM_TURN = 0.05
 _FEW_TOPICS = 10
-_POLL_EVERY = 1_000
-"""Rows: some milliseconds. Of an application that polls less often the sender takes the reports, by a longer way, and
-holds records back meanwhile."""
 _ANSWER = 3.0
 """Seconds for the answer to a question in the middle of a task."""
 
@@ -104,14 +102,12 @@ class Attempt:
             self._failed.found(bad, first_row)
             return
         self._count(columns)
-        most = columns.rows if in_blocks(columns, topic, worker.kafka) else _POLL_EVERY
-        for part in columns.parts(most):
-            sent = SentBatch(part, topic, first_row)
-            produce_rows(part, topic, worker.kafka, partial(self._failed.report, sent), self._again)
-            worker.kafka.poll(0)
-            first_row += part.rows
+        produce_rows(columns, topic, worker.kafka, partial(self._reports, first_row), self._again)
         if self._failed.refused:
             self._settle()
+
+    def _reports(self, first_row: int, part: Columns, row: int) -> Callback:
+        return partial(self._failed.report, SentBatch(part, self._topic, first_row + row))
 
     def _count(self, columns: Columns) -> None:
         if columns.topic is None:
@@ -129,21 +125,26 @@ class Attempt:
         began = clock.monotonic()
         patience = Patience(self._deadline, self._resolved(), began)
         try:
-            while True:
-                try:
-                    self._worker.kafka.produce(*record)
-                except BufferError:
-                    self._worker.kafka.poll(min(_ROOM_TURN, self._max_block))
-                    self._look(patience)
-                    if clock.monotonic() - began >= self._max_block:
-                        raise self._no_room() from None
-                except KafkaException as error:
-                    cause = error.args[0]
-                    raise TaskEndedError(cause.name(), f"for topic {record[0]!r}: {str(error).rstrip('.')}") from None
-                else:
-                    return
+            while (refusal := self._refusal(*record)) is not None:
+                if not isinstance(refusal, BufferError):
+                    cause = refusal.args[0]
+                    raise TaskEndedError(cause.name(), f"for topic {record[0]!r}: {str(refusal).rstrip('.')}")
+                self._worker.kafka.poll(min(_ROOM_TURN, self._max_block))
+                self._look(patience)
+                if clock.monotonic() - began >= self._max_block:
+                    raise self._no_room()
         finally:
             self._without_room += clock.monotonic() - began
+
+    def _refusal(self, *record: Any) -> BufferError | KafkaException | None:
+        """Produce this record; what produce() refuses it with."""
+        try:
+            self._worker.kafka.produce(*record)
+        except (BufferError, KafkaException) as error:
+            if not is_refusal(error):
+                raise
+            return error
+        return None
 
     # --- waiting -----------------------------------------------------------------------------------------------------
 
@@ -231,9 +232,7 @@ class Attempt:
         partition = row.message.partition()
         to = ANY_PARTITION if partition is None else partition
         record = row.batch.record(row.row, to, partial(self._answered, row))
-        try:
-            self._worker.kafka.produce(*record)
-        except Exception:
+        if self._refusal(*record) is not None:
             self._again(*record)
 
     def _answered(self, row: Refused, error: KafkaError, message: Message) -> None:

@@ -11,87 +11,103 @@ from functools import partial
 from typing import Any
 
 from safeproducer import SafeProducer
-from safeproducer.kafka.native import KafkaException
-from safeproducer.pairs import Block, placing, produce_block, produce_pairs
+from safeproducer.pairs import Block, Placing, is_refusal, placing, produce_block, produce_pairs
 from safeproducer.spark.blocks import blocks, halves
 from safeproducer.spark.columns import ANY_PARTITION, Columns
 
 Produce = Callable[..., Any]
 Callback = Callable[..., Any]
 Again = Callable[..., Any]
+Reports = Callable[[Columns, int], Callback]
+Loop = Callable[[Columns, Callback, Again], None]
 
+_POLL_EVERY = 1_000
+"""Rows: some milliseconds. Of an application that polls less often the sender takes the reports, by a longer way, and
+holds records back meanwhile. Rows in blocks are held back anyway: all of an Arrow batch at once is best then."""
 _FEW = 64
-"""Rows for which there is no room are taken one by one: each waits for its own."""
+"""Rows of a refused block are taken one by one: each waits for its own room, and says why there is none."""
 
 
-def produce_rows(columns: Columns, topic: str | None, kafka: SafeProducer, callback: Callback, again: Again) -> None:
+def produce_rows(columns: Columns, topic: str | None, kafka: SafeProducer, reports: Reports, again: Again) -> None:
     """Produce each row of `columns`, in their order; `topic` is that of the option. No row's topic is null.
 
-    `again(*arguments)` is called for each row that produce() refuses by an exception; what that raises ends the loop.
-    `callback(error, message)` gets the reports. Rows with headers or a timestamp get one of their own, which calls it
-    with the row, too: see sent_batch.
+    `again(*arguments)` is called for each row that produce() refuses by an exception; what that raises ends the loop,
+    as what a signal handler raises does. `reports(part, row)` makes the callback(error, message) for the reports of
+    `part`, whose first row has this number in `columns`. Rows with headers or a timestamp get one of their own, which
+    calls it with the row, too: see sent_batch.
     """
-    produce, names = kafka.produce, columns.topic_names(topic)
+    loop, most = _loop(columns, topic, kafka)
+    first = 0
+    for part in columns.parts(most):
+        loop(part, reports(part, first), again)
+        kafka.poll(0)
+        first += part.rows
+
+
+def _loop(columns: Columns, topic: str | None, kafka: SafeProducer) -> tuple[Loop, int]:
+    """What produces rows with such columns, and how many at once."""
+    names = columns.topic_names(topic)
     if columns.has_extras:
-        _with_extras(columns, topic, produce, callback, again)
-    elif columns.partition is not None:
-        _placed(columns, topic, produce, callback, again)
-    elif len(names) == 1:
-        _pairs(columns, names[0], kafka, callback, again)
-    else:
-        _routed(columns, produce, callback, again)
-
-
-def in_blocks(columns: Columns, topic: str | None, kafka: SafeProducer) -> bool:
-    """Whether they are produced as blocks now: all of an Arrow batch at once is best then."""
-    plain = not columns.has_extras and columns.partition is None
-    return plain and len(names := columns.topic_names(topic)) == 1 and placing(kafka, names[0]) is not None
-
-
-def _pairs(columns: Columns, topic: str, kafka: SafeProducer, callback: Callback, again: Again) -> None:
-    def refused(topic: str, value: bytes | None, key: bytes | None) -> None:
-        again(topic, value, key, ANY_PARTITION, callback)
-
-    placed = placing(kafka, topic)
+        return partial(_with_extras, topic, kafka.produce), _POLL_EVERY
+    if columns.partition is not None:
+        return partial(_placed, topic, kafka.produce), _POLL_EVERY
+    if len(names) != 1:
+        return partial(_routed, kafka.produce), _POLL_EVERY
+    placed = placing(kafka, names[0])
     if placed is None:
-        produce_pairs(kafka, topic, zip(columns.values(), columns.keys(), strict=True), callback, refused)
-        return
+        return partial(_pairs, names[0], kafka), _POLL_EVERY
+    return partial(_in_blocks, names[0], kafka, placed), columns.rows
+
+
+def _pairs(topic: str, kafka: SafeProducer, columns: Columns, callback: Callback, again: Again) -> None:
+    pairs = zip(columns.values(), columns.keys(), strict=True)
+    produce_pairs(kafka, topic, pairs, callback, partial(_refused, callback, again))
+
+
+def _in_blocks(
+    topic: str, kafka: SafeProducer, placed: Placing, columns: Columns, callback: Callback, again: Again
+) -> None:
     for block in blocks(columns, placed):
-        _block(block, topic, kafka, callback, refused)
+        _block(block, topic, kafka, callback, again)
 
 
-def _block(block: Block, topic: str, kafka: SafeProducer, callback: Callback, refused: Callback) -> None:
-    try:
-        if produce_block(kafka, topic, block, callback):
-            return
-    except BufferError:
-        if len(block.sizes) > _FEW:
-            for half in halves(block):
-                _block(half, topic, kafka, callback, refused)
-            return
-    except KafkaException:  # of which row, and what it says, that row's produce() tells
-        pass
-    produce_pairs(kafka, topic, zip(block.values, block.keys, strict=True), callback, refused)
+def _block(block: Block, topic: str, kafka: SafeProducer, callback: Callback, again: Again) -> None:
+    if produce_block(kafka, topic, block, callback):
+        return
+    if len(block.sizes) > _FEW:
+        for half in halves(block):
+            _block(half, topic, kafka, callback, again)
+        return
+    pairs = zip(block.values, block.keys, strict=True)
+    produce_pairs(kafka, topic, pairs, callback, partial(_refused, callback, again))
 
 
-def _routed(columns: Columns, produce: Produce, callback: object, again: Again) -> None:
+def _refused(callback: Callback, again: Again, topic: str, value: bytes | None, key: bytes | None) -> None:
+    again(topic, value, key, ANY_PARTITION, callback)
+
+
+def _routed(produce: Produce, columns: Columns, callback: Callback, again: Again) -> None:
     for topic, value, key in zip(columns.topics(None), columns.values(), columns.keys(), strict=True):
         try:
             produce(topic, value, key, ANY_PARTITION, callback)
-        except Exception:
+        except Exception as error:
+            if not is_refusal(error):
+                raise
             again(topic, value, key, ANY_PARTITION, callback)
 
 
-def _placed(columns: Columns, topic: str | None, produce: Produce, callback: object, again: Again) -> None:
+def _placed(topic: str | None, produce: Produce, columns: Columns, callback: Callback, again: Again) -> None:
     rows = zip(columns.topics(topic), columns.values(), columns.keys(), columns.partitions(), strict=True)
     for name, value, key, partition in rows:
         try:
             produce(name, value, key, partition, callback)
-        except Exception:
+        except Exception as error:
+            if not is_refusal(error):
+                raise
             again(name, value, key, partition, callback)
 
 
-def _with_extras(columns: Columns, topic: str | None, produce: Produce, callback: Callback, again: Again) -> None:
+def _with_extras(topic: str | None, produce: Produce, columns: Columns, callback: Callback, again: Again) -> None:
     rows = zip(
         columns.topics(topic),
         columns.values(),
@@ -105,5 +121,7 @@ def _with_extras(columns: Columns, topic: str | None, produce: Produce, callback
         report = partial(callback, row=row)
         try:
             produce(name, value, key, partition, report, None, timestamp, headers)
-        except Exception:
+        except Exception as error:
+            if not is_refusal(error):
+                raise
             again(name, value, key, partition, report, None, timestamp, headers)

@@ -1,0 +1,130 @@
+"""The inner loops: what produce() refuses is sent again, and what a signal handler raises is not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+import pyarrow as pa
+import pytest
+
+from safeproducer import SafeProducer
+from safeproducer.pairs import placing
+from safeproducer.spark import rows
+from safeproducer.spark.columns import Columns
+from safeproducer.spark.engine import Task, write_task
+from safeproducer.spark.rows import produce_rows
+from safeproducer.testing import FakeCluster
+from tests.inside import engine_of
+from tests.spark.arrow import HEADERS, batch, numbers
+from tests.spark.conftest import MakeOptions
+
+COUNT = 2_500
+VALUES = [b"%d-" % row for row in range(COUNT)]
+ONE_BY_ONE: dict[str, dict[str, Any]] = {
+    "topics": {"topic": ["rows", "other"] * (COUNT // 2)},
+    "partition": {"partition": pa.array([1] * COUNT, pa.int32())},
+    "headers": {"headers": pa.array([[("h", b"x")]] * COUNT, HEADERS)},
+}
+
+
+@pytest.fixture
+def held(cluster: FakeCluster) -> Iterator[SafeProducer]:
+    """A producer whose records wait before they go, as on long links."""
+    config = {"bootstrap.servers": cluster.bootstrap, "safeproducer.mode": "held", "log_level": 0}
+    with SafeProducer({**config, "delivery.report.only.error": True}) as made:
+        made.list_topics("rows", timeout=10)
+        assert placing(made, "rows") is not None
+        yield made
+        made.purge()
+
+
+def interrupted(*_: Any) -> None:
+    """As a signal handler of the application may do anywhere."""
+    raise BufferError("out of a signal handler")
+
+
+def ignored(part: Columns, row: int) -> Any:
+    """Nobody asks for these reports."""
+    return lambda *_: None
+
+
+def never(*record: Any) -> None:
+    raise AssertionError(f"sent again: {record}")
+
+
+@pytest.mark.parametrize("loop", ONE_BY_ONE)
+def test_what_a_signal_handler_raises_is_no_refusal_of_a_row(
+    loop: str, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether that row was accepted is not known then: sent again, it might be in the topic twice."""
+    columns = Columns.of(batch(VALUES, **ONE_BY_ONE[loop]), None)
+    monkeypatch.setattr(SafeProducer, "produce", interrupted)
+    with (
+        SafeProducer({"bootstrap.servers": cluster.bootstrap}) as near,
+        pytest.raises(BufferError, match="out of a signal handler"),
+    ):
+        produce_rows(columns, "rows", near, ignored, never)
+
+
+def test_nor_of_a_block(held: SafeProducer) -> None:
+    """Its rows wait by then, and go once."""
+    engine_of(held).dispatcher.intake._extended = interrupted
+    with pytest.raises(BufferError, match="out of a signal handler"):
+        produce_rows(Columns.of(batch(VALUES[:100]), "rows"), "rows", held, ignored, never)
+    assert held.snapshot().accepted == 100
+
+
+def test_nor_while_a_row_waits_for_room(
+    cluster: FakeCluster, options: MakeOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It leaves the task at once, which Spark repeats."""
+    cluster.delay(0.05, api="Produce", side="request")
+    produce, full = SafeProducer.produce, []
+
+    def interrupted_when_full(self: SafeProducer, *record: Any) -> None:
+        if full:
+            interrupted()
+        try:
+            produce(self, *record)
+        except BufferError as error:
+            full.append(error)
+            raise
+
+    monkeypatch.setattr(SafeProducer, "produce", interrupted_when_full)
+    made = options()
+    made.config["queue.buffering.max.messages"] = "100"
+    with pytest.raises(BufferError, match="out of a signal handler"):
+        write_task([batch(VALUES, **ONE_BY_ONE["partition"])], made, Task(0, 0))
+
+
+@pytest.mark.parametrize(("answers", "parts"), [(None, [0, 1000, 2000]), (placing, [0])], ids=["near", "far"])
+def test_a_batch_is_looked_at_once(answers: Any, parts: list[int], held: SafeProducer) -> None:
+    """How its rows go stays as it was when it began; whole where they wait, else with a poll after each 1 000 rows."""
+    seen: list[int] = []
+    looks = mock.Mock(side_effect=[answers and answers(held, "rows")])
+
+    def reports(part: Columns, row: int) -> Any:
+        seen.append(row)
+        return lambda *_: None
+
+    with mock.patch.object(rows, "placing", looks), mock.patch.object(SafeProducer, "poll") as polls:
+        produce_rows(Columns.of(batch(VALUES), "rows"), "rows", held, reports, never)
+    assert (seen, polls.call_count) == (parts, len(parts))
+    assert held.flush(10) == 0
+
+
+def test_rows_find_room_in_their_order_far_from_the_brokers(cluster: FakeCluster, options: MakeOptions) -> None:
+    """Of a block for which there is no room, as much is taken as there is room for."""
+    cluster.delay(0.05, api="Produce", side="request")
+    made = options(safeproducer_mode="held")
+    made.config["queue.buffering.max.messages"] = "100"
+    keys = [b"%d" % (row % 7) for row in range(1_000)]
+    totals = write_task([batch(VALUES[:1_000], key=keys)], made, Task(0, 0))
+    assert totals.delivered == 1_000
+    assert totals.seconds_without_room > 0
+    assert numbers(cluster) == list(range(1_000))
+    for partition in range(3):
+        found = [int((record.value or b"").rstrip(b"-")) for record in cluster.log("rows", partition)]
+        assert found == sorted(found)

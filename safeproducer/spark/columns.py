@@ -19,7 +19,8 @@ Header = tuple[str, bytes | None]
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The columns of one Arrow batch; None where there is none. `topic` is None, too, where the option names one.
+    """The columns of one Arrow batch; None where there is none, or only nulls. `topic` is None, too, where the option
+    names one.
 
     `value`, `key`: binary. Names are found in any case, as Spark finds them.
     """
@@ -38,7 +39,8 @@ class Columns:
         at = {name.lower(): number for number, name in enumerate(batch.schema.names)}
 
         def column(name: str) -> Any:
-            return _plain(batch.column(at[name])) if name in at else None
+            found = _plain(batch.column(at[name])) if name in at else None
+            return None if found is None or found.null_count == len(found) else found
 
         key, topic = column("key"), column("topic") if fixed_topic is None else None
         return cls(

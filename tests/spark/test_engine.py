@@ -7,6 +7,7 @@ import os
 import socket
 import threading
 import time
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -17,7 +18,7 @@ from safeproducer.spark.errors import KafkaWriteError
 from safeproducer.spark.totals import SCHEMA, TaskTotals, TopicTotals
 from safeproducer.spark.worker_producers import producers
 from safeproducer.testing import FakeCluster
-from tests.spark.arrow import batch, numbers, rows
+from tests.spark.arrow import HEADERS, batch, numbers, rows
 from tests.spark.conftest import MakeOptions
 
 TASK = Task(3, 1)
@@ -45,17 +46,25 @@ def test_the_totals_of_a_task(cluster: FakeCluster, options: MakeOptions) -> Non
     assert second.topics == {"rows": TopicTotals(2, 2, 5), "other": TopicTotals(1, 1, 1)}
 
 
-@pytest.mark.parametrize("column", [{}, {"topic": ["rows"] * 3}], ids=["option", "column"])
+NULLS = {
+    "headers": pa.nulls(3, HEADERS),
+    "partition": pa.nulls(3, pa.int32()),
+    "timestamp": pa.nulls(3, pa.timestamp("us", tz="UTC")),
+}
+
+
+@pytest.mark.parametrize("column", [{}, {"topic": ["rows"] * 3}, NULLS], ids=["option", "column", "nulls"])
 def test_rows_of_one_topic_spare_a_call_for_each(
-    cluster: FakeCluster, options: MakeOptions, monkeypatch: pytest.MonkeyPatch, column: dict[str, list[str]]
+    cluster: FakeCluster, options: MakeOptions, monkeypatch: pytest.MonkeyPatch, column: dict[str, Any]
 ) -> None:
-    """That call takes a quarter of the time. The topic may be that of the option or of all rows."""
+    """That call takes a quarter of the time. The topic may be that of the option or of all rows; other columns may
+    hold nulls alone."""
 
     def called(*_: object) -> None:
         raise AssertionError
 
     monkeypatch.setattr(SafeProducer, "produce", called)
-    options_ = options(topic=None if column else "rows")
+    options_ = options(topic=None if "topic" in column else "rows")
     totals = write_task([batch([b"0-", b"1-", b"2-"], key=[b"k", None, b"k"], **column)], options_, TASK)
     assert numbers(cluster) == [0, 1, 2]
     assert (totals.delivered, totals.topics) == (3, {"rows": TopicTotals(3, 3, 8)})

@@ -32,6 +32,7 @@ def produce_pairs(
     pairs: Iterable[tuple[bytes | None, bytes | None]],
     callback: Callable[..., Any],
     refused: Callable[[str, bytes | None, bytes | None], object],
+    partition: int = ANY_PARTITION,
 ) -> None:
     """Accept (value, key) of each record in their order. Without exception each is counted before it is handed over.
 
@@ -40,12 +41,13 @@ def produce_pairs(
     """
     engine: Engine = producer._SafeProducer__engine  # type: ignore[attr-defined]
     counters, route = engine.counters, engine.route
-    account = counters.open(topic)
+    opened = counters.open(topic)
+    account = opened if partition == ANY_PARTITION else opened.explicit(partition)
     report = account.bind(callback)[1]
     for value, key in pairs:
         account.accepted += 1  # as in produce()
         try:
-            route.send(topic, value, key, ANY_PARTITION, report)  # looked up for each: the route may change meanwhile
+            route.send(topic, value, key, partition, report)  # looked up for each: the route may change meanwhile
         except BaseException as error:
             counters.interrupts += 1
             if not is_refusal(error):
@@ -60,6 +62,7 @@ def produce_pairs(
 class Block(NamedTuple):
     """Records of one partition, in their order; `sizes`: bytes of value and key of each. There is at least one."""
 
+    topic: str
     partition: int
     values: list[bytes | None]
     keys: list[bytes | None]
@@ -67,11 +70,12 @@ class Block(NamedTuple):
 
 
 class Placing(NamedTuple):
-    """How records of a topic with so many `partitions` are placed: by librdkafka's partitioner of that name.
+    """How records of `topic`, with so many `partitions`, are placed: by librdkafka's partitioner of that name.
 
     `choose(key)` does it for one; where the key decides nothing, for as many as come together.
     """
 
+    topic: str
     partitions: int
     partitioner: str
     choose: Callable[[bytes | None], int]
@@ -91,10 +95,10 @@ def placing(producer: SafeProducer, topic: str) -> Placing | None:
     direct = engine.updates.holds.direct
     if not count or engine.route.send != engine.dispatcher.intake.send or (direct is not None and direct.starting):
         return None
-    return Placing(count, partitions.partitioner, partial(partitions.choose, topic, now=clock.monotonic()))
+    return Placing(topic, count, partitions.partitioner, partial(partitions.choose, topic, now=clock.monotonic()))
 
 
-def produce_block(producer: SafeProducer, topic: str, block: Block, callback: Callable[..., Any]) -> bool:
+def produce_block(producer: SafeProducer, block: Block, callback: Callable[..., Any]) -> bool:
     """Accept all records of `block`; False when none was: there is no room for all, or they have to go one by one.
 
     `callback` is called for errors alone, and only where the producer is configured so. What a signal handler raises
@@ -102,14 +106,14 @@ def produce_block(producer: SafeProducer, topic: str, block: Block, callback: Ca
     """
     engine: Engine = producer._SafeProducer__engine  # type: ignore[attr-defined]
     counters, intake = engine.counters, engine.dispatcher.intake
-    account = counters.open(topic)
+    account = counters.open(block.topic)
     report = account.counted(callback)
     if report is None or engine.route.send != intake.send:
         return False
     count = len(block.sizes)
     account.accepted += count
     try:
-        taken = intake.send_block(topic, *block, report)
+        taken = intake.send_block(*block, report)
     except BaseException as error:
         counters.interrupts += count
         if not is_refusal(error):

@@ -103,7 +103,7 @@ def test_what_a_signal_handler_raises_goes_on(producer: SafeProducer, raised: ty
 
 ONLY_ERRORS = {"delivery.report.only.error": True, "linger.ms": 0, "log_level": 0}
 VALUES: list[bytes | None] = [b"v%d" % number for number in range(50)]
-BLOCK = Block(1, VALUES, [b"k"] * 50, [len(value or b"") + 1 for value in VALUES])
+BLOCK = Block("t", 1, VALUES, [b"k"] * 50, [len(value or b"") + 1 for value in VALUES])
 
 
 @pytest.fixture(scope="module")
@@ -128,7 +128,7 @@ def test_a_block_is_delivered_and_counted(cluster: FakeCluster, ordering: str) -
     told: list[Any] = []
     before = len(cluster.log("t", 1))
     with held(cluster, "t", **{"safeproducer.ordering": ordering}) as producer:
-        assert produce_block(producer, "t", BLOCK, lambda *report: told.append(report))
+        assert produce_block(producer, BLOCK, lambda *report: told.append(report))
         assert producer.snapshot().accepted == 50
         assert producer.flush(10) == 0
         account = producer.snapshot()
@@ -140,7 +140,9 @@ def test_failed_records_of_a_block_are_told(cluster: FakeCluster) -> None:
     """Each with its error, as those of produce()."""
     told: list[bytes] = []
     with held(cluster, "fails", **{"linger.ms": 60_000, "message.timeout.ms": 120_000}) as producer:
-        assert produce_block(producer, "fails", BLOCK, lambda error, message: told.append(message.value()))
+        assert produce_block(
+            producer, BLOCK._replace(topic="fails"), lambda error, message: told.append(message.value())
+        )
         producer.purge()
         producer.flush(10)
         account = producer.snapshot()
@@ -152,11 +154,11 @@ def test_a_block_without_room_is_refused_as_a_whole(cluster: FakeCluster) -> Non
     """Nothing of it is accepted; a smaller one is."""
     more = {"queue.buffering.max.messages": 60, "linger.ms": 60_000, "message.timeout.ms": 120_000}
     with held(cluster, "full", **more, **{"safeproducer.max.block.ms": 0}) as producer:
-        assert produce_block(producer, "full", BLOCK, ignored)
-        assert not produce_block(producer, "full", BLOCK, ignored)
+        assert produce_block(producer, BLOCK._replace(topic="full"), ignored)
+        assert not produce_block(producer, BLOCK._replace(topic="full"), ignored)
         account = producer.snapshot()
         assert (account.accepted, account.interrupted) == (50, 0)
-        assert produce_block(producer, "full", Block(1, VALUES[:10], [None] * 10, [2] * 10), ignored)
+        assert produce_block(producer, Block("full", 1, VALUES[:10], [None] * 10, [2] * 10), ignored)
         assert len(producer) == 60
         producer.purge()
 
@@ -167,10 +169,10 @@ def test_near_the_brokers_records_go_one_by_one(cluster: FakeCluster) -> None:
         producer.produce("t", b"first")
         producer.flush(10)
         assert placing(producer, "t") is None
-        assert not produce_block(producer, "t", BLOCK, ignored)
+        assert not produce_block(producer, BLOCK, ignored)
         assert producer.snapshot().accepted == 1
     with held(cluster, "t", **{"delivery.report.only.error": False}) as producer:
-        assert not produce_block(producer, "t", BLOCK, ignored)
+        assert not produce_block(producer, BLOCK, ignored)
         assert producer.snapshot().accepted == 0
 
 
@@ -185,7 +187,7 @@ def test_what_stops_a_block_is_not_taken_for_a_refusal(cluster: FakeCluster, rai
 
         intake._extended = interrupted
         with pytest.raises(raised):
-            produce_block(producer, "stopped", BLOCK, ignored)
+            produce_block(producer, BLOCK._replace(topic="stopped"), ignored)
         account = producer.snapshot()
         assert (account.accepted, account.interrupted, account.unresolved) == (50, 0, 50)  # they wait
         assert producer.flush(10) == 0
@@ -203,10 +205,10 @@ def test_a_handler_that_raises_anywhere_in_a_block_leaves_a_right_account(cluste
         before = len(cluster.log("stopped", 1))
         for step in range(100):
             value = b"%d" % step
-            block = Block(1, [value] * 3, [None] * 3, [len(value)] * 3)
+            block = Block("stopped", 1, [value] * 3, [None] * 3, [len(value)] * 3)
             try:
                 with between(family, step, stop, raises=True) as places:
-                    produce_block(producer, "stopped", block, ignored)
+                    produce_block(producer, block, ignored)
                 if places[0] <= step:
                     break
             except KeyboardInterrupt:

@@ -5,7 +5,7 @@ Followed: rd_kafka_msg_partitioner_murmur2_random() of librdkafka, as in policy/
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from safeproducer.pairs import Block, Placing
 from safeproducer.policy.partitioner import murmur2
-from safeproducer.spark.columns import Columns
+from safeproducer.spark.columns import ANY_PARTITION, Columns
 
 MOST_ROWS = 2_000
 """Of a block: it is accepted when there is room for all of it."""
@@ -25,38 +25,54 @@ _TAIL = np.array([0, 0xFF, 0xFFFF, 0xFFFFFF], np.uint32)
 """Which bits of a word belong to a key that ends in it, by the number of bytes."""
 
 
-def blocks(columns: Columns, placing: Placing) -> Iterator[Block]:
-    """The rows of `columns`, which have a value, perhaps a key, and one topic."""
-    partitions = partitions_of(columns, placing)
-    order = np.argsort(partitions, kind="stable")
-    values, keys, sizes = columns.rearranged(order)
-    counts = np.bincount(partitions, minlength=placing.partitions)
+def blocks(columns: Columns, placings: Sequence[Placing]) -> Iterator[Block]:
+    """The rows of `columns`, which have neither headers nor a timestamp. `placings`: of each of their topics."""
+    partitions = partitions_of(columns, placings)
+    most = int(partitions.max(initial=0)) + 1
+    places = columns.topic_numbers() * most + partitions
+    values, keys, sizes = columns.rearranged(np.argsort(places, kind="stable"))
+    counts = np.bincount(places)
     end = 0
-    for partition in np.flatnonzero(counts).tolist():
-        first, end = end, end + int(counts[partition])
+    for place in np.flatnonzero(counts).tolist():
+        first, end = end, end + int(counts[place])
+        topic, partition = divmod(place, most)
         for start in range(first, end, MOST_ROWS):
             rows = slice(start, min(start + MOST_ROWS, end))
-            yield Block(partition, values[rows], keys[rows], sizes[rows])
+            yield Block(placings[topic].topic, partition, values[rows], keys[rows], sizes[rows])
 
 
 def halves(block: Block) -> Iterator[Block]:
     """Two blocks of its rows, in their order; it has at least two."""
     middle = len(block.sizes) // 2
     for rows in (slice(middle), slice(middle, None)):
-        yield Block(block.partition, block.values[rows], block.keys[rows], block.sizes[rows])
+        yield Block(block.topic, block.partition, block.values[rows], block.keys[rows], block.sizes[rows])
 
 
-def partitions_of(columns: Columns, placing: Placing) -> Any:
-    """The partition of each row, an array of numbers."""
-    rows, key = columns.rows, columns.key
+def partitions_of(columns: Columns, placings: Sequence[Placing]) -> Any:
+    """The partition of each row, an array of numbers: the one that it asks for, else that of its key."""
+    found = _of_keys(columns, placings)
+    if columns.partition is None:
+        return found
+    asked = np.array(columns.partitions(), np.int64)
+    return np.where(asked == ANY_PARTITION, found, asked)
+
+
+def _of_keys(columns: Columns, placings: Sequence[Placing]) -> Any:
+    topics, key = columns.topic_numbers(), columns.key
     if key is None:
-        return np.full(rows, placing.choose(None), np.int64)
-    if placing.partitioner not in _VECTORISED:
-        return np.array([placing.choose(text) for text in key.to_pylist()], np.int64)
-    found = hashes(key).astype(np.int64) % placing.partitions
+        return _without_key(placings)[topics]
+    if placings[0].partitioner not in _VECTORISED:
+        rows = zip(topics.tolist(), key.to_pylist(), strict=True)
+        return np.array([placings[topic].choose(text) for topic, text in rows], np.int64)
+    found = hashes(key).astype(np.int64) % np.array([placing.partitions for placing in placings])[topics]
     if key.null_count:
-        found[key.is_null().to_numpy(zero_copy_only=False)] = placing.choose(None)
+        return np.where(key.is_null().to_numpy(zero_copy_only=False), _without_key(placings)[topics], found)
     return found
+
+
+def _without_key(placings: Sequence[Placing]) -> Any:
+    """By topic."""
+    return np.array([placing.choose(None) for placing in placings], np.int64)
 
 
 def hashes(keys: Any) -> Any:

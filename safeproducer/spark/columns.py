@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -88,6 +89,12 @@ class Columns:
         if self.topic is None:
             return [] if fixed is None else [fixed]
         return [name for name in self.topic.dictionary.to_pylist() if name is not None]
+
+    def topic_numbers(self) -> Any:
+        """That of each row's topic in topic_names(), an array; no topic is null."""
+        if self.topic is None:
+            return np.zeros(self.rows, np.int64)
+        return self.topic.indices.to_numpy().astype(np.int64)
 
     def partitions(self) -> list[int]:
         """The partition that each row asks for, ANY_PARTITION where it asks for none."""

@@ -6,7 +6,7 @@ do it. A row that produce() refuses goes to `again`, with the arguments it had, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -46,44 +46,58 @@ def produce_rows(columns: Columns, topic: str | None, kafka: SafeProducer, repor
 
 def _loop(columns: Columns, topic: str | None, kafka: SafeProducer) -> tuple[Loop, int]:
     """What produces rows with such columns, and how many at once."""
-    names = columns.topic_names(topic)
     if columns.has_extras:
         return partial(_with_extras, topic, kafka.produce), _POLL_EVERY
+    names = columns.topic_names(topic)
+    if placings := _placings(kafka, names):
+        return partial(_in_blocks, kafka, placings), columns.rows
     if columns.partition is not None:
         return partial(_placed, topic, kafka.produce), _POLL_EVERY
     if len(names) != 1:
         return partial(_routed, kafka.produce), _POLL_EVERY
-    placed = placing(kafka, names[0])
-    if placed is None:
-        return partial(_pairs, names[0], kafka), _POLL_EVERY
-    return partial(_in_blocks, names[0], kafka, placed), columns.rows
+    return partial(_pairs, names[0], kafka), _POLL_EVERY
+
+
+def _placings(kafka: SafeProducer, names: Iterable[str]) -> list[Placing]:
+    """Of each topic; none while one of them takes no blocks."""
+    found: list[Placing] = []
+    for name in names:
+        if (placed := placing(kafka, name)) is None:
+            return []
+        found.append(placed)
+    return found
 
 
 def _pairs(topic: str, kafka: SafeProducer, columns: Columns, callback: Callback, again: Again) -> None:
-    pairs = zip(columns.values(), columns.keys(), strict=True)
-    produce_pairs(kafka, topic, pairs, callback, partial(_refused, callback, again))
+    def refused(topic: str, value: bytes | None, key: bytes | None) -> None:
+        again(topic, value, key, ANY_PARTITION, callback)
+
+    produce_pairs(kafka, topic, zip(columns.values(), columns.keys(), strict=True), callback, refused)
 
 
 def _in_blocks(
-    topic: str, kafka: SafeProducer, placed: Placing, columns: Columns, callback: Callback, again: Again
+    kafka: SafeProducer, placings: list[Placing], columns: Columns, callback: Callback, again: Again
 ) -> None:
-    for block in blocks(columns, placed):
-        _block(block, topic, kafka, callback, again)
+    asked = columns.partition is not None
+    for block in blocks(columns, placings):
+        _block(block, asked, kafka, callback, again)
 
 
-def _block(block: Block, topic: str, kafka: SafeProducer, callback: Callback, again: Again) -> None:
-    if produce_block(kafka, topic, block, callback):
+def _block(block: Block, asked: bool, kafka: SafeProducer, callback: Callback, again: Again) -> None:
+    """`asked`: rows ask for a partition."""
+    if produce_block(kafka, block, callback):
         return
     if len(block.sizes) > _FEW:
         for half in halves(block):
-            _block(half, topic, kafka, callback, again)
+            _block(half, asked, kafka, callback, again)
         return
+    partition = block.partition if asked else ANY_PARTITION
+
+    def refused(topic: str, value: bytes | None, key: bytes | None) -> None:
+        again(topic, value, key, partition, callback)
+
     pairs = zip(block.values, block.keys, strict=True)
-    produce_pairs(kafka, topic, pairs, callback, partial(_refused, callback, again))
-
-
-def _refused(callback: Callback, again: Again, topic: str, value: bytes | None, key: bytes | None) -> None:
-    again(topic, value, key, ANY_PARTITION, callback)
+    produce_pairs(kafka, block.topic, pairs, callback, refused, partition)
 
 
 def _routed(produce: Produce, columns: Columns, callback: Callback, again: Again) -> None:

@@ -26,7 +26,7 @@ def placing(name: str, partitions: int) -> Placing:
         found = choose(key, partitions)
         return STICKY % partitions if found == ANY else found
 
-    return Placing(partitions, name, chosen)
+    return Placing("t", partitions, name, chosen)
 
 
 def columns_of(keys: list[bytes | None] | None, rows: int) -> Columns:
@@ -56,22 +56,52 @@ def test_each_row_is_in_one_block(name: str, keys: list[bytes | None], partition
         size = len(value) + len(key or b"")
         expected.setdefault(placed.choose(key), []).append((value, key, size))
     found: dict[int, list[Any]] = {}
-    for block in blocks(columns_of(keys, len(keys)), placed):
+    for block in blocks(columns_of(keys, len(keys)), [placed]):
         found.setdefault(block.partition, []).extend(zip(block.values, block.keys, block.sizes, strict=True))
+    assert found == expected
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from("ab"), st.none() | st.binary(max_size=4), st.none() | st.integers(0, 4))),
+    st.sampled_from(["murmur2_random", "consistent_random"]),
+    st.integers(1, 5),
+)
+def test_each_row_is_with_those_of_its_topic_and_partition(
+    rows: list[tuple[str, bytes | None, int | None]], name: str, partitions: int
+) -> None:
+    """A row goes to the partition that it asks for, else to that of its key in its topic; in order."""
+    counts = {"a": partitions, "b": 5}
+    topics = list(dict.fromkeys(topic for topic, _, _ in rows))
+    placings = [placing(name, counts[topic])._replace(topic=topic) for topic in topics]
+    columns = {
+        "value": pa.array([b"%d" % row for row in range(len(rows))], pa.binary()),
+        "key": pa.array([key for _, key, _ in rows], pa.binary()),
+        "topic": pa.array([topic for topic, _, _ in rows], pa.string()),
+        "partition": pa.array([asked for _, _, asked in rows], pa.int32()),
+    }
+    expected: dict[tuple[str, int], list[Any]] = {}
+    for number, (topic, key, asked) in enumerate(rows):
+        partition = placings[topics.index(topic)].choose(key) if asked is None else asked
+        expected.setdefault((topic, partition), []).append((b"%d" % number, key))
+    found: dict[tuple[str, int], list[Any]] = {}
+    for block in blocks(Columns.of(pa.RecordBatch.from_pydict(columns), None), placings):
+        pairs = zip(block.values, block.keys, strict=True)
+        found.setdefault((block.topic, block.partition), []).extend(pairs)
     assert found == expected
 
 
 def test_blocks_are_bounded() -> None:
     """A block is accepted as a whole, so it is no larger than there is room for usually."""
     rows = 2 * MOST_ROWS + 1
-    found = list(blocks(columns_of(None, rows), placing("murmur2_random", 6)))
+    found = list(blocks(columns_of(None, rows), [placing("murmur2_random", 6)]))
     assert [len(block.sizes) for block in found] == [MOST_ROWS, MOST_ROWS, 1]
     assert {block.partition for block in found} == {STICKY}
 
 
 def test_halves_have_all_rows() -> None:
     """In their order."""
-    block = Block(3, [b"a", b"b", b"c"], [None, b"k", None], [1, 2, 1])
+    block = Block("t", 3, [b"a", b"b", b"c"], [None, b"k", None], [1, 2, 1])
     first, second = halves(block)
-    assert first == Block(3, [b"a"], [None], [1])
-    assert second == Block(3, [b"b", b"c"], [b"k", None], [2, 1])
+    assert first == Block("t", 3, [b"a"], [None], [1])
+    assert second == Block("t", 3, [b"b", b"c"], [b"k", None], [2, 1])

@@ -11,13 +11,16 @@ import pytest
 
 from safeproducer import SafeProducer
 from safeproducer.pairs import placing
+from safeproducer.policy.partitioner import murmur2
 from safeproducer.spark import rows
 from safeproducer.spark.columns import Columns
 from safeproducer.spark.engine import Task, write_task
+from safeproducer.spark.options import Options
 from safeproducer.spark.rows import produce_rows
+from safeproducer.spark.totals import TaskTotals
 from safeproducer.testing import FakeCluster
 from tests.inside import engine_of
-from tests.spark.arrow import HEADERS, batch, numbers
+from tests.spark.arrow import HEADERS, batch
 from tests.spark.conftest import MakeOptions
 
 COUNT = 2_500
@@ -50,7 +53,7 @@ def ignored(part: Columns, row: int) -> Any:
     return lambda *_: None
 
 
-def never(*record: Any) -> None:
+def never(*record: Any, **_: Any) -> None:
     raise AssertionError(f"sent again: {record}")
 
 
@@ -115,16 +118,45 @@ def test_a_batch_is_looked_at_once(answers: Any, parts: list[int], held: SafePro
     assert held.flush(10) == 0
 
 
-def test_rows_find_room_in_their_order_far_from_the_brokers(cluster: FakeCluster, options: MakeOptions) -> None:
+IN_BLOCKS: dict[str, dict[str, Any]] = {
+    "value": {},
+    "topics": ONE_BY_ONE["topics"],
+    "partition": {"partition": pa.array([None, 2, 0, None, 1] * (COUNT // 5), pa.int32())},
+}
+IN_BLOCKS["both"] = IN_BLOCKS["topics"] | IN_BLOCKS["partition"]
+
+
+def written(names: str, cluster: FakeCluster, made: Options) -> TaskTotals:
+    """Write 2 500 rows with these columns; each is in its topic and partition, behind those that came before."""
+    keys = [b"%d" % (row % 7) for row in range(COUNT)]
+    totals = write_task([batch(VALUES, key=keys, **IN_BLOCKS[names])], made, Task(0, 0))
+    assert totals.delivered == COUNT
+    topics = IN_BLOCKS[names].get("topic", ["rows"] * COUNT)
+    asked = IN_BLOCKS[names]["partition"].to_pylist() if "partition" in IN_BLOCKS[names] else [None] * COUNT
+    expected: dict[tuple[str, int], list[bytes]] = {}
+    for value, key, topic, partition in zip(VALUES, keys, topics, asked, strict=True):
+        expected.setdefault((topic, murmur2(key) % 3 if partition is None else partition), []).append(value)
+    for (topic, partition), values in expected.items():
+        assert [record.value for record in cluster.log(topic, partition)] == values
+    return totals
+
+
+@pytest.mark.parametrize("names", IN_BLOCKS)
+def test_rows_that_wait_go_in_blocks(
+    names: str, cluster: FakeCluster, options: MakeOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of each topic and partition, without a call for each row."""
+    cluster.create_topic("other", 3)
+    monkeypatch.setattr(SafeProducer, "produce", never)
+    monkeypatch.setattr(rows, "produce_pairs", never)
+    written(names, cluster, options(None if "topic" in IN_BLOCKS[names] else "rows", safeproducer_mode="held"))
+
+
+@pytest.mark.parametrize("names", IN_BLOCKS)
+def test_rows_find_room_in_their_order(names: str, cluster: FakeCluster, options: MakeOptions) -> None:
     """Of a block for which there is no room, as much is taken as there is room for."""
-    cluster.delay(0.05, api="Produce", side="request")
-    made = options(safeproducer_mode="held")
-    made.config["queue.buffering.max.messages"] = "100"
-    keys = [b"%d" % (row % 7) for row in range(1_000)]
-    totals = write_task([batch(VALUES[:1_000], key=keys)], made, Task(0, 0))
-    assert totals.delivered == 1_000
-    assert totals.seconds_without_room > 0
-    assert numbers(cluster) == list(range(1_000))
-    for partition in range(3):
-        found = [int((record.value or b"").rstrip(b"-")) for record in cluster.log("rows", partition)]
-        assert found == sorted(found)
+    cluster.create_topic("other", 3)
+    cluster.delay(0.02, api="Produce", side="request")
+    made = options(None if "topic" in IN_BLOCKS[names] else "rows", safeproducer_mode="held")
+    made.config["queue.buffering.max.messages"] = "300"
+    assert written(names, cluster, made).seconds_without_room > 0

@@ -34,6 +34,7 @@ class DefaultSource(DataSource):
         return self._source().streamWriter(schema, overwrite)
 
     def _source(self) -> DataSource:
-        from safeproducer.spark.data_source import SafeProducerDataSource  # noqa: PLC0415
+        from safeproducer.spark import SafeProducerDataSource  # noqa: PLC0415 - refuses a PySpark that is too old
 
-        return SafeProducerDataSource(self.options)
+        source: DataSource = SafeProducerDataSource(self.options)
+        return source

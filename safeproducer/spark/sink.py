@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from pyspark import TaskContext
 from pyspark.errors import PySparkException
 
+from safeproducer.errors import ConfigurationError
 from safeproducer.spark import task_run
 from safeproducer.spark.account import Account, callback_of
 from safeproducer.spark.options import Options
@@ -33,9 +35,9 @@ class SafeProducerSink:
     At least once: it returns when each row is acknowledged. When a task cannot achieve that in all its attempts Spark
     raises; the text of its error ends with that of KafkaWriteError.
 
-    Raises ConfigurationError here for options, and before any task for columns that contradict them. Neither the
-    brokers nor the secrets are asked for on the driver. Make one sink for each query, and use it by one thread at a
-    time. It can be pickled, as Spark Connect does.
+    Raises ConfigurationError here for options, and before any task for columns that contradict them; also when it is
+    called inside a task, which has no DataFrame. Neither the brokers nor the secrets are asked for on the driver. Make
+    one sink for each query, and use it by one thread at a time. It can be pickled, as Spark Connect does.
     """
 
     def __init__(self, options: Mapping[str, Any], *, on_batch: Callable[[BatchReport], object] | None = None) -> None:
@@ -45,14 +47,15 @@ class SafeProducerSink:
 
     def __call__(self, df: DataFrame, batch_id: int) -> BatchReport:
         """What `foreachBatch` calls: write a micro-batch. Returns its report when each row is acknowledged."""
-        return self._write(df, batch_id, _query_id(df))
+        return self._write(df, batch_id)
 
     def write(self, df: DataFrame) -> BatchReport:
         """Write all rows of `df`, which is no stream. Returns the report when each row is acknowledged."""
-        return self._write(df, None, None)
+        return self._write(df, None)
 
-    def _write(self, df: DataFrame, batch_id: int | None, query_id: str | None) -> BatchReport:
-        options = self._options
+    def _write(self, df: DataFrame, batch_id: int | None) -> BatchReport:
+        _refuse_tasks()
+        query_id, options = None if batch_id is None else _query_id(df), self._options
         about_session = check_session(partial(_setting, df), options, data_source=False)
         self._account.told.once((*options.notes, *check_schema(df.schema, options), *about_session))
         if options.max_writers is not None:
@@ -66,6 +69,18 @@ class SafeProducerSink:
 
 def _task(batches: Iterator[pa.RecordBatch], options: Options) -> Iterator[pa.RecordBatch]:
     yield task_run.write(batches, options).to_arrow()
+
+
+def _refuse_tasks() -> None:
+    context = TaskContext.get()
+    if context is not None:
+        raise ConfigurationError(
+            "",
+            "",
+            f"a SafeProducerSink was called inside a task (of Spark partition {context.partitionId()}), where there is "
+            "no DataFrame to write",
+            "Call it on the driver: pass it to foreachBatch, or call write(df)",
+        )
 
 
 def _query_id(df: DataFrame) -> str | None:

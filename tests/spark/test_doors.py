@@ -145,6 +145,21 @@ def test_a_sink_can_be_pickled_for_spark_connect() -> None:
     assert [report.rows for report in REPORTS] == [5]
 
 
+@pytest.mark.parametrize("call", [lambda sink, rows: sink(rows, 0), lambda sink, rows: sink.write(rows)])
+def test_a_sink_that_a_task_calls_says_where_it_belongs(
+    call: Callable[..., object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A function that captured it takes it there: it can be pickled. A task has rows, and no DataFrame."""
+    monkeypatch.setattr(task_run.TaskContext, "get", lambda: SimpleNamespace(partitionId=lambda: 7))
+    sink = pickle.loads(pickle.dumps(SafeProducerSink(OPTIONS)))  # noqa: S301 - our own bytes
+    with pytest.raises(ConfigurationError) as refused:
+        call(sink, iter([]))
+    assert str(refused.value) == (
+        "a SafeProducerSink was called inside a task (of Spark partition 7), where there is no DataFrame to write. "
+        "Call it on the driver: pass it to foreachBatch, or call write(df)"
+    )
+
+
 # --- format("safeproducer") ------------------------------------------------------------------------------------------
 
 

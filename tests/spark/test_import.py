@@ -46,6 +46,24 @@ def test_an_older_pyspark_is_refused_by_its_version() -> None:
     assert "needs PySpark 4.2 or newer, and this is 4.1.3" in done.stderr.splitlines()[-1]
 
 
+NO_PYARROW = "sys.modules['pyarrow'] = None"
+OLD = "pyspark.__version__ = '4.1.3'"
+
+
+@pytest.mark.parametrize(("spoilt", "said"), [(NO_PYARROW, "pyarrow, which are not installed"), (OLD, "this is 4.1.3")])
+@pytest.mark.parametrize("method", ["writer", "streamWriter"])
+def test_a_data_source_that_spark_found_says_the_same(spoilt: str, said: str, method: str) -> None:
+    """Spark finds it by itself, so nobody has imported a public name."""
+    done = run(
+        f"import sys, pyspark, pyspark_safeproducer\n{spoilt}\n"
+        f"pyspark_safeproducer.DefaultSource({{}}).{method}(None, False)"
+    )
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("ImportError: safeproducer.spark.SafeProducerDataSource needs PySpark")
+    assert said in last
+    assert last.endswith("install safeproducer[spark]")
+
+
 def test_an_unknown_name_is_no_attribute() -> None:
     """As of any module."""
     with pytest.raises(AttributeError, match="has no attribute 'Sink'"):

@@ -1,7 +1,9 @@
-"""Each rule that the state machine checks is broken here on purpose, and the machine must find it."""
+"""Each rule that the state machine checks is broken here on purpose, and the machine must find it. What it cannot see,
+because it has one thread and asks for each report, the test of that part must find."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 from unittest import mock
@@ -9,14 +11,18 @@ from unittest import mock
 import pytest
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
+from safeproducer.kafka.statistics import Statistics
+from safeproducer.pipeline.buffer.counting import Counting
 from safeproducer.pipeline.buffer.in_flight_batch import InFlightBatch
 from safeproducer.pipeline.buffer.partition_buffer import PartitionBuffer
 from safeproducer.pipeline.cluster.cluster_view import ClusterView, Leader
 from safeproducer.pipeline.dispatch import dispatcher, record_buffer
+from safeproducer.pipeline.dispatch.block_intake import BlockIntake
 from safeproducer.pipeline.dispatch.expiry import Expiry
 from safeproducer.pipeline.dispatch.record_buffer import RecordBuffer
 from safeproducer.pipeline.dispatch.retry_guard import RetryGuard
-from safeproducer.pipeline.process.record import REPORT
+from safeproducer.pipeline.process.record import REPORT, HeldRecord
+from safeproducer.pipeline.reports.counted_report import CountedBunch, CountedReport
 from safeproducer.pipeline.reports.failures import Failures
 from safeproducer.pipeline.reports.report_numbers import ReportNumbers
 from safeproducer.pipeline.reports.report_queue import ReportQueue
@@ -25,6 +31,7 @@ from safeproducer.policy.never import NEVER
 from safeproducer.policy.throttle import Throttle
 from safeproducer.policy.topic_partition import TopicPartition
 from tests.effort import effort
+from tests.pipeline import test_in_flight_batch, test_partitions
 from tests.pipeline.machine import CalmHeldMachine, ExpiryMachine, FeedMachine, HeldExpiryMachine, HeldMachine
 from tests.pipeline.rig import RuleError
 
@@ -35,6 +42,8 @@ real_reported = InFlightBatch.reported
 real_takes = ReportQueue.takes
 real_run = Reports.run
 real_in_process = Failures.in_process
+real_update = ClusterView.update
+real_extend = BlockIntake._extend
 
 
 def deaf_admit(partition: Any, broker: Any, *rest: Any) -> Any:
@@ -94,6 +103,13 @@ def kept_for_ever(self: ReportQueue, run: Any, error: Any, message: Any) -> bool
     return (self.purged and error is not None) or real_takes(self, run, error, message)
 
 
+def counted_as_one(
+    self: BlockIntake, buffer: PartitionBuffer, records: list[HeldRecord], report: Any, size: int
+) -> None:
+    real_extend(self, buffer, records, report, size)
+    self._numbers.uses[records[0][REPORT]] -= len(records) - 1
+
+
 PLANTS: dict[str, tuple[str, type[RuleBasedStateMachine], Any, str, Any]] = {
     "hands over to a throttled broker": ("rule 4", CalmHeldMachine, dispatcher, "admit", deaf_admit),
     "lets a deadline move back": ("rule 4", CalmHeldMachine, Throttle, "announce", forgetful_announce),
@@ -110,6 +126,7 @@ PLANTS: dict[str, tuple[str, type[RuleBasedStateMachine], Any, str, Any]] = {
     "takes records beyond the buffer": ("rule 9", CalmHeldMachine, RecordBuffer, "refuse_excess", never_blocked),
     "keeps the callbacks of ended records": ("rule 9", CalmHeldMachine, ReportNumbers, "release", lambda *_: None),
     "gives one broker the whole buffer": ("rule 9", CalmHeldMachine, record_buffer, "has_share", lambda *_: True),
+    "takes a block for one record": ("rule [79]", CalmHeldMachine, BlockIntake, "_extend", counted_as_one),
     "swallows what a callback raises": ("rule 10", CalmHeldMachine, Reports, "run", swallowed),
     "drops the reports behind one that raised": ("rule [789]", CalmHeldMachine, Reports, "run", gives_up),
 }
@@ -121,3 +138,63 @@ def test_the_machine_finds_a_planted_bug(bug: str) -> None:
     rule, machine, owner, name, planted = PLANTS[bug]
     with mock.patch.object(owner, name, planted), pytest.raises(RuleError, match=rule):
         run_state_machine_as_test(machine, settings=EFFORT)
+
+
+def shrinking(self: ClusterView, lane: int, statistics: Statistics) -> None:
+    real_update(self, lane, statistics)
+    for (topic, number), one in statistics.partitions.items():
+        self.partitions.update(topic, {number: one.leader})
+
+
+def in_two_steps(self: CountedBunch) -> int:
+    account, count = self.report.account.placed(self.partition), self.waiting
+    account.delivered += count
+    len("another thread may come here")
+    self.waiting = 0
+    return count
+
+
+def without_a_look_at_offsets(self: CountedReport, *args: Any) -> None:
+    real_counted(self, *args)
+    self.offset_proves = False
+
+
+def counting_what_expired(self: Counting, batch: Any, report: CountedReport) -> Any:
+    reported = real_bind(self, batch, report)
+
+    def counted(error: Any, message: Any) -> None:
+        expired, batch.expired = batch.expired, 0
+        reported(error, message)
+        batch.expired = expired
+
+    return counted
+
+
+def one_too_few(self: Counting, report: CountedReport) -> None:
+    real_begin(self, report)
+    self.count = 0
+
+
+real_bind, real_begin, real_counted = Counting.bind, Counting.begin, CountedReport.__init__
+ends_once = test_in_flight_batch.test_counted_records_end_once
+
+FOUND_ALONE: dict[str, tuple[Callable[[], object], Any, str, Any]] = {
+    "counts in two steps": (test_in_flight_batch.test_counting_is_one_step, CountedBunch, "count", in_two_steps),
+    "counts what has no offset": (ends_once, CountedReport, "__init__", without_a_look_at_offsets),
+    "counts what expired": (ends_once, Counting, "bind", counting_what_expired),
+    "forgets the first": (ends_once, Counting, "begin", one_too_few),
+    "lets a partition count shrink": (
+        test_partitions.test_a_lane_that_has_not_heard_of_a_topic_tells_nothing_of_it,
+        ClusterView,
+        "update",
+        shrinking,
+    ),
+}
+
+
+@pytest.mark.parametrize("bug", FOUND_ALONE)
+def test_the_test_of_a_part_finds_a_planted_bug(bug: str) -> None:
+    """It passes without."""
+    find, owner, name, planted = FOUND_ALONE[bug]
+    with mock.patch.object(owner, name, planted), pytest.raises((AssertionError, ExceptionGroup)):
+        find()

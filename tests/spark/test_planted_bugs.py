@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
+from typing import Any
 from unittest import mock
 
+import numpy as np
 import pytest
 
+from safeproducer.pipeline.buffer.partition_buffer import PartitionBuffer
+from safeproducer.pipeline.dispatch.block_intake import BlockIntake
+from safeproducer.pipeline.process.record import DeliveryCallback, HeldRecord
 from safeproducer.policy import partitioner
-from safeproducer.spark import report
+from safeproducer.spark import blocks, report, rows
 from safeproducer.spark.attempt import Attempt
 from safeproducer.spark.errors import Failure, KafkaWriteError
 from safeproducer.spark.failed_rows import FailedRows
@@ -17,12 +22,22 @@ from safeproducer.spark.row_checks import Found
 from safeproducer.spark.totals import TaskTotals, TopicTotals
 from safeproducer.spark.worker_producers import WorkerProducer, producers
 from safeproducer.testing import FakeCluster
-from tests.spark import test_bad_rows, test_engine, test_partitions, test_report, test_worker_producers
+from tests import test_pairs
+from tests.spark import (
+    test_bad_rows,
+    test_blocks,
+    test_engine,
+    test_partitions,
+    test_report,
+    test_rows,
+    test_worker_producers,
+)
 from tests.spark.conftest import MakeOptions
 
 Find = Callable[[FakeCluster, MakeOptions], None]
 
 _write, _found, _by_topic = Attempt.write, FailedRows.found, report._by_topic
+_extend, _halves = BlockIntake._extend, blocks.halves
 
 
 def kept(self: Attempt, batches: Iterable[object]) -> Failure | None:
@@ -50,6 +65,41 @@ def bad_row(cluster: FakeCluster, options: MakeOptions) -> None:
     test_bad_rows.test_a_bad_row_among_good_rows(*test_bad_rows.CAUSES[0], cluster, options)
 
 
+class Unstable:
+    """numpy, as blocks.py knows it, whose sort turns equal elements round."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(np, name)
+
+    def argsort(self, array: Any, **_: object) -> Any:
+        return len(array) - 1 - np.argsort(array[::-1], kind="stable")
+
+
+def record_by_record(
+    self: BlockIntake, buffer: PartitionBuffer, records: list[HeldRecord], report: DeliveryCallback, size: int
+) -> None:
+    for record in records:
+        _extend(self, buffer, [record], report, size // len(records))
+
+
+def told_by_all(error: BaseException) -> bool:
+    return isinstance(error, Exception)
+
+
+def blocks_in_two_steps(cluster: FakeCluster, _: MakeOptions) -> None:
+    cluster.create_topic("stopped", 3)
+    test_pairs.test_a_handler_that_raises_anywhere_in_a_block_leaves_a_right_account(cluster)
+
+
+def an_interrupted_row(cluster: FakeCluster, _: MakeOptions) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        test_rows.test_what_a_signal_handler_raises_is_no_refusal_of_a_row("partition", cluster, patch)
+
+
+def rows_without_room(cluster: FakeCluster, options: MakeOptions) -> None:
+    test_rows.test_rows_find_room_in_their_order("both", cluster, options)
+
+
 PLANTS: dict[str, tuple[Callable[[], AbstractContextManager[object]], Find]] = {
     "flush left out": (
         lambda: mock.patch.object(Attempt, "_settle"),
@@ -71,6 +121,22 @@ PLANTS: dict[str, tuple[Callable[[], AbstractContextManager[object]], Find]] = {
         lambda: mock.patch.object(FailedRows, "found", from_arrow_batch),
         bad_row,
     ),
+    "unstable order of rows": (
+        lambda: mock.patch.object(blocks, "np", Unstable()),
+        lambda *_: test_blocks.test_each_row_is_in_one_block("murmur2_random"),
+    ),
+    "halves of a block in turn": (
+        lambda: mock.patch.object(rows, "halves", lambda block: reversed(list(_halves(block)))),
+        rows_without_room,
+    ),
+    "a block accepted in two steps": (
+        lambda: mock.patch.object(BlockIntake, "_extend", record_by_record),
+        blocks_in_two_steps,
+    ),
+    "what a signal handler raised sent again": (
+        lambda: mock.patch.object(rows, "is_refusal", told_by_all),
+        an_interrupted_row,
+    ),
 }
 
 
@@ -78,5 +144,5 @@ PLANTS: dict[str, tuple[Callable[[], AbstractContextManager[object]], Find]] = {
 def test_a_planted_bug_is_found(bug: str, cluster: FakeCluster, options: MakeOptions) -> None:
     """By the test that passes without it."""
     plant, find = PLANTS[bug]
-    with plant(), pytest.raises((AssertionError, KafkaWriteError)):
+    with plant(), pytest.raises((AssertionError, ExceptionGroup, KafkaWriteError)):
         find(cluster, options)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -14,6 +17,7 @@ from safeproducer.pipeline.dispatch.block_intake import BlockIntake
 from safeproducer.testing import FakeCluster
 from tests.inside import engine_of
 from tests.pipeline.interleaving import between, codes_of
+from tests.test_forks import fork_in_c, in_child
 
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0, "queue.buffering.max.messages": 10}
 PAIRS = [(b"v%d" % number, b"k%d" % number) for number in range(15)]
@@ -109,7 +113,7 @@ BLOCK = Block("t", 1, VALUES, [b"k"] * 50, [len(value or b"") + 1 for value in V
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[FakeCluster]:
     with FakeCluster(brokers=1) as made:
-        for topic in ("t", "fails", "full", "stopped"):
+        for topic in ("t", "fails", "forked", "full", "stopped", "threads"):
             made.create_topic(topic, 3)
         yield made
 
@@ -233,3 +237,64 @@ def test_a_handler_that_raises_while_the_permit_is_asked_for_is_heard(producer: 
     engine_of(producer).route.enter = interrupted
     with pytest.raises(TimeoutError):
         placing(producer, "t")
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
+@pytest.mark.parametrize("fork", [os.fork, fork_in_c], ids=["python", "c"])
+def test_a_child_gets_no_block_accepted(cluster: FakeCluster, fork: Callable[[], int]) -> None:
+    """Each record is refused there, those that wait are the parent's, and the parent goes on."""
+    before = len(cluster.log("forked", 1))
+    with held(cluster, "forked", **{"linger.ms": 60_000, "message.timeout.ms": 120_000}) as producer:
+        block = BLOCK._replace(topic="forked")
+        assert produce_block(producer, block, ignored)
+
+        def body() -> int:
+            taken = produce_block(producer, block, ignored)
+            refused: list[Any] = []
+            produce_pairs(producer, "forked", PAIRS, ignored, lambda *record: refused.append(record))
+            return 0 if not taken and len(refused) == len(PAIRS) else 1
+
+        assert in_child(fork, body) == 0
+        assert produce_block(producer, block, ignored)
+        assert producer.flush(10) == 0
+        assert producer.snapshot().delivered == 100
+    assert [record.value for record in cluster.log("forked", 1)[before:]] == VALUES * 2
+
+
+def test_blocks_of_eight_threads_stay_whole(cluster: FakeCluster) -> None:
+    """Each is in the log once, undivided, behind those that its thread produced before; beside produce() and poll()."""
+    blocks, size = 60, 20
+
+    def work(thread: int) -> None:
+        for number in range(blocks):
+            values: list[bytes | None] = [b"%d-%d-%d" % (thread, number, record) for record in range(size)]
+            block = Block("threads", number % 2, values, [None] * size, [len(value or b"") for value in values])
+            while not produce_block(producer, block, ignored):
+                producer.poll(0.01)
+            producer.produce("threads", b"%d-%d-alone" % (thread, number), partition=2)
+            producer.poll(0)
+
+    interval = sys.getswitchinterval()
+    more = {"queue.buffering.max.messages": 500, "safeproducer.max.block.ms": 30_000}
+    with held(cluster, "threads", **more) as producer:
+        sys.setswitchinterval(1e-5)
+        try:
+            threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+            for one in threads:
+                one.start()
+            for one in threads:
+                one.join()
+        finally:
+            sys.setswitchinterval(interval)
+        assert producer.flush(30) == 0
+        account = producer.snapshot()
+    assert (account.accepted, account.delivered, account.failed) == (8 * blocks * (size + 1),) * 2 + (0,)
+    found: dict[bytes, list[int]] = {}
+    for partition in range(2):
+        log = [record.value or b"" for record in cluster.log("threads", partition)]
+        for first in range(0, len(log), size):
+            thread, number, _ = log[first].split(b"-")
+            assert log[first : first + size] == [b"%s-%s-%d" % (thread, number, record) for record in range(size)]
+            found.setdefault(thread + b" %d" % partition, []).append(int(number))
+    assert sorted(found.values()) == [[*range(0, blocks, 2)]] * 8 + [[*range(1, blocks, 2)]] * 8
+    assert len(cluster.log("threads", 2)) == 8 * blocks

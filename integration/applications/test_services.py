@@ -149,3 +149,17 @@ def test_greenlets_whose_callbacks_yield(both: Both, brokers: FakeCluster, when:
         assert settle(application, brokers) == 5 * 50
 
     both(drive, f"{PROGRAMS}.greenlets", when, "yielding", classes=(SAFE,))
+
+
+@pytest.mark.parametrize("when", ["first", "late", "never"])
+def test_greenlets_that_produce_blocks(both: Both, brokers: FakeCluster, when: str) -> None:
+    """As the Spark sink does far from the brokers; nobody asks for a report of each record."""
+
+    def drive(application: Application) -> None:
+        ended = application.ends()
+        assert (ended.status, ended.errors) == (0, "")
+        assert [line["count"] for line in application.lines("left")] == [0]
+        assert settle(application, brokers, reports=False) == 5 * 50
+
+    settings = {"safeproducer.mode": "held", "delivery.report.only.error": True}
+    both(drive, f"{PROGRAMS}.greenlets", when, "blocks", classes=(SAFE,), settings=settings)

@@ -1,4 +1,5 @@
-"""Greenlets that produce and poll: `greenlets first|late|never [yielding]`, when gevent patches, what callbacks do."""
+"""Greenlets that produce and poll: `greenlets first|late|never [yielding|blocks]`, when gevent patches, what callbacks
+do, and whether records go as blocks, as those of the Spark sink do."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from typing import Any
 
 from gevent import monkey  # type: ignore[import-untyped]
 
-WHEN, YIELDING = sys.argv[1], "yielding" in sys.argv
+WHEN, YIELDING, BLOCKS = sys.argv[1], "yielding" in sys.argv, "blocks" in sys.argv
 if WHEN == "first":
     monkey.patch_all()
 
@@ -18,6 +19,8 @@ if WHEN == "late":
     monkey.patch_all()
 
 import gevent  # noqa: E402
+
+from safeproducer.pairs import Block, placing, produce_block  # noqa: E402
 
 GREENLETS = 5
 RECORDS = 50
@@ -40,6 +43,19 @@ def produce(number: int) -> None:
         gevent.sleep(0.002)
 
 
+def produce_blocks(number: int) -> None:
+    for first in range(0, RECORDS, 10):
+        values: list[bytes | None] = [f"{number}-{index}".encode() for index in range(first, first + 10)]
+        if not produce_block(
+            producer, Block(TOPIC, 0, values, [None] * 10, [len(value or b"") for value in values]), report
+        ):
+            raise RuntimeError("refused")
+        for value in values:
+            accepted((value or b"").decode())
+        producer.poll(0.002)
+        gevent.sleep(0.002)
+
+
 def poll() -> None:
     while not stopping:
         producer.poll(0)
@@ -47,9 +63,12 @@ def poll() -> None:
 
 
 if __name__ == "__main__":
-    producer = make()
+    producer: Any = make()
     poller = gevent.spawn(poll)
-    jobs = [gevent.spawn(produce, number) for number in range(GREENLETS)]
+    if BLOCKS:
+        producer.list_topics(TOPIC, timeout=10)
+        placing(producer, TOPIC)  # asks for the permit
+    jobs = [gevent.spawn(produce_blocks if BLOCKS else produce, number) for number in range(GREENLETS)]
     gevent.joinall(jobs, raise_error=True)
     stopping.append(True)
     poller.join()

@@ -93,6 +93,21 @@ def test_bad_argument_raises_at_the_call(
     assert reports == []
 
 
+@pytest.mark.parametrize("known", [False, True])
+def test_bad_argument_raises_behind_a_good_record(producer: Any, topic: str, known: bool) -> None:
+    """So it is for a topic that records were accepted for, whether its partitions are known or not."""
+    producer.produce(topic, b"good")
+    if known:
+        assert producer.flush(10) == 0
+    for args, kwargs, raised in REFUSED.values():
+        with pytest.raises(raised):
+            producer.produce(*((topic, *args[1:]) if args[:1] == ("t",) else args), **kwargs)
+    reports = Reports()
+    producer.produce(topic, b"good", on_delivery=reports)
+    assert producer.flush(10) == 0
+    assert reports.codes == [None]
+
+
 @pytest.mark.parametrize("partition", [4, 2**31 - 1, -2, -1001, -(2**31)])
 def test_partition_outside_the_topic_raises_once_it_is_known(producer: Any, topic: str, partition: int) -> None:
     """Once the topic's metadata is known, a partition it does not have raises _UNKNOWN_PARTITION."""

@@ -163,6 +163,7 @@ class Intake:
         raise unable(KafkaError._UNKNOWN_TOPIC)
 
     def _open(self, tp: TopicPartition) -> PartitionBuffer:
+        checked(tp[0], None, None, tp[1], None, 0, None)  # its type was all that was looked at
         if not self._holds.partitions.has(*tp):
             raise unable(KafkaError._UNKNOWN_PARTITION)
         self._schedule.wake(NEVER)

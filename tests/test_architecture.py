@@ -35,11 +35,12 @@ BOUNDS: dict[str, dict[str, int]] = {
         "pipeline/reports/delivery_counters.py": 4,
         "pipeline/reports/quota_rejections.py": 2,
     },
-    "lines of pipeline/ and policy/ together": {"each": 8687},
+    "lines of pipeline/ and policy/ together": {"each": 8668},
 }
 LATER = {
     "pipeline/buffer/counting.py",
     "pipeline/dispatch/block_intake.py",
+    "pipeline/dispatch/placement.py",
     "pipeline/reports/counted_report.py",
     "pipeline/access.py",
     "pipeline/gated_send.py",

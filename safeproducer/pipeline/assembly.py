@@ -28,6 +28,7 @@ from safeproducer.pipeline.dispatch.expiry import Expiry
 from safeproducer.pipeline.dispatch.flush_timer import FlushTimer
 from safeproducer.pipeline.dispatch.holds import Holds
 from safeproducer.pipeline.dispatch.lane_choice import LaneChoice
+from safeproducer.pipeline.dispatch.placement import Placement
 from safeproducer.pipeline.dispatch.quota_retry import QuotaRetry
 from safeproducer.pipeline.dispatch.record_buffer import RecordBuffer
 from safeproducer.pipeline.dispatch.retry_guard import RetryGuard
@@ -216,11 +217,12 @@ def _dispatcher(
     guard = RetryGuard(delivery, threads.horizons, holds.round_trip, lanes, when, failures, events.announcements)
     expiry = Expiry(delivery, holds, lanes, buffer, retry, when, failures, queue.reports, fatal, guard)
     records, size = delivery.batch_records, max(1, delivery.batch_bytes)
-    intake = BlockIntake(records, size, holds, direct, buffer, rejections, queue, lanes, metadata, when)
+    placement = Placement(holds.partitions, buffer, metadata, when)
+    intake = BlockIntake(records, size, holds, direct, buffer, rejections, queue, lanes, placement, when)
     choice = LaneChoice(delivery, holds, lanes, threads.windows, wake, events.announcements.limited)
     timer = FlushTimer(holds, lanes, delivery.guard_ms / 1000, when.alarm.hurry)
     parts = buffer, when, intake, choice, timer, retry, expiry, queue.reports
-    return Dispatcher(delivery, holds, direct, lanes, metadata, *parts)
+    return Dispatcher(delivery, holds, direct, lanes, placement, *parts)
 
 
 def _observed(

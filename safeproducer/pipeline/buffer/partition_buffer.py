@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 from itertools import accumulate, islice
+from operator import itemgetter
 
 from safeproducer.pipeline.buffer.in_flight_batch import InFlightBatch
 from safeproducer.pipeline.process.record import ACCEPTED_AT, KEY, SIZE, TIMESTAMP, HeldRecord
@@ -149,10 +150,13 @@ class PartitionBuffer:
         return record
 
     def move_first(self, other: PartitionBuffer) -> None:
-        """The first record belongs to another partition: there before it leaves here, or what follows would pass it."""
+        """The first record belongs to another partition: there before it leaves here, or what follows would pass it.
+
+        It goes before what was accepted later and named that partition.
+        """
         record = self.records[0]
         other.bytes += record[SIZE]
-        other.records.append(record)
+        other.records.insert(bisect_right(other.records, record[ACCEPTED_AT], key=itemgetter(ACCEPTED_AT)), record)
         self.bytes -= record[SIZE]
         self.records.popleft()
 

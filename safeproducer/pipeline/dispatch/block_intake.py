@@ -58,7 +58,9 @@ class BlockIntake(Intake):
         tp = (topic, partition)
         buffer = self._buffers.get(tp) or self._open(tp)
         waits = buffer.held or buffer.records or self.rechecks or self._holds.direct is None
-        return buffer if waits and topic not in self._lanes.missing and not self._has_unplaced(topic) else None
+        return (
+            buffer if waits and topic not in self._lanes.missing and not self._placement.has_unplaced(topic) else None
+        )
 
     def _extended(self, buffer: PartitionBuffer, count: int, now: float) -> None:
         """As many records wait there since `now`: as behind the append() of one."""

@@ -10,13 +10,12 @@ from safeproducer.delivery import Delivery
 from safeproducer.kafka.native import KafkaException
 from safeproducer.pipeline.buffer.partition_buffer import PartitionBuffer
 from safeproducer.pipeline.cluster.cluster_view import Leader
-from safeproducer.pipeline.cluster.metadata import Metadata
-from safeproducer.pipeline.cluster.partitions import UNKNOWN
 from safeproducer.pipeline.dispatch.block_intake import BlockIntake
 from safeproducer.pipeline.dispatch.expiry import Expiry
 from safeproducer.pipeline.dispatch.flush_timer import FlushTimer
 from safeproducer.pipeline.dispatch.holds import PACED, SLOW_START, Holds
 from safeproducer.pipeline.dispatch.lane_choice import LaneChoice
+from safeproducer.pipeline.dispatch.placement import Placement
 from safeproducer.pipeline.dispatch.quota_retry import QuotaRetry
 from safeproducer.pipeline.dispatch.record_buffer import RecordBuffer
 from safeproducer.pipeline.lanes.batch_lane import BatchLane
@@ -52,7 +51,7 @@ class Dispatcher:
     _holds: Holds
     _direct: Any
     lanes: LanePool
-    _metadata: Metadata
+    _placement: Placement
     record_buffer: RecordBuffer
     schedule: Schedule
     intake: BlockIntake
@@ -148,14 +147,12 @@ class Dispatcher:
             return _wait(buffer, *closed)
         while buffer.waiting:
             path = self._path(buffer, now)
-            if path is None or (path is self.lanes and not self._knows(buffer.topic)):
+            if path is None or (path is self.lanes and not self._placement.knows(buffer.topic)):
                 why = self._closed_by(buffer, now) if path is None else _WAITS_FOR_METADATA
                 if holds.direct is not None and holds.direct.paced_start.open:
                     self._choice.foresee(buffer, holds.cluster.broker(buffer.tp, now).node, now)
                 return _wait(buffer, why, now + holds.PATIENCE)
-            placeable = path is self.lanes and buffer.partition == UNKNOWN and not buffer.unresolved
-            if placeable and holds.partitions.count(buffer.topic):
-                self._place(buffer, now)
+            if path is self.lanes and self._placement.place(buffer, now):
                 break
             broker = holds.cluster.broker(buffer.tp, now)
             lane = self._choice.lane_for(buffer, broker.node, now) if path is self.lanes else None
@@ -177,8 +174,9 @@ class Dispatcher:
         gate = self._holds.gate
         if gate.hold is not None:
             return gate.hold, gate.ask_at
-        rejected = buffer.tp in self.quota_retry.rejections.tps
-        return (_REJECTED, now + self._holds.PATIENCE) if rejected else None
+        if buffer.tp in self.quota_retry.rejections.tps:
+            return _REJECTED, now + self._holds.PATIENCE
+        return None if self._placement.puts_in_order(buffer, now) else (_WAITS_FOR_METADATA, now + self._holds.PATIENCE)
 
     def _path(self, buffer: PartitionBuffer, now: float) -> Any:
         """Where the next batch goes: the batch lanes, the native producer of the direct lane, or None for now.
@@ -205,20 +203,6 @@ class Dispatcher:
         if reason is None or (reason.reason not in _OF_THE_LEADER and self._holds.wants_batch_lane(buffer, now)):
             return _WAITS_FOR_LANE
         return reason
-
-    def _knows(self, topic: str) -> bool:
-        """Whether a broker has told of this topic; asks when none has."""
-        known = self._holds.partitions.known(topic)
-        if not known:
-            self._metadata.want(topic)
-        return known
-
-    def _place(self, buffer: PartitionBuffer, now: float) -> None:
-        """Give records their partitions, now that the topic is known."""
-        choose = self._holds.partitions.choose
-        while buffer.records:
-            self.record_buffer.place_first(buffer, choose(buffer.topic, buffer.records[0][KEY], now), now)
-        self.schedule.alarm.hurry()
 
     def _admitted(self, buffer: PartitionBuffer, lane: BatchLane | None, broker: Leader, now: float) -> Admission:
         delivery, node, waiting = self._delivery, broker.node, buffer.waiting

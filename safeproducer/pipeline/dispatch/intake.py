@@ -11,9 +11,9 @@ from safeproducer import clock
 from safeproducer.kafka.arguments import checked, unable
 from safeproducer.kafka.native import KafkaError
 from safeproducer.pipeline.buffer.partition_buffer import MOST_OVERHEAD, PartitionBuffer
-from safeproducer.pipeline.cluster.metadata import Metadata
 from safeproducer.pipeline.cluster.partitions import UNKNOWN
 from safeproducer.pipeline.dispatch.holds import Holds
+from safeproducer.pipeline.dispatch.placement import Placement
 from safeproducer.pipeline.dispatch.record_buffer import RecordBuffer
 from safeproducer.pipeline.lanes.lane_pool import LanePool
 from safeproducer.pipeline.process.alarm import Schedule
@@ -45,7 +45,7 @@ class Intake:
     _rejections: QuotaRejections
     _report_queue: ReportQueue
     _lanes: LanePool
-    _metadata: Metadata
+    _placement: Placement
     _schedule: Schedule
     _topics: set[str] = field(default_factory=set)
     rechecks: bool = False
@@ -82,13 +82,13 @@ class Intake:
         now = clock.monotonic()
         if topic in self._lanes.missing:
             self._refuse_missing(topic)
-        tp = (topic, self._chosen(topic, key, now) if partition == UNKNOWN else partition)
+        tp = (topic, self._placement.choose(topic, key, now) if partition == UNKNOWN else partition)
         buffer = self._buffers.get(tp) or self._open(tp)
         if value is not None:
             size += len(value)
         if key is not None:
             size += len(key)
-        direct = not (buffer.held or buffer.records or self.rechecks)
+        direct = not (buffer.held or buffer.records or self.rechecks or self._placement.follows_others(*tp))
         if not (direct and self._takes_directly(buffer, value, key, report, timestamp, headers, size)):
             self._record_buffer.refuse_excess(buffer, size)
             timestamp = timestamp or int(clock.time() * 1000)
@@ -146,21 +146,11 @@ class Intake:
         most = self._batch_bytes
         return count % self._batch_records == 0 or held_bytes // most > (held_bytes - size) // most
 
-    def _chosen(self, topic: str, key: bytes | None, now: float) -> int:
-        """The partition of a record that names none; UNKNOWN behind others that are not placed yet."""
-        return UNKNOWN if self._has_unplaced(topic) else self._holds.partitions.choose(topic, key, now)
-
-    def _has_unplaced(self, topic: str) -> bool:
-        unplaced = self._buffers.get((topic, UNKNOWN))
-        return unplaced is not None and bool(unplaced.records or unplaced.unresolved)
-
     def _refuse_missing(self, topic: str) -> None:
         """As librdkafka does once it knows that there is no such topic; look whether there is one by now."""
-        if self._holds.partitions.count(topic):
-            self._lanes.missing.discard(topic)
-            return
-        self._metadata.want(topic)
-        raise unable(KafkaError._UNKNOWN_TOPIC)
+        if self._placement.is_missing(topic):
+            raise unable(KafkaError._UNKNOWN_TOPIC)
+        self._lanes.missing.discard(topic)
 
     def _open(self, tp: TopicPartition) -> PartitionBuffer:
         checked(tp[0], None, None, tp[1], None, 0, None)  # its type was all that was looked at

@@ -1,0 +1,77 @@
+"""Which partition a record goes to that names none, and in what order with those of its topic that name one.
+
+Until a broker has told of the topic, either may be of the other's partition. librdkafka keeps all of them in one queue
+then; here each waits in its partition buffer, and what was accepted first goes first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from safeproducer.pipeline.buffer.partition_buffer import PartitionBuffer
+from safeproducer.pipeline.cluster.metadata import Metadata
+from safeproducer.pipeline.cluster.partitions import UNKNOWN, Partitions
+from safeproducer.pipeline.dispatch.record_buffer import RecordBuffer
+from safeproducer.pipeline.process.alarm import Schedule
+from safeproducer.pipeline.process.record import KEY
+
+
+@dataclass(eq=False)
+class Placement:
+    """Any thread asks; the sender places."""
+
+    _partitions: Partitions
+    _record_buffer: RecordBuffer
+    _metadata: Metadata
+    _schedule: Schedule
+
+    def knows(self, topic: str) -> bool:
+        """Whether a broker has told of this topic; asks when none has."""
+        known = self._partitions.known(topic)
+        if not known:
+            self._metadata.want(topic)
+        return known
+
+    def is_missing(self, topic: str) -> bool:
+        """Whether there still is no such topic; asks."""
+        if missing := not self._partitions.count(topic):
+            self._metadata.want(topic)
+        return missing
+
+    def choose(self, topic: str, key: Any, now: float) -> int:
+        """The partition of a record that names none; UNKNOWN behind others that are not placed yet."""
+        return UNKNOWN if self.has_unplaced(topic) else self._partitions.choose(topic, key, now)
+
+    def has_unplaced(self, topic: str) -> bool:
+        """Whether records of it wait, or are under way, that have no partition yet."""
+        unplaced = self._record_buffer.buffers.get((topic, UNKNOWN))
+        return unplaced is not None and bool(unplaced.records or unplaced.unresolved)
+
+    def follows_others(self, topic: str, partition: int) -> bool:
+        """Whether a record must wait since others of its topic do, and may be of the same partition."""
+        return self.has_unplaced(topic) or (partition == UNKNOWN and self._has_placed(topic))
+
+    def _has_placed(self, topic: str) -> bool:
+        waiting = (buffer for buffer in tuple(self._record_buffer.busy.values()) if buffer.partition != UNKNOWN)
+        return any(buffer.topic == topic and buffer.waiting for buffer in waiting)
+
+    def puts_in_order(self, buffer: PartitionBuffer, now: float) -> bool:
+        """Whether what waits there is behind nothing that is not placed yet: place that, or ask."""
+        unplaced = self._record_buffer.buffers.get((buffer.topic, UNKNOWN))
+        if unplaced is None or not unplaced.records or not self._has_placed(buffer.topic):
+            return True
+        if not self.knows(buffer.topic) or (unplaced.unresolved and buffer is not unplaced):
+            return False
+        self.place(unplaced, now)
+        return True
+
+    def place(self, buffer: PartitionBuffer, now: float) -> bool:
+        """Give records their partitions if the topic is known, and none of them is under way; whether that is so."""
+        if buffer.partition != UNKNOWN or buffer.unresolved or not self._partitions.count(buffer.topic):
+            return False
+        while buffer.records:
+            chosen = self._partitions.choose(buffer.topic, buffer.records[0][KEY], now)
+            self._record_buffer.place_first(buffer, chosen, now)
+        self._schedule.alarm.hurry()
+        return True

@@ -76,18 +76,10 @@ def evaluated(rounds: Rounds) -> tuple[list[Trigger], list[Bar]]:
             bars.append(Bar(f"{what}: median", to_idle.median, MEDIAN_AT_MOST, at_least=False))
             bars.append(Bar(f"{what}: p90", p90_to_idle.median, P90_AT_MOST, at_least=False))
         first, median, p90 = (
-            Spread.of([figure(one) for one in blocks]) for figure in (lambda one: one.first, _median, _p90)
+            Spread.of([getattr(one, figure) for one in blocks]) for figure in ("first", "median", "p90")
         )
         triggers.append(Trigger(door.name, first, median, p90, to_idle, p90_to_idle))
     return triggers, bars
-
-
-def _median(block: Block) -> float:
-    return block.median
-
-
-def _p90(block: Block) -> float:
-    return block.p90
 
 
 def described(triggers: Sequence[Trigger]) -> str:

@@ -23,17 +23,24 @@ PATIENCE = 3600.0
 
 
 @dataclass(frozen=True)
-class Run:
-    """One write of all rows: seconds of wall clock, and of CPU."""
+class Cpu:
+    """What each part used."""
 
-    seconds: float
     jvm: float
     librdkafka: float
     python: float
 
     @property
-    def cpu(self) -> float:
+    def total(self) -> float:
         return self.jvm + self.librdkafka + self.python
+
+
+@dataclass(frozen=True)
+class Run:
+    """One write of all rows: seconds of wall clock, and of CPU."""
+
+    seconds: float
+    cpu: Cpu
 
 
 Rounds = list[dict[str, Run]]
@@ -45,9 +52,7 @@ class Speed:
 
     name: str
     rate: Spread
-    jvm: float
-    librdkafka: float
-    python: float
+    cpu: Cpu
 
 
 @dataclass(frozen=True)
@@ -89,8 +94,8 @@ def written(settings: Mapping[str, Any]) -> Rounds:
         if line["found"] != settings["rows"]:
             raise VoidError(f"{line['name']}: {settings['rows']} rows written, the log got {line['found']} more")
         if line["round"] >= 0:
-            figures = (line[name] for name in ("seconds", "jvm", "librdkafka", "python"))
-            rounds.setdefault(line["round"], {})[line["name"]] = Run(*figures)
+            cpu = Cpu(*(line[part] for part in ("jvm", "librdkafka", "python")))
+            rounds.setdefault(line["round"], {})[line["name"]] = Run(line["seconds"], cpu)
     return [rounds[number] for number in sorted(rounds)]
 
 
@@ -103,7 +108,9 @@ def compared(comparisons: Sequence[Comparison], rounds: Rounds, rtt: float, rows
         if not rounds[0].keys() >= set(names):
             continue
         row = Row(
-            " / ".join(names), spread(rounds, *names, lambda one: 1 / one.seconds), spread(rounds, *names, Run.cpu.fget)
+            " / ".join(names),
+            spread(rounds, *names, lambda one: 1 / one.seconds),
+            spread(rounds, *names, lambda one: one.cpu.total),
         )
         ratios.append(row)
         bars += judged(comparison, row, rtt, rows)
@@ -115,11 +122,11 @@ def speeds(rounds: Rounds, rows: int) -> list[Speed]:
 
 
 def speed(name: str, rows: int, runs: Sequence[Run]) -> Speed:
-    def each(figure: Callable[[Run], float]) -> float:
-        return statistics.fmean(figure(run) for run in runs) / rows * 1e6
-
-    rate = Spread.of([rows / run.seconds for run in runs])
-    return Speed(name, rate, each(lambda run: run.jvm), each(lambda run: run.librdkafka), each(lambda run: run.python))
+    parts = [
+        statistics.fmean(used) / rows * 1e6
+        for used in zip(*((run.cpu.jvm, run.cpu.librdkafka, run.cpu.python) for run in runs), strict=True)
+    ]
+    return Speed(name, Spread.of([rows / run.seconds for run in runs]), Cpu(*parts))
 
 
 def spread(rounds: Rounds, name: str, against: str, figure: Callable[[Run], float]) -> Spread:
@@ -150,8 +157,7 @@ def described(writes: Writes) -> str:
         (
             one.name,
             f"{one.rate.median:,.0f} [{one.rate.low:,.0f}-{one.rate.high:,.0f}]",
-            f"{one.jvm + one.librdkafka + one.python:.2f}",
-            *(f"{part:.2f}" for part in (one.jvm, one.librdkafka, one.python)),
+            *(f"{used:.2f}" for used in (one.cpu.total, one.cpu.jvm, one.cpu.librdkafka, one.cpu.python)),
         )
         for one in writes.speeds
     ]

@@ -17,15 +17,14 @@ from safeproducer.policy.permits import Kind
 from safeproducer.producer_ids import told
 from safeproducer.producer_ids.guard import Guard
 from safeproducer.producer_ids.lane_permits import LanePermits
-from safeproducer.producer_ids.permit import Answer, Permit, Request
+from safeproducer.producer_ids.own_permit import OwnPermit
+from safeproducer.producer_ids.permit import Answer, Request
 from safeproducer.records import ProducerInfo
 
 _ANOTHER_ASKS = 0.1
 """Seconds to wait for a thread that asks for the same producer; a round of the guard takes half of that at most."""
 _SLICE = 0.1
 """Seconds that init_transactions() waits before it looks whether the producer was closed."""
-_OPEN, _ENDING, _NOTED = range(3)
-"""How far end() has come."""
 
 
 class Tells(Protocol):
@@ -64,15 +63,13 @@ class Gate:
 
     def __init__(self, guard: Guard | None, request: Request, terms: Terms, tell: Tells) -> None:
         self._guard = guard
+        self._own = None if guard is None else OwnPermit(guard, request)
         self._request = request
         self._terms = terms
         self._tell = tell
         self._lock = threading.RLock()
         self._telling: set[int] = set()
         """Threads that tell: a hook that produces must not be told of that for ever."""
-        self._permit: Permit | None = None
-        self._producer_id: int | None = None
-        self._end = _OPEN
         self._entered = guard is None
         self.hold: Hold | None = None
         self.ask_at = self.opened_at = self.unsent_at = 0.0
@@ -84,7 +81,7 @@ class Gate:
 
     @property
     def used(self) -> int:
-        return int(self._permit is not None)
+        return int(self._own is not None and self._own.permit is not None)
 
     @property
     def waits(self) -> bool:
@@ -104,7 +101,7 @@ class Gate:
         if answer is None or not answer.over_limit:
             return
         sentence = self._tell_of(answer)
-        if answer.permit is None and self._permit is None and self.hold is None:
+        if answer.permit is None and not self.used and self.hold is None:
             raise ProducerIdLimitError(sentence, answer.retry_after, self._request.site)
 
     def enter_by(self, timeout: float, lives: Callable[[], bool]) -> None:
@@ -133,13 +130,12 @@ class Gate:
 
         They may go from now on, or wait for longer than was known.
         """
-        if self.hold is None or now < self.ask_at or self._guard is None:
+        if self.hold is None or now < self.ask_at or self._own is None:
             return False
-        answer = self._guard.ask(self._request)
+        answer = self._own.ask()
         if answer.permit is None:
             self._wait(answer)
         else:
-            self._take(answer.permit)
             self.opened_at, self.hold = now, None
         return True
 
@@ -161,47 +157,27 @@ class Gate:
             requests = any(broker.produce_requests for broker in found.brokers.values())
             self.wrote = requests or any(entry.sent for entry in found.partitions.values())
             self.unsent_at = 0.0 if self.wrote else found.at
-        if (
-            self._producer_id is None
-            and producer_id is not None
-            and self._permit is not None
-            and self._guard is not None
-        ):
-            self._producer_id = producer_id
-            self._guard.note(self._permit, producer_id)
+        if producer_id is not None and self._own is not None:
+            self._own.note(producer_id)
 
     def end(self, how: str, unsent: bool) -> None:
-        """The producer ends: `how` as in Guard.note(). `unsent`: nothing was sent, certainly. The first call counts."""
-        noted = self._end == _NOTED
-        self._end = _NOTED if noted else _ENDING
-        permit = self._permit
-        if noted or permit is None or self._guard is None:
-            return
-        self._guard.note(permit, self._producer_id, how)
-        self._end = _NOTED  # not before: a signal handler may raise there, and close() comes again
-        if unsent:
-            self._permit = None
-            self._guard.give_back(permit)
+        """As OwnPermit.end()."""
+        if self._own is not None:
+            self._own.end(how, unsent)
 
     def _ask(self) -> Answer | None:
-        """None if another thread has asked."""
-        if self._guard is None or self._entered:
+        """None if another thread has asked, or a call that a signal handler has ended."""
+        if self.used:
+            self._entered = True
+        if self._own is None or self._entered:
             return None
-        answer = self._guard.ask(self._request)
+        answer = self._own.ask()
         if answer.permit is not None:
-            self._take(answer.permit)
+            self._entered = True
         elif self.waits and self._terms.may_hold:
             self._wait(answer)
             self._entered = True
         return answer
-
-    def _take(self, permit: Permit) -> None:
-        # One step: what follows a call, a handler may have come between.
-        if self._permit is None and self._end == _OPEN:
-            self._permit = permit
-        elif self._guard is not None:  # two threads have asked, or the producer was closed meanwhile
-            self._guard.give_back(permit)
-        self._entered = True
 
     def _wait(self, answer: Answer) -> None:
         now = clock.monotonic()

@@ -7,39 +7,30 @@ adds it.
 
 from __future__ import annotations
 
-import _thread
 import itertools
-import logging
 import sys
-import threading
-import weakref
 from collections.abc import Callable
-from contextlib import suppress
 from typing import TypeVar
 
 from safeproducer import clock, forks
 from safeproducer.policy import permits
 from safeproducer.policy.permits import Kind
 from safeproducer.producer_ids import boot, known_ids, patterns, process, ring
-from safeproducer.producer_ids.alone import Alone, Owed, Use
+from safeproducer.producer_ids.alone import Alone, Owed
 from safeproducer.producer_ids.header import LATEST
 from safeproducer.producer_ids.ledger import Ledger
-from safeproducer.producer_ids.ledger_copy import LedgerError, LockedError
 from safeproducer.producer_ids.ledger_round import LedgerRound
 from safeproducer.producer_ids.patterns import Pattern
 from safeproducer.producer_ids.permit import Answer, Permit, Request
 from safeproducer.producer_ids.place import AUTO, OFF, Place
 from safeproducer.producer_ids.places import SUPPORTED
 from safeproducer.producer_ids.record import ENDS, UNSENT, IdRecord, Times
+from safeproducer.producer_ids.rounds import Rounds
 from safeproducer.records import CallSite
 
 __all__ = ["AUTO", "OFF", "Answer", "Guard", "Kind", "Pattern", "Permit", "Place", "Request", "guard_of"]
 
-logger = logging.getLogger("safeproducer")
-
 _Result = TypeVar("_Result")
-_LATER = 1000
-"""What waits for a ledger at most: remarks for people, and permits to give back."""
 _serials = itertools.count(1)
 _NO_BOOT = 1
 """In place of a boot ID, for times that no ledger gets."""
@@ -54,19 +45,14 @@ class Guard:
     def __init__(self, identity: tuple[str, str] = ("", ""), place: Place = OFF) -> None:
         self._identity = identity
         self._ledger = Ledger(identity, place) if place != OFF and SUPPORTED else None
-        self._rounds: dict[int, weakref.ref[LedgerRound]] = {}
+        self._rounds = Rounds(self._ledger)
         self.renew()
 
     def renew(self) -> None:
-        """In a child: a round of its parent is not its own, and it has granted nothing yet."""
-        for round_ in [reference() for reference in self._rounds.values()]:
-            if round_ is not None:
-                round_.close()
-        self._rounds.clear()
+        """In a child, which has granted nothing yet."""
+        self._rounds.renew()
         self._alone = Alone()
         self._told: set[CallSite] = set()
-        self._later: list[Callable[[LedgerRound], None]] = []
-        self._problem: str | None = None
 
     def ask(self, request: Request) -> Answer:
         """Decide at once about one native producer. Ask again after `retry_after` if it is refused."""
@@ -75,9 +61,9 @@ class Guard:
         answer = self._in_round(lambda round_: self._shared(round_, request, known), permits.cost(request.rate))
         if answer is None:
             answer = self._decided_alone(request, known)
-        elif self._later or self._alone.records:  # what came inside the round
+        elif self._rounds.later or self._alone.use.records:  # what came inside the round
             self._in_round(self._settle)
-        self._tell_problem()
+        self._rounds.tell_problem()
         return self._explained(request, answer) if answer.over_limit else answer
 
     def room(self, request: Request, most: int) -> int:
@@ -88,17 +74,32 @@ class Guard:
         return permits.room(until, request.kind, request.rate, now.boot, most)
 
     def give_back(self, permit: Permit) -> None:
-        """Nothing was sent with `permit`, which is used up by this: call it once."""
+        """Nothing was sent with `permit`, if it was counted at all. Once or again: it goes back once."""
         forks.notice()
         if permit.after == permit.before:
             return
-        if permit.known:
-            self._alone.forget(permit.known)
-            self._in_round_or_later(lambda round_: round_.forget(permit.known))
-        if self._alone.amend(_key(permit), None, UNSENT):
-            self._alone.change(lambda use: _refund(use, permit, self._now().boot))
-        elif permit.number is not None:
-            self._in_round_or_later(lambda round_: _returned(round_, permit))
+        if self._rounds.inside() is not None or not self._returned_alone(permit):
+            self._in_round_or_later(lambda round_: self._returned(round_, permit))
+
+    def _returned_alone(self, permit: Permit) -> bool:
+        """False when this process does not count it alone."""
+        key = _key(permit)
+        found = self._alone.find(key)
+        if found is not None and found.ended != UNSENT:
+            if permit.known:
+                self._alone.forget(permit.known)
+                self._rounds.put_off(lambda round_: round_.forget(permit.known))
+            self._alone.give_back(key, permit.before, permit.after, self._now().boot)
+        return found is not None
+
+    def _returned(self, round_: LedgerRound, permit: Permit) -> None:
+        found = None if self._returned_alone(permit) else round_.find(permit.number, _key(permit))
+        if found is not None and found.ended != UNSENT:
+            if permit.known:
+                self._alone.forget(permit.known)
+                round_.forget(permit.known)
+            until = permits.given_back(round_.until, permit.before, permit.after, round_.now.boot)
+            round_.write(until, [found.amended(None, UNSENT)])
 
     def note(self, permit: Permit, producer_id: int | None = None, ended: str | None = None) -> None:
         """Remember for people which producer ID came of `permit`, and how its native producer ended.
@@ -114,43 +115,18 @@ class Guard:
             self._in_round_or_later(lambda round_: round_.amend(number, key, producer_id, ended))
 
     def _in_round(self, act: Callable[[LedgerRound], _Result], reserved: float = 0.0) -> _Result | None:
-        """None without a ledger, where it cannot be used, and inside a round of this thread."""
-        if self._ledger is None or self._inside() is not None:
-            return None
-        thread = threading.get_ident()
-        try:
-            with process.work():  # a fork waits for it
-                round_ = self._ledger.round()
-                round_.reserved = reserved
-                self._rounds[thread] = weakref.ref(round_)
-                with round_:
-                    while self._later:
-                        self._later.pop(0)(round_)
-                    return act(round_)
-        except (LedgerError, OSError, ValueError) as error:
-            if isinstance(error, LockedError):
-                self._alone.read(self._ledger.peek(boot.now()) or 0.0)
-            self._problem = str(error) if self._problem is None else self._problem
-            return None
-        finally:
-            self._rounds.pop(thread, None)
+        return self._rounds.run(act, self._alone, reserved)
 
-    def _in_round_or_later(self, act: Callable[[LedgerRound], None]) -> None:
-        def acted(round_: LedgerRound) -> bool:
-            act(round_)
-            return True
-
-        if self._ledger is not None and not self._in_round(acted) and len(self._later) < _LATER:
-            self._later.append(act)
-
-    def _inside(self) -> LedgerRound | None:
-        """The round of this thread that a signal handler or a destructor has interrupted."""
-        reference = self._rounds.get(threading.get_ident())
-        round_ = None if reference is None else reference()
-        return None if round_ is None or round_.closed else round_
+    def _in_round_or_later(self, act: Callable[[LedgerRound], object]) -> None:
+        self._rounds.put_off(act)
+        self._in_round(lambda _: None)
 
     def _shared(self, round_: LedgerRound, request: Request, known: int) -> Answer:
         """Decide by the ledger."""
+        if request.asked and (left := self._left(request.asked, round_)) is not None:
+            if known:
+                round_.learn(known)
+            return Answer(left)
         now, rate = round_.now.boot, request.rate
         owed = self._alone.owed(now, round_.count)
         before = min(max(round_.until, now) + owed.seconds, now + LATEST)
@@ -180,21 +156,36 @@ class Guard:
 
     def _decided_alone(self, request: Request, known: int) -> Answer:
         """Decide by what this process knows."""
-        now, round_ = self._now(), self._inside()
+        now, round_ = self._now(), self._rounds.inside()
         reserved = 0.0 if round_ is None else round_.reserved
+        if request.asked and (left := self._left(request.asked)) is not None:
+            return Answer(left)
         if known and self._alone.knows(known):
             return Answer(self._permit(request, now.boot, now.boot))
-        before, after = self._alone.take(request.kind, request.rate, request.enforce, now.boot, reserved)
-        if after is None:
-            wait = permits.wait(before + reserved, request.kind, request.rate, now.boot)
-            return Answer(None, wait, over_limit=True)
-        permit = self._permit(request, before, after, known)
-        self._alone.records.append(self._record(permit, now))
+        made: list[Permit] = []
+
+        def record(before: float, after: float) -> IdRecord:
+            made.append(self._permit(request, before, after, known))
+            return self._record(made[-1], now)
+
+        if not self._alone.take(request.kind, request.rate, request.enforce, now.boot, reserved, record):
+            used = max(self._alone.use.until, now.boot) + reserved
+            return Answer(None, permits.wait(used, request.kind, request.rate, now.boot), over_limit=True)
         if known:
             self._alone.learn(known)
-            if self._ledger is not None and len(self._later) < _LATER:
-                self._later.append(lambda round_: round_.learn(known))
-        return Answer(permit, 0.0, len(self._alone.records) > request.rate or permit.after - now.boot > permits.HOUR)
+            self._rounds.put_off(lambda round_: round_.learn(known))
+        over = len(self._alone.use.records) > request.rate or made[-1].after - now.boot > permits.HOUR
+        return Answer(made[-1], 0.0, over)
+
+    def _left(self, asked: list[Permit], round_: LedgerRound | None = None) -> Permit | None:
+        """One of them that was counted, and did not go back."""
+        for permit in asked:
+            found = self._alone.find(_key(permit))
+            if found is None and round_ is not None:
+                found = round_.find(permit.number, _key(permit))
+            if found is not None and found.ended != UNSENT:
+                return permit
+        return None
 
     def _settle(self, round_: LedgerRound) -> None:
         """Add what this process granted alone."""
@@ -205,20 +196,24 @@ class Guard:
     def _write(self, round_: LedgerRound, before: float, owed: Owed, permit: Permit | None = None) -> None:
         until = before if permit is None else permit.after
         records = owed.records if permit is None else [*owed.records, self._record(permit, round_.now)]
+        count = round_.count + len(records)
         try:
             if records:
                 round_.write(until, records)
+            self._alone.settled(until, owed)
         except BaseException:
-            self._alone.read(before)  # it holds even if nothing can be written
+            if round_.count == count:
+                self._alone.settled(until, owed)
+            else:
+                self._alone.read(before)  # it holds even if nothing can be written
             raise
-        self._alone.settled(until, owed)
 
     def _explained(self, request: Request, answer: Answer) -> Answer:
         """With the figures: how many within the hour, by which line, in which pattern."""
         now, site = self._now(), ring.shown(request.site)
         recent = [
             record
-            for record in [*(self._ledger.records() if self._ledger else ()), *self._alone.records]
+            for record in [*(self._ledger.records() if self._ledger else ()), *self._alone.use.records]
             if record.age(now, self._boot_id) < permits.HOUR and record.ended != UNSENT
         ]
         in_hour = len(recent)
@@ -236,8 +231,12 @@ class Guard:
     def _permit(
         self, request: Request, before: float, after: float, known: int = 0, count: tuple[int, int] | None = None
     ) -> Permit:
+        """One that is about to be counted."""
         number, generation = count or (None, None)
-        return Permit(next(_serials), request.kind, request.site, before, after, number, generation, known)
+        permit = Permit(next(_serials), request.kind, request.site, before, after, number, generation, known)
+        if request.asked is not None:
+            request.asked.append(permit)
+        return permit
 
     def _record(self, permit: Permit, now: Times) -> IdRecord:
         until = Times(permit.after, now.wall + permit.after - now.boot)
@@ -252,35 +251,9 @@ class Guard:
     def _now(self) -> Times:
         return boot.now() if self._ledger is not None else Times(clock.monotonic(), clock.time())
 
-    def _tell_problem(self) -> None:
-        """On a thread of its own: who asks may hold locks, which a log handler may wait for."""
-        if self._problem and self._inside() is None:
-            problem, self._problem = self._problem, ""
-            with suppress(RuntimeError):  # the interpreter ends
-                _thread.start_new_thread(_warn, (problem,))
-
-
-def _warn(problem: str) -> None:
-    with process.work():  # a fork waits for it
-        logger.warning(
-            "producer IDs (KIP-936) are counted by this process alone, until a ledger of this host can be used: %s",
-            problem,
-        )
-
 
 def _key(permit: Permit) -> tuple[int, int]:
     return process.this().token, permit.serial
-
-
-def _refund(use: Use, permit: Permit, now: float) -> Use:
-    until = permits.given_back(use.until, permit.before, permit.after, now)
-    return Use(until, max(use.owed - (use.until - until), 0.0))
-
-
-def _returned(round_: LedgerRound, permit: Permit) -> None:
-    if permit.generation == round_.generation:  # another count never had it
-        round_.write(permits.given_back(round_.until, permit.before, permit.after, round_.now.boot), [])
-        round_.amend(permit.number, _key(permit), None, UNSENT)
 
 
 _guards: dict[tuple[tuple[str, str], Place], Guard] = {}

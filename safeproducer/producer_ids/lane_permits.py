@@ -138,17 +138,18 @@ class LanePermits:
 
     def end(self, how: str, unsent: bool) -> None:
         """The producer ends: `how` as in Guard.note(). `unsent`: nothing was sent, certainly. The first call counts."""
-        held, self._held = self._held, set()
-        for lane in tuple(held):  # the sender may add to it meanwhile
+        for lane in tuple(self._held):  # the sender may add to it meanwhile
             self._end(lane, how, unsent)
+            self._held.discard(lane)  # not before: a signal handler may raise there, and close() comes again
 
     def _end(self, lane: LanePermit, how: str, unsent: bool) -> None:
         if self._guard is None or lane.permit is None:
             return
         self._guard.note(lane.permit, ended=how)
         if unsent:
-            self.used -= 1
             self._guard.give_back(lane.permit)
+            self.used -= 1
+            lane.permit = None  # one step with the line above: a signal handler may raise in any call
 
     def _refuse(self) -> None:
         self.refused = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -57,26 +58,40 @@ class LedgerRound:
                 return found
         return None
 
-    def write(self, until: float, new: Sequence[IdRecord]) -> None:
-        """Count the permits `new`, which have the numbers behind `count`: records first, what decides last."""
-        count = self.count + len(new)
+    def write(self, until: float, records: Sequence[IdRecord]) -> None:
+        """Count the permits behind `count`, and replace the records of others: records first, what decides last.
+
+        A signal handler that raises finds it undone or done, and `count` says which.
+        """
+        count = max([self.count, *(record.number for record in records)])
         header = self._header(until, count)
-        written = [(_place_of(record.number), ring.encode(record)) for record in new[-ring.SLOTS :]]
+        written = [(_place_of(record.number), ring.encode(record)) for record in records[-ring.SLOTS :]]
 
         def write(copy: LedgerCopy) -> None:
             for at, data in written:
                 copy.write(at, data)
             copy.write_header(header)
 
-        self._all(write)
+        try:
+            self._all(write)
+        except BaseException:
+            with suppress(LedgerError):
+                self._all(write)
+                self.until, self.count = until, count
+            raise
         self.until, self.count = until, count
 
-    def amend(self, number: int | None, key: tuple[int, int], producer_id: int | None, ended: str | None) -> None:
-        """Add to the record of a permit what is known by now, if it is still there; without a number, look for it."""
+    def find(self, number: int | None, key: tuple[int, int]) -> IdRecord | None:
+        """The record of a permit, if it was counted and is still there; without a number it is looked for."""
         if number is None:
             number = next((record.number for record in self._records() if record.key == key), None)
-        found = None if number is None else self.record(number)
-        if found is not None and found.key == key:
+        found = None if number is None or number > self.count else self.record(number)
+        return found if found is not None and found.key == key else None
+
+    def amend(self, number: int | None, key: tuple[int, int], producer_id: int | None, ended: str | None) -> None:
+        """Add to the record of a permit what is known by now, if it is still there."""
+        found = self.find(number, key)
+        if found is not None:
             data, at = ring.encode(found.amended(producer_id, ended)), _place_of(found.number)
             self._all(lambda copy: copy.write(at, data))
 

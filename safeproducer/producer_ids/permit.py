@@ -14,7 +14,8 @@ class Request(NamedTuple):
 
     `rate`: permits per hour, 1 or more. With `enforce` False (policies `warn` and `off`, passthrough) the permit is
     always granted, and counted. `site` is the line that made the producer. `transactional_id` is kept as a hash only;
-    for one that is known already the permit is granted and not counted.
+    for one that is known already the permit is granted and not counted. `asked` gets each permit before it is counted:
+    a signal handler may raise before the answer arrives. One of them that was counted is the next answer.
     """
 
     kind: Kind
@@ -22,6 +23,7 @@ class Request(NamedTuple):
     enforce: bool
     site: CallSite
     transactional_id: str | None = None
+    asked: list[Permit] | None = None
 
 
 class Permit(NamedTuple):

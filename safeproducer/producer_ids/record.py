@@ -52,10 +52,10 @@ class IdRecord(NamedTuple):
         return now.boot - self.at.boot if boot_id and self.boot_id == boot_id else now.wall - self.at.wall
 
     def amended(self, producer_id: int | None, ended: str | None) -> IdRecord:
-        """With what is known by now."""
+        """With what is known by now. A permit that went back stays so: it must not go back again."""
         return self._replace(
             producer_id=self.producer_id if producer_id is None else producer_id,
-            ended=self.ended if ended is None else ended,
+            ended=self.ended if ended is None or self.ended == UNSENT else ended,
         )
 
     @property

@@ -404,6 +404,19 @@ def test_what_was_granted_alone_is_added_when_a_round_succeeds_again(
     assert len(said(caplog, 1)) == 1
 
 
+def test_what_was_granted_alone_goes_back_when_the_ledger_has_it(still: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its record is looked for: the process did not know its number when it granted it."""
+    monkeypatch.setattr("safeproducer.producer_ids.ledger.WAITS", 0.0)
+    guard = still.start()
+    with ledger.Ledger(IDENTITY, AUTO).round():
+        alone = guard.ask(first()).permit
+    assert alone is not None
+    assert alone.number is None
+    assert guard.ask(first()).permit
+    guard.give_back(alone)
+    assert taken(still.start()) == 19
+
+
 def test_ledgers_whose_hour_is_over_go_when_a_new_one_is_made(still: Host) -> None:
     """And 64 stay at most."""
     Guard(("old", ""), AUTO).ask(first(1))

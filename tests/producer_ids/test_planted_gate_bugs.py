@@ -12,6 +12,7 @@ from safeproducer import ProducerIdLimitError
 from safeproducer.pipeline.dispatch.holds import Holds
 from safeproducer.pipeline.route import Route
 from safeproducer.producer_ids.gate import Gate
+from safeproducer.producer_ids.own_permit import OwnPermit
 from safeproducer.producer_ids.permit import Answer, Permit
 from tests.pipeline import test_gate_paths as paths
 from tests.producer_ids import test_gate as units
@@ -26,8 +27,10 @@ def at_construction(self: Gate, *args: Any) -> None:
     real_enter(self)
 
 
-def keeping_all(self: Gate, permit: Permit) -> None:
-    self._permit, self._entered = permit, True
+def keeping_all(self: OwnPermit) -> Answer:
+    answer = self._guard.ask(self._request)
+    self.permit = answer.permit
+    return answer
 
 
 def always_asking(self: Gate, now: float) -> bool:
@@ -38,7 +41,8 @@ def always_asking(self: Gate, now: float) -> bool:
 def reserving(self: Gate, answer: Answer) -> None:
     """A waiter that takes the refusal for its turn in a queue, and goes when its time has come."""
     self.ask_at = 0.0
-    self._guard = mock.Mock(ask=lambda request: Answer(Permit(0, request.kind, request.site, 0, 1)))
+    assert self._own is not None
+    self._own._guard = mock.Mock(ask=lambda request: Answer(Permit(0, request.kind, request.site, 0, 1)))
 
 
 def always_back(self: Gate, how: str, unsent: bool) -> None:
@@ -92,14 +96,14 @@ BUGS: dict[str, tuple[type, str, Any, Callable[[], object]]] = {
         once(paths.test_a_permit_is_asked_for_with_the_first_record, "auto"),
     ),
     "a permit too many is kept": (
-        Gate,
-        "_take",
+        OwnPermit,
+        "ask",
         keeping_all,
         unit(units.test_a_signal_handler_that_produces_in_the_middle_takes_none_for_itself),
     ),
     "a closed producer keeps its permit": (
-        Gate,
-        "_take",
+        OwnPermit,
+        "ask",
         keeping_all,
         unit(units.test_a_producer_closed_in_the_middle_keeps_nothing),
     ),

@@ -1,0 +1,311 @@
+"""A signal handler raises wherever it may while a permit is asked for, or goes back: none is lost, none doubled."""
+
+from __future__ import annotations
+
+import random
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import CodeType, FunctionType, ModuleType
+
+import pytest
+
+from safeproducer.policy import permits
+from safeproducer.policy.permits import HOUR, Kind
+from safeproducer.producer_ids import (
+    alone,
+    boot,
+    gate,
+    guard,
+    header,
+    lane_permits,
+    ledger,
+    ledger_copy,
+    ledger_round,
+    own_permit,
+    ring,
+    rounds,
+)
+from safeproducer.producer_ids.gate import Gate, Terms
+from safeproducer.producer_ids.guard import OFF, Guard, Request
+from safeproducer.producer_ids.header import Header
+from safeproducer.producer_ids.lane_permits import LanePermits
+from safeproducer.producer_ids.ledger import Ledger
+from safeproducer.producer_ids.ledger_copy import RING_AT
+from safeproducer.producer_ids.place import AUTO
+from safeproducer.producer_ids.record import UNSENT
+from safeproducer.records import ProducerInfo
+from tests.pipeline.interleaving import between
+from tests.producer_ids.host import IDENTITY, SITE, Clock, Host, first, taken
+from tests.producer_ids.test_gate import Told
+
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # closed by their destructors
+
+RATE = 20
+INFO = ProducerInfo("client", "kafka-1:9092", "User:ann", None, True, SITE)
+MODULES = (alone, boot, gate, guard, header, lane_permits, ledger, ledger_copy, ledger_round, own_permit, permits)
+REAL_SIGNALS = 1500
+
+
+class LimitError(Exception):
+    """What a time limit by SIGALRM raises."""
+
+
+def interrupt(*_: object) -> None:
+    raise LimitError
+
+
+def codes(*modules: ModuleType) -> set[CodeType]:
+    """All code of them."""
+    found: set[CodeType] = set()
+    for module in modules:
+        for member in vars(module).values():
+            members = vars(member).values() if isinstance(member, type) else [member]
+            for each in members:
+                function = each.fget if isinstance(each, property) else each
+                if isinstance(function, FunctionType) and function.__module__ == module.__name__:
+                    found |= set(nested(function.__code__))
+    return found
+
+
+def nested(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from nested(constant)
+
+
+INSIDE = codes(*MODULES, rounds)
+
+
+def gate_of(asked: Guard, rate: float = RATE, name: str | None = None) -> Gate:
+    return Gate(asked, first(rate, transactional=name), Terms(INFO, "kafka-1:9092", "refuse", False, 1.0), Told())
+
+
+def ledgers(host: Host) -> list[Path]:
+    """Without what an interrupted attempt to make one has left."""
+    return [file for file in host.files if file.suffix == ".ledger"]
+
+
+def counted(host: Host) -> tuple[int, float]:
+    """(permits that the ledger has counted and not got back, what they use of the hour in permits): by both copies."""
+    found = set()
+    for file in ledgers(host):
+        content = file.read_bytes()
+        head = header.decode(content)
+        assert isinstance(head, Header)
+        records = [record for record in ring.records(content[RING_AT:]) if record.number <= head.count]
+        used = max(head.used_until(boot.now(), boot.boot_id()) - boot.now().boot, 0.0) / (HOUR / RATE)
+        found.add((sum(record.ended != UNSENT for record in records), round(used, 3)))
+    assert len(found) <= 1, found
+    return found.pop() if found else (0, 0.0)
+
+
+def settled(host: Host, *guards: Guard) -> int:
+    """The same in one number, when each guard has added what it owes."""
+    for each in guards:
+        each.give_back(each.ask(first(1e9)).permit or pytest.fail("it is granted"))
+    live, used = counted(host)
+    assert live == used, (live, used)
+    return live
+
+
+def everywhere(play: Callable[[int], bool]) -> int:
+    """`play(step)` with a handler at each place, until it says that none came; how many there are."""
+    step = 0
+    while play(step):
+        step += 1
+    return step
+
+
+def interrupted(
+    work: Callable[[], object], step: int, come: Callable[[], object] = interrupt, inside: set[CodeType] = INSIDE
+) -> bool:
+    """Whether a handler came in it, at the given place, and raised."""
+    try:
+        with between(inside, step, come, raises=True):
+            work()
+    except LimitError:
+        return True
+    return False
+
+
+@pytest.fixture(autouse=True)
+def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a ledger that is locked."""
+    monkeypatch.setattr(ledger, "WAITS", 0.0)
+    monkeypatch.setattr(ledger, "_SHORTLY", 0.0)
+
+
+def fresh(host: Host, others: int = 0, alone: int = 0) -> Guard:
+    """Of a host that has granted so many to others, and of a process that has granted so many alone."""
+    for file in host.files:
+        file.unlink()
+    assert all(host.start().ask(first()).permit for _ in range(others))
+    found, other = host.start(), Ledger(IDENTITY, AUTO)
+    if alone:
+        with other.round():
+            assert all(found.ask(first()).permit for _ in range(alone))
+    return found
+
+
+@pytest.mark.parametrize(("name", "others", "alone"), [(None, 0, 0), (None, 3, 2), ("orders", 19, 0)])
+def test_the_first_record(still: Host, name: str | None, others: int, alone: int) -> None:
+    """The ledger counts one permit for the producer, which the next record has, also if it was the last one."""
+
+    def play(step: int) -> bool:
+        here = fresh(still, others, alone)
+        made = gate_of(here, name=name)
+        came = interrupted(made.enter, step)
+        made.enter()
+        assert made.used == 1
+        assert settled(still, here) == others + alone + 1
+        if name is not None:
+            gate_of(still.start(), name=name).enter()
+            assert settled(still) == others + alone + 1, "it is known"
+        return came
+
+    assert everywhere(play) > 100
+
+
+def test_the_first_record_without_a_ledger(time: Clock) -> None:
+    """The process counts one."""
+
+    def play(step: int) -> bool:
+        here = Guard(("step", str(step)), OFF)
+        made = gate_of(here)
+        came = interrupted(made.enter, step)
+        made.enter()
+        assert made.used == 1
+        assert taken(here) == RATE - 1
+        return came
+
+    assert everywhere(play) > 20
+
+
+@pytest.mark.parametrize("alone", [0, 2])
+def test_a_record_that_is_never_tried_again(still: Host, alone: int) -> None:
+    """The end of the producer gives back what the interrupted call may have taken."""
+
+    def play(step: int) -> bool:
+        here = fresh(still, 3, alone)
+        made = gate_of(here)
+        came = interrupted(made.enter, step)
+        made.end("collected", unsent=True)
+        assert made.used == 0
+        assert settled(still, here) == 3 + alone
+        return came
+
+    assert everywhere(play) > 100
+
+
+@pytest.mark.parametrize("locked", [False, True])
+def test_the_end(still: Host, locked: bool) -> None:
+    """The permit goes back once, whether the ledger had counted it or the process alone."""
+
+    def play(step: int) -> bool:
+        here = fresh(still, 3)
+        made = gate_of(here)
+        if locked:
+            with Ledger(IDENTITY, AUTO).round():
+                made.enter()
+        else:
+            made.enter()
+        came = interrupted(lambda: made.end("closed", unsent=True), step)
+        made.end("closed", unsent=True)
+        made.end("closed", unsent=True)
+        assert made.used == 0
+        assert settled(still, here) == 3
+        return came
+
+    assert everywhere(play) > (10 if locked else 60)
+
+
+def test_the_end_of_lanes(still: Host) -> None:
+    """Each one's permit goes back once."""
+
+    def play(step: int) -> bool:
+        here = fresh(still)
+        lanes = LanePermits(here, Request(Kind.FIXED_LANE, RATE, True, SITE))
+        for _ in range(3):
+            assert lanes.of_lane(Kind.FIXED_LANE).may_send()
+        came = interrupted(lambda: lanes.end("closed", unsent=True), step, inside=codes(lane_permits))
+        lanes.end("closed", unsent=True)
+        assert lanes.used == 0
+        assert settled(still, here) == 0
+        return came
+
+    assert everywhere(play) > 10
+
+
+def test_a_handler_that_produces_before_it_raises(still: Host) -> None:
+    """It has a permit, and what it interrupted takes none beside it."""
+
+    def play(step: int) -> bool:
+        here = fresh(still, 3)
+        made = gate_of(here)
+
+        def produce_and_raise() -> None:
+            made.enter()
+            raise LimitError
+
+        came = interrupted(made.enter, step, produce_and_raise)
+        made.enter()
+        assert made.used == 1
+        made.end("closed", unsent=False)
+        assert settled(still, here) == 4
+        return came
+
+    assert everywhere(play) > 100
+
+
+def test_real_signals(host: Host) -> None:
+    """At random moments, in asking and in the end: half of the producers have sent, and no other permit is in use."""
+    source, sent, came = random.Random(17), 0, 0
+    here = host.start()
+    former = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        for number in range(REAL_SIGNALS):
+            made = gate_of(here, rate=1e6)
+            for work in (made.enter, lambda end=made.end, kept=number % 2: end("closed", unsent=not kept)):
+                came += late(work, source.uniform(1e-6, 600e-6))
+                work()
+            sent += number % 2
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, former)
+    here.ask(first(1e6))
+    head = header.decode(ledgers(host)[0].read_bytes())
+    assert isinstance(head, Header)
+    assert came > REAL_SIGNALS / 10
+    live = [record for record in ring.records(ledgers(host)[0].read_bytes()[RING_AT:]) if record.ended != UNSENT]
+    assert len(live) - 1 == sum(record.ended == "closed" for record in live), "each that did not go back has sent"
+
+
+def late(work: Callable[[], object], after: float) -> bool:
+    """Whether a signal handler has raised in it."""
+    try:
+        signal.setitimer(signal.ITIMER_REAL, after)
+        work()
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    except LimitError:
+        return True
+    return False
+
+
+def test_what_waits_for_the_next_round(still: Host) -> None:
+    """It is not lost when that round is interrupted, though nobody asks for it again."""
+
+    def play(step: int) -> bool:
+        here = fresh(still, 3)
+        ended, made = gate_of(here), gate_of(here)
+        ended.enter()
+        with Ledger(IDENTITY, AUTO).round():
+            ended.end("closed", unsent=True)
+        assert counted(still)[0] == 4
+        came = interrupted(made.enter, step, inside=codes(guard, rounds, ledger_round))
+        made.enter()
+        assert settled(still, here) == 4
+        return came
+
+    assert everywhere(play) > 20

@@ -262,7 +262,7 @@ def test_what_is_no_timestamp_is_the_native_call_s_to_refuse(rigs: Rigs, topic: 
 
 
 def test_where_no_statistics_tell_who_leads_that_is_asked(rigs: Rigs) -> None:
-    """After a minute, then hourly, and of a new topic at once."""
+    """After a minute, then every five minutes, and of a new topic at once; a new leader is asked for its value then."""
     rig = rigs(**{"safeproducer.mode": "passthrough"})
     rig.leaders, rig.topics, rig.brokers.leads = set(), ["a"], {"a": {1}, "b": {1, 2}}
     rig.look(horizons.NOT_BEFORE - 5)
@@ -275,8 +275,16 @@ def test_where_no_statistics_tell_who_leads_that_is_asked(rigs: Rigs) -> None:
     rig.look()
     assert (rig.brokers.asked_for, rig.brokers.asked, rig.seconds) == (["a", "b"], [1, 2], 20)
     assert "safeproducer.mode=passthrough" in rig.people.kinds["expiry 20.0"]
+    rig.brokers.leads["a"], rig.brokers.says[3] = {3}, 10.0
+    rig.look(horizons.LEADERS_REFRESH - 70)
+    assert (len(rig.brokers.asked_for), rig.seconds) == (2, 20)
+    rig.look(70)
+    assert (rig.brokers.asked_for, rig.brokers.asked, rig.seconds) == (["a", "b", "a", "b"], [1, 2, 3], 10)
+    for _ in range(3):
+        rig.look(horizons.LEADERS_REFRESH + 2)
+    assert (len(rig.brokers.asked_for), rig.brokers.asked) == (10, [1, 2, 3]), "a broker's value is asked for hourly"
     rig.look(HOUR)
-    assert (rig.brokers.asked_for, rig.brokers.asked) == (["a", "b", "a", "b"], [1, 2, 1, 2])
+    assert rig.brokers.asked[3:] == [1, 2, 3]
 
 
 def test_who_cannot_be_asked_who_leads_is_asked_again_in_a_minute(rigs: Rigs, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,8 +2,8 @@
 
 Nobody is asked before the native producer has lived for a minute, so that a crash loop asks nobody; then hourly, and
 new leaders at once. What the thread for windows hears counts, too (see `windows`). Where statistics have told no leader
-yet, the thread asks who leads: they are not read with safeproducer.mode=passthrough, and who takes native producers
-over may end before they come.
+yet, the thread asks who leads, every five minutes: they are not read with safeproducer.mode=passthrough, and who takes
+native producers over may end before they come.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from safeproducer.policy.never import NEVER
 NOT_BEFORE = 60.0
 """Seconds that a native producer has lived before anybody is asked."""
 _REFRESH = 3600.0
+LEADERS_REFRESH = 300.0
+"""Seconds, where statistics tell no leader: as often as librdkafka itself asks (topic.metadata.refresh.interval.ms)."""
 _AFTER_FAILURE = 60.0
 _LOOK_EVERY = 0.5
 
@@ -61,7 +63,7 @@ class Known:
         self.answers[told.node] = told
 
     def learn_leaders(self, topic: str, found: frozenset[int]) -> None:
-        self.topics_due[topic] = clock.monotonic() + _REFRESH
+        self.topics_due[topic] = clock.monotonic() + LEADERS_REFRESH
         self.leaders[topic] = found
 
     def put_off(self, nodes: Iterable[int], topics: Iterable[str] = ()) -> None:

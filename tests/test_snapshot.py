@@ -8,6 +8,7 @@ import time
 import pytest
 
 from safeproducer import PartitionSnapshot, SafeProducer
+from safeproducer.testing import FakeCluster
 
 
 def test_snapshot_counts_by_partition(producer: SafeProducer) -> None:
@@ -71,12 +72,26 @@ def test_an_unknown_partition_fails_on_no_partition(producer: SafeProducer) -> N
     assert (account.delivered, account.failed, account.unresolved) == (0, 1, 0)
 
 
-def test_snapshot_tells_the_producer_ids_of_its_lanes(producer: SafeProducer) -> None:
-    """None before the first record; then that of the direct lane, once statistics told it."""
-    assert producer.snapshot().known_producer_ids == ()
-    producer.produce("snap", b"x")
-    assert producer.flush(10) == 0
-    deadline = time.monotonic() + 10
-    while not (known := producer.snapshot().known_producer_ids) and time.monotonic() < deadline:
-        producer.poll(0.1)
-    assert len(known) == producer.snapshot().producer_ids == 1
+@pytest.mark.parametrize("lanes", [1, 3])
+def test_snapshot_tells_the_producer_ids_of_its_lanes(lanes: int) -> None:
+    """None before the first record; then those that the broker saw, once statistics or a lane's log told them."""
+    config = {} if lanes == 1 else {"safeproducer.mode": "held", "safeproducer.ordering": "none"}
+    with FakeCluster(brokers=1) as cluster:
+        cluster.create_topic("snap", 1, config={"producer.state.batches.to.retain": "20"})
+        cluster.delay(0.05 if lanes > 1 else 0.0)
+        settings = {"safeproducer.lanes": lanes, "batch.num.messages": 10} if lanes > 1 else {}
+        producer = SafeProducer({"bootstrap.servers": cluster.bootstrap, "log_level": 0, **config, **settings})
+        assert producer.snapshot().known_producer_ids == ()
+        deadline = time.monotonic() + 30
+        wrote: set[int] = set()
+        while (len(wrote) < lanes or set(producer.snapshot().known_producer_ids) != wrote) and (
+            time.monotonic() < deadline
+        ):
+            for _ in range(50):
+                producer.produce("snap", b"x")
+            assert producer.flush(10) == 0
+            producer.poll(0.1)
+            wrote = {batch.producer_id for batch in cluster.batches("snap", 0)}
+        assert producer.snapshot().known_producer_ids == tuple(sorted(wrote))
+        assert len(wrote) == producer.snapshot().producer_ids == lanes
+        producer.close()

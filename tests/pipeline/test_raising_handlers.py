@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from safeproducer import ProducerIdLimitError, SafeProducer, delivery
+from safeproducer import ProducerIdLimitError, SafeProducer, batch, delivery
 from safeproducer.closing import Closing, Release
 from safeproducer.pipeline.calls import Calls, NativeErrors
 from safeproducer.pipeline.cluster.first_question import FirstQuestion
@@ -42,6 +42,7 @@ from safeproducer.producer_ids.guard import Guard
 from safeproducer.producer_ids.permit import Answer, Permit, Request
 from safeproducer.snapshot import CloseReport
 from safeproducer.testing import FakeCluster
+from tests.contract.support import wait_until
 from tests.inside import engine_of
 from tests.pipeline.interleaving import between, codes_of
 
@@ -225,6 +226,33 @@ def test_nothing_is_kept_of_what_it_interrupts_before_the_first_acknowledgement(
     producer.close(0)
     assert not lane.dispatcher.record_buffer.numbers.reports, "no callback is kept"
     assert step > 10
+
+
+@pytest.mark.parametrize(
+    ("call", "arguments"),
+    [("produce", ("t", b"v", b"k", 2**40)), ("produce_batch", ("a\0b", [{"value": b"v"}, {"value": b"w"}]))],
+)
+def test_what_is_refused_while_a_handler_raises_is_not_accepted(
+    cluster: FakeCluster, call: str, arguments: tuple[Any, ...]
+) -> None:
+    """Nobody will report it: it counts as interrupted at most."""
+    application = Application(cluster, "auto")
+    inside = codes(SafeProducer, Calls, NativeErrors) | codes_of(batch._native)
+    wait_until(lambda: engine_of(application.producer).route.goes_direct)  # the native calls are those of this test
+    step, raised = 0, True
+    while raised:
+        try:
+            with between(inside, step, interrupt, raises=True):
+                getattr(application.producer, call)(*arguments)
+        except LimitError:
+            step += 1
+        except (OverflowError, ValueError):
+            raised = False
+        account = application.producer.snapshot()
+        assert account.unresolved == 0
+        assert account.interrupted <= 2 * step
+    assert step > 3
+    application.check()
 
 
 class Permits:

@@ -43,6 +43,21 @@ def test_two_questions_without_an_answer_end_the_wait() -> None:
     assert patience.look(0, False, 23.0) is Verdict.UNREACHABLE
 
 
+def test_only_questions_in_a_row_end_the_wait() -> None:
+    """An answer between them shows that somebody is there, and so does a report."""
+    patience = Patience(90.0, 0, 0.0)
+    for asked_at, answered in ((10.0, False), (20.0, True), (30.0, False)):
+        assert patience.look(0, False, asked_at) is Verdict.ASK
+        patience.asked(answered)
+    assert patience.look(0, False, 31.0) is Verdict.WAIT
+    assert patience.look(1, False, 32.0) is Verdict.WAIT
+    assert patience.look(1, False, 42.0) is Verdict.ASK
+    patience.asked(answered=False)
+    assert patience.look(1, False, 53.0) is Verdict.ASK
+    patience.asked(answered=False)
+    assert patience.look(1, False, 54.0) is Verdict.UNREACHABLE
+
+
 def test_a_short_deadline_ends_the_wait_before_all_that() -> None:
     """It is the user's."""
     assert Patience(2.0, 0, 0.0).look(0, True, 2.0) is Verdict.TOO_LATE

@@ -106,6 +106,17 @@ CAUSES = {
     ),
 }
 """By topic, in the order of their micro-batches."""
+OLD = (
+    "0001-01-01 00:00:00Z",
+    "1900-01-01 00:00:00+05:45",
+    "1969-12-31 23:59:59.999Z",
+    "1969-12-31 23:59:59.999999Z",
+    "1970-01-01 00:00:00.000999Z",
+)
+"""Each is before 1970, or so soon in it that librdkafka would take it for "now"."""
+DELETED = "deleted"
+FEW = 50
+"""Rows of a micro-batch of the query whose topic is deleted."""
 
 
 class BadRows:
@@ -122,6 +133,7 @@ class BadRows:
         """Alone, then among good rows."""
         for topic in CAUSES:
             self._print("alone", topic, error=self._failure(self._writing_one(topic)))
+        self._print("old", "bad-timestamp", error=self._failure(self._of_long_ago))
         self._print("counted", "bad-partition", error=self._failure(self._by_source))
         for topic in CAUSES:
             self._print("among", topic, error=self._run())
@@ -154,6 +166,12 @@ class BadRows:
         return partial(
             SafeProducerSink(self._options(topic)).write, one.selectExpr(*CAUSES[topic].columns(topic, "true"))
         )
+
+    def _of_long_ago(self) -> None:
+        times = ", ".join(f"timestamp '{text}'" for text in OLD)
+        rows = self._spark.range(len(OLD) + 1).coalesce(1)  # the last one is good
+        df = rows.selectExpr("string(id) value", f"coalesce(get(array({times}), int(id)), now()) timestamp")
+        SafeProducerSink(self._options("bad-timestamp")).write(df)
 
     def _by_source(self) -> None:
         topic = "bad-partition"
@@ -194,6 +212,24 @@ class BadRows:
         query = writer.foreachBatch(self.write_batch).trigger(availableNow=True).start()
         return self._failure(lambda: query.awaitTermination(120))
 
+    def delete_a_topic(self) -> None:
+        """Between two micro-batches of a query."""
+        rows = self._spark.readStream.format("rate-micro-batch").option("rowsPerBatch", FEW).load()
+        reports: list[BatchReport] = []
+
+        def on_batch(report: BatchReport) -> None:
+            reports.append(report)
+            if len(reports) == 2:
+                self._admin.delete_topics([DELETED])[DELETED].result()
+                until(lambda: DELETED not in self._admin.list_topics(timeout=10).topics, "the topic is gone")
+
+        options = {"kafka.bootstrap.servers": self._settings["bootstrap"], "topic": DELETED}
+        writer = rows.selectExpr("string(value) value").writeStream
+        writer = writer.option("checkpointLocation", str(self._scratch / "checkpoint-of-deleted"))
+        query = writer.foreachBatch(SafeProducerSink(options, on_batch=on_batch)).start()
+        error = self._failure(lambda: query.awaitTermination(120))
+        self._print("deleted", DELETED, error=error, delivered=[report.delivered for report in reports])
+
     # --- cures -------------------------------------------------------------------------------------------------
 
     def _cure(self, topic: str) -> None:
@@ -224,6 +260,7 @@ def main() -> int:
     cases = BadRows(spark, settings)
     cases.files()
     cases.all()
+    cases.delete_a_topic()
     spark.stop()
     return 0
 

@@ -96,6 +96,22 @@ class Cases:
         df.write.format("safeproducer").options(**self.options).mode("append").save()
         return {"observed": seen.get["rows"]}
 
+    def large_types(self) -> dict[str, Any]:
+        """By both doors, with text and bytes whose lengths Arrow counts in 64 bits."""
+        name = "spark.sql.execution.arrow.useLargeVarTypes"
+
+        def kinds(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                yield pa.RecordBatch.from_pydict({"kind": pa.array(map(str, batch.schema.types), pa.large_string())})
+
+        self.spark.conf.set(name, "true")
+        self.sink().write(self._all_columns("large-sink"))
+        source = self._all_columns("large-source").write.format("safeproducer")
+        source.options(**self.options).mode("append").save()
+        found = self._all_columns("large-sink").mapInArrow(kinds, "kind string").collect()
+        self.spark.conf.unset(name)
+        return {"kinds": [row.kind for row in found]}
+
     # --- before any task ---------------------------------------------------------------------------------------
 
     def _refused(self, write: Callable[[], object]) -> str:
@@ -108,16 +124,27 @@ class Cases:
     def refused(self) -> dict[str, Any]:
         df = self.spark.range(3).selectExpr("id value")
         good = self.spark.range(3).selectExpr("string(id) value")
-        source = df.write.format("safeproducer").options(**self.options, topic="refused")
+        to_topic = {**self.options, "topic": "refused"}
+        source = df.write.format("safeproducer").options(**to_topic)
+        into = good.write.format("safeproducer").options(**to_topic)
+        rate = self.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 3).load()
+        update = rate.selectExpr("string(value) value").writeStream.format("safeproducer").options(**to_topic)
+        update = update.option("checkpointLocation", str(self.scratch / "checkpoint-update")).outputMode("update")
+        sink = self.sink("refused")
+
+        def captured(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                sink.write(batch)
+                yield batch
+
         return {
-            "sink": self._refused(lambda: self.sink("refused").write(df)),
+            "sink": self._refused(lambda: sink.write(df)),
             "source": self._refused(lambda: source.mode("append").save()),
             "option": self._refused(lambda: self.sink("refused", **{"kafka.lingerms": "5"})),
-            "overwrite": self._refused(
-                lambda: (
-                    good.write.format("safeproducer").options(**self.options, topic="refused").mode("overwrite").save()
-                )
-            ),
+            "overwrite": self._refused(lambda: into.mode("overwrite").save()),
+            "default mode": self._refused(lambda: good.write.format("safeproducer").options(**to_topic).save()),
+            "update": self._refused(lambda: self._ended(update.start())),
+            "captured": self._refused(good.mapInArrow(captured, good.schema).collect),
         }
 
     # --- tasks that fail ---------------------------------------------------------------------------------------
@@ -202,6 +229,14 @@ class Cases:
             "reports": [report.as_dict() for report in reports],
         }
 
+    def three_queries(self) -> dict[str, Any]:
+        """One after another, each with a topic of its own."""
+        found: dict[str, list[BatchReport]] = {"query-0": [], "query-1": [], "query-2": []}
+        for topic, reports in found.items():
+            sink = SafeProducerSink({**self.options, "topic": topic}, on_batch=reports.append)
+            self._ended(self._stream(topic, self._lines(topic, range(4), 10)).foreachBatch(sink).start())
+        return {topic: [report.as_dict() for report in reports] for topic, reports in found.items()}
+
     def restarted_source(self) -> dict[str, Any]:
         """A query of the data source, and again from its checkpoint when there is more."""
         output = []
@@ -279,6 +314,7 @@ class Cases:
         scram = kind.ScramCredentialInfo(kind.ScramMechanism.SCRAM_SHA_512, 4096)
         port = int(self.settings["secure"]["kafka.bootstrap.servers"].rpartition(":")[2])
         options = {**self._secure(f"file:{place}"), "topic": "rotated", "kafka.connections.max.idle.ms": "500"}
+        options["safeproducer.spark.deadline"] = "15"  # with the old password all attempts of a task fail in time
         reports: list[BatchReport] = []
 
         def connections() -> int:
@@ -319,10 +355,12 @@ CASES = (
     "refused",
     "columns_by_sink",
     "columns_by_source",
+    "large_types",
     "task_that_raises",
     "worker_killed",
     "bad_row",
     "hundred_micro_batches",
+    "three_queries",
     "restarted_source",
     "stopped_and_started",
     "keys",

@@ -20,7 +20,7 @@ from integration import spark_bad_rows
 from integration.kafka.cluster import KafkaCluster
 from integration.kafka.log import read_records
 from integration.spark import Finished, run_script
-from integration.spark_bad_rows import ARROW_ROWS, BAD_ROW, CAUSES, FILES, PARTITIONS, ROWS
+from integration.spark_bad_rows import ARROW_ROWS, BAD_ROW, CAUSES, DELETED, FEW, FILES, OLD, PARTITIONS, ROWS
 from safeproducer.spark.jaas import MODULES
 
 USER, PASSWORD = "reads-no-limit", "password-of-the-user"
@@ -28,7 +28,7 @@ ALL_ROWS = FILES * ROWS
 OTHERS = ALL_ROWS - ROWS
 """Rows of the tasks without a bad row."""
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(500)
 
 
 @dataclass
@@ -62,6 +62,7 @@ def story(kafka_secure: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) 
     for topic, cause in CAUSES.items():
         kafka.admin.create_topic(topic, PARTITIONS, configs=cause.configs)
         kafka.admin.add_acl(f"User:{USER}", topic, AclOperation.WRITE, AclOperation.DESCRIBE)
+    kafka.admin.create_topic(DELETED, PARTITIONS)
     kafka.admin.add_scram_user(USER, PASSWORD)
     mechanism = "SCRAM-SHA-512"
     settings = {
@@ -79,7 +80,7 @@ def story(kafka_secure: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) 
     (scratch / "settings.json").write_text(json.dumps(settings))
     conf = {"spark.sql.files.maxPartitionBytes": "100"}
     done = run_script(
-        Path(spark_bad_rows.__file__), [str(scratch / "settings.json")], scratch, cores=1, conf=conf, timeout=300
+        Path(spark_bad_rows.__file__), [str(scratch / "settings.json")], scratch, cores=1, conf=conf, timeout=400
     )
     return Story(kafka, done)
 
@@ -137,6 +138,23 @@ def test_rows_of_other_tasks_are_counted_when_a_write_is_given_up(story: Story) 
     assert any(f"tasks_written={FILES - 1}" in line and f"delivered_by_them={OTHERS}" in line for line in events), (
         events
     )
+
+
+def test_times_before_1970_are_named(story: Story) -> None:
+    """Whatever their zone, down to a part of a millisecond; nothing is written for the row of now beside them."""
+    error = story.found("old", "bad-timestamp")["error"]
+    named = re.findall(r"^- row (\d+) of Spark partition 0 for [^:]*: timestamp_too_old", error, re.MULTILINE)
+    assert named == [str(row) for row in range(len(OLD))], error
+    rows = len(OLD) + 1
+    assert f"Of {rows} rows read, 0 delivered, {rows} not written, 0 of unknown outcome" in error
+
+
+def test_a_topic_that_is_deleted_under_a_query_is_named(story: Story) -> None:
+    """The query fails with it and with the counts of its task; what was written before was reported."""
+    found = story.found("deleted", DELETED)
+    assert found["delivered"] == [FEW] * 2
+    assert repr(DELETED) in found["error"]
+    assert f"Of {FEW} rows read, 0 delivered" in found["error"]
 
 
 def written_by_failed_task(topic: str) -> int:

@@ -43,11 +43,13 @@ TOPICS = {
     "columns-sink-b": 3,
     "columns-source": 3,
     "columns-source-b": 3,
+    **{f"large-{door}{name}": 3 for door in ("sink", "source") for name in ("", "-b")},
     "refused": 1,
     "raises": 2,
     "killed": 2,
     "bad-row": 2,
     "hundred": 2,
+    **{f"query-{number}": 2 for number in range(3)},
     "restarted": 2,
     "stopped": 2,
     **{f"keys-{door}-{count}": count for door in ("sink", "spark") for count in (*FEWER_PARTITIONS, MOST_PARTITIONS)},
@@ -55,9 +57,10 @@ TOPICS = {
     "rotated": 2,
     "not-allowed": 1,
 }
-CONFIGS = {"bad": {"max.message.bytes": "200000"}, "columns": {"retention.ms": "-1"}}  # rows of long ago
+LONG_AGO = {"retention.ms": "-1"}
+CONFIGS = {"bad": {"max.message.bytes": "200000"}, "columns": LONG_AGO, "large": LONG_AGO}
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(600)
 
 
 @dataclass
@@ -132,7 +135,7 @@ def story(kafka_secure: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) 
             "MARKER_LOGIN": f'{login} username="spark" password="{PASSWORD}";',
             REPORTS: str(scratch / "reports"),
         },
-        timeout=300,
+        timeout=480,
     )
     reports = [json.loads(line) for line in (scratch / "reports").read_text().splitlines()]
     (scratch / "output").write_text(done.stdout + done.stderr)
@@ -156,12 +159,11 @@ def expected_columns(topic: str) -> dict[str, list[tuple[Any, ...]]]:
     return found
 
 
-@pytest.mark.parametrize("door", ["sink", "source"])
-def test_all_columns_arrive_by_both_doors(story: Story, door: str) -> None:
+@pytest.mark.parametrize("topic", ["columns-sink", "columns-source", "large-sink", "large-source"])
+def test_all_columns_arrive_by_both_doors(story: Story, topic: str) -> None:
     """Key, value, topic, partition, headers and timestamp of each row, as they were; null is not empty."""
-    case = story.case(f"columns_by_{door}")
-    for topic, rows in expected_columns(f"columns-{door}").items():
-        written = sorted((record.timestamp, partition, record) for partition, record in story.records(topic))
+    for name, rows in expected_columns(topic).items():
+        written = sorted((record.timestamp, partition, record) for partition, record in story.records(name))
         assert [(at, record.key, record.value, record.headers) for at, _, record in written] == [
             (at, key, value, headers) for at, _, key, value, headers in rows
         ]
@@ -173,6 +175,17 @@ def test_all_columns_arrive_by_both_doors(story: Story, door: str) -> None:
         }
         keys = [key for key, _ in key_to_partitions if key is not None]
         assert len(keys) == len(set(keys))
+
+
+def test_large_types_were_large(story: Story) -> None:
+    """As Spark gave the columns of the rows above."""
+    assert {"large_string", "large_binary"} <= set(story.case("large_types")["kinds"])
+
+
+@pytest.mark.parametrize("door", ["sink", "source"])
+def test_the_report_of_a_batch(story: Story, door: str) -> None:
+    """It counts the rows of each topic, and Spark's observation sees as many."""
+    case = story.case(f"columns_by_{door}")
     if door == "sink":
         reports = [case["report"]]
     else:
@@ -195,6 +208,10 @@ def test_mistakes_are_refused_on_the_driver(story: Story) -> None:
     assert "column 'value'" in case["source"].replace(" SQLSTATE: 38000", "").strip().splitlines()[-1]
     assert "kafka.linger.ms" in case["option"]
     assert "overwrite" in case["overwrite"]
+    assert "ErrorIfExists" in case["default mode"]
+    assert '"Append"' in case["default mode"]
+    assert "safeproducer does not support Update mode" in case["update"]  # Spark's words: it asks nobody
+    assert "Call it on the driver: pass it to foreachBatch, or call write(df)" in case["captured"]
     assert story.records("refused") == []
 
 
@@ -254,6 +271,20 @@ def test_a_hundred_micro_batches_take_an_id_for_each_worker(story: Story) -> Non
     assert 1 <= len(known) <= 2
     assert {known_id for report in reports for known_id in report["producer_ids"]} <= known
     assert reports[-1]["ids_per_hour"] == len(known)
+
+
+def test_queries_one_after_another_take_an_id_for_each_worker(story: Story) -> None:
+    """Each of them, as it has a producer of its own; the reports name the IDs."""
+    for topic, reports in story.case("three_queries").items():
+        if topic not in TOPICS:
+            continue
+        known = {
+            state.producer_id for number in range(2) for state in story.kafka.admin.describe_producers(topic, number)
+        }
+        assert 1 <= len(known) <= 2
+        assert {known_id for report in reports for known_id in report["producer_ids"]} == known
+        assert reports[-1]["ids_per_hour"] == len(known)
+        assert story.values(topic).total() == sum(report["delivered"] for report in reports) == 40
 
 
 def test_a_query_of_the_data_source_goes_on_from_its_checkpoint(story: Story) -> None:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from safeproducer import HoldReason, SafeProducer
+from safeproducer import HoldReason, ProducerIdLimitError, SafeProducer
 from safeproducer.policy.permits import Kind
+from safeproducer.producer_ids import header, ring
+from safeproducer.producer_ids.header import Header
+from safeproducer.producer_ids.ledger_copy import RING_AT
+from safeproducer.producer_ids.record import UNSENT
 from safeproducer.testing import FakeCluster
 from tests.lanes.conftest import BATCH, LATE, RETAIN, Changes, Make
 from tests.lanes.traffic import Traffic, most_unresolved
 from tests.permit_count import Permits, permits_counted
 
 BACKLOG = 40 * BATCH
+POLICY = "safeproducer.producer.ids.policy"
 OUT_OF_ORDER_SEQUENCE_NUMBER = 45
 
 
@@ -57,6 +64,49 @@ def test_the_buffered_path_beside_the_direct_lane_has_one(cluster: FakeCluster) 
         assert set(load.finish()) == {"delivered"}
         assert len(wrote(cluster)) == 2
         check(cluster, permits, producer)
+
+
+def in_the_ledger(place: Path) -> int:
+    """How many permits it has counted and not got back."""
+    (file,) = place.iterdir()
+    content = file.read_bytes()
+    head = header.decode(content)
+    assert isinstance(head, Header)
+    back = sum(record.ended == UNSENT for record in ring.records(content[RING_AT:]))
+    return head.count - back
+
+
+def test_the_ledger_counts_as_many_ids_as_wrote(make: Make, cluster: FakeCluster, tmp_path: Path) -> None:
+    """Of near producers, of one far from its brokers (the buffered path beside the direct lane), of lanes, of one that
+    sent nothing, and of one that was refused: by the file alone, which other processes read."""
+    ledger = {"safeproducer.producer.ids.ledger": str(tmp_path / "ledger")}
+    own = {"bootstrap.servers": cluster.bootstrap, "linger.ms": 5, "log_level": 0, **ledger}
+    cluster.create_topic("t", config={RETAIN: "20"})
+    for expected in (1, 2, 3):
+        with SafeProducer(own) as near:
+            near.produce("t", b"v")
+            assert near.flush(10) == 0
+        assert in_the_ledger(tmp_path / "ledger") == len(wrote(cluster)) == expected
+    cluster.delay(0.1)
+    with SafeProducer(own) as far:
+        load = Traffic(far, "t", 200)
+        load.send(1)
+        load.until(lambda: far.snapshot().handed_over, backlog=BATCH)
+        load.finish()
+        assert in_the_ledger(tmp_path / "ledger") == len(wrote(cluster)) == 5
+    producer = make(safeproducer_producer_ids_ledger=ledger["safeproducer.producer.ids.ledger"])
+    load = Traffic(producer, "t", 200)
+    load.until(lambda: producer.snapshot().lanes >= 8, backlog=BACKLOG)
+    load.finish()
+    assert in_the_ledger(tmp_path / "ledger") == len(wrote(cluster)) >= 5 + 8
+    producer.close(5)
+    with SafeProducer({**own, "message.timeout.ms": 200}) as unsent:
+        unsent.produce("unknown" * 50, b"v")
+        unsent.flush(10)
+    refused = SafeProducer({**own, "safeproducer.producer.ids.per.hour": 1, POLICY: "refuse"})
+    with refused, pytest.raises(ProducerIdLimitError):
+        refused.produce("t", b"v")
+    assert in_the_ledger(tmp_path / "ledger") == len(wrote(cluster))
 
 
 def test_one_that_replaces_a_failed_lane_has_its_own(cluster: FakeCluster, make: Make, changes: Changes) -> None:

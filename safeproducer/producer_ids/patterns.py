@@ -50,9 +50,9 @@ _TEXTS = {
         "This is no churn unless it repeats: raise safeproducer.producer.ids.per.hour to the number of workers",
     ),
     WORKERS_AGAIN: (
-        "one in each of several processes that one parent started at once, again and again: workers of a pre-fork "
-        "server that are replaced",
-        "Let a worker live for more requests. safeproducer.producer.ids.policy 'delay' spreads them over the hour",
+        "one in each of many processes that one parent started: workers of a pre-fork server that are replaced",
+        "Let a worker live for more requests, or find in its log why it ends. "
+        "safeproducer.producer.ids.policy 'delay' spreads them over the hour",
     ),
     LANES: (
         "most of them additional lanes of a producer, each a native producer with an ID of its own",
@@ -115,22 +115,43 @@ def _in_one_process(former: list[IdRecord]) -> str:
 
 
 def _in_many(own: list[IdRecord], is_alive: Callable[[int], bool]) -> str:
+    if _are_replaced(own, is_alive):
+        return WORKERS_AGAIN
     # The newest one still runs: it has just asked.
     former = own[:-1]
     orderly = sum(record.ended in _ORDERLY for record in former)
     if 2 * orderly > len(former):
         return SHORT_LIVED
-    parents = Counter((record.process.parent, record.process.parent_token) for record in own)
-    parent, children = parents.most_common(1)[0]
-    siblings = [record for record in own if (record.process.parent, record.process.parent_token) == parent]
+    siblings = _siblings(own)
     bursts = _bursts(siblings)
-    if 2 * children > len(own) and 2 * sum(len(burst) > 1 for burst in bursts) > len(bursts):
+    if 2 * len(siblings) > len(own) and 2 * sum(len(burst) > 1 for burst in bursts) > len(bursts):
         if len(bursts) > 1:
             return WORKERS_AGAIN
         alive = sum(not record.ended and is_alive(record.process.pid) for record in siblings)
         if 2 * alive > len(siblings):
             return WORKERS
     return CRASH_LOOP
+
+
+def _are_replaced(own: list[IdRecord], is_alive: Callable[[int], bool]) -> bool:
+    """Whether they are workers that one parent forks, each in its own time: several at once, but not all in one burst.
+
+    Such a parent has loaded this library, so its token is known. A worker may end by os._exit() and tell nothing.
+    """
+    siblings = _siblings(own)
+    if not siblings[0].process.parent_token or 2 * len(siblings) <= len(own):
+        return False
+    bursts, former = _bursts(siblings), siblings[:-1]
+    if len(bursts) < 2 or 2 * sum(record.ended in _FAILED for record in former) > len(former):
+        return False
+    return len(bursts) < len(siblings) or any(not record.ended and is_alive(record.process.pid) for record in former)
+
+
+def _siblings(own: list[IdRecord]) -> list[IdRecord]:
+    """Of the parent that has most of them."""
+    parents = Counter((record.process.parent, record.process.parent_token) for record in own)
+    parent = parents.most_common(1)[0][0]
+    return [record for record in own if (record.process.parent, record.process.parent_token) == parent]
 
 
 def _bursts(own: list[IdRecord]) -> list[list[IdRecord]]:

@@ -15,10 +15,25 @@ OTHER = CallSite("app.py", 9, "other")
 
 
 def record(
-    at: float, token: int = 1, ended: str = "", parent: int = 10, kind: Kind = Kind.FIRST, site: CallSite = SITE
+    at: float,
+    token: int = 1,
+    ended: str = "",
+    parent: int = 10,
+    kind: Kind = Kind.FIRST,
+    site: CallSite = SITE,
+    parent_token: int = 0,
 ) -> IdRecord:
     return IdRecord(
-        0, int(at), ProcessId(token, parent, token), kind, site, Times(at, at), Times(at, at), 1, None, ended
+        0,
+        int(at),
+        ProcessId(token, parent, token, parent_token),
+        kind,
+        site,
+        Times(at, at),
+        Times(at, at),
+        1,
+        None,
+        ended,
     )
 
 
@@ -58,6 +73,36 @@ def test_workers_that_start_once_are_no_churn() -> None:
     assert found(burst, alive=True).code == "pre-fork-workers"
     assert "no churn unless it repeats" in found(burst, alive=True).cure
     assert found(burst).code == "crash-loop"
+
+
+@pytest.mark.parametrize("ended", ["", "exit", "closed"])
+def test_workers_that_are_recycled_one_by_one(ended: str) -> None:
+    """As Celery's, whose master has loaded the library: some at once at first, then each in its own time."""
+    start = [record(at / 10, token=at + 1, ended=ended, parent_token=99) for at in range(4)]
+    later = [record(60 * at, token=100 + at, ended=ended, parent_token=99) for at in range(1, 9)]
+    assert found(start + later).code == "pre-fork-workers-again"
+    assert "one parent started" in found(start + later).sentence
+    assert "find in its log why it ends" in found(start + later).cure
+
+
+def test_an_hour_later_the_living_tell_that_the_dead_were_replaced() -> None:
+    """The ring knows of no burst any more. Of a loop of one after another none is alive but the newest."""
+    later = [record(60 * at, token=at, parent_token=99) for at in range(1, 9)]
+    pattern = patterns.find(later, SITE, lambda pid: pid in (3, 6))
+    assert pattern is not None
+    assert pattern.code == "pre-fork-workers-again"
+    newest = patterns.find(later, SITE, lambda pid: pid == 8)
+    assert newest is not None
+    assert newest.code == "crash-loop"
+
+
+def test_forked_workers_that_crash_are_a_crash_loop() -> None:
+    """If they could tell so; and so are children of a parent that has not loaded the library, such as a supervisor."""
+    crashed = [record(60 * (at // 2), token=at, ended="crashed", parent_token=99) for at in range(1, 4)]
+    crashed += [record(60 * at, token=at, ended="crashed", parent_token=99) for at in range(4, 9)]
+    assert found(crashed, alive=True).code == "crash-loop"
+    supervised = [record(60 * at, token=at) for at in range(1, 9)]
+    assert found(supervised, alive=True).code == "crash-loop"
 
 
 def test_collected_and_crashed_ones_count_as_well() -> None:

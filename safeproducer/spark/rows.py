@@ -69,10 +69,8 @@ def _placings(kafka: SafeProducer, names: Iterable[str]) -> list[Placing]:
 
 
 def _pairs(topic: str, kafka: SafeProducer, columns: Columns, callback: Callback, again: Again) -> None:
-    def refused(topic: str, value: bytes | None, key: bytes | None) -> None:
-        again(topic, value, key, ANY_PARTITION, callback)
-
-    produce_pairs(kafka, topic, zip(columns.values(), columns.keys(), strict=True), callback, refused)
+    pairs = zip(columns.values(), columns.keys(), strict=True)
+    produce_pairs(kafka, topic, pairs, callback, partial(_refused, again, ANY_PARTITION, callback))
 
 
 def _in_blocks(
@@ -92,12 +90,14 @@ def _block(block: Block, asked: bool, kafka: SafeProducer, callback: Callback, a
             _block(half, asked, kafka, callback, again)
         return
     partition = block.partition if asked else ANY_PARTITION
-
-    def refused(topic: str, value: bytes | None, key: bytes | None) -> None:
-        again(topic, value, key, partition, callback)
-
     pairs = zip(block.values, block.keys, strict=True)
-    produce_pairs(kafka, block.topic, pairs, callback, refused, partition)
+    produce_pairs(kafka, block.topic, pairs, callback, partial(_refused, again, partition, callback), partition)
+
+
+def _refused(
+    again: Again, partition: int, callback: Callback, topic: str, value: bytes | None, key: bytes | None
+) -> None:
+    again(topic, value, key, partition, callback)
 
 
 def _routed(produce: Produce, columns: Columns, callback: Callback, again: Again) -> None:

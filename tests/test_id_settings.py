@@ -11,6 +11,7 @@ from safeproducer import ConfigurationError, SafeProducer
 from safeproducer.id_settings import LEDGER_VARIABLE, POLICY_VARIABLE, IdSettings
 from safeproducer.producer_ids.guard import OFF, Kind, Place, Request, guard_of
 from safeproducer.records import CallSite
+from safeproducer.testing import FakeCluster
 from tests.inside import settings_of
 
 POLICY = "safeproducer.producer.ids.policy"
@@ -88,6 +89,25 @@ def test_a_directory_is_made_with_the_first_permit(tmp_path: Path) -> None:
     assert not named.exists()
     guard_of(("k1:9092", "User:a"), Place(str(named))).ask(Request(Kind.FIRST, 1, True, CallSite("a.py", 1, "f")))
     assert named.stat().st_mode & 0o777 == 0o700
+
+
+def test_no_secret_and_no_configuration_goes_into_a_ledger(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Nor into its name: lines of code are all that it tells of the application."""
+    monkeypatch.delenv(LEDGER_VARIABLE)
+    with FakeCluster(1, users={"MARKER-user": "MARKER-secret"}) as cluster:
+        cluster.create_topic("MARKER-topic")
+        login = {"sasl.mechanism": "PLAIN", "sasl.username": "MARKER-user", "sasl.password": "MARKER-secret"}
+        config = {"security.protocol": "SASL_PLAINTEXT", "client.id": "MARKER-client", **login}
+        servers = {"bootstrap.servers": cluster.bootstrap, "log_level": 0}
+        with SafeProducer({**servers, **config, LEDGER: str(tmp_path / "ids")}) as producer:
+            producer.produce("MARKER-topic", b"MARKER-value", b"MARKER-key")
+            assert producer.flush(10) == 0
+        (file,) = (tmp_path / "ids").iterdir()
+        content = file.read_bytes()
+        assert b"test_id_settings.py" in content, "the line of code"
+        for marker in ("MARKER", cluster.bootstrap):
+            assert marker.encode() not in content
+            assert marker not in file.name
 
 
 def test_reuse_needs_a_producer_that_can_be_handed_on() -> None:

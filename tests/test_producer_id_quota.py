@@ -19,20 +19,25 @@ RATE = 900
 RECORDS = 40
 
 
+def use_up(cluster: FakeCluster, address: str) -> None:
+    """The anonymous user's new producer IDs on this broker, which leads the topic `used`."""
+    cluster.set_quota("producer_ids_rate", RATE, user="ANONYMOUS")
+    with RawClient(address) as client:
+        for producer_id in range(1_000_000, 1_000_000 + RATE + 3):
+            batch = make_batch([b"x"], producer_id=producer_id, epoch=0, sequence=0)
+            data = [{"name": "used", "partition_data": [{"index": 0, "records": batch}]}]
+            answer = client.ask("Produce", 9, transactional_id=None, acks=-1, timeout_ms=1000, topic_data=data)
+            if answer["throttle_time_ms"]:
+                break
+
+
 @pytest.fixture
 def exhausted() -> Iterator[FakeCluster]:
-    """A cluster on which the anonymous user has used up its new producer IDs."""
+    """A cluster on which that is so."""
     with FakeCluster(1) as cluster:
         cluster.create_topic("t", 2)
         cluster.create_topic("used", 1)
-        cluster.set_quota("producer_ids_rate", RATE, user="ANONYMOUS")
-        with RawClient(cluster.bootstrap) as client:
-            for producer_id in range(1_000_000, 1_000_000 + RATE + 3):
-                batch = make_batch([b"x"], producer_id=producer_id, epoch=0, sequence=0)
-                data = [{"name": "used", "partition_data": [{"index": 0, "records": batch}]}]
-                answer = client.ask("Produce", 9, transactional_id=None, acks=-1, timeout_ms=1000, topic_data=data)
-                if answer["throttle_time_ms"]:
-                    break
+        use_up(cluster, cluster.bootstrap)
         yield cluster
 
 
@@ -76,6 +81,29 @@ def test_safeproducer_sends_them_again(exhausted: FakeCluster, config: dict[str,
         assert [dict(record.headers) for record in records] == [{"number": value} for value in expected]
     refused = [entry for entry in exhausted.journal("Produce") for batch in entry.batches if batch.error_code == 89]
     assert [entry for entry in refused if entry.batches[0].topic == "t"]
+
+
+@pytest.mark.parametrize("config", [{}, {"safeproducer.mode": "held"}], ids=str)
+def test_what_another_leader_counts_again_is_sent_again(config: dict[str, Any]) -> None:
+    """The guard counts an ID once in its life, each leader for itself: the new one refuses what the former one knew."""
+    with FakeCluster(2) as cluster:
+        cluster.create_topic("t", 1)
+        cluster.create_topic("used", 1)
+        cluster.move_leader("used", to=2)
+        use_up(cluster, cluster.bootstrap.split(",")[1])
+        with SafeProducer({"bootstrap.servers": cluster.bootstrap, "log_level": 0, **config}) as producer:
+            for number in range(RECORDS):
+                if number == RECORDS // 2:
+                    assert producer.flush(20) == 0
+                    cluster.move_leader("t", to=2)
+                    producer.list_topics("t", 10)  # or the refusal answers a second attempt, which proves less
+                producer.produce("t", b"%d" % number)
+            assert producer.flush(30) == 0
+            account = producer.snapshot()
+        assert (account.delivered, account.failed) == (RECORDS, 0)
+        assert [record.value for record in cluster.log("t")] == [b"%d" % number for number in range(RECORDS)]
+        codes = [batch.error_code for entry in cluster.journal("Produce") for batch in entry.batches]
+        assert 89 in codes[-RECORDS:], "it was refused there"
 
 
 def test_a_deadline_ends_the_waiting(exhausted: FakeCluster) -> None:

@@ -20,7 +20,7 @@ class OwnPermit:
     def __init__(self, guard: Guard, request: Request) -> None:
         self._guard = guard
         self._asked: list[Permit] = []
-        self._request = request._replace(asked=self._asked)
+        self._request = Request(*request[:5], self._asked)  # cheaper than _replace(), and each constructor pays
         self._producer_id: int | None = None
         self._end = _OPEN
         self._unsent = False

@@ -183,17 +183,16 @@ def test_the_first_record_without_a_ledger(time: Clock) -> None:
     assert everywhere(play) > 20
 
 
-@pytest.mark.parametrize("alone", [0, 2])
-def test_a_record_that_is_never_tried_again(still: Host, alone: int) -> None:
+def test_a_record_that_is_never_tried_again(still: Host) -> None:
     """The end of the producer gives back what the interrupted call may have taken."""
 
     def play(step: int) -> bool:
-        here = fresh(still, 3, alone)
+        here = fresh(still, 3, alone=2)
         made = gate_of(here)
         came = interrupted(made.enter, step)
         made.end("collected", unsent=True)
         assert made.used == 0
-        assert settled(still, here) == 3 + alone
+        assert settled(still, here) == 5
         return came
 
     assert everywhere(play) > 100

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -270,3 +271,25 @@ def test_failed_reports_of_a_purged_lane_are_kept() -> None:
     assert [kept[:3] for kept in report_queue.deferred] == [("run", error, "m")]
     report_queue.defer(False)
     assert not report_queue.on
+
+
+def test_a_report_that_was_kept_is_counted_at_every_moment() -> None:
+    """Else flush() would end before it has run, and produce() take more records than the buffer has room for."""
+    report_queue, errors = ReportQueue(), [KafkaError(KafkaError._PURGE_QUEUE) for _ in range(5)]
+    report_queue.defer(True)
+    assert all(report_queue.takes("run", error, "m") for error in errors)
+    counts: set[int] = set()
+
+    def count(*_: object) -> Any:
+        sys.settrace(None)
+        counts.add(report_queue.records)
+        sys.settrace(count)
+        return count
+
+    sys.settrace(count)
+    try:
+        report_queue.defer(False)
+        report_queue.tell([("run", kept.error, kept.message) for kept in report_queue.deferred])
+    finally:
+        sys.settrace(None)
+    assert (counts, report_queue.reports.count, list(report_queue.deferred)) == ({5}, 5, [])

@@ -56,9 +56,10 @@ class DirectDeadline:
         if found is None or found.at <= purged_at or found.messages:
             return
         self._purged_at = None
-        deferred = self._report_queue.defer(False)
+        self._report_queue.defer(False)
+        deferred = list(self._report_queue.deferred)
         never_sent = self._lane.given.unsent.counts(found, max(self._failures.failed_at, self._report_queue.failed_at))
-        self._report_queue.reports.extend(self._failures.expired(deferred, never_sent, self._within))
+        self._report_queue.tell(self._failures.expired(deferred, never_sent, self._within))
         self._lane.purged(purged_tps(deferred), found.producer_epoch, now)
         self._lane.drain(False)
         self._dispatcher.recheck(now)

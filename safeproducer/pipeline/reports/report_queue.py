@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from safeproducer import clock
@@ -10,7 +11,7 @@ from safeproducer.errors import DeliveryError
 from safeproducer.pipeline.process.sender import get_ident
 from safeproducer.pipeline.reports.dated_error import dated
 from safeproducer.pipeline.reports.quota_rejections import QuotaRejections
-from safeproducer.pipeline.reports.reports import Reports
+from safeproducer.pipeline.reports.reports import Report, Reports
 
 
 class Deferred(NamedTuple):
@@ -46,7 +47,7 @@ class ReportQueue:
         self.keeps: Callable[[Any], bool] = nothing
         self.rejections: QuotaRejections | None = None
         self.reports = Reports()
-        self.deferred: list[Deferred] = []
+        self.deferred: deque[Deferred] = deque()
         self.running: set[int] = set()
         self._purged_since = 0.0
         self._heard: dict[int, float] = {}
@@ -66,13 +67,21 @@ class ReportQueue:
         self.over = over
         self.decide()
 
-    def defer(self, purged: bool) -> list[Deferred]:
-        """Keep the reports of a purge from now on, or no more; those that were kept."""
+    def defer(self, purged: bool) -> None:
+        """Keep the reports of a purge from now on, or no more."""
         self._purged_since, self._heard = clock.monotonic(), {}
         self.purged = purged
         self.decide()
-        deferred, self.deferred = self.deferred, []
+
+    def take(self) -> deque[Deferred]:
+        """Those that were kept; the caller reports them."""
+        self.defer(False)
+        deferred, self.deferred = self.deferred, deque()
         return deferred
+
+    def tell(self, reports: Iterable[Report]) -> None:
+        """The reports of as many that were kept: each is counted here or there at every moment."""
+        self.reports.replace(self.deferred, reports)
 
     def decide(self) -> None:
         """Whether reports have to be looked at one by one."""

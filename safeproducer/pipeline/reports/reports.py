@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from operator import itemgetter
 from typing import Any
 
 from safeproducer.pipeline.process import stack
@@ -76,9 +77,10 @@ class Reports:
     def add_counted(self, bunch: CountedBunch) -> None:
         self._bunches.append(bunch)
 
-    def extend(self, reports: Iterable[Report]) -> None:
-        for report in reports:
-            self.add(*report)
+    def replace(self, others: deque[Any], reports: Iterable[Report]) -> None:
+        """Add these and take as many of `others` away, in one step under the interpreter lock."""
+        bunches = [Bunch(run, first, deque((second,)), 0) for run, first, second in reports]
+        self._bunches.extend(map(itemgetter(0), zip(bunches, iter(others.popleft, None), strict=False)))
 
     def delivered(self) -> Iterator[tuple[Run, Any]]:
         """(callable, message) of each report that waits and has no error."""

@@ -62,7 +62,7 @@ class TransactionReports:
 
     def _tell(self, queue: ReportQueue, found: Statistics | None) -> None:
         """Pass on what these statistics explain; None: what is left, of unknown outcome."""
-        for kept in queue.defer(False):
+        for kept in queue.take():
             if found is not None and kept.by >= found.at:
                 queue.deferred.append(kept)
             else:

@@ -44,6 +44,8 @@ class NativeMessage:
     report: Callable[..., None]
     timestamp: int
     enqueued: float
+    named: int = -1
+    """The partition that the caller named."""
     number: int = 0
 
     @property
@@ -126,6 +128,7 @@ class FakeNative:
         self._urgent: deque[Callable[[], None]] = deque()
         self._events: deque[tuple[bool, Callable[[], None]]] = deque()
         """(whether it is the report of a record, what runs it)."""
+        self._in_batch_call = False
         self._inside = self._inside_bytes = 0
         self._flushing = 0
         self._misses = 0
@@ -166,11 +169,13 @@ class FakeNative:
             code = KafkaError._UNKNOWN_PARTITION if known else KafkaError._UNKNOWN_TOPIC
             raise KafkaException(KafkaError(code))
         self.observer.handed_over(self, topic, partition, value)
-        message = NativeMessage(topic, value, key, report, timestamp, self.time.now)
+        message = NativeMessage(topic, value, key, report, timestamp, self.time.now, partition)
         self._inside += 1
         self._inside_bytes += message.bytes
         self._scan_later()
-        if partition < 0 and known:
+        if known is None and not (self.fed or self._in_batch_call):
+            partition = -1  # whatever it is: librdkafka keeps a new topic's records in one queue
+        elif partition < 0 and known:
             partition = self._choose(message)
         self._enqueue(message, (topic, partition))
         if known is None:
@@ -179,10 +184,13 @@ class FakeNative:
     def produce_batch(self, topic: str, messages: list[dict[str, Any]], partition: int, report: Any) -> int:
         """As rd_kafka_produce_batch(): what goes to a named partition is left out of the count of accepted records."""
         for taken, message in enumerate(messages):
+            self._in_batch_call = partition >= 0
             try:
                 self.produce(topic, message["value"], message.get("key"), partition, report)
             except BufferError:
                 return taken
+            finally:
+                self._in_batch_call = False
             if partition >= 0:
                 self._toppar((topic, partition)).uncounted += 1
         return len(messages)
@@ -332,7 +340,7 @@ class FakeNative:
                 waiting, toppar.queue = list(toppar.queue), deque()
                 if known and tp[1] < 0:
                     for message in waiting:
-                        self._enqueue(message, (topic, self._choose(message)))
+                        self._enqueue(message, (topic, message.named if message.named >= 0 else self._choose(message)))
                 else:
                     self._fail(toppar, waiting, KafkaError._UNKNOWN_PARTITION if known else KafkaError._UNKNOWN_TOPIC)
             else:

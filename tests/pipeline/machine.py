@@ -13,7 +13,7 @@ from tests.pipeline import cluster
 from tests.pipeline.rig import Rig, RuleError, rigged
 
 BROKERS = (1, 2, 3)
-PARTITIONS = {"a": 3, "b": 2}
+PARTITIONS = {"a": 3, "b": 2, "c": 1, "d": 1}
 TOPICS = st.sampled_from(sorted(PARTITIONS))
 PLACES = st.sampled_from([(topic, number) for topic, count in PARTITIONS.items() for number in (-1, *range(count))])
 KEYS = st.sampled_from([None, None, b"x", b"y", b"z"])
@@ -62,6 +62,12 @@ class FeedMachine(RuleBasedStateMachine):
         for _ in range(count):
             if not self.rig.produce(*tp, key):
                 break
+
+    @rule(topic=TOPICS, key=KEYS, named=st.lists(st.booleans(), min_size=2, max_size=8))
+    def produce_both_kinds(self, topic: str, key: bytes | None, named: list[bool]) -> None:
+        """Records that name the first partition, and such that may get it."""
+        for names in named:
+            self.rig.produce(topic, 0 if names else -1, key)
 
     @rule(tp=PLACES, count=st.integers(1, 15))
     def produce_batch(self, tp: tuple[str, int], count: int) -> None:

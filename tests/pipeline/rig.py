@@ -89,7 +89,10 @@ class HandSender:
 
 @dataclass
 class Accepted:
-    """A record that produce() took. `known`: whether its topic had been heard of, so that partitions were chosen."""
+    """A record that was taken. `settled`: its place in its partition, while it is taken.
+
+    rd_kafka_produce_batch() passes the queue in which the other records of a new topic wait.
+    """
 
     number: int
     topic: str
@@ -195,7 +198,7 @@ class Rig:
         """Whether it was accepted."""
         number = next(self._numbers)
         value = b"%d" % number
-        record = Accepted(number, topic, partition, key, self.time.now, topic in self.topics_heard)
+        record = Accepted(number, topic, partition, key, self.time.now, True)
         self.records[value] = record
         try:
             self.producer.produce(topic, value, key, partition, on_delivery=self._report)
@@ -210,7 +213,7 @@ class Rig:
 
     def produce_batch(self, topic: str, partition: int, count: int) -> int:
         """How many were accepted."""
-        heard = topic in self.topics_heard
+        heard = topic in self.topics_heard or partition < 0
         accepted = [Accepted(next(self._numbers), topic, partition, None, self.time.now, heard) for _ in range(count)]
         messages: list[dict[str, Any]] = [{"value": b"%d" % record.number} for record in accepted]
         self.records |= {message["value"]: record for message, record in zip(messages, accepted, strict=True)}
@@ -227,8 +230,7 @@ class Rig:
         engine, intake = self.engine, self.dispatcher.intake
         if engine.route.send != intake.send or partition >= engine.updates.holds.partitions.count(topic):
             return False
-        heard = topic in self.topics_heard
-        accepted = [Accepted(next(self._numbers), topic, partition, key, self.time.now, heard) for _ in range(count)]
+        accepted = [Accepted(next(self._numbers), topic, partition, key, self.time.now, True) for _ in range(count)]
         values = [b"%d" % record.number for record in accepted]
         account = engine.counters.open(topic)
         account.accepted += count
@@ -405,8 +407,7 @@ class Rig:
 
         One of unknown outcome may be there late, but not behind one that was accepted after it and delivered.
 
-        Before its topic is heard of, a record's partition is chosen later: then only records of one key, or of the same
-        partition named by the caller, have an order.
+        Of what is not settled, only records of one key, or of the same partition named by the caller, have an order.
         """
         for tp, values in self.cluster.log.items():
             newest: dict[object, int] = defaultdict(lambda: -1)

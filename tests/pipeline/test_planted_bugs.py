@@ -19,9 +19,10 @@ from safeproducer.pipeline.cluster.cluster_view import ClusterView, Leader
 from safeproducer.pipeline.dispatch import dispatcher, record_buffer
 from safeproducer.pipeline.dispatch.block_intake import BlockIntake
 from safeproducer.pipeline.dispatch.expiry import Expiry
+from safeproducer.pipeline.dispatch.placement import Placement
 from safeproducer.pipeline.dispatch.record_buffer import RecordBuffer
 from safeproducer.pipeline.dispatch.retry_guard import RetryGuard
-from safeproducer.pipeline.process.record import REPORT, HeldRecord
+from safeproducer.pipeline.process.record import REPORT, SIZE, HeldRecord
 from safeproducer.pipeline.reports.counted_report import CountedBunch, CountedReport
 from safeproducer.pipeline.reports.failures import Failures
 from safeproducer.pipeline.reports.report_numbers import ReportNumbers
@@ -32,7 +33,14 @@ from safeproducer.policy.throttle import Throttle
 from safeproducer.policy.topic_partition import TopicPartition
 from tests.effort import effort
 from tests.pipeline import test_in_flight_batch, test_partitions
-from tests.pipeline.machine import CalmHeldMachine, ExpiryMachine, FeedMachine, HeldExpiryMachine, HeldMachine
+from tests.pipeline.machine import (
+    CalmHeldMachine,
+    CalmMachine,
+    ExpiryMachine,
+    FeedMachine,
+    HeldExpiryMachine,
+    HeldMachine,
+)
 from tests.pipeline.rig import RuleError
 
 EFFORT = effort(400, 30)
@@ -110,11 +118,24 @@ def counted_as_one(
     self._numbers.uses[records[0][REPORT]] -= len(records) - 1
 
 
+def not_at_all(*_: object) -> bool:
+    return False
+
+
+def to_the_end(self: PartitionBuffer, other: PartitionBuffer) -> None:
+    record = self.take_first(self.records)
+    other.bytes += record[SIZE]
+    other.records.append(record)
+
+
 PLANTS: dict[str, tuple[str, type[RuleBasedStateMachine], Any, str, Any]] = {
     "hands over to a throttled broker": ("rule 4", CalmHeldMachine, dispatcher, "admit", deaf_admit),
     "lets a deadline move back": ("rule 4", CalmHeldMachine, Throttle, "announce", forgetful_announce),
     "holds every broker": ("rule 4", CalmHeldMachine, ClusterView, "broker", blind_broker),
     "takes the last records first": ("rule 6", CalmHeldMachine, PartitionBuffer, "take", last_first),
+    "lets records without a partition pass others": ("rule 6", CalmMachine, Placement, "follows_others", not_at_all),
+    "sends before it places": ("rule 6", CalmHeldMachine, Placement, "puts_in_order", lambda *_: True),
+    "places behind what came later": ("rule 6", CalmHeldMachine, PartitionBuffer, "move_first", to_the_end),
     "reports an expired record twice": ("rule 7", HeldMachine, InFlightBatch, "reported", report_again),
     "calls a sent record not written": ("rule 7", HeldMachine, Failures, "in_process", sure_of_everything),
     "lets librdkafka expire": ("rule 7", HeldMachine, Expiry, "_purge_stalled", lambda *_: NEVER),

@@ -217,7 +217,7 @@ def _dispatcher(
     guard = RetryGuard(delivery, threads.horizons, holds.round_trip, lanes, when, failures, events.announcements)
     expiry = Expiry(delivery, holds, lanes, buffer, retry, when, failures, queue.reports, fatal, guard)
     records, size = delivery.batch_records, max(1, delivery.batch_bytes)
-    placement = Placement(holds.partitions, buffer, metadata, when)
+    placement = Placement(holds.partitions, buffer, lanes, metadata, when)
     intake = BlockIntake(records, size, holds, direct, buffer, rejections, queue, lanes, placement, when)
     choice = LaneChoice(delivery, holds, lanes, threads.windows, wake, events.announcements.limited)
     timer = FlushTimer(holds, lanes, delivery.guard_ms / 1000, when.alarm.hurry)

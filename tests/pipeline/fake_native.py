@@ -500,13 +500,13 @@ class FakeNative:
     def _tick(self) -> None:
         if self.closed:
             return
-        text = self.statistics()
-        self._events.append((False, lambda: self._tell(text)))
+        text, heard = self.statistics(), frozenset(self._metadata)
+        self._events.append((False, lambda: self._tell(text, heard)))
         self.time.after(self._interval, self._tick)
 
-    def _tell(self, text: str) -> None:
+    def _tell(self, text: str, heard: frozenset[str]) -> None:
         for topic, fields in json.loads(text)["topics"].items():
-            for entry in fields["partitions"].values():
+            for entry in fields["partitions"].values() if topic in heard else ():
                 self.observer.told_of_leader((topic, entry["partition"]), entry["leader"])
         self._stats_cb(text)
 

@@ -81,7 +81,7 @@ class Intake:
             self._topics.add(topic)
         now = clock.monotonic()
         if topic in self._lanes.missing:
-            self._refuse_missing(topic)
+            self._placement.refuse_missing(topic)
         tp = (topic, self._placement.choose(topic, key, now) if partition == UNKNOWN else partition)
         buffer = self._buffers.get(tp) or self._open(tp)
         if value is not None:
@@ -145,12 +145,6 @@ class Intake:
         """Whether a record of `size` filled a batch: once for each, or every record behind a full one would pump."""
         most = self._batch_bytes
         return count % self._batch_records == 0 or held_bytes // most > (held_bytes - size) // most
-
-    def _refuse_missing(self, topic: str) -> None:
-        """As librdkafka does once it knows that there is no such topic; look whether there is one by now."""
-        if self._placement.is_missing(topic):
-            raise unable(KafkaError._UNKNOWN_TOPIC)
-        self._lanes.missing.discard(topic)
 
     def _open(self, tp: TopicPartition) -> PartitionBuffer:
         checked(tp[0], None, None, tp[1], None, 0, None)  # its type was all that was looked at

@@ -9,10 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from safeproducer.kafka.arguments import unable
+from safeproducer.kafka.native import KafkaError
 from safeproducer.pipeline.buffer.partition_buffer import PartitionBuffer
 from safeproducer.pipeline.cluster.metadata import Metadata
 from safeproducer.pipeline.cluster.partitions import UNKNOWN, Partitions
 from safeproducer.pipeline.dispatch.record_buffer import RecordBuffer
+from safeproducer.pipeline.lanes.lane_pool import LanePool
 from safeproducer.pipeline.process.alarm import Schedule
 from safeproducer.pipeline.process.record import KEY
 
@@ -23,6 +26,7 @@ class Placement:
 
     _partitions: Partitions
     _record_buffer: RecordBuffer
+    _lanes: LanePool
     _metadata: Metadata
     _schedule: Schedule
 
@@ -33,11 +37,13 @@ class Placement:
             self._metadata.want(topic)
         return known
 
-    def is_missing(self, topic: str) -> bool:
-        """Whether there still is no such topic; asks."""
-        if missing := not self._partitions.count(topic):
-            self._metadata.want(topic)
-        return missing
+    def refuse_missing(self, topic: str) -> None:
+        """As librdkafka does once it knows that there is no such topic; look whether there is one by now."""
+        if self._partitions.count(topic):
+            self._lanes.missing.discard(topic)
+            return
+        self._metadata.want(topic)
+        raise unable(KafkaError._UNKNOWN_TOPIC)
 
     def choose(self, topic: str, key: Any, now: float) -> int:
         """The partition of a record that names none; UNKNOWN behind others that are not placed yet."""
@@ -72,6 +78,12 @@ class Placement:
             return False
         while buffer.records:
             chosen = self._partitions.choose(buffer.topic, buffer.records[0][KEY], now)
-            self._record_buffer.place_first(buffer, chosen, now)
+            self._place_first(buffer, chosen, now)
         self._schedule.alarm.hurry()
         return True
+
+    def _place_first(self, buffer: PartitionBuffer, partition: int, now: float) -> None:
+        chosen = self._record_buffer.find((buffer.topic, partition))
+        chosen.hold(chosen.held or buffer.held, now)  # the direct path is not for records with a timestamp
+        buffer.move_first(chosen)
+        self._record_buffer.busy[chosen.tp] = chosen

@@ -130,13 +130,6 @@ class RecordBuffer:
         for record in back:
             self.numbers.hold_again(record[REPORT])
 
-    def place_first(self, buffer: PartitionBuffer, partition: int, now: float) -> None:
-        """The first record of a buffer without a partition belongs to this one."""
-        chosen = self.find((buffer.topic, partition))
-        chosen.hold(chosen.held or buffer.held, now)  # the direct path is not for records with a timestamp
-        buffer.move_first(chosen)
-        self.busy[chosen.tp] = chosen
-
     def note_pinned(self, buffer: PartitionBuffer) -> None:
         """Whether its next record must take the lane of an earlier one may have changed."""
         remember = self.pinned.add if buffer.pinned else self.pinned.discard

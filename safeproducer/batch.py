@@ -11,6 +11,7 @@ from typing import Any
 
 from safeproducer.kafka.arguments import is_invalid
 from safeproducer.kafka.native import KafkaError, KafkaException
+from safeproducer.pipeline.cluster.outdated_leaders import DIRECT
 from safeproducer.pipeline.engine import Engine
 from safeproducer.pipeline.process.frames import raised_by_native_call
 from safeproducer.pipeline.reports.delivery_counters import DeliveryCounters
@@ -36,12 +37,25 @@ def produce_batch(
     if not simple:
         engine.route.enter()
     direct = engine.route.goes_direct and engine.route.observed is None and engine.client.state == "open"
-    if simple or (direct and _is_plain(messages)):
+    if simple or (direct and _is_plain(messages) and _is_counted(engine, counters, topic, partition)):
         return _native(engine, counters, topic, messages, partition, callback)
     if isinstance(topic, str) and is_invalid(topic):
         raise KafkaException(KafkaError(KafkaError._INVALID_ARG, f"Invalid topic: {topic}"))
     checked = [_checked(index, message, partition) for index, message in enumerate(messages)]
     return sum(_one(engine, produce, topic, message, arguments, callback) for message, arguments in checked)
+
+
+def _is_counted(engine: Engine, counters: DeliveryCounters, topic: str, partition: int) -> bool:
+    """Whether it is known what librdkafka's statistics will count of this call.
+
+    What names a partition is left out, but not what waits with a new topic's other records until a broker has told of
+    it.
+    """
+    if partition == -1 or not counters.times_batches:
+        return True
+    found = engine.updates.holds.cluster.statistics.get(DIRECT)
+    entry = None if found is None else found.partitions.get((topic, partition))
+    return entry is not None and entry.leader >= 0
 
 
 def _is_plain(messages: list[dict[str, Any]]) -> bool:

@@ -128,7 +128,6 @@ class FakeNative:
         self._urgent: deque[Callable[[], None]] = deque()
         self._events: deque[tuple[bool, Callable[[], None]]] = deque()
         """(whether it is the report of a record, what runs it)."""
-        self._in_batch_call = False
         self._inside = self._inside_bytes = 0
         self._flushing = 0
         self._misses = 0
@@ -173,7 +172,7 @@ class FakeNative:
         self._inside += 1
         self._inside_bytes += message.bytes
         self._scan_later()
-        if known is None and not (self.fed or self._in_batch_call):
+        if known is None and not self.fed:
             partition = -1  # whatever it is: librdkafka keeps a new topic's records in one queue
         elif partition < 0 and known:
             partition = self._choose(message)
@@ -182,17 +181,18 @@ class FakeNative:
             self.time.after(CONNECT, lambda: self._connected(topic))
 
     def produce_batch(self, topic: str, messages: list[dict[str, Any]], partition: int, report: Any) -> int:
-        """As rd_kafka_produce_batch(): what goes to a named partition is left out of the count of accepted records."""
+        """As rd_kafka_produce_batch(): what goes to a named partition is left out of the count of accepted records.
+
+        In a new topic it is left out of what waits without a partition, and counted when it gets its own.
+        """
         for taken, message in enumerate(messages):
-            self._in_batch_call = partition >= 0
+            known = self.fed or topic in self._metadata
             try:
                 self.produce(topic, message["value"], message.get("key"), partition, report)
             except BufferError:
                 return taken
-            finally:
-                self._in_batch_call = False
             if partition >= 0:
-                self._toppar((topic, partition)).uncounted += 1
+                self._toppar((topic, partition if known else -1)).uncounted += 1
         return len(messages)
 
     def poll(self, timeout: float = -1.0) -> int:

@@ -89,17 +89,13 @@ class HandSender:
 
 @dataclass
 class Accepted:
-    """A record that was taken. `settled`: its place in its partition, while it is taken.
-
-    rd_kafka_produce_batch() passes the queue in which the other records of a new topic wait.
-    """
+    """A record that produce() took."""
 
     number: int
     topic: str
     partition: int
     key: bytes | None
     at: float
-    settled: bool
     reports: list[KafkaError | None] = field(default_factory=list)
     placed: int | None = None
 
@@ -127,7 +123,6 @@ class Rig:
         self.told_deadline: dict[int, float] = {}
         self.told_window: dict[TopicPartition, tuple[int, int]] = {}
         self.ordering = config.get("safeproducer.ordering", "partition")
-        self.topics_heard: set[str] = set()
         self.raising: list[BaseException] = []
         self.raised = 0
         self.producing: list[tuple[str, int]] = []
@@ -184,7 +179,6 @@ class Rig:
         self.told_deadline[node] = max(until, self.told_deadline.get(node, 0.0))
 
     def told_of_leader(self, tp: TopicPartition, leader: int) -> None:
-        self.topics_heard.add(tp[0])
         if leader >= 0:
             if self.told_leader.get(tp) != leader:
                 self.told_window.pop(tp, None)  # rule 3
@@ -198,7 +192,7 @@ class Rig:
         """Whether it was accepted."""
         number = next(self._numbers)
         value = b"%d" % number
-        record = Accepted(number, topic, partition, key, self.time.now, True)
+        record = Accepted(number, topic, partition, key, self.time.now)
         self.records[value] = record
         try:
             self.producer.produce(topic, value, key, partition, on_delivery=self._report)
@@ -213,8 +207,7 @@ class Rig:
 
     def produce_batch(self, topic: str, partition: int, count: int) -> int:
         """How many were accepted."""
-        heard = topic in self.topics_heard or partition < 0
-        accepted = [Accepted(next(self._numbers), topic, partition, None, self.time.now, heard) for _ in range(count)]
+        accepted = [Accepted(next(self._numbers), topic, partition, None, self.time.now) for _ in range(count)]
         messages: list[dict[str, Any]] = [{"value": b"%d" % record.number} for record in accepted]
         self.records |= {message["value"]: record for message, record in zip(messages, accepted, strict=True)}
         taken = self.producer.produce_batch(topic, messages, partition, on_delivery=self._report)
@@ -230,7 +223,7 @@ class Rig:
         engine, intake = self.engine, self.dispatcher.intake
         if engine.route.send != intake.send or partition >= engine.updates.holds.partitions.count(topic):
             return False
-        accepted = [Accepted(next(self._numbers), topic, partition, key, self.time.now, True) for _ in range(count)]
+        accepted = [Accepted(next(self._numbers), topic, partition, key, self.time.now) for _ in range(count)]
         values = [b"%d" % record.number for record in accepted]
         account = engine.counters.open(topic)
         account.accepted += count
@@ -406,25 +399,17 @@ class Rig:
         """Rule 6: delivered records of a partition are in the order they were accepted in.
 
         One of unknown outcome may be there late, but not behind one that was accepted after it and delivered.
-
-        Of what is not settled, only records of one key, or of the same partition named by the caller, have an order.
         """
         for tp, values in self.cluster.log.items():
             newest: dict[object, int] = defaultdict(lambda: -1)
             for value in values:
                 record = self.records[value]
-                named = record.partition >= 0
-                groups: list[object] = [("named", record.partition) if named else ("key", record.key)]
-                if record.settled:
-                    groups.append("all")
-                if self.ordering != "partition":
-                    ordered = self.ordering == "key" and record.key is not None
-                    groups = [(group, record.key) for group in groups] if ordered else []
-                for group in groups:
-                    if newest[group] > record.number:
-                        raise RuleError(f"rule 6: in {tp} {newest[group]} comes before {record.number}: {values}")
-                    if record.reports[0] is None:
-                        newest[group] = record.number
+                ordered = self.ordering == "partition" or (self.ordering == "key" and record.key is not None)
+                group = record.key if self.ordering == "key" else None
+                if ordered and newest[group] > record.number:
+                    raise RuleError(f"rule 6: in {tp} {newest[group]} comes before {record.number}: {values}")
+                if record.reports[0] is None:
+                    newest[group] = record.number
 
 
 def _raise(error: BaseException) -> None:

@@ -216,6 +216,7 @@ class DeliveryCounters:
     ) -> None:
         self.topics: dict[str, TopicCounters] = {}
         self.interrupts = 0
+        self.times_batches = times_batches
         self.errors = CallbackErrors()
         self.report_queue = ReportQueue()
         self._reporting = Reporting(

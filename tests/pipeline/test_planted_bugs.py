@@ -149,7 +149,7 @@ PLANTS: dict[str, tuple[str, type[RuleBasedStateMachine], Any, str, Any]] = {
     "gives one broker the whole buffer": ("rule 9", CalmHeldMachine, record_buffer, "has_share", lambda *_: True),
     "takes a block for one record": ("rule [79]", CalmHeldMachine, BlockIntake, "_extend", counted_as_one),
     "swallows what a callback raises": ("rule 10", CalmHeldMachine, Reports, "run", swallowed),
-    "drops the reports behind one that raised": ("rule [789]", CalmHeldMachine, Reports, "run", gives_up),
+    "drops the reports behind one that raised": ("rule [4789]", CalmHeldMachine, Reports, "run", gives_up),
 }
 
 

@@ -134,7 +134,7 @@ def _in_many(own: list[IdRecord], is_alive: Callable[[int], bool]) -> str:
 
 
 def _are_replaced(own: list[IdRecord], is_alive: Callable[[int], bool]) -> bool:
-    """Whether they are workers that one parent forks, each in its own time: several at once, but not all in one burst.
+    """Whether they are workers that one parent forks, several at once: in more than one burst, or behind ended ones.
 
     Such a parent has loaded this library, so its token is known. A worker may end by os._exit() and tell nothing.
     """
@@ -142,7 +142,9 @@ def _are_replaced(own: list[IdRecord], is_alive: Callable[[int], bool]) -> bool:
     if not siblings[0].process.parent_token or 2 * len(siblings) <= len(own):
         return False
     bursts, former = _bursts(siblings), siblings[:-1]
-    if len(bursts) < 2 or 2 * sum(record.ended in _FAILED for record in former) > len(former):
+    if (len(bursts) < 2 and not any(record.ended for record in former)) or 2 * sum(
+        record.ended in _FAILED for record in former
+    ) > len(former):
         return False
     return len(bursts) < len(siblings) or any(not record.ended and is_alive(record.process.pid) for record in former)
 

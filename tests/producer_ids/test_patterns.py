@@ -85,6 +85,14 @@ def test_workers_that_are_recycled_one_by_one(ended: str) -> None:
     assert "find in its log why it ends" in found(start + later).cure
 
 
+def test_workers_that_are_recycled_within_seconds() -> None:
+    """Some of the burst have ended when the next ones begin."""
+    burst = [record(at / 10, token=at + 1, ended="exit" if at < 5 else "", parent_token=99) for at in range(8)]
+    assert found(burst).code == "pre-fork-workers-again"
+    start = [one._replace(ended="") for one in burst]
+    assert found(start, alive=True).code == "pre-fork-workers"
+
+
 def test_an_hour_later_the_living_tell_that_the_dead_were_replaced() -> None:
     """The ring knows of no burst any more. Of a loop of one after another none is alive but the newest."""
     later = [record(60 * at, token=at, parent_token=99) for at in range(1, 9)]

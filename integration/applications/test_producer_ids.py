@@ -93,3 +93,4 @@ def test_celery_with_worker_recycling(
     worker = ("celery", "--app", f"{PROGRAMS}.celery_recycled", "worker", *options, *quiet)
     (errors,) = both(drive, *worker, **given(tmp_path, policy, rate))
     judge(ledger(), errors, policy)
+    assert {pattern.code for pattern in ledger().patterns()} == {"pre-fork-workers-again"}

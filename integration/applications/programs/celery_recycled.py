@@ -13,6 +13,7 @@ from celery.signals import (  # type: ignore[import-untyped]
 )
 from confluent_kafka import Producer
 
+import safeproducer  # noqa: F401 - as an application does: so its master is known as the parent of the workers
 from integration.applications.programs.celery_app import app
 from integration.applications.programs.given import TOPIC, accepted, account, make, reported, say
 

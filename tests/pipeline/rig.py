@@ -355,7 +355,7 @@ class Rig:
     def check_reasons(self) -> None:
         """Rule 4: no partition waits because of another broker's throttle time."""
         now = self.time.now
-        if self.engine.threads.sender.asked <= now:  # the sender is about to look again
+        if self.engine.threads.sender.asked <= now or self.engine.updates._arrived:  # the sender is about to look again
             return
         ever = set(self.told_deadline)
         for (topic, partition), (_, why, reason) in self.dispatcher.record_buffer.waits().items():

@@ -102,3 +102,17 @@ def test_what_goes_straight_shares_the_buffer_with_what_is_held() -> None:
         rig.check_bound()
         rig.cluster.heal()
         rig.close()
+
+
+def test_a_block_takes_no_more_than_its_brokers_share() -> None:
+    """One record more than half of the buffer, for a broker that throttles while another one is well."""
+    limit = 20
+    settings = {"safeproducer.mode": "held", **CONFIG, "queue.buffering.max.messages": limit}
+    with rigged(settings) as rig:
+        for topic in ("a", "b"):
+            assert rig.produce(topic, 0)
+        rig.flush(5)
+        rig.engine.updates.holds.cluster.throttle.announce(rig.told_leader["a", 0], 3.0, rig.time.now)
+        assert not rig.produce_block("a", 0, None, limit // 2 + 1)
+        assert rig.produce_block("a", 0, None, limit // 2)
+        rig.close()

@@ -224,8 +224,8 @@ class RecordBuffer:
 
         Of `count` records `size` are the bytes of all, and `largest` those of the largest one.
         """
-        most = self._delivery.buffer
-        if (largest or size) + MOST_OVERHEAD > most.record_bytes:
+        most, largest = self._delivery.buffer, largest or size
+        if largest + MOST_OVERHEAD > most.record_bytes:
             raise unable(KafkaError.MSG_SIZE_TOO_LARGE)
         most_bytes = most.bytes
         if self._room >= count and size <= self._room_bytes:
@@ -238,7 +238,7 @@ class RecordBuffer:
         crowded = limit is not None and total >= limit * ALWAYS_FREE
         crowded_bytes = most_bytes is not None and total_bytes >= most_bytes * ALWAYS_FREE
         if crowded or crowded_bytes:
-            records, held_bytes, others = self._group(buffer)
+            records, held_bytes, others = self._group(buffer, count - 1, size - largest)
             if (crowded and limit is not None and not has_share(records, total, limit, others)) or (
                 crowded_bytes and most_bytes is not None and not has_share(held_bytes, total_bytes, most_bytes, others)
             ):
@@ -248,13 +248,12 @@ class RecordBuffer:
         if most_bytes is not None:
             self._room_bytes = min(most_bytes // _SHARES, most_bytes - total_bytes) - size
 
-    def _group(self, buffer: PartitionBuffer) -> tuple[int, int, bool]:
-        """(records, bytes) that wait with this partition for the same broker, and whether anybody else is in need."""
+    def _group(self, buffer: PartitionBuffer, records: int, held_bytes: int) -> tuple[int, int, bool]:
+        """So many (records, bytes) and what waits for the same broker; whether anybody else is in need."""
         now = clock.monotonic()
         leader_of = self._holds.partitions.leader
         node = leader_of(buffer.topic, buffer.partition)
         blocked = self._holds.blocks(buffer, now)
-        records = held_bytes = 0
         for other in self.all:
             if other is buffer or (blocked and leader_of(other.topic, other.partition) == node):
                 records += other.waiting

@@ -172,7 +172,7 @@ class FakeNative:
         self._inside += 1
         self._inside_bytes += message.bytes
         self._scan_later()
-        if known is None and not self.fed:
+        if known is None:
             partition = -1  # whatever it is: librdkafka keeps a new topic's records in one queue
         elif partition < 0 and known:
             partition = self._choose(message)
@@ -186,7 +186,7 @@ class FakeNative:
         In a new topic it is left out of what waits without a partition, and counted when it gets its own.
         """
         for taken, message in enumerate(messages):
-            known = self.fed or topic in self._metadata
+            known = topic in self._metadata
             try:
                 self.produce(topic, message["value"], message.get("key"), partition, report)
             except BufferError:
@@ -275,12 +275,12 @@ class FakeNative:
 
     def batches(self, tp: TopicPartition) -> int:
         """How many of this partition it has that are not reported: one on its way, and what waits behind it."""
-        toppar = self._toppar(tp)
-        return (toppar.batch is not None) + bool(toppar.queue)
+        return (self._toppar(tp).batch is not None) + (not self.begins(tp))
 
     def begins(self, tp: TopicPartition) -> bool:
         """Whether the next record for this partition would be the first of a batch."""
-        return not self._toppar(tp).queue
+        unplaced = self._toppar((tp[0], -1)).queue
+        return not (self._toppar(tp).queue or any(message.named == tp[1] for message in unplaced))
 
     # --- inside ---------------------------------------------------------------------
 
@@ -517,6 +517,8 @@ class FakeNative:
             for number, _ in self.cluster.topic(topic).items():
                 self._toppar((topic, number))
         for (topic, number), toppar in self._toppars.items():
+            if number >= 0 and topic not in self._metadata:
+                continue
             leader = self._leaders.get((topic, number), -1)
             topics.setdefault(topic, {"partitions": {}})["partitions"][str(number)] = {
                 "partition": number,

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from operator import itemgetter
 from typing import Any
 
+from safeproducer.frames import raised_by_native_call
 from safeproducer.kafka.arguments import is_invalid
 from safeproducer.kafka.native import KafkaError, KafkaException
 from safeproducer.pipeline.cluster.outdated_leaders import DIRECT
 from safeproducer.pipeline.engine import Engine
-from safeproducer.pipeline.process.frames import raised_by_native_call
 from safeproducer.pipeline.reports.delivery_counters import DeliveryCounters
 
 BEYOND_NATIVE = frozenset({"headers", "timestamp", "partition", "callback", "on_delivery"})

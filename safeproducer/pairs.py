@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 from safeproducer import clock
 from safeproducer.errors import SafeProducerError
+from safeproducer.frames import raised_by_native_call
 from safeproducer.pipeline.engine import Engine
-from safeproducer.pipeline.process.frames import raised_by_native_call
 from safeproducer.producer import SafeProducer
 
 ANY_PARTITION = -1

@@ -8,7 +8,7 @@ from threading import get_ident
 from types import MethodType, TracebackType
 from typing import Any, NoReturn
 
-from safeproducer import clock, forks, lifetime
+from safeproducer import clock, forks, frames, lifetime
 from safeproducer.batch import produce_batch
 from safeproducer.closing import Closing
 from safeproducer.config import Settings, parse
@@ -18,7 +18,6 @@ from safeproducer.inspection import Inspection
 from safeproducer.kafka.native import NativeProducer
 from safeproducer.pipeline.assembly import assemble
 from safeproducer.pipeline.engine import Engine
-from safeproducer.pipeline.process import frames
 from safeproducer.pipeline.reports.delivery_counters import DeliveryCounters, TopicCounters
 from safeproducer.pipeline.reports.failures import Failures
 from safeproducer.pipeline.route import Route

@@ -13,6 +13,7 @@ import stat
 import time
 from io import FileIO
 
+from safeproducer import frames
 from safeproducer.producer_ids import header, known_ids, ring
 from safeproducer.producer_ids.header import Header, Unreadable
 from safeproducer.producer_ids.patience import Patience
@@ -65,7 +66,8 @@ def content_of(path: str, size: int = WHOLE) -> bytes:
     try:
         with FileIO(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)) as file:
             return os.pread(file.fileno(), size, 0)
-    except (OSError, ValueError):
+    except (OSError, ValueError) as error:
+        frames.let_handlers_through(error)
         return b""
 
 

@@ -8,6 +8,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self, TypeVar
 
+from safeproducer import frames
 from safeproducer.policy.permits import HOUR
 from safeproducer.producer_ids import boot, known_ids, ring
 from safeproducer.producer_ids.header import Header, nanoseconds
@@ -207,7 +208,8 @@ class LedgerRound:
         """None for a copy that cannot be used, which the rest of the round does without."""
         try:
             return act(copy)
-        except (OSError, ValueError):  # ValueError: closed, in a child that a signal handler forked
+        except (OSError, ValueError) as error:  # ValueError: closed, in a child that a signal handler forked
+            frames.let_handlers_through(error)
             copy.close()
             self._copies.remove(copy)
             return None

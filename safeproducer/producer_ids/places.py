@@ -8,6 +8,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+from safeproducer import frames
 from safeproducer.producer_ids.place import AUTO, OFF, Place
 
 SUFFIX = ".ledger"
@@ -62,7 +63,8 @@ def _is_as_it_was(directory: str, ours: bool) -> bool:
         return False
     try:
         return known == _identity(os.lstat(directory))
-    except OSError:
+    except OSError as error:
+        frames.let_handlers_through(error)
         return False
 
 
@@ -102,6 +104,7 @@ def problem(directory: str, make: bool = True, ours: bool = False) -> str | None
             return f"{directory} cannot be made"
         network = _network(os.stat(parent).st_dev)
     except OSError as error:
+        frames.let_handlers_through(error)
         return f"{directory}: {error.strerror or error}"
     return f"{directory} is on a network file system ({network}), where locks hold nobody off" if network else None
 
@@ -129,7 +132,8 @@ def _network(device: int) -> str | None:
 def _looked_up(device: int) -> str | None:
     try:
         lines = _MOUNTS.read_text(errors="surrogateescape").splitlines()
-    except OSError:
+    except OSError as error:
+        frames.let_handlers_through(error)
         return None
     number = f"{os.major(device)}:{os.minor(device)}"
     for line in lines:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 
-from safeproducer import forks
+from safeproducer import forks, frames
 from safeproducer.producer_ids.record import ProcessId
 
 
@@ -38,7 +38,8 @@ def is_alive(pid: int) -> bool:
         os.kill(pid, 0)
     except PermissionError:
         return True
-    except OSError:
+    except OSError as error:
+        frames.let_handlers_through(error)
         return False
     return True
 

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeVar
 
+from safeproducer import frames
 from safeproducer.producer_ids import boot, process
 from safeproducer.producer_ids.alone import Alone
 from safeproducer.producer_ids.ledger import Ledger
@@ -62,6 +63,7 @@ class Rounds:
                         self.later.remove(due)
                     return act(round_)
         except (LedgerError, OSError, ValueError) as error:
+            frames.let_handlers_through(error)
             if isinstance(error, LockedError):
                 alone.read(self._ledger.peek(boot.now()) or 0.0)
             self._problem = str(error) if self._problem is None else self._problem

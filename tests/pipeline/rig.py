@@ -14,10 +14,9 @@ from unittest import mock
 
 from confluent_kafka.cimpl import KafkaError, Message
 
-from safeproducer import DeliveryError, HoldReason, QueueFullError, SafeProducer, clock, dice
+from safeproducer import DeliveryError, HoldReason, QueueFullError, SafeProducer, clock, dice, frames
 from safeproducer.pipeline import assembly, lane_natives
 from safeproducer.pipeline.cluster.windows import Windows
-from safeproducer.pipeline.process import frames
 from safeproducer.pipeline.serving import Serving
 from safeproducer.policy.outcome import Outcome
 from safeproducer.policy.window import LEAST

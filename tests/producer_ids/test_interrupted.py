@@ -23,8 +23,11 @@ from safeproducer.producer_ids import (
     ledger_copy,
     ledger_round,
     own_permit,
+    places,
+    process,
     ring,
     rounds,
+    sweep,
 )
 from safeproducer.producer_ids.gate import Gate, Terms
 from safeproducer.producer_ids.guard import OFF, Guard, Request
@@ -164,6 +167,30 @@ def test_the_first_record(still: Host, name: str | None, others: int, alone: int
             gate_of(still.start(), name=name).enter()
             assert settled(still) == others + alone + 1, "it is known"
         return came
+
+    assert everywhere(play) > 100
+
+
+@pytest.mark.parametrize("kind", [TimeoutError, ValueError])
+def test_a_time_limit_that_looks_like_an_error_of_the_ledger(still: Host, kind: type[Exception]) -> None:
+    """It is the application's, and leaves the call that it interrupted."""
+
+    def play(step: int) -> bool:
+        came = False
+
+        def limit(*_: object) -> None:
+            nonlocal came
+            came = True
+            raise kind("the time is over")
+
+        made = gate_of(fresh(still, 3, alone=2))
+        try:
+            with between(INSIDE | codes(places, process, sweep), step, limit, raises=True):
+                made.enter()
+        except kind:
+            return came
+        assert not came, "it was swallowed"
+        return False
 
     assert everywhere(play) > 100
 

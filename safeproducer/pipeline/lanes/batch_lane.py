@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from safeproducer import clock
+from safeproducer.frames import raised_by_native_call
 from safeproducer.kafka.lane_client import LaneClient, cause_of
 from safeproducer.kafka.native import KafkaError
 from safeproducer.kafka.statistics import Statistics
 from safeproducer.pipeline.buffer.in_flight_batch import BatchSinks, InFlightBatch
 from safeproducer.pipeline.buffer.partition_buffer import PartitionBuffer
 from safeproducer.pipeline.lanes.lane_log import LaneLog
-from safeproducer.pipeline.process.frames import raised_by_native_call
 from safeproducer.pipeline.process.record import HeldRecord
 from safeproducer.policy.never import NEVER
 from safeproducer.policy.request_counts import RequestCounts

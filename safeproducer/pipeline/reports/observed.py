@@ -6,11 +6,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
+from safeproducer.frames import raised_by_native_call
 from safeproducer.hooks import Hooks
 from safeproducer.kafka.native import KafkaError, Message
 from safeproducer.kafka.without_offset import WITHOUT_OFFSET
 from safeproducer.pipeline.process import stack
-from safeproducer.pipeline.process.frames import raised_by_native_call
 from safeproducer.pipeline.process.record import DeliveryCallback
 from safeproducer.pipeline.reports.delivery_counters import Explained
 from safeproducer.pipeline.reports.report_queue import ReportQueue

@@ -10,7 +10,7 @@ from types import FrameType
 
 from safeproducer.records import CallSite
 
-_PACKAGE = __name__.removesuffix("pipeline.process.frames")
+_PACKAGE = __name__.removesuffix("frames")
 
 
 def _is_ours(frame: FrameType) -> bool:
@@ -33,3 +33,20 @@ def raised_by_native_call(error: BaseException) -> bool:
     while traceback is not None and traceback.tb_next is not None:
         traceback = traceback.tb_next
     return traceback is None or _is_ours(traceback.tb_frame)
+
+
+def let_handlers_through(error: BaseException) -> None:
+    """Raise `error` again if it is of a signal handler of the application: a time limit may be an OSError, too.
+
+    Such one passed code that is neither this library's nor the standard library's.
+    """
+    traceback = error.__traceback__
+    while traceback is not None:
+        if not (_is_ours(traceback.tb_frame) or _is_standard(traceback.tb_frame)):
+            raise error
+        traceback = traceback.tb_next
+
+
+def _is_standard(frame: FrameType) -> bool:
+    name = frame.f_globals.get("__name__")
+    return isinstance(name, str) and name != "__main__" and name.partition(".")[0] in sys.stdlib_module_names

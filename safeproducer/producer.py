@@ -138,13 +138,17 @@ class SafeProducer(NativeProducer):
             if headers is None and timestamp is _NOW:  # other kinds of zero go to the native call's own check
                 self.__route.send(topic, value, key, partition, bound[1])
             else:
-                refuse_surrogate_names(headers)
-                if timestamp is not _NOW:
-                    self.__engine.threads.horizons.timestamps.note(topic, timestamp)
+                self.__note(topic, timestamp, headers)
                 self.__route.send(topic, value, key, partition, bound[1], None, timestamp, headers)
         except BaseException as error:
             self.__counters.interrupts += 1  # whether it was accepted is not known yet, and a handler may raise now
             self.__not_accepted(error, account, topic, value, key, partition, callback, timestamp, headers)
+
+    def __note(self, topic: str, timestamp: int, headers: Any) -> None:
+        refuse_surrogate_names(headers)
+        self.__counters.report_queue.note_headers(topic, headers)
+        if timestamp is not _NOW:
+            self.__engine.threads.horizons.timestamps.note(topic, timestamp)
 
     def __not_accepted(self, error: BaseException | None, account: Any, *record: Any) -> None:
         """Raise what produce() is to raise for `error`, unless the record is accepted after all."""
@@ -169,8 +173,7 @@ class SafeProducer(NativeProducer):
     def __produce_when_there_is_room(self, refusal: QueueFullError, *record: Any) -> None:
         """Serve callbacks for up to safeproducer.max.block.ms until the record is accepted; else raise `refusal`."""
         topic, value, key, partition, callback, timestamp, headers = record
-        deadline = clock.monotonic() + self.__settings.max_block
-        thread = get_ident()
+        deadline, thread = clock.monotonic() + self.__settings.max_block, get_ident()
         self.__blocked.add(thread)
         try:
             while (left := deadline - clock.monotonic()) > 0:

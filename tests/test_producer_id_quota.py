@@ -11,12 +11,17 @@ import pytest
 from confluent_kafka import Producer
 
 from safeproducer import DeliveryError, Outcome, SafeProducer
+from safeproducer.hooks import Hook
+from safeproducer.records import Record
 from safeproducer.testing import FakeCluster
+from tests.contract.support import poll_until
+from tests.inside import engine_of
 from tests.testing.raw import RawClient, make_batch
 
 RATE = 900
 """New producer IDs per hour: as many at once and one more, then one every four seconds."""
 RECORDS = 40
+REST = 3 * 3600.0
 
 
 def use_up(cluster: FakeCluster, address: str) -> None:
@@ -83,27 +88,101 @@ def test_safeproducer_sends_them_again(exhausted: FakeCluster, config: dict[str,
     assert [entry for entry in refused if entry.batches[0].topic == "t"]
 
 
-@pytest.mark.parametrize("config", [{}, {"safeproducer.mode": "held"}], ids=str)
-def test_what_another_leader_counts_again_is_sent_again(config: dict[str, Any]) -> None:
+class Watching(Hook):
+    """Wants records, and adds no header."""
+
+    def record_accepted(self, record: Record) -> None:
+        pass
+
+
+LATER = pytest.mark.parametrize(
+    ("config", "hooks"),
+    [({}, []), ({"safeproducer.mode": "held"}, []), ({}, [Watching()])],
+    ids=["direct", "held", "hooks"],
+)
+
+
+def later(
+    cluster: FakeCluster, config: dict[str, Any], hooks: list[Hook], again: Callable[[SafeProducer], object]
+) -> None:
+    """Half of the records, then `again()` has the ID counted once more, and the quota used up; then the others."""
+    settings = {"bootstrap.servers": cluster.bootstrap, "log_level": 0, **config}
+    direct = "safeproducer.mode" not in config
+    with SafeProducer(settings, hooks=hooks) as producer:
+        for number in range(RECORDS):
+            if number == RECORDS // 2:
+                assert producer.flush(20) == 0
+                poll_until(producer, lambda: engine_of(producer).route.goes_direct is direct)
+                again(producer)
+            producer.produce("t", b"%d" % number)
+        assert producer.flush(30) == 0
+        account = producer.snapshot()
+    assert (account.delivered, account.failed) == (RECORDS, 0)
+    assert [record.value for record in cluster.log("t")] == [b"%d" % number for number in range(RECORDS)]
+    refused = [batch for entry in cluster.journal("Produce") for batch in entry.batches if batch.error_code == 89]
+    assert {batch.topic for batch in refused} == {"t", "used"}
+
+
+@LATER
+def test_what_another_leader_counts_again_is_sent_again(config: dict[str, Any], hooks: list[Hook]) -> None:
     """The guard counts an ID once in its life, each leader for itself: the new one refuses what the former one knew."""
     with FakeCluster(2) as cluster:
         cluster.create_topic("t", 1)
         cluster.create_topic("used", 1)
         cluster.move_leader("used", to=2)
         use_up(cluster, cluster.bootstrap.split(",")[1])
-        with SafeProducer({"bootstrap.servers": cluster.bootstrap, "log_level": 0, **config}) as producer:
-            for number in range(RECORDS):
-                if number == RECORDS // 2:
-                    assert producer.flush(20) == 0
-                    cluster.move_leader("t", to=2)
-                    producer.list_topics("t", 10)  # or the refusal answers a second attempt, which proves less
-                producer.produce("t", b"%d" % number)
+
+        def again(producer: SafeProducer) -> None:
+            cluster.move_leader("t", to=2)
+            producer.list_topics("t", 10)
+            known = engine_of(producer).updates.holds.cluster
+            # Or the refusal answers a second attempt, which proves less.
+            poll_until(producer, lambda: {one.partitions["t", 0].leader for one in known.statistics.values()} == {2})
+
+        later(cluster, config, hooks, again)
+
+
+@LATER
+def test_what_a_leader_counts_again_after_a_rest_is_sent_again(config: dict[str, Any], hooks: list[Hook]) -> None:
+    """It knows an ID for as long as its windows go back, and others have used the quota up meanwhile."""
+    with FakeCluster(1) as cluster:
+        cluster.create_topic("t", 1)
+        cluster.create_topic("used", 1)
+
+        def again(_: SafeProducer) -> None:
+            cluster.advance(REST)
+            use_up(cluster, cluster.bootstrap)
+
+        later(cluster, config, hooks, again)
+
+
+@pytest.mark.parametrize("hooks", [[], [Watching()]], ids=["alone", "hooks"])
+def test_headers_go_again_with_the_first_records(exhausted: FakeCluster, hooks: list[Hook]) -> None:
+    """Those are remembered until a broker knows the ID."""
+    settings = {"bootstrap.servers": exhausted.bootstrap, "log_level": 0}
+    with SafeProducer(settings, hooks=hooks) as producer:
+        for number in range(RECORDS):
+            producer.produce("t", b"%d" % number, partition=0, headers={"number": b"%d" % number})
+        assert producer.flush(30) == 0
+        assert producer.snapshot().failed == 0
+    assert [dict(record.headers) for record in exhausted.log("t")] == [{"number": b"%d" % n} for n in range(RECORDS)]
+
+
+def test_a_later_record_with_headers_is_certainly_not_written() -> None:
+    """librdkafka does not report headers: without them it must not go again."""
+    reports: list[Any] = []
+    with FakeCluster(1) as cluster:
+        cluster.create_topic("t", 1)
+        cluster.create_topic("used", 1)
+        with SafeProducer({"bootstrap.servers": cluster.bootstrap, "log_level": 0}) as producer:
+            producer.produce("t", b"first")
+            assert producer.flush(20) == 0
+            poll_until(producer, lambda: engine_of(producer).route.goes_direct)
+            cluster.advance(REST)
+            use_up(cluster, cluster.bootstrap)
+            producer.produce("t", b"v", headers={"a": b"b"}, on_delivery=lambda error, _: reports.append(error))
             assert producer.flush(30) == 0
-            account = producer.snapshot()
-        assert (account.delivered, account.failed) == (RECORDS, 0)
-        assert [record.value for record in cluster.log("t")] == [b"%d" % number for number in range(RECORDS)]
-        codes = [batch.error_code for entry in cluster.journal("Produce") for batch in entry.batches]
-        assert 89 in codes[-RECORDS:], "it was refused there"
+    assert [error.outcome for error in reports] == [Outcome.NOT_WRITTEN]
 
 
 def test_a_deadline_ends_the_waiting(exhausted: FakeCluster) -> None:

@@ -33,7 +33,8 @@ def _resolve(
 ) -> None:
     """A record's report. A closure that refers to itself would be a cycle for each record."""
     hooks, open_records, explained, report_queue, offset_proves = shared
-    if report_queue.on and report_queue.takes(partial(_resolve, shared, record, report), error, message):
+    run = partial(_resolve, shared, record, report)
+    if (report_queue.on or error is not None) and report_queue.takes(run, error, message):
         return
     open_records.discard(record)
     if error is None and offset_proves and message.offset() is None:
@@ -99,6 +100,7 @@ class ObservedSend:
         open_records.add(record)
         # Headers in no form of confluent_kafka's go on as they are, for the native call to refuse.
         sent_headers = record.headers if record.headers_changed and well_formed else headers
+        self._shared.report_queue.note_headers(topic, sent_headers)
         try:
             self._way()(topic, value, key, partition, resolve, None, timestamp, sent_headers)
         except Exception as error:

@@ -15,7 +15,7 @@ from typing import Any
 from safeproducer import clock
 from safeproducer.errors import DeliveryError
 from safeproducer.kafka.native import KafkaError, Message
-from safeproducer.pipeline.process.record import KEY, REPORT, SIZE, VALUE, DeliveryCallback, HeldRecord
+from safeproducer.pipeline.process.record import KEY, OVERHEAD, REPORT, SIZE, VALUE, DeliveryCallback, HeldRecord
 from safeproducer.pipeline.reports.report_numbers import ReportNumbers
 from safeproducer.policy.topic_partition import TopicPartition
 
@@ -55,6 +55,7 @@ class QuotaRejections:
 
     - `hold`: called at the first rejection, inside a native call: nothing may go directly from then on.
     - `count`: records here, which take room in the buffer.
+    - `with_headers`: topics whose records may have any.
     """
 
     def __init__(self, hold: Callable[[], None], numbers: ReportNumbers) -> None:
@@ -63,6 +64,7 @@ class QuotaRejections:
         self._sent: defaultdict[tuple[str, bytes | None, bytes | None], deque[HeldRecord]] = defaultdict(deque)
         self.tps: dict[TopicPartition, RejectedPartition] = {}
         self.count = 0
+        self.with_headers: set[str] = set()
 
     def remember(self, topic: str, report: DeliveryCallback, record: HeldRecord) -> None:
         """This record goes directly, and the broker may not have admitted this producer's ID yet.
@@ -89,7 +91,7 @@ class QuotaRejections:
                 while records:  # takes() may have found them before
                     self._numbers.release(records.popleft()[REPORT])
 
-    def takes(self, error: Any, message: Message) -> bool:
+    def takes(self, run: DeliveryCallback, error: Any, message: Message) -> bool:
         """Whether a report of the direct lane is kept here. A delivered one is not, but tells of the order."""
         topic, partition = message.topic(), message.partition()
         if topic is None or partition is None or (error is not None and not is_quota_rejection(error)):
@@ -98,10 +100,22 @@ class QuotaRejections:
             self.overtake((topic, partition))
             return False
         sent = self._sent.get((topic, message.value(), message.key()))
-        if not sent:
+        if not sent and topic in self.with_headers:
             return False
-        self.add((topic, partition), QuotaRejection(sent.popleft(), error, message))
+        record = sent.popleft() if sent else self._reported(run, message)
+        self.add((topic, partition), QuotaRejection(record, error, message))
         return True
+
+    def _reported(self, run: DeliveryCallback, message: Message) -> HeldRecord:
+        """A record without headers: its report has all of it."""
+        value, key, number = message.value(), message.key(), id(run)
+        size = len(value or b"") + len(key or b"") + OVERHEAD
+        accepted_at = clock.monotonic() - (message.latency() or 0.0)
+        record = (value, key, number, message.timestamp()[1], None, size, accepted_at)
+        uses, reports = self._numbers.uses, self._numbers.reports
+        uses[number] += 1
+        reports[number] = run
+        return record
 
     def overtake(self, tp: TopicPartition) -> None:
         """A record of this partition was delivered, which may be later than what was rejected of it."""

@@ -90,7 +90,7 @@ class ReportQueue:
 
     def takes(self, run: Any, error: Any, message: Any) -> bool:
         """Whether this report is kept here instead of being run now."""
-        if self.rejections is not None and self.rejections.takes(error, message):
+        if self.rejections is not None and self.rejections.takes(run, error, message):
             self.on = True
             return True
         if error is not None and not isinstance(error, DeliveryError) and (self.purged or self.keeps(error)):
@@ -106,6 +106,11 @@ class ReportQueue:
             self.reports.add(run, error, message, len(message))
             return True
         return False
+
+    def note_headers(self, topic: Any, headers: Any) -> None:
+        """A record of it may have headers, which its report does not tell. Any thread."""
+        if headers is not None and self.rejections is not None and isinstance(topic, str):
+            self.rejections.with_headers.add(topic)
 
     def run(self) -> int:
         """Run what is queued, on the application's thread; how many. Raises what a callback raises."""

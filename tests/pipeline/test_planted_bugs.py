@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 from typing import Any
 from unittest import mock
 
@@ -32,10 +33,9 @@ from safeproducer.policy.never import NEVER
 from safeproducer.policy.throttle import Throttle
 from safeproducer.policy.topic_partition import TopicPartition
 from tests.effort import effort
-from tests.pipeline import test_in_flight_batch, test_partitions
+from tests.pipeline import test_in_flight_batch, test_partitions, test_placement
 from tests.pipeline.machine import (
     CalmHeldMachine,
-    CalmMachine,
     ExpiryMachine,
     FeedMachine,
     HeldExpiryMachine,
@@ -133,9 +133,6 @@ PLANTS: dict[str, tuple[str, type[RuleBasedStateMachine], Any, str, Any]] = {
     "lets a deadline move back": ("rule [49]", CalmHeldMachine, Throttle, "announce", forgetful_announce),
     "holds every broker": ("rule 4", CalmHeldMachine, ClusterView, "broker", blind_broker),
     "takes the last records first": ("rule 6", CalmHeldMachine, PartitionBuffer, "take", last_first),
-    "lets records without a partition pass others": ("rule 6", CalmMachine, Placement, "follows_others", not_at_all),
-    "sends before it places": ("rule 6", CalmHeldMachine, Placement, "puts_in_order", lambda *_: True),
-    "places behind what came later": ("rule 6", CalmHeldMachine, PartitionBuffer, "move_first", to_the_end),
     "reports an expired record twice": ("rule 7", HeldMachine, InFlightBatch, "reported", report_again),
     "calls a sent record not written": ("rule 7", HeldMachine, Failures, "in_process", sure_of_everything),
     "lets librdkafka expire": ("rule 7", HeldMachine, Expiry, "_purge_stalled", lambda *_: NEVER),
@@ -199,11 +196,20 @@ def one_too_few(self: Counting, report: CountedReport) -> None:
 real_bind, real_begin, real_counted = Counting.bind, Counting.begin, CountedReport.__init__
 ends_once = test_in_flight_batch.test_counted_records_end_once
 
+
+def both_kinds_in_order() -> None:
+    for each in product(("auto", "held"), test_placement.BATCHES, test_placement.PATTERNS):
+        test_placement.test_both_kinds_keep_their_order(*each)
+
+
 FOUND_ALONE: dict[str, tuple[Callable[[], object], Any, str, Any]] = {
     "counts in two steps": (test_in_flight_batch.test_counting_is_one_step, CountedBunch, "count", in_two_steps),
     "counts what has no offset": (ends_once, CountedReport, "__init__", without_a_look_at_offsets),
     "counts what expired": (ends_once, Counting, "bind", counting_what_expired),
     "forgets the first": (ends_once, Counting, "begin", one_too_few),
+    "lets records without a partition pass others": (both_kinds_in_order, Placement, "follows_others", not_at_all),
+    "sends before it places": (both_kinds_in_order, Placement, "puts_in_order", lambda *_: True),
+    "places behind what came later": (both_kinds_in_order, PartitionBuffer, "move_first", to_the_end),
     "lets a partition count shrink": (
         test_partitions.test_a_lane_that_has_not_heard_of_a_topic_tells_nothing_of_it,
         ClusterView,

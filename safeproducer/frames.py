@@ -38,13 +38,16 @@ def raised_by_native_call(error: BaseException) -> bool:
 def let_handlers_through(error: BaseException) -> None:
     """Raise `error` again if it is of a signal handler of the application: a time limit may be an OSError, too.
 
-    Such one passed code that is neither this library's nor the standard library's.
+    An error of a system call has its number. Else the last code that it left tells, but for the standard library's.
     """
-    traceback = error.__traceback__
+    if isinstance(error, OSError) and error.errno is not None:
+        return
+    traceback, last = error.__traceback__, None
     while traceback is not None:
-        if not (_is_ours(traceback.tb_frame) or _is_standard(traceback.tb_frame)):
-            raise error
+        last = last if _is_standard(traceback.tb_frame) else traceback.tb_frame
         traceback = traceback.tb_next
+    if last is not None and not _is_ours(last):
+        raise error
 
 
 def _is_standard(frame: FrameType) -> bool:

@@ -240,10 +240,12 @@ def test_the_round_in_a_forked_child_goes_on_alone(host: Host, interrupts: Inter
             return
         children.append(child)
 
-    interrupts.work = middle
-    permit = guard.ask(first()).permit
-    if not children:  # the child, in the round of its parent
-        os._exit(permit is not None and permit.number is None)
+    interrupts.work, permit = middle, None
+    try:
+        permit = guard.ask(first()).permit
+    finally:
+        if not children:  # the child, in the round of its parent: it must not run the tests that follow
+            os._exit(permit is not None and permit.number is None)
     assert result(children[0]) == 1
     assert permit is not None
     assert permit.number == 2

@@ -122,8 +122,8 @@ def mock_cluster() -> Iterator[Cluster]:
     cluster = Cluster("mock", ",".join(f"{broker.host}:{broker.port}" for broker in brokers), topic)
     yield cluster
     cluster.close()
-    # Behind all tests librdkafka sometimes waits for ever for a thread of its mock cluster, or aborts: it is left to the
-    # end of the process.
+    # Behind all tests, librdkafka waited for ever for a thread of its mock cluster, or aborted. So the end of the
+    # process ends it.
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(keeper))
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-import threading
 from typing import Any
 
 from confluent_kafka.cimpl import KafkaError, Message
@@ -14,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from safeproducer.inspection import partition_rows
 from safeproducer.pipeline.process.record import DeliveryCallback
 from safeproducer.pipeline.reports.delivery_counters import UNASSIGNED, DeliveryCounters
+from tests.hammer import hammer
 
 TOPICS = ("a", "b")
 PARTITIONS = (0, 1, 2)
@@ -99,23 +98,14 @@ def test_counters_survive_threads_that_switch_at_every_chance() -> None:
     account = counters.open("t")
     each = 20_000
 
-    def count() -> None:
+    def count(_: int) -> None:
         for _ in range(each):
             row = account.explicit(3)
             row.accepted += 1
             account.accepted += 1
             row.placed.delivered += 1
 
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        threads = [threading.Thread(target=count) for _ in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    finally:
-        sys.setswitchinterval(interval)
+    hammer(count, 8)
     assert account.explicit(3).accepted == account.accepted == account.partitions[3].placed.delivered == 8 * each
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -15,6 +13,7 @@ from safeproducer import SafeProducer
 from safeproducer.pairs import Block, placing, produce_block, produce_pairs
 from safeproducer.pipeline.dispatch.block_intake import BlockIntake
 from safeproducer.testing import FakeCluster
+from tests.hammer import hammer
 from tests.inside import engine_of
 from tests.pipeline.interleaving import between, codes_of
 from tests.test_forks import fork_in_c, in_child
@@ -274,18 +273,9 @@ def test_blocks_of_eight_threads_stay_whole(cluster: FakeCluster) -> None:
             producer.produce("threads", b"%d-%d-alone" % (thread, number), partition=2)
             producer.poll(0)
 
-    interval = sys.getswitchinterval()
     more = {"queue.buffering.max.messages": 500, "safeproducer.max.block.ms": 30_000}
     with held(cluster, "threads", **more) as producer:
-        sys.setswitchinterval(1e-5)
-        try:
-            threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
-            for one in threads:
-                one.start()
-            for one in threads:
-                one.join()
-        finally:
-            sys.setswitchinterval(interval)
+        hammer(work, 8, interval=1e-5)
         assert producer.flush(30) == 0
         account = producer.snapshot()
     assert (account.accepted, account.delivered, account.failed) == (8 * blocks * (size + 1),) * 2 + (0,)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 
 import pytest
 
 from safeproducer.pipeline.process.notices import Notices
+from tests.hammer import hammer
 
 
 @pytest.mark.parametrize("_", range(5))
@@ -26,14 +26,7 @@ def test_notices_from_many_threads_are_each_told_once(monkeypatch: pytest.Monkey
             if count % 7 == 0:
                 time.sleep(0)
 
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    senders = [threading.Thread(target=tell, args=(number,)) for number in range(threads)]
-    for sender in senders:
-        sender.start()
-    for sender in senders:
-        sender.join()
-    sys.setswitchinterval(interval)
+    hammer(tell, threads)
     deadline = time.monotonic() + 10
     while len(told) < each * threads and time.monotonic() < deadline:
         time.sleep(0.01)

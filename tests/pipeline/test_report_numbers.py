@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import gc
-import sys
-import threading
 import weakref
 from typing import Any
 
 from safeproducer.pipeline.reports.report_numbers import ReportNumbers
+from tests.hammer import hammer
 from tests.inside import hold
 
 
@@ -39,7 +38,7 @@ def test_threads_do_not_lose_each_others_callbacks() -> None:
     shared = [Report(), Report()]
     failures: list[BaseException] = []
 
-    def work() -> None:
+    def work(_: int) -> None:
         try:
             for turn in range(30_000):
                 report = shared[turn % 2]
@@ -49,16 +48,7 @@ def test_threads_do_not_lose_each_others_callbacks() -> None:
         except BaseException as error:
             failures.append(error)
 
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        threads = [threading.Thread(target=work) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    finally:
-        sys.setswitchinterval(interval)
+    hammer(work, 4)
     assert failures == []
     assert len(numbers) == 0
 

@@ -136,7 +136,7 @@ def _in_many(own: list[IdRecord], is_alive: Callable[[int], bool]) -> str:
 def _are_replaced(own: list[IdRecord], is_alive: Callable[[int], bool]) -> bool:
     """Whether they are workers that one parent forks, several at once: in more than one burst, or behind ended ones.
 
-    Such a parent has loaded this library, so its token is known. A worker may end by os._exit() and tell nothing.
+    The token of such a parent is known, see `master`. A worker may end by os._exit() and tell nothing.
     """
     siblings = _siblings(own)
     if not siblings[0].process.parent_token or 2 * len(siblings) <= len(own):

@@ -6,6 +6,7 @@ import os
 import threading
 
 from safeproducer import forks, frames
+from safeproducer.producer_ids import master
 from safeproducer.producer_ids.record import ProcessId
 
 
@@ -13,7 +14,7 @@ class _Tokens:
     """Of this process and, in a forked child, of its parent."""
 
     def __init__(self) -> None:
-        self.own, self.parent = _token(), 0
+        self.own, self.parent = _token(), master.token()
 
     def renew(self) -> None:
         self.own, self.parent = _token(), self.own

@@ -25,10 +25,17 @@ from safeproducer import (
     SafeProducer,
     permit_end,
 )
+from safeproducer.cli.doctor.checks import host_over_limit
+from safeproducer.cli.doctor.examined import Examined
+from safeproducer.cli.doctor.host import read_host
+from safeproducer.config import parse
 from safeproducer.id_settings import LEDGER_VARIABLE, POLICY_VARIABLE
+from safeproducer.pipeline.access import gate_of
 from safeproducer.producer_ids.gate import Gate
+from safeproducer.producer_ids.place import Place
 from safeproducer.testing import FakeCluster
 from tests.permit_count import permits_counted
+from tests.producer_ids.test_gate import INFO, Told
 
 RATE = "safeproducer.producer.ids.per.hour"
 PORTS = count(1)
@@ -113,6 +120,43 @@ def test_a_loop_is_told_by_default(cluster: FakeCluster, caplog: pytest.LogCaptu
     (line,) = [record.getMessage() for record in caplog.records if "churn" in record.getMessage()]
     assert str(event.site) in line
     assert event.advice in line
+
+
+def test_log_hook_error_and_doctor_say_the_same(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Line, pattern with count and time, and cure."""
+    monkeypatch.setenv(LEDGER_VARIABLE, str(tmp_path / "ledger"))
+    heard = Heard()
+    for _ in range(3):
+        with started(cluster, "refuse", 3, heard) as producer:
+            producer.produce("t", b"x")
+            assert producer.flush(10) == 0
+    with started(cluster, "refuse", 3, heard) as last:
+        refused = refusal_of(last)
+    host = read_host(Place(str(tmp_path / "ledger")), {}, 3, paths=True)
+    (finding,) = host_over_limit(Examined(3, host=host))
+    (event,) = heard.churn
+    (log,) = [record.getMessage() for record in caplog.records if "producer IDs were taken" in record.getMessage()]
+    assert (event.pattern, host.ledgers[0].patterns[0].code) == ("one-per-request", "one-per-request")
+    assert heard.limited[0].churn == event
+    assert event.seen is not None
+    assert event.seen.startswith("3 in ")
+    for text in (log, str(refused), f"{finding.message} {finding.cure}"):
+        for part in (str(event.site), event.seen, event.advice):
+            assert part in text
+
+
+def test_librdkafkas_mock_cluster_has_no_ledger(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It ends with its producer: each is another one, and all have the same name."""
+    monkeypatch.delenv(LEDGER_VARIABLE, raising=False)
+    monkeypatch.delenv(POLICY_VARIABLE, raising=False)
+    ledger = {"safeproducer.producer.ids.ledger": str(tmp_path / "ledger"), RATE: 1, POLICY: "refuse"}
+    for servers in ({"test.mock.num.brokers": 1}, {"bootstrap.servers": "127.0.0.1:2"}):
+        gate = gate_of(parse(({**servers, **ledger},), {}), INFO, Told())  # type: ignore[arg-type]
+        gate.enter()
+        assert gate.used == 1
+        assert (tmp_path / "ledger").exists() == ("bootstrap.servers" in servers)
 
 
 def test_off_says_nothing(cluster: FakeCluster, caplog: pytest.LogCaptureFixture) -> None:

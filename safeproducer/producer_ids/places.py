@@ -16,6 +16,8 @@ AUTO_VARIABLE = "SAFEPRODUCER_PRODUCER_IDS_AUTO"
 """An environment variable: the directories that "auto" takes, as in PATH. The pytest plug-in sets it."""
 
 SUPPORTED = sys.platform in ("linux", "darwin")
+_MEMORY = "/dev/shm"  # noqa: S108
+"""Not there on macOS, nor in most sandboxes for functions."""
 _MOUNTS = Path("/proc/self/mountinfo")
 _NETWORK = (
     *("nfs", "nfs4", "cifs", "smb2", "smb3", "smbfs", "afs", "ceph", "lustre", "gpfs", "glusterfs", "beegfs", "ocfs2"),
@@ -36,7 +38,7 @@ def directories(place: Place) -> list[str]:
     if named := os.environ.get(AUTO_VARIABLE):
         return named.split(os.pathsep)
     # Not tempfile: it would take the working directory when there is no other.
-    roots = dict.fromkeys(("/dev/shm", os.environ.get("TMPDIR") or "/tmp"))  # noqa: S108
+    roots = dict.fromkeys((_MEMORY, os.environ.get("TMPDIR") or "/tmp"))  # noqa: S108
     return [os.path.join(root, f"safeproducer-{os.geteuid()}") for root in roots if os.path.isabs(root)]
 
 

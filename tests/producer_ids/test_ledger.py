@@ -202,15 +202,31 @@ def test_random_content_counts_as_a_used_hour(still: Host) -> None:
 def test_a_newer_version_is_left_alone(still: Host, caplog: pytest.LogCaptureFixture) -> None:
     """The process counts alone then, and says so once."""
     still.start().ask(first())
-    content = bytearray(still.files[0].read_bytes())
-    content[4] = header.VERSION + 1
-    content[60:64] = header._CHECK.pack(header.zlib.crc32(content[:60]))
-    damaged(still, bytes(content))
+    content = made_newer(still)
     guard = still.start()
     with caplog.at_level(logging.WARNING, "safeproducer"):
         assert taken(guard) == 20
-    assert [file.read_bytes() for file in still.files] == [bytes(content)] * 2
+    assert [file.read_bytes() for file in still.files] == [content] * 2
     assert said(caplog, 1) == ["newer version"]
+
+
+def made_newer(host: Host) -> bytes:
+    """What all files are then."""
+    content = bytearray(host.files[0].read_bytes())
+    content[4] = header.VERSION + 1
+    content[60:64] = header._CHECK.pack(header.zlib.crc32(content[:60]))
+    damaged(host, bytes(content))
+    return bytes(content)
+
+
+def test_a_newer_version_is_not_deleted_either(still: Host) -> None:
+    """When its hour is over, and when there are too many: nobody here knows what is in it."""
+    still.start().ask(first())
+    content, files = made_newer(still), still.files
+    still.pass_time(3 * HOUR)
+    for number in range(70):
+        Guard((f"other-{number}", ""), AUTO).ask(first())
+    assert [file.read_bytes() for file in files] == [content] * 2
 
 
 @pytest.mark.parametrize("step", [86_400.0, -86_400.0, 365 * 86_400.0, -365 * 86_400.0])

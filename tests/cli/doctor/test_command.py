@@ -151,13 +151,19 @@ def test_time_outs_against_each_broker(command: Any, tmp_path: Path) -> None:
         assert [one["code"] for one in found["findings"]] == ["expiration-differs"]
 
 
-def test_time_outs_of_the_file(command: Any) -> None:
-    """A warning is exit 1, an info none: the tables say so, too."""
+def test_a_warning_is_a_failure(command: Any) -> None:
+    """With tables, too."""
     with FakeCluster(brokers=2) as cluster:
         cluster.create_topic("t", partitions=2)
         cluster.set_broker_config(2, "producer.id.expiration.ms", "300000")
         assert command.run("doctor", "--bootstrap-servers", cluster.bootstrap).returncode == 1
-        assert command.run("doctor", "--config", "safeproducer.producer.ids.ledger=off").returncode == 0
+
+
+def test_what_is_only_told_is_none(command: Any) -> None:
+    """That a ledger is switched off is what was asked for."""
+    command.environment["SAFEPRODUCER_PRODUCER_IDS_LEDGER"] = "off"
+    found = document(command.run("doctor", "--json"), 0)
+    assert [(one["code"], one["severity"]) for one in found["findings"]] == [("ledger-not-kept", "info")]
 
 
 def test_topics_of_kafka_itself_are_left_out(command: Any) -> None:

@@ -30,6 +30,7 @@ from tests.cli.in_process import CommandHere
 
 real_merged, real_busiest, real_run, real_census = census._merged, census.busiest_hour, ClusterLook.run, cluster.census
 real_static, real_further, real_read = checks.expiration_below_timeout, leaders._further, command.read_host
+real_unsafe = checks.unsafe
 
 
 class Bench:
@@ -199,6 +200,36 @@ BUGS: dict[str, tuple[Any, str, Any, Test]] = {
         property(lambda self: 99, lambda self, _: None),
         once(judging.test_nothing_is_found_where_nothing_is),
     ),
+    "churn is well": (
+        checks,
+        "CHECKS",
+        without(checks.producer_id_churn),
+        once(judging.test_more_small_ids_in_an_hour_than_allowed_are_churn),
+    ),
+    "retries that outlive an expiration are well": (
+        checks,
+        "CHECKS",
+        without(checks.expiration_below_timeout),
+        once(judging.test_the_static_rule_is_strict, 300.0, 440.0, True),
+    ),
+    "the static rule is not strict": (
+        checks,
+        "unsafe",
+        lambda timeout, socket, seconds: real_unsafe(timeout, socket, seconds + 0.001),
+        once(judging.test_the_static_rule_is_strict, 300.0, 440.0, True),
+    ),
+    "a broker that does not tell is well": (
+        checks,
+        "CHECKS",
+        without(checks.expiration_unreadable),
+        once(judging.test_a_broker_that_does_not_tell),
+    ),
+    "a used-up hour is well": (
+        checks,
+        "CHECKS",
+        without(checks.host_over_limit),
+        once(judging.test_a_host_that_has_used_up_its_hour),
+    ),
     "a right that is missing is swallowed": (
         checks,
         "CHECKS",
@@ -229,7 +260,19 @@ BUGS: dict[str, tuple[Any, str, Any, Test]] = {
         without(checks.partition_unreadable),
         once(judging.test_partitions_that_nobody_told_of),
     ),
-    "exit code 0 with warnings": (report, "exit_code", swallowed, run_here(running.test_time_outs_of_the_file)),
+    "exit code 0 with warnings": (report, "exit_code", swallowed, run_here(running.test_a_warning_is_a_failure)),
+    "exit code 1 for what is no warning": (
+        report,
+        "exit_code",
+        lambda found: int(bool(found)),
+        run_here(running.test_what_is_only_told_is_none),
+    ),
+    "exit code 1 for a topic that does not exist": (
+        Report,
+        "exit_code",
+        property(lambda self: 1),
+        run_at(running.test_a_topic_that_does_not_exist),
+    ),
     "exit code 1 where nobody answers": (
         Report,
         "exit_code",

@@ -1,0 +1,128 @@
+"""Other systems than the one that runs the tests, as far as they can be imitated: macOS, and one without ledgers."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from safeproducer.id_settings import LEDGER_VARIABLE, POLICY_VARIABLE
+from safeproducer.producer_ids import boot, places
+from safeproducer.producer_ids.guard import AUTO, Guard
+from safeproducer.testing import FakeCluster
+from tests.producer_ids.host import IDENTITY, Host, first
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = """
+import ctypes, ctypes.util, mmap, multiprocessing, os, sys, time
+import confluent_kafka, confluent_kafka.admin  # librdkafka is that of this system
+
+sys.platform, place = sys.argv[1:3]
+del time.CLOCK_BOOTTIME
+
+from safeproducer import ProducerIdLimitError, SafeProducer, clock
+from safeproducer.producer_ids import boot, places
+
+assert clock._BOOT == time.CLOCK_MONOTONIC
+places._MEMORY = place + "/memory"  # it is not there
+boot._LINUX = None
+config = {"bootstrap.servers": sys.argv[3], "log_level": 0, "safeproducer.producer.ids.per.hour": 1}
+with SafeProducer({**config, "safeproducer.producer.ids.policy": "refuse"}) as producer:
+    try:
+        producer.produce("t", b"x")
+    except ProducerIdLimitError:
+        print("refused")
+    else:
+        assert producer.flush(30) == 0
+        print("delivered")
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[FakeCluster]:
+    with FakeCluster(brokers=1) as made:
+        made.create_topic("t", partitions=1)
+        yield made
+
+
+def run(system: str, place: Path, cluster: FakeCluster) -> str:
+    """What becomes of the only record of a process on such a system, at one producer ID an hour."""
+    taken_out = (LEDGER_VARIABLE, POLICY_VARIABLE, places.AUTO_VARIABLE)
+    environment = {name: value for name, value in os.environ.items() if name not in taken_out}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, system, str(place), cluster.bootstrap],
+        env={**environment, "TMPDIR": str(place), "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "counted by this process alone" not in done.stderr
+    return done.stdout.strip()
+
+
+def test_on_macos_processes_share_a_ledger_in_the_temporary_directory(cluster: FakeCluster, tmp_path: Path) -> None:
+    """There is no /dev/shm, no CLOCK_BOOTTIME and no boot ID of Linux."""
+    assert [run("darwin", tmp_path, cluster) for _ in range(2)] == ["delivered", "refused"]
+    (directory,) = tmp_path.iterdir()
+    assert directory.name == f"safeproducer-{os.geteuid()}"
+    assert len(list(directory.iterdir())) == 1
+
+
+def test_on_other_systems_each_process_counts_alone(cluster: FakeCluster, tmp_path: Path) -> None:
+    """Nothing is written, and nothing is said."""
+    assert [run("freebsd14", tmp_path, cluster) for _ in range(2)] == ["delivered", "delivered"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_memory_that_outlives_processes_one_copy_is_enough(
+    still: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As in a sandbox for functions."""
+    monkeypatch.delenv(places.AUTO_VARIABLE)
+    monkeypatch.setattr(places, "_MEMORY", str(tmp_path / "missing"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    assert [Guard(IDENTITY, AUTO).ask(first(2)).permit is not None for _ in range(3)] == [True, True, False]
+    assert len(list((tmp_path / f"safeproducer-{os.geteuid()}").iterdir())) == 1
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    ("told", "known"), [([b"A-1", b"A-1"], True), ([b"A-1", b"B-2"], False), ([b"", b""], None), ([None, None], None)]
+)
+def test_macos_names_each_start_of_the_system(
+    monkeypatch: pytest.MonkeyPatch, told: list[bytes | None], known: bool | None
+) -> None:
+    """By sysctl. Where it does not, times are compared by the clock of the day."""
+    asked: list[bytes] = []
+
+    class Library:
+        """What macOS has, and Linux has not."""
+
+        def __init__(self, _: None) -> None:
+            if told[len(asked)] is None:
+                raise OSError(2, "no such library")
+
+        @staticmethod
+        def sysctlbyname(name: bytes, text: Any, size: Any, new: None, length: int) -> int:
+            answer = told[len(asked)] or b""
+            asked.append(name)
+            ctypes.memmove(text, answer + b"\0", len(answer) + 1)
+            return 0
+
+    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.setattr(ctypes, "CDLL", Library)
+    before, after = (boot.boot_id.__wrapped__() for _ in range(2))
+    assert set(asked) <= {b"kern.bootsessionuuid"}
+    if known is None:
+        assert before == after == 0
+    else:
+        assert 0 not in (before, after)
+        assert (before == after) is known

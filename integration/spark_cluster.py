@@ -1,7 +1,7 @@
 """Spark's own cluster on this machine: a master, and two workers that Spark takes for two hosts.
 
-Not `local-cluster[2,1,1024]`: all its workers have one host name, and Spark runs no copy of a task on the host where
-that task runs, so nothing would be speculated there.
+For speculation, which `local-cluster[2,1,1024]` has not: all its workers have one host name, and Spark runs no copy of
+a task on the host where that task runs.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ HOME = Path(pyspark.__file__).parent
 
 
 @contextmanager
-def spark_cluster(folder: Path) -> Iterator[tuple[str, list[int]]]:
-    """What Spark takes as master, and the process IDs of the workers, whose children are executors of one core.
+def spark_cluster(folder: Path) -> Iterator[str]:
+    """What Spark takes as master; two workers have an executor of one core each.
 
     All of them are killed in the end, and when this process ends in whatever way.
     """
@@ -36,13 +36,11 @@ def spark_cluster(folder: Path) -> Iterator[tuple[str, list[int]]]:
         master = f"spark://{LOOPBACK}:{port}"
         stack.enter_context(_node(folder, "master.Master", LOOPBACK, "--port", str(port)))
         until(lambda: "I have been elected leader" in _log(folder, LOOPBACK), "Spark's master runs", 60)
-        workers = [
+        for host in HOSTS:
             stack.enter_context(_node(folder, "worker.Worker", host, "--cores", "1", "--memory", "1g", master))
-            for host in HOSTS
-        ]
         for host in HOSTS:
             until(lambda: "Successfully registered with master" in _log(folder, host), f"worker {host}", 60)  # noqa: B023
-        yield master, [worker.pid for worker in workers]
+        yield master
 
 
 @contextmanager

@@ -6,6 +6,7 @@ The long form.
 from __future__ import annotations
 
 import itertools
+import re
 import signal
 from collections import Counter
 from collections.abc import Iterator
@@ -29,24 +30,24 @@ TASK_ROWS = ROWS // 2
 HALF_OF_SECOND_TASK = TASK_ROWS + TASK_ROWS // 2
 """No attempt passes more rows on before it waits for the test."""
 
+EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
+
 pytestmark = [pytest.mark.full, pytest.mark.timeout(400)]
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, list[int]]]:
-    """Spark's master and the process IDs of its workers."""
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Spark's master, with two workers."""
     with spark_cluster(tmp_path_factory.mktemp("spark-cluster")) as found:
         yield found
 
 
 @pytest.fixture
-def query(
-    request: pytest.FixtureRequest, cluster: tuple[str, list[int]], kafka: KafkaCluster, tmp_path: Path
-) -> Iterator[RunningQuery]:
+def query(request: pytest.FixtureRequest, cluster: str, kafka: KafkaCluster, tmp_path: Path) -> Iterator[RunningQuery]:
     """By the sink; for each test with topics of its own."""
-    name = request.node.name.removeprefix("test_")[:30]
+    name = re.sub(r"\W+", "-", request.node.name.removeprefix("test_"))
     conf = {"spark.executor.memory": "512m"}
-    made = RunningQuery(kafka, tmp_path, "sink", (f"{name}-a", f"{name}-b"), master=cluster[0], conf=conf)
+    made = RunningQuery(kafka, tmp_path, "sink", (f"{name}-a", f"{name}-b"), master=cluster, conf=conf)
     made.prepare()
     yield made
     made.kill()
@@ -59,15 +60,18 @@ def times(query: RunningQuery) -> Counter[tuple[int, int]]:
     return found
 
 
-def test_an_executor_is_lost(query: RunningQuery, cluster: tuple[str, list[int]]) -> None:
+@pytest.mark.parametrize("master", ["workers of two hosts", "local-cluster[2,1,1024]"])
+def test_an_executor_is_lost(query: RunningQuery, master: str) -> None:
     """Its task is repeated by another one; every row is there, and as often as the report says at most."""
+    if master.startswith("local-cluster"):
+        query.master = master
     query.start()
     (query.folder / "wait-0").touch()
     query.add_file()
     by = query.folder / "wait-0-by"
     query.until(lambda: by.exists() and query.written() > TASK_ROWS + ARROW_ROWS, "some of its rows are written")
     worker = psutil.Process(int(by.read_text()))
-    (lost,) = (parent for parent in worker.parents() if parent.ppid() in cluster[1])
+    (lost,) = (parent for parent in worker.parents() if EXECUTOR in parent.cmdline())
     lost.send_signal(signal.SIGKILL)
     (query.folder / "wait-0").unlink()
     query.add_file()
@@ -82,7 +86,7 @@ def test_an_executor_is_lost(query: RunningQuery, cluster: tuple[str, list[int]]
 
 
 def test_a_copy_of_a_slow_task_comes_first(query: RunningQuery) -> None:
-    """Spark kills the slow one. Then the copy is a repeated task, and the report knows."""
+    """Spark kills the slow one. Then the copy is a repeated task. All rows count once more: see the next test."""
     query.conf = {**query.conf, **SPECULATION}
     query.start()
     (query.folder / "wait-0").touch()
@@ -91,11 +95,13 @@ def test_a_copy_of_a_slow_task_comes_first(query: RunningQuery) -> None:
     query.end()
     (report,) = query.reports()
     assert (report["rows"], report["delivered"], report["repeated_tasks"]) == (ROWS, ROWS, 1)
-    assert 0 < times(query).total() - ROWS <= report["maybe_twice"] <= TASK_ROWS + 1
+    assert 0 < times(query).total() - ROWS <= TASK_ROWS + 1
+    assert ROWS + TASK_ROWS - 1 <= report["maybe_twice"] <= ROWS + TASK_ROWS + 1
 
 
 def test_a_copy_of_a_slow_task_comes_too_late(query: RunningQuery) -> None:
-    """Spark kills the copy, of which nothing comes to the driver: its rows are there twice, and no report knows."""
+    """Spark kills the copy, of which nothing comes to the driver. So any row may be there twice, and the report says
+    so."""
     query.conf = {**query.conf, **SPECULATION}
     query.start()
     for attempt in range(2):
@@ -107,8 +113,8 @@ def test_a_copy_of_a_slow_task_comes_too_late(query: RunningQuery) -> None:
     query.end()
     (report,) = query.reports()
     assert (report["rows"], report["delivered"]) == (ROWS, ROWS)
-    assert (report["repeated_tasks"], report["maybe_twice"]) == (0, 0)
-    assert 0 < times(query).total() - ROWS <= TASK_ROWS + 1
+    assert (report["repeated_tasks"], report["maybe_twice"]) == (0, ROWS)
+    assert 0 < times(query).total() - ROWS <= report["maybe_twice"]
 
 
 def test_the_data_source_refuses_speculation(query: RunningQuery) -> None:

@@ -27,10 +27,12 @@ class Account:
         self._rate = IdRate()
         self._settled: float | None = None
 
-    def settle(self, totals: Iterable[TaskTotals], batch_id: int | None, query_id: str | None) -> BatchReport:
+    def settle(
+        self, totals: Iterable[TaskTotals], batch_id: int | None, query_id: str | None, *, speculation: bool = False
+    ) -> BatchReport:
         """The report of a micro-batch whose tasks have all succeeded: one event, and a note when workers died idle."""
         now = clock.monotonic()
-        report = BatchReport.of(totals, batch_id, query_id, self._rate, now)
+        report = BatchReport.of(totals, batch_id, query_id, self._rate, now, speculation)
         spark_events.batch_written(**_event(report))
         if self._settled is not None and now - self._settled > IDLE_LIMIT and report.writers:
             self.told.once([_PAUSES])

@@ -26,10 +26,10 @@ class BatchReport:
       `ids_per_hour`: how many the query took within the hour before the report.
     - `repeated_tasks`: tasks that succeeded only after failed attempts. `maybe_twice`: at most so many rows of this
       micro-batch are in the topics more than once, because failed attempts may have written them; it counts one for
-      each copy. A failed attempt returns no totals, so this is its rows times its failed attempts. Not in it: what
-      an earlier run of the micro-batch had written (a query that was started again), what a copy by speculation had
-      written that came too late, and a stage that Spark began anew because a shuffle's output was lost: its attempts
-      count from 0 again.
+      each copy. A failed attempt returns no totals, so this is its rows times its failed attempts. With speculation
+      all rows count once more: of a copy of a task that came too late Spark tells nobody. Not in it: what an earlier
+      run of the micro-batch had written (a query that was started again), and a stage that Spark began anew because a
+      shuffle's output was lost: its attempts count from 0 again.
     """
 
     batch_id: int | None
@@ -50,9 +50,18 @@ class BatchReport:
 
     @classmethod
     def of(
-        cls, totals: Iterable[TaskTotals], batch_id: int | None, query_id: str | None, rate: IdRate, now: float
+        cls,
+        totals: Iterable[TaskTotals],
+        batch_id: int | None,
+        query_id: str | None,
+        rate: IdRate,
+        now: float,
+        speculation: bool = False,
     ) -> BatchReport:
-        """Of what the successful attempts returned, at `now` in seconds. `rate` takes note of their producer IDs."""
+        """Of what the successful attempts returned, at `now` in seconds. `rate` takes note of their producer IDs.
+
+        `speculation`: Spark may have run a copy of any task, and killed it when it came too late.
+        """
         tasks = list(totals)
         used = _used(tasks)
         repeated = [task for task in tasks if task.attempt]
@@ -74,7 +83,7 @@ class BatchReport:
             ids_used=sum(ids for ids, _ in used.values()),
             ids_per_hour=rate.count(used, now),
             repeated_tasks=len(repeated),
-            maybe_twice=sum(task.rows * task.attempt for task in repeated),
+            maybe_twice=sum(task.rows * (task.attempt + speculation) for task in tasks),
         )
 
     @property

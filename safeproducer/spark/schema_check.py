@@ -62,25 +62,30 @@ def check_schema(schema: StructType, options: Options) -> tuple[str, ...]:
 def check_session(conf: Callable[[str, str], str], options: Options, *, data_source: bool) -> tuple[str, ...]:
     """Sentences to tell once. `conf(name, default)` is `spark.conf.get`.
 
-    Raises ConfigurationError when Spark would fail the query.
+    Raises ConfigurationError when Spark might fail the query.
     """
     notes = []
     if not _is_on(conf, _REUSE, "true"):
         notes.append(
             f"{_REUSE}=false: each task has a Python worker and takes a producer ID of its own. Set it to true"
         )
-    if _is_on(conf, _SPECULATION, "false"):
+    if speculates(conf):
         if data_source:
             raise refused(
                 _SPECULATION,
                 "true",
-                "Spark fails a query whose data source in Python has a task that ran twice (SPARK-56564)",
+                "Spark counts a copy that came too late as a failed task, and may fail the query (SPARK-56564)",
                 "Set it to false, or pass a SafeProducerSink to foreachBatch",
             )
         notes.append(f"{_SPECULATION}=true: rows of a task that runs twice are written twice. Set it to false")
     if data_source and options.max_writers is not None:
         notes.append(f"{MAX_WRITERS} has no effect with the data source: coalesce the DataFrame, or use foreachBatch")
     return tuple(notes)
+
+
+def speculates(conf: Callable[[str, str], str]) -> bool:
+    """Whether Spark may run a copy of a task that is slow."""
+    return _is_on(conf, _SPECULATION, "false")
 
 
 def _check_type(name: str, kind: DataType) -> None:

@@ -14,7 +14,7 @@ from safeproducer.spark import task_run
 from safeproducer.spark.account import Account, callback_of
 from safeproducer.spark.options import Options
 from safeproducer.spark.report import BatchReport
-from safeproducer.spark.schema_check import check_schema, check_session
+from safeproducer.spark.schema_check import check_schema, check_session, speculates
 from safeproducer.spark.totals import SCHEMA, TaskTotals
 
 if TYPE_CHECKING:
@@ -56,12 +56,13 @@ class SafeProducerSink:
     def _write(self, df: DataFrame, batch_id: int | None) -> BatchReport:
         _refuse_tasks()
         query_id, options = None if batch_id is None else _query_id(df), self._options
-        about_session = check_session(partial(_setting, df), options, data_source=False)
+        conf = partial(_setting, df)
+        about_session = check_session(conf, options, data_source=False)
         self._account.told.once((*options.notes, *check_schema(df.schema, options), *about_session))
         if options.max_writers is not None:
             df = df.coalesce(options.max_writers)
         rows = df.mapInArrow(partial(_task, options=options), SCHEMA).collect()
-        report = self._account.settle(map(TaskTotals.from_row, rows), batch_id, query_id)
+        report = self._account.settle(map(TaskTotals.from_row, rows), batch_id, query_id, speculation=speculates(conf))
         if self._on_batch is not None:
             self._on_batch(report)
         return report

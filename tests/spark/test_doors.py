@@ -118,6 +118,13 @@ def test_writers_are_limited_by_coalescing() -> None:
     assert (few.coalesced, many.coalesced) == ([2], [])
 
 
+@pytest.mark.parametrize(("speculation", "maybe_twice"), [("true", 5), ("false", 0)])
+def test_the_sink_counts_a_copy_of_which_nobody_tells(speculation: str, maybe_twice: int) -> None:
+    """When Spark may have run one, each row may be there once more."""
+    frame = Frame(totals(), **{"spark.speculation": speculation})
+    assert SafeProducerSink(OPTIONS).write(frame).maybe_twice == maybe_twice  # type: ignore[arg-type]
+
+
 def test_notes_are_told_once_over_all_micro_batches() -> None:
     """Of options, columns and session."""
     schema = StructType([*VALUES.fields, StructField("extra", LongType())])

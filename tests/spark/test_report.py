@@ -58,6 +58,13 @@ def test_a_repeated_task_may_have_written_its_rows_once_for_each_failed_attempt(
     assert found.rows == 60  # nothing of the failed attempts
 
 
+def test_with_speculation_each_row_may_be_there_once_more() -> None:
+    """Spark kills a copy that comes too late, and tells nobody of what it had written."""
+    tasks = task(0, 10), task(1, 20, attempt=1)
+    found = BatchReport.of(tasks, 7, "query", IdRate(), 0.0, speculation=True)
+    assert (found.repeated_tasks, found.maybe_twice) == (1, 10 + 2 * 20)
+
+
 def test_two_tasks_of_one_worker_are_one_writer_with_one_producer() -> None:
     """Its IDs count once, and a task without rows is no writer."""
     first = task(0, process=9, producer_ids=(), ids_used=1)

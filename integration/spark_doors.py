@@ -130,6 +130,7 @@ class Cases:
         rate = self.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 3).load()
         update = rate.selectExpr("string(value) value").writeStream.format("safeproducer").options(**to_topic)
         update = update.option("checkpointLocation", str(self.scratch / "checkpoint-update")).outputMode("update")
+        update = update.option("kafka.lingerms", "5")  # nobody looks at it before Spark refuses
         sink = self.sink("refused")
 
         def captured(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -242,7 +243,10 @@ class Cases:
         output = []
         for files in (range(4), range(4, 7)):
             folder = self._lines("restarted", files, 50)
-            writer = self._stream("restarted", folder).format("safeproducer").options(**self.options)
+            lines = self.spark.readStream.option("maxFilesPerTrigger", 1).text(str(folder))
+            seen = lines.observe("seen", functions.count(functions.lit(1)).alias("rows"))
+            writer = self._to_checkpoint("restarted", seen.withColumn("not_written", functions.lit(1)))
+            writer = writer.format("safeproducer").options(**self.options)
             query = self._ended(writer.option("topic", "restarted").start())
             told = [
                 (progress.sink.numOutputRows, progress.observedMetrics["seen"]["rows"])
@@ -300,8 +304,36 @@ class Cases:
         df = self.spark.range(0, 100, 1, 2).selectExpr("string(id) value")
         report = SafeProducerSink({**secure, "topic": "secured"}).write(df)
         df.write.format("safeproducer").options(**secure, topic="secured").mode("append").save()
+        return {"report": report.as_dict(), "errors": self._not_allowed(secure, df)}
+
+    def _not_allowed(self, secure: dict[str, str], df: DataFrame) -> list[str]:
         wrong = {**secure, "topic": "not-allowed", "safeproducer.spark.deadline": "8"}
-        return {"report": report.as_dict(), "error": self._refused(lambda: SafeProducerSink(wrong).write(df))}
+        source = df.write.format("safeproducer").options(**wrong).mode("append")
+        return [self._refused(write) for write in (lambda: SafeProducerSink(wrong).write(df), source.save)]
+
+    def secured_as_it_is(self) -> dict[str, Any]:
+        """With the password itself among the options, by both doors, as a batch and as a stream; and what fails."""
+        secure = self._secure(os.environ["MARKER_LOGIN"])
+        to_topic = {**secure, "topic": "secured-as-it-is"}
+        df = self.spark.range(0, 100, 1, 2).selectExpr("string(id) value")
+        SafeProducerSink(to_topic).write(df)
+        df.write.format("safeproducer").options(**to_topic).mode("append").save()
+        folder = self._lines("secured", range(2), 50)
+        for door in ("sink", "source"):
+            lines = self.spark.readStream.text(str(folder))
+            writer = self._to_checkpoint(f"secured-{door}", lines)
+            if door == "sink":
+                query = writer.foreachBatch(SafeProducerSink(to_topic)).start()
+            else:
+                query = writer.format("safeproducer").options(**to_topic).start()
+            self._ended(query).explain(True)
+            print(query.lastProgress, file=sys.stderr)
+        wrong = self._secure(os.environ["MARKER_LOGIN"].rstrip(";"))  # no valid entry
+        refused = (
+            lambda: SafeProducerSink({**wrong, "topic": "secured"}),
+            df.write.format("safeproducer").options(**wrong, topic="secured").mode("append").save,
+        )
+        return {"errors": self._not_allowed(secure, df), "refused": [self._refused(write) for write in refused]}
 
     def password_changed(self) -> dict[str, Any]:
         """While a query runs, and between two writes of the data source; the broker forgets the old one each time.
@@ -365,6 +397,7 @@ CASES = (
     "stopped_and_started",
     "keys",
     "secured",
+    "secured_as_it_is",
     "password_changed",
 )
 
@@ -381,6 +414,7 @@ def main() -> int:
         except Exception as error:
             found = {"failed": f"{type(error).__name__}: {error}"}
         print(json.dumps({"case": name, "took": time.monotonic() - started, **found}), flush=True)
+    print(json.dumps({"case": "driver", "modules": sorted(sys.modules)}), flush=True)
     spark.stop()
     return 0
 

@@ -54,6 +54,7 @@ TOPICS = {
     "stopped": 2,
     **{f"keys-{door}-{count}": count for door in ("sink", "spark") for count in (*FEWER_PARTITIONS, MOST_PARTITIONS)},
     "secured": 1,
+    "secured-as-it-is": 1,
     "rotated": 2,
     "not-allowed": 1,
 }
@@ -104,7 +105,8 @@ def story(kafka_secure: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) 
         kafka.admin.create_topic(name, partitions, configs=CONFIGS.get(name.split("-")[0]))
     kafka.admin.add_scram_user("spark", PASSWORD)
     kafka.admin.add_acl("User:rotating", "rotated", AclOperation.WRITE, AclOperation.DESCRIBE)
-    kafka.admin.add_acl("User:spark", "secured", AclOperation.WRITE, AclOperation.DESCRIBE)
+    for topic in ("secured", "secured-as-it-is"):
+        kafka.admin.add_acl("User:spark", topic, AclOperation.WRITE, AclOperation.DESCRIBE)
     login = "org.apache.kafka.common.security.scram.ScramLoginModule required"
     settings = {
         "scratch": str(scratch),
@@ -210,7 +212,9 @@ def test_mistakes_are_refused_on_the_driver(story: Story) -> None:
     assert "overwrite" in case["overwrite"]
     assert "ErrorIfExists" in case["default mode"]
     assert '"Append"' in case["default mode"]
-    assert "safeproducer does not support Update mode" in case["update"]  # Spark's words: it asks nobody
+    # Spark's words: it looks at the output mode before anything asks the data source, which would refuse an option.
+    assert "requirement failed: safeproducer does not support Update mode." in case["update"]
+    assert "lingerms" not in case["update"]
     assert "Call it on the driver: pass it to foreachBatch, or call write(df)" in case["captured"]
     assert story.records("refused") == []
 
@@ -296,6 +300,8 @@ def test_a_query_of_the_data_source_goes_on_from_its_checkpoint(story: Story) ->
     assert [report["batch_id"] for report in reports] == list(range(7))
     assert {report["query_id"] for report in reports} == {case["query"]}
     assert sum(report["delivered"] for report in reports) == values.total()
+    notes = [line for line in story.done.stderr.splitlines() if "spark_note" in line and "'not_written'" in line]
+    assert 1 <= len(notes) <= len(case["output"]), "told once by each start of the query"
     # By Spark: what its sink took of each micro-batch, and what observe() saw on the way.
     assert [[told for told in run if told[0]] for run in case["output"]] == [[[50, 50]] * 4, [[50, 50]] * 3]
 
@@ -335,12 +341,34 @@ def test_a_password_changes_while_a_query_runs(story: Story) -> None:
     assert {values[str(row)] for row in range(100)} == {2}
 
 
-def test_a_login_is_read_by_the_workers_only(story: Story) -> None:
-    """Both doors log in with what the workers' environment has; no output, event log or checkpoint shows it."""
-    case = story.case("secured")
-    assert story.values("secured") == {str(row): 2 for row in range(100)}
-    assert case["report"]["delivered"] == 100
-    assert "KafkaWriteError" in case["error"] or "TOPIC_AUTHORIZATION_FAILED" in case["error"], case["error"]
+def test_no_producer_is_made_on_the_driver(story: Story) -> None:
+    """Nor is anything loaded there that makes one: a driver may have neither the way nor the secrets."""
+    modules = set(story.case("driver")["modules"])
+    assert "safeproducer.spark.sink" in modules
+    assert not modules & {"safeproducer.spark.engine", "safeproducer.spark.worker_producers"}
+
+
+@pytest.mark.parametrize(
+    ("case", "topic", "times"), [("secured", "secured", 2), ("secured_as_it_is", "secured-as-it-is", 2)]
+)
+def test_both_doors_log_in(story: Story, case: str, topic: str, times: int) -> None:
+    """With a login that only the workers read, and with one among the options; what they may not do fails."""
+    values = story.values(topic)
+    assert {value: values[value] for value in map(str, range(100))} == {str(row): times for row in range(100)}
+    for error in story.case(case)["errors"]:
+        assert "KafkaWriteError" in error or "TOPIC_AUTHORIZATION_FAILED" in error, error
+
+
+def test_a_login_among_the_options_writes_streams_too(story: Story) -> None:
+    """And one that cannot be read is refused without being quoted."""
+    values = story.values("secured-as-it-is")
+    assert {values[f"secured-{number}-{line}"] for number in range(2) for line in range(50)} == {2}
+    for refusal in story.case("secured_as_it_is")["refused"]:
+        assert "'kafka.sasl.jaas.config' = ***" in refusal
+
+
+def test_no_login_and_no_row_is_shown(story: Story) -> None:
+    """In no output, plan, event log or checkpoint, whether it stands at a place or among the options."""
     texts = {str(path): path.read_bytes() for path in story.scratch.rglob("*") if path.is_file()}
     assert any("events" in name and text for name, text in texts.items())
     assert [name for name, text in texts.items() if PASSWORD.encode() in text] == []

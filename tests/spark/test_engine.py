@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 import os
 import socket
-import threading
 import time
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ from safeproducer import SafeProducer
 from safeproducer.spark.engine import Task, write_task
 from safeproducer.spark.errors import KafkaWriteError
 from safeproducer.spark.totals import SCHEMA, TaskTotals, TopicTotals
-from safeproducer.spark.worker_producers import producers
+from safeproducer.spark.worker_producers import WorkerProducer, producers
 from safeproducer.testing import FakeCluster
 from tests.spark.arrow import HEADERS, batch, numbers, rows
 from tests.spark.conftest import MakeOptions
@@ -104,6 +105,15 @@ def test_totals_tell_the_producer_ids(cluster: FakeCluster, options: MakeOptions
     assert totals.ids_used >= len(told) >= 1
 
 
+def test_totals_do_not_grow_with_the_partitions_of_a_topic(cluster: FakeCluster, options: MakeOptions) -> None:
+    """Each task sends them to the driver."""
+    cluster.create_topic("many", 300)
+    few, many = (write_task([rows(0, 2000)], options(topic), TASK) for topic in ("rows", "many"))
+    assert sum(bool(cluster.log("many", partition)) for partition in range(300)) > 50
+    sizes = [replace(totals, producer_ids=()).to_arrow().nbytes for totals in (few, many)]
+    assert sizes[0] == sizes[1]
+
+
 def test_totals_travel_as_a_row(options: MakeOptions) -> None:
     """As Arrow, by the schema that Spark is told, and back."""
     totals = TaskTotals(
@@ -133,19 +143,34 @@ def test_throttle_times_are_told_by_broker(cluster: FakeCluster, options: MakeOp
     assert min(totals.throttled.values()) >= 0.04
 
 
-def test_client_errors_that_were_survived_are_counted(cluster: FakeCluster, options: MakeOptions) -> None:
-    """A broker that cuts its connections and takes them again fails no task."""
-    cut = threading.Timer(0.3, cluster.cut)
+def test_client_errors_that_were_survived_are_counted(
+    cluster: FakeCluster, options: MakeOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Brokers that stop and come back fail no task; the errors are those of this task alone."""
+    begin, working = WorkerProducer.begin, []
 
-    def batches() -> list[pa.RecordBatch]:
-        return [rows(n * 100, 100) for n in range(4)]
+    def noted(worker: WorkerProducer) -> None:
+        working.append(worker)
+        begin(worker)
 
-    cluster.delay(0.5, api="Produce", side="request")
-    cut.start()
+    def survived(_: FakeCluster) -> bool:
+        working[0].kafka.poll(0.02)
+        return working[0].client_errors > 0
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield rows(0, 200)
+        for broker in cluster.brokers:
+            cluster.stop(broker)
+        cluster.wait(survived)
+        for broker in cluster.brokers:
+            cluster.start(broker)
+        yield rows(200, 200)
+
+    monkeypatch.setattr(WorkerProducer, "begin", noted)
     totals = write_task(batches(), options(), TASK)
-    cut.join()
-    assert totals.delivered == 400
-    assert set(numbers(cluster)) == set(range(400))
+    assert (totals.delivered, totals.client_errors > 0) == (400, True)
+    assert write_task([rows(400, 100)], options(), TASK).client_errors == 0
+    assert numbers(cluster) == list(range(500))
 
 
 def test_a_full_buffer_is_waited_for_and_its_time_told(cluster: FakeCluster, options: MakeOptions) -> None:

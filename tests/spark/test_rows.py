@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 from unittest import mock
@@ -150,6 +151,56 @@ def test_rows_that_wait_go_in_blocks(
     monkeypatch.setattr(SafeProducer, "produce", never)
     monkeypatch.setattr(rows, "produce_pairs", never)
     written(names, cluster, options(None if "topic" in IN_BLOCKS[names] else "rows", safeproducer_mode="held"))
+
+
+HEADERS_OF = [None if row % 5 == 0 else [("n", b"%d" % row), ("n", None)] for row in range(COUNT)]
+TIMES_OF = [None if row % 7 == 0 else 1_700_000_000_000 + row for row in range(COUNT)]
+EXTRAS: dict[str, dict[str, Any]] = {
+    "headers": {"headers": pa.array(HEADERS_OF, HEADERS)},
+    "timestamp": {"timestamp": pa.array(TIMES_OF, pa.timestamp("ms", tz="UTC"))},
+}
+EXTRAS["both"] = EXTRAS["headers"] | EXTRAS["timestamp"]
+
+
+@pytest.mark.parametrize("names", EXTRAS)
+def test_rows_with_headers_or_a_timestamp_wait_one_by_one(
+    names: str, cluster: FakeCluster, options: MakeOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where others wait in blocks: a call for each row, which keeps what is its own, in its partition and order."""
+    produce, calls = SafeProducer.produce, []
+
+    def counted(self: SafeProducer, *record: Any) -> None:
+        calls.append(record[1])
+        produce(self, *record)
+
+    monkeypatch.setattr(SafeProducer, "produce", counted)
+    monkeypatch.setattr(rows, "produce_block", never)
+    keys = [b"%d" % (row % 7) for row in range(COUNT)]
+    began = int(time.time() * 1000)
+    made = options(safeproducer_mode="held")
+    assert write_task([batch(VALUES, key=keys, **EXTRAS[names])], made, Task(0, 0)).delivered == COUNT
+    assert calls == VALUES
+    for partition in range(3):
+        expected = [row for row in range(COUNT) if murmur2(keys[row]) % 3 == partition]
+        records = cluster.log("rows", partition)
+        assert [record.value for record in records] == [VALUES[row] for row in expected]
+        for row, record in zip(expected, records, strict=True):
+            headers, moment = HEADERS_OF[row], TIMES_OF[row]
+            assert record.headers == (tuple(headers) if headers and "headers" in EXTRAS[names] else ())
+            if moment is not None and "timestamp" in EXTRAS[names]:
+                assert record.timestamp == moment
+            else:
+                assert began <= record.timestamp <= time.time() * 1000
+
+
+def test_a_block_has_one_timestamp(cluster: FakeCluster, options: MakeOptions) -> None:
+    """That of the moment at which it was accepted, though its records leave in many batches."""
+    cluster.delay(0.02, api="Produce", side="request")
+    made = options(safeproducer_mode="held")
+    made.config["batch.num.messages"] = "10"
+    assert write_task([batch(VALUES[:200], key=[b"one"] * 200)], made, Task(0, 0)).delivered == 200
+    times = {record.timestamp for partition in range(3) for record in cluster.log("rows", partition)}
+    assert len(times) == 1
 
 
 @pytest.mark.parametrize("names", IN_BLOCKS)

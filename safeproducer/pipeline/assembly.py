@@ -104,7 +104,7 @@ def assemble(
     callbacks = EventCallbacks(settings, counters.errors, report_queue, notices)
     events = ClientEvents(settings, announcements, callbacks, updates, elsewhere)
     natives = Natives(settings, events, taken)
-    client = Client(natives.first())
+    client = Client(natives.first(), sender)
     threads = _threads(settings, natives, sender, updates, events, upward)
     dispatcher = _dispatcher(settings, natives, client, threads, updates, events, counters, upward)
     unresolved = upward.call(lambda engine: engine.unresolved, 0)

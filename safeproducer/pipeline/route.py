@@ -28,8 +28,9 @@ class Client:
       in the middle of a callback: it is not called.
     """
 
-    def __init__(self, native: Any) -> None:
+    def __init__(self, native: Any, sender: Sender) -> None:
         self.native = native
+        self._sender = sender
         self.state = "open"
         self.threads: set[int] = set()
         self.barred: set[int] = set()
@@ -41,13 +42,13 @@ class Client:
 
     @property
     def inside(self) -> bool:
-        """Whether the calling code, a signal handler, interrupted a call that serves."""
-        return get_ident() in self.threads
+        """Whether the calling code interrupted a call that serves, or is a destructor that runs on the sender."""
+        return get_ident() in self.threads or self._sender.is_this_thread()
 
     @property
     def in_callback(self) -> bool:
         """Whether the calling thread is inside a callback that this library runs; a signal handler is none."""
-        return get_ident() in self.threads and stack.in_callback()
+        return self.inside and stack.in_callback()
 
     @property
     def busy(self) -> bool:

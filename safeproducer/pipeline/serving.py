@@ -99,6 +99,8 @@ class Serving:
         """Serve the direct lane and the reports kept here for up to `timeout` seconds, until something was served."""
         if not self._client.usable:
             self._client.native.poll(timeout)  # raises
+        if self._sender.is_this_thread():  # in a destructor: what it waits for would wait for it
+            return self._calls.answer_in_callback("poll", 0)
         end = clock.monotonic() + timeout if timeout >= 0 else NEVER
         self._tell_sender()
         self._sender.let_work()

@@ -218,6 +218,18 @@ def test_record_over_the_size_limit_raises(make: Any, topic: str) -> None:
     assert len(producer) == 1
 
 
+@pytest.mark.parametrize(("length", "more"), [(1, 1), (63, 1), (64, 2), (1000, 2)])
+def test_headers_count_with_their_lengths(make: Any, topic: str, length: int, more: int) -> None:
+    """The length of a header's name takes one byte, that of its value one or two."""
+    producer = make({"message.max.bytes": 2000})
+    room = 2000 - 36 - 1 - 1 - length - more
+    producer.produce(topic, b"v" * room, headers=[("h", b"x" * length)])
+    with pytest.raises(KafkaException) as caught:
+        producer.produce(topic, b"v" * (room + 1), headers=[("h", b"x" * length)])
+    assert error_of(caught.value).code() == KafkaError.MSG_SIZE_TOO_LARGE
+    assert len(producer) == 1
+
+
 def test_record_that_was_refused_holds_nobody_up(make: Any, cluster: Any, topic: str) -> None:
     """The first record of a producer is too large; those behind it go at once."""
     producer = make()

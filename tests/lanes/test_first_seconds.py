@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+from confluent_kafka import KafkaError
 
 from safeproducer import SafeProducer
 from safeproducer.testing import FakeCluster
@@ -56,3 +57,26 @@ def test_a_burst_behind_the_first_record_leaves_by_the_lanes_for_far_brokers(ord
     for key in keys:
         of_key = [number for number in numbers if key is None or number % KEYS == key]
         assert of_key == sorted(of_key)
+
+
+@pytest.mark.parametrize("ordering", ["partition", "key"])
+def test_a_record_that_waited_and_is_refused_holds_nobody_up(ordering: str) -> None:
+    """It goes directly, and its key was never bound to a lane: the sender failed at that, turn after turn."""
+    codes: Counter[int | None] = Counter()
+
+    def report(error: KafkaError | None, _: object) -> None:
+        codes[None if error is None else error.code()] += 1
+
+    with FakeCluster(brokers=1) as cluster:
+        cluster.create_topic("t", partitions=1)
+        cluster.pause(1)
+        settings = {"bootstrap.servers": cluster.bootstrap, "log_level": 0, "safeproducer.ordering": ordering}
+        producer = SafeProducer(settings)
+        for _ in range(BATCHES * BATCH):  # more than may go before the first acknowledgement
+            producer.produce("t", b"v" * 900, b"k", partition=0, on_delivery=report)
+        producer.produce("t", b"v", b"other", partition=7, on_delivery=report)
+        producer.produce("t", b"v", b"k", partition=0, on_delivery=report)
+        cluster.resume(1)
+        assert producer.flush(20) == 0
+        assert codes == {None: BATCHES * BATCH + 1, KafkaError._UNKNOWN_PARTITION: 1}
+        assert producer.close(10)

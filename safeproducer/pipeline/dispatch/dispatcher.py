@@ -249,7 +249,7 @@ class Dispatcher:
             except BufferError:
                 return None, now + patience
             except KafkaException as error:
-                self.expiry.refused(buffer, record, error.args[0])
+                self.expiry.refused(buffer, record, error.args[0], bound=False)
             numbers.release(buffer.take_first(records)[REPORT])
         buffer.hold(None, clock.monotonic())
         return None, NEVER

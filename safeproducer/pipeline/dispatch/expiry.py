@@ -71,13 +71,13 @@ class Expiry:
             self._report_expired(batch, now, -NEVER, code, KafkaError(code).str())
         self._lanes.purge(in_queue, in_flight, blocking)
 
-    def refused(self, buffer: PartitionBuffer, record: HeldRecord, error: KafkaError) -> None:
-        """librdkafka did not take a record that was given to a lane."""
+    def refused(self, buffer: PartitionBuffer, record: HeldRecord, error: KafkaError, bound: bool = True) -> None:
+        """librdkafka did not take a record that was given to a lane, which its key is bound to if that is `bound`."""
         if error.code() == KafkaError._UNKNOWN_TOPIC:
             self._lanes.missing.add(buffer.topic)
         if error.code() == KafkaError._FATAL:
             self._met_fatal(error)  # before the record is told of it: then produce() raises
-        if buffer.keys is not None and record[KEY] is not None:
+        if bound and buffer.keys is not None and record[KEY] is not None:
             buffer.keys.release(record[KEY])
         self._report(buffer, record, error.code(), error.str(), handed_over=False)
 

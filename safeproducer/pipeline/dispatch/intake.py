@@ -66,7 +66,7 @@ class Intake:
         headers: Any = None,
     ) -> None:
         """Take one record: the native produce()'s arguments, and what that raises."""
-        size, overhead = 0, OVERHEAD
+        size, lengths, overhead = 0, 0, OVERHEAD
         if (
             type(value) not in _PLAIN
             or type(key) not in _PLAIN
@@ -90,7 +90,7 @@ class Intake:
             size += len(key)
         direct = not (buffer.held or buffer.records or self.rechecks or self._placement.follows_others(*tp))
         if not (direct and self._takes_directly(buffer, value, key, report, timestamp, headers, size)):
-            self._record_buffer.refuse_excess(buffer, size)
+            self._record_buffer.refuse_excess(buffer, size, 1, size + lengths)
             timestamp = timestamp or int(clock.time() * 1000)
             self._append(buffer, (value, key, id(report), timestamp, headers, size + overhead, now), report)
 

@@ -178,14 +178,11 @@ class Sender:
             self._turned.wait(_TURN_ENDS)
 
     def run(self, call: Callable[[], object]) -> None:
-        """`call` it between two turns, and wait until it was called; raises what it raises."""
-        if get_ident() == self.ident:
-            call()
-            return
+        """`call` it between two turns; raises what it raises. Waits, but not in a destructor on this thread."""
         task = Task(call)
         self._tasks.append(task)
         self.wake(0.0)
-        while not task.ended:
+        while not (task.ended or get_ident() == self.ident):
             if not task.done.wait(_ANSWERED) and not self._alive and self._running.acquire(False):
                 try:
                     self._run_tasks()

@@ -28,6 +28,7 @@ from safeproducer.spark import BatchReport, SafeProducerSink
 
 REPORTS = "SPARK_DOORS_REPORTS"
 """The environment variable that names the file for reports of the data source."""
+ZONE = "spark.sql.session.timeZone"
 ROWS = 400
 TASK_ROWS = 10_000
 BAD_ROW = 3210
@@ -93,7 +94,9 @@ class Cases:
     def columns_by_source(self) -> dict[str, Any]:
         seen = Observation()
         df = self._all_columns("columns-source").observe(seen, functions.count(functions.lit(1)).alias("rows"))
+        self.spark.conf.set(ZONE, "America/New_York")
         df.write.format("safeproducer").options(**self.options).mode("append").save()
+        self.spark.conf.unset(ZONE)
         return {"observed": seen.get["rows"]}
 
     def large_types(self) -> dict[str, Any]:
@@ -105,12 +108,23 @@ class Cases:
                 yield pa.RecordBatch.from_pydict({"kind": pa.array(map(str, batch.schema.types), pa.large_string())})
 
         self.spark.conf.set(name, "true")
+        self.spark.conf.set(ZONE, "Asia/Kathmandu")
         self.sink().write(self._all_columns("large-sink"))
         source = self._all_columns("large-source").write.format("safeproducer")
         source.options(**self.options).mode("append").save()
         found = self._all_columns("large-sink").mapInArrow(kinds, "kind string").collect()
         self.spark.conf.unset(name)
+        self.spark.conf.unset(ZONE)
         return {"kinds": [row.kind for row in found]}
+
+    def empty_partitions(self) -> dict[str, Any]:
+        """Two rows in six tasks, and none in two, by both doors."""
+        found = {}
+        for rows, tasks in ((2, 6), (0, 2)):
+            df = self.spark.range(0, rows, 1, tasks).selectExpr("string(id) value")
+            found[str(rows)] = self.sink("empty").write(df).as_dict()
+            df.write.format("safeproducer").options(**self.options, topic="empty").mode("append").save()
+        return found
 
     # --- before any task ---------------------------------------------------------------------------------------
 
@@ -388,6 +402,7 @@ CASES = (
     "columns_by_sink",
     "columns_by_source",
     "large_types",
+    "empty_partitions",
     "task_that_raises",
     "worker_killed",
     "bad_row",

@@ -44,6 +44,7 @@ TOPICS = {
     "columns-source": 3,
     "columns-source-b": 3,
     **{f"large-{door}{name}": 3 for door in ("sink", "source") for name in ("", "-b")},
+    "empty": 2,
     "refused": 1,
     "raises": 2,
     "killed": 2,
@@ -180,8 +181,19 @@ def test_all_columns_arrive_by_both_doors(story: Story, topic: str) -> None:
 
 
 def test_large_types_were_large(story: Story) -> None:
-    """As Spark gave the columns of the rows above."""
-    assert {"large_string", "large_binary"} <= set(story.case("large_types")["kinds"])
+    """As Spark gave the columns of the rows above; and timestamps were told in the zone of the session."""
+    kinds = set(story.case("large_types")["kinds"])
+    assert {"large_string", "large_binary", "timestamp[us, tz=Asia/Kathmandu]"} <= kinds
+
+
+def test_tasks_without_rows_write_nothing(story: Story) -> None:
+    """They are no writers, and a DataFrame without rows has a report, too."""
+    found = story.case("empty_partitions")
+    few, none = found["2"], found["0"]
+    assert (few["tasks"], few["rows"], few["maybe_twice"]) == (6, 2, 0)
+    assert 1 <= few["writers"] <= 2
+    assert (none["rows"], none["writers"], none["topics"]) == (0, 0, {})
+    assert story.values("empty") == {"0": 2, "1": 2}
 
 
 @pytest.mark.parametrize("door", ["sink", "source"])

@@ -57,6 +57,8 @@ class Attempt:
         self._by_topic: dict[str, tuple[int, int]] = {}
         self._without_room = 0.0
         self._sent_again = 0
+        self._patience: Patience | None = None
+        """While rows are on their way: room without any report is no progress."""
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> Failure | None:
         """Write all rows and wait for their reports. What went wrong; then the producer is closed."""
@@ -123,14 +125,13 @@ class Attempt:
     def _again(self, *record: Any) -> None:
         """produce() refused this record: wait for room and produce it. Raises TaskEndedError or KafkaException."""
         began = clock.monotonic()
-        patience = Patience(self._deadline, self._resolved(), began)
         try:
             while (refusal := self._refusal(*record)) is not None:
                 if not isinstance(refusal, BufferError):
                     cause = refusal.args[0]
                     raise TaskEndedError(cause.name(), f"for topic {record[0]!r}: {str(refusal).rstrip('.')}")
                 self._worker.kafka.poll(min(_ROOM_TURN, self._max_block))
-                self._look(patience)
+                self._look()
                 if clock.monotonic() - began >= self._max_block:
                     raise self._no_room()
         finally:
@@ -157,16 +158,17 @@ class Attempt:
             self._find_guilty(refused, until)
 
     def _flush(self, until: float) -> None:
-        patience = Patience(self._deadline + EXPIRY_CHECK, self._resolved(), clock.monotonic())
         while self._worker.kafka.flush(min(_TURN, max(0.0, until - clock.monotonic()))):
             if clock.monotonic() >= until:
                 raise self._too_late()
-            self._look(patience)
+            self._look()
+        self._patience = None
 
-    def _look(self, patience: Patience) -> None:
+    def _look(self) -> None:
         """Raise TaskEndedError when there is nothing to wait for."""
-        resolved = self._resolved()
-        verdict = patience.look(resolved, self._worker.all_down, clock.monotonic())
+        resolved, now = self._resolved(), clock.monotonic()
+        self._patience = patience = self._patience or Patience(self._deadline + EXPIRY_CHECK, resolved, now)
+        verdict = patience.look(resolved, self._worker.all_down, now)
         if verdict is Verdict.TOO_LATE:
             raise self._too_late()
         if verdict is Verdict.UNREACHABLE:

@@ -23,7 +23,7 @@ class Verdict(Enum):
 
 
 class Patience:
-    """Of one wait, for at most `deadline` seconds without progress. `now`: seconds of any clock."""
+    """While rows are on their way, for at most `deadline` seconds without progress. `now`: seconds of any clock."""
 
     def __init__(self, deadline: float, resolved: int, now: float) -> None:
         self._deadline = deadline

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from safeproducer import clock
 from safeproducer.spark import attempt, patience, topics
 from safeproducer.spark.engine import Task, write_task
 from safeproducer.spark.errors import KafkaWriteError
@@ -28,11 +30,11 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topics, "APPEARS_WITHIN", 0.5)
 
 
-def with_a_break(happens: object) -> Iterator[pa.RecordBatch]:
-    """100 rows, then `happens()`, then 100 more."""
+def with_a_break(happens: object, more: int = 100) -> Iterator[pa.RecordBatch]:
+    """100 rows, then `happens()`, then `more`."""
     yield rows(0, 100)
     happens()  # type: ignore[operator]
-    yield rows(100, 100)
+    yield rows(100, more)
 
 
 @pytest.mark.parametrize("way", ["stop", "pause"])
@@ -68,6 +70,34 @@ def test_brokers_that_go_away_end_the_task(way: str, cluster: FakeCluster, optio
     assert not producers._idle
     assert write_task([rows(100, 100)], options(), TASK).delivered == 100
     assert set(numbers(cluster)) == set(range(200))
+
+
+def test_room_that_comes_without_any_report_is_no_progress(
+    cluster: FakeCluster, options: MakeOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows that wait for room one after the other wait together: a task without brokers ends in time."""
+    rooms = [clock.monotonic()]
+
+    def now_and_then(_: attempt.Attempt, *record: Any) -> BufferError | None:
+        if clock.monotonic() - rooms[-1] < patience.UNREACHABLE_AFTER / 2:
+            return BufferError("full")
+        rooms.append(clock.monotonic())
+        return None
+
+    def gone() -> None:
+        for broker in cluster.brokers:
+            cluster.stop(broker)
+        monkeypatch.setattr(attempt.Attempt, "_refusal", now_and_then)
+
+    made = options()
+    made.config["queue.buffering.max.messages"] = "100"
+    try:
+        with pytest.raises(KafkaWriteError, match="no broker of"):
+            write_task(with_a_break(gone, 200), made, TASK)
+    finally:
+        for broker in cluster.brokers:
+            cluster.start(broker)
+    assert len(rooms) <= 5
 
 
 def test_a_topic_that_was_deleted_ends_the_task_with_its_name(cluster: FakeCluster, options: MakeOptions) -> None:

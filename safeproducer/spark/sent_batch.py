@@ -7,12 +7,13 @@ but neither headers nor timestamp. So rows that have these get a callback each, 
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any, NamedTuple
 
 from safeproducer.kafka.native import Message
 from safeproducer.spark.columns import ANY_PARTITION, Columns, Header
 
-_Content = tuple[object, bytes | None, bytes | None]
+_Content = tuple[object, bytes | None, bytes | None, int | None]
 
 
 class _Lists(NamedTuple):
@@ -35,7 +36,7 @@ class SentBatch:
         self._columns = columns
         self._topic = topic
         self.first_row = first_row
-        self._rows: dict[_Content, list[int]] | None = None
+        self._rows: dict[_Content, deque[int]] | None = None
         self._content: _Lists | None = None
 
     def row_of(self, message: Message) -> int | None:
@@ -45,18 +46,18 @@ class SentBatch:
         """
         if self._rows is None:
             self._rows = self._by_content()
-        rows = self._rows.get((message.topic(), message.key(), message.value()), [])
-        to, partitions = (ANY_PARTITION, message.partition()), self._lists().partitions
-        found = next((row for row in rows if partitions[row] in to), None)
-        if found is not None:
-            rows.remove(found)
-        return found
+        content = message.topic(), message.key(), message.value()
+        # First those that ask for this partition: one of any other may have gone elsewhere.
+        for partition in (message.partition(), ANY_PARTITION):
+            if rows := self._rows.get((*content, partition)):
+                return rows.popleft()
+        return None
 
-    def _by_content(self) -> dict[_Content, list[int]]:
+    def _by_content(self) -> dict[_Content, deque[int]]:
         lists = self._lists()
-        found: dict[_Content, list[int]] = {}
-        for row, content in enumerate(zip(lists.topics, lists.keys, lists.values, strict=True)):
-            found.setdefault(content, []).append(row)
+        found: dict[_Content, deque[int]] = {}
+        for row, content in enumerate(zip(lists.topics, lists.keys, lists.values, lists.partitions, strict=True)):
+            found.setdefault(content, deque()).append(row)
         return found
 
     def record(self, row: int, partition: int, callback: object) -> tuple[Any, ...]:

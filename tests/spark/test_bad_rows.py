@@ -5,14 +5,17 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterable
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 import pytest
 
 from safeproducer.spark import errors, row_checks
+from safeproducer.spark.columns import Columns
 from safeproducer.spark.engine import Task, write_task
 from safeproducer.spark.errors import BadRow, KafkaWriteError
 from safeproducer.spark.options import Options
+from safeproducer.spark.sent_batch import SentBatch
 from safeproducer.spark.worker_producers import producers
 from safeproducer.testing import FakeCluster
 from tests.spark.arrow import HEADERS, batch, numbers, rows
@@ -239,6 +242,22 @@ def test_equal_rows_are_each_named_once(unreadable: FakeCluster, options: MakeOp
     unreadable.set_topic_config("rows", "max.message.bytes", "20000")
     found = failure([batch([b"x" * 30_000, b"good", b"x" * 30_000])], options())
     assert [row.row for row in found.bad_rows] == [0, 2]
+
+
+def test_of_equal_rows_those_that_ask_for_a_partition_are_told_from_others() -> None:
+    """A report of partition 0 may be about a row that asks for it; then the other one is left for a report of any."""
+    same = batch([b"same"] * 3, partition=pa.array([None, 0, None], pa.int32()))
+    sent = SentBatch(Columns.of(same, "rows"), "rows", 0)
+
+    def told(partition: int) -> int | None:
+        message = mock.Mock(**{f"{name}.return_value": found for name, found in CONTENT.items()})
+        message.partition.return_value = partition
+        return sent.row_of(message)
+
+    assert [told(0), told(1), told(0), told(0)] == [1, 0, 2, None]
+
+
+CONTENT = {"topic": "rows", "key": None, "value": b"same"}
 
 
 def test_rows_that_differ_only_in_their_headers_are_told_apart(unreadable: FakeCluster, options: MakeOptions) -> None:

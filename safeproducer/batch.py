@@ -65,6 +65,8 @@ def _is_plain(messages: list[dict[str, Any]]) -> bool:
     with null in place of that text.
     """
     try:
+        if {*map(type, messages)} != {dict}:  # a subclass may put a default where a field is asked for
+            raise TypeError
         if not BEYOND_NATIVE.isdisjoint(set().union(*messages)):
             return False
         kinds = {*map(type, map(VALUE, messages)), *map(type, map(KEY, messages))}

@@ -151,9 +151,9 @@ class Closing:
         engine = self._engine
         inside = engine.client.inside  # a signal handler: the call that it interrupted still uses the native producer
         started = clock.monotonic()
-        if self._transactions.open:
-            self._transactions.abort_for_close(_left(deadline))
+        aborting = self._transactions.abort_for_close(_left(deadline)) if self._transactions.open else None
         queued, raised = engine.flush.drain(_left(deadline))
+        raised = raised or aborting
         left = self._count_left(queued)
         if queued:
             engine.purge()

@@ -5,12 +5,15 @@ By the names of modules: bytecode that was compiled elsewhere, or frozen, says o
 
 from __future__ import annotations
 
+import inspect
 import sys
 from types import FrameType
 
 from safeproducer.records import CallSite
 
 _PACKAGE = __name__.removesuffix("frames")
+_RAISES = frozenset({"builtins", "cimpl", "confluent_kafka", _PACKAGE.rstrip(".")})
+"""Of whose classes is what native calls raise, and this library in their place."""
 
 
 def _is_ours(frame: FrameType) -> bool:
@@ -28,7 +31,13 @@ def caller() -> CallSite:
 
 
 def raised_by_native_call(error: BaseException) -> bool:
-    """Whether `error` left a native call made by this library, rather than a signal handler that ran after it."""
+    """Whether `error` left a native call made by this library, rather than a signal handler that ran after it.
+
+    Nor one that another thread has set (PyThreadState_SetAsyncExc): such a time limit has no frame, and is of a class
+    that the native client knows nothing of. Nor that of a full stack, which may come behind the call.
+    """
+    if type(error).__module__.partition(".")[0] not in _RAISES or isinstance(error, OSError | RecursionError):
+        return False
     traceback = error.__traceback__
     while traceback is not None and traceback.tb_next is not None:
         traceback = traceback.tb_next
@@ -53,3 +62,27 @@ def let_handlers_through(error: BaseException) -> None:
 def _is_standard(frame: FrameType) -> bool:
     name = frame.f_globals.get("__name__")
     return isinstance(name, str) and name != "__main__" and name.partition(".")[0] in sys.stdlib_module_names
+
+
+def handles_signal(frame: FrameType) -> bool:
+    """Whether this is a signal handler's first frame: it is given the frame that it interrupted."""
+    if frame.f_back is None:
+        return False
+    code = frame.f_code
+    count = code.co_argcount
+    if code.co_flags & inspect.CO_VARARGS:
+        count += 1 + code.co_kwonlyargcount
+    values = frame.f_locals
+    for name in code.co_varnames[:count]:
+        value = values.get(name)
+        if value is frame.f_back or (isinstance(value, tuple) and any(part is frame.f_back for part in value)):
+            return True
+    return False
+
+
+def raised_by_handler(error: BaseException) -> bool:
+    """Whether a signal handler of the application raised it."""
+    traceback = error.__traceback__
+    while traceback is not None and not handles_signal(traceback.tb_frame):
+        traceback = traceback.tb_next
+    return traceback is not None

@@ -2,7 +2,8 @@
 
 A hook overrides the methods it wants; an event nobody overrides costs nothing. Hooks are called on the thread on
 which the event happens (produce() or poll()/flush()), so they must be fast and must not block. A hook that raises
-an Exception is reported once through the `safeproducer` logger and switched off; it never breaks the application.
+an Exception is reported once through the `safeproducer` logger and switched off; it never breaks the application. What
+a signal handler raises meanwhile, such as a time limit, is not the hook's, and goes on.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from safeproducer.frames import raised_by_handler
 from safeproducer.kafka.native import KafkaError, Message
 from safeproducer.records import CallSite, ProducerInfo, Record
 
@@ -178,7 +180,9 @@ class Hooks:
         for hook, method in self._listeners[event]:
             try:
                 method(*args)
-            except Exception:
+            except Exception as error:
+                if raised_by_handler(error):
+                    raise
                 self._switch_off(hook, event)
 
     def _switch_off(self, hook: Hook, event: str) -> None:

@@ -59,14 +59,27 @@ class Transactions:
     def abort(self, timeout: float) -> None:
         """Purge what was not sent, and abort."""
         self._engine.calls.refuse_in_callback("abort_transaction")
-        raised = self._explain_purged(_STATISTICS_COME if timeout < 0 else min(_STATISTICS_COME, timeout))
-        self._engine.calls.serve(self._engine.client.native.abort_transaction, timeout)
-        self._end()
-        if raised is not None:
-            try:
+        error, raised = self._abort(timeout)
+        try:
+            if (raised := error or raised) is not None:
                 raise raised
-            finally:
-                del raised  # it refers to this frame
+        finally:
+            del error, raised  # they refer to this frame
+
+    def _abort(self, timeout: float) -> tuple[BaseException | None, BaseException | None]:
+        """(why it failed, what a callback raised)."""
+        raised: BaseException | None
+        raised = self._explain_purged(_STATISTICS_COME if timeout < 0 else min(_STATISTICS_COME, timeout))
+        call, deadline = self._engine.client.native.abort_transaction, clock.monotonic() + timeout
+        _, error, from_callback = self._engine.calls.attempt(call, timeout)
+        while from_callback and isinstance(error, Exception):  # whether it has aborted the client keeps to itself
+            raised, left = error, max(0.0, deadline - clock.monotonic())
+            _, error, from_callback = self._engine.calls.attempt(call, timeout if timeout < 0 else left)
+            if isinstance(error, KafkaException) and not from_callback and error.args[0].code() == KafkaError._STATE:
+                error = None  # it has
+        if error is None:
+            self._end()
+        return error, raised
 
     def _end(self) -> None:
         self._engine.updates.failures.transaction.end()
@@ -113,13 +126,20 @@ class Transactions:
         flags = {"txn_requires_abort": bool(abort), "retriable": bool(retriable), "fatal": bool(fatal)}
         raise KafkaException(KafkaError(KafkaError.INVALID_PRODUCER_ID_MAPPING, text, **flags))
 
-    def abort_for_close(self, timeout: float) -> None:
-        """The coordinator may not answer: then it aborts after transaction.timeout.ms, and the records are purged."""
+    def abort_for_close(self, timeout: float) -> Exception | None:
+        """The coordinator may not answer: then it aborts after transaction.timeout.ms, and the records are purged.
+
+        What a callback raised.
+        """
+        error, raised = self._abort(timeout)
         try:
-            self.abort(timeout)
-        except KafkaException:
-            self.open = False
-            self.abandoned = True
+            if isinstance(error, KafkaException):
+                self.open, self.abandoned, error = False, True, None
+            if (raised := error or raised) is None or (error is None and isinstance(raised, Exception)):
+                return raised
+            raise raised
+        finally:
+            del error, raised
 
     def _settle(self, timeout: float) -> tuple[float, Exception | None]:
         """Wait for all reports; (how much of `timeout` is left, what a callback raised).

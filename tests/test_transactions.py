@@ -82,3 +82,38 @@ def test_close_ends_though_nobody_aborts_its_transaction() -> None:
     closing.join(20)
     assert not closing.is_alive(), "close(0.5) hangs"
     assert producer.snapshot().state == "closed"
+
+
+@pytest.mark.parametrize("raised", [RuntimeError, KafkaException])
+def test_a_close_behind_a_raising_callback_of_an_abort(producer: SafeProducer, raised: type[Exception]) -> None:
+    """The transaction is not aborted again, which would fail, and the native producer is closed."""
+
+    def report(error: Any, message: Any) -> None:
+        raise raised("planted")
+
+    native: Any = engine_of(producer).client.native
+    producer.begin_transaction()
+    producer.produce("topic", b"v", on_delivery=report)
+    with pytest.raises(raised, match="planted"):
+        producer.abort_transaction(30)
+    assert producer.close(10)
+    with pytest.raises(RuntimeError, match="closed"):
+        native.poll(0)
+
+
+def test_a_callback_that_raises_ends_a_close_that_aborts(producer: SafeProducer) -> None:
+    """The producer stayed open, with records in it: behind a `with` block, too."""
+    told: list[Any] = []
+
+    def report(error: Any, message: Any) -> None:
+        told.append(error.code())
+        raise RuntimeError("planted")
+
+    producer.begin_transaction()
+    for _ in range(3):
+        producer.produce("topic", b"v", on_delivery=report)
+    with pytest.raises(RuntimeError, match="planted"), producer:
+        pass
+    account = producer.snapshot()
+    assert (account.state, account.accepted, account.failed, account.unresolved) == ("closed", 3, 3, 0)
+    assert len(told) == 3

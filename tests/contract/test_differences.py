@@ -531,6 +531,25 @@ def test_raising_callbacks_eat_the_timeout_of_flush(make: Any, is_stock: bool) -
             producer.flush(1.0)
 
 
+def test_raising_callbacks_stop_an_abort(make: Any, topic: str, is_stock: bool) -> None:
+    """confluent_kafka raises before it has aborted; SafeProducer runs all callbacks, aborts, and raises then."""
+    producer = make({"transactional.id": uuid.uuid4().hex, "enable.idempotence": True})
+    producer.init_transactions(30)
+
+    def report(_error: Any, _message: Any) -> None:
+        raise LookupError
+
+    producer.begin_transaction()
+    for _ in range(3):
+        producer.produce(topic, b"v", on_delivery=report)
+    with pytest.raises(LookupError):
+        producer.abort_transaction(30)
+    with pytest.raises(LookupError if is_stock else KafkaException):
+        producer.abort_transaction(30)
+    if not is_stock:
+        producer.begin_transaction()
+
+
 def test_on_delivery_beside_an_explicit_callback_none(make: Any, topic: str, is_stock: bool) -> None:
     """confluent_kafka lets an explicit callback=None win and calls nobody. SafeProducer calls the callback that was
     given."""

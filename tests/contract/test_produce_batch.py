@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import Any
 
 import numpy as np
@@ -88,6 +89,19 @@ def test_fields_may_be_left_out(producer: Any, cluster: Any, topic: str) -> None
         ("\u00e9".encode(), "\u00fc".encode()),
         (b"v", None),
     ]
+
+
+@pytest.mark.parametrize("settings", [{}, {"safeproducer.mode": "passthrough"}], ids=["default", "passthrough"])
+def test_messages_may_be_of_a_class_with_defaults(
+    make: Any, cluster: Any, topic: str, is_held: bool, is_stock: bool, settings: dict[str, Any]
+) -> None:
+    """A field that was left out is null, whatever asking for it would give, and nothing is put into the message."""
+    producer = make({} if is_held or is_stock else settings)
+    messages: list[dict[str, Any]] = [defaultdict(bytes, value=b"v"), defaultdict(lambda: 5, key=b"k")]
+    assert producer.produce_batch(topic, messages, 0) == 2
+    assert producer.flush(10) == 0
+    assert [(message.value(), message.key()) for message in cluster.read(topic)] == [(b"v", None), (None, b"k")]
+    assert messages == [{"value": b"v"}, {"key": b"k"}]
 
 
 def test_order_is_kept(producer: Any, cluster: Any, topic: str) -> None:

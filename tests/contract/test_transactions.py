@@ -190,3 +190,28 @@ def test_close_ends_an_open_transaction(transactional: Any, topic: str) -> None:
     transactional.close()
     assert len(transactional) == 0
     assert len(reports) == 1
+
+
+def lookup_error(_error: Any, _message: Any) -> None:
+    raise LookupError("in the callback")
+
+
+def test_raising_callback_comes_out_of_abort(transactional: Any, topic: str) -> None:
+    """abort_transaction() raises what a callback raised, after it has aborted."""
+    transactional.begin_transaction()
+    transactional.produce(topic, b"v", partition=0, on_delivery=lookup_error)
+    with pytest.raises(LookupError):
+        transactional.abort_transaction(30)
+    refused(STATE, transactional.abort_transaction, 30)
+    transactional.begin_transaction()
+
+
+def test_raising_callback_comes_out_of_a_close_that_aborts(transactional: Any, topic: str) -> None:
+    """close() raises what a callback raised, and the producer is closed."""
+    transactional.begin_transaction()
+    for _ in range(3):
+        transactional.produce(topic, b"v", partition=0, on_delivery=lookup_error)
+    with pytest.raises(LookupError):
+        transactional.close()
+    with pytest.raises(RuntimeError):
+        transactional.begin_transaction()

@@ -123,28 +123,29 @@ class Intake:
         reports[number] = report
         buffer.bytes += record[SIZE]
         records.append(record)
-        count = len(records)
-        if count == 1:
-            if self.retired is not None:
-                self._refuse_last(buffer, self.retired)
-            self._record_buffer.busy[buffer.tp] = buffer
-            self._schedule.begin(record[ACCEPTED_AT])
-        elif (
-            (count >= self._batch_records or buffer.bytes >= self._batch_bytes)
-            and ((why := buffer.why) is None or why.reason not in WHATEVER_WAITS)
-            and self._fills(count, buffer.bytes, record[SIZE])
-        ):
-            self._schedule.hurry()
+        try:
+            count = len(records)
+            if count == 1:
+                if self.retired is not None:
+                    self._refuse_last(buffer, self.retired)
+                self._record_buffer.busy[buffer.tp] = buffer
+                self._schedule.begin(record[ACCEPTED_AT])
+            elif count >= self._batch_records or buffer.bytes >= self._batch_bytes:
+                self._ring_if_full(buffer, count, record[SIZE])
+        except RecursionError:  # of an application near its limit: the record is accepted all the same
+            return
 
     def _refuse_last(self, buffer: PartitionBuffer, refusal: Callable[[], Exception]) -> None:
         """The producer was closed while produce() was on its way: by a signal handler in it, or by another thread."""
         self._numbers.release(buffer.take_last()[REPORT])
         raise refusal()
 
-    def _fills(self, count: int, held_bytes: int, size: int) -> bool:
-        """Whether a record of `size` filled a batch: once for each, or every record behind a full one would pump."""
-        most = self._batch_bytes
-        return count % self._batch_records == 0 or held_bytes // most > (held_bytes - size) // most
+    def _ring_if_full(self, buffer: PartitionBuffer, count: int, size: int) -> None:
+        """Once for each full batch, or every record behind one would pump."""
+        why, held, most = buffer.why, buffer.bytes, self._batch_bytes
+        fills = count % self._batch_records == 0 or held // most > (held - size) // most
+        if fills and (why is None or why.reason not in WHATEVER_WAITS):
+            self._schedule.hurry()
 
     def _open(self, tp: TopicPartition) -> PartitionBuffer:
         checked(tp[0], None, None, tp[1], None, 0, None)  # its type was all that was looked at

@@ -6,11 +6,12 @@ A note that is made when a callback begins would be wrong for good after a signa
 
 from __future__ import annotations
 
-import inspect
 import sys
 from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any, TypeVar
+
+from safeproducer.frames import handles_signal
 
 _OURS = (
     "safeproducer.pipeline.",
@@ -58,7 +59,7 @@ def in_callback() -> bool:
     while frame is not None and _is_ours(frame):  # the method that asks
         frame = frame.f_back
     while frame is not None:
-        if _handles_signal(frame):
+        if handles_signal(frame):
             return False
         if frame.f_back is not None and _is_ours(frame.f_back):
             return True
@@ -77,7 +78,7 @@ def in_native_callback() -> bool:
         if frame.f_code in _natively_called:
             if caller not in _natively_called and caller not in _reporters:
                 return True
-        elif caller in _native_callers and not _is_ours(frame) and not _handles_signal(frame):
+        elif caller in _native_callers and not _is_ours(frame) and not handles_signal(frame):
             return True  # a log handler
         frame = frame.f_back
     return False
@@ -85,19 +86,3 @@ def in_native_callback() -> bool:
 
 def _is_ours(frame: FrameType) -> bool:
     return str(frame.f_globals.get("__name__")).startswith(_OURS)
-
-
-def _handles_signal(frame: FrameType) -> bool:
-    """Whether this is a signal handler's first frame: it is given the frame that it interrupted."""
-    if frame.f_back is None:
-        return False
-    code = frame.f_code
-    count = code.co_argcount
-    if code.co_flags & inspect.CO_VARARGS:
-        count += 1 + code.co_kwonlyargcount
-    values = frame.f_locals
-    for name in code.co_varnames[:count]:
-        value = values.get(name)
-        if value is frame.f_back or (isinstance(value, tuple) and any(part is frame.f_back for part in value)):
-            return True
-    return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from enum import Enum
 from unittest import mock
 
 import pytest
@@ -79,6 +80,22 @@ def test_twenty_are_under_way_where_twenty_are_announced_and_five_elsewhere(
     assert changes.lanes[-1].after == 20
     load.check(cluster)
     narrow.check(cluster)
+
+
+def test_a_topic_may_be_a_member_of_an_enumeration(cluster: FakeCluster, make: Make) -> None:
+    """Admin clients take nothing that is derived from str: its window was never known."""
+
+    class Topic(str, Enum):  # noqa: UP042 - as applications have it
+        WIDE = "wide"
+
+    wide(cluster)
+    producer = make()
+    load = Traffic(producer, Topic.WIDE)
+    load.until(lambda: size(producer) == 20, backlog=BACKLOG)
+    load.finish()
+    account = producer.snapshot()
+    assert account.last_error is None
+    assert {type(row.topic) for row in (*account.partitions, *account.windows)} == {str}
 
 
 def test_what_a_broker_announces_that_does_not_lead_is_not_used(cluster: FakeCluster, make: Make) -> None:

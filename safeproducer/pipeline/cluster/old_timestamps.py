@@ -21,10 +21,10 @@ class OldTimestamps:
 
     def note(self, topic: Any, timestamp: Any) -> None:
         """A record of `topic` comes with a timestamp of its own, in milliseconds. Raises nothing."""
-        if type(timestamp) is int and timestamp > 0 and type(topic) is str:
+        if type(timestamp) is int and timestamp > 0 and isinstance(topic, str):
             age = clock.time() - timestamp / 1000
             if age > self._ages.get(topic, 1.0) and len(self._ages) < _MOST_TOPICS:
-                self._ages[topic] = age
+                self._ages[str.__str__(topic)] = age
 
     def too_old(self, horizon: float) -> dict[str, float]:
         """Topics that nothing was told of yet, and the age of their oldest timestamp, which is beyond the horizon."""

@@ -78,7 +78,7 @@ class Intake:
             value, key, headers, size, lengths = checked(topic, value, key, partition, report, timestamp, headers)
             overhead = MOST_OVERHEAD + lengths
             partition, timestamp = index(partition), index(timestamp)
-            self._topics.add(topic)
+            self._topics.add(str.__str__(topic))
         now = clock.monotonic()
         if topic in self._lanes.missing:
             self._placement.refuse_missing(topic)
@@ -152,7 +152,7 @@ class Intake:
         if not self._holds.partitions.has(*tp):
             raise unable(KafkaError._UNKNOWN_PARTITION)
         self._schedule.wake(NEVER)
-        return self._record_buffer.find(tp)
+        return self._record_buffer.find((str.__str__(tp[0]), tp[1]))  # admin clients take nothing derived from str
 
     @property
     def any_topic(self) -> str | None:

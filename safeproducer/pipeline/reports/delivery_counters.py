@@ -230,7 +230,7 @@ class DeliveryCounters:
             topic, str
         ):  # refused by the native call with confluent_kafka's own error; nothing to remember
             return TopicCounters(self._reporting)
-        return self.topics.setdefault(topic, TopicCounters(self._reporting))
+        return self.topics.setdefault(str.__str__(topic), TopicCounters(self._reporting))  # may be an enumeration's
 
     def release_callbacks(self) -> None:
         """Forget the callback that each account was given last: it may be all that keeps a payload alive, or, as a

@@ -22,28 +22,31 @@ _WIPE_ON_FORK = 18
 
 
 class Work:
-    """Held by a thread while it may log or run a hook: `with work:`. One thread at a time, which may do so again."""
+    """Held by a thread while it may log or run a hook: `with work:`. One thread at a time, which may do so again.
+
+    `with work.lock:` is the same without two calls.
+    """
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         _all.add(weakref.ref(self, _all.discard))
 
     def __enter__(self) -> None:
-        self._lock.acquire()
+        self.lock.acquire()
 
     def __exit__(self, *_: object) -> None:
-        self._lock.release()
+        self.lock.release()
 
     def ends(self, timeout: float) -> bool:
         """Wait until it does, and hold it; False when it goes on for longer."""
-        return self._lock.acquire(timeout=timeout)
+        return self.lock.acquire(timeout=timeout)
 
     def renew(self) -> None:
         """In a child: what another thread holds is held for ever, and each fork of the child would wait for it."""
-        if self._lock.acquire(blocking=False):
-            self._lock.release()
+        if self.lock.acquire(blocking=False):
+            self.lock.release()
         else:
-            self._lock = threading.RLock()
+            self.lock = threading.RLock()
 
 
 _all: set[weakref.ref[Work]] = set()

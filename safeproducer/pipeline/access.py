@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from safeproducer.announcements import Announcements
 from safeproducer.config import Settings
 from safeproducer.kafka.numbers import whole
@@ -18,20 +20,23 @@ MOCK = "mock cluster"
 
 def gate_of(settings: Settings, info: ProducerInfo, announcements: Announcements) -> Gate:
     """Without idempotence a producer takes no ID, and there is nothing to guard."""
-    ids, delivery = settings.ids, settings.delivery
+    ids = settings.ids
     request = Request(
         Kind.FIRST,
         settings.producer_ids_per_hour,
-        ids.enforces and delivery.mode != "passthrough",
+        ids.enforces and settings.delivery.mode != "passthrough",
         info.site,
         settings.transactional_id,
+        [],
     )
-    cluster, transactional = settings.cluster, settings.transactional_id is not None
-    patience = _patience(settings) if transactional else 0.0
-    terms = Terms(info, cluster, ids.policy, delivery.holds_back, patience)
     place = OFF if settings.bootstrap_servers == MOCK else ids.ledger
-    guard = guard_of((cluster, settings.principal), place) if settings.idempotent else None
-    return Gate(guard, request, terms, announcements)
+    guard = guard_of((settings.cluster, settings.principal), place) if settings.idempotent else None
+    return Gate(guard, request, partial(_terms, settings, info), announcements)
+
+
+def _terms(settings: Settings, info: ProducerInfo) -> Terms:
+    patience = 0.0 if settings.transactional_id is None else _patience(settings)
+    return Terms(info, settings.cluster, settings.ids.policy, settings.delivery.holds_back, patience)
 
 
 def _patience(settings: Settings) -> float:

@@ -8,7 +8,7 @@ or not done.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from safeproducer.policy import permits
@@ -33,7 +33,10 @@ class Owed(NamedTuple):
 
     seconds: float
     all: float
-    records: list[IdRecord]
+    records: Sequence[IdRecord]
+
+
+_NOTHING = Owed(0.0, 0.0, ())
 
 
 class Alone:
@@ -57,6 +60,8 @@ class Alone:
     def owed(self, now: float, count: int) -> Owed:
         """What a ledger that counted `count` permits does not know of. What came back by the clock is not owed."""
         use = self.use
+        if not (use.owed or use.records):
+            return _NOTHING
         numbered = [record._replace(number=count + place) for place, record in enumerate(use.records, 1)]
         return Owed(min(use.owed, max(use.until - now, 0.0)), use.owed, numbered)
 
@@ -93,6 +98,13 @@ class Alone:
 
     def settled(self, until: float, owed: Owed) -> None:
         """A ledger counted that: the hour is used up to `until`, and by what was granted here since. Once or again."""
+        use = self.use
+        if not (use.owed or use.records or owed.records):
+            nothing = Use(until)
+            # As in _change().
+            if self.use is use:
+                self.use = nothing
+                return
         counted = {record.key for record in owed.records}
 
         def rest(use: Use) -> Use | None:

@@ -61,7 +61,10 @@ class Gate:
     asked and while nothing else is called.
     """
 
-    def __init__(self, guard: Guard | None, request: Request, terms: Terms, tell: Tells) -> None:
+    ask_at = opened_at = unsent_at = 0.0
+    wrote = False
+
+    def __init__(self, guard: Guard | None, request: Request, terms: Callable[[], Terms], tell: Tells) -> None:
         self._guard = guard
         self._own = None if guard is None else OwnPermit(guard, request)
         self._request = request
@@ -72,8 +75,6 @@ class Gate:
         """Threads that tell: a hook that produces must not be told of that for ever."""
         self._entered = guard is None
         self.hold: Hold | None = None
-        self.ask_at = self.opened_at = self.unsent_at = 0.0
-        self.wrote = False
 
     def taken_over(self) -> None:
         """What writes is what another producer of this process has left, which had its permit."""
@@ -86,7 +87,7 @@ class Gate:
     @property
     def waits(self) -> bool:
         """Whether the policy is to wait instead of to refuse."""
-        return self._terms.policy != "refuse"
+        return self._terms().policy != "refuse"
 
     def enter(self) -> None:
         """Have the permit asked for, once. Raises ProducerIdLimitError; then the next call asks again."""
@@ -111,7 +112,7 @@ class Gate:
         """
         if self._request.transactional_id is None:
             return
-        deadline = clock.monotonic() + (self._terms.patience if timeout < 0 else timeout)
+        deadline = clock.monotonic() + (self._terms().patience if timeout < 0 else timeout)
         while lives():
             try:
                 self.enter()
@@ -167,14 +168,14 @@ class Gate:
 
     def _ask(self) -> Answer | None:
         """None if another thread has asked, or a call that a signal handler has ended."""
-        if self.used:
+        own = self._own
+        if own is None or self._entered or own.permit is not None:
             self._entered = True
-        if self._own is None or self._entered:
             return None
-        answer = self._own.ask()
+        answer = own.ask()
         if answer.permit is not None:
             self._entered = True
-        elif self.waits and self._terms.may_hold:
+        elif self.waits and self._terms().may_hold:
             self._wait(answer)
             self._entered = True
         return answer
@@ -189,13 +190,13 @@ class Gate:
 
     def _tell_of_lane(self, answer: Answer) -> None:
         # A lane may be refused what is left for producers: that is no churn.
-        if not answer.told_before and answer.in_hour > self._request.rate and self._terms.policy != "off":
-            churn = told.churn(answer, self._request, self._terms.cluster, self._terms.producer.principal)
+        if not answer.told_before and answer.in_hour > self._request.rate and self._terms().policy != "off":
+            churn = told.churn(answer, self._request, self._terms().cluster, self._terms().producer.principal)
             self._tell.producer_churn(churn, told.sentence(churn, None))
 
     def _tell_of(self, answer: Answer) -> str:
         """Tell what is to be told; a sentence with all of it."""
-        terms, request, thread = self._terms, self._request, threading.get_ident()
+        terms, request, thread = self._terms(), self._request, threading.get_ident()
         churn = told.churn(answer, request, terms.cluster, terms.producer.principal)
         sentence = told.sentence(churn, answer.retry_after if answer.permit is None else None)
         if terms.policy == "off" or thread in self._telling:

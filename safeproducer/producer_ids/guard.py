@@ -58,11 +58,13 @@ class Guard:
         """Decide at once about one native producer. Ask again after `retry_after` if it is refused."""
         forks.notice()
         known = known_ids.hashed(request.transactional_id, self._identity) if request.transactional_id else 0
-        answer = self._in_round(lambda round_: self._shared(round_, request, known), permits.cost(request.rate))
+        answer = self._rounds.run(
+            lambda round_: self._shared(round_, request, known), self._alone, permits.HOUR / request.rate
+        )
         if answer is None:
             answer = self._decided_alone(request, known)
         elif self._rounds.later or self._alone.use.records:  # what came inside the round
-            self._in_round(self._settle)
+            self._rounds.run(self._settle, self._alone)
         self._rounds.tell_problem()
         return self._explained(request, answer) if answer.over_limit else answer
 
@@ -114,12 +116,9 @@ class Guard:
         if not self._alone.amend(key, producer_id, ended):
             self._in_round_or_later(lambda round_: round_.amend(number, key, producer_id, ended))
 
-    def _in_round(self, act: Callable[[LedgerRound], _Result], reserved: float = 0.0) -> _Result | None:
-        return self._rounds.run(act, self._alone, reserved)
-
     def _in_round_or_later(self, act: Callable[[LedgerRound], object]) -> None:
         self._rounds.put_off(act)
-        self._in_round(lambda _: None)
+        self._rounds.run(lambda _: None, self._alone)
 
     def _shared(self, round_: LedgerRound, request: Request, known: int) -> Answer:
         """Decide by the ledger."""
@@ -210,10 +209,10 @@ class Guard:
 
     def _explained(self, request: Request, answer: Answer) -> Answer:
         """With the figures: how many within the hour, by which line, in which pattern."""
-        now, site = self._now(), ring.shown(request.site)
+        now, site, alone = self._now(), ring.shown(request.site), self._alone.use.records
         recent = [
             record
-            for record in [*(self._ledger.records() if self._ledger else ()), *self._alone.use.records]
+            for record in [*(self._ledger.records() if self._ledger else ()), *map(ring.read_back, alone)]
             if record.age(now, self._boot_id) < permits.HOUR and record.ended != UNSENT
         ]
         in_hour = len(recent)
@@ -240,9 +239,8 @@ class Guard:
 
     def _record(self, permit: Permit, now: Times) -> IdRecord:
         until = Times(permit.after, now.wall + permit.after - now.boot)
-        site = ring.shown(permit.site)
-        number = permit.number or 0
-        return IdRecord(number, permit.serial, process.this(), permit.kind, site, now, until, self._boot_id)
+        number, boot_id = permit.number or 0, self._boot_id
+        return IdRecord(number, permit.serial, process.this(), permit.kind, permit.site, now, until, boot_id)
 
     @property
     def _boot_id(self) -> int:

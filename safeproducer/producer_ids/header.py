@@ -18,8 +18,8 @@ from safeproducer.producer_ids.record import Times
 SIZE = 64
 VERSION = 1
 _MAGIC = b"SPid"
-_FORM = struct.Struct("<4sHxxQQqqQ16x")
-_CHECK = struct.Struct("<I")
+_FORM = struct.Struct("<4sHxxQQqqQ12xI")
+_CHECKED = SIZE - 4
 _LIMIT = 2**62
 LATEST = HOUR + MOST_DEBT
 """Seconds from now, beyond which nothing that we wrote can be."""
@@ -53,7 +53,8 @@ class Header:
 
 def nanoseconds(seconds: float) -> int:
     """Rounded up: nothing may be granted by a rounding."""
-    return max(-_LIMIT, min(math.ceil(seconds * 1e9), _LIMIT))
+    found = math.ceil(seconds * 1e9)
+    return found if -_LIMIT <= found <= _LIMIT else max(-_LIMIT, min(found, _LIMIT))
 
 
 def encode(header: Header) -> bytes:
@@ -66,16 +67,18 @@ def encode(header: Header) -> bytes:
         nanoseconds(header.until.boot),
         nanoseconds(header.until.wall),
         header.count,
-    )[: SIZE - _CHECK.size]
-    return body + _CHECK.pack(zlib.crc32(body))
+        0,
+    )[:_CHECKED]
+    return body + zlib.crc32(body).to_bytes(4, "little")
 
 
 def decode(data: bytes) -> Header | Unreadable:
     """Whatever is there."""
-    body = data[: SIZE - _CHECK.size]
-    if len(data) < SIZE or data[:4] != _MAGIC or _CHECK.unpack_from(data, len(body))[0] != zlib.crc32(body):
+    if len(data) < SIZE:
         return Unreadable.DAMAGED
-    _, version, generation, boot_id, boot, wall, count = _FORM.unpack(data[:SIZE])
+    magic, version, generation, boot_id, boot, wall, count, check = _FORM.unpack_from(data)
+    if magic != _MAGIC or check != zlib.crc32(data[:_CHECKED]):
+        return Unreadable.DAMAGED
     if version > VERSION:
         return Unreadable.NEWER
     return Header(generation, boot_id, Times(boot / 1e9, wall / 1e9), count)

@@ -11,6 +11,7 @@ import fcntl
 import os
 import stat
 import time
+from contextlib import suppress
 from io import FileIO
 
 from safeproducer import frames
@@ -86,7 +87,10 @@ def opened(path: str, patience: Patience) -> LedgerCopy | None:
                 raise LedgerError(f"{path} is a symbolic link") from None
             raise
         try:
-            _lock(file, path, patience)
+            try:
+                fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                _wait_for_lock(file, path, patience)
             if _is_ours(os.fstat(file.fileno()), path):
                 return LedgerCopy(path, file)
         except BaseException:
@@ -120,13 +124,11 @@ def made(path: str, content: Header) -> LedgerCopy | None:
     return copy
 
 
-def _lock(file: FileIO, path: str, patience: Patience) -> None:
-    while True:
-        try:
+def _wait_for_lock(file: FileIO, path: str, patience: Patience) -> None:
+    while patience.sleep():
+        with suppress(BlockingIOError):
             return fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if not patience.sleep():
-                raise LockedError(f"{path} is locked by another process") from None
+    raise LockedError(f"{path} is locked by another process")
 
 
 def _is_ours(found: os.stat_result, path: str) -> bool:

@@ -11,7 +11,7 @@ from typing import Self, TypeVar
 from safeproducer import frames
 from safeproducer.policy.permits import HOUR
 from safeproducer.producer_ids import boot, known_ids, ring
-from safeproducer.producer_ids.header import Header, nanoseconds
+from safeproducer.producer_ids.header import Header, encode, nanoseconds
 from safeproducer.producer_ids.ledger_copy import KNOWN_AT, RING_AT, WHOLE, LedgerCopy, LedgerError
 from safeproducer.producer_ids.record import IdRecord, Times
 
@@ -24,16 +24,15 @@ class LedgerRound:
     `reserved`: seconds of the hour that this round may be about to use, for a round inside it.
     """
 
+    now = Times(0.0, 0.0)
+    until = reserved = 0.0
+    count = generation = 0
+    closed = False
+
     def __init__(self, copies: Callable[[], list[LedgerCopy]]) -> None:
         self._open = copies
         self._copies: list[LedgerCopy] = []
-        self.now = Times(0.0, 0.0)
         self.boot_id = boot.boot_id()
-        self.until = 0.0
-        self.count = 0
-        self.generation = 0
-        self.reserved = 0.0
-        self.closed = False
 
     def __enter__(self) -> Self:
         self._copies = self._open()
@@ -64,23 +63,29 @@ class LedgerRound:
 
         A signal handler that raises finds it undone or done, and `count` says which.
         """
-        count = max([self.count, *(record.number for record in records)])
-        header = self._header(until, count)
-        written = [(_place_of(record.number), ring.encode(record)) for record in records[-ring.SLOTS :]]
-
-        def write(copy: LedgerCopy) -> None:
-            for at, data in written:
-                copy.write(at, data)
-            copy.write_header(header)
-
+        count, written = self.count, []
+        for record in records[-ring.SLOTS :]:  # the last one is the newest
+            written.append((_place_of(record.number), ring.encode(record)))
+            count = max(count, record.number)
+        written.append((0, encode(self._header(until, count))))
         try:
-            self._all(write)
+            self._write(written)
         except BaseException:
             with suppress(LedgerError):
-                self._all(write)
+                self._write(written)
                 self.until, self.count = until, count
             raise
         self.until, self.count = until, count
+
+    def _write(self, written: Sequence[tuple[int, bytes]]) -> None:
+        for copy in self._copies.copy():
+            try:
+                for at, data in written:
+                    copy.write(at, data)
+            except (OSError, ValueError) as error:
+                self._do_without(copy, error)
+        if not self._copies:
+            raise LedgerError("no copy can be written")
 
     def find(self, number: int | None, key: tuple[int, int]) -> IdRecord | None:
         """The record of a permit, if it was counted and is still there; without a number it is looked for."""
@@ -209,10 +214,13 @@ class LedgerRound:
         try:
             return act(copy)
         except (OSError, ValueError) as error:  # ValueError: closed, in a child that a signal handler forked
-            frames.let_handlers_through(error)
-            copy.close()
-            self._copies.remove(copy)
+            self._do_without(copy, error)
             return None
+
+    def _do_without(self, copy: LedgerCopy, error: Exception) -> None:
+        frames.let_handlers_through(error)
+        copy.close()
+        self._copies.remove(copy)
 
 
 def _place_of(number: int) -> int:

@@ -17,14 +17,16 @@ _OPEN, _ENDING, _NOTED = range(3)
 class OwnPermit:
     """Any thread, and signal handlers. `permit`: what the producer writes with."""
 
+    permit: Permit | None = None
+    _producer_id: int | None = None
+    _end = _OPEN
+    _unsent = False
+    # Defaults of the class: each constructor pays for what it sets.
+
     def __init__(self, guard: Guard, request: Request) -> None:
         self._guard = guard
-        self._asked: list[Permit] = []
-        self._request = Request(*request[:5], self._asked)  # cheaper than _replace(), and each constructor pays
-        self._producer_id: int | None = None
-        self._end = _OPEN
-        self._unsent = False
-        self.permit: Permit | None = None
+        self._asked = [] if request.asked is None else request.asked
+        self._request = request if request.asked is self._asked else request._replace(asked=self._asked)
 
     def ask(self) -> Answer:
         """What the guard answers. A permit is the producer's from then on, unless it has one or has ended."""
@@ -32,7 +34,7 @@ class OwnPermit:
         # One step: what follows a call, a handler may have come between.
         if self.permit is None and self._end == _OPEN:
             self.permit = answer.permit
-        if answer.permit is not None:
+        if answer.permit is not None and (len(self._asked) > 1 or self.permit is not answer.permit):
             self._give_back_others()
         return answer
 

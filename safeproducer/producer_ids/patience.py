@@ -20,12 +20,15 @@ class Patience:
 
     def __init__(self, seconds: float, starved: float = _STARVED) -> None:
         self._left = seconds
-        self._end = time.monotonic() + seconds * starved
+        self._longest = seconds * starved
+        self._end: float | None = None
         self._pause = _FIRST
 
     def sleep(self) -> bool:
         """False when it is at its end, and does not sleep."""
-        if self._left <= 0.0 or time.monotonic() >= self._end:
+        now = time.monotonic()
+        self._end = now + self._longest if self._end is None else self._end  # most need no patience
+        if self._left <= 0.0 or now >= self._end:
             return False
         pause = min(self._pause * (0.5 + time.perf_counter_ns() // 100 % 1000 / 1000), self._left)
         time.sleep(pause)

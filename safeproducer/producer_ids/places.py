@@ -64,14 +64,11 @@ def _is_as_it_was(directory: str, ours: bool) -> bool:
     if known is None:
         return False
     try:
-        return known == _identity(os.lstat(directory))
+        found = os.lstat(directory)
+        return known == (found.st_dev, found.st_ino, found.st_mode, found.st_uid)
     except OSError as error:
         frames.let_handlers_through(error)
         return False
-
-
-def _identity(found: os.stat_result) -> tuple[int, ...]:
-    return found.st_dev, found.st_ino, found.st_mode, found.st_uid
 
 
 def unusable(directory: str) -> str | None:
@@ -99,7 +96,7 @@ def problem(directory: str, make: bool = True, ours: bool = False) -> str | None
             return f"{directory} may be written to by other users"
         network = _network(found.st_dev)
         if network is None:
-            _good[directory, ours] = _identity(found)
+            _good[directory, ours] = found.st_dev, found.st_ino, found.st_mode, found.st_uid
     except FileNotFoundError:
         parent = os.path.dirname(directory.rstrip("/"))
         if make or not os.access(parent, os.W_OK | os.X_OK):

@@ -16,8 +16,14 @@ class _Tokens:
     def __init__(self) -> None:
         self.own, self.parent = _token(), master.token()
 
+        self.process = ProcessId(0, 0, 0)
+
     def renew(self) -> None:
-        self.own, self.parent = _token(), self.own
+        self.own, self.parent, self.process = _token(), self.own, ProcessId(0, 0, 0)
+
+    def named(self, parent: int) -> ProcessId:
+        self.process = ProcessId(os.getpid(), parent, self.own, self.parent)
+        return self.process
 
 
 def _token() -> int:
@@ -30,7 +36,8 @@ forks.in_child(_tokens.renew)
 
 def this() -> ProcessId:
     """This process now: an orphan has another parent."""
-    return ProcessId(os.getpid(), os.getppid(), _tokens.own, _tokens.parent)
+    parent, process = os.getppid(), _tokens.process
+    return process if process.parent == parent and process.pid else _tokens.named(parent)
 
 
 def is_alive(pid: int) -> bool:

@@ -35,19 +35,24 @@ def slot(number: int) -> int:
 @lru_cache(maxsize=_SITES)
 def shown(site: CallSite) -> CallSite:
     """As it can be read back: the end of a long file name, the beginning of a long function name."""
-    filename, function = _texts(site)
+    filename, function = _texts(site.filename, site.function)
     return CallSite(filename.decode(), site.line, function.decode())
 
 
+def read_back(record: IdRecord) -> IdRecord:
+    """One that no ledger has, as it would be in one."""
+    return record._replace(site=shown(record.site))
+
+
 @lru_cache(maxsize=_SITES)
-def _texts(site: CallSite) -> tuple[bytes, bytes]:
-    function = _cut(site.function, _FUNCTION)
-    return _cut(site.filename, _TEXT - len(function), end=True), function
+def _texts(filename: str, function: str) -> tuple[bytes, bytes]:
+    cut = _cut(function, _FUNCTION)
+    return _cut(filename, _TEXT - len(cut), end=True), cut
 
 
 def encode(record: IdRecord) -> bytes:
     """256 bytes."""
-    filename, function = _texts(record.site)
+    filename, function = _texts(record.site.filename, record.site.function)
     body = (
         _FORM.pack(
             _KINDS.index(record.kind),
@@ -71,7 +76,7 @@ def encode(record: IdRecord) -> bytes:
         + filename
         + function
     ).ljust(SIZE - _CHECK.size, b"\0")
-    return _CHECK.pack(zlib.crc32(body)) + body
+    return zlib.crc32(body).to_bytes(_CHECK.size, "little") + body
 
 
 @lru_cache(maxsize=2 * SLOTS)  # a producer that is refused again and again reads the same ones

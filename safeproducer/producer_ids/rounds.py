@@ -48,12 +48,12 @@ class Rounds:
 
     def run(self, act: Callable[[LedgerRound], _Result], alone: Alone, reserved: float = 0.0) -> _Result | None:
         """None without a ledger, where it cannot be used, and inside a round of this thread."""
-        if self._ledger is None or self.inside() is not None:
-            return None
         thread = threading.get_ident()
+        if self._ledger is None or (thread in self._rounds and self.inside() is not None):
+            return None
         try:
-            with process.work():  # a fork waits for it
-                round_ = self._ledger.round()
+            with process.work().lock:  # a fork waits for it
+                round_ = LedgerRound(self._ledger.copies)
                 round_.reserved = reserved
                 self._rounds[thread] = weakref.ref(round_)
                 with round_:

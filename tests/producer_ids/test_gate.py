@@ -85,7 +85,7 @@ def gate_for(
     guard: ScriptedGuard | None, told: Told, policy: str = "refuse", may_hold: bool = True, name: str | None = None
 ) -> Gate:
     request = Request(Kind.FIRST, RATE, policy in ("delay", "refuse"), SITE, name)
-    return Gate(guard, request, Terms(INFO, "kafka-1:9092", policy, may_hold, 120.0), told)  # type: ignore[arg-type]
+    return Gate(guard, request, lambda: Terms(INFO, "kafka-1:9092", policy, may_hold, 120.0), told)  # type: ignore[arg-type]
 
 
 def test_it_asks_once_and_not_before_the_first_record(told: Told) -> None:

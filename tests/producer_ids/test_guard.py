@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
+from safeproducer.producer_ids import process
 from safeproducer.producer_ids.guard import OFF, Guard, Kind, Request, guard_of
 from safeproducer.records import CallSite
 from tests.producer_ids.host import Clock
@@ -42,6 +45,22 @@ def test_what_only_tells_counts_and_grants(guard: Guard) -> None:
     assert beyond.permit is not None
     assert (beyond.over_limit, beyond.in_hour, beyond.by_site) == (True, 4, 1)
     assert guard.ask(first()).permit is None, "one that refuses shares the count"
+
+
+def test_a_line_is_known_again_though_its_name_is_long(guard: Guard) -> None:
+    """A ledger keeps the end of it."""
+    site = CallSite("/srv" * 100 + "/app.py", 7, "handler" * 20)
+    answers = [guard.ask(first(enforce=False, site=site)) for _ in range(4)]
+    assert (answers[-1].by_site, answers[-1].in_hour) == (4, 4)
+    assert answers[-1].pattern is not None
+
+
+def test_an_orphan_has_another_parent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """People look for it."""
+    before = process.this()
+    assert before[:2] == (os.getpid(), os.getppid())
+    monkeypatch.setattr(os, "getppid", lambda: 1)
+    assert process.this() == before._replace(parent=1)
 
 
 def test_the_hour_counts_even_at_a_slow_pace(guard: Guard, time: Clock) -> None:

@@ -8,6 +8,7 @@ import random
 import stat
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -189,6 +190,30 @@ def test_a_file_that_is_truncated_at_any_byte_grants_no_more(still: Host) -> Non
         assert free_in(inverted[:size]) == 0, size
 
 
+class KilledError(BaseException):
+    """Nothing that comes behind it is done."""
+
+
+def test_who_is_killed_between_two_writes_has_counted_nothing(still: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records are written first, and what decides last."""
+    guard, written = still.start(), 0
+    assert all(guard.ask(first()).permit for _ in range(3))
+    real = os.pwrite
+
+    def once(*arguments: Any) -> int:
+        nonlocal written
+        written += 1
+        if written > 1:
+            raise KilledError
+        return real(*arguments)
+
+    with monkeypatch.context() as killed:
+        killed.setattr(os, "pwrite", once)
+        with pytest.raises(KilledError):
+            guard.ask(first())
+    assert taken(still.start()) == 17
+
+
 def test_random_content_counts_as_a_used_hour(still: Host) -> None:
     """And is a ledger again afterwards."""
     still.start().ask(first())
@@ -214,7 +239,7 @@ def made_newer(host: Host) -> bytes:
     """What all files are then."""
     content = bytearray(host.files[0].read_bytes())
     content[4] = header.VERSION + 1
-    content[60:64] = header._CHECK.pack(header.zlib.crc32(content[:60]))
+    content[60:64] = header.zlib.crc32(content[:60]).to_bytes(4, "little")
     damaged(host, bytes(content))
     return bytes(content)
 

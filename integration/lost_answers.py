@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import random
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from integration.faults.account import Account
+from integration.faults.account import Account, Told
 from integration.faults.oracle import Verdict, judge
 from integration.faults.records import Records
 from integration.kafka.cluster import KafkaCluster
@@ -109,6 +110,13 @@ class Run:
         self._producer.poll(0)
         self.done = not self._todo and not self.account.outstanding
 
+    def waiting(self) -> str:
+        """Which producer of which plan has told too little: records by partition, and what it says of them."""
+        told, stream = self.account.told, self.account.records.stream
+        missing = Counter(stream(index) for index in range(len(told)) if told[index] == Told.ACCEPTED)
+        said = self._producer.explain() if hasattr(self._producer, "explain") else f"{len(self._producer)} inside"
+        return f"{self._producer!r}, {self.plan}, {self.topic}: no report {dict(missing)}; {said}"
+
     def close(self) -> None:
         """Whatever is inside the producer ends here."""
         self._producer.close(CLOSING)
@@ -153,7 +161,7 @@ def play(cast: Sequence[tuple[Plan, Maker]], cluster: KafkaCluster, tap: Tap, na
     start = time.monotonic()
     while not all(run.done for run in runs):
         now = time.monotonic() - start
-        assert now < PATIENCE, f"not reported in {now:.0f} s: {[str(run.plan) for run in runs if not run.done]}"
+        assert now < PATIENCE, "\n".join(run.waiting() for run in runs if not run.done)
         for run in runs:
             run.step(now)
         time.sleep(STEP)

@@ -24,11 +24,13 @@ from safeproducer.pipeline.reports.delivery_counters import DeliveryCounters
 from safeproducer.pipeline.reports.report_queue import ReportQueue
 from safeproducer.pipeline.rest import Rest
 from safeproducer.pipeline.route import Client, Route
-from safeproducer.pipeline.serving import POLLING, Serving
+from safeproducer.pipeline.serving import Serving
 from safeproducer.policy.never import NEVER
 
 _NOT_POLLING = 0.1
 _AFTER_ERROR = 0.1
+_ASKING = 0.01
+"""Between two looks while a lane asks for its producer ID."""
 
 
 @dataclass(eq=False, repr=False)
@@ -213,7 +215,7 @@ class Maintenance:
         again = self._first_question.look(topic, now) if self._holds.slow_start else NEVER
         self._lanes.resize(now)
         if topic is not None and dispatcher.lanes.ask_for_ids(topic, now):
-            again = min(again, now + POLLING)
+            again = min(again, now + _ASKING)
         dispatcher.find_unrung(now)
         dispatcher.serve()
         polling = self._serving.is_polling(now)

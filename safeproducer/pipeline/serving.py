@@ -22,8 +22,9 @@ _LONG_SLICE = 0.05
 """While they have none, and can only tell of events; and on them, while another thread may use the direct one."""
 _ROUND_UP = 0.00099
 """The client counts in whole milliseconds and drops the rest: another round for nothing."""
-POLLING = 0.01
-"""An application that served within this time is there, and the sender leaves the serving to it."""
+_POLLING = 0.05
+"""An application that served within this time is there, and the sender leaves the serving to it. With all cores busy,
+one that serves every few milliseconds is late by 10 to 30, and the sender would take records off the direct path."""
 
 
 @dataclass(eq=False, repr=False)
@@ -52,7 +53,7 @@ class Serving:
         if self._polls != self._polls_seen:
             self._polls_seen, self._seen_at = self._polls, now
         client = self._client
-        return client.busy or (not client.barred and now - max(self._seen_at, self._served_at) < POLLING)
+        return client.busy or (not client.barred and now - max(self._seen_at, self._served_at) < _POLLING)
 
     @stack.calls_natively
     def poll(self, timeout: float) -> int:
@@ -107,6 +108,8 @@ class Serving:
         try:
             while True:
                 served = self._serve_now()
+                if served:
+                    self._let_go_directly()
                 left = end - clock.monotonic()
                 if served or left <= 0 or not self._client.usable:
                     return served
@@ -114,6 +117,13 @@ class Serving:
                     return served
         finally:
             self._served_at = clock.monotonic()
+
+    def _let_go_directly(self) -> None:
+        """The sender may have waited for these reports only: the next record can be the first that goes directly."""
+        if not (self._route.goes_direct or self._dispatcher.alone or self._report_queue.reports):
+            if self._dispatcher.empty:
+                self._sender.wake(0.0)
+                self._sender.let_work()
 
     def _tell_sender(self) -> None:
         if self._updates.changed:

@@ -36,6 +36,7 @@ def produce_rows(columns: Columns, topic: str | None, kafka: SafeProducer, repor
     `part`, whose first row has this number in `columns`. Rows with headers or a timestamp get one of their own, which
     calls it with the row, too: see sent_batch.
     """
+    kafka.poll(0)  # while the task waited for this batch, the sender may have taken reports: then records are buffered
     loop, most = _loop(columns, topic, kafka)
     first = 0
     for part in columns.parts(most):

@@ -10,7 +10,6 @@ modules=(
     tests/kafka
     tests/lanes
     tests/policy
-    tests/producer_ids
     tests/reentry
     tests/spark
     tests/telemetry
@@ -24,6 +23,7 @@ brokers=(
     integration/test_doctor_kafka.py
     integration/test_expiry_kafka.py
     integration/test_kafka_cluster.py
+    tests/producer_ids
 )
 most_unsteady=5
 
@@ -71,7 +71,7 @@ _run_parts() {
 
 _part() {
     case $1 in
-    units) _pytest units tests "${modules[@]/#/--ignore=}" ;;
+    units) _pytest units tests "${modules[@]/#/--ignore=}" "${brokers[@]/#/--ignore=}" ;;
     modules) _pytest modules "${modules[@]}" ;;
     brokers) _pytest brokers "${brokers[@]}" ;;
     scenarios) _pytest scenarios integration "${brokers[@]/#/--ignore=}" ;;

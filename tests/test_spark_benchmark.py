@@ -6,11 +6,13 @@ import statistics
 from typing import Any
 from unittest import mock
 
+import psutil
 import pytest
 
 from benchmarks import spark_triggers, spark_writes
 from benchmarks.interleaved import Row, Spread
 from benchmarks.load import VoidError
+from benchmarks.spark_session import cpu
 from benchmarks.spark_triggers import Block
 from benchmarks.spark_variants import NO_OP_SINK, SINK, SOURCE, SPARK, STOCK, Comparison
 from benchmarks.spark_writes import Cpu, Run
@@ -128,3 +130,31 @@ def test_speeds_are_rows_a_second_and_microseconds_a_row() -> None:
     text = spark_writes.described(spark_writes.Writes("rows", 1000, 0.0, [speed], [Row("a / b", one, one)]))
     assert text.splitlines()[2].split()[-4:] == ["6.00", "2.00", "2.00", "2.00"]
     assert text.splitlines()[-1].split()[:3] == ["a", "/", "b"]
+
+
+# --- CPU -------------------------------------------------------------------------------------------------------------
+
+
+class Process:
+    """A JVM; `times` are read one after the other, None when it is gone by then."""
+
+    def __init__(self, *times: float | None) -> None:
+        self.times = list(times)
+
+    def name(self) -> str:
+        return "java"
+
+    def cpu_times(self) -> Any:
+        if (user := self.times.pop(0)) is None:
+            raise psutil.NoSuchProcess(1)
+        return mock.Mock(user=user, system=0.0, children_user=0.0, children_system=0.0)
+
+
+def test_a_process_that_ends_while_times_are_read_is_not_missed() -> None:
+    """Its time is its parent's then: the difference of two readings was negative, and a run of 20 minutes for nothing.
+    One that begins meanwhile counts, too."""
+    parent, child, new = Process(1.0, 6.0, 6.0), Process(None), Process(2.0)
+    driver = mock.Mock(spec=psutil.Process)
+    driver.children.side_effect = [[parent, child], [parent], [parent, new], [parent, new], [parent, new]]
+    assert cpu.now(driver).jvm == pytest.approx(8.0)
+    driver.children.assert_called_with(recursive=True)

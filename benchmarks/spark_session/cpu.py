@@ -24,8 +24,14 @@ class Cpu:
 
 def now(driver: psutil.Process) -> Cpu:
     """Since they were started. The driver's own Python is left out: it only waits."""
+    while (found := _read(driver.children(recursive=True))) is None or found[0] != set(driver.children(recursive=True)):
+        pass  # one ended or began meanwhile: its time would be missing, or be counted with its parent's again
+    return found[1]
+
+
+def _read(processes: list[psutil.Process]) -> tuple[set[psutil.Process], Cpu] | None:
     jvm = librdkafka = python = 0.0
-    for process in driver.children(recursive=True):
+    for process in processes:
         try:
             if process.name() == "java":
                 jvm += spent(process)
@@ -34,8 +40,8 @@ def now(driver: psutil.Process) -> Cpu:
                 librdkafka += native
                 python += spent(process) - native
         except psutil.NoSuchProcess:
-            continue
-    return Cpu(jvm, librdkafka, python)
+            return None
+    return set(processes), Cpu(jvm, librdkafka, python)
 
 
 def spent(process: psutil.Process) -> float:

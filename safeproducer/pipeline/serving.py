@@ -120,10 +120,10 @@ class Serving:
 
     def _let_go_directly(self) -> None:
         """The sender may have waited for these reports only: the next record can be the first that goes directly."""
-        if not (self._route.goes_direct or self._dispatcher.alone or self._report_queue.reports):
-            if self._dispatcher.empty:
-                self._sender.wake(0.0)
-                self._sender.let_work()
+        buffered = not (self._route.goes_direct or self._dispatcher.alone)
+        if buffered and not self._report_queue.reports and self._dispatcher.empty:
+            self._sender.wake(0.0)
+            self._sender.let_work()
 
     def _tell_sender(self) -> None:
         if self._updates.changed:

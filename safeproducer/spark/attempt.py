@@ -57,8 +57,7 @@ class Attempt:
         self._by_topic: dict[str, tuple[int, int]] = {}
         self._without_room = 0.0
         self._sent_again = 0
-        self._patience: Patience | None = None
-        """While rows are on their way: room without any report is no progress."""
+        self._patience: Patience | None = None  # none while no row is on its way
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> Failure | None:
         """Write all rows and wait for their reports. What went wrong; then the producer is closed."""
@@ -103,6 +102,7 @@ class Attempt:
         if bad:
             self._failed.found(bad, first_row)
             return
+        worker.renew_outgrown(self._settle)
         self._count(columns)
         produce_rows(columns, topic, worker.kafka, partial(self._reports, first_row), self._again)
         if self._failed.refused:

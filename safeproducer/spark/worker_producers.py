@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from safeproducer import SafeProducer, SafeProducerError, clock
@@ -57,6 +57,7 @@ class WorkerProducer:
 
     - `facts`: of the topics that were looked at. They may be outdated: see look_again().
     - `client_errors`, `throttled`, `all_down`: since begin().
+    - `outgrown`: a topic has more partitions than this producer was made for.
     """
 
     def __init__(self, options: Options, names: Sequence[str], secrets: Secrets) -> None:
@@ -66,7 +67,7 @@ class WorkerProducer:
         self.facts: dict[str, TopicFacts] = {}
         self.client_errors = 0
         self.throttled: dict[int, float] = {}
-        self.all_down = False
+        self.all_down = self.outgrown = False
         self._earlier = Counts()
         self._secrets = secrets
         config: dict[str, Any] = dict(options.config)
@@ -109,11 +110,24 @@ class WorkerProducer:
     def cut_batches(self, size: int) -> None:
         """From now on make batches of `size` bytes at most, and of half the present size at most.
 
-        Takes another producer, because a librdkafka producer keeps its batch.size. Nothing may be on its way. Raises
-        TaskEndedError.
+        Takes another producer, because a librdkafka producer keeps its batch.size. See renew().
         """
         present = whole(self._config.get("batch.size")) or _BATCH_SIZE
         self._config["batch.size"] = max(1, min(size, present // 2))
+        self.renew()
+
+    def renew_outgrown(self, settle: Callable[[], object]) -> None:
+        """Go on with another producer when a topic has got partitions, after `settle()`, which waits for all reports.
+
+        Of several native producers some may not have heard of a new partition, and would refuse its rows.
+        """
+        if self.outgrown:
+            settle()
+            self.renew()
+
+    def renew(self) -> None:
+        """Go on with another producer. Nothing may be on its way. Raises TaskEndedError."""
+        self.outgrown = False
         made = self._made()
         self._earlier = self.counts()
         self.kafka.close(_LEAVES_WITHIN)
@@ -131,7 +145,9 @@ class WorkerProducer:
     def look_again(self, names: Sequence[str]) -> dict[str, TopicFacts]:
         """The same, from the brokers: limits and partitions may have been changed since."""
         self._limits = {name: limit for name, limit in self._limits.items() if name not in names}
+        before = self.know(names)
         self._learn(names)
+        self.outgrown |= any(self.facts[name].partitions > before[name].partitions for name in names)
         return {name: self.facts[name] for name in names}
 
     def _learn(self, names: Sequence[str]) -> None:

@@ -9,6 +9,7 @@ from unittest import mock
 
 import pyarrow as pa
 import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions
 
 from safeproducer.spark import errors, row_checks
 from safeproducer.spark.columns import Columns
@@ -172,6 +173,28 @@ def test_limits_and_partitions_are_looked_up_again_before_a_row_is_refused(
     write_task([rows(0, 10)], options(), TASK)
     cluster.set_topic_config("rows", "max.message.bytes", None)
     assert write_task([batch([b"x" * 50_000])], options(), TASK).delivered == 1
+
+
+@pytest.mark.parametrize("topic", ["a", "b", "c", "d"])
+def test_rows_go_to_partitions_that_were_added(topic: str, cluster: FakeCluster, options: MakeOptions) -> None:
+    """Also where the producer has several native ones, of which some have not heard of them."""
+    cluster.create_topic(topic, 3)
+    cluster.set_throttle(50)
+    made = options(topic, safeproducer_ordering="key", safeproducer_lanes="3")
+    first = write_task([rows(0, 300)], made, TASK)
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+    admin.create_partitions([NewPartitions(topic, 4)])[topic].result(10)
+    asked = batch(
+        [b"%d-" % number for number in range(300, 500)], partition=pa.array([n % 4 for n in range(200)], pa.int32())
+    )
+    second = write_task([rows(500, 100), asked], made, TASK)
+    assert (first.delivered, second.delivered, second.producer) == (300, 300, "reused")
+    assert numbers(cluster, topic, 4) == list(range(600))
+    assert len(cluster.log(topic, 3)) >= 50
+    (worker,) = producers._idle.values()
+    kafka = worker.kafka
+    assert write_task([asked], made, TASK).delivered == 200
+    assert worker.kafka is kafka, "renewed once"
 
 
 # --- what only the broker knows ---------------------------------------------------------------------------------------

@@ -1,16 +1,37 @@
 """The clock of everything that decides by time, in one place: a test puts another one here.
 
-Threads that wait for each other use `time` itself. Functions are looked up at each call: `clock.monotonic()`.
+Threads that wait for each other use `real()`, which no test replaces. Functions are looked up at each call:
+`clock.monotonic()`.
+
+They are those of a copy of the module `time`. What stops clocks for an application's tests, as freezegun does, replaces
+the module's own wherever it finds them, while brokers and librdkafka go on: a wait for them would never end.
 """
 
-import time as _time
-from time import monotonic, sleep, time
+import time as _standard
+from collections.abc import Callable
+from importlib.util import find_spec, module_from_spec
+from time import sleep
+from typing import Any
 
-__all__ = ["boot", "monotonic", "sleep", "time"]
+__all__ = ["boot", "monotonic", "real", "sleep", "time"]
 
-_BOOT = getattr(_time, "CLOCK_BOOTTIME", _time.CLOCK_MONOTONIC)
+
+def _copied(module: str) -> Any:
+    spec = find_spec(module)
+    assert spec is not None  # noqa: S101 - it is built in
+    assert spec.loader is not None  # noqa: S101
+    copy = module_from_spec(spec)
+    spec.loader.exec_module(copy)
+    return copy
+
+
+_time = _copied("time")
+monotonic: Callable[[], float] = _time.monotonic
+real: Callable[[], float] = _time.monotonic
+time: Callable[[], float] = _time.time
+_BOOT = getattr(_standard, "CLOCK_BOOTTIME", _standard.CLOCK_MONOTONIC)
 
 
 def boot() -> float:
     """Seconds since the system started, of sleep, too: the same for all its processes."""
-    return _time.clock_gettime(_BOOT)
+    return _standard.clock_gettime(_BOOT)

@@ -11,9 +11,10 @@ import ctypes
 import mmap
 import os
 import threading
-import time
 import weakref
 from collections.abc import Callable
+
+from safeproducer import clock
 
 _WAITS = 1.0
 """Seconds, at most: a hook may wait for what the forking thread holds."""
@@ -115,8 +116,8 @@ def _works() -> list[Work]:
 
 
 def _before_fork() -> None:
-    deadline = time.monotonic() + _WAITS
-    _stopped[threading.get_ident()] = [work for work in _works() if work.ends(max(0.0, deadline - time.monotonic()))]
+    deadline = clock.real() + _WAITS
+    _stopped[threading.get_ident()] = [work for work in _works() if work.ends(max(0.0, deadline - clock.real()))]
 
 
 def _after_fork() -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
+from safeproducer import clock
 from safeproducer.kafka.connection import connection_settings
 from safeproducer.kafka.native import KafkaError, KafkaException, Message
 
@@ -51,14 +51,14 @@ def read_topic(
         ends = _watermarks(consumer, topic, partitions, timeout)
         waiting = {partition for partition, end in ends.items() if end > 0}
         consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in sorted(waiting)])
-        deadline = time.monotonic() + timeout
+        deadline = clock.real() + timeout
         while waiting:
             if not tick():
                 return
             messages = consumer.consume(_BATCH, _SLICE)
             if messages:
-                deadline = time.monotonic() + timeout
-            elif time.monotonic() >= deadline:
+                deadline = clock.real() + timeout
+            elif clock.real() >= deadline:
                 raise ReadbackIncompleteError(
                     f"no record came for {timeout:g} s, partitions {sorted(waiting)} of {topic} are not read to the end"
                 )

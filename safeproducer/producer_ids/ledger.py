@@ -7,10 +7,9 @@ its descriptors when it becomes a daemon.
 from __future__ import annotations
 
 import os
-import time
 from hashlib import blake2b
 
-from safeproducer import frames
+from safeproducer import clock, frames
 from safeproducer.producer_ids import boot, header, ledger_copy, places, ring, sweep
 from safeproducer.producer_ids.header import Header, Unreadable
 from safeproducer.producer_ids.ledger_copy import RING_AT, LedgerCopy, LedgerError, LockedError
@@ -64,7 +63,7 @@ class Ledger:
 
     def copies(self) -> list[LedgerCopy]:
         """All that can be used, open and locked."""
-        patience = Patience(_SHORTLY if time.monotonic() < self._impatient_until else WAITS)
+        patience = Patience(_SHORTLY if clock.real() < self._impatient_until else WAITS)
         while True:
             found = self._attempt(patience)
             if found is not None:
@@ -103,8 +102,8 @@ class Ledger:
                 else:
                     copies.append(copy)
             except LockedError as error:
-                if time.monotonic() >= self._impatient_until:
-                    self._impatient_until = time.monotonic() + _RESTS
+                if clock.real() >= self._impatient_until:
+                    self._impatient_until = clock.real() + _RESTS
                 if not copies:  # who waits for the same one would decide by the other copy, too
                     raise
                 problems.append(str(error))

@@ -10,6 +10,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from safeproducer import clock
+
 _FIRST, _LONGEST = 50e-6, 1e-3
 _STARVED = 1.6
 """Times as long at most, for a process that sleeps for longer than it asked to: it is not given the processor."""
@@ -26,7 +28,7 @@ class Patience:
 
     def sleep(self) -> bool:
         """False when it is at its end, and does not sleep."""
-        now = time.monotonic()
+        now = clock.real()
         self._end = now + self._longest if self._end is None else self._end  # most need no patience
         if self._left <= 0.0 or now >= self._end:
             return False

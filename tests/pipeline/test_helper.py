@@ -52,7 +52,7 @@ def test_without_a_thread_it_is_tried_again_after_longer_and_longer_pauses(
     starts: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [100.0]
-    monkeypatch.setattr(helper.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(helper.clock, "real", lambda: now[0])
     troubles, done = Troubles(), threading.Event()
     found = Helper("x", done.set, troubles)
     starts.append("none")

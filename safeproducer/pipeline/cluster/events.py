@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from safeproducer import clock
 from safeproducer.announcements import Announcements
 from safeproducer.config import Settings
 from safeproducer.kafka.advice import advice
@@ -111,7 +111,7 @@ class ClientEvents:
         about = broker_in(error.str(), error.code() == KafkaError._ALL_BROKERS_DOWN)
         lasts = error.fatal() or error.code() == KafkaError._FATAL
         sentence = self.announcements.scrubbed(advice(error.name(), error.str()))
-        self.errors[about] = ClientError(sentence, *about, lasts, time.monotonic(), self._updates.delivered)
+        self.errors[about] = ClientError(sentence, *about, lasts, clock.real(), self._updates.delivered)
         self.announcements.error(error, sentence)
         self.callbacks.call(self.callbacks.error, error)
 
@@ -121,7 +121,7 @@ class ClientEvents:
         if event.throttle_time > 0:
             broker, name, seconds = event.broker_id, event.broker_name, event.throttle_time
             self.throttled[broker] = seconds
-            self.throttled_until[broker] = time.monotonic() + seconds
+            self.throttled_until[broker] = clock.real() + seconds
             first = self._updates.throttled(broker, name, seconds)
             self.announcements.throttled(broker, name, seconds, first)
         self.callbacks.call(self.callbacks.throttle, event)

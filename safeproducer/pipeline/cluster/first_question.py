@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import atexit
 import threading
-import time
 import weakref
 from collections.abc import Callable
 from typing import Any
 
+from safeproducer import clock
 from safeproducer.kafka.lane_client import is_asked
 from safeproducer.kafka.native import KafkaError, KafkaException
 from safeproducer.pipeline.process.helper import wait_while
@@ -77,7 +77,7 @@ class FirstQuestion:
         What is acknowledged at once after the answer that had the producer ID asked for comes from near.
         """
         answered_at = self._answered_at
-        return self._asking and not (answered_at is not None and time.monotonic() < answered_at + _NEAR)
+        return self._asking and not (answered_at is not None and clock.real() < answered_at + _NEAR)
 
     def stop(self) -> None:
         self._wanted, self._stopped = False, True
@@ -95,8 +95,8 @@ class FirstQuestion:
         self._heard(distance)
 
     def _distance(self, topic: str) -> float | None:
-        give_up_at = time.monotonic() + _PATIENCE
-        while not self._stopped and time.monotonic() < give_up_at:
+        give_up_at = clock.real() + _PATIENCE
+        while not self._stopped and clock.real() < give_up_at:
             native = self._native()
             if native is None:
                 return None
@@ -107,17 +107,17 @@ class FirstQuestion:
 
     def _measured(self, native: Any, topic: str) -> float | None:
         shortest = NEVER
-        self._answered_at = time.monotonic()
+        self._answered_at = clock.real()
         for _ in range(_MEASURES):
             if self._stopped:
                 return None
-            began = time.monotonic()
+            began = clock.real()
             try:
                 native.list_topics(topic, _SLICE)
             except KafkaException as error:
                 if error.args[0].code() != KafkaError._TIMED_OUT:
                     return None
-            if (shortest := min(shortest, time.monotonic() - began)) < _NEAR:
+            if (shortest := min(shortest, clock.real() - began)) < _NEAR:
                 break
         return shortest
 
@@ -130,9 +130,9 @@ def _at_exit() -> None:
     questions = list(_all)
     for question in questions:
         question.stop()
-    deadline = time.monotonic() + 3 * _SLICE
+    deadline = clock.real() + 3 * _SLICE
     for question in questions:
-        question.join(max(0.0, deadline - time.monotonic()))
+        question.join(max(0.0, deadline - clock.real()))
 
 
 atexit.register(_at_exit)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from safeproducer import clock
 from safeproducer.kafka.native import KafkaError
 from safeproducer.pipeline.process.flag import Flag
 from safeproducer.pipeline.process.helper import Helper, Trouble
@@ -45,12 +45,12 @@ class Metadata:
 
     def want(self, topic: str) -> None:
         """Records wait for this topic to be known, by the first lane; an answer that is under way tells them, too."""
-        self._wanted.setdefault((topic, None), time.monotonic())
+        self._wanted.setdefault((topic, None), clock.real())
         self._start()
 
     def tell(self, topic: str, lanes: Iterable[int]) -> None:
         """Let these lanes ask who leads the partitions of this topic."""
-        now = time.monotonic()
+        now = clock.real()
         for lane in lanes:
             self._wanted[topic, lane] = now
         self._start()
@@ -79,7 +79,7 @@ class Metadata:
                 if lane is None:
                     self._wanted.pop((topic, number), None)
                     continue
-                asked_at = time.monotonic()
+                asked_at = clock.real()
                 found = _answer(lane, topic)
                 del lanes, lane  # a producer nobody refers to is to be freed at once
                 if found is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from safeproducer import clock
 from safeproducer.pipeline.process.sender import Bell, gevent
 
 _SLICE = 0.05
@@ -35,7 +36,7 @@ class Flag:
         if monkey is None or not monkey.is_module_patched("threading"):
             self._bell.wait(timeout)
             return self._set
-        until = time.monotonic() + timeout  # this is a greenlet: a bare lock would stop all of them
-        while not self._set and (left := until - time.monotonic()) > 0:
+        until = clock.real() + timeout  # this is a greenlet: a bare lock would stop all of them
+        while not self._set and (left := until - clock.real()) > 0:
             time.sleep(min(left, _SLICE))
         return self._set

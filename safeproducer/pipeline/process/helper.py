@@ -6,6 +6,8 @@ import threading
 import time
 from collections.abc import Callable
 
+from safeproducer import clock
+
 _FIRST_PAUSE = 1.0
 _LONGEST_PAUSE = 60.0
 _STARTS_WITHIN = 1.0
@@ -34,7 +36,7 @@ class Helper:
         self._pause = _FIRST_PAUSE
 
     def start(self) -> None:
-        now = time.monotonic()
+        now = clock.real()
         before = self._thread
         if now < self._not_before or (before is not None and self._runs(before, now)):
             return
@@ -75,6 +77,6 @@ class Helper:
 
 def wait_while(runs: Callable[[], bool], thread: threading.Thread | None, timeout: float) -> None:
     """Not on this thread itself. Thread.join() would give back its lock when a signal handler raises in it."""
-    deadline = time.monotonic() + timeout
-    while runs() and thread is not threading.current_thread() and time.monotonic() < deadline:
+    deadline = clock.real() + timeout
+    while runs() and thread is not threading.current_thread() and clock.real() < deadline:
         time.sleep(_LOOK)

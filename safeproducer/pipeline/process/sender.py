@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from safeproducer import clock
 from safeproducer.forks import Work
 
 LONGEST_SLEEP = 0.25
@@ -165,22 +166,21 @@ class Sender:
             try:
                 self._run_tasks()
                 sends = self._sends()
-                due = _AWAKE if sends is None else sends.turn(time.monotonic())
+                due = _AWAKE if sends is None else sends.turn(clock.real())
             finally:
                 self._running.release()
-        if (pause := min(timeout, max(_TURN_ENDS, due - time.monotonic()), LONGEST_SLEEP)) > 0:
+        if (pause := min(timeout, max(_TURN_ENDS, due - clock.real()), LONGEST_SLEEP)) > 0:
             time.sleep(pause)
 
     def let_work(self) -> None:
         """Give it a millisecond when it has something to do: a thread that computes keeps the interpreter for five."""
-        if self._alive and self._due_at <= time.monotonic():
+        if self._alive and self._due_at <= clock.real():
             self._turned.wait(0)  # of an earlier turn
             self._turned.wait(_TURN_ENDS)
 
     def run(self, call: Callable[[], object]) -> None:
         """`call` it between two turns; raises what it raises. Waits, but not in a destructor on this thread."""
-        task = Task(call)
-        self._tasks.append(task)
+        self._tasks.append(task := Task(call))
         self.wake(0.0)
         while not (task.ended or get_ident() == self.ident):
             if not task.done.wait(_ANSWERED) and not self._alive and self._running.acquire(False):
@@ -211,9 +211,9 @@ class Sender:
 
     def join(self, timeout: float) -> bool:
         """Wait until the thread has ended: at exit it must not be inside librdkafka. Whether it has."""
-        deadline = time.monotonic() + timeout
+        deadline = clock.real() + timeout
         while self._running.locked():  # not taken: a signal handler that raises would leave it so
-            if get_ident() == self.ident or (left := deadline - time.monotonic()) <= 0:
+            if get_ident() == self.ident or (left := deadline - clock.real()) <= 0:
                 return False
             self._turned.wait(min(left, _TURN_ENDS))
         return True
@@ -230,15 +230,14 @@ class Sender:
         """Work once; (when again, where to wait until then)."""
         with self.at_work:
             self._run_tasks()
-            now = time.monotonic()
-            due = min(sends.turn(now), now + LONGEST_REST)
-            return due, sends.near(time.monotonic())
+            now = clock.real()
+            return min(sends.turn(now), now + LONGEST_REST), sends.near(clock.real())
 
     def sleep(self, until: float, near: tuple[Near, float] | None) -> bool:
         """Until then, or until woken; whether to go on."""
         self._asleep_until = self._due_at = until
         self._turned.ring()
-        pause = max(_LEAST_PAUSE, until - time.monotonic()) if until > 0 else 0
+        pause = max(_LEAST_PAUSE, until - clock.real()) if until > 0 else 0
         if pause > 0 and not self._stopped and not self._tasks:
             if near is None:
                 self._bell.wait(pause)

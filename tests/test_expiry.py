@@ -192,6 +192,25 @@ def test_the_horizon_is_asked_for_after_a_minute(
         assert len(forgetful.log("t")) == 2
 
 
+def test_what_was_heard_with_windows_is_not_asked_for_again(
+    forgetful: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With several lanes leaders were asked before; it does not count sooner than a minute, as otherwise."""
+    asked: list[Any] = []
+    monkeypatch.setattr(horizons, "NOT_BEFORE", 3.0)
+    monkeypatch.setattr(horizons.Horizons, "_serve", lambda _: asked.append("again"))
+    with made(SafeProducer, forgetful, **{"safeproducer.mode": "held", "safeproducer.ordering": "key"}) as producer:
+        producer.produce("t", b"first")
+        assert producer.flush(10) == 0
+        found = engine_of(producer).threads.horizons
+        serve(producer, lambda: found.known.answers)
+        assert found.current is None
+        serve(producer, lambda: found.current)
+        assert found.current is not None
+        assert found.current.seconds == AGE_MS / 1000
+    assert not asked
+
+
 def test_passthrough_is_told_too(
     forgetful: FakeCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

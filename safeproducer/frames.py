@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+from contextlib import suppress
 from types import FrameType
 
 from safeproducer.records import CallSite
@@ -56,7 +57,20 @@ def let_handlers_through(error: BaseException) -> None:
         last = last if _is_standard(traceback.tb_frame) else traceback.tb_frame
         traceback = traceback.tb_next
     if last is not None and not _is_ours(last):
-        raise error
+        try:
+            raise error
+        finally:
+            del error  # or it and this frame refer to each other, and all frames below stay until they are collected
+
+
+def release(error: BaseException) -> None:
+    """Have the frames of this library that `error` has left refer to nothing: who keeps it would keep a lock."""
+    traceback = error.__traceback__
+    while traceback is not None:
+        if _is_ours(traceback.tb_frame):
+            with suppress(RuntimeError):  # it still runs
+                traceback.tb_frame.clear()
+        traceback = traceback.tb_next
 
 
 def _is_standard(frame: FrameType) -> bool:

@@ -48,7 +48,7 @@ class Rounds:
 
     def run(self, act: Callable[[LedgerRound], _Result], alone: Alone, reserved: float = 0.0) -> _Result | None:
         """None without a ledger, where it cannot be used, and inside a round of this thread."""
-        thread = threading.get_ident()
+        thread, round_ = threading.get_ident(), None
         if self._ledger is None or (thread in self._rounds and self.inside() is not None):
             return None
         try:
@@ -62,7 +62,11 @@ class Rounds:
                         due(round_)
                         self.later.remove(due)
                     return act(round_)
-        except (LedgerError, OSError, ValueError) as error:
+        except BaseException as error:
+            round_ = None
+            frames.release(error)
+            if not isinstance(error, LedgerError | OSError | ValueError):
+                raise
             frames.let_handlers_through(error)
             if isinstance(error, LockedError):
                 alone.read(self._ledger.peek(boot.now()) or 0.0)

@@ -197,6 +197,29 @@ def test_a_time_limit_that_looks_like_an_error_of_the_ledger(still: Host, kind: 
     assert everywhere(play) > 100
 
 
+@pytest.mark.parametrize("kind", [LimitError, TimeoutError])
+def test_an_error_that_somebody_keeps_keeps_no_lock(still: Host, kind: type[Exception]) -> None:
+    """Its traceback refers to the frames of the round, and so would one that waits for the garbage collector."""
+    kept: list[Exception] = []
+
+    def limit(*_: object) -> None:
+        raise kind
+
+    def play(step: int) -> bool:
+        made, came = gate_of(fresh(still, 3)), len(kept)
+        try:
+            with between(INSIDE | codes(places, process), step, limit, raises=True):
+                made.enter()
+        except kind as error:
+            kept.append(error)
+        permit = still.start().ask(first()).permit
+        assert permit is not None
+        assert permit.number is not None, "the ledger can be locked"
+        return len(kept) > came
+
+    assert everywhere(play) > 100
+
+
 def test_the_first_record_without_a_ledger(time: Clock) -> None:
     """The process counts one."""
 

@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from benchmarks import spark_triggers, spark_writes
-from benchmarks.interleaved import Bystanders
 from benchmarks.link import Link, link
 from benchmarks.spark_triggers import Trigger
 from benchmarks.spark_variants import BY_NAME, DOORS, FAR, SUITES, Suite
@@ -99,21 +98,19 @@ def write(way: Link, suite: Suite, names: list[str], rows: int, place: dict[str,
         return
     progress(suite.title, result)
     topics = topics_for(way, f"writes-{SUITES.index(suite)}", names)
-    bystanders = Bystanders()
-    rounds = spark_writes.written({**place, "topics": topics, "rows": rows, "warm_up": WARM_UP})
+    rounds, strangers = spark_writes.written({**place, "topics": topics, "rows": rows, "warm_up": WARM_UP})
     ratios, bars = spark_writes.compared(suite.comparisons, rounds, result.rtt, rows)
     speeds = spark_writes.speeds(rounds, rows)
-    result.writes.append(Writes(suite.title, rows, bystanders.share(), speeds, ratios))
+    result.writes.append(Writes(suite.title, rows, strangers, speeds, ratios))
     result.bars += bars
 
 
 def trigger(way: Link, doors: list[str], batches: int, place: dict[str, Any], result: Result) -> None:
     progress("micro-batches", result)
     topics = topics_for(way, TRIGGERS, doors)
-    bystanders = Bystanders()
-    rounds = spark_triggers.measured({**place, "topics": topics, "rows": spark_triggers.ROWS, "batches": batches})
+    told = spark_triggers.measured({**place, "topics": topics, "rows": spark_triggers.ROWS, "batches": batches})
+    rounds, result.triggers_disturbance = told
     result.triggers, bars = spark_triggers.evaluated(rounds)
-    result.triggers_disturbance = bystanders.share()
     result.bars += bars
 
 

@@ -50,15 +50,19 @@ class Trigger:
     p90_to_idle: Spread | None
 
 
-def measured(settings: Mapping[str, Any]) -> Rounds:
-    """The rounds of a session that ran a query by each door. Raises VoidError when the log lacks rows."""
+def measured(settings: Mapping[str, Any]) -> tuple[Rounds, float]:
+    """The rounds of a session that ran a query by each door, and the share of the machine that strangers used.
+
+    Raises VoidError when the log lacks rows.
+    """
     rounds: dict[int, dict[str, Block]] = {}
-    for line in session(SESSION / "triggers.py", settings):
+    lines, strangers = session(SESSION / "triggers.py", settings)
+    for line in lines:
         took, found = line["milliseconds"], line["found"]
         if found is not None and found < len(took) * ROWS:
             raise VoidError(f"{line['name']}: {len(took)} micro-batches of {ROWS} rows, the log got {found} more")
         rounds.setdefault(line["round"], {})[line["name"]] = Block(took[0], took[WARM_UP:])
-    return [rounds[number] for number in sorted(rounds)]
+    return [rounds[number] for number in sorted(rounds)], strangers
 
 
 def evaluated(rounds: Rounds) -> tuple[list[Trigger], list[Bar]]:

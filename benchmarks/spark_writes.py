@@ -13,6 +13,7 @@ from typing import Any
 
 from benchmarks.interleaved import Row, Spread
 from benchmarks.load import VoidError
+from benchmarks.spark_session.parts import Cpu
 from benchmarks.spark_variants import FAR, Comparison
 from benchmarks.table import Bar, ratio, table
 from integration.kafka.jars import CONNECTOR, classpath
@@ -20,19 +21,6 @@ from integration.spark import run_script
 
 SESSION = Path(__file__).resolve().parent / "spark_session"
 PATIENCE = 3600.0
-
-
-@dataclass(frozen=True)
-class Cpu:
-    """What each part used."""
-
-    jvm: float
-    librdkafka: float
-    python: float
-
-    @property
-    def total(self) -> float:
-        return self.jvm + self.librdkafka + self.python
 
 
 @dataclass(frozen=True)
@@ -66,8 +54,8 @@ class Writes:
     ratios: list[Row]
 
 
-def session(script: Path, settings: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The lines of JSON that the script of a session printed."""
+def session(script: Path, settings: Mapping[str, Any]) -> tuple[list[dict[str, Any]], float]:
+    """The lines of JSON that the script of a session printed, and the share of the machine that strangers used."""
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder)
         (scratch / "settings.json").write_text(json.dumps(settings), encoding="utf-8")
@@ -84,19 +72,24 @@ def session(script: Path, settings: Mapping[str, Any]) -> list[dict[str, Any]]:
         )
     if done.returncode:
         raise VoidError(f"the session ended with {done.returncode}:\n{done.stderr[-4000:]}")
-    return done.tasks
+    *lines, last = done.tasks
+    return lines, last["strangers"]
 
 
-def written(settings: Mapping[str, Any]) -> Rounds:
-    """The rounds of a session in which each variant wrote all rows. Raises VoidError when the log has others."""
+def written(settings: Mapping[str, Any]) -> tuple[Rounds, float]:
+    """The rounds of a session in which each variant wrote all rows, and the share of the machine that strangers used.
+
+    Raises VoidError when the log has others.
+    """
     rounds: dict[int, dict[str, Run]] = {}
-    for line in session(SESSION, settings):
+    lines, strangers = session(SESSION, settings)
+    for line in lines:
         if line["found"] != settings["rows"]:
             raise VoidError(f"{line['name']}: {settings['rows']} rows written, the log got {line['found']} more")
         if line["round"] >= 0:
             cpu = Cpu(*(line[part] for part in ("jvm", "librdkafka", "python")))
             rounds.setdefault(line["round"], {})[line["name"]] = Run(line["seconds"], cpu)
-    return [rounds[number] for number in sorted(rounds)]
+    return [rounds[number] for number in sorted(rounds)], strangers
 
 
 def compared(comparisons: Sequence[Comparison], rounds: Rounds, rtt: float, rows: int) -> tuple[list[Row], list[Bar]]:

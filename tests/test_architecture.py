@@ -42,6 +42,7 @@ LATER = {
     "pipeline/dispatch/block_intake.py",
     "pipeline/dispatch/placement.py",
     "pipeline/reports/counted_report.py",
+    "pipeline/reports/quick_report.py",
     "pipeline/access.py",
     "pipeline/gated_send.py",
     "policy/permit_wait.py",

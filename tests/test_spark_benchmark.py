@@ -25,18 +25,24 @@ def test_triggers_are_grouped_by_round_without_those_that_warm_up() -> None:
     took = [900.0, 1.0, 1.0, 1.0, 1.0, 10.0, 20.0, 30.0]
     lines = [{"round": number, "name": SINK.name, "milliseconds": took, "found": None} for number in (1, 0)]
     lines[0]["milliseconds"] = [x + 1 for x in took]
-    with mock.patch.object(spark_triggers, "session", return_value=lines):
-        rounds = spark_triggers.measured({})
+    with mock.patch.object(spark_triggers, "session", return_value=(lines, 0.1)):
+        rounds, strangers = spark_triggers.measured({})
+    assert strangers == 0.1
     assert rounds == [{SINK.name: Block(900.0, [10.0, 20.0, 30.0])}, {SINK.name: Block(901.0, [11.0, 21.0, 31.0])}]
 
 
 def test_triggers_that_lack_rows_are_void() -> None:
     """A log may have more: a trigger that was under way at the end."""
     line = {"round": 0, "name": SINK.name, "milliseconds": [1.0] * 7, "found": 7 * spark_triggers.ROWS - 1}
-    with mock.patch.object(spark_triggers, "session", return_value=[line]), pytest.raises(VoidError, match="the log"):
+    with (
+        mock.patch.object(spark_triggers, "session", return_value=([line], 0.1)),
+        pytest.raises(VoidError, match="the log"),
+    ):
         spark_triggers.measured({})
-    with mock.patch.object(spark_triggers, "session", return_value=[line | {"found": 7 * spark_triggers.ROWS + 50}]):
-        assert len(spark_triggers.measured({})) == 1
+    with mock.patch.object(
+        spark_triggers, "session", return_value=([line | {"found": 7 * spark_triggers.ROWS + 50}], 0.1)
+    ):
+        assert len(spark_triggers.measured({})[0]) == 1
 
 
 def test_a_door_is_compared_with_the_no_op_sink_of_its_round() -> None:
@@ -75,8 +81,9 @@ def line(number: int, name: str, found: int = 1000, **figures: float) -> dict[st
 def test_writes_are_grouped_by_round_without_those_that_warm_up() -> None:
     """Rounds before the first one have negative numbers."""
     lines = [line(-1, "a", seconds=9.0), line(1, "a", seconds=2.0), line(0, "a"), line(0, "b", python=0.4)]
-    with mock.patch.object(spark_writes, "session", return_value=lines):
-        rounds = spark_writes.written({"rows": 1000})
+    with mock.patch.object(spark_writes, "session", return_value=(lines, 0.1)):
+        rounds, strangers = spark_writes.written({"rows": 1000})
+    assert strangers == 0.1
     cpu = Cpu(0.1, 0.2, 0.3)
     assert rounds == [{"a": Run(1.0, cpu), "b": Run(1.0, Cpu(0.1, 0.2, 0.4))}, {"a": Run(2.0, cpu)}]
 
@@ -85,7 +92,7 @@ def test_writes_are_grouped_by_round_without_those_that_warm_up() -> None:
 def test_writes_of_other_than_all_rows_are_void(found: int) -> None:
     """Also while they warm up."""
     with (
-        mock.patch.object(spark_writes, "session", return_value=[line(-1, "a", found)]),
+        mock.patch.object(spark_writes, "session", return_value=([line(-1, "a", found)], 0.1)),
         pytest.raises(VoidError, match=f"1000 rows written, the log got {found} more"),
     ):
         spark_writes.written({"rows": 1000})
@@ -147,14 +154,27 @@ class Process:
     def cpu_times(self) -> Any:
         if (user := self.times.pop(0)) is None:
             raise psutil.NoSuchProcess(1)
-        return mock.Mock(user=user, system=0.0, children_user=0.0, children_system=0.0)
+        return mock.Mock(user=user, system=0.0)
 
 
-def test_a_process_that_ends_while_times_are_read_is_not_missed() -> None:
-    """Its time is its parent's then: the difference of two readings was negative, and a run of 20 minutes for nothing.
-    One that begins meanwhile counts, too."""
-    parent, child, new = Process(1.0, 6.0, 6.0), Process(None), Process(2.0)
-    driver = mock.Mock(spec=psutil.Process)
-    driver.children.side_effect = [[parent, child], [parent], [parent, new], [parent, new], [parent, new]]
-    assert cpu.now(driver).jvm == pytest.approx(8.0)
-    driver.children.assert_called_with(recursive=True)
+def watched(*children: list[Process]) -> cpu.Watch:
+    """A process that has these children: each list is what one look finds, before or after times are read."""
+    root = mock.Mock(spec=psutil.Process)
+    root.children.side_effect = children
+    return cpu.Watch(root)
+
+
+def test_a_process_that_ends_or_begins_while_times_are_read_is_read_again() -> None:
+    """One of them would be missing."""
+    parent, child, new = Process(1.0, 5.0, 6.0), Process(None), Process(2.0)
+    watch = watched([parent, child], [parent], [parent, new], [parent, new], [parent, new])
+    assert watch.now().jvm == pytest.approx(8.0)
+
+
+def test_the_time_of_a_process_that_has_ended_still_counts() -> None:
+    """Spark's daemon ignores how its workers end: without it the difference of two readings was negative, and a run of
+    ten minutes for nothing."""
+    daemon, worker = Process(1.0, 2.0), Process(7.0)
+    watch = watched([daemon, worker], [daemon, worker], [daemon], [daemon])
+    before = watch.now()
+    assert (watch.now() - before).total == pytest.approx(1.0)

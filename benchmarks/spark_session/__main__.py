@@ -68,16 +68,18 @@ def main() -> None:
         name: writes(BY_NAME[name], frames[BY_NAME[name].columns], settings["bootstrap"], topics[name])
         for name in topics
     }
-    driver = psutil.Process()
+    watch, strangers = cpu.Watch(psutil.Process()), cpu.Strangers()
     for number in range(-settings["warm_up"], settings["rounds"]):
         for name in random.Random(number).sample(sorted(runs), len(runs)):
-            before, cpu_before = in_log(settings, topics[name]), cpu.now(driver)
+            before, cpu_before = in_log(settings, topics[name]), watch.now()
             started = time.perf_counter()
             runs[name]()
-            seconds, spent = time.perf_counter() - started, cpu.now(driver) - cpu_before
+            seconds, spent = time.perf_counter() - started, watch.now() - cpu_before
             found = in_log(settings, topics[name]) - before
             line = {"round": number, "name": name, "seconds": seconds, "found": found, **vars(spent)}
             print(json.dumps(line), flush=True)
+            strangers.look()
+    print(json.dumps({"strangers": strangers.share()}), flush=True)
     spark.stop()
 
 

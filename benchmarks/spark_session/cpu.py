@@ -1,53 +1,80 @@
-"""CPU time of the session's processes, from /proc: the JVM, and by thread the Python workers that it started."""
+"""CPU time of the session's processes, from /proc: the JVM, and by thread the Python workers that it started.
+
+The daemon of Spark that forks the workers does not ask how they end, so Linux adds their time to nobody's. Spark ends
+one that is idle for a minute: a write that has no use for them takes as long on a long link.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import time
+from collections.abc import Mapping
 
 import psutil
 
+from benchmarks.spark_session.parts import Cpu
+
 LIBRDKAFKA = "rdk:"
 """Its threads' names begin so."""
+NONE = Cpu(0.0, 0.0, 0.0)
 
 
-@dataclass(frozen=True)
-class Cpu:
-    """Seconds, user and system: of the JVM, of librdkafka's threads, of all the rest of the Python processes."""
+class Watch:
+    """The descendants of a process. Of one that has ended the time counts that was read last."""
 
-    jvm: float
-    librdkafka: float
-    python: float
+    def __init__(self, root: psutil.Process) -> None:
+        self._root = root
+        self._seen: dict[psutil.Process, Cpu] = {}
 
-    def __sub__(self, before: Cpu) -> Cpu:
-        return Cpu(self.jvm - before.jvm, self.librdkafka - before.librdkafka, self.python - before.python)
+    def now(self) -> Cpu:
+        """Since they were started."""
+        while (found := self._read()) is None:
+            pass  # one ended or began meanwhile
+        self._seen.update(found)
+        return sum(self._seen.values(), NONE)
 
-
-def now(driver: psutil.Process) -> Cpu:
-    """Since they were started. The driver's own Python is left out: it only waits."""
-    while (found := _read(driver.children(recursive=True))) is None or found[0] != set(driver.children(recursive=True)):
-        pass  # one ended or began meanwhile: its time would be missing, or be counted with its parent's again
-    return found[1]
-
-
-def _read(processes: list[psutil.Process]) -> tuple[set[psutil.Process], Cpu] | None:
-    jvm = librdkafka = python = 0.0
-    for process in processes:
+    def _read(self) -> Mapping[psutil.Process, Cpu] | None:
+        processes = self._root.children(recursive=True)
         try:
-            if process.name() == "java":
-                jvm += spent(process)
-            else:
-                native = native_seconds(process)
-                librdkafka += native
-                python += spent(process) - native
+            found = {process: of(process) for process in processes}
         except psutil.NoSuchProcess:
             return None
-    return set(processes), Cpu(jvm, librdkafka, python)
+        return found if set(self._root.children(recursive=True)) == set(processes) else None
+
+
+class Strangers:
+    """CPU that neither the benchmark nor what it has started uses: its broker, and this session."""
+
+    def __init__(self) -> None:
+        self._benchmark = psutil.Process().parent() or psutil.Process()
+        self._watch = Watch(self._benchmark)
+        self._started, self._before = time.perf_counter(), self._used()
+
+    def look(self) -> None:
+        """Take note of processes that may end until the next look."""
+        self._watch.now()
+
+    def share(self) -> float:
+        """Of all cores, since this object was made."""
+        available = (time.perf_counter() - self._started) * (psutil.cpu_count() or 1)
+        return max(0.0, (self._used() - self._before) / available)
+
+    def _used(self) -> float:
+        machine = psutil.cpu_times()
+        busy: float = sum(machine) - machine.idle - getattr(machine, "iowait", 0.0) - getattr(machine, "guest", 0.0)
+        return busy - self._watch.now().total - spent(self._benchmark)
+
+
+def of(process: psutil.Process) -> Cpu:
+    used = spent(process)
+    if process.name() == "java":
+        return Cpu(used, 0.0, 0.0)
+    native = native_seconds(process)
+    return Cpu(0.0, native, used - native)
 
 
 def spent(process: psutil.Process) -> float:
     times = process.cpu_times()
-    # Of its children that have ended as well: those of the JVM are the ones that plan and commit.
-    return times.user + times.system + times.children_user + times.children_system
+    return float(times.user + times.system)
 
 
 def native_seconds(process: psutil.Process) -> float:

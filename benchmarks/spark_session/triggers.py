@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 from benchmarks.brokers import written
-from benchmarks.spark_session import no_op
+from benchmarks.spark_session import cpu, no_op
 from benchmarks.spark_variants import NO_OP_SINK, NO_OP_SOURCE, SINK, SOURCE, SPARK
 from safeproducer.spark import SafeProducerSink
 
@@ -75,11 +75,14 @@ def main() -> None:
     spark.dataSource.register(no_op.Source)
     stream = rows(spark, settings["rows"])
     names = sorted(settings["topics"])
+    strangers = cpu.Strangers()
     for number in range(-1, settings["rounds"]):
         for name in random.Random(number).sample(names, len(names)):
             line = measured(name, stream, settings)
             if number >= 0:
                 print(json.dumps({"round": number, **line}), flush=True)
+            strangers.look()
+    print(json.dumps({"strangers": strangers.share()}), flush=True)
     spark.stop()
 
 

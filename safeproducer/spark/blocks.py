@@ -27,7 +27,11 @@ _TAIL = np.array([0, 0xFF, 0xFFFF, 0xFFFFFF], np.uint32)
 
 def blocks(columns: Columns, placings: Sequence[Placing]) -> Iterator[Block]:
     """The rows of `columns`, which have neither headers nor a timestamp. `placings`: of each of their topics."""
-    partitions = partitions_of(columns, placings)
+    return placed(columns, [placing.topic for placing in placings], partitions_of(columns, placings))
+
+
+def placed(columns: Columns, topics: Sequence[str], partitions: Any) -> Iterator[Block]:
+    """The rows of `columns`, whose partitions are known: an array of numbers. `topics`: as in topic_numbers()."""
     most = int(partitions.max(initial=0)) + 1
     places = columns.topic_numbers() * most + partitions
     values, keys, sizes = columns.rearranged(np.argsort(places, kind="stable"))
@@ -38,7 +42,7 @@ def blocks(columns: Columns, placings: Sequence[Placing]) -> Iterator[Block]:
         topic, partition = divmod(place, most)
         for start in range(first, end, MOST_ROWS):
             rows = slice(start, min(start + MOST_ROWS, end))
-            yield Block(placings[topic].topic, partition, values[rows], keys[rows], sizes[rows])
+            yield Block(topics[topic], partition, values[rows], keys[rows], sizes[rows])
 
 
 def halves(block: Block) -> Iterator[Block]:

@@ -23,7 +23,7 @@ class Columns:
     """The columns of one Arrow batch; None where there is none, or only nulls. `topic` is None, too, where the option
     names one.
 
-    `value`, `key`: binary. Names are found in any case, as Spark finds them.
+    `value`, `key`: binary. Names are exact, as in Spark's own Kafka sink: `Key` is another column.
     """
 
     rows: int
@@ -37,7 +37,7 @@ class Columns:
     @classmethod
     def of(cls, batch: pa.RecordBatch, fixed_topic: str | None) -> Columns:
         """Those of `batch`. Raises KeyError without a column `value`."""
-        at = {name.lower(): number for number, name in enumerate(batch.schema.names)}
+        at = {name: number for number, name in enumerate(batch.schema.names)}
 
         def column(name: str) -> Any:
             found = _plain(batch.column(at[name])) if name in at else None

@@ -8,14 +8,14 @@ from safeproducer.telemetry import spark_events
 
 
 class Told:
-    """Tells each sentence once. One thread at a time; can be pickled."""
+    """Tells each sentence once. One thread at a time; can be pickled. `sentences`: those that were told."""
 
-    def __init__(self) -> None:
-        self._sentences: set[str] = set()
+    def __init__(self, sentences: Iterable[str] = ()) -> None:
+        self.sentences = set(sentences)
 
     def once(self, sentences: Iterable[str]) -> None:
         """Log those that were not told yet."""
         for sentence in sentences:
-            if sentence not in self._sentences:
-                self._sentences.add(sentence)
+            if sentence not in self.sentences:
+                self.sentences.add(sentence)
                 spark_events.note(sentence)

@@ -20,14 +20,14 @@ from safeproducer.spark import topics
 from safeproducer.spark.counts import Counts
 from safeproducer.spark.options import Options
 from safeproducer.spark.row_checks import TopicFacts
+from safeproducer.spark.secret_places import VALUE, is_place
 
 MOST_PRODUCERS = 4
 """In one process, idle ones included: each has threads, connections and a buffer."""
 _LEAVES_WITHIN = 1.0
 """Seconds to close a producer of which nothing is left."""
 _BATCH_SIZE = 1_000_000
-_MESSAGE_MAX = 1_000_000
-"""librdkafka's defaults of batch.size and message.max.bytes."""
+"""librdkafka's default of batch.size."""
 _LOGIN = frozenset({"sasl.username", "sasl.password"})
 _DOWN = frozenset({KafkaError._ALL_BROKERS_DOWN})
 
@@ -42,13 +42,16 @@ class Secrets(dict[str, str]):
 
 
 def key_of(options: Options) -> Key:
-    """Which tasks may share a producer. The process is part of it: a forked child cannot use its parent's."""
+    """Which tasks may share a producer. The process is part of it: a forked child cannot use its parent's.
+
+    A secret that was given as it is counts by its name alone: a new one goes to the producer that is there.
+    """
     return (
         os.getpid(),
         options.topic,
         options.deadline,
         tuple(sorted(options.config.items())),
-        tuple(sorted(options.secrets.items())),
+        tuple(sorted((name, place if is_place(place) else VALUE) for name, place in options.secrets.items())),
     )
 
 
@@ -57,7 +60,7 @@ class WorkerProducer:
 
     - `facts`: of the topics that were looked at. They may be outdated: see look_again().
     - `client_errors`, `throttled`, `all_down`: since begin().
-    - `outgrown`: a topic has more partitions than this producer was made for.
+    - `outgrown`: a topic has more partitions than this producer was made for, or takes smaller batches.
     """
 
     def __init__(self, options: Options, names: Sequence[str], secrets: Secrets) -> None:
@@ -72,17 +75,13 @@ class WorkerProducer:
         self._secrets = secrets
         config: dict[str, Any] = dict(options.config)
         by_name = {canonical(name): value for name, value in config.items()}
-        if "message.timeout.ms" not in by_name:
-            config["message.timeout.ms"] = str(round(options.deadline * 1000))
         config[MAX_BLOCK_MS] = 0  # the task waits for room by itself, and knows for how long
         self._config = config
-        limits = topics.batch_limits({**config, **secrets}, names)
-        if limits:
-            size = whole(by_name.get("batch.size"))
-            config["batch.size"] = min(_BATCH_SIZE if size is None else size, *limits.values())
-        self.message_max = whole(by_name.get("message.max.bytes")) or _MESSAGE_MAX
+        self._limits: dict[str, int] = {}
+        self._read_limits(names)
+        self._cut_to_limits(names)
+        self.message_max = int(by_name["message.max.bytes"])
         self._compressed = str(by_name.get("compression.codec", "none")).lower() != "none"
-        self._limits = limits
         self.kafka = self._made()
 
     def _made(self) -> SafeProducer:
@@ -112,14 +111,14 @@ class WorkerProducer:
 
         Takes another producer, because a librdkafka producer keeps its batch.size. See renew().
         """
-        present = whole(self._config.get("batch.size")) or _BATCH_SIZE
-        self._config["batch.size"] = max(1, min(size, present // 2))
+        self._config["batch.size"] = max(1, min(size, self._batch_size // 2))
         self.renew()
 
     def renew_outgrown(self, settle: Callable[[], object]) -> None:
         """Go on with another producer when a topic has got partitions, after `settle()`, which waits for all reports.
 
-        Of several native producers some may not have heard of a new partition, and would refuse its rows.
+        Of several native producers some may not have heard of a new partition, and would refuse its rows. So it is
+        when a topic takes no batches of the present size: they would be rejected, and sent again behind later rows.
         """
         if self.outgrown:
             settle()
@@ -154,9 +153,24 @@ class WorkerProducer:
         counts = topics.partition_counts(
             self.kafka, names, appears_within=topics.APPEARS_WITHIN, answer_within=topics.ANSWER_WITHIN
         )
-        if unread := [name for name in names if name not in self._limits]:
-            self._limits |= topics.batch_limits({**self._config, **self._secrets}, unread)
+        self._read_limits([name for name in names if name not in self._limits])
+        self.outgrown |= self._cut_to_limits(names)
         self.facts |= topics.facts(counts, self._limits, self._compressed)
+
+    def _read_limits(self, names: Sequence[str]) -> None:
+        if names:
+            self._limits |= topics.batch_limits({**self._config, **self._secrets}, names)
+
+    def _cut_to_limits(self, names: Sequence[str]) -> bool:
+        """Have the next producer make batches that these topics take; whether they are smaller than before."""
+        before = self._batch_size
+        self._config["batch.size"] = min([before, *(self._limits[name] for name in names if name in self._limits)])
+        return self._batch_size < before
+
+    @property
+    def _batch_size(self) -> int:
+        size = whole(self._config.get("batch.size"))
+        return _BATCH_SIZE if size is None else size
 
     def renewed(self, secrets: Secrets) -> bool:
         """Use these from the next connection on; False when only a new producer can."""
@@ -208,14 +222,23 @@ class WorkerProducers:
 
     def _with(self, options: Options, names: Sequence[str], secrets: Secrets) -> WorkerProducer:
         found = self._idle.pop(key_of(options), None)
-        if found is not None and not found.renewed(secrets):
-            found.end(_LEAVES_WITHIN)
-            found = None
+        if found is not None:
+            found = self._renewed(found, secrets)
         if found is None:
             self._make_room()
             found = WorkerProducer(options, names, secrets)
         found.begin()
         return found
+
+    def _renewed(self, worker: WorkerProducer, secrets: Secrets) -> WorkerProducer | None:
+        """Nothing if it cannot take these secrets; then it is closed."""
+        fits = False
+        try:
+            fits = worker.renewed(secrets)
+        finally:
+            if not fits:
+                worker.end(_LEAVES_WITHIN)
+        return worker if fits else None
 
     def keep(self, worker: WorkerProducer, idle_ms: int) -> None:
         """A task ended without an error: keep its producer, until nobody has used it for `idle_ms`."""
@@ -230,9 +253,17 @@ class WorkerProducers:
         """Close those that nobody has used for as long as they may be idle."""
         now = clock.monotonic()
         for worker in self._here():
-            if now >= worker.idle_until and self._idle.pop(worker.key, None) is worker:
-                worker.end(_LEAVES_WITHIN)
+            if now >= worker.idle_until:
+                self._end(worker)
         self._watch()
+
+    def _end(self, worker: WorkerProducer) -> None:
+        """Unless a task has taken it meanwhile; it may have put another one in its place."""
+        found = self._idle.pop(worker.key, None)
+        if found is not None and found is not worker:
+            found = found if self._idle.setdefault(worker.key, found) is not found else None
+        if found is not None:
+            found.end(_LEAVES_WITHIN)
 
     def _watch(self) -> None:
         """Look again when the first one may have been idle for long enough."""
@@ -248,8 +279,7 @@ class WorkerProducers:
         """For one more; the one that was used longest ago goes."""
         here = self._here()
         for worker in here[: max(0, len(here) - MOST_PRODUCERS + 1)]:
-            if self._idle.pop(worker.key, None) is worker:
-                worker.end(_LEAVES_WITHIN)
+            self._end(worker)
 
     def _here(self) -> list[WorkerProducer]:
         """Those of this process, the one that was used longest ago first."""

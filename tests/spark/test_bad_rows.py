@@ -317,6 +317,26 @@ def test_batches_are_cut_to_the_limit_of_the_topic(cluster: FakeCluster, options
             last[record.key] = number
 
 
+@pytest.mark.parametrize("tasks", [1, 2], ids=["in one task", "in the next task"])
+def test_batches_are_cut_to_the_limit_of_a_topic_that_comes_later(
+    tasks: int, cluster: FakeCluster, options: MakeOptions
+) -> None:
+    """The producer was made for rows of another topic: no batch is refused, so each key keeps its order."""
+    cluster.create_topic("small", 1)
+    cluster.set_topic_config("small", "max.message.bytes", "9000")
+    first = batch([b"x" * 100] * 100, topic=["rows"] * 100)
+    later = batch([b"%d-" % n + b"x" * 100 for n in range(300)], key=[b"k"] * 300, topic=["small"] * 300)
+    if tasks == 1:
+        found = write_task([first, later], options(None), TASK)
+    else:
+        write_task([first], options(None), TASK)
+        found = write_task([later], options(None), TASK)
+    assert (found.delivered, found.sent_again) == (found.rows, 0)
+    values = [int((record.value or b"").split(b"-")[0]) for record in cluster.log("small", 0)]
+    assert values == list(range(300))
+    assert write_task([later], options(None), TASK).producer == "reused"
+
+
 def test_a_limit_that_cannot_be_read_loses_no_row(unreadable: FakeCluster, options: MakeOptions) -> None:
     """Refused batches are sent again in parts; the task succeeds, and its producer is kept."""
     unreadable.set_topic_config("rows", "max.message.bytes", "9000")

@@ -98,11 +98,15 @@ def test_the_option_wins_over_the_topic_column(cluster: FakeCluster, options: Ma
     assert totals.topics["rows"].delivered == 2
 
 
-def test_columns_are_found_in_any_case_and_others_are_left_out(cluster: FakeCluster, options: MakeOptions) -> None:
-    """As Spark finds them."""
-    odd = batch([b"0"], KEY=[b"k"], extra=[1]).rename_columns(["Value", "KEY", "extra"])
+def test_columns_are_found_by_their_exact_names_and_others_are_left_out(
+    cluster: FakeCluster, options: MakeOptions
+) -> None:
+    """As in Spark's own Kafka sink, and as the driver has checked them: `KEY` is another column than `key`."""
+    odd = batch([b"0"], key=[b"k"], KEY=[b"another"], Timestamp=[5], Headers=[1], extra=[1])
     assert write_task([odd], options(), TASK).delivered == 1
-    assert [record.key for record in log(cluster)] == [b"k"]
+    (record,) = log(cluster)
+    assert (record.key, record.headers) == (b"k", ())
+    assert record.timestamp != 5
 
 
 @pytest.mark.parametrize("zone", ["UTC", "Asia/Kathmandu", "America/New_York", None])

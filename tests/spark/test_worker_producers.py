@@ -209,6 +209,58 @@ def test_secrets_come_from_their_place_and_a_new_one_goes_to_the_living_producer
         end_producers()
 
 
+def test_a_new_password_that_is_given_as_it_is_goes_to_the_living_producer() -> None:
+    """A producer is one for each set of options without secrets. Another user has another one."""
+    try:
+        with FakeCluster(brokers=1, users={"u": "first-marker", "v": "first-marker"}) as cluster:
+            cluster.create_topic("rows", 3)
+            assert write_task([rows(0, 10)], logging_in(cluster, jaas("first-marker")), TASK).producer == "new"
+            (worker,) = kept()
+            assert write_task([rows(10, 10)], logging_in(cluster, jaas("second-marker")), TASK).producer == "reused"
+            assert kept() == [worker]
+            assert worker._secrets["sasl.password"] == "second-marker"
+            another = logging_in(cluster, jaas("first-marker").replace('"u"', '"v"'))
+            assert write_task([rows(20, 10)], another, TASK).producer == "new"
+            assert "marker" not in repr([one.key for one in kept()])
+    finally:
+        end_producers()
+
+
+def test_a_producer_that_cannot_take_new_secrets_is_closed(
+    cluster: FakeCluster, options: MakeOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when that raises: nobody else would close it."""
+    write_task([rows(0, 1)], options(), TASK)
+    (worker,) = kept()
+
+    def broken(secrets: Secrets) -> bool:
+        raise RuntimeError("not this one")
+
+    monkeypatch.setattr(worker, "renewed", broken)
+    with pytest.raises(RuntimeError, match="not this one"):
+        write_task([rows(1, 1)], options(), TASK)
+    assert kept() == []
+    assert worker.kafka.snapshot().state == "closed"
+
+
+def test_the_timer_leaves_a_producer_alone_that_came_in_place_of_an_idle_one(
+    cluster: FakeCluster, options: MakeOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the timer's thread closed another one, a task has taken the idle one and kept a new one."""
+    write_task([rows(0, 1)], options(), TASK)
+    (idle,) = kept()
+    idle.idle_until = 0.0
+    fresh = WorkerProducer(options(), ["rows"], Secrets())
+    fresh.idle_until = clock.monotonic() + 600
+    seen = producers._here()
+    monkeypatch.setattr(producers, "_here", lambda: seen)  # as the timer saw them
+    producers._idle[idle.key] = fresh
+    producers.close_idle()
+    assert kept() == [fresh]
+    assert fresh.kafka.snapshot().state == "open"
+    idle.end()
+
+
 def test_another_changed_secret_makes_a_new_producer(cluster: FakeCluster, options: MakeOptions) -> None:
     """A key's password is read once, when a producer is made."""
     worker = WorkerProducer(options(), ["rows"], Secrets({"ssl.key.password": "a"}))
@@ -250,6 +302,27 @@ def test_a_topic_that_is_not_there_ends_a_task(
         assert failure.codes == {"UNKNOWN_TOPIC_OR_PART": 3}
         assert failure.host in str(failure.reason)
         assert (failure.delivered, failure.not_written) == (0, 3)
+
+
+def test_many_topics_that_are_not_there_end_a_task_in_time(
+    cluster: FakeCluster, options: MakeOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is asked for by itself, so the time is looked at between two of them."""
+    now = [1000.0]
+    asked: list[str] = []
+    real = topics._listed
+
+    def slow(producer: Any, name: Any, *rest: Any) -> Any:
+        asked.append(name)
+        now[0] += 1.0
+        return real(producer, name, *rest)
+
+    monkeypatch.setattr(topics, "_listed", slow)
+    monkeypatch.setattr(topics.clock, "monotonic", lambda: now[0])
+    missing = batch([b"0"] * 100, topic=[f"missing-{n}" for n in range(100)])
+    with pytest.raises(KafkaWriteError, match="topic 'missing-0' cannot be used"):
+        write_task([missing], options(None), TASK)
+    assert len(asked) <= topics.APPEARS_WITHIN + 2
 
 
 def test_a_topic_that_appears_is_waited_for(cluster: FakeCluster, options: MakeOptions) -> None:

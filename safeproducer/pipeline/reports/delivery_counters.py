@@ -26,6 +26,7 @@ from safeproducer.pipeline.process.record import DeliveryCallback
 from safeproducer.pipeline.reports.batch_calls import BatchCount, Batches
 from safeproducer.pipeline.reports.callbacks import CallbackErrors
 from safeproducer.pipeline.reports.counted_report import CountedReport
+from safeproducer.pipeline.reports.quick_report import quick_reports
 from safeproducer.pipeline.reports.report_queue import ReportQueue
 
 Bound = tuple[object, DeliveryCallback | None]
@@ -78,11 +79,10 @@ class PartitionCounters:
     __slots__ = ("_report", "accepted", "batches", "bound", "named", "placed")
 
     def __init__(self, reporting: Reporting) -> None:
-        self.accepted = 0
+        self.accepted, self.bound = 0, NOT_BOUND
         self.batches = Batches(reporting.times_batches)
         self.named = named = Resolved()
         self.placed = Resolved()
-        self.bound = NOT_BOUND
         report_queue, errors, explained = reporting.report_queue, reporting.errors, reporting.explained
         only_errors, offset_proves = reporting.only_errors, reporting.offset_proves
 
@@ -123,13 +123,12 @@ class PartitionCounters:
 class TopicCounters:
     """Records of one topic whose partition librdkafka chooses, and the accounts of its partitions."""
 
-    __slots__ = ("_report", "_reporting", "accepted", "bound", "partitions")
+    __slots__ = ("_quick", "_report", "_reporting", "accepted", "bound", "partitions")
 
     def __init__(self, reporting: Reporting) -> None:
         self.accepted = 0
         self.partitions: dict[int, PartitionCounters] = {}
-        self.bound = NOT_BOUND
-        self._reporting = reporting
+        self._reporting, self.bound = reporting, NOT_BOUND
         partitions = self.partitions
         report_queue, errors, explained = reporting.report_queue, reporting.errors, reporting.explained
         only_errors, offset_proves = reporting.only_errors, reporting.offset_proves
@@ -165,6 +164,7 @@ class TopicCounters:
                     raise
 
         self._report = report
+        self._quick = quick_reports(report, self.placed, reporting.report_queue, offset_proves) if only_errors else None
 
     def explicit(self, partition: int) -> PartitionCounters:
         try:
@@ -177,17 +177,17 @@ class TopicCounters:
         return PartitionCounters(self._reporting)  # the native call refuses it with confluent_kafka's own error
 
     def placed(self, partition: int) -> Resolved:
-        """Where a CountedReport counts."""
+        """Where those are counted for which librdkafka chose this partition."""
         return _opened(self.partitions, partition, self._reporting).placed
 
     def counted(self, callback: DeliveryCallback) -> CountedReport | None:
         """As bind(), where `callback` is called for errors alone; else None."""
-        shared = self._reporting
-        return CountedReport(self._report, callback, self, shared.offset_proves) if shared.only_errors else None
+        return self._quick and CountedReport(self._report, callback, self, self._reporting.offset_proves)
 
     def bind(self, callback: DeliveryCallback | None) -> Bound:
         """As PartitionCounters.bind(), counting on the partition the report names."""
-        self.bound = bound = (callback, partial(self._report, callback))
+        report = partial(self._report, callback) if self._quick is None else self._quick(callback)
+        self.bound = bound = (callback, report)
         return bound
 
 

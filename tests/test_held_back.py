@@ -219,6 +219,36 @@ def test_passthrough_does_not_wait(cluster: FakeCluster) -> None:
     producer.close()
 
 
+@pytest.mark.parametrize("extra", [{"safeproducer.mode": "passthrough"}, {"transactional.id": "a"}])
+def test_what_is_never_held_is_not_held_behind_an_application_that_did_not_poll(extra: dict[str, Any]) -> None:
+    """The sender has taken its reports, so its records went through the intake: which held them for a throttle time."""
+    producer = SafeProducer({"bootstrap.servers": "localhost:1", "test.mock.num.brokers": 1, "log_level": 0, **extra})
+    engine, transactional = engine_of(producer), "transactional.id" in extra
+    try:
+        if transactional:
+            producer.init_transactions(30)
+            producer.begin_transaction()
+        producer.produce("t", b"first", partition=0)
+        assert producer.flush(30) == 0
+        deadline, count = time.monotonic() + 10, 6
+        while engine.route.goes_direct:  # nobody polls
+            assert time.monotonic() < deadline
+            producer.produce("t", b"more", partition=0)
+            time.sleep(0.05)
+            count += 1
+        engine.updates.holds.cluster.throttle.announce(1, 60.0, time.monotonic())
+        for number in range(5):
+            producer.produce("t", b"%d" % number, partition=0)
+        assert producer.snapshot().held == 0
+        assert producer.flush(30) == 0
+        assert producer.snapshot().delivered == count
+        wait(producer, lambda: engine.route.goes_direct)
+        if transactional:
+            producer.commit_transaction(30)
+    finally:
+        producer.close(10)
+
+
 def test_a_held_record_has_the_timestamp_of_its_produce(
     cluster: FakeCluster, make: Callable[..., SafeProducer]
 ) -> None:

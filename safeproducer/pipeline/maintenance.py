@@ -133,7 +133,7 @@ class Control:
         elif dispatcher.intake.rechecks or holds.cluster.throttle_changed():
             dispatcher.recheck(now)
         dispatcher.pump_if_due(now)
-        if self._delivery.mode != "auto" or not self._delivery.holds_back:
+        if self._delivery.mode == "held":
             return
         if self._direct_deadline is not None and self._delivery.owns_timeout:
             self._direct_deadline.act(now, self._route.hold, self._client.native.purge)

@@ -32,7 +32,7 @@ class ClusterView:
         self.throttle = throttle
         self._latest = throttle.latest
         self._only_batch_lanes = delivery.mode == "held"
-        self._holds_back = delivery.holds_back
+        self.holds_back = delivery.holds_back
         self.statistics: dict[int, Statistics] = {}
         """The last ones of the direct lane and of the first batch lane."""
 
@@ -62,7 +62,7 @@ class ClusterView:
 
     def probes(self, broker: int, now: float) -> bool:
         """Whether it gets one batch at a time because it throttled so lately."""
-        return self._holds_back and self.throttle.probes(broker, now)
+        return self.holds_back and self.throttle.probes(broker, now)
 
     @property
     def throttle_is_new(self) -> bool:

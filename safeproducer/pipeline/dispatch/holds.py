@@ -69,6 +69,8 @@ class Holds:
 
     def any(self, now: float) -> bool:
         """Whether there is a reason to hold anything back."""
+        if not self.cluster.holds_back:
+            return self.gate.hold is not None
         return (
             self.direct is None
             or self.direct.limited
@@ -82,7 +84,7 @@ class Holds:
     def reason(self, buffer: PartitionBuffer, now: float) -> Hold | None:
         """Why this partition is held back; None when its records may go directly."""
         tp, direct = buffer.tp, self.direct
-        if self.gate.hold is not None:
+        if self.gate.hold is not None or not self.cluster.holds_back:
             return self.gate.hold
         if direct is not None and tp in direct.stalled:
             return Hold(None, HoldReason.LEADER_SILENT, self.partitions.leader(*tp))

@@ -1,7 +1,9 @@
 """Hooks: how telemetry and applications watch a producer.
 
 A hook overrides the methods it wants; an event nobody overrides costs nothing. Hooks are called on the thread on
-which the event happens (produce() or poll()/flush()), so they must be fast and must not block. A hook that raises
+which the event happens: that of produce(), poll(), flush() or close(). What the producer's own thread notices is told
+on a thread that this library makes for it. So hooks must be fast, must not block, and must expect several threads; no
+lock of this library is held. docs/use/hooks-and-tracing.md has the thread of each event. A hook that raises
 an Exception is reported once through the `safeproducer` logger and switched off; it never breaks the application. What
 a signal handler raises meanwhile, such as a time limit, is not the hook's, and goes on.
 """
@@ -135,7 +137,7 @@ class Hook:
         """A partition's window changed: its leader announced another, changed, or did not answer in time."""
 
     def lanes_changed(self, event: LanesChanged) -> None:
-        """Lanes were added, given up or replaced."""
+        """Batch lanes beyond the first one were made, or one was retired or replaced."""
 
     def producer_churn(self, event: ProducerChurn) -> None:
         """A line of code makes producers too often. Called once for each such line in a process."""

@@ -32,8 +32,9 @@ class PartitionSnapshot:
 class WindowSnapshot:
     """How many batches of one partition may be unresolved over all lanes (KIP-1269).
 
-    `source`: "leader" or "topic" (announced by the partition's leader), "setting" (safeproducer.window), or "assumed",
-    which is 5. `age`: seconds since the leader said so, None when it did not; `reason`: why it is this many.
+    `source`: "leader" or "topic" (announced by the partition's leader), or "assumed", which is 5. `age`: seconds since
+    the leader said so, None when it did not; `reason`: why it is this many. Where safeproducer.window is a number there
+    are none of these.
     """
 
     topic: str
@@ -72,9 +73,10 @@ class Snapshot(ProducerState):
     - `held`: unresolved records that wait in this process. `handed_over`: batches that left it as one request each;
       `splits`: requests that librdkafka made of them beyond that.
     - `lanes`: native producers that take such batches, each with a producer ID of its own; 0 while all records go
-      directly. `windows`: one for each partition that several lanes may share.
+      directly. `windows`: one for each partition that several lanes may share, if its leader is asked.
     - `producer_ids`: how many producer IDs this producer has used, 0 before its first record and without idempotence.
-    - `queued`: what `len(producer)` says: records and events inside librdkafka.
+    - `queued`: what `len(producer)` says: records and events that wait here or in librdkafka, reports that wait to be
+      served included.
     - `last_error`: the last client error with its advice, or None. `throttled_brokers`: broker ID -> the last announced
       throttle time in seconds.
     """

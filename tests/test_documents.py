@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import argparse
 import ast
+import dataclasses
+import inspect
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import safeproducer
+from safeproducer.cli import main
 from safeproducer.kafka.properties import HANDLED_HERE, REFUSED
 from safeproducer.own_settings import OWN_SETTINGS
 from safeproducer.policy.admission import Hold
@@ -21,6 +26,11 @@ DOCUMENTS = sorted(ROOT.glob("*.md")) + sorted(ROOT.glob("[a-z]*/**/*.md"))
 def read(name: str) -> str:
     """The text of a document of this repository."""
     return (ROOT / name).read_text(encoding="utf-8")
+
+
+def sections(name: str) -> dict[str, str]:
+    """Heading of the second level -> what is below it."""
+    return dict(re.findall(r"^## ([^\n]+)\n(.*?)(?=^## |\Z)", read(name), re.MULTILINE | re.DOTALL))
 
 
 def test_each_difference_from_stock_has_its_test_and_each_test_its_line() -> None:
@@ -56,6 +66,61 @@ def test_each_reason_to_hold_records_back_is_in_the_table() -> None:
         (reason.value, Hold(2.5, reason, 1).sentence(0.0), reason.kip or "", reason.cure or "")
         for reason in safeproducer.HoldReason
     ]
+
+
+def test_each_reason_to_hold_is_explained_to_developers() -> None:
+    """Those of a partition in the table and in the order of Holds.reason(), those of the next batch in the list."""
+    holding = read("docs/internals/holding.md")
+    table = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \|", holding, re.MULTILINE)
+    explained = [code for cell in table for code in re.findall(r"\w+", cell)]
+    of_a_batch, ordered = (
+        re.findall(r"`(\w+)`", re.findall(rf"{words}(.*?)\.\n", holding, re.DOTALL)[0])
+        for words in ("say what the next batch waits for: ", "gives the first one in this order: ")
+    )
+    assert sorted(explained) == sorted(ordered)
+    assert sorted(explained + of_a_batch) == sorted(safeproducer.HoldReason)
+
+
+def test_every_hook_method_is_in_the_table() -> None:
+    """With its arguments, in the order of the class."""
+    listed = re.findall(r"^\| `(\w+)\((.*?)\)` \|", read("docs/use/hooks-and-tracing.md"), re.MULTILINE)
+    assert listed == [
+        (name, ", ".join(list(inspect.signature(method).parameters)[1:]))
+        for name, method in vars(safeproducer.Hook).items()
+        if not name.startswith("_")
+    ]
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        *(safeproducer.ProducerInfo, safeproducer.CallSite, safeproducer.Record, safeproducer.RecordsLost),
+        *(safeproducer.Throttled, safeproducer.WindowChanged, safeproducer.LanesChanged),
+        *(safeproducer.ProducerChurn, safeproducer.ProducerIdLimited),
+    ],
+)
+def test_every_field_that_a_hook_gets_is_in_the_table(event: type[Any]) -> None:
+    """In the order of the class."""
+    row = re.findall(rf"^\| `{event.__name__}` \| (.*) \|$", read("docs/use/hooks-and-tracing.md"), re.MULTILINE)
+    assert re.findall(r"`(\w+)`", row[0]) == [field.name for field in dataclasses.fields(event)]
+
+
+@pytest.mark.parametrize("kind", [safeproducer.Snapshot, safeproducer.PartitionSnapshot, safeproducer.WindowSnapshot])
+def test_every_field_of_a_snapshot_is_in_its_table(kind: type[Any]) -> None:
+    """One row for each field, in the order of the class."""
+    section = sections("docs/reference/snapshot.md")[kind.__name__]
+    listed = re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
+    assert listed == [field.name for field in dataclasses.fields(kind)]
+
+
+def test_every_option_of_a_command_is_in_its_section() -> None:
+    """Or among those that all commands have."""
+    told = sections("docs/reference/commands.md")
+    (commands,) = (each for each in main._parser()._actions if isinstance(each, argparse._SubParsersAction))
+    for command, parser in commands.choices.items():
+        section = told["Options of all commands"] + told[command]
+        options = {option for action in parser._actions for option in action.option_strings} - {"-h", "--help"}
+        assert sorted(option for option in options if not re.search(rf"`{option}[ `]", section)) == []
 
 
 @pytest.mark.parametrize("kip", ["13, 124, 219", "73", "854", "936", "1269"])

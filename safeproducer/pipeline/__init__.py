@@ -19,7 +19,7 @@ Words
 Acceptance, on the application's thread
   SafeProducer.produce counts the record as accepted (`delivery_counters`) before the record goes on: its report may
   come on another thread before produce() returns. It then calls `Route.send` (`route`), which is the native produce()
-  itself on the direct path and Intake.send on the buffered one. A record that raises there is subtracted again.
+  itself, or Intake.send while there is a reason to hold anything. A record that raises there is subtracted again.
 
 The direct path
   The direct lane chooses the partition, batches and sends. poll() (`serving`) or flush() (`flush`) serves it on the

@@ -42,7 +42,8 @@ class Broker:
 
     throttled_until: float | None
     probing: bool
-    """Whether it announced a throttle time and has not answered without one since."""
+    """Whether it throttled so lately that it gets one batch at a time: for as long again as its throttle time, and 1 s
+    (`Throttle.probes`). That ends by time, not by an answer."""
     unresolved: int
     """In-flight batches to it without all their reports."""
     cap: int | None = None

@@ -109,7 +109,8 @@ class HoldReason(StrEnum):
     )
     EXPIRY = (
         "expiry",
-        "waits until records that no broker answered in time have been taken out of librdkafka",
+        "waits while records without an acknowledgement are removed from librdkafka (delivery timeout, or the leader "
+        "is about to forget the producer ID)",
         "Look at the brokers that do not answer; delivery.timeout.ms says how long they have.",
         "KIP-91",
     )
@@ -130,7 +131,7 @@ class HoldReason(StrEnum):
         "waits for acknowledgements of earlier records with the same keys",
         "Spread the records over more keys, or use safeproducer.ordering=none where no order is needed.",
     )
-    TURN = ("turn", "waits its turn")
+    TURN = ("turn", "waits for the producer's own thread to look at it")
 
     def __new__(cls, code: str, template: str = "", cure: str | None = None, kip: str | None = None) -> Self:
         member = str.__new__(cls, code)

@@ -1,4 +1,4 @@
-"""What produce() calls on the buffered path: a record is checked, gets its partition, and waits for the sender."""
+"""What produce() calls in place of the native one: checks a record, finds its partition, has it wait if it is held."""
 
 from __future__ import annotations
 

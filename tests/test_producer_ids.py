@@ -147,6 +147,27 @@ def test_log_hook_error_and_doctor_say_the_same(
             assert part in text
 
 
+def test_an_hour_that_one_with_a_lower_limit_used_up(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One start at 1 an hour, one at 720: log, hook, error and doctor tell of one ID, and why it is enough."""
+    monkeypatch.setenv(LEDGER_VARIABLE, str(tmp_path / "ledger"))
+    heard = Heard()
+    with started(cluster, "refuse", 1) as first:
+        first.produce("t", b"x")
+        assert first.flush(10) == 0
+    with started(cluster, "refuse", 720, heard) as second:
+        refused = refusal_of(second)
+    (finding,) = host_over_limit(Examined(720, host=read_host(Place(str(tmp_path / "ledger")), {}, 720, paths=True)))
+    (log,) = [record.getMessage() for record in caplog.records if "producer ID was taken" in record.getMessage()]
+    assert (heard.churn[0].made_in_all, heard.churn[0].limit_per_hour) == (1, 720)
+    assert heard.limited[0].churn == heard.churn[0]
+    assert "because the hour is used up" in str(refused)
+    for text in (log, str(refused), finding.message):
+        assert "1 producer ID was taken" in text
+        assert "producers with a lower limit took them" in text
+
+
 def test_librdkafkas_mock_cluster_has_no_ledger(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """It ends with its producer: each is another one, and all have the same name."""
     monkeypatch.delenv(LEDGER_VARIABLE, raising=False)

@@ -210,19 +210,18 @@ class Guard:
     def _explained(self, request: Request, answer: Answer) -> Answer:
         """With the figures: how many within the hour, by which line, in which pattern."""
         now, site, alone = self._now(), ring.shown(request.site), self._alone.use.records
-        recent = [
+        young = [
             record
             for record in [*(self._ledger.records() if self._ledger else ()), *map(ring.read_back, alone)]
-            if record.age(now, self._boot_id) < permits.HOUR and record.ended != UNSENT
+            if record.age(now, self._boot_id) < permits.HOUR
         ]
-        in_hour = len(recent)
-        if answer.permit is None or request.rate >= ring.SLOTS:
-            in_hour = max(in_hour, permits.in_hour(self._alone.use.until, request.rate, now.boot))
+        in_hour = ring.in_hour(young, self._alone.use.until - now.boot, request.rate)
         if answer.permit is not None and in_hour <= request.rate:
             return Answer(answer.permit)
         told_before = request.site in self._told
         if request.kind is Kind.FIRST or in_hour > request.rate:
             self._told.add(request.site)  # a lane that is refused what is left for producers tells nobody
+        recent = [record for record in young if record.ended != UNSENT]
         by_site = sum(record.site == site for record in recent)
         pattern = patterns.find(recent, site, process.is_alive)
         return answer._replace(in_hour=in_hour, by_site=by_site, pattern=pattern, told_before=told_before)

@@ -12,6 +12,7 @@ from safeproducer.cli.doctor.finding import Finding, Severity
 from safeproducer.cli.doctor.words import moment, some, span
 from safeproducer.own_settings import PRODUCER_IDS_PER_HOUR
 from safeproducer.policy.expiry import PRODUCER_ID_CONFIG, TRANSACTIONAL_ID_CONFIG, unsafe
+from safeproducer.producer_ids import told
 
 _NO_RIGHT = frozenset({"CLUSTER_AUTHORIZATION_FAILED", "TOPIC_AUTHORIZATION_FAILED"})
 _MOST_PATTERNS = 3
@@ -185,8 +186,9 @@ def host_over_limit(examined: Examined) -> list[Finding]:
         Finding(
             Severity.WARNING,
             "host-over-limit",
-            f"This host has used up its hour for {ledger.name}: {ledger.in_hour:,} producer IDs were taken, "
+            f"This host has used up its hour for {ledger.name}: {told.were_taken(ledger.in_hour)}, "
             f"{examined.rate:,} are allowed ({PRODUCER_IDS_PER_HOUR}); the next one is allowed in {span(ledger.wait)}."
+            + told.too_few(ledger.in_hour, examined.rate)
             + "".join(f" {pattern.line}: {pattern.sentence}." for pattern in ledger.patterns[:_MOST_PATTERNS]),
             ledger.patterns[0].cure if ledger.patterns else _ONE_PRODUCER,
         )

@@ -123,7 +123,7 @@ def _ledger(one: LedgerReading, names: Mapping[str, str], rate: float, show: "_L
     ]
     name = names.get(one.name)
     return Ledger(
-        name or f"ledger {one.name[:8]}", len(one.in_hour), one.wait(rate), ids, patterns, asked=name is not None
+        name or f"ledger {one.name[:8]}", one.taken(rate), one.wait(rate), ids, patterns, asked=name is not None
     )
 
 

@@ -167,6 +167,13 @@ def test_a_host_that_has_used_up_its_hour() -> None:
     assert "one producer for each process" in only(replace(examined(topic(small=1)), host=unknown)).cure
 
 
+def test_an_hour_that_a_lower_limit_used_up() -> None:
+    """One ID, and why it is enough."""
+    message = only(replace(examined(topic(small=1)), host=Host([Ledger("k1 as User:a", 1, 5.0)]))).message
+    assert "1 producer ID was taken, 100 are allowed" in message
+    assert "a lower limit" in message
+
+
 def test_a_flood_from_this_host_has_the_cure_of_its_pattern() -> None:
     """The same words as in log, hook and error."""
     pattern = KnownPattern("one-per-request", "a.py:7 in view", 120, "120 in 50 s, one a request", "Make one producer.")

@@ -39,7 +39,8 @@ _NO_BOOT = 1
 class Guard:
     """The permits of one cluster and principal. Any thread, signal handlers and destructors; never raises.
 
-    No call waits longer than 50 ms for other processes. No lock is held while it logs.
+    No round waits longer than 50 ms for other processes, or 80 ms by the clock on a busy machine; what came inside a
+    round takes a second one. No lock is held while it logs.
     """
 
     def __init__(self, identity: tuple[str, str] = ("", ""), place: Place = OFF) -> None:

@@ -22,6 +22,7 @@ from safeproducer import (
     ProducerChurn,
     ProducerIdLimited,
     ProducerIdLimitError,
+    QueueFullError,
     SafeProducer,
     permit_end,
 )
@@ -210,6 +211,27 @@ def test_delay_delivers_when_the_next_id_is_there(cluster: FakeCluster) -> None:
     (event,) = heard.limited
     assert (event.policy, event.churn.limit_per_hour) == ("delay", 720)
     assert event.retry_after == pytest.approx(5, abs=0.5)
+
+
+def test_what_waits_for_an_id_takes_room_in_the_buffer(cluster: FakeCluster) -> None:
+    """As any held record does: beyond the limit it is full, and what was accepted is delivered."""
+    with started(cluster, "delay", 1) as first:
+        first.produce("t", b"x")
+        assert first.flush(10) == 0
+    reports: list[Any] = []
+    with started(cluster, "delay", 720, **{"queue.buffering.max.messages": 10}) as second:
+        for number in range(10):
+            second.produce("t", b"%d" % number, on_delivery=lambda error, _: reports.append(error))
+        assert "waits for a producer ID" in second.explain()
+        for _ in range(2):
+            with pytest.raises(QueueFullError):
+                second.produce("t", b"more")
+        assert len(second) == 10
+        assert second.flush(20) == 0
+        second.produce("t", b"room again")
+        assert second.flush(20) == 0
+    assert reports == [None] * 10
+    assert len(cluster.log("t", 0)) + len(cluster.log("t", 1)) == 12
 
 
 def test_who_cannot_wait_for_an_hour_fails_at_once(cluster: FakeCluster) -> None:

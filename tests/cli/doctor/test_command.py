@@ -274,9 +274,11 @@ def test_brokers_that_do_not_show_their_configs(command: Any) -> None:
 def test_nobody_answers_at_the_address(command: Any) -> None:
     """Exit 2 within the time to connect; what this host knows is shown all the same."""
     started = time.monotonic()
+    command.run("doctor", "--json")
+    bare, started = time.monotonic() - started, time.monotonic()
     done = command.run("doctor", "--bootstrap-servers", "127.0.0.1:1", "--connect-timeout", "2", "--json")
     found = document(done, 2)
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 2 + bare + max(1.0, bare)  # a busy machine may be busier by now
     assert "127.0.0.1:1" in found["error"]["message"]
     assert found["brokers"] == found["topics"] == []
 

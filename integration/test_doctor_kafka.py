@@ -246,13 +246,16 @@ def test_other_ways_to_log_in(mechanism: str, kafka_secure: KafkaCluster, secure
 
 def test_who_is_not_let_in_is_told_why(secure_topic: str, login: Login) -> None:
     """Within the time to connect, exit 2, and the sentence that the other commands have."""
+    started = time.monotonic()
+    doctor(0)
+    bare = time.monotonic() - started
     for changes, words in (
         ({"sasl_password": "wrong"}, "refused the user name or the password"),
         ({"security_protocol": "SASL_PLAINTEXT"}, "security.protocol"),
         ({"bootstrap_servers": "127.0.0.1:1"}, "127.0.0.1:1"),
         ({"sasl_mechanism": "OAUTHBEARER"}, "OAUTHBEARER"),
     ):
-        started = time.monotonic()
-        found = doctor(2, "--config-file", login(**changes), "--connect-timeout", "4")
+        config, started = login(**changes), time.monotonic()
+        found = doctor(2, "--config-file", config, "--connect-timeout", "4")
         assert words in found["error"]["message"]
-        assert time.monotonic() - started < 15
+        assert time.monotonic() - started < 4 + bare + max(1.0, bare)  # a busy machine may be busier by now

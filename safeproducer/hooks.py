@@ -41,9 +41,10 @@ class RecordsLost:
 class ProducerChurn:
     """More producer IDs than `limit_per_hour` were taken within an hour for one cluster and principal (KIP-936).
 
-    They are counted on this host, over its processes. `site`: the line that made this producer; `made_by_site`: how
-    many IDs that line took, `made_in_all`: how many all took. `pattern` is a code for how they come about, and `seen`
-    a sentence that says so; None where that is not known. `advice` is the cure.
+    Or the hour is used up, and this producer gets none: those with a lower limit use it up with fewer. IDs are counted
+    on this host, over its processes. `site`: the line that made this producer; `made_by_site`: how many IDs that line
+    took, `made_in_all`: how many all took. `pattern` is a code for how they come about, and `seen` a sentence that says
+    so; None where that is not known. `advice` is the cure.
     """
 
     cluster: str

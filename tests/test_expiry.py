@@ -1,4 +1,8 @@
-"""No retry that its leader has forgotten (KIP-854), on FakeCluster, which forgets producer IDs as Kafka does."""
+"""No retry that its leader has forgotten (KIP-854), on FakeCluster, which forgets producer IDs as Kafka does.
+
+Lost acknowledgements wait in real time: `advance()` moves the clock of the brokers alone, and the guard gives a record
+up by the clock of the producer.
+"""
 
 from __future__ import annotations
 
@@ -209,6 +213,27 @@ def test_what_was_heard_with_windows_is_not_asked_for_again(
         assert found.current is not None
         assert found.current.seconds == AGE_MS / 1000
     assert not asked
+
+
+def test_day_old_timestamps_are_told_once_for_each_topic(
+    forgetful: FakeCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The leader forgets the ID at its next check, and all is delivered."""
+    forgetful.create_topic("u", partitions=1)
+    with made(SafeProducer, forgetful, **{"safeproducer.expiry.ms": AGE_MS}) as producer:
+        for _ in range(3):
+            for topic in ("t", "u"):
+                producer.produce(topic, b"old", timestamp=int((time.time() - DAY) * 1000))
+            assert producer.flush(20) == 0
+            rest(producer, 0.6)
+        timestamps = engine_of(producer).threads.horizons.timestamps
+        serve(producer, lambda: not timestamps.too_old(AGE_MS / 1000))
+        assert not forgetful.producer_state("t")
+        rest(producer, 0.6)
+    found = [record.getMessage() for record in caplog.records if "timestamps" in record.getMessage()]
+    assert len(found) == 2
+    assert all("86400 s ago" in line and "KIP-854" in line for line in found)
+    assert [len(forgetful.log(topic)) for topic in ("t", "u")] == [3, 3]
 
 
 def test_passthrough_is_told_too(

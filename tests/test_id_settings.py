@@ -9,6 +9,8 @@ import pytest
 
 from safeproducer import ConfigurationError, SafeProducer
 from safeproducer.id_settings import LEDGER_VARIABLE, POLICY_VARIABLE, IdSettings
+from safeproducer.pipeline.cluster import horizons
+from safeproducer.producer_ids import ledger, parking, places, sweep
 from safeproducer.producer_ids.guard import OFF, Kind, Place, Request, guard_of
 from safeproducer.records import CallSite
 from safeproducer.testing import FakeCluster
@@ -91,6 +93,19 @@ def test_a_directory_is_made_with_the_first_permit(tmp_path: Path) -> None:
     assert named.stat().st_mode & 0o777 == 0o700
 
 
+def test_fixed_numbers_are_those_that_are_promised() -> None:
+    """Ledgers in a directory, parked producers, seconds before brokers are asked, and seconds to wait for a ledger."""
+    assert (sweep.MOST, parking.MOST, horizons.NOT_BEFORE, ledger.WAITS) == (64, 16, 60, 0.05)
+
+
+def test_a_directory_on_a_network_file_system_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Locks hold nobody off there."""
+    monkeypatch.setattr(places, "_network", lambda _: "nfs4")
+    with pytest.raises(ConfigurationError, match=r"network file system \(nfs4\).*Name a directory") as caught:
+        SafeProducer({**BROKER, LEDGER: str(tmp_path)})
+    assert (caught.value.setting, caught.value.value) == (LEDGER, repr(str(tmp_path)))
+
+
 def test_no_secret_and_no_configuration_goes_into_a_ledger(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Nor into its name: lines of code are all that it tells of the application."""
     monkeypatch.delenv(LEDGER_VARIABLE)
@@ -133,8 +148,11 @@ def test_reuse_by_the_environment_delays_a_transactional_producer(monkeypatch: p
 
 
 @pytest.mark.parametrize(
-    ("variable", "value", "setting", "holds"),
-    [(POLICY_VARIABLE, "denied", POLICY, "refuse"), (LEDGER_VARIABLE, "relative/path", LEDGER, "off")],
+    ("variable", "value", "setting", "holds", "way_out"),
+    [
+        (POLICY_VARIABLE, "denied", POLICY, "refuse", "off, warn, delay, reuse, refuse"),
+        (LEDGER_VARIABLE, "relative/path", LEDGER, "off", "Name a directory of a local file system"),
+    ],
 )
 def test_a_wrong_variable_is_warned_of_and_the_setting_holds(
     monkeypatch: pytest.MonkeyPatch,
@@ -143,10 +161,11 @@ def test_a_wrong_variable_is_warned_of_and_the_setting_holds(
     value: str,
     setting: str,
     holds: str,
+    way_out: str,
 ) -> None:
     """A typing error in an incident must not keep an application from starting."""
     monkeypatch.setenv(variable, value)
     found = ids_of({POLICY: "refuse", LEDGER: "off"})
     assert (found.policy, found.ledger) == ("refuse", OFF)
     (warning,) = [record.getMessage() for record in caplog.records if variable in record.getMessage()]
-    assert all(part in warning for part in (value, setting, repr(holds)))
+    assert all(part in warning for part in (value, setting, repr(holds), way_out))

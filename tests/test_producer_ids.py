@@ -22,6 +22,7 @@ from safeproducer import (
     ProducerChurn,
     ProducerIdLimited,
     ProducerIdLimitError,
+    QueueFullError,
     SafeProducer,
     permit_end,
 )
@@ -147,6 +148,27 @@ def test_log_hook_error_and_doctor_say_the_same(
             assert part in text
 
 
+def test_an_hour_that_one_with_a_lower_limit_used_up(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One start at 1 an hour, one at 720: log, hook, error and doctor tell of one ID, and why it is enough."""
+    monkeypatch.setenv(LEDGER_VARIABLE, str(tmp_path / "ledger"))
+    heard = Heard()
+    with started(cluster, "refuse", 1) as first:
+        first.produce("t", b"x")
+        assert first.flush(10) == 0
+    with started(cluster, "refuse", 720, heard) as second:
+        refused = refusal_of(second)
+    (finding,) = host_over_limit(Examined(720, host=read_host(Place(str(tmp_path / "ledger")), {}, 720, paths=True)))
+    (log,) = [record.getMessage() for record in caplog.records if "producer ID was taken" in record.getMessage()]
+    assert (heard.churn[0].made_in_all, heard.churn[0].limit_per_hour) == (1, 720)
+    assert heard.limited[0].churn == heard.churn[0]
+    assert "because the hour is used up" in str(refused)
+    for text in (log, str(refused), finding.message):
+        assert "1 producer ID was taken" in text
+        assert "producers with a lower limit took them" in text
+
+
 def test_librdkafkas_mock_cluster_has_no_ledger(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """It ends with its producer: each is another one, and all have the same name."""
     monkeypatch.delenv(LEDGER_VARIABLE, raising=False)
@@ -189,6 +211,27 @@ def test_delay_delivers_when_the_next_id_is_there(cluster: FakeCluster) -> None:
     (event,) = heard.limited
     assert (event.policy, event.churn.limit_per_hour) == ("delay", 720)
     assert event.retry_after == pytest.approx(5, abs=0.5)
+
+
+def test_what_waits_for_an_id_takes_room_in_the_buffer(cluster: FakeCluster) -> None:
+    """As any held record does: beyond the limit it is full, and what was accepted is delivered."""
+    with started(cluster, "delay", 1) as first:
+        first.produce("t", b"x")
+        assert first.flush(10) == 0
+    reports: list[Any] = []
+    with started(cluster, "delay", 720, **{"queue.buffering.max.messages": 10}) as second:
+        for number in range(10):
+            second.produce("t", b"%d" % number, on_delivery=lambda error, _: reports.append(error))
+        assert "waits for a producer ID" in second.explain()
+        for _ in range(2):
+            with pytest.raises(QueueFullError):
+                second.produce("t", b"more")
+        assert len(second) == 10
+        assert second.flush(20) == 0
+        second.produce("t", b"room again")
+        assert second.flush(20) == 0
+    assert reports == [None] * 10
+    assert len(cluster.log("t", 0)) + len(cluster.log("t", 1)) == 12
 
 
 def test_who_cannot_wait_for_an_hour_fails_at_once(cluster: FakeCluster) -> None:

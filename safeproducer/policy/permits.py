@@ -76,12 +76,12 @@ def room(used_until: float, kind: Kind, rate: float, now: float, most: int) -> i
     return count
 
 
-def given_back(used_until: float, before: float, after: float, now: float) -> float:
-    """The new `used_until` when nothing was sent with a permit that moved it from `before` (or its `now`) to `after`.
+def given_back(used_until: float, seconds: float, age: float) -> float:
+    """The new `used_until` when nothing was sent with a permit that used so many seconds of the hour `age` seconds ago.
 
-    Only the part that lies in the future is given back: what has passed came back already, by the clock.
+    What has passed since came back already, by the clock: of this permit, unless others were before it and still are.
     """
-    return used_until - min(max(after - now, 0.0), after - before)
+    return used_until - max(seconds - max(age, 0.0), 0.0)
 
 
 def in_hour(used_until: float, rate: float, now: float) -> int:

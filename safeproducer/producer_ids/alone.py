@@ -124,14 +124,14 @@ class Alone:
         """False when the record is not here."""
         return self._change(lambda use: _amended(use, key, producer_id, ended)) is not None
 
-    def give_back(self, key: tuple[int, int], before: float, after: float, now: float) -> bool:
-        """Of the permit that made one time of the other; once or again. False when it is not here."""
+    def give_back(self, key: tuple[int, int], seconds: float, now: float) -> bool:
+        """Of a permit that used so many seconds of the hour; once or again. False when it is not here."""
 
         def refunded(use: Use) -> Use | None:
             found, amended = _found(use, key), _amended(use, key, None, UNSENT)
             if found is None or found.ended == UNSENT or amended is None:
                 return amended
-            until = permits.given_back(use.until, before, after, now)
+            until = permits.given_back(use.until, seconds, now - found.at.boot)
             return amended._replace(until=until, owed=max(use.owed - (use.until - until), 0.0))
 
         return self._change(refunded) is not None

@@ -22,7 +22,8 @@ from safeproducer.producer_ids.permit import Answer, Request
 from safeproducer.records import ProducerInfo
 
 _ANOTHER_ASKS = 0.1
-"""Seconds to wait for a thread that asks for the same producer; a round of the guard takes half of that at most."""
+"""Seconds to wait for a thread that asks for the same producer. On a busy machine its rounds may take longer, and both
+ask then."""
 _SLICE = 0.1
 """Seconds that init_transactions() waits before it looks whether the producer was closed."""
 

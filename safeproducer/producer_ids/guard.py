@@ -39,7 +39,8 @@ _NO_BOOT = 1
 class Guard:
     """The permits of one cluster and principal. Any thread, signal handlers and destructors; never raises.
 
-    No call waits longer than 50 ms for other processes. No lock is held while it logs.
+    No round waits longer than 50 ms for other processes, or 80 ms by the clock on a busy machine; what came inside a
+    round takes a second one. No lock is held while it logs.
     """
 
     def __init__(self, identity: tuple[str, str] = ("", ""), place: Place = OFF) -> None:
@@ -91,7 +92,7 @@ class Guard:
             if permit.known:
                 self._alone.forget(permit.known)
                 self._rounds.put_off(lambda round_: round_.forget(permit.known))
-            self._alone.give_back(key, permit.before, permit.after, self._now().boot)
+            self._alone.give_back(key, permit.after - permit.before, self._now().boot)
         return found is not None
 
     def _returned(self, round_: LedgerRound, permit: Permit) -> None:
@@ -100,7 +101,8 @@ class Guard:
             if permit.known:
                 self._alone.forget(permit.known)
                 round_.forget(permit.known)
-            until = permits.given_back(round_.until, permit.before, permit.after, round_.now.boot)
+            age = found.age(round_.now, round_.boot_id)
+            until = permits.given_back(round_.until, permit.after - permit.before, age)
             round_.write(until, [found.amended(None, UNSENT)])
 
     def note(self, permit: Permit, producer_id: int | None = None, ended: str | None = None) -> None:
@@ -210,19 +212,18 @@ class Guard:
     def _explained(self, request: Request, answer: Answer) -> Answer:
         """With the figures: how many within the hour, by which line, in which pattern."""
         now, site, alone = self._now(), ring.shown(request.site), self._alone.use.records
-        recent = [
+        young = [
             record
             for record in [*(self._ledger.records() if self._ledger else ()), *map(ring.read_back, alone)]
-            if record.age(now, self._boot_id) < permits.HOUR and record.ended != UNSENT
+            if record.age(now, self._boot_id) < permits.HOUR
         ]
-        in_hour = len(recent)
-        if answer.permit is None or request.rate >= ring.SLOTS:
-            in_hour = max(in_hour, permits.in_hour(self._alone.use.until, request.rate, now.boot))
+        in_hour = ring.in_hour(young, self._alone.use.until - now.boot, request.rate)
         if answer.permit is not None and in_hour <= request.rate:
             return Answer(answer.permit)
         told_before = request.site in self._told
         if request.kind is Kind.FIRST or in_hour > request.rate:
             self._told.add(request.site)  # a lane that is refused what is left for producers tells nobody
+        recent = [record for record in young if record.ended != UNSENT]
         by_site = sum(record.site == site for record in recent)
         pattern = patterns.find(recent, site, process.is_alive)
         return answer._replace(in_hour=in_hour, by_site=by_site, pattern=pattern, told_before=told_before)

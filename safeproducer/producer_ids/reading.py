@@ -13,7 +13,7 @@ from safeproducer.producer_ids.header import Header, Unreadable
 from safeproducer.producer_ids.ledger_copy import RING_AT
 from safeproducer.producer_ids.patterns import Pattern
 from safeproducer.producer_ids.place import AUTO, Place
-from safeproducer.producer_ids.record import UNSENT, IdRecord, Times
+from safeproducer.producer_ids.record import UNSENT, IdRecord
 from safeproducer.records import CallSite
 
 
@@ -23,8 +23,7 @@ class LedgerReading:
 
     `name`: the hash that names its files, see `Ledger.name_of`. `paths`: its copies. `used`: seconds of the hour that
     are used, above 3600 in debt. `count`: permits counted since it began. `records`: the latest ones, in order.
-    `in_hour`: those of them that were granted within the hour and not given back. `problems`: one sentence for each
-    copy that cannot be used.
+    `young`: those of them of the last hour. `problems`: one sentence for each copy that cannot be used.
     """
 
     name: str
@@ -32,8 +31,17 @@ class LedgerReading:
     used: float
     count: int
     records: tuple[IdRecord, ...]
-    in_hour: tuple[IdRecord, ...]
+    young: tuple[IdRecord, ...]
     problems: tuple[str, ...]
+
+    @property
+    def in_hour(self) -> tuple[IdRecord, ...]:
+        """Those of `young` that were not given back."""
+        return tuple(record for record in self.young if record.ended != UNSENT)
+
+    def taken(self, rate: float) -> int:
+        """How many permits were granted within the hour: what a producer with this rate is told."""
+        return ring.in_hour(self.young, self.used, rate)
 
     def wait(self, rate: float) -> float:
         """Seconds until the first ID of another producer would be granted, at `rate` per hour."""
@@ -41,8 +49,9 @@ class LedgerReading:
 
     def patterns(self) -> list[Pattern]:
         """What the permits of the hour look like, for each line that took more than one."""
-        sites: dict[CallSite, None] = dict.fromkeys(record.site for record in self.in_hour)
-        found = (patterns.find(self.in_hour, site, process.is_alive) for site in sites)
+        in_hour = self.in_hour
+        sites: dict[CallSite, None] = dict.fromkeys(record.site for record in in_hour)
+        found = (patterns.find(in_hour, site, process.is_alive) for site in sites)
         return sorted((pattern for pattern in found if pattern is not None), key=lambda found: -found.count)
 
 
@@ -88,10 +97,6 @@ def _read(name: str, paths: Sequence[str]) -> LedgerReading:
         max([0.0, *(found.used_until(now, boot_id) - now.boot for found in headers)]),
         max([0, *(found.count for found in headers)]),
         ordered,
-        tuple(record for record in ordered if _counts(record, now, boot_id)),
+        tuple(record for record in ordered if record.age(now, boot_id) < permits.HOUR),
         tuple(problems),
     )
-
-
-def _counts(record: IdRecord, now: Times, boot_id: int) -> bool:
-    return record.age(now, boot_id) < permits.HOUR and record.ended != UNSENT

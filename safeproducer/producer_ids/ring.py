@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Sequence
 from functools import lru_cache
 
+from safeproducer.policy import permits
 from safeproducer.policy.permits import Kind
 from safeproducer.producer_ids.header import Header, nanoseconds
-from safeproducer.producer_ids.record import ENDS, IdRecord, ProcessId, Times
+from safeproducer.producer_ids.record import ENDS, UNSENT, IdRecord, ProcessId, Times
 from safeproducer.records import CallSite
 
 SLOTS = 256
@@ -110,6 +112,19 @@ def records(data: bytes) -> list[IdRecord]:
     """All that can be read of a whole ring, in order."""
     found = [decode(data[begin : begin + SIZE]) for begin in range(0, len(data), SIZE)]
     return sorted((record for record in found if record is not None), key=lambda record: record.number)
+
+
+def in_hour(young: Sequence[IdRecord], used: float, rate: float) -> int:
+    """Permits that were granted within the hour and not given back. `young`: the records of that hour.
+
+    They tell, unless the ring is full of them and may have lost older ones. Then the `used` seconds of the hour tell as
+    well, at `rate`, up to the newest number. Alone they tell nothing: others may use up more of the hour with a permit.
+    """
+    counted = sum(record.ended != UNSENT for record in young)
+    if len(young) < SLOTS:
+        return counted
+    newest, most = max(record.number for record in young), permits.in_hour(used, rate, 0.0)
+    return max(counted, min(most, newest) if newest else most)  # no number: of a process that counts alone
 
 
 def rebuilt(data: bytes, now: Times, boot_id: int) -> tuple[float | None, int]:

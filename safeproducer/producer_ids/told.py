@@ -11,6 +11,11 @@ ADVICE = (
     "on the same producer unless it is fatal. Raise safeproducer.producer.ids.per.hour if this rate is intended."
 )
 
+_TOO_FEW = (
+    " So few use up the hour when producers with a lower limit took them, when more were taken in the hour before, or "
+    "when a damaged ledger was made anew."
+)
+
 
 def churn(answer: Answer, request: Request, cluster: str, principal: str) -> ProducerChurn:
     """The event for an answer that is over the limit."""
@@ -35,11 +40,25 @@ def limited(answer: Answer, event: ProducerChurn, producer: ProducerInfo, policy
 
 def sentence(event: ProducerChurn, retry_after: float | None) -> str:
     """For a person. `retry_after`: seconds until the next ID, None where none is waited for."""
-    begins = "producer-ID churn" if retry_after is None else f"no producer ID is free for another {retry_after:.1f} s"
+    begins = (
+        "producer-ID churn"
+        if retry_after is None
+        else f"no producer ID is free for another {retry_after:.1f} s, because the hour is used up"
+    )
     seen = "" if event.seen is None else f" {event.seen.rstrip('.')}."
     return (
-        f"{begins}: {event.made_in_all} producer IDs were taken within an hour on this host for "
+        f"{begins}: {were_taken(event.made_in_all)} within an hour on this host for "
         f"{event.cluster} as {event.principal} (limit {event.limit_per_hour}), {event.made_by_site} of them by "
-        f"producers made at {event.site}. Brokers must remember each of them, for a day by default.{seen} "
-        f"{event.advice}"
+        f"producers made at {event.site}.{too_few(event.made_in_all, event.limit_per_hour)} Brokers must remember each "
+        f"of them, for a day by default.{seen} {event.advice}"
     )
+
+
+def were_taken(count: int) -> str:
+    """So many producer IDs."""
+    return f"{count:,} producer {'ID was' if count == 1 else 'IDs were'} taken"
+
+
+def too_few(count: int, limit: int) -> str:
+    """What uses up an hour in which fewer than `limit` IDs were taken, as a sentence; nothing where none is needed."""
+    return "" if count >= limit else _TOO_FEW

@@ -120,7 +120,7 @@ def test_giving_back_never_frees_more_than_if_it_had_not_been_taken(steps: list[
         elif held:
             assert isinstance(argument, int)
             permit = held.pop(argument % len(held))
-            used_until = given_back(used_until, permit[1], permit[2], now)
+            used_until = given_back(used_until, permit[2] - permit[1], now - permit[0])
             history.remove(permit)
             without = 0.0
             for at, before, after in history:
@@ -132,11 +132,20 @@ def test_a_permit_that_is_given_back_at_once_costs_nothing() -> None:
     """And one that is given back later what came back by the clock meanwhile, not twice."""
     _, used_until = taken(0.0, Kind.FIRST, 20, START)
     last = used_until - HOUR / 20
-    assert given_back(used_until, last, used_until, START) == pytest.approx(last)
+    assert given_back(used_until, HOUR / 20, 0.0) == pytest.approx(last)
     first = granted(0.0, Kind.FIRST, 20, START)
     assert first is not None
-    assert given_back(first, START, first, START + 60) == pytest.approx(START + 60)
-    assert given_back(first, START, first, START + 500) == first
+    assert given_back(first, HOUR / 20, 60.0) == pytest.approx(START + 60)
+    assert given_back(first, HOUR / 20, 500.0) == first
+
+
+def test_a_permit_behind_one_that_went_back_is_in_its_place() -> None:
+    """Of two the first goes back at once, so by the clock the second one comes back first: no third one is free."""
+    _, used_until = taken(0.0, Kind.FIRST, 2, START)
+    used_until = given_back(used_until, HOUR / 2, 0.0)
+    later = START + HOUR / 2
+    used_until = granted(used_until, Kind.FIRST, 2, later) or 0.0
+    assert given_back(used_until, HOUR / 2, HOUR / 2) == used_until == later + HOUR / 2
 
 
 def test_the_used_part_of_the_hour_in_permits() -> None:

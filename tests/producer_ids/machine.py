@@ -60,7 +60,7 @@ class Model:
 
 
 class Process:
-    """A guard, and what it holds: each permit with the seconds of the hour that passed when it was granted."""
+    """A guard, and what it holds: each permit with when it was granted, and how many seconds of the hour it used."""
 
     def __init__(self, guard: Guard) -> None:
         self.guard = guard
@@ -131,7 +131,7 @@ class PermitMachine(RuleBasedStateMachine):
         assert answer.permit is not None
         self.whole = True
         seconds = self.model.take(rate)
-        process.permits.append((answer.permit, before + self.elapsed, seconds, len(self.numbers)))
+        process.permits.append((answer.permit, self.elapsed, seconds, len(self.numbers)))
         check(answer.permit.number is not None, "the ledger can be used")
         self.numbers.append(answer.permit.number or 0)
 
@@ -140,11 +140,10 @@ class PermitMachine(RuleBasedStateMachine):
     def give_back(self, which: int, newest: bool) -> None:
         holding = [process for process in self.processes if process.permits]
         process = holding[which % len(holding)]
-        permit, began, seconds, _ = process.permits.pop(-1 if newest else 0)
+        permit, at, seconds, _ = process.permits.pop(-1 if newest else 0)
         process.guard.give_back(permit)
         self.whole = True
-        left = began + seconds - self.elapsed  # what of it has not come back by the clock
-        self.model.used -= min(max(left, Fraction(0)), seconds)
+        self.model.used -= max(seconds - (self.elapsed - at), Fraction(0))  # the rest may have come back by the clock
         self.model.used = max(self.model.used, Fraction(0))
 
     @precondition(lambda self: len(self.processes) > 1)

@@ -38,8 +38,8 @@ def reserving(self: Guard, round_: LedgerRound, request: Request, known: int) ->
     return answer
 
 
-def refilling(used_until: float, before: float, after: float, now: float) -> float:
-    return used_until - (after - before)
+def refilling(used_until: float, seconds: float, age: float) -> float:
+    return used_until - seconds
 
 
 def mixed_up(used_until: float, kind: Kind, rate: float, now: float) -> float | None:

@@ -9,15 +9,21 @@ from collections.abc import Callable, Mapping, Sequence
 from safeproducer.cli.doctor.census import HOUR, SMALL, BusiestHour, PartitionCensus, TopicCensus
 from safeproducer.cli.doctor.examined import Examined
 from safeproducer.cli.doctor.finding import Finding, Severity
+from safeproducer.cli.doctor.host import Ledger
 from safeproducer.cli.doctor.words import moment, some, span
 from safeproducer.own_settings import PRODUCER_IDS_PER_HOUR
 from safeproducer.policy.expiry import PRODUCER_ID_CONFIG, TRANSACTIONAL_ID_CONFIG, unsafe
+from safeproducer.producer_ids import told
 
 _NO_RIGHT = frozenset({"CLUSTER_AUTHORIZATION_FAILED", "TOPIC_AUTHORIZATION_FAILED"})
 _MOST_PATTERNS = 3
 _EARLIER = 60.0
 """Seconds for which a producer may have had its permit before it wrote for the last time."""
 _ONE_PRODUCER = "Make one producer for each process, keep it, and share it between threads."
+_OTHERS = (
+    " They may be of another cluster: this host has no ledger for these bootstrap.servers and this user, so their "
+    "numbers were looked up in all ledgers."
+)
 _EXPIRY_MS = "safeproducer.expiry.ms"
 _ASSUMED = "A day, Kafka's default, is assumed."
 
@@ -33,11 +39,12 @@ def producer_id_churn(examined: Examined) -> list[Finding]:
 
 def _churn(topic: TopicCensus, busiest: BusiestHour, examined: Examined) -> Finding:
     joined = {line: len(ids) for line, ids in (topic.of_host or {}).items()}
+    others = bool(examined.host.ledgers) and not examined.host.asks
     unknown = Counter(examined.host.unknown(busiest.start - _EARLIER, busiest.start + HOUR))
     message = (
         f"{topic.topic}: {busiest.ids:,} producer IDs that wrote fewer than {SMALL:,} records to each partition wrote "
         f"for the last time within the hour from {moment(busiest.start)}; {examined.rate:,} are allowed "
-        f"({PRODUCER_IDS_PER_HOUR}). {_whose(joined, unknown)}"
+        f"({PRODUCER_IDS_PER_HOUR}). {_whose(joined, unknown, others)}"
     )
     cure = (
         f"Find the application that makes producers for {topic.topic} again and again. {_ONE_PRODUCER} If so many "
@@ -50,11 +57,14 @@ def _churn(topic: TopicCensus, busiest: BusiestHour, examined: Examined) -> Find
     return Finding(Severity.WARNING, "producer-id-churn", message, cure, topic=topic.topic)
 
 
-def _whose(joined: Mapping[str, int], unknown: Mapping[str, int]) -> str:
-    """Brokers keep neither client.id nor user, so only this host's ledger can name a line of code."""
+def _whose(joined: Mapping[str, int], unknown: Mapping[str, int], others: bool) -> str:
+    """Brokers keep neither client.id nor user, so only this host's ledger can name a line of code.
+
+    `others`: `joined` is of ledgers of which none is known to be of this cluster.
+    """
     sentence = "A broker keeps neither the client.id nor the user of an ID."
     if joined:
-        sentence += f" This host's ledger knows where some come from: {_counted(joined)}."
+        sentence += f" This host's ledger knows where some come from: {_counted(joined)}.{_OTHERS * others}"
     if unknown:
         sentence += (
             f" In that hour this host took IDs for this cluster whose number it does not know: {_counted(unknown)}."
@@ -180,19 +190,29 @@ def _unread(topic: str, leader: int | None, partitions: Sequence[PartitionCensus
 
 
 def host_over_limit(examined: Examined) -> list[Finding]:
-    """This host has used the hour up."""
+    """This host has used the hour up. The limit is that of the configuration, which other ledgers may not have."""
     return [
-        Finding(
-            Severity.WARNING,
-            "host-over-limit",
-            f"This host has used up its hour for {ledger.name}: {ledger.in_hour:,} producer IDs were taken, "
-            f"{examined.rate:,} are allowed ({PRODUCER_IDS_PER_HOUR}); the next one is allowed in {span(ledger.wait)}."
-            + "".join(f" {pattern.line}: {pattern.sentence}." for pattern in ledger.patterns[:_MOST_PATTERNS]),
-            ledger.patterns[0].cure if ledger.patterns else _ONE_PRODUCER,
-        )
+        _used_up(ledger, examined.rate, others=examined.host.asks and not ledger.asked)
         for ledger in examined.host.ledgers
         if ledger.wait > 0
     ]
+
+
+def _used_up(ledger: Ledger, rate: int, others: bool) -> Finding:
+    count = ledger.in_hour
+    message = (
+        f"This host has used up its hour for {ledger.name}: {told.were_taken(count)}, {rate:,} are allowed "
+        f"({PRODUCER_IDS_PER_HOUR}); the next one is allowed in {span(ledger.wait)}.{told.too_few(count, rate)}"
+    )
+    if others:
+        message += " It is not the ledger of this configuration: its producers may have another limit."
+    message += "".join(f" {pattern.line}: {pattern.sentence}." for pattern in ledger.patterns[:_MOST_PATTERNS])
+    return Finding(
+        Severity.INFO if others else Severity.WARNING,
+        "host-over-limit",
+        message,
+        ledger.patterns[0].cure if ledger.patterns else _ONE_PRODUCER,
+    )
 
 
 def ledger_not_kept(examined: Examined) -> list[Finding]:

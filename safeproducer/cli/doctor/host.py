@@ -64,10 +64,23 @@ class Host:
     off: bool = False
 
     @property
+    def asks(self) -> bool:
+        """Whether one of them is that of the configuration."""
+        return any(ledger.asked for ledger in self.ledgers)
+
+    @property
+    def joined(self) -> Sequence[Ledger]:
+        """Where IDs of the cluster are looked up. Each cluster counts from 0, so others' have the same numbers.
+
+        All ledgers without one of the configuration: applications may name the cluster by other brokers.
+        """
+        return [ledger for ledger in self.ledgers if ledger.asked or not self.asks]
+
+    @property
     def lines(self) -> dict[int, str]:
         """Producer ID -> the line of code that took it."""
         return {
-            one.producer_id: one.line for ledger in self.ledgers for one in ledger.ids if one.producer_id is not None
+            one.producer_id: one.line for ledger in self.joined for one in ledger.ids if one.producer_id is not None
         }
 
     def unknown(self, begin: float, end: float) -> list[str]:
@@ -86,7 +99,7 @@ class Host:
     @property
     def patterns(self) -> dict[str, KnownPattern]:
         """Line of code -> what its permits look like."""
-        return {pattern.line: pattern for ledger in self.ledgers for pattern in ledger.patterns}
+        return {pattern.line: pattern for ledger in self.joined for pattern in ledger.patterns}
 
 
 def read_host(place: Place, names: Mapping[str, str], rate: float, *, paths: bool) -> Host:
@@ -123,7 +136,7 @@ def _ledger(one: LedgerReading, names: Mapping[str, str], rate: float, show: "_L
     ]
     name = names.get(one.name)
     return Ledger(
-        name or f"ledger {one.name[:8]}", len(one.in_hour), one.wait(rate), ids, patterns, asked=name is not None
+        name or f"ledger {one.name[:8]}", one.taken(rate), one.wait(rate), ids, patterns, asked=name is not None
     )
 
 

@@ -92,6 +92,7 @@ def _host(host: Host) -> dict[str, Any]:
         "ledgers": [
             {
                 "name": ledger.name,
+                "asked": ledger.asked,
                 "ids_in_hour": ledger.in_hour,
                 "next_in_seconds": round(ledger.wait, 3),
                 "patterns": [asdict(pattern) for pattern in ledger.patterns],

@@ -28,7 +28,7 @@ def show(report: Report, screen: Screen, *, by_partition: bool) -> None:
         _draw_brokers(screen, report.examined.brokers)
         _draw_topics(screen, report.examined.topics)
         for topic in report.examined.topics if by_partition else ():
-            _draw_partitions(screen, topic)
+            _draw_partitions(screen, topic, report.examined.host)
     if not screen.quiet:
         _draw_host(screen, report.examined.host)
     _draw_findings(screen, report.findings, failed=report.failure is not None)
@@ -77,7 +77,7 @@ def _draw_topics(screen: Screen, topics: Sequence[TopicCensus]) -> None:
         screen.note(f"{len(topics) - len(found):,} of {len(topics):,} topics without producer IDs")
 
 
-def _draw_partitions(screen: Screen, topic: TopicCensus) -> None:
+def _draw_partitions(screen: Screen, topic: TopicCensus, host: Host) -> None:
     rows = [
         (
             str(one.partition),
@@ -91,9 +91,8 @@ def _draw_partitions(screen: Screen, topic: TopicCensus) -> None:
     ]
     _table(screen, topic.topic, ("partition", "leader", "IDs", "small", "expire within 1 h", "idle"), rows)
     lines = sorted((topic.of_host or {}).items(), key=lambda item: -len(item[1]))
-    _table(
-        screen, f"{topic.topic}: IDs of this host", ("line", "IDs"), [(line, f"{len(ids):,}") for line, ids in lines]
-    )
+    title = f"{topic.topic}: IDs of this host{'' if host.asks else ', or of another cluster'}"
+    _table(screen, title, ("line", "IDs"), [(line, f"{len(ids):,}") for line, ids in lines])
 
 
 def _draw_host(screen: Screen, host: Host) -> None:

@@ -167,6 +167,32 @@ def test_a_host_that_has_used_up_its_hour() -> None:
     assert "one producer for each process" in only(replace(examined(topic(small=1)), host=unknown)).cure
 
 
+def test_the_limit_of_a_configuration_is_that_of_its_ledger() -> None:
+    """Producers of other clusters may have another one: told, but no reason to fail."""
+    ledgers = [Ledger("k1 as User:a", 101, 36.0, asked=True), Ledger("ledger 0a1b2c3d", 300, 36.0)]
+    of_it, of_another = check(replace(examined(topic(small=1)), host=Host(ledgers)))
+    assert (of_it.severity, of_another.severity) == (Severity.WARNING, Severity.INFO)
+    assert "may have another limit" in of_another.message
+    assert "may have another limit" not in of_it.message
+    assert exit_code([of_another]) == 0
+    assert only(replace(examined(topic(small=1)), host=Host(ledgers[1:]))).severity is Severity.WARNING
+
+
+def test_an_hour_that_a_lower_limit_used_up() -> None:
+    """One ID, and why it is enough."""
+    message = only(replace(examined(topic(small=1)), host=Host([Ledger("k1 as User:a", 1, 5.0)]))).message
+    assert "1 producer ID was taken, 100 are allowed" in message
+    assert "a lower limit" in message
+
+
+def test_ids_of_another_cluster_are_told_as_possible() -> None:
+    """Where this host has no ledger of the cluster, numbers may be those of others."""
+    flooded = replace(examined(topic(small=150, of_host={"a.py:7 in view": [1, 2]})), host=Host([Ledger("k2", 9, 0.0)]))
+    assert "2 from a.py:7 in view. They may be of another cluster" in only(flooded).message
+    asked = replace(flooded, host=Host([Ledger("k1", 9, 0.0, asked=True), Ledger("k2", 9, 0.0)]))
+    assert "another cluster" not in only(asked).message
+
+
 def test_a_flood_from_this_host_has_the_cure_of_its_pattern() -> None:
     """The same words as in log, hook and error."""
     pattern = KnownPattern("one-per-request", "a.py:7 in view", 120, "120 in 50 s, one a request", "Make one producer.")

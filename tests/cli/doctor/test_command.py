@@ -197,6 +197,34 @@ def test_ids_of_this_host_have_their_line(command: Any) -> None:
     assert (of_host["ids"], len(set(of_host["producer_ids"]))) == (4, 4)
 
 
+def test_an_id_of_another_cluster_has_no_line_here(command: Any) -> None:
+    """Each cluster counts from 0: this host took the same numbers there."""
+    ledger = command.environment["SAFEPRODUCER_PRODUCER_IDS_LEDGER"]
+    guard = guard_of(("k1:9092", "User:a"), Place(ledger))
+    with FakeCluster(brokers=1) as cluster:
+        cluster.create_topic("t", partitions=2)
+        write(cluster, "t", 2)
+        for batch in [batch for entry in cluster.journal("Produce") for batch in entry.batches]:
+            permit = guard.ask(Request(Kind.FIRST, 20, False, CallSite("/srv/other.py", 7, "main"))).permit
+            assert permit is not None
+            guard.note(permit, batch.producer_id)
+        allowed = ["--config", "safeproducer.producer.ids.per.hour=1", "--json"]
+        arguments = ("doctor", "--bootstrap-servers", cluster.bootstrap, *allowed)
+        maybe = document(command.run(*arguments), 1)
+        assert [one["asked"] for one in maybe["host"]["ledgers"]] == [False]
+        churn = next(one for one in maybe["findings"] if one["code"] == "producer-id-churn")
+        assert "2 from /srv/other.py:7 in main. They may be of another cluster" in churn["message"]
+        config = {"bootstrap.servers": cluster.bootstrap, "log_level": 0, "safeproducer.producer.ids.ledger": ledger}
+        with SafeProducer(config) as producer:
+            producer.produce("t", b"x")
+            assert producer.flush(20) == 0
+        found = document(command.run(*arguments), 1)
+    churn = next(one for one in found["findings"] if one["code"] == "producer-id-churn")
+    assert "/srv/other.py" not in churn["message"]
+    used = [(one["code"], one["severity"]) for one in found["findings"] if one["code"] == "host-over-limit"]
+    assert sorted(used) == [("host-over-limit", "info"), ("host-over-limit", "warning")]
+
+
 def test_it_makes_no_directory(command: Any, cluster: FakeCluster, tmp_path: Path) -> None:
     """That a configuration names a directory for the ledger, or a variable does, is no reason to make it."""
     named = tmp_path / "named"
@@ -246,9 +274,11 @@ def test_brokers_that_do_not_show_their_configs(command: Any) -> None:
 def test_nobody_answers_at_the_address(command: Any) -> None:
     """Exit 2 within the time to connect; what this host knows is shown all the same."""
     started = time.monotonic()
+    command.run("doctor", "--json")
+    bare, started = time.monotonic() - started, time.monotonic()
     done = command.run("doctor", "--bootstrap-servers", "127.0.0.1:1", "--connect-timeout", "2", "--json")
     found = document(done, 2)
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 2 + bare + max(1.0, bare)  # a busy machine may be busier by now
     assert "127.0.0.1:1" in found["error"]["message"]
     assert found["brokers"] == found["topics"] == []
 

@@ -67,6 +67,36 @@ def test_ids_have_their_line(place: Place, guard: Guard) -> None:
     assert list(host.patterns) == [str(HERE)]
 
 
+OTHER = ("k2:9092", "User:a")
+"""Another cluster: it counts from 0 as well."""
+
+
+def test_an_id_is_looked_up_in_the_ledger_of_its_cluster(place: Place, guard: Guard) -> None:
+    """Another one on this host knows the same number."""
+    for _ in range(2):
+        take(guard_of(OTHER, place), THERE, 7)
+    assert not read(place).asks
+    assert read(place).lines == {7: str(THERE)}, "no ledger is that of the configuration: it may be any"
+    assert list(read(place).patterns) == [str(THERE)]
+    take(guard, HERE, 7)
+    take(guard, HERE, 8)
+    host = read(place)
+    assert host.asks
+    assert host.lines == {7: str(HERE), 8: str(HERE)}
+    assert list(host.patterns) == [str(HERE)]
+    assert len(host.ledgers) == 2
+
+
+def test_a_line_has_the_pattern_of_its_cluster(place: Place, guard: Guard) -> None:
+    """The same line writes to two clusters."""
+    for ended in ("closed", "failed"):
+        take(guard if ended == "closed" else guard_of(OTHER, place), HERE, ended=ended)
+        take(guard if ended == "closed" else guard_of(OTHER, place), HERE)
+    assert read(place).patterns[str(HERE)].code == "one-per-request"
+    names = {name_of(OTHER).removesuffix(SUFFIX): "k2:9092 as User:a"}
+    assert read_host(place, names, 20, paths=True).patterns[str(HERE)].code == "one-per-error"
+
+
 def test_the_hour_is_used_up_by_the_rate_that_is_given(place: Place, guard: Guard) -> None:
     """The same ledger, by two rates."""
     for _ in range(20):

@@ -194,6 +194,30 @@ BUGS: dict[str, tuple[Any, str, Any, Test]] = {
         lambda self, begin, end: [one.line for ledger in self.ledgers for one in ledger.ids if one.at < end],
         once(judging.test_ids_whose_number_is_not_known_are_told_by_their_time),
     ),
+    "IDs are looked up in all ledgers": (
+        host.Host,
+        "joined",
+        property(lambda self: self.ledgers),
+        lambda bench, _: here.test_an_id_is_looked_up_in_the_ledger_of_its_cluster(bench.place, bench.guard),
+    ),
+    "a line has the pattern of any cluster": (
+        host.Host,
+        "joined",
+        property(lambda self: self.ledgers),
+        lambda bench, _: here.test_a_line_has_the_pattern_of_its_cluster(bench.place, bench.guard),
+    ),
+    "IDs of another cluster are told as certain": (
+        checks,
+        "_OTHERS",
+        "",
+        once(judging.test_ids_of_another_cluster_are_told_as_possible),
+    ),
+    "a configuration judges all ledgers": (
+        host.Host,
+        "asks",
+        property(lambda self: False),
+        once(judging.test_the_limit_of_a_configuration_is_that_of_its_ledger),
+    ),
     "as many as allowed are churn": (
         Examined,
         "rate",

@@ -11,19 +11,22 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from benchmarks import permit_costs
 from benchmarks.interleaved import Bystanders, show
 from benchmarks.table import Bar, conclude, disturbed, table
 from integration.crash_loop import Start, loop, settings
 from integration.kafka.cluster import KafkaCluster
-from safeproducer import SafeProducer
+from safeproducer import SafeProducer, id_settings
 from safeproducer.id_settings import LEDGER_VARIABLE
-from safeproducer.pipeline import assembly
+from safeproducer.pipeline import assembly, lane_natives
+from safeproducer.pipeline.cluster.relay import Relay
+from safeproducer.pipeline.route import Route
 from safeproducer.producer_ids.gate import Gate
 
 PROCESSES, QUICK = 200, 40
@@ -32,6 +35,17 @@ STOCK_SHARE = 4
 RATE = 20
 LEAST = 10
 PRODUCERS = 200
+CONSTRUCTED: Sequence[tuple[Any, str]] = (
+    (id_settings, "take"),
+    (assembly, "take_over"),
+    (assembly, "gate_of"),
+    (assembly, "_gated"),
+    (lane_natives, "key_of"),
+    (lane_natives, "Relay"),
+    (Relay, "configured"),
+    (Gate, "lane_permits"),
+)
+"""What the constructor calls for the guard and for `reuse`."""
 REFUSE = {"safeproducer.producer.ids.policy": "refuse", "safeproducer.producer.ids.per.hour": RATE}
 
 
@@ -49,10 +63,7 @@ class Loop:
 
 @dataclass(frozen=True)
 class Costs:
-    """In microseconds, what the guard adds to the constructor, to the first record, and to the end.
-
-    The quickest quarter takes that long at most: a busy machine makes any of them late.
-    """
+    """In microseconds at the median, what the guard adds to the constructor, to the first record, and to the end."""
 
     constructor: float
     first_record: float
@@ -99,30 +110,33 @@ def timed(owner: Any, name: str, taken: list[float]) -> Iterator[None]:
         yield
 
 
-def costs(bootstrap: str, ids: Path) -> Costs:
-    """Of producers one after another that write one record each, by the default policy."""
+def costs(bootstrap: str) -> Costs:
+    """Of producers one after another that write one record each, by the default policy, with a ledger of two copies."""
+    parts: list[float] = []
     made: list[float] = []
     entered: list[float] = []
     ended: list[float] = []
     as_before = True
-    config = {**settings(bootstrap), "safeproducer.producer.ids.ledger": str(ids)}
-    with (
-        timed(assembly, "gate_of", made),
-        timed(Gate, "enter", entered),
-        timed(Gate, "end", ended),
-    ):
+    with ExitStack() as stack:
+        stack.enter_context(permit_costs.ledgers())
+        for owner, name in CONSTRUCTED:
+            stack.enter_context(timed(owner, name, parts))
+        stack.enter_context(timed(Route, "enter", entered))
+        stack.enter_context(timed(Gate, "end", ended))
         for number in range(PRODUCERS):
             show(f"costs: producer {number + 1} of {PRODUCERS}")
-            with SafeProducer({**config, "safeproducer.producer.ids.per.hour": 100_000}) as producer:
+            parts.clear()
+            with SafeProducer({**settings(bootstrap), "safeproducer.producer.ids.per.hour": 100_000}) as producer:
+                made.append(sum(parts))
                 producer.produce("costs", b"x")
                 engine: Any = producer._SafeProducer__engine  # type: ignore[attr-defined]
                 as_before = as_before and engine.route.send == engine.dispatcher.intake.send
                 producer.flush(20)
     show("")
-    return Costs(*(1e6 * statistics.quantiles(taken, n=4)[0] for taken in (made, entered, ended)), as_before)
+    return Costs(*(1e6 * statistics.median(taken) for taken in (made, entered, ended)), as_before)
 
 
-def judged(guarded: Loop, stock: Loop, cost: Costs) -> list[Bar]:
+def judged(guarded: Loop, stock: Loop, cost: Costs, permits: dict[str, float]) -> list[Bar]:
     most = RATE + int(guarded.seconds / (3600 / RATE))
     return [
         Bar("IDs that a guarded crash loop leaves, at least", guarded.ids, LEAST, at_least=True),
@@ -132,6 +146,7 @@ def judged(guarded: Loop, stock: Loop, cost: Costs) -> list[Bar]:
         Bar("constructor, microseconds more", cost.constructor, 20, at_least=False),
         Bar("first record, microseconds more", cost.first_record, 200, at_least=False),
         Bar("what takes the second record is what took it before", cost.second_record_is_as_before, 1, True),
+        *permit_costs.judged(permits),
     ]
 
 
@@ -142,7 +157,7 @@ def described(loops: Sequence[tuple[str, Loop]], cost: Costs) -> str:
         for name, each in loops
     ]
     return (
-        f"{table(heads, rows)}\n\nThe guard, quickest quarter of {PRODUCERS}: constructor {cost.constructor:.0f} us, "
+        f"{table(heads, rows)}\n\nThe guard, median of {PRODUCERS}: constructor {cost.constructor:.0f} us, "
         f"first record {cost.first_record:.0f} us, close() {cost.end:.0f} us"
     )
 
@@ -157,10 +172,13 @@ def main() -> None:
         show("crash loop, stock")
         stock = crash_loop(kafka, "stock", processes // STOCK_SHARE, Path(folder, "loop"))
         kafka.admin.create_topic("costs", 1)
-        cost = costs(kafka.bootstrap, Path(folder, "costs"))
-    facts = {"guarded": asdict(guarded), "stock": asdict(stock), "costs": asdict(cost)}
+        cost = costs(kafka.bootstrap)
+    show("permits")
+    permits = permit_costs.measured(permit_costs.QUICK if options.quick else permit_costs.ROUNDS)
+    show("")
+    facts = {"guarded": asdict(guarded), "stock": asdict(stock), "costs": asdict(cost), "permits": permits}
     text = f"{described([('guarded', guarded), ('stock', stock)], cost)}\n{disturbed(bystanders.share())}"
-    conclude(facts, text, judged(guarded, stock, cost), options.json, options.check)
+    conclude(facts, text, judged(guarded, stock, cost, permits), options.json, options.check)
 
 
 def arguments() -> argparse.Namespace:

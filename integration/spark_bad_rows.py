@@ -45,7 +45,9 @@ class Cause:
 
     - `column`: SQL for the column that makes it so, with {bad} for whether this is the row, and {topic}.
     - `options`: of the sink; `cured`: those that it has after the cure; `secure`: with a login that may read no limit.
-    - `configs`: of the topic; `larger`: those that it has after the cure. `more_partitions` is a cure as well.
+    - `configs`: of the topic; `larger`: those that it has after the cure. `more_partitions` and rows that are
+      `corrected` are cures as well.
+    - `by_broker`: only a broker can tell, when it refuses a batch.
     """
 
     code: str
@@ -57,12 +59,14 @@ class Cause:
     more_partitions: bool = False
     secure: bool = False
     corrected: bool = False
+    by_broker: bool = False
 
     def columns(self, topic: str, bad: str) -> list[str]:
         """All columns of the rows, the one with the cause among them."""
         made = self.column.format(bad=bad, topic=topic)
-        value = [] if made.endswith(" value") else ["concat(file, '-', n) value"]
-        return ["string(n % 97) key", *value, made]
+        others = {"key": "string(n % 97) key", "value": "concat(file, '-', n) value"}
+        others.pop(made.rpartition(" ")[2], None)
+        return [*others.values(), made]
 
 
 def _large(size: int) -> str:
@@ -103,6 +107,14 @@ CAUSES = {
         configs={"max.message.bytes": "100000"},
         larger={"max.message.bytes": "400000"},
         secure=True,
+        by_broker=True,
+    ),
+    "bad-compacted": Cause(
+        "INVALID_RECORD",
+        "if({bad}, null, string(n % 97)) key",
+        configs={"cleanup.policy": "compact", "min.compaction.lag.ms": "86400000"},
+        corrected=True,
+        by_broker=True,
     ),
 }
 """By topic, in the order of their micro-batches."""

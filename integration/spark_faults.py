@@ -24,8 +24,9 @@ from safeproducer.spark import BatchReport, SafeProducerSink
 REPORTS = "SPARK_FAULTS_REPORTS"
 """The environment variable that names the file for reports."""
 ROWS = 40_000
-"""Of a file."""
-ARROW_ROWS = 1000
+"""Of a file, unless the query has another number."""
+ARROW_BATCHES = 20
+"""Of a task. A file has two tasks."""
 PAUSE = 0.05
 """Seconds between two Arrow batches: a task takes long enough for a fault to meet it."""
 
@@ -47,7 +48,7 @@ def slowly(batches: Iterator[pa.RecordBatch], folder: Path) -> Iterator[pa.Recor
     wait = folder / f"wait-{context.attemptNumber()}" if context.partitionId() == 1 else None
     for number, batch in enumerate(batches):
         time.sleep(PAUSE)
-        if number >= ROWS // 2 // ARROW_ROWS // 2:
+        if number >= ARROW_BATCHES // 2:
             if (folder / "raise").exists():
                 (folder / "raise").unlink()
                 raise ValueError("as planned")
@@ -75,6 +76,7 @@ def started(spark: SparkSession, settings: dict[str, Any], folder: Path) -> Stre
     options = {
         "kafka.bootstrap.servers": settings["bootstrap"],
         "safeproducer.spark.on.batch": "integration.spark_faults:note_report",
+        **settings["options"],
     }
     writer = rows.mapInArrow(slow, rows.schema).writeStream.option("checkpointLocation", str(folder / "checkpoint"))
     if settings["door"] == "source":

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -21,14 +22,15 @@ from integration.kafka.cluster import KafkaCluster
 from integration.kafka.log import Record, read_records
 from integration.kafka.poll import until
 from integration.spark import spark_environment
-from integration.spark_faults import ARROW_ROWS, REPORTS, ROWS
+from integration.spark_faults import ARROW_BATCHES, REPORTS, ROWS
 
 LINE = "{}-{:05d}-" + "x" * 60
 
 
 @dataclass
 class RunningQuery:
-    """`master` and `conf`: of Spark. A file is a micro-batch: two tasks, whose rows are of one file."""
+    """`master` and `conf`: of Spark; `options`: more of the sink. A file is a micro-batch of so many `rows`: two tasks,
+    whose rows are of one file."""
 
     kafka: KafkaCluster
     folder: Path
@@ -36,8 +38,15 @@ class RunningQuery:
     topics: tuple[str, str]
     master: str = "local[2,4]"
     conf: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict)
+    rows: int = ROWS
     files: int = 0
     driver: subprocess.Popen[bytes] | None = None
+
+    @property
+    def arrow_rows(self) -> int:
+        """Of an Arrow batch."""
+        return self.rows // 2 // ARROW_BATCHES
 
     def prepare(self, replicas: int = 1) -> None:
         """Folders, settings and topics."""
@@ -53,6 +62,7 @@ class RunningQuery:
             "topics": self.topics,
             "door": self.door,
             "folder": str(self.folder),
+            "options": dict(self.options),
         }
         (self.folder / "settings.json").write_text(json.dumps(settings))
 
@@ -60,9 +70,9 @@ class RunningQuery:
         """The driver; returns when its query has started."""
         (self.folder / "started").unlink(missing_ok=True)
         conf = {
-            "spark.sql.execution.arrow.maxRecordsPerBatch": str(ARROW_ROWS),
+            "spark.sql.execution.arrow.maxRecordsPerBatch": str(self.arrow_rows),
             "spark.sql.files.openCostInBytes": "0",
-            "spark.sql.files.maxPartitionBytes": str(ROWS // 2 * len(LINE.format("00", 0) + "\n")),
+            "spark.sql.files.maxPartitionBytes": str(self.rows // 2 * len(LINE.format("00", 0) + "\n")),
             **self.conf,
         }
         environment = {REPORTS: str(self.folder / "reports")}
@@ -108,7 +118,7 @@ class RunningQuery:
         """More to write, newer than all before."""
         path = self.folder / "input" / f"{self.files:02d}.txt"
         hidden = path.with_name(f".{path.name}")
-        hidden.write_text("".join(LINE.format(f"{self.files:02d}", row) + "\n" for row in range(ROWS)))
+        hidden.write_text("".join(LINE.format(f"{self.files:02d}", row) + "\n" for row in range(self.rows)))
         os.utime(hidden, (1_000_000_000 + self.files, 1_000_000_000 + self.files))
         hidden.rename(path)
         self.files += 1
@@ -117,7 +127,7 @@ class RunningQuery:
         """Another file; returns in the middle of its micro-batch."""
         before = self.written()
         self.add_file()
-        self.until(lambda: self.written() > before + ROWS // 5, "the micro-batch is in the middle")
+        self.until(lambda: self.written() > before + self.rows // 5, "the micro-batch is in the middle")
 
     def written(self) -> int:
         """Records in both topics."""
@@ -145,13 +155,27 @@ class RunningQuery:
                 file, row, _ = (record.value or b"").decode().split("-")
                 yield topic, int(file), int(row), record
 
+    def sums(self) -> dict[int, dict[str, dict[str, int]]]:
+        """File -> what a report says of its topics, as it is in the log."""
+        found: dict[int, dict[str, dict[str, int]]] = defaultdict(
+            lambda: {topic: dict.fromkeys(("rows", "delivered", "bytes"), 0) for topic in self.topics}
+        )
+        for topic, file, _, record in self.records():
+            sums = found[file][topic]
+            sums["rows"] += 1
+            sums["delivered"] += 1
+            sums["bytes"] += len(record.key or b"") + len(record.value or b"")
+        return found
 
-def writing_worker(tree: psutil.Process, kafka: KafkaCluster) -> psutil.Process:
-    """A Python worker below `tree` that is connected to a broker."""
+
+def writing_workers(tree: psutil.Process, kafka: KafkaCluster) -> list[psutil.Process]:
+    """The Python workers below `tree` that are connected to a broker. One whose task failed may be among them."""
     ports = {node.client_port for node in kafka.nodes.values()}
+    found = []
     for child in tree.children(recursive=True):
         with suppress(psutil.NoSuchProcess):
             connections = child.net_connections() if "pyspark.daemon" in " ".join(child.cmdline()) else []
             if any(one.raddr and one.raddr.port in ports for one in connections):
-                return child
-    raise AssertionError("no worker writes")
+                found.append(child)
+    assert found, "no worker writes"
+    return found

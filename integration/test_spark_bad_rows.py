@@ -120,7 +120,7 @@ def test_the_query_goes_on_after_the_cure(story: Story, topic: str) -> None:
         assert set(times.values()) == {1, 3}
         return
     assert set(times.values()) == {1, 2}
-    if CAUSES[topic].secure:
+    if CAUSES[topic].by_broker:
         assert once == {(FILES - 1, BAD_ROW)}
     else:
         assert once == {(FILES - 1, row) for row in range(2 * ARROW_ROWS, ROWS)}
@@ -159,4 +159,4 @@ def test_a_topic_that_is_deleted_under_a_query_is_named(story: Story) -> None:
 
 def written_by_failed_task(topic: str) -> int:
     """Rows: the Arrow batches before the bad row's, or all others where only the broker knew."""
-    return ROWS - 1 if CAUSES[topic].secure else 2 * ARROW_ROWS
+    return ROWS - 1 if CAUSES[topic].by_broker else 2 * ARROW_ROWS

@@ -1,26 +1,31 @@
 """The Spark jobs of the examples on real Spark and real Kafka: rows, reports, failures, a start from the checkpoint.
 
 The job from text files writes three micro-batches; in the last one a record is larger than the topic allows, which
-fails the query. Then the topic allows it and the query is started again. The job from topic to topic runs twice, with
-more to read the second time.
+fails the query. Then the topic allows it and the query is started again. The job from topic to topic runs until it is
+stopped, and again with more to read.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import psutil  # type: ignore[import-untyped]
 import pytest
 from confluent_kafka import Producer
 
 from integration.kafka.cluster import KafkaCluster
 from integration.kafka.jars import CONNECTOR, classpath
 from integration.kafka.log import read_records
-from integration.spark import Finished, run_script
+from integration.kafka.poll import until
+from integration.spark import Finished, run_script, spark_environment
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 TOPIC = "spark"
@@ -154,18 +159,52 @@ def produce_orders(kafka: KafkaCluster, numbers: range) -> None:
     assert producer.flush(30) == 0
 
 
+def run_until(batches: int, arguments: Sequence[str], scratch: Path, conf: dict[str, str]) -> list[dict[str, Any]]:
+    """The reports of the pipeline, which is stopped by a signal once Spark has noted so many micro-batches as done."""
+    scratch.mkdir()
+    output, checkpoint = scratch / "output", scratch / "checkpoint"
+    command = [sys.executable, str(EXAMPLES / "spark_pipeline.py"), *arguments, "--checkpoint", str(checkpoint)]
+    with output.open("w") as stdout, (scratch / "errors").open("w") as stderr:
+        job = subprocess.Popen(
+            [*command, "--trigger", "1 second"],
+            cwd=scratch,
+            env=spark_environment(scratch, conf=conf),
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+        )
+        tree = psutil.Process(job.pid)
+
+        def written() -> bool:
+            assert job.poll() is None, (scratch / "errors").read_text()
+            return (checkpoint / "commits" / str(batches - 1)).exists()
+
+        try:
+            until(written, f"{batches} micro-batches are written", 120)
+            children = tree.children(recursive=True)
+            job.terminate()
+            job.wait(60)
+            _, alive = psutil.wait_procs(children, 60)
+            assert alive == []
+        finally:
+            job.kill()
+            job.wait()
+    return [json.loads(line) for line in output.read_text().splitlines() if line.startswith("{")]
+
+
 def test_the_pipeline_transforms_a_topic_and_goes_on_after_a_restart(kafka: KafkaCluster, tmp_path: Path) -> None:
-    """Each order once with its tax, over two runs; each customer on one partition; a line of JSON a micro-batch."""
+    """Each order once with its tax, over both runs; each customer on one partition; a line of JSON a micro-batch."""
     for topic in ("orders", "taxed"):
         kafka.admin.create_topic(topic, 3)
     jars = {"spark.jars": ",".join(map(str, classpath(of=CONNECTOR)))}
     arguments = ["--bootstrap-servers", kafka.bootstrap, "--source", "orders", "--target", "taxed"]
-    reports = []
-    for numbers in (range(1000), range(1000, 1500)):
-        produce_orders(kafka, numbers)
-        done = run("spark_pipeline.py", [*arguments, "--records-per-batch", "600"], tmp_path / "scratch", jars)
-        assert done.returncode == 0, done.stderr
-        reports.append(done.tasks)
+    arguments += ["--records-per-batch", "600"]
+    produce_orders(kafka, range(1000))
+    reports = [run_until(2, arguments, tmp_path / "scratch", jars)]
+    produce_orders(kafka, range(1000, 1500))
+    done = run("spark_pipeline.py", arguments, tmp_path / "scratch", jars)
+    assert done.returncode == 0, done.stderr
+    reports.append(done.tasks)
     partitions = read_records(kafka.direct_bootstrap, "taxed")
     orders = [json.loads(record.value or b"") for records in partitions for record in records]
     assert sorted(order["amount"] for order in orders) == list(range(1500))

@@ -446,6 +446,7 @@ class FakeNative:
             tp: dict[str, Any] = {} if toppar.tp[1] < 0 else {"partition": toppar.tp[1]}
             if error is None:
                 tp["offset"] = message.number
+                self.observer.acknowledged(message.value, toppar.tp[1])
             report = Message(
                 topic=message.topic,
                 **tp,

@@ -14,7 +14,8 @@ from unittest import mock
 
 from confluent_kafka.cimpl import KafkaError, Message
 
-from safeproducer import DeliveryError, HoldReason, QueueFullError, SafeProducer, clock, dice, frames
+from safeproducer import DeliveryError, HoldReason, QueueFullError, SafeProducer, Snapshot, clock, dice, frames
+from safeproducer.pairs import Block, produce_block
 from safeproducer.pipeline import assembly, lane_natives
 from safeproducer.pipeline.cluster.windows import Windows
 from safeproducer.pipeline.serving import Serving
@@ -97,6 +98,13 @@ class Accepted:
     at: float
     reports: list[KafkaError | None] = field(default_factory=list)
     placed: int | None = None
+    acknowledged: int | None = None
+    """In which partition, as its native producer told the library."""
+
+    @property
+    def error(self) -> KafkaError | None:
+        """What its report said."""
+        return self.reports[0] if self.reports else None
 
 
 class RuleError(AssertionError):
@@ -126,6 +134,8 @@ class Rig:
         self.raised = 0
         self.producing: list[tuple[str, int]] = []
         self.limit = config.get("queue.buffering.max.messages", 100_000)
+        self.only_errors = bool(config.get("delivery.report.only.error"))
+        """Then a delivered record has no report: it is one that was acknowledged, and has none."""
         self.timeout = config["message.timeout.ms"] / 1000
         self.lossy = False
         """Whether a request or an answer was lost, so that a broker may be held for dead."""
@@ -155,7 +165,7 @@ class Rig:
             )
         self._check_budget(native, (topic, partition))
         record = self.records.get(value)
-        if record is not None and record.reports:
+        if record is not None and self.has_ended(record):
             raise RuleError(f"rule 7: {value!r} is handed over after its report")
 
     def _check_budget(self, native: FakeNative, tp: TopicPartition) -> None:
@@ -173,6 +183,11 @@ class Rig:
         for tp, leader in self.told_leader.items():
             if tp[0] == topic and leader == node:
                 self.told_window[tp] = (node, size or LEAST)
+
+    def acknowledged(self, value: Any, partition: int) -> None:
+        """The library is told now."""
+        if (record := self.records.get(value)) is not None:
+            record.acknowledged = partition
 
     def throttled(self, node: int, until: float) -> None:
         self.told_deadline[node] = max(until, self.told_deadline.get(node, 0.0))
@@ -224,22 +239,28 @@ class Rig:
             return False
         accepted = [Accepted(next(self._numbers), topic, partition, key, self.time.now) for _ in range(count)]
         values = [b"%d" % record.number for record in accepted]
-        account = engine.counters.open(topic)
-        account.accepted += count
         self.records |= dict(zip(values, accepted, strict=True))
         sizes = [len(value) + len(key or b"") for value in values]
-        try:
-            report = account.bind(self._report)[1]
-            taken: bool = intake.send_block(topic, partition, values, [key] * count, sizes, report)
-        except QueueFullError:
-            self.refused += count
-            taken = False
+        block = Block(topic, partition, list(values), [key] * count, sizes)
+        taken = produce_block(self.producer, block, self._report) if self.only_errors else self._send_block(block)
         if taken:
             self.check_share(topic, partition)
         else:
-            account.accepted -= count
+            self.refused += count
             for value in values:
                 del self.records[value]
+        return taken
+
+    def _send_block(self, block: Block) -> bool:
+        """As produce_block(), which takes none where each record has a report."""
+        account = self.engine.counters.open(block.topic)
+        account.accepted += len(block.sizes)
+        try:
+            taken: bool = self.dispatcher.intake.send_block(*block, account.bind(self._report)[1])
+        except QueueFullError:
+            taken = False
+        if not taken:
+            account.accepted -= len(block.sizes)
         return taken
 
     def _report(self, error: KafkaError | None, message: Message) -> None:
@@ -251,6 +272,8 @@ class Rig:
         record.placed = message.partition()
         if len(record.reports) > 1:
             raise RuleError(f"rule 7: {value!r} was reported twice: {record.reports}")
+        if self.only_errors and error is None:
+            raise RuleError(f"rule 7: {value!r} was reported, though it is delivered")
         if error is not None and not isinstance(error, DeliveryError):
             raise RuleError(f"rule 7: {value!r} failed without an outcome: {error}")
         if self.producing:
@@ -302,7 +325,11 @@ class Rig:
 
     @property
     def open_records(self) -> list[Accepted]:
-        return [record for record in self.records.values() if not record.reports]
+        return [record for record in self.records.values() if not self.has_ended(record)]
+
+    def has_ended(self, record: Accepted) -> bool:
+        """Whether it has its report, or needs none."""
+        return bool(record.reports) or (self.only_errors and record.acknowledged is not None)
 
     def check_remembered(self) -> None:
         if RuleError.first is not None:
@@ -310,7 +337,7 @@ class Rig:
 
     def check_bound(self) -> None:
         """Rule 9: records count until their callback ran; those that ended unknown do not count any more."""
-        count = len(self.open_records)
+        count = self.producer.snapshot().unresolved if self.only_errors else len(self.open_records)
         if self.limit and count > self.limit:
             raise RuleError(f"rule 9: {count} records without a report, {self.limit} allowed")
         record_buffer, rejections = self.dispatcher.record_buffer, self.dispatcher.quota_retry.rejections
@@ -341,15 +368,24 @@ class Rig:
         """Rule 7, as the library tells it: accepted = delivered + failed + unresolved."""
         snapshot = self.producer.snapshot()
         reports = [record.reports[0] for record in self.records.values() if record.reports]
-        delivered = sum(error is None for error in reports)
+        delivered = self._delivered(snapshot) if self.only_errors else sum(error is None for error in reports)
         failed = Counter(error.outcome for error in reports if error is not None)
-        expected = (len(self.records), delivered, len(reports) - delivered)
-        if (snapshot.accepted, snapshot.delivered, snapshot.failed) != expected:
+        unresolved = len(self.records) - delivered - failed.total()
+        expected = (len(self.records), delivered, failed.total(), unresolved)
+        found = (snapshot.accepted, snapshot.delivered, snapshot.failed, snapshot.unresolved)
+        if found != expected or unresolved < 0:
             raise RuleError(f"rule 7: {snapshot}, but {expected}")
-        if snapshot.unresolved != len(self.records) - len(reports):
-            raise RuleError(f"rule 7: {snapshot.unresolved} unresolved, but {len(self.records) - len(reports)}")
         if snapshot.not_written < failed[Outcome.NOT_WRITTEN] or snapshot.unknown < failed[Outcome.UNKNOWN]:
             raise RuleError(f"rule 7: {snapshot.not_written}, {snapshot.unknown}, but {failed}")
+
+    def _delivered(self, snapshot: Snapshot) -> int:
+        """As it says, where nobody else is told: at most what the library knows of, and in the end all of that."""
+        known = Counter((one.topic, one.acknowledged) for one in self.records.values() if not one.reports)
+        for row in snapshot.partitions:
+            acknowledged = known[row.topic, row.partition]
+            if row.delivered > acknowledged or (self.closed and row.delivered < acknowledged):
+                raise RuleError(f"rule 7: {row}, but {known}")
+        return snapshot.delivered
 
     def check_reasons(self) -> None:
         """Rule 4: no partition waits because of another broker's throttle time."""
@@ -380,10 +416,14 @@ class Rig:
 
     def check_ends(self) -> None:
         written = Counter(value for values in self.cluster.log.values() for value in values)
+        if self.only_errors:
+            self.check_account()
+            if unresolved := self.producer.snapshot().unresolved:
+                raise RuleError(f"rule 8: {unresolved} records are not counted")
         for value, record in self.records.items():
-            if not record.reports:
+            if not self.has_ended(record):
                 raise RuleError(f"rule 8: {value!r} has no report: {record}")
-            error, count = record.reports[0], written[value]
+            error, count = record.error, written[value]
             allowed = (1,) if error is None else (0,) if error.outcome is Outcome.NOT_WRITTEN else (0, 1)
             if count not in allowed:
                 ended = "delivered" if error is None else f"{error.outcome} ({error.name()}, {error.str()})"
@@ -407,7 +447,7 @@ class Rig:
                 group = record.key if self.ordering == "key" else None
                 if ordered and newest[group] > record.number:
                     raise RuleError(f"rule 6: in {tp} {newest[group]} comes before {record.number}: {values}")
-                if record.reports[0] is None:
+                if record.error is None:
                     newest[group] = record.number
 
 

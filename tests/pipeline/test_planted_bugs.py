@@ -1,5 +1,5 @@
 """Each rule that the state machine checks is broken here on purpose, and the machine must find it. What it cannot see,
-because it has one thread and asks for each report, the test of that part must find."""
+because it has one thread, the test of that part must find."""
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ from tests.effort import effort
 from tests.pipeline import test_in_flight_batch, test_partitions, test_placement
 from tests.pipeline.machine import (
     CalmHeldMachine,
+    CountedMachine,
     ExpiryMachine,
     FeedMachine,
     HeldExpiryMachine,
@@ -52,6 +53,7 @@ real_run = Reports.run
 real_in_process = Failures.in_process
 real_update = ClusterView.update
 real_extend = BlockIntake._extend
+real_bind, real_begin, real_pass_on, real_bunch = Counting.bind, Counting.begin, Counting.pass_on, CountedBunch.__init__
 
 
 def deaf_admit(partition: Any, broker: Any, *rest: Any) -> Any:
@@ -128,6 +130,32 @@ def to_the_end(self: PartitionBuffer, other: PartitionBuffer) -> None:
     other.records.append(record)
 
 
+def counting_what_expired(self: Counting, batch: Any, report: CountedReport) -> Any:
+    reported = real_bind(self, batch, report)
+
+    def counted(error: Any, message: Any) -> None:
+        expired, batch.expired = batch.expired, 0
+        reported(error, message)
+        batch.expired = expired
+
+    return counted
+
+
+def one_too_few(self: Counting, report: CountedReport) -> None:
+    real_begin(self, report)
+    self.count = 0
+
+
+def passed_on_twice(self: Counting, reports: Reports) -> int:
+    if self.report is not None:
+        reports.add_counted(CountedBunch(self.report, self._partition, self.count))
+    return real_pass_on(self, reports)
+
+
+def of_the_first_partition(self: CountedBunch, report: CountedReport, _: int, count: int) -> None:
+    real_bunch(self, report, 0, count)
+
+
 PLANTS: dict[str, tuple[str, type[RuleBasedStateMachine], Any, str, Any]] = {
     "hands over to a throttled broker": ("rule 4", CalmHeldMachine, dispatcher, "admit", deaf_admit),
     "lets a deadline move back": ("rule [49]", CalmHeldMachine, Throttle, "announce", forgetful_announce),
@@ -145,6 +173,10 @@ PLANTS: dict[str, tuple[str, type[RuleBasedStateMachine], Any, str, Any]] = {
     "keeps the callbacks of ended records": ("rule 9", CalmHeldMachine, ReportNumbers, "release", lambda *_: None),
     "gives one broker the whole buffer": ("rule 9", CalmHeldMachine, record_buffer, "has_share", lambda *_: True),
     "takes a block for one record": ("rule [79]", CalmHeldMachine, BlockIntake, "_extend", counted_as_one),
+    "counts records that expired": ("rule 7", CountedMachine, Counting, "bind", counting_what_expired),
+    "counts one record too few": ("rule [789]", CountedMachine, Counting, "begin", one_too_few),
+    "counts delivered records twice": ("rule 7", CountedMachine, Counting, "pass_on", passed_on_twice),
+    "counts for another partition": ("rule 7", CountedMachine, CountedBunch, "__init__", of_the_first_partition),
     "swallows what a callback raises": ("rule 10", CalmHeldMachine, Reports, "run", swallowed),
     "drops the reports behind one that raised": ("rule [4789]", CalmHeldMachine, Reports, "run", gives_up),
 }
@@ -177,23 +209,7 @@ def without_a_look_at_offsets(self: CountedReport, *args: Any) -> None:
     self.offset_proves = False
 
 
-def counting_what_expired(self: Counting, batch: Any, report: CountedReport) -> Any:
-    reported = real_bind(self, batch, report)
-
-    def counted(error: Any, message: Any) -> None:
-        expired, batch.expired = batch.expired, 0
-        reported(error, message)
-        batch.expired = expired
-
-    return counted
-
-
-def one_too_few(self: Counting, report: CountedReport) -> None:
-    real_begin(self, report)
-    self.count = 0
-
-
-real_bind, real_begin, real_counted = Counting.bind, Counting.begin, CountedReport.__init__
+real_counted = CountedReport.__init__
 ends_once = test_in_flight_batch.test_counted_records_end_once
 
 

@@ -24,6 +24,9 @@ from tests.spark.conftest import MakeOptions
 
 TASK = Task(5, 0)
 TOPIC_AUTHORIZATION_FAILED = 29
+REFUSING = {"INVALID_RECORD": 87, "INVALID_TIMESTAMP": 32, "POLICY_VIOLATION": 44, "RECORD_LIST_TOO_LARGE": 18}
+"""What a broker refuses a whole batch with because of one record, beside MSG_SIZE_TOO_LARGE. By that code librdkafka
+names the other records of some of them _INVALID_DIFFERENT_RECORD."""
 
 
 def failure(batches: Iterable[pa.RecordBatch], options: Options) -> errors.Failure:
@@ -301,6 +304,33 @@ def test_a_refused_timestamp_names_its_row(cluster: FakeCluster, options: MakeOp
     found = failure([batch([b"%d-" % n for n in range(9)], timestamp=times)], options())
     assert [(row.row, row.cause) for row in found.bad_rows] == [(4, "INVALID_TIMESTAMP")]
     assert found.delivered == 8
+
+
+@pytest.mark.parametrize("code", REFUSING)
+def test_rows_of_a_batch_that_is_refused_by_any_code_are_sent_again(
+    code: str, cluster: FakeCluster, options: MakeOptions
+) -> None:
+    """A broker that refuses one batch, and takes its rows when they come in parts, fails no task."""
+    cluster.fail_next("Produce", REFUSING[code], 1, topic="rows", partition=0)
+    totals = write_task([batch([b"%d-" % n for n in range(50)], partition=numbered([0] * 50))], options(), TASK)
+    assert (totals.delivered, totals.sent_again > 0) == (50, True)
+    assert numbers(cluster) == list(range(50))
+
+
+@pytest.mark.parametrize("code", REFUSING)
+def test_a_row_that_is_refused_by_any_code_is_named(code: str, cluster: FakeCluster, options: MakeOptions) -> None:
+    """Where it is the only one of its partition; those of another one are delivered."""
+    cluster.fail_next("Produce", REFUSING[code], 10_000, topic="rows", partition=0)
+    found = failure(
+        [batch([b"%d-" % n for n in range(50)], partition=numbered([int(n != 7) for n in range(50)]))], options()
+    )
+    assert [(row.row, row.target_partition, row.cause) for row in found.bad_rows] == [(7, 0, code)]
+    assert (found.codes, found.delivered, found.not_written, found.unknown) == ({code: 1}, 49, 1, 0)
+
+
+def numbered(partitions: list[int]) -> pa.Array:
+    """The column `partition`."""
+    return pa.array(partitions, pa.int32())
 
 
 def test_batches_are_cut_to_the_limit_of_the_topic(cluster: FakeCluster, options: MakeOptions) -> None:

@@ -1,9 +1,19 @@
-"""How long a task waits while nothing is acknowledged, without a clock."""
+"""How long a task waits while nothing is acknowledged: without a clock, and in the long form by the real one."""
 
 from __future__ import annotations
 
+import time
+
+import pytest
+
 from safeproducer.spark import attempt, topics
+from safeproducer.spark.engine import Task, write_task
+from safeproducer.spark.errors import UNREACHABLE, KafkaWriteError
 from safeproducer.spark.patience import ASK_AFTER, UNREACHABLE_AFTER, Patience, Verdict
+from tests.spark.arrow import rows
+from tests.spark.conftest import MakeOptions
+
+NOBODY = "127.0.0.1:1"
 
 
 def test_progress_begins_the_wait_anew() -> None:
@@ -69,3 +79,20 @@ def test_a_task_without_brokers_ends_within_thirty_seconds() -> None:
     assert at_the_begin <= 20
     assert topics.LIMITS_WITHIN + topics.APPEARS_WITHIN < 30
     assert UNREACHABLE_AFTER + attempt._ANSWER < 30
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("missing", "code"), [(NOBODY, UNREACHABLE), ("no-such-topic", "UNKNOWN_TOPIC_OR_PART")], ids=["brokers", "topic"]
+)
+def test_a_task_ends_within_thirty_seconds_by_the_clock(missing: str, code: str, options: MakeOptions) -> None:
+    """And says what it waited for, and where."""
+    given = {"kafka_bootstrap_servers": missing} if missing == NOBODY else {"topic": missing}
+    began = time.monotonic()
+    with pytest.raises(KafkaWriteError) as raised:
+        write_task([rows(0, 10)], options(**given), Task(0, 0))
+    assert time.monotonic() - began < 30
+    failure = raised.value.failure
+    assert (list(failure.codes), failure.delivered) == ([code], 0)
+    assert missing in str(failure.reason)
+    assert failure.host in str(failure.reason)

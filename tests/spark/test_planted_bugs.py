@@ -61,6 +61,12 @@ def of_signed_bytes(key: bytes | None, count: int) -> int:
     return (test_partitions.javas(signed) & 0x7FFFFFFF) % count  # type: ignore[arg-type]
 
 
+def of_signed_octets(octets: Any, starts: Any, lengths: Any) -> Any:
+    keys = (octets[start : start + length].tolist() for start, length in zip(starts, lengths, strict=True))
+    signed = ([octet - 256 if octet > 127 else octet for octet in key] for key in keys)
+    return np.array([test_partitions.javas(key) & 0x7FFFFFFF for key in signed], np.uint32)
+
+
 def bad_row(cluster: FakeCluster, options: MakeOptions) -> None:
     test_bad_rows.test_a_bad_row_among_good_rows(*test_bad_rows.CAUSES[0], cluster, options)
 
@@ -116,6 +122,10 @@ PLANTS: dict[str, tuple[Callable[[], AbstractContextManager[object]], Find]] = {
     "murmur2 of signed bytes": (
         lambda: mock.patch.dict(partitioner.PARTITIONERS, {"murmur2_random": of_signed_bytes}),
         lambda *_: test_partitions.test_a_hundred_thousand_keys_on_one_to_fifty_partitions(),
+    ),
+    "murmur2 of signed bytes in a column": (
+        lambda: mock.patch.object(blocks, "_hashes", of_signed_octets),
+        lambda *given: test_partitions.test_rows_are_on_javas_partitions("held", *given),
     ),
     "row number from the Arrow batch": (
         lambda: mock.patch.object(FailedRows, "found", from_arrow_batch),

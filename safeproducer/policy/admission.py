@@ -42,8 +42,7 @@ class Broker:
 
     throttled_until: float | None
     probing: bool
-    """Whether it throttled so lately that it gets one batch at a time: for as long again as its throttle time, and 1 s
-    (`Throttle.probes`). That ends by time, not by an answer."""
+    """Whether it gets one batch at a time: for as long again as it throttled, and 1 s (`Throttle.probes`)."""
     unresolved: int
     """In-flight batches to it without all their reports."""
     cap: int | None = None

@@ -109,8 +109,7 @@ class HoldReason(StrEnum):
     )
     EXPIRY = (
         "expiry",
-        "waits while records without an acknowledgement are removed from librdkafka (delivery timeout, or the leader "
-        "is about to forget the producer ID)",
+        "waits while records without an acknowledgement leave librdkafka (delivery timeout, or producer ID expiration)",
         "Look at the brokers that do not answer; delivery.timeout.ms says how long they have.",
         "KIP-91",
     )

@@ -69,12 +69,11 @@ class Holds:
 
     def any(self, now: float) -> bool:
         """Whether there is a reason to hold anything back."""
-        if not self.cluster.holds_back:
+        if self.gate.hold is not None or not self.cluster.holds_back:
             return self.gate.hold is not None
         return (
             self.direct is None
             or self.direct.limited
-            or self.gate.hold is not None
             or self.prefers_batches
             or self.cluster.outdated.concern(DIRECT, now)
             or self.cluster.throttle.probes(None, now)

@@ -64,8 +64,7 @@ class Resolved:
     __slots__ = ("delivered", "failed")
 
     def __init__(self) -> None:
-        self.delivered = 0
-        self.failed = 0
+        self.delivered = self.failed = 0
 
 
 class PartitionCounters:

@@ -32,6 +32,7 @@ from safeproducer.cli.doctor.host import read_host
 from safeproducer.config import parse
 from safeproducer.id_settings import LEDGER_VARIABLE, POLICY_VARIABLE
 from safeproducer.pipeline.access import gate_of
+from safeproducer.producer_ids import guard
 from safeproducer.producer_ids.gate import Gate
 from safeproducer.producer_ids.place import Place
 from safeproducer.testing import FakeCluster
@@ -60,7 +61,8 @@ class Heard(Hook):
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCluster]:
-    """One of its own for each test, with ports that nobody has counted IDs for."""
+    """One of its own for each test. No ID was counted for it: its port may be that of an earlier one."""
+    monkeypatch.setattr(guard, "_guards", {})
     monkeypatch.delenv(POLICY_VARIABLE, raising=False)
     monkeypatch.setenv(LEDGER_VARIABLE, "off")
     with FakeCluster(1) as found:

@@ -173,6 +173,7 @@ def test_an_hour_that_one_with_a_lower_limit_used_up(
 
 def test_librdkafkas_mock_cluster_has_no_ledger(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """It ends with its producer: each is another one, and all have the same name."""
+    monkeypatch.setattr(guard, "_guards", {})  # other tests of this process have used mock clusters, too
     monkeypatch.delenv(LEDGER_VARIABLE, raising=False)
     monkeypatch.delenv(POLICY_VARIABLE, raising=False)
     ledger = {"safeproducer.producer.ids.ledger": str(tmp_path / "ledger"), RATE: 1, POLICY: "refuse"}

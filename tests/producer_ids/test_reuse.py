@@ -157,8 +157,8 @@ def test_a_thread_that_polls_is_waited_for(cluster: FakeCluster, parking: Parkin
         send(producer)
         time.sleep(0.02)
         producer.close()
-        present[0] = 0
         following = SafeProducer(settings | {"stats_cb": note(0)})
+        present[0] = 0  # until then the thread may have been inside a callback that began before close()
         send(following)
         following.close()
         thread.join()

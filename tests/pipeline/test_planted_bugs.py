@@ -152,8 +152,8 @@ def passed_on_twice(self: Counting, reports: Reports) -> int:
     return real_pass_on(self, reports)
 
 
-def of_the_first_partition(self: CountedBunch, report: CountedReport, _: int, count: int) -> None:
-    real_bunch(self, report, 0, count)
+def of_the_next_partition(self: CountedBunch, report: CountedReport, partition: int, count: int) -> None:
+    real_bunch(self, report, partition + 1, count)
 
 
 PLANTS: dict[str, tuple[str, type[RuleBasedStateMachine], Any, str, Any]] = {
@@ -176,7 +176,7 @@ PLANTS: dict[str, tuple[str, type[RuleBasedStateMachine], Any, str, Any]] = {
     "counts records that expired": ("rule 7", CountedMachine, Counting, "bind", counting_what_expired),
     "counts one record too few": ("rule [789]", CountedMachine, Counting, "begin", one_too_few),
     "counts delivered records twice": ("rule 7", CountedMachine, Counting, "pass_on", passed_on_twice),
-    "counts for another partition": ("rule 7", CountedMachine, CountedBunch, "__init__", of_the_first_partition),
+    "counts for another partition": ("rule 7", CountedMachine, CountedBunch, "__init__", of_the_next_partition),
     "swallows what a callback raises": ("rule 10", CalmHeldMachine, Reports, "run", swallowed),
     "drops the reports behind one that raised": ("rule [4789]", CalmHeldMachine, Reports, "run", gives_up),
 }

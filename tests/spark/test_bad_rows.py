@@ -25,8 +25,8 @@ from tests.spark.conftest import MakeOptions
 TASK = Task(5, 0)
 TOPIC_AUTHORIZATION_FAILED = 29
 REFUSING = {"INVALID_RECORD": 87, "INVALID_TIMESTAMP": 32, "POLICY_VIOLATION": 44, "RECORD_LIST_TOO_LARGE": 18}
-"""What a broker refuses a whole batch with because of one record, beside MSG_SIZE_TOO_LARGE. By that code librdkafka
-names the other records of some of them _INVALID_DIFFERENT_RECORD."""
+"""What a broker refuses a whole batch with because of one record, beside MSG_SIZE_TOO_LARGE. See also
+integration/test_spark_guilty_rows.py for _INVALID_DIFFERENT_RECORD, which is librdkafka's own."""
 
 
 def failure(batches: Iterable[pa.RecordBatch], options: Options) -> errors.Failure:

@@ -158,8 +158,7 @@ class RecordBuffer:
         return {
             buffer.tp: (count, hold.sentence(now), hold.reason)
             for buffer in self.all
-            if (count := buffer.waiting)
-            for hold in (self.waits_for(buffer, now),)
+            if (count := buffer.waiting) and (hold := self.waits_for(buffer, now))
         }
 
     def held(self) -> dict[TopicPartition, tuple[int, int]]:

@@ -1,6 +1,11 @@
-"""produce_batch() for a named partition of a topic that no broker has told of yet."""
+"""A batch to a topic that no broker has told of yet."""
 
 from __future__ import annotations
+
+import time
+
+import pytest
+from confluent_kafka import Producer
 
 from safeproducer import SafeProducer
 from safeproducer.testing import FakeCluster
@@ -33,3 +38,22 @@ def test_a_batch_to_a_new_topic_leaves_no_backlog() -> None:
                 return direct.backlogs.drained(("new", 0), 0.0)
 
             poll_until(producer, drained, timeout=10, pause=0.001)
+
+
+@pytest.mark.parametrize("count", [3, 1000])
+def test_a_batch_that_waits_for_its_topic_is_not_cut_by_a_flush(count: int) -> None:
+    """As it would be where the broker's thread took records while others still get their partition: a flush trigger for
+    another batch of the lane would leave two requests. The scripted native producer of tests/pipeline relies on it."""
+    with FakeCluster(brokers=1) as cluster:
+        config = {"linger.ms": 60_000, "batch.num.messages": count, "enable.sparse.connections": False}
+        config |= {"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True}
+        native = Producer(config)
+        for topic in ("first", *(f"new-{number}" for number in range(10))):  # the first one brings the producer ID
+            cluster.create_topic(topic, 1)
+            for _ in range(count):
+                native.produce(topic, b"v", partition=0)
+            end = time.monotonic() + 30
+            while native.flush(0.001):
+                assert time.monotonic() < end
+            assert len(cluster.batches(topic)) == 1
+        native.close()

@@ -13,6 +13,7 @@ from safeproducer.pipeline.buffer.in_flight_batch import InFlightBatch
 from safeproducer.pipeline.lanes.batch_lane import BatchLane
 from safeproducer.policy import ack_time
 from tests.pipeline.cluster import ScriptedCluster
+from tests.pipeline.fake_native import CONNECT
 from tests.pipeline.rig import Rig, rigged
 
 LONG_ROUND_TRIP = {1: 0.1, 2: 0.1, 3: 0.1}
@@ -144,3 +145,14 @@ def test_what_was_mixed_is_sent_to_the_end(misses: int) -> None:
         assert rig.time.now - began < 10 * LONG_ROUND_TRIP[1]
         assert rig.producer.snapshot().handed_over == 5
         rig.close()
+
+
+def test_a_batch_that_waits_for_its_topic_is_not_cut_by_a_flush() -> None:
+    """By the stand-in, as by librdkafka (tests/lanes/test_batch_to_a_new_topic.py): rule 2 counted the rest of it as
+    one more batch of the partition."""
+    with rigged(CONFIG, LONG_ROUND_TRIP, {"a": 1}) as rig:
+        native = rig.natives[0]
+        for _ in range(3):
+            native.produce("a", b"v", None, 0, lambda *_: None)
+        native.flush(2 * CONNECT)
+        assert rig.cluster.requests == native.batches(("a", 0)) == 1

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.pipeline.rig import rigged
+from safeproducer import HoldReason
+from tests.pipeline.rig import Rig, rigged
 
 CONFIG = {"message.timeout.ms": 30_000, "socket.timeout.ms": 1000, "linger.ms": 0}
 BATCHES = [1, 3]
@@ -21,3 +22,29 @@ def test_both_kinds_keep_their_order(mode: str, batch: int, named: tuple[bool, .
             assert rig.produce("c", 0 if names else -1)
         rig.close()
         assert len(rig.cluster.log["c", 0]) == len(named)
+
+
+def reasons(rig: Rig) -> dict[tuple[str, int], HoldReason]:
+    """Why records wait, by partition."""
+    return {tp: reason for tp, (_, _, reason) in rig.dispatcher.record_buffer.waits().items()}
+
+
+def test_a_record_that_got_its_partition_waits_for_no_other_broker() -> None:
+    """Without a partition it waited for any broker's throttle time. Its own leader, who is known by now, has none."""
+    with rigged(CONFIG, partitions={"a": 1, "c": 1}) as rig:
+        rig.cluster.leaders["c", 0] = 2
+        assert rig.produce("a", 0)
+        rig.flush(5)
+        rig.report_queue(1)
+        rig.engine.updates.holds.cluster.throttle.announce(1, 3.0, rig.time.now)
+        rig.report_queue(0.01)
+        assert rig.produce("c")
+        assert reasons(rig) == {("c", -1): HoldReason.THROTTLED}
+        sender = rig.engine.threads.sender
+        while ("c", -1) in reasons(rig):
+            rig.time.pass_(0.01)
+            sender.turn()
+        assert reasons(rig) == {("c", 0): HoldReason.TURN}
+        sender.turn()
+        assert not reasons(rig)
+        rig.close()

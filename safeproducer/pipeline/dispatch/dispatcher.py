@@ -117,8 +117,7 @@ class Dispatcher:
 
         One that failed for good has had its answers: only what a lost connection left in the network may come later.
         """
-        rejections = self.quota_retry.rejections
-        if lane.batches or lane.inside or self.lanes.completed or rejections.of_lane(lane.number):
+        if lane.batches or lane.inside or self.lanes.completed or self.quota_retry.rejections.of_lane(lane.number):
             return False
         if not self.record_buffer.unbind(lane):
             return False

@@ -22,6 +22,7 @@ OUTDATED = Hold(None, HoldReason.OUTDATED_METADATA)
 AFTER_GAP = Hold(None, HoldReason.SEQUENCE_GAP)
 PACED = Hold(None, HoldReason.PREPARING_LANE)
 DRAINING = Hold(None, HoldReason.EXPIRY)
+TURN = Hold(None, HoldReason.TURN)
 
 
 class Holds:

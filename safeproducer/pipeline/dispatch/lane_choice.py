@@ -169,8 +169,7 @@ class LaneChoice:
         """
         if not lane.gaps:
             return True
-        tp = buffer.tp
-        return lane.takes(tp, now) and (tp not in lane.gaps or self._is_well(node, lane.gaps.purged_at))
+        return lane.takes(buffer.tp, now) and (buffer.tp not in lane.gaps or self._is_well(node, lane.gaps.purged_at))
 
     def _is_well(self, node: int | None, since: float) -> bool:
         """Whether a broker has acknowledged a batch since then, or none is under way that will tell."""

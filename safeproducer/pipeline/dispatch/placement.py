@@ -14,6 +14,7 @@ from safeproducer.kafka.native import KafkaError
 from safeproducer.pipeline.buffer.partition_buffer import PartitionBuffer
 from safeproducer.pipeline.cluster.metadata import Metadata
 from safeproducer.pipeline.cluster.partitions import UNKNOWN, Partitions
+from safeproducer.pipeline.dispatch.holds import TURN
 from safeproducer.pipeline.dispatch.record_buffer import RecordBuffer
 from safeproducer.pipeline.lanes.lane_pool import LanePool
 from safeproducer.pipeline.process.alarm import Schedule
@@ -84,6 +85,7 @@ class Placement:
 
     def _place_first(self, buffer: PartitionBuffer, partition: int, now: float) -> None:
         chosen = self._record_buffer.find((buffer.topic, partition))
-        chosen.hold(chosen.held or buffer.held, now)  # the direct path is not for records with a timestamp
+        # Held, or what goes directly next may pass it. Not for the same reason: that may be any broker's throttle time.
+        chosen.hold(chosen.held or TURN, now)
         buffer.move_first(chosen)
         self._record_buffer.busy[chosen.tp] = chosen

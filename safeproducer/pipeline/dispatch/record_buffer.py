@@ -12,7 +12,7 @@ from safeproducer.kafka.arguments import unable
 from safeproducer.kafka.native import KafkaError
 from safeproducer.pipeline.buffer.partition_buffer import MOST_OVERHEAD, PartitionBuffer
 from safeproducer.pipeline.cluster.partitions import UNKNOWN
-from safeproducer.pipeline.dispatch.holds import Holds
+from safeproducer.pipeline.dispatch.holds import TURN, Holds
 from safeproducer.pipeline.lanes.batch_lane import BatchLane
 from safeproducer.pipeline.lanes.lane_pool import LanePool
 from safeproducer.pipeline.process.record import OVERHEAD, REPORT, HeldRecord
@@ -26,7 +26,6 @@ from safeproducer.policy.never import NEVER
 from safeproducer.policy.share import ALWAYS_FREE, has_share
 from safeproducer.policy.topic_partition import TopicPartition
 
-_TURN = Hold(None, HoldReason.TURN)
 _SHARES = 64
 """A share of the buffer is looked at each time another part of so many is filled: it costs more than the record."""
 
@@ -150,7 +149,7 @@ class RecordBuffer:
 
     def waits_for(self, buffer: PartitionBuffer, now: float) -> Hold:
         """What those that wait there wait for, also before the sender has looked at them."""
-        hold = buffer.why or buffer.held or self._holds.reason(buffer, now) or _TURN
+        hold = buffer.why or buffer.held or self._holds.reason(buffer, now) or TURN
         return self._holds.told(hold, buffer, now)
 
     def waits(self) -> dict[TopicPartition, tuple[int, str, HoldReason]]:
@@ -159,8 +158,7 @@ class RecordBuffer:
         return {
             buffer.tp: (count, hold.sentence(now), hold.reason)
             for buffer in self.all
-            if (count := buffer.waiting)
-            for hold in (self.waits_for(buffer, now),)
+            if (count := buffer.waiting) and (hold := self.waits_for(buffer, now))
         }
 
     def held(self) -> dict[TopicPartition, tuple[int, int]]:

@@ -182,8 +182,7 @@ class ClientUpdates:
             self._windows.update(found)
 
     def _read(self, text: str) -> Statistics | None:
-        found = read(text)
-        if found is None:
+        if (found := read(text)) is None:
             return None
         at = self._clock.monotonic(found.at, clock.monotonic())
         return found if at == found.at else replace(found, at=at)

@@ -24,6 +24,9 @@ from safeproducer.spark import SafeProducerSink
 
 CORES = 2
 KEY_SIZE, VALUE_SIZE = 16, 200
+FEW = 600
+"""Rows of a write before each that counts: Spark ends a worker that was idle for a minute, and on a long link others
+write for as long."""
 
 
 EXTRAS = {
@@ -63,14 +66,19 @@ def main() -> None:
     spark.dataSource.register(plain.Source)
     topics: dict[str, str] = settings["topics"]
     kinds = {BY_NAME[name].columns for name in topics}
-    frames = {columns: cached(spark, settings["rows"], columns) for columns in sorted(kinds)}
-    runs = {
-        name: writes(BY_NAME[name], frames[BY_NAME[name].columns], settings["bootstrap"], topics[name])
-        for name in topics
-    }
+    sizes = FEW, settings["rows"]
+    frames = {(columns, rows): cached(spark, rows, columns) for columns in sorted(kinds) for rows in sizes}
+    few, runs = (
+        {
+            name: writes(BY_NAME[name], frames[BY_NAME[name].columns, rows], settings["bootstrap"], topics[name])
+            for name in topics
+        }
+        for rows in sizes
+    )
     watch, strangers = cpu.Watch(psutil.Process()), cpu.Strangers()
     for number in range(-settings["warm_up"], settings["rounds"]):
         for name in random.Random(number).sample(sorted(runs), len(runs)):
+            few[name]()
             before, cpu_before = in_log(settings, topics[name]), watch.now()
             started = time.perf_counter()
             runs[name]()

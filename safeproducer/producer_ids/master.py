@@ -29,11 +29,16 @@ def token() -> int:
         # A daemon that its starter forked has a session of its own, and whoever adopts orphans for its parent.
         if not int(_stat("self")[_FLAGS]) & _FORKED_ONLY or os.getsid(parent) != os.getsid(0) or _is_on_demand():
             return 0
-        started = _stat(str(parent))[_STARTED]
+        start = started(parent)
     except (OSError, ValueError, IndexError) as error:  # no Linux, or processes of others are hidden
         frames.let_handlers_through(error)
         return 0
-    return int.from_bytes(blake2b(f"{parent} {started}".encode(), digest_size=8).digest(), "little") or 1
+    return int.from_bytes(blake2b(f"{parent} {start}".encode(), digest_size=8).digest(), "little") or 1
+
+
+def started(process: int) -> str:
+    """When it was started, in the system's own count. Raises OSError or IndexError where that cannot be read."""
+    return _stat(str(process))[_STARTED]
 
 
 def _stat(process: str) -> list[str]:

@@ -17,6 +17,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+from safeproducer.producer_ids import master
 from safeproducer.producer_ids.place import AUTO
 from safeproducer.producer_ids.places import prepared
 from safeproducer.producer_ids.process import is_alive
@@ -24,8 +25,6 @@ from safeproducer.producer_ids.process import is_alive
 _PREFIX, _SUFFIX = "spark-", ".json"
 _DAY = 86_400.0
 """Seconds without a micro-batch after which a query is forgotten."""
-_STARTED = 19
-"""Field of /proc/PID/stat, counted behind the name of the program."""
 
 
 def load(name: str) -> dict[str, Any]:
@@ -62,7 +61,7 @@ def _path(name: str) -> Path:
 def _started(process: int) -> str:
     """When it was started: another process may get its number. Nothing on other systems than Linux."""
     try:
-        return Path(f"/proc/{process}/stat").read_text(errors="replace").rpartition(")")[2].split()[_STARTED]
+        return master.started(process)
     except (OSError, IndexError):
         return ""
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaError, Producer
@@ -206,3 +209,21 @@ def test_taken_port_is_retried(monkeypatch: pytest.MonkeyPatch) -> None:
         with KafkaCluster() as cluster:
             assert taken == []
             assert cluster.nodes[1].client_port != squatter.getsockname()[1]
+
+
+def test_no_two_processes_get_the_same_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A port on which nobody listens yet, as a tap's, is given to no other process, nor twice to this one."""
+    monkeypatch.setattr("integration.kafka.ports.EPHEMERAL", Path("/nowhere"))
+    monkeypatch.setattr("integration.kafka.ports.LOWEST", 31_500)
+    mine = free_ports(600)
+    program = (
+        "from pathlib import Path\n"
+        "from integration.kafka import ports\n"
+        "ports.EPHEMERAL, ports.LOWEST = Path('/nowhere'), 31_500\n"
+        "print(*ports.free_ports(1_268))"
+    )
+    theirs = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert len(mine) == 600
+    assert len(theirs.stdout.split()) > 300
+    assert not set(mine) & set(map(int, theirs.stdout.split()))
+    assert not set(mine) & set(free_ports(1_268))

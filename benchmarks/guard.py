@@ -7,45 +7,25 @@ random moment. IDs are those that DescribeProducers shows. See README.md.
 from __future__ import annotations
 
 import argparse
-import statistics
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
-from benchmarks import permit_costs
+from benchmarks import guard_costs, permit_costs
+from benchmarks.guard_costs import Costs
 from benchmarks.interleaved import Bystanders, show
 from benchmarks.table import Bar, conclude, disturbed, table
 from integration.crash_loop import Start, loop, settings
 from integration.kafka.cluster import KafkaCluster
-from safeproducer import SafeProducer, id_settings
 from safeproducer.id_settings import LEDGER_VARIABLE
-from safeproducer.pipeline import assembly, lane_natives
-from safeproducer.pipeline.cluster.relay import Relay
-from safeproducer.pipeline.route import Route
-from safeproducer.producer_ids.gate import Gate
 
 PROCESSES, QUICK = 200, 40
 STOCK_SHARE = 4
 """One process without the guard for so many with it: what they leave is known."""
 RATE = 20
 LEAST = 10
-PRODUCERS = 200
-CONSTRUCTED: Sequence[tuple[Any, str]] = (
-    (id_settings, "take"),
-    (assembly, "take_over"),
-    (assembly, "gate_of"),
-    (assembly, "_gated"),
-    (lane_natives, "key_of"),
-    (lane_natives, "Relay"),
-    (Relay, "configured"),
-    (Gate, "lane_permits"),
-)
-"""What the constructor calls for the guard and for `reuse`."""
 REFUSE = {"safeproducer.producer.ids.policy": "refuse", "safeproducer.producer.ids.per.hour": RATE}
 
 
@@ -59,16 +39,6 @@ class Loop:
     unsaid: int
     ids: int
     seconds: float
-
-
-@dataclass(frozen=True)
-class Costs:
-    """In microseconds at the median, what the guard adds to the constructor, to the first record, and to the end."""
-
-    constructor: float
-    first_record: float
-    end: float
-    second_record_is_as_before: bool
 
 
 def crash_loop(kafka: KafkaCluster, maker: Any, processes: int, ids: Path) -> Loop:
@@ -94,48 +64,6 @@ def _is_odd(start: Start) -> bool:
     return "integration/crash_loop.py:" not in start.said or "no producer ID is free" not in start.said
 
 
-@contextmanager
-def timed(owner: Any, name: str, taken: list[float]) -> Iterator[None]:
-    """Note how long each call of it takes."""
-    real: Callable[..., Any] = getattr(owner, name)
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        began = time.perf_counter()
-        try:
-            return real(*args, **kwargs)
-        finally:
-            taken.append(time.perf_counter() - began)
-
-    with mock.patch.object(owner, name, call):
-        yield
-
-
-def costs(bootstrap: str) -> Costs:
-    """Of producers one after another that write one record each, by the default policy, with a ledger of two copies."""
-    parts: list[float] = []
-    made: list[float] = []
-    entered: list[float] = []
-    ended: list[float] = []
-    as_before = True
-    with ExitStack() as stack:
-        stack.enter_context(permit_costs.ledgers())
-        for owner, name in CONSTRUCTED:
-            stack.enter_context(timed(owner, name, parts))
-        stack.enter_context(timed(Route, "enter", entered))
-        stack.enter_context(timed(Gate, "end", ended))
-        for number in range(PRODUCERS):
-            show(f"costs: producer {number + 1} of {PRODUCERS}")
-            parts.clear()
-            with SafeProducer({**settings(bootstrap), "safeproducer.producer.ids.per.hour": 100_000}) as producer:
-                made.append(sum(parts))
-                producer.produce("costs", b"x")
-                engine: Any = producer._SafeProducer__engine  # type: ignore[attr-defined]
-                as_before = as_before and engine.route.send == engine.dispatcher.intake.send
-                producer.flush(20)
-    show("")
-    return Costs(*(1e6 * statistics.median(taken) for taken in (made, entered, ended)), as_before)
-
-
 def judged(guarded: Loop, stock: Loop, cost: Costs, permits: dict[str, float]) -> list[Bar]:
     most = RATE + int(guarded.seconds / (3600 / RATE))
     return [
@@ -143,9 +71,7 @@ def judged(guarded: Loop, stock: Loop, cost: Costs, permits: dict[str, float]) -
         Bar("IDs that a guarded crash loop leaves, at most", guarded.ids, most, at_least=False),
         Bar("processes that were not told where and why", guarded.unsaid, 0, at_least=False),
         Bar("IDs of a stock process that was not killed", stock.ids / (stock.processes - stock.killed), 1, True),
-        Bar("constructor, microseconds more", cost.constructor, 20, at_least=False),
-        Bar("first record, microseconds more", cost.first_record, 200, at_least=False),
-        Bar("what takes the second record is what took it before", cost.second_record_is_as_before, 1, True),
+        *cost.judged(),
         *permit_costs.judged(permits),
     ]
 
@@ -156,10 +82,7 @@ def described(loops: Sequence[tuple[str, Loop]], cost: Costs) -> str:
         (name, *map(str, (each.processes, each.killed, each.refused, each.ids)), f"{each.seconds:.0f}")
         for name, each in loops
     ]
-    return (
-        f"{table(heads, rows)}\n\nThe guard, median of {PRODUCERS}: constructor {cost.constructor:.0f} us, "
-        f"first record {cost.first_record:.0f} us, close() {cost.end:.0f} us"
-    )
+    return f"{table(heads, rows)}\n\n{cost}"
 
 
 def main() -> None:
@@ -172,11 +95,17 @@ def main() -> None:
         show("crash loop, stock")
         stock = crash_loop(kafka, "stock", processes // STOCK_SHARE, Path(folder, "loop"))
         kafka.admin.create_topic("costs", 1)
-        cost = costs(kafka.bootstrap)
+        rounds = guard_costs.QUICK if options.quick else guard_costs.ROUNDS
+        cost = guard_costs.measured(settings(kafka.bootstrap), "costs", rounds)
     show("permits")
     permits = permit_costs.measured(permit_costs.QUICK if options.quick else permit_costs.ROUNDS)
     show("")
-    facts = {"guarded": asdict(guarded), "stock": asdict(stock), "costs": asdict(cost), "permits": permits}
+    facts = {
+        "guarded": asdict(guarded),
+        "stock": asdict(stock),
+        "costs": {**asdict(cost), "pace": cost.pace},
+        "permits": permits,
+    }
     text = f"{described([('guarded', guarded), ('stock', stock)], cost)}\n{disturbed(bystanders.share())}"
     conclude(facts, text, judged(guarded, stock, cost, permits), options.json, options.check)
 

@@ -58,7 +58,7 @@ class Inspection:
             partitions=partition_rows(engine.counters.topics, dispatcher.record_buffer.waits()),
             last_error=engine.events.announcements.last_error,
             throttled_brokers=dict(engine.events.throttled),
-            producer_ids=engine.gate.used + dispatcher.lanes.permits.used,
+            producer_ids=engine.gate.used + dispatcher.lanes.permits().used,
         )
 
     def _known_ids(self) -> tuple[int, ...]:

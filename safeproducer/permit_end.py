@@ -52,7 +52,7 @@ def end_permit(engine: Engine, how: str, begun: bool) -> None:
     how = how if engine.events.fatal is None else "failed"
     never_sent = _never_sent(engine) or _reached_nobody(engine)
     engine.gate.end(how, not begun and (never_sent or _shown_unsent(engine)))
-    engine.dispatcher.lanes.permits.end(how, never_sent)
+    engine.dispatcher.lanes.permits().end(how, never_sent)
 
 
 def _never_sent(engine: Engine) -> bool:

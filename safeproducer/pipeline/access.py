@@ -20,23 +20,24 @@ MOCK = "mock cluster"
 
 def gate_of(settings: Settings, info: ProducerInfo, announcements: Announcements) -> Gate:
     """Without idempotence a producer takes no ID, and there is nothing to guard."""
-    ids = settings.ids
+    return Gate(settings.idempotent, partial(_terms, settings, info), announcements)
+
+
+def _terms(settings: Settings, info: ProducerInfo) -> Terms:
+    ids, delivery = settings.ids, settings.delivery
     request = Request(
         Kind.FIRST,
         settings.producer_ids_per_hour,
-        ids.enforces and settings.delivery.mode != "passthrough",
+        ids.enforces and delivery.mode != "passthrough",
         info.site,
         settings.transactional_id,
         [],
     )
     place = OFF if settings.bootstrap_servers == MOCK else ids.ledger
     guard = guard_of((settings.cluster, settings.principal), place) if settings.idempotent else None
-    return Gate(guard, request, partial(_terms, settings, info), announcements)
-
-
-def _terms(settings: Settings, info: ProducerInfo) -> Terms:
+    lanes = Kind.LANE if delivery.own.lanes is None else Kind.FIXED_LANE
     patience = 0.0 if settings.transactional_id is None else _patience(settings)
-    return Terms(info, settings.cluster, settings.ids.policy, settings.delivery.holds_back, patience)
+    return Terms(guard, request, lanes, info, settings.cluster, ids.policy, delivery.holds_back, patience)
 
 
 def _patience(settings: Settings) -> float:

@@ -198,8 +198,8 @@ def _dispatcher(
     delivery, report_queue, numbers = settings.delivery, counters.report_queue, ReportNumbers()
     held = delivery.mode == "held"
     make = natives.batch_lane if delivery.holds_back else None
-    permits = updates.holds.gate.lane_permits(delivery.own.lanes is not None)
-    lanes = LanePool(make, delivery, report_queue.reports, numbers, permits, events.announcements.lane_not_made)
+    permits, not_made = updates.holds.gate.lane_permits, events.announcements.lane_not_made
+    lanes = LanePool(make, delivery, report_queue.reports, numbers, permits, not_made)
     if held:
         lanes.adopt(client.native, new=natives.taken is None)
     for native, log in natives.further():

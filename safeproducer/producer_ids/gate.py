@@ -36,12 +36,16 @@ class Tells(Protocol):
 
 
 class Terms(NamedTuple):
-    """Who asks, and what follows from a refusal.
+    """Who asks whom, and what follows from a refusal.
 
+    `guard`: None without idempotence. `request`: for the first ID. `lanes`: of which kind additional lanes are.
     `policy`: safeproducer.producer.ids.policy. `may_hold`: whether records of this producer can wait in this process.
     `patience`: seconds for which init_transactions() waits when it was given no limit.
     """
 
+    guard: Guard | None
+    request: Request
+    lanes: Kind
     producer: ProducerInfo
     cluster: str
     policy: str
@@ -64,18 +68,35 @@ class Gate:
 
     ask_at = opened_at = unsent_at = 0.0
     wrote = False
+    hold: Hold | None = None
+    _known_terms: Terms | None = None
+    _own: OwnPermit | None = None
+    _lanes: LanePermits | None = None
+    # Made at the first question, for the constructor of a producer would pay for them. Several threads may ask it:
+    # `setdefault` of the instance's dict is one step, and gives all of them the same.
 
-    def __init__(self, guard: Guard | None, request: Request, terms: Callable[[], Terms], tell: Tells) -> None:
-        self._guard = guard
-        self._own = None if guard is None else OwnPermit(guard, request)
-        self._request = request
-        self._terms = terms
+    def __init__(self, guarded: bool, terms: Callable[[], Terms], tell: Tells) -> None:
+        self._guarded = guarded
+        self._find_terms = terms
         self._tell = tell
         self._lock = threading.RLock()
         self._telling: set[int] = set()
         """Threads that tell: a hook that produces must not be told of that for ever."""
-        self._entered = guard is None
-        self.hold: Hold | None = None
+        self._entered = not guarded
+
+    @property
+    def _terms(self) -> Terms:
+        return self._known_terms or self.__dict__.setdefault("_known_terms", self._find_terms())
+
+    @property
+    def _request(self) -> Request:
+        return self._terms.request
+
+    def _permit(self) -> OwnPermit | None:
+        """None where there is nothing to guard."""
+        if self._own is None and self._guarded and (guard := self._terms.guard) is not None:
+            self.__dict__.setdefault("_own", OwnPermit(guard, self._request))
+        return self._own
 
     def taken_over(self) -> None:
         """What writes is what another producer of this process has left, which had its permit."""
@@ -88,7 +109,7 @@ class Gate:
     @property
     def waits(self) -> bool:
         """Whether the policy is to wait instead of to refuse."""
-        return self._terms().policy != "refuse"
+        return self._terms.policy != "refuse"
 
     def enter(self) -> None:
         """Have the permit asked for, once. Raises ProducerIdLimitError; then the next call asks again."""
@@ -113,7 +134,7 @@ class Gate:
         """
         if self._request.transactional_id is None:
             return
-        deadline = clock.monotonic() + (self._terms().patience if timeout < 0 else timeout)
+        deadline = clock.monotonic() + (self._terms.patience if timeout < 0 else timeout)
         while lives():
             try:
                 self.enter()
@@ -146,11 +167,14 @@ class Gate:
         until = None if self.hold is None else self.hold.until
         return timeout is not None and until is not None and until > now + timeout
 
-    def lane_permits(self, fixed: bool) -> LanePermits:
-        """Those of the producer's batch lanes. `fixed`: whether safeproducer.lanes is a number."""
+    def lane_permits(self) -> LanePermits:
+        """Those of the producer's batch lanes."""
+        return self._lanes or self.__dict__.setdefault("_lanes", self._permits_of_lanes())
+
+    def _permits_of_lanes(self) -> LanePermits:
         of = self._request
-        request = Request(Kind.FIXED_LANE if fixed else Kind.LANE, of.rate, of.enforce, of.site)
-        return LanePermits(self._guard, request, self._tell_of_lane)
+        request = Request(self._terms.lanes, of.rate, of.enforce, of.site)
+        return LanePermits(self._terms.guard, request, self._tell_of_lane)
 
     def heard(self, found: Statistics) -> None:
         """Statistics of the native producer that the permit is for. The sender tells."""
@@ -164,19 +188,20 @@ class Gate:
 
     def end(self, how: str, unsent: bool) -> None:
         """As OwnPermit.end()."""
-        if self._own is not None:
-            self._own.end(how, unsent)
+        own = self._permit()  # it ends before it was asked for, too: nobody gets it later
+        if own is not None:
+            own.end(how, unsent)
 
     def _ask(self) -> Answer | None:
         """None if another thread has asked, or a call that a signal handler has ended."""
-        own = self._own
+        own = self._permit()
         if own is None or self._entered or own.permit is not None:
             self._entered = True
             return None
         answer = own.ask()
         if answer.permit is not None:
             self._entered = True
-        elif self.waits and self._terms().may_hold:
+        elif self.waits and self._terms.may_hold:
             self._wait(answer)
             self._entered = True
         return answer
@@ -191,13 +216,13 @@ class Gate:
 
     def _tell_of_lane(self, answer: Answer) -> None:
         # A lane may be refused what is left for producers: that is no churn.
-        if not answer.told_before and answer.in_hour > self._request.rate and self._terms().policy != "off":
-            churn = told.churn(answer, self._request, self._terms().cluster, self._terms().producer.principal)
+        if not answer.told_before and answer.in_hour > self._request.rate and self._terms.policy != "off":
+            churn = told.churn(answer, self._request, self._terms.cluster, self._terms.producer.principal)
             self._tell.producer_churn(churn, told.sentence(churn, None))
 
     def _tell_of(self, answer: Answer) -> str:
         """Tell what is to be told; a sentence with all of it."""
-        terms, request, thread = self._terms(), self._request, threading.get_ident()
+        terms, request, thread = self._terms, self._request, threading.get_ident()
         churn = told.churn(answer, request, terms.cluster, terms.producer.principal)
         sentence = told.sentence(churn, answer.retry_after if answer.permit is None else None)
         if terms.policy == "off" or thread in self._telling:

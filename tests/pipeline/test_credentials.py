@@ -38,7 +38,7 @@ def test_they_reach_a_lane_wherever_its_making_is() -> None:
 
         settings = delivery.read({}, OwnSettings(mode="held"), idempotent=True, wants_statistics=False)
         permits = LanePermits(None, Request(Kind.LANE, 1, False, CallSite("", 0, "")))
-        pool = LanePool(make, settings, Reports(), ReportNumbers(), permits, lambda *_: None)
+        pool = LanePool(make, settings, Reports(), ReportNumbers(), lambda permits=permits: permits, lambda *_: None)
         pool.set_sasl_credentials("u", "first")
         making = codes_of(LanePool.prepare, LanePool._add, LaneMaker.try_one, LaneMaker.lane_of)
         with between(making, step, lambda pool=pool: pool.set_sasl_credentials("u", "second")) as tps:  # type: ignore[misc]

@@ -85,7 +85,8 @@ def gate_for(
     guard: ScriptedGuard | None, told: Told, policy: str = "refuse", may_hold: bool = True, name: str | None = None
 ) -> Gate:
     request = Request(Kind.FIRST, RATE, policy in ("delay", "refuse"), SITE, name)
-    return Gate(guard, request, lambda: Terms(INFO, "kafka-1:9092", policy, may_hold, 120.0), told)  # type: ignore[arg-type]
+    terms = Terms(guard, request, Kind.LANE, INFO, "kafka-1:9092", policy, may_hold, 120.0)  # type: ignore[arg-type]
+    return Gate(guard is not None, lambda: terms, told)
 
 
 def test_it_asks_once_and_not_before_the_first_record(told: Told) -> None:

@@ -82,9 +82,8 @@ INSIDE = codes(*MODULES, rounds)
 
 
 def gate_of(asked: Guard, rate: float = RATE, name: str | None = None) -> Gate:
-    return Gate(
-        asked, first(rate, transactional=name), lambda: Terms(INFO, "kafka-1:9092", "refuse", False, 1.0), Told()
-    )
+    request = first(rate, transactional=name)
+    return Gate(True, lambda: Terms(asked, request, Kind.LANE, INFO, "kafka-1:9092", "refuse", False, 1.0), Told())
 
 
 def ledgers(host: Host) -> list[Path]:

@@ -118,7 +118,7 @@ class LaneChoice:
         if not buffer.records:
             return WAITS_FOR_KEY, NEVER
         growing = self._is_limited(buffer, node, now)
-        why = WAITS_FOR_PERMIT if lanes.wanted > len(lanes) and lanes.permits.refused else WAITS_FOR_FREE_LANE
+        why = WAITS_FOR_PERMIT if lanes.wanted > len(lanes) and lanes.permits().refused else WAITS_FOR_FREE_LANE
         return why, soon if growing or not all(other.ready for other in lanes) else NEVER
 
     def _is_limited(self, buffer: PartitionBuffer, node: int | None, now: float) -> bool:
@@ -126,7 +126,7 @@ class LaneChoice:
         lanes = self._lanes
         of_use = self._of_use(buffer, now) if self._delivery.spreads else 0
         lanes.limited(self.budget(buffer, node, now), sum(lane.ready for lane in lanes), of_use)
-        if wanted := lanes.wanted > len(lanes) and not lanes.permits.paused:
+        if wanted := lanes.wanted > len(lanes) and not lanes.permits().paused:
             self._wake(0.0)
         return wanted
 

@@ -24,14 +24,14 @@ class LaneMaker:
 
     - `make`: None when there never is a batch lane.
     - `spreads`: whether there may be more than one, so that the others take over when one fails for good.
-    - `permits`: of the producer IDs that they take.
+    - `permits()`: of the producer IDs that they take.
     - `not_made(error, seconds)` is called when one cannot be made, and that it is tried again so much later.
     """
 
     make: MakeNative | None
     spreads: bool
     sinks: BatchSinks
-    permits: LanePermits
+    permits: Callable[[], LanePermits]
     not_made: Callable[[Exception, float], None]
     made: int = 0
     _pause: float = 0.0
@@ -43,7 +43,7 @@ class LaneMaker:
         None as well if it is not `needed` and would take a producer ID beyond the limit (KIP-936).
         """
         now = clock.monotonic()
-        if self.make is None or now < self._again_at or (kind := self.permits.kind(needed)) is None:
+        if self.make is None or now < self._again_at or (kind := self.permits().kind(needed)) is None:
             return None
         try:
             native = self.make(log)
@@ -53,7 +53,7 @@ class LaneMaker:
             self.not_made(error, self._pause)
             return None
         self._pause = 0.0
-        return self.lane_of(native, log, self.permits.of_lane(kind))
+        return self.lane_of(native, log, self.permits().of_lane(kind))
 
     def lane_of(
         self, native: NativeProducer, log: LaneLog | None = None, permit: LanePermit = GRANTED, new: bool = True

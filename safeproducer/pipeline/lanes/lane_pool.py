@@ -40,7 +40,7 @@ _by_due = attrgetter("due")
 class LanePool:
     """The sender's thread calls; any thread may ask how much is inside.
 
-    - `make`, `not_made`: see LaneMaker.
+    - `make`, `permits`, `not_made`: see LaneMaker.
     - `completed`, `missing`: see BatchSinks.
     - `wanted`: how many lanes there should be; whoever tends makes them.
     """
@@ -51,7 +51,7 @@ class LanePool:
         delivery: Delivery,
         reports: Reports,
         numbers: ReportNumbers,
-        permits: LanePermits,
+        permits: Callable[[], LanePermits],
         not_made: Callable[[Exception, float], None],
     ) -> None:
         sinks = BatchSinks(reports, numbers)
@@ -144,7 +144,7 @@ class LanePool:
         self._lanes.remove(lane)
         self._handed_over += lane.counts.batches
         self._splits += lane.counts.splits
-        self.permits.ended(lane.permit, lane.counts.batches > 0, bool(lane.client.failed))
+        self.permits().ended(lane.permit, lane.counts.batches > 0, bool(lane.client.failed))
         if not lane.client.failed:
             self.wanted = len(self._lanes)
             self._idle.gave_up(clock.monotonic())

@@ -29,7 +29,7 @@ from safeproducer.producer_ids.lane_permits import LanePermits
 from safeproducer.producer_ids.permit import Request
 from safeproducer.records import CallSite
 
-ROUNDS, QUICK = 240, 60
+ROUNDS, QUICK = 600, 60
 RUN = 5
 """Producers of one kind, one after another: few, for the machine's pace changes."""
 STOCK_US = 140

@@ -13,7 +13,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Producer
 
 from safeproducer import ConfigurationError, DeliveryError, SafeProducer
 from safeproducer.pipeline.cluster import horizons
@@ -234,6 +234,25 @@ def test_day_old_timestamps_are_told_once_for_each_topic(
     assert len(found) == 2
     assert all("86400 s ago" in line and "KIP-854" in line for line in found)
     assert [len(forgetful.log(topic)) for topic in ("t", "u")] == [3, 3]
+
+
+def test_day_old_timestamps_mean_nothing_where_the_broker_s_time_counts(
+    forgetful: FakeCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With message.timestamp.type=LogAppendTime nothing is forgotten sooner, so nothing is told."""
+    forgetful.create_topic("appended", partitions=1, config={"message.timestamp.type": "LogAppendTime"})
+    stamps: list[Any] = []
+    with made(SafeProducer, forgetful, **{"safeproducer.expiry.ms": AGE_MS}) as producer:
+        for _ in range(3):
+            then = int((time.time() - DAY) * 1000)
+            producer.produce("appended", b"old", timestamp=then, on_delivery=lambda _, m: stamps.append(m.timestamp()))
+            assert producer.flush(20) == 0
+        timestamps = engine_of(producer).threads.horizons.timestamps
+        serve(producer, lambda: not timestamps.too_old(AGE_MS / 1000))
+        assert forgetful.producer_state("appended")
+        rest(producer, 0.6)
+    assert not [record for record in caplog.records if "timestamps" in record.getMessage()]
+    assert stamps == [(TIMESTAMP_LOG_APPEND_TIME, record.timestamp) for record in forgetful.log("appended")]
 
 
 def test_passthrough_is_told_too(

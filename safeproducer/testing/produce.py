@@ -6,7 +6,7 @@ Record batches are known by their 61-byte header alone (message format 2, KIP-98
 import struct
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from safeproducer.testing import kip_1269
 from safeproducer.testing.codec import Body, WireError
@@ -26,7 +26,10 @@ __all__ = [
 
 _BATCH = struct.Struct(">qiibIhiqqqhii")
 _OFFSET_AND_LENGTH = 12
+_CRC_AT = 17
 _CHECKED_FROM = 21  # the CRC covers everything behind itself
+_ATTRIBUTES_AT, _MAX_TIMESTAMP_AT = 21, 35
+_LOG_APPEND_TIME = 0x8
 _SEQUENCES = 1 << 31
 
 
@@ -64,6 +67,11 @@ class BatchHeader:
         return self.attributes & 0x7
 
     @property
+    def log_append_time(self) -> bool:
+        """Whether all records have the broker's time, which is ``max_timestamp``."""
+        return bool(self.attributes & _LOG_APPEND_TIME)
+
+    @property
     def transactional(self) -> bool:
         """Whether the batch belongs to a transaction."""
         return bool(self.attributes & 0x10)
@@ -87,6 +95,16 @@ class ProducedBatch:
     def crc_matches(self) -> bool:
         """Whether the checksum fits the bytes."""
         return crc32c(self.data[_CHECKED_FROM:]) == self.header.crc
+
+    def stamped(self, now_ms: int) -> "ProducedBatch":
+        """The same batch with the broker's time (``message.timestamp.type=LogAppendTime``)."""
+        attributes, data = self.header.attributes | _LOG_APPEND_TIME, bytearray(self.data)
+        struct.pack_into(">h", data, _ATTRIBUTES_AT, attributes)
+        struct.pack_into(">q", data, _MAX_TIMESTAMP_AT, now_ms)
+        crc = crc32c(memoryview(data)[_CHECKED_FROM:])
+        struct.pack_into(">I", data, _CRC_AT, crc)
+        header = replace(self.header, attributes=attributes, max_timestamp=now_ms, crc=crc)
+        return replace(self, header=header, data=memoryview(data).toreadonly())
 
 
 @dataclass(frozen=True, slots=True)

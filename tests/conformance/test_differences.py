@@ -197,7 +197,7 @@ def test_null_instead_of_records(cluster: Target) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [("segment.bytes", "1048576"), ("message.timestamp.type", "LogAppendTime"), ("cleanup.policy", "compact")],
+    [("segment.bytes", "1048576"), ("cleanup.policy", "compact")],
 )
 def test_configs_that_would_not_act_are_refused(
     cluster: Target, client: RawClient, untouched: str, change: tuple[str, str]

@@ -1,5 +1,6 @@
 """What a broker answers to a produce request, good and bad."""
 
+import gzip
 import struct
 import time
 import uuid
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 
 from safeproducer.testing.crc32c import crc32c
+from safeproducer.testing.produce import ProducedBatch, read_batch_headers
 from safeproducer.testing.wire import encode_request
 from tests.conformance.target import Target, end_offset, topic_id
 from tests.testing.raw import RawClient, hung_up, make_batch
@@ -15,6 +17,7 @@ from tests.testing.raw import RawClient, hung_up, make_batch
 UNKNOWN_SERVER_ERROR, INVALID_TIMESTAMP = -1, 32
 CORRUPT, UNKNOWN_TOPIC, NOT_LEADER, TOO_LARGE, BAD_ACKS, UNKNOWN_TOPIC_ID, INVALID_RECORD = 2, 3, 6, 10, 21, 100, 87
 _CRC_AT, _CHECKED_AT = 17, 21
+DAY_MS = 86_400_000
 
 
 def produce(client: RawClient, version: int, topic: Any, records: bytes | None, **changes: Any) -> dict[str, Any]:
@@ -201,3 +204,56 @@ def test_another_broker_leads(cluster3: Target, version: int) -> None:
         (node,) = answer["node_endpoints"]
         host, port = cluster3.bootstrap.split(",")[leader - 1].split(":")
         assert (node["node_id"], node["host"], node["port"]) == (leader, host, int(port))
+
+
+@pytest.mark.parametrize("codec", [0, 1], ids=["plain", "gzip"])
+def test_the_broker_s_time_in_place_of_the_record_s(cluster: Target, codec: int) -> None:
+    """With LogAppendTime, which takes any timestamp: the answer tells the time, and the batch in the log has it."""
+    name = cluster.topic(configs={"message.timestamp.type": "LogAppendTime"})
+    began, pack = int(time.time() * 1000), gzip.compress if codec else bytes
+    with cluster.connect() as client:
+        for day in (-DAY_MS, DAY_MS):
+            batch = make_batch([b"a", b"b"], timestamp=began + day, codec=codec, pack=pack)
+            found = part(produce(client, 9, name, batch))
+            assert (found["error_code"], found["base_offset"]) == (0, 0 if day < 0 else 2)
+            assert began <= found["log_append_time_ms"] <= time.time() * 1000 + 1_000
+            (stored,) = (one for one in log_of(client, name) if one.header.base_offset == found["base_offset"])
+            assert (stored.header.log_append_time, stored.header.base_timestamp) == (True, began + day)
+            assert stored.header.max_timestamp == found["log_append_time_ms"]
+            assert stored.crc_matches()
+
+
+@pytest.mark.parametrize("kind", ["CreateTime", "LogAppendTime"])
+def test_a_duplicate_is_answered_with_the_time_of_the_first_copy(cluster: Target, kind: str) -> None:
+    """Whatever kind of time the topic has."""
+    name = cluster.topic(configs={"message.timestamp.type": kind})
+    batch = make_batch([b"a"], producer_id=7, epoch=0, sequence=0, timestamp=int(time.time() * 1000) - 5_000)
+    with cluster.connect() as client:
+        first = part(produce(client, 9, name, batch))
+        time.sleep(0.005)
+        again = part(produce(client, 9, name, batch))
+        (stored,) = log_of(client, name)
+    assert (first["base_offset"], again["base_offset"]) == (0, 0)
+    assert first["log_append_time_ms"] == (stored.header.max_timestamp if kind == "LogAppendTime" else -1)
+    assert again["log_append_time_ms"] == stored.header.max_timestamp
+
+
+def log_of(client: RawClient, topic: str) -> list[ProducedBatch]:
+    """The batches of partition 0."""
+    wanted = [{"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20, "current_leader_epoch": -1}]
+    answer = client.ask(
+        "Fetch",
+        12,
+        replica_id=-1,
+        max_wait_ms=0,
+        min_bytes=0,
+        max_bytes=1 << 20,
+        isolation_level=0,
+        session_id=0,
+        session_epoch=-1,
+        topics=[{"topic": topic, "partitions": wanted}],
+        forgotten_topics_data=[],
+        rack_id="",
+    )
+    (found,) = answer["responses"][0]["partitions"]
+    return [ProducedBatch(topic, None, 0, *one) for one in read_batch_headers(memoryview(bytes(found["records"])))]

@@ -1,6 +1,7 @@
 """Produce: check, decide, append. Batches are known by their headers alone; records are never unpacked."""
 
 import uuid
+from typing import NamedTuple
 
 from safeproducer.testing import kip_1269
 from safeproducer.testing.fake.handlers.request import Request
@@ -23,6 +24,18 @@ INVALID_RECORD = 87
 THROTTLING_QUOTA_EXCEEDED = 89
 _ALL_REPLICAS = -1
 _LAST_CODEC = 4
+
+
+class Appended(NamedTuple):
+    """``duplicate``: the batch was in the log already. ``stamp``: the time in ms that the answer tells, or -1."""
+
+    error: int = 0
+    offset: int = -1
+    duplicate: bool = False
+    stamp: int = -1
+
+
+_NOT_APPENDED = Appended()
 
 
 class UnansweredError(WireError):
@@ -61,20 +74,21 @@ def _partition(request: Request, name: str | None, topic_id: uuid.UUID | None, d
         return {"index": data["index"], "error_code": error or INVALID_RECORD, "error_message": text}
     label = topic.name if topic else name or str(topic_id)
     batch = ProducedBatch(label, None, data["index"], *batches[0])
-    offset, duplicate = -1, False
+    appended = _NOT_APPENDED
     reason: str | None = None
     if not error and topic is not None and partition is not None:
         error, reason = _check(request, topic, partition, batch, acks)
         if not error:
             error, reason = _admit(request, batch.header.producer_id)
         if not error:
-            error, offset, duplicate = _append(request, topic, partition, batch)
-    request.produced.append(_seen(batch, error, offset, duplicate))
+            appended = _append(request, topic, partition, batch)
+            error = appended.error
+    request.produced.append(_seen(batch, error, appended.offset, appended.duplicate))
     return {
         "index": data["index"],
         "error_code": error,
-        "base_offset": offset,
-        "log_append_time_ms": -1,
+        "base_offset": appended.offset,
+        "log_append_time_ms": appended.stamp,
         "log_start_offset": -1 if error or partition is None else partition.log.start_offset,
         "error_message": reason,
         **_retained(request, topic, partition),
@@ -119,7 +133,7 @@ def _check(
         return CORRUPT_MESSAGE, "the checksum does not fit"
     if header.size > cluster.value(request.broker, topic, "max.message.bytes"):
         return MESSAGE_TOO_LARGE, None
-    ahead = header.max_timestamp - cluster.clock.now_ms()
+    ahead = 0 if cluster.stamps(request.broker, topic) else header.max_timestamp - cluster.clock.now_ms()
     if ahead > cluster.value(request.broker, topic, "message.timestamp.after.max.ms"):
         return INVALID_TIMESTAMP, f"a timestamp is {ahead} ms in the future"
     return _check_header(header)
@@ -154,21 +168,22 @@ def _admit(request: Request, producer_id: int) -> tuple[int, str | None]:
     return (THROTTLING_QUOTA_EXCEEDED, f"{user} brings too many new producer IDs") if delay else (0, None)
 
 
-def _append(request: Request, topic: Topic, partition: Partition, batch: ProducedBatch) -> tuple[int, int, bool]:
-    """Error code, offset, and whether the batch was in the log already."""
-    header, cluster = batch.header, request.cluster
+def _append(request: Request, topic: Topic, partition: Partition, batch: ProducedBatch) -> Appended:
+    cluster, stamps = request.cluster, request.cluster.stamps(request.broker, topic)
+    stored = batch.stamped(cluster.clock.now_ms()) if stamps else batch
+    header, stamp = stored.header, stored.header.max_timestamp if stamps else -1
     if header.producer_id < 0:
-        return 0, partition.log.append(header, batch.data, partition.leader_epoch), False
+        return Appended(0, partition.log.append(header, stored.data, partition.leader_epoch), False, stamp)
     sequence = Sequence(header.producer_id, header.epoch, header.base_sequence, header.last_sequence)
     leader = cluster.producers(partition, request.broker)
     decision, copy = leader.decide(sequence, cluster.retain(request.broker, topic))
     if copy is not None:
-        return 0, copy.offset, True
+        return Appended(0, copy.offset, True, copy.timestamp)  # Kafka tells it whatever kind of time the topic has
     if decision is not Decision.APPEND:
-        return decision.value, -1, False
-    offset = partition.log.append(header, batch.data, partition.leader_epoch)
+        return Appended(decision.value)
+    offset = partition.log.append(header, stored.data, partition.leader_epoch)
     for replica in partition.replicas:
         broker = cluster.brokers[replica]
         states = cluster.producers(partition, broker)
         states.append(sequence, offset, header.max_timestamp, cluster.retain(broker, topic))
-    return 0, offset, False
+    return Appended(0, offset, False, stamp)

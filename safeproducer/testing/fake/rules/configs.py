@@ -28,7 +28,8 @@ DYNAMIC_DEFAULT_BROKER_CONFIG = 3
 STATIC_BROKER_CONFIG = 4
 DEFAULT_CONFIG = 5
 
-UNKNOWN_TYPE, BOOLEAN, INT, LONG, LIST = 0, 1, 3, 5, 7
+UNKNOWN_TYPE, BOOLEAN, STRING, INT, LONG, LIST = 0, 1, 2, 3, 5, 7
+CREATE_TIME, LOG_APPEND_TIME = "CreateTime", "LogAppendTime"
 
 
 _LARGEST = {INT: (1 << 31) - 1, LONG: (1 << 63) - 1}
@@ -43,7 +44,8 @@ class Definition:
     """One config. ``broker_name`` is the broker config a topic inherits from. Without ``acts`` it is only described.
 
     Without ``dynamic`` a broker takes it at its start only. Without ``listed`` no description shows it: it is one of
-    Kafka's internal configs, or belongs to KIP-936, which no broker that clients know lists.
+    Kafka's internal configs, or belongs to KIP-936, which no broker that clients know lists. ``choices``: of a text,
+    which values it takes; without them only its default.
     """
 
     type: int
@@ -54,12 +56,16 @@ class Definition:
     acts: bool = True
     dynamic: bool = True
     listed: bool = True
+    choices: tuple[str, ...] = ()
 
 
 TOPIC: Mapping[str, Definition] = {
     "cleanup.policy": Definition(LIST, "delete", None, "log.cleanup.policy", acts=False),
     "max.message.bytes": Definition(INT, "1048588", 0, "message.max.bytes"),
     "message.timestamp.after.max.ms": Definition(LONG, "3600000", 0, "log.message.timestamp.after.max.ms"),
+    "message.timestamp.type": Definition(
+        STRING, CREATE_TIME, None, "log.message.timestamp.type", choices=(CREATE_TIME, LOG_APPEND_TIME)
+    ),
     "min.insync.replicas": Definition(INT, "1", 1, "min.insync.replicas"),
     kip.TOPIC_CONFIG: Definition(INT, str(kip.DEFAULT), kip.MINIMUM, kip.BROKER_CONFIG, kip_1269=True),
     "retention.bytes": Definition(LONG, "-1", None, "log.retention.bytes"),
@@ -77,7 +83,13 @@ BROKER: Mapping[str, Definition] = {
     "quota.window.size.seconds": Definition(INT, "1", 1, dynamic=False),
     **{
         definition.broker_name: Definition(
-            definition.type, definition.default, definition.minimum, None, definition.kip_1269, definition.acts
+            definition.type,
+            definition.default,
+            definition.minimum,
+            None,
+            definition.kip_1269,
+            definition.acts,
+            choices=definition.choices,
         )
         for definition in TOPIC.values()
         if definition.broker_name is not None
@@ -114,8 +126,9 @@ def check(definitions: Mapping[str, Definition], name: str, value: str | None) -
             raise ConfigError(f"{name}: {value} is below the minimum of {definition.minimum}")
         if not -number <= (largest := _LARGEST[definition.type]) >= number:
             raise ConfigError(f"{name}: {value} is beyond {largest}")
-    elif value != definition.default:
-        raise ConfigError(f"{name}: {value!r} is not supported by FakeCluster; it has {definition.default!r} only")
+    elif value not in (choices := definition.choices or (definition.default,)):
+        taken = " and ".join(map(repr, choices))
+        raise ConfigError(f"{name}: {value!r} is not supported by FakeCluster; it has {taken} only")
 
 
 Layers = Sequence[tuple[Mapping[str, str], int]]

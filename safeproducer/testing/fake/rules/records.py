@@ -73,10 +73,11 @@ def _read(header: BatchHeader, data: bytes) -> Iterator[StoredRecord]:
             name, pos = _blob(data, pos)
             content, pos = _blob(data, pos)
             headers.append((str(name or b"", "utf-8"), content))
+        stamp = header.max_timestamp if header.log_append_time else header.base_timestamp + timestamp
         sequence = -1 if header.base_sequence < 0 else (header.base_sequence + delta) % _SEQUENCES
         yield StoredRecord(
             header.base_offset + delta,
-            header.base_timestamp + timestamp,
+            stamp,
             key,
             value,
             tuple(headers),

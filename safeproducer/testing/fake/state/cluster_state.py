@@ -65,10 +65,14 @@ class BrokerState:
 
     def value(self, name: str) -> int:
         """A numeric broker config."""
+        return int(self.text(name))
+
+    def text(self, name: str) -> str:
+        """A broker config as it is described."""
         for layer in (self.dynamic, self.defaults, self.static):
             if name in layer:
-                return int(layer[name])
-        return int(configs.BROKER[name].default)
+                return layer[name]
+        return configs.BROKER[name].default
 
     @property
     def expiry(self) -> tuple[int, int]:
@@ -142,9 +146,15 @@ class ClusterState:
 
     def value(self, broker: BrokerState, topic: Topic, name: str) -> int:
         """A numeric topic config as this broker sees it."""
-        if name in topic.config:
-            return int(topic.config[name])
-        return broker.value(configs.TOPIC[name].broker_name or name)
+        return int(self._text(broker, topic, name))
+
+    def stamps(self, broker: BrokerState, topic: Topic) -> bool:
+        """Whether records of this topic get the time at which they are appended."""
+        return self._text(broker, topic, "message.timestamp.type") == configs.LOG_APPEND_TIME
+
+    def _text(self, broker: BrokerState, topic: Topic, name: str) -> str:
+        own = topic.config.get(name)
+        return broker.text(configs.TOPIC[name].broker_name or name) if own is None else own
 
     def retain(self, broker: BrokerState, topic: Topic) -> int:
         """How many batches of a producer this broker remembers in a partition of this topic (KIP-1269)."""

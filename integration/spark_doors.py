@@ -228,7 +228,7 @@ class Cases:
         )
 
     def _ended(self, query: StreamingQuery) -> StreamingQuery:
-        if not query.awaitTermination(100):
+        if not query.awaitTermination(200):
             query.stop()
             raise TimeoutError("the query did not end")
         return query

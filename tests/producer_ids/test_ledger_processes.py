@@ -71,7 +71,7 @@ def test_killed_writers_never_share_a_permit(host: Host) -> None:
     found = [pair for pair in GRANT.iter_unpack(grants[: len(grants) // GRANT.size * GRANT.size]) if pair[1]]
     alone = len(grants) // GRANT.size - len(found)
     assert len(found) > 500
-    assert starts > 100
+    assert starts > 40
     assert len(set(found)) == len(found), "two processes have the same permit"
     assert len({generation for generation, _ in found}) == 1
     assert content(host).count >= len(found)

@@ -37,6 +37,7 @@ def daemon():
     while os.getppid() == former and former != 1:
         pass
     exec(TELL)
+    os._exit(0)
 
 
 def orphaned():
@@ -50,7 +51,7 @@ def orphaned():
     os.read(reading, 1)  # ends with the daemon
 
 
-print(os.getpid(), 0)
+print(os.getpid(), 0, flush=True)  # or each fork has it, too
 for _ in range(2):
     forked(lambda: exec(TELL))
 subprocess.run([sys.executable, "-c", TELL])

@@ -278,7 +278,7 @@ def test_nobody_answers_at_the_address(command: Any) -> None:
     bare, started = time.monotonic() - started, time.monotonic()
     done = command.run("doctor", "--bootstrap-servers", "127.0.0.1:1", "--connect-timeout", "2", "--json")
     found = document(done, 2)
-    assert time.monotonic() - started < 2 + bare + max(1.0, bare)  # a busy machine may be busier by now
+    assert time.monotonic() - started < 2 + bare + max(4.0, bare)  # a busy machine may be busier by now
     assert "127.0.0.1:1" in found["error"]["message"]
     assert found["brokers"] == found["topics"] == []
 

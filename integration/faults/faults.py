@@ -18,6 +18,8 @@ Fault = Callable[[Scene], Steps]
 
 EARLY, LATE = 0.2, 0.88
 """Shares of the records: faults strike when the first was accepted, repeated ones go on until the second."""
+NOTICED = 0.2
+"""Seconds within which a client notices that its connections have ended: what it sends meanwhile is outstanding, too."""
 EVERYTHING = 1_000_000
 MSS = 1448
 RTO = 0.2
@@ -193,7 +195,8 @@ def all_gone(seconds: float) -> Fault:
         with scene.strike(*scene.ground.nodes):
             for node in scene.ground.nodes:
                 node.kill()
-        time.sleep(1)
+            time.sleep(NOTICED)
+        time.sleep(1 - NOTICED)
         with scene.measure_cpu():
             time.sleep(begun + seconds - time.monotonic())
         start(scene.ground.nodes)

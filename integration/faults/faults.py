@@ -19,7 +19,7 @@ Fault = Callable[[Scene], Steps]
 EARLY, LATE = 0.2, 0.88
 """Shares of the records: faults strike when the first was accepted, repeated ones go on until the second."""
 NOTICED = 0.2
-"""Seconds within which a client notices that its connections have ended: what it sends meanwhile is outstanding, too."""
+"""Seconds within which a client notices that its connections have ended; what it sends meanwhile is outstanding."""
 EVERYTHING = 1_000_000
 MSS = 1448
 RTO = 0.2

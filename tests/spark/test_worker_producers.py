@@ -22,6 +22,7 @@ from tests.spark.conftest import MakeOptions, end_producers, quiet
 
 TASK = Task(0, 0)
 TOPIC_AUTHORIZATION_FAILED = 29
+OUT_OF_ORDER_SEQUENCE_NUMBER = 45
 
 
 def kept() -> list[WorkerProducer]:
@@ -72,6 +73,19 @@ def test_nothing_of_a_failed_attempt_is_written_later(mode: str, cluster: FakeCl
     assert "safeproducer.spark.deadline" in failure.reason
     assert len({row.row for row in failure.bad_rows} & set(range(100))) == 10
     assert kept() == []
+
+
+def test_a_fatal_error_is_told_as_any_other(cluster: FakeCluster, options: MakeOptions) -> None:
+    """close() raised it when nobody had been told of it yet: then there was no count, and no cause."""
+    for _ in range(5):  # it was not each time
+        cluster.fail_next("Produce", OUT_OF_ORDER_SEQUENCE_NUMBER)
+        with pytest.raises(KafkaWriteError) as raised:
+            write_task([rows(0, 3000)], options(), TASK)
+        found = raised.value.failure
+        assert found.rows == 3000 == found.delivered + found.not_written + found.unknown
+        assert kept() == []
+        cluster.reset()
+        cluster.create_topic("rows", 3)
 
 
 def _warm(options: Options, cluster: FakeCluster) -> WorkerProducer:

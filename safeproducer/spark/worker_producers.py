@@ -275,7 +275,8 @@ class WorkerProducers:
             left = min(worker.idle_until for worker in here) - clock.monotonic()
             self._timer = timer = threading.Timer(max(0.0, left), self.close_idle)
             timer.daemon = True
-            timer.start()
+            with suppress(RuntimeError):  # no thread is to be had: the end of another task looks again
+                timer.start()
 
     def _make_room(self) -> None:
         """For one more; the one that was used longest ago goes."""

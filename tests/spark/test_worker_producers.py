@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -132,6 +133,27 @@ def test_an_unused_producer_is_closed_by_a_timer(
     now[0] = 1060.0
     producers.close_idle()
     assert kept() == []
+
+
+def test_for_want_of_a_thread_no_task_fails(
+    cluster: FakeCluster, options: MakeOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Containers limit how many there are. All rows were written, and Spark would write them again."""
+
+    def start(timer: threading.Timer) -> None:
+        raise RuntimeError("can't start new thread")
+
+    made = options(safeproducer_spark_idle_ms=0)
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Timer, "start", start)
+        assert write_task([rows(0, 10)], made, TASK).delivered == 10
+    assert len(kept()) == 1
+    assert write_task([rows(10, 10)], made, TASK).delivered == 10
+    timer = producers._timer
+    assert timer is not None
+    timer.join(30)
+    assert kept() == []
+    assert numbers(cluster) == list(range(20))
 
 
 def test_idle_zero_keeps_nothing_for_long(cluster: FakeCluster, options: MakeOptions) -> None:

@@ -29,11 +29,11 @@ def main() -> int:
     def case(name: str, **found: object) -> None:
         print(json.dumps({"case": name, "session": type(spark).__module__, **found}), flush=True)
 
-    df = spark.range(0, ROWS, 1, 2).selectExpr("string(id) key", "string(id) value")
+    df = spark.range(0, ROWS, 1, 2).selectExpr("string(id) key", "string(id) value", "id `with.dot`")
     folder = scratch / "input"
     folder.mkdir()
     (folder / "lines.txt").write_text("".join(f"{line}\n" for line in range(ROWS)))
-    lines = spark.readStream.text(str(folder))
+    lines = spark.readStream.text(str(folder)).selectExpr("value", "length(value) `with.dot`")
 
     def by_sink() -> Any:
         case("sink", report=SafeProducerSink({**options, "topic": "connect-sink"}).write(df).as_dict())

@@ -87,6 +87,7 @@ class Cases:
             "named_struct('key', 'n', 'value', cast(null as binary)))) headers",
             "timestamp_millis(1700000000000 + id) timestamp",
             "id extra",
+            "id `with.dot`",
         )
 
     def columns_by_sink(self) -> dict[str, Any]:

@@ -155,7 +155,17 @@ def test_idempotence_is_the_default_that_gives_way(config: dict[str, object], id
 
 
 @pytest.mark.parametrize(
-    "name", ["sasl.password", "sasl.pasword", "sasl_password", "ssl.key.pem", "my.api.token", "sasl.jaas.config"]
+    "name",
+    [
+        "sasl.password",
+        "sasl.pasword",
+        "sasl_password",
+        "ssl.key.pem",
+        "my.api.token",
+        "sasl.jaas.config",
+        "schema.registry.basic.auth.user.info",
+        "cluster.api.key",
+    ],
 )
 def test_values_that_may_be_secret_are_never_shown(name: str, caplog: pytest.LogCaptureFixture) -> None:
     """A marker value given to a secret, or to a misspelt one, appears in no text this library makes."""

@@ -180,7 +180,9 @@ PRODUCER_PROPERTIES = (
     "transactional.id",
 )
 
-_SENSITIVE = re.compile(r"pass|secret|token|credential|\.pem$|private\.key|jaas|oauthbearer\.config", re.IGNORECASE)
+_SENSITIVE = re.compile(
+    r"pass|secret|token|credential|\.pem$|private\.key|api\.?key|user\.info|jaas|oauthbearer\.config", re.IGNORECASE
+)
 
 
 def canonical(name: str) -> str:

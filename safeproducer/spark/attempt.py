@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from math import inf
 from typing import Any
@@ -13,16 +12,17 @@ from typing import Any
 import pyarrow as pa
 
 from safeproducer import clock
-from safeproducer.kafka.native import KafkaError, KafkaException, Message
+from safeproducer.kafka.native import KafkaError, KafkaException
 from safeproducer.own_settings import MAX_BLOCK_MS
 from safeproducer.pairs import is_refusal
 from safeproducer.spark import topics
 from safeproducer.spark.columns import ANY_PARTITION, Columns
 from safeproducer.spark.counts import Counts
 from safeproducer.spark.errors import MOST_BAD_ROWS, UNREACHABLE, Failure
-from safeproducer.spark.failed_rows import TOO_LARGE, FailedRows, Refused
+from safeproducer.spark.failed_rows import TOO_LARGE, FailedRows, Refused, by_partition, content
 from safeproducer.spark.guilty_rows import GuiltyRows
 from safeproducer.spark.options import Options
+from safeproducer.spark.pace import Pace, most_rows
 from safeproducer.spark.patience import UNREACHABLE_AFTER, Patience, Verdict
 from safeproducer.spark.row_checks import check
 from safeproducer.spark.rows import Callback, produce_rows
@@ -57,6 +57,7 @@ class Attempt:
         self._by_topic: dict[str, tuple[int, int]] = {}
         self._without_room = 0.0
         self._sent_again = 0
+        self._pace = Pace(options.deadline, clock.monotonic())
         self._patience: Patience | None = None  # none while no row is on its way
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> Failure | None:
@@ -103,15 +104,28 @@ class Attempt:
             self._failed.found(bad, first_row)
             return
         worker.renew_outgrown(self._settle)
-        self._count(columns)
-        produce_rows(columns, topic, worker.kafka, partial(self._reports, first_row), self._again)
+        size = self._count(columns)
+        for part in columns.parts(most_rows(columns.rows, size)):
+            self._keep_pace()
+            produce_rows(part, topic, worker.kafka, partial(self._reports, first_row), self._again)
+            self._pace.sent(part.rows, size * part.rows // columns.rows)
+            first_row += part.rows
         if self._failed.refused:
             self._settle()
 
     def _reports(self, first_row: int, part: Columns, row: int) -> Callback:
         return partial(self._failed.report, SentBatch(part, self._topic, first_row + row))
 
-    def _count(self, columns: Columns) -> None:
+    def _keep_pace(self) -> None:
+        """Wait while more is under way than brokers take in time."""
+        if self._pace.is_to_look():
+            began = clock.monotonic()
+            while not self._failed and self._pace.is_ahead(self._worker.kafka.snapshot().unresolved, clock.monotonic()):
+                self._worker.kafka.poll(_ROOM_TURN)
+                self._look()
+            self._without_room += clock.monotonic() - began
+
+    def _count(self, columns: Columns) -> int:
         if columns.topic is None:
             names, rows, sizes = [self._topic], [columns.rows], [pa.compute.sum(columns.size).as_py()]
         else:
@@ -121,6 +135,7 @@ class Attempt:
         for name, count, size in zip(names, rows, sizes, strict=True):
             known = self._by_topic.get(str(name), (0, 0))
             self._by_topic[str(name)] = known[0] + count, known[1] + size
+        return sum(sizes)
 
     def _again(self, *record: Any) -> None:
         """produce() refused this record: wait for room and produce it. Raises TaskEndedError or KafkaException."""
@@ -212,7 +227,7 @@ class Attempt:
     # --- refused batches ---------------------------------------------------------------------------------------------
 
     def _find_guilty(self, refused: list[Refused], until: float) -> None:
-        search = GuiltyRows(_by_partition(refused))
+        search = GuiltyRows(by_partition(refused))
         try:
             # All of them are looked for, up to the number that an error names.
             while len(self._failed.bad_rows) < MOST_BAD_ROWS and (sending := search.next_round()):
@@ -221,9 +236,9 @@ class Attempt:
                     self._send_again(row)
                 self._flush(until)
                 again, self._failed.refused = self._failed.refused, []
-                for guilty in search.refused(_by_partition(again)):
+                for guilty in search.refused(by_partition(again)):
                     self._failed.add(*guilty)
-                if taken := [_bytes(rows) for rows in search.too_many if rows[0].error.name() in TOO_LARGE]:
+                if taken := [content(rows) for rows in search.too_many if rows[0].error.name() in TOO_LARGE]:
                     # A limit that nobody may read: one producer with smaller batches is cheaper than a search in each.
                     self._worker.cut_batches(max(taken))
                     search.join()
@@ -233,12 +248,9 @@ class Attempt:
     def _send_again(self, row: Refused) -> None:
         partition = row.message.partition()
         to = ANY_PARTITION if partition is None else partition
-        record = row.batch.record(row.row, to, partial(self._answered, row))
+        record = row.batch.record(row.row, to, partial(self._failed.report, row.batch, row=row.row))
         if self._refusal(*record) is not None:
             self._again(*record)
-
-    def _answered(self, row: Refused, error: KafkaError, message: Message) -> None:
-        self._failed.report(row.batch, error, message, row.row)
 
     # --- telling -----------------------------------------------------------------------------------------------------
 
@@ -246,8 +258,7 @@ class Attempt:
         """Of an attempt that wrote all its rows; it began at `started`."""
         worker = self._worker
         after = worker.counts()
-        delivered = Counter(after.by_topic)
-        delivered.subtract(self._before.by_topic)
+        delivered = after.by_topic - self._before.by_topic
         by_topic = {name: TopicTotals(rows, delivered[name], size) for name, (rows, size) in self._by_topic.items()}
         return TaskTotals(
             *self._task,
@@ -286,15 +297,3 @@ class Attempt:
             bad_rows=tuple(bad_rows[:MOST_BAD_ROWS]),
             reason=None if self._ended is None else self._ended.reason,
         )
-
-
-def _by_partition(rows: list[Refused]) -> dict[Hashable, list[Refused]]:
-    found: dict[Hashable, list[Refused]] = {}
-    for row in rows:
-        found.setdefault((row.message.topic(), row.message.partition()), []).append(row)
-    return found
-
-
-def _bytes(rows: Sequence[Refused]) -> int:
-    """Of their keys and values: less than they take in a batch."""
-    return sum(len(row.message.key() or b"") + len(row.message.value() or b"") for row in rows)

@@ -54,7 +54,18 @@ def _path(name: str) -> Path:
         raise FileNotFoundError
     parent = os.getppid()
     text = f"{parent} {_started(parent)} {name}"
-    return Path(usable[0], f"{_PREFIX}{parent}-{blake2b(text.encode(), digest_size=8).hexdigest()}{_SUFFIX}")
+    key = blake2b(text.encode(), digest_size=8).hexdigest()
+    return Path(usable[0], f"{_PREFIX}{_space()}-{parent}-{key}{_SUFFIX}")
+
+
+@cache
+def _space() -> int:
+    """In which PID namespace this process is: containers may share a directory, and see other processes. 0 where that
+    is not known, as on other systems than Linux."""
+    try:
+        return os.stat("/proc/self/ns/pid").st_ino
+    except OSError:
+        return 0
 
 
 @cache
@@ -69,10 +80,16 @@ def _started(process: int) -> str:
 def _sweep(directory: Path) -> None:
     """Delete what no driver or query asks for any more."""
     for path in _ours(directory):
-        parent = path.name.removeprefix(_PREFIX).split("-")[0]
         with suppress(OSError):  # another process deletes, too
-            if time.time() - path.stat().st_mtime > _DAY or not (parent.isdigit() and is_alive(int(parent))):
+            if time.time() - path.stat().st_mtime > _DAY or _is_of_the_dead(path.name):
                 path.unlink()
+
+
+def _is_of_the_dead(name: str) -> bool:
+    """Whether its driver has ended. Of a driver in another PID namespace that cannot be seen."""
+    space, _, rest = name.removeprefix(_PREFIX).partition("-")
+    parent = rest.partition("-")[0]
+    return space == str(_space()) and parent.isdigit() and not is_alive(int(parent))
 
 
 def _ours(directory: Path) -> Iterator[Path]:

@@ -21,7 +21,7 @@ Header = tuple[str, bytes | None]
 @dataclass(frozen=True, slots=True)
 class Columns:
     """The columns of one Arrow batch; None where there is none, or only nulls. `topic` is None, too, where the option
-    names one.
+    names one; an empty topic is null.
 
     `value`, `key`: binary. Names are exact, as in Spark's own Kafka sink: `Key` is another column.
     """
@@ -48,7 +48,7 @@ class Columns:
             batch.num_rows,
             _binary(_plain(batch.column(at["value"]))),
             None if key is None else _binary(key),
-            None if topic is None else topic.cast(pa.large_string()).dictionary_encode(),
+            None if topic is None else _names(topic.cast(pa.large_string())),
             column("partition"),
             column("headers"),
             column("timestamp"),
@@ -132,6 +132,14 @@ class Columns:
     def parts(self, rows: int) -> Iterator[Columns]:
         """All rows in their order, at most so many at once."""
         return (self.slice(first, min(rows, self.rows - first)) for first in range(0, self.rows, rows))
+
+
+def _names(topics: Any) -> Any:
+    """Dictionary-encoded. An empty name is none: a client that asks for it is told of all topics."""
+    found = topics.dictionary_encode()
+    if pc.index(found.dictionary, "").as_py() < 0:
+        return found
+    return pc.if_else(pc.equal(topics, ""), pa.scalar(None, topics.type), topics).dictionary_encode()
 
 
 def _plain(column: Any) -> Any:

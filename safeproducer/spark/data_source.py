@@ -78,7 +78,7 @@ class SafeProducerDataSource(DataSource):
     def _checked(self, schema: StructType) -> Options:
         options = Options.parse(self.options)
         callback_of(options)
-        _tell((*options.notes, *check_schema(schema, options)))
+        _tell((*options.notes, *check_schema(schema, options, data_source=True)))
         return options
 
 

@@ -19,7 +19,7 @@ UNREACHABLE = "unreachable"
 
 CURES: Mapping[str, str] = MappingProxyType(
     {
-        NULL_TOPIC: "the topic is null and there is no default; set the option 'topic', or fill the column",
+        NULL_TOPIC: "the topic is null or empty, and there is no default; set the option 'topic', or fill the column",
         NO_SUCH_PARTITION: "the topic has no such partition; correct the column 'partition', or make it null",
         HEADER_WITHOUT_NAME: "a header has no name; name it, or leave it out",
         TIMESTAMP_TOO_OLD: "the timestamp is 1970-01-01 or before, which Kafka has no number for; correct it",
@@ -104,7 +104,7 @@ class KafkaWriteError(RuntimeError):
 
     def __str__(self) -> str:
         found = self.failure
-        why = f"{found.reason}. " if found.reason else ""
+        why = f"{found.reason.rstrip('.')}. " if found.reason else ""
         causes = ", ".join(f"{count} x {code}" for code, count in sorted(found.codes.items())) or "none"
         told = (
             f"task of Spark partition {found.partition} (attempt {found.attempt}) on {found.host} failed to write all "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from typing import NamedTuple
 
 from safeproducer.kafka.native import KafkaError, Message
@@ -97,3 +97,16 @@ class FailedRows:
         refused, self.refused = self.refused, []
         if not self.codes:
             self.codes.update(failed.error.name() for failed in refused)
+
+
+def by_partition(rows: Iterable[Refused]) -> dict[Hashable, list[Refused]]:
+    """By topic and partition, each in its order."""
+    found: dict[Hashable, list[Refused]] = {}
+    for row in rows:
+        found.setdefault((row.message.topic(), row.message.partition()), []).append(row)
+    return found
+
+
+def content(rows: Sequence[Refused]) -> int:
+    """Bytes of their keys and values: less than they take in a batch."""
+    return sum(len(row.message.key() or b"") + len(row.message.value() or b"") for row in rows)

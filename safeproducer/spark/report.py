@@ -18,7 +18,8 @@ class BatchReport:
     - `batch_id`, `query_id`: of Spark; None for a batch write. Under Spark Connect `foreachBatch` has no query ID.
     - `tasks`: how many; `writers`: Python workers that wrote rows.
     - `topics`: topic -> rows, delivered rows, bytes of keys and values.
-    - `seconds`: of all tasks added up; `seconds_without_room`: of them, how long librdkafka's buffers were full.
+    - `seconds`: of all tasks added up; `seconds_without_room`: of them, how long there was no room, or enough
+      was under way.
     - `throttled`: broker -> throttle times it announced, added up over the tasks.
     - `client_errors`: those that were survived; `sent_again`: rows sent once more because a broker had refused them
       together with a neighbour.

@@ -33,7 +33,7 @@ _REUSE = "spark.python.worker.reuse"
 _SPECULATION = "spark.speculation"
 
 
-def check_schema(schema: StructType, options: Options) -> tuple[str, ...]:
+def check_schema(schema: StructType, options: Options, *, data_source: bool) -> tuple[str, ...]:
     """Sentences to tell once. Raises ConfigurationError for columns that cannot be written, with one sentence.
 
     Columns are found by their exact names, as in Spark's own Kafka sink.
@@ -54,7 +54,7 @@ def check_schema(schema: StructType, options: Options) -> tuple[str, ...]:
     if names[TOPIC] and options.topic is not None:
         notes.append(f"the column {TOPIC!r} is not used: the option {TOPIC} = {options.topic!r} wins")
     ignored = [name for name in names if name not in TYPES]
-    if ignored:
+    if ignored and data_source:  # the sink leaves them out
         notes.append(f"not written, but carried to Python with every row: {', '.join(map(repr, ignored))}. Drop them")
     return tuple(notes)
 

@@ -5,7 +5,9 @@ Keys, certificates and passwords are given as they are or as places, see secret_
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
+from textwrap import wrap
 
 from safeproducer.spark import jaas
 from safeproducer.spark.conversions import Given
@@ -14,6 +16,8 @@ from safeproducer.spark.secret_places import Place, is_place, place_of
 
 JAAS = "sasl.jaas.config"
 MECHANISM = "sasl.mechanism"
+_PEM = re.compile(r"\s*(-+BEGIN [^-]+-+)\s+([A-Za-z0-9/+=\s]*)(-+END [^-]+-+)")
+"""As Kafka's `DefaultSslEngineFactory.PemParser` finds an entry. One with parameters before its content stays."""
 _KEYTOOL = (
     "Convert it (keytool -importkeystore -deststoretype PKCS12, or openssl pkcs12 for PEM) and say so in "
     "kafka.{}=PEM; for certificates alone: keytool -exportcert -rfc"
@@ -49,12 +53,18 @@ def translate(given: Given) -> Security:
 
 
 def resolved(config: dict[str, str], secrets: dict[str, str]) -> dict[str, str]:
-    """Settings of librdkafka from texts that were read at their places: a JAAS entry becomes user and password."""
-    found = dict(secrets)
+    """Settings of librdkafka from texts that were read at their places: a JAAS entry becomes user and password, and
+    PEM has lines."""
+    found = {name: _in_lines(text) if name.endswith(".pem") else text for name, text in secrets.items()}
     if JAAS in found:
         login = jaas.read(found.pop(JAAS), config[MECHANISM])
         found.update({"sasl.username": login.username, "sasl.password": login.password})
     return found
+
+
+def _in_lines(pem: str) -> str:
+    """As OpenSSL reads it. Java takes it on one line, too, as a file of properties brings it, and indented."""
+    return _PEM.sub(lambda found: "\n".join(("", found[1], *wrap("".join(found[2].split()), 64), found[3], "")), pem)
 
 
 def _login(given: Given, found: Security) -> None:

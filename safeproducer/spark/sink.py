@@ -12,9 +12,9 @@ from pyspark.errors import PySparkException
 from safeproducer.errors import ConfigurationError
 from safeproducer.spark import task_run
 from safeproducer.spark.account import Account, callback_of
-from safeproducer.spark.options import Options
+from safeproducer.spark.options import TOPIC, Options
 from safeproducer.spark.report import BatchReport
-from safeproducer.spark.schema_check import check_schema, check_session, speculates
+from safeproducer.spark.schema_check import TYPES, check_schema, check_session, speculates
 from safeproducer.spark.totals import SCHEMA, TaskTotals
 
 if TYPE_CHECKING:
@@ -58,7 +58,9 @@ class SafeProducerSink:
         query_id, options = None if batch_id is None else _query_id(df), self._options
         conf = partial(_setting, df)
         about_session = check_session(conf, options, data_source=False)
-        self._account.told.once((*options.notes, *check_schema(df.schema, options), *about_session))
+        about_columns = check_schema(df.schema, options, data_source=False)
+        self._account.told.once((*options.notes, *about_columns, *about_session))
+        df = _only_written(df, options.topic)
         if options.max_writers is not None:
             df = df.coalesce(options.max_writers)
         rows = df.mapInArrow(partial(_task, options=options), SCHEMA).collect()
@@ -70,6 +72,16 @@ class SafeProducerSink:
 
 def _task(batches: Iterator[pa.RecordBatch], options: Options) -> Iterator[pa.RecordBatch]:
     yield task_run.write(batches, options).to_arrow()
+
+
+def _only_written(df: DataFrame, topic: str | None) -> DataFrame:
+    """Without the columns that are not written. By their places: other names may be there twice, or have dots in them,
+    and Spark does not find such columns by their names."""
+    written = {name for name in TYPES if topic is None or name != TOPIC}
+    names = [name if name in written else str(place) for place, name in enumerate(df.schema.names)]
+    if written.issuperset(names):
+        return df
+    return df.toDF(*names).select(*(name for name in names if name in written))
 
 
 def _refuse_tasks() -> None:

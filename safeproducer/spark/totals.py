@@ -74,7 +74,7 @@ class TaskTotals(WhoWrote):
       known half a second after it was taken at the latest; so a first short task may know none.
     - `ids_used`: how many it has used over its life, also those that are not known yet.
     - `rows`, `delivered`, `bytes` (of keys and values), and the same by topic.
-    - `seconds`: the whole task; `seconds_without_room`: of them, how long librdkafka's buffer was full.
+    - `seconds`: the whole task; `seconds_without_room`: of them, how long there was no room, or enough was under way.
     - `throttled`: broker -> throttle times it announced, added up.
     - `client_errors`: those that were survived, for example a broker that went away and came back.
     - `sent_again`: rows that a broker had refused together with a neighbour, and which were sent once more without

@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
-from safeproducer import SafeProducer, SafeProducerError, clock
+from safeproducer import FatalError, SafeProducer, SafeProducerError, clock
 from safeproducer.kafka.native import KafkaError, ThrottleEvent
 from safeproducer.kafka.numbers import whole
 from safeproducer.kafka.properties import canonical
@@ -129,7 +130,7 @@ class WorkerProducer:
         self.outgrown = False
         made = self._made()
         self._earlier = self.counts()
-        self.kafka.close(_LEAVES_WITHIN)
+        self.end(_LEAVES_WITHIN)
         self.kafka = made
 
     def know(self, names: Sequence[str]) -> dict[str, TopicFacts]:
@@ -186,7 +187,8 @@ class WorkerProducer:
 
     def end(self, timeout: float = 0.0) -> None:
         """Close it. What is left gets its report now."""
-        self.kafka.close(timeout)
+        with suppress(FatalError):  # raised once it is closed; the reports tell the same
+            self.kafka.close(timeout)
 
     def _on_error(self, error: KafkaError) -> None:
         self.client_errors += 1
@@ -273,7 +275,8 @@ class WorkerProducers:
             left = min(worker.idle_until for worker in here) - clock.monotonic()
             self._timer = timer = threading.Timer(max(0.0, left), self.close_idle)
             timer.daemon = True
-            timer.start()
+            with suppress(RuntimeError):  # no thread is to be had: the end of another task looks again
+                timer.start()
 
     def _make_room(self) -> None:
         """For one more; the one that was used longest ago goes."""

@@ -127,6 +127,14 @@ def test_no_topic_at_all(cluster: FakeCluster, options: MakeOptions) -> None:
     assert found.codes == {"null_topic": 2}
 
 
+def test_an_empty_topic_is_none(cluster: FakeCluster, options: MakeOptions) -> None:
+    """A client that asks for the empty name is told of all topics, and an admin client raises."""
+    found = failure([full(5), full(5, topic=["rows", "rows", "", "rows", None])], options(topic=None))
+    assert [(row.row, row.topic, row.cause) for row in found.bad_rows] == [(n, None, "null_topic") for n in (7, 9)]
+    assert (found.rows, found.delivered) == (10, 5)
+    assert failure([full(5, topic=[""] * 5)], options(topic=None)).codes == {"null_topic": 5}
+
+
 def test_the_message_names_row_cause_and_cure_and_no_payload(cluster: FakeCluster, options: MakeOptions) -> None:
     """One line for each bad row."""
     secret = b"marker-of-a-payload"

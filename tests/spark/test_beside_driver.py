@@ -89,16 +89,22 @@ def test_files_that_nobody_asks_for_are_deleted(place: Path, monkeypatch: pytest
     (old,) = place.iterdir()
     save("young", {})
     os.utime(old, times=(time.time() - 90_000,) * 2)
-    dead = place / f"spark-{gone.pid}-0123.json"
+    space = old.name.split("-")[1]
+    dead = place / f"spark-{space}-{gone.pid}-0123.json"
+    elsewhere = place / f"spark-1{space}-{gone.pid}-0123.json"
     ledger = place / "abc.ledger"
-    for path in (dead, ledger):
+    for path in (dead, elsewhere, ledger):
         path.touch()
     save("new", {})
     assert not old.exists()
     assert not dead.exists()
     assert ledger.exists()
+    assert elsewhere.exists(), "the driver of another container cannot be seen"
     assert (load("young"), load("new")) == ({}, {})
-    assert len(list(place.iterdir())) == 3
+    assert len(list(place.iterdir())) == 4
+    os.utime(elsewhere, times=(time.time() - 90_000,) * 2)
+    save("newer", {})
+    assert not elsewhere.exists()
     assert beside_driver._DAY == 86_400
 
 

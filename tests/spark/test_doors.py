@@ -72,10 +72,20 @@ class Frame:
         self.found = found
         self.schema = schema
         self.coalesced: list[int] = []
+        self.renamed: tuple[str, ...] = ()
+        self.selected: tuple[str, ...] = ()
         self.sparkSession = SimpleNamespace(
             conf=SimpleNamespace(get=settings.get),
             sparkContext=SimpleNamespace(getLocalProperty={"sql.streaming.queryId": "query"}.get),
         )
+
+    def toDF(self, *names: str) -> Frame:  # noqa: N802 - Spark's name
+        self.renamed = names
+        return self
+
+    def select(self, *names: str) -> Frame:
+        self.selected = names
+        return self
 
     def coalesce(self, tasks: int) -> Frame:
         self.coalesced.append(tasks)
@@ -135,6 +145,26 @@ def test_writers_are_limited_by_coalescing() -> None:
     assert (few.coalesced, many.coalesced) == ([2], [])
 
 
+@pytest.mark.parametrize(
+    ("options", "written"), [(OPTIONS, ("key", "value")), ({**OPTIONS, "topic": None}, ("key", "topic", "value"))]
+)
+def test_the_sink_leaves_out_what_is_not_written(options: dict[str, Any], written: tuple[str, ...]) -> None:
+    """By its place: Spark finds no column by a name that is there twice, in another case, or has a dot."""
+    names = ["id", "key", "id", "a.b", "topic", "VALUE", "value"]
+    frame = Frame(totals(), schema=StructType([StructField(name, StringType()) for name in names]))
+    SafeProducerSink({name: text for name, text in options.items() if text}).write(frame)  # type: ignore[arg-type]
+    assert frame.selected == written
+    assert len(set(map(str.lower, frame.renamed))) == len(names)
+    assert [name for name in frame.renamed if name in written] == list(written)
+
+
+def test_nothing_is_left_out_where_all_is_written() -> None:
+    """Spark plans nothing more."""
+    frame = Frame(totals())
+    SafeProducerSink(OPTIONS).write(frame)  # type: ignore[arg-type]
+    assert (frame.renamed, frame.selected) == ((), ())
+
+
 @pytest.mark.parametrize(("speculation", "maybe_twice"), [("true", 5), ("false", 0)])
 def test_the_sink_counts_a_copy_of_which_nobody_tells(speculation: str, maybe_twice: int) -> None:
     """When Spark may have run one, each row may be there once more."""
@@ -144,14 +174,14 @@ def test_the_sink_counts_a_copy_of_which_nobody_tells(speculation: str, maybe_tw
 
 def test_notes_are_told_once_over_all_micro_batches() -> None:
     """Of options, columns and session."""
-    schema = StructType([*VALUES.fields, StructField("extra", LongType())])
+    schema = StructType([*VALUES.fields, StructField("topic", StringType())])
     sink = SafeProducerSink({**OPTIONS, "kafka.send.buffer.bytes": "1"})
     with capture_logs() as logs:
         for batch in range(3):
             sink(Frame(totals(), schema=schema, **{"spark.python.worker.reuse": "false"}), batch)  # type: ignore[arg-type]
     notes = [log["note"] for log in logs if log["event"] == "spark_note"]
     assert len(notes) == len(set(notes)) == 3
-    assert ["send.buffer.bytes" in notes[0], "extra" in notes[1], "reuse" in notes[2]] == [True] * 3
+    assert ["send.buffer.bytes" in notes[0], "'topic' is not used" in notes[1], "reuse" in notes[2]] == [True] * 3
 
 
 def test_wrong_columns_are_refused_before_any_task() -> None:

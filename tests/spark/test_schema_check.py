@@ -31,13 +31,13 @@ ALL = {
 
 def test_all_columns_that_are_written_pass_without_a_word() -> None:
     """Of every type that Spark's sink takes, and a timestamp."""
-    assert check_schema(schema(**ALL), BY_COLUMN) == ()
-    assert check_schema(schema(value=t.StringType("UNICODE")), TO_TOPIC) == ()
+    assert check_schema(schema(**ALL), BY_COLUMN, data_source=True) == ()
+    assert check_schema(schema(value=t.StringType("UNICODE")), TO_TOPIC, data_source=True) == ()
 
 
 def test_ignored_columns_are_named_with_what_they_cost() -> None:
     """And a column that the option beats."""
-    told = check_schema(schema(**ALL, offset=t.LongType(), timestampType=t.IntegerType()), TO_TOPIC)
+    told = check_schema(schema(**ALL, offset=t.LongType(), timestampType=t.IntegerType()), TO_TOPIC, data_source=True)
     assert told == (
         "the column 'topic' is not used: the option topic = 'orders' wins",
         "not written, but carried to Python with every row: 'offset', 'timestampType'. Drop them",
@@ -74,7 +74,7 @@ def test_ignored_columns_are_named_with_what_they_cost() -> None:
 def test_what_cannot_be_written_is_refused(columns: dict[str, t.DataType], options: Options, said: str) -> None:
     """By column, type and way out, in one line."""
     with pytest.raises(ConfigurationError, match=said) as caught:
-        check_schema(schema(**columns), options)
+        check_schema(schema(**columns), options, data_source=True)
     assert "\n" not in str(caught.value)
 
 
@@ -82,7 +82,7 @@ def test_two_columns_of_one_name_are_refused() -> None:
     """It would be a guess which one is meant."""
     twice = t.StructType([t.StructField("value", t.BinaryType()), t.StructField("value", t.StringType())])
     with pytest.raises(ConfigurationError, match=r"there are 2 columns 'value'\. Keep one of them"):
-        check_schema(twice, TO_TOPIC)
+        check_schema(twice, TO_TOPIC, data_source=True)
 
 
 # --- the session -----------------------------------------------------------------------------------------------------

@@ -140,6 +140,26 @@ def test_texts_in_pem_are_loaded(pem: dict[str, str]) -> None:
         Producer({**options.config, **options.resolve_secrets(), "ssl.key.password": "wrong"}, log_level=0)
 
 
+@pytest.mark.parametrize("between", [" ", "\n    ", "\r\n", "\t"])
+def test_texts_in_pem_need_no_lines(between: str, pem: dict[str, str]) -> None:
+    """Java takes them on one line, as a file of properties brings them. Text before an entry stays."""
+    texts = {name: text.strip().replace("\n", between) for name, text in pem.items()}
+    for key, password in (("key", {}), ("locked", {"ssl.key.password": "marker"})):
+        options = parsed(
+            {
+                **TLS,
+                "ssl.truststore.type": "PEM",
+                "ssl.truststore.certificates": f"{texts['ca']}{between}{texts['ca']}\nabout the next one\n{pem['ca']}",
+                "ssl.keystore.type": "PEM",
+                "ssl.keystore.certificate.chain": texts["chain"],
+                "ssl.keystore.key": texts[key],
+                **password,
+            }
+        )
+        assert options.resolve_secrets()["ssl.ca.pem"].count(f"\n{pem['ca']}") == 3
+        native(options)
+
+
 def test_files_in_pem_are_loaded(pem: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A key store is one file with the key and its certificates, in either order; the password at a place."""
     monkeypatch.setenv("KEY_PASSWORD", "marker")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from tests.spark.conftest import MakeOptions, end_producers, quiet
 
 TASK = Task(0, 0)
 TOPIC_AUTHORIZATION_FAILED = 29
+OUT_OF_ORDER_SEQUENCE_NUMBER = 45
 
 
 def kept() -> list[WorkerProducer]:
@@ -74,6 +76,19 @@ def test_nothing_of_a_failed_attempt_is_written_later(mode: str, cluster: FakeCl
     assert kept() == []
 
 
+def test_a_fatal_error_is_told_as_any_other(cluster: FakeCluster, options: MakeOptions) -> None:
+    """close() raised it when nobody had been told of it yet: then there was no count, and no cause."""
+    for _ in range(5):  # it was not each time
+        cluster.fail_next("Produce", OUT_OF_ORDER_SEQUENCE_NUMBER)
+        with pytest.raises(KafkaWriteError) as raised:
+            write_task([rows(0, 3000)], options(), TASK)
+        found = raised.value.failure
+        assert found.rows == 3000 == found.delivered + found.not_written + found.unknown
+        assert kept() == []
+        cluster.reset()
+        cluster.create_topic("rows", 3)
+
+
 def _warm(options: Options, cluster: FakeCluster) -> WorkerProducer:
     """A producer that knows its topic already; the brokers are paused meanwhile."""
     cluster.resume(1)
@@ -118,6 +133,27 @@ def test_an_unused_producer_is_closed_by_a_timer(
     now[0] = 1060.0
     producers.close_idle()
     assert kept() == []
+
+
+def test_for_want_of_a_thread_no_task_fails(
+    cluster: FakeCluster, options: MakeOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Containers limit how many there are. All rows were written, and Spark would write them again."""
+
+    def start(timer: threading.Timer) -> None:
+        raise RuntimeError("can't start new thread")
+
+    made = options(safeproducer_spark_idle_ms=0)
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Timer, "start", start)
+        assert write_task([rows(0, 10)], made, TASK).delivered == 10
+    assert len(kept()) == 1
+    assert write_task([rows(10, 10)], made, TASK).delivered == 10
+    timer = producers._timer
+    assert timer is not None
+    timer.join(30)
+    assert kept() == []
+    assert numbers(cluster) == list(range(20))
 
 
 def test_idle_zero_keeps_nothing_for_long(cluster: FakeCluster, options: MakeOptions) -> None:

@@ -1,0 +1,45 @@
+"""How much a task may have under way, so that brokers take each row before it is too late. Decides from its arguments.
+
+The deadline of a row begins when the producer accepts it, and its buffer takes 100 000 rows at once: throttled brokers
+may need minutes for them.
+"""
+
+from __future__ import annotations
+
+AT_ONCE = 4 << 20
+"""Bytes of keys and values that may be under way whatever brokers take, and that are sent without a look at it."""
+_LOOK_EVERY = AT_ONCE // 2
+_PART_OF_DEADLINE = 0.125
+"""One broker of several may take less than its share, and serve its partitions one after the other."""
+
+
+def most_rows(rows: int, size: int) -> int:
+    """How many of `rows` with `size` bytes to send without a look."""
+    return rows if size <= AT_ONCE else max(1, rows * AT_ONCE // size)
+
+
+class Pace:
+    """Of one attempt, which began at `now`. `deadline`: seconds of a row."""
+
+    def __init__(self, deadline: float, now: float) -> None:
+        self._within = deadline * _PART_OF_DEADLINE
+        self._began = now
+        self._rows = self._bytes = self._unseen = 0
+
+    def sent(self, rows: int, size: int) -> None:
+        """So many rows more, with so many bytes."""
+        self._rows += rows
+        self._bytes += size
+        self._unseen += size
+
+    def is_to_look(self) -> bool:
+        """Whether enough was sent since the last look: to count what is under way costs more than a row."""
+        return self._unseen >= _LOOK_EVERY
+
+    def is_ahead(self, under_way: int, now: float) -> bool:
+        """Whether more rows are under way than brokers take in a part of the deadline, at the rate of the attempt so
+        far. No more than they have taken so far: a quota lets a burst pass before it throttles."""
+        self._unseen = 0
+        size = self._bytes / max(1, self._rows)
+        taken = (self._rows - under_way) * min(1.0, self._within / max(1e-3, now - self._began))
+        return under_way * size > max(AT_ONCE, taken * size)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
-from unittest import mock
 
 import pytest
 
@@ -13,7 +12,6 @@ from integration.kafka.cluster import KafkaCluster
 from integration.lost_answers import settled
 from integration.tap import Tap
 from safeproducer import SafeProducer
-from safeproducer.pipeline.dispatch import record_buffer
 from safeproducer.policy.affinity import Affinity
 from tests.inside import engine_of
 
@@ -27,20 +25,15 @@ EARLIER = 0.6
 """How much earlier its successor is accepted: less than the time for which the other record's request is waited for."""
 
 
-class Undoubting(Affinity):
-    """Forgets the lane of a key whose record ended with unknown outcome."""
-
-    __slots__ = ()
-
-    def doubt(self, keys: Iterable[bytes], lane: int) -> None:
-        for key in keys:
-            self.release(key)
+def forget(affinity: Affinity, keys: Iterable[bytes], _: int) -> None:
+    """The lane of keys whose records ended with unknown outcome."""
+    affinity.release_all(keys)
 
 
 class Writer:
     """A producer with three lanes that writes single records to partition 0 of its topic."""
 
-    def __init__(self, bootstrap: str, topic: str, affinity: type[Affinity]) -> None:
+    def __init__(self, bootstrap: str, topic: str) -> None:
         self.topic = topic
         self.ended: dict[bytes, str] = {}
         config = {
@@ -54,9 +47,8 @@ class Writer:
             "error_cb": lambda error: None,
         }
         self.producer = SafeProducer(config)
-        with mock.patch.object(record_buffer, "Affinity", affinity):
-            self.produce(b"warm", b"0")
-            self.wait(lambda: b"0" in self.ended and self.producer.snapshot().lanes == 3)
+        self.produce(b"warm", b"0")
+        self.wait(lambda: b"0" in self.ended and self.producer.snapshot().lanes == 3)
         self.wait(lambda: all(lane.ready for lane in self.lanes))
 
     @property
@@ -83,13 +75,15 @@ def tap(kafka_tapped: KafkaCluster) -> Iterator[Tap]:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("affinity", "overtaken"), [(Affinity, False), (Undoubting, True)])
+@pytest.mark.parametrize("overtaken", [False, True], ids=["bound", "planted: forgotten"])
 def test_no_copy_comes_behind_a_successor(
-    kafka_tapped: KafkaCluster, tap: Tap, topic: TopicFactory, affinity: type[Affinity], overtaken: bool
+    kafka_tapped: KafkaCluster, tap: Tap, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch, overtaken: bool
 ) -> None:
     """The key stays on its lane, whose next batch either waits behind the copy or makes the broker refuse it; on
     another lane its successor would be in the log before the copy."""
-    writer = Writer(kafka_tapped.bootstrap, topic(on=kafka_tapped), affinity)
+    if overtaken:
+        monkeypatch.setattr(Affinity, "note_unknown", forget)
+    writer = Writer(kafka_tapped.bootstrap, topic(on=kafka_tapped))
     first = tap.batches[0].producer_id
     started = time.monotonic()
     tap.delay(LATE, to_client=False)

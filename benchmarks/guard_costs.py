@@ -157,7 +157,7 @@ def _added(taken: dict[str, list[float]]) -> float:
 
 
 def _is_as_before(producer: Any) -> bool:
-    """Whether the second record goes straight to what took it when there was no guard."""
+    """Whether the second record goes at once to what took it when there was no guard."""
     engine = producer._SafeProducer__engine
     return bool(engine.route.send == engine.dispatcher.intake.send)
 

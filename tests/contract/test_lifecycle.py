@@ -242,6 +242,7 @@ class Owner:
         self.itself = self
         self.end = end
         self.producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "log_level": 0})
+        self.producer.list_topics(topic, 10)
         for number in range(records):
             self.producer.produce(topic, b"before")
 

@@ -112,7 +112,7 @@ class Closing:
         """As SafeProducer.close()."""
         if self._engine.client.state == "closed" and self._ends is None and self._report is not None:
             return self._report
-        if self._engine.unresolved() or not self._engine.threads.sender.is_this_thread():
+        if self._engine.awake().unresolved() or not self._engine.threads.sender.is_this_thread():
             self._engine.calls.refuse_in_callback("close")
         deadline = None if timeout is None or (left := seconds(timeout)) < 0 else clock.monotonic() + left
         closers, mark, raised = self.closers, object(), None

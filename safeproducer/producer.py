@@ -222,7 +222,7 @@ class SafeProducer(NativeProducer):
             forks.notice()
         if type(timeout) not in _NUMBERS:  # many applications poll after each record
             timeout = seconds(timeout)
-        return self.__engine.serving.poll(timeout)
+        return (self.__engine.awake() if timeout else self.__engine).serving.poll(timeout)
 
     def flush(self, timeout: float = NO_TIMEOUT) -> int:
         """Wait up to `timeout` seconds until every record has its report; returns how many are left.
@@ -230,7 +230,7 @@ class SafeProducer(NativeProducer):
         Inside a callback it serves nothing and returns how many are left.
         """
         forks.notice()
-        return self.__engine.flush.flush(seconds(timeout))
+        return self.__engine.awake().flush.flush(seconds(timeout))
 
     # --- transactions ----------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ import threading
 import time
 import traceback
 import warnings
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -53,6 +54,27 @@ def test_flush_serves_all_and_raises_the_last_exception_with_its_traceback(produ
     assert len(seen) == 10
     assert "in fail" in "".join(traceback.format_tb(caught.value.__traceback__))
     assert producer.snapshot().delivered == 10
+
+
+@pytest.mark.parametrize("mode", ["auto", "held", "passthrough"])
+@pytest.mark.parametrize("serve", ["flush", "poll"])
+def test_what_a_callback_raised_keeps_nothing(serve: str, mode: str, mock_bootstrap: str) -> None:
+    """The C client never lets go of an exception that goes through it, nor of its frames, which know the producer."""
+
+    class OddError(Exception):
+        pass
+
+    def fail(error: object, message: object) -> None:
+        raise OddError
+
+    producer = SafeProducer({"bootstrap.servers": mock_bootstrap, "log_level": 0, "safeproducer.mode": mode})
+    producer.produce("callbacks", b"x", on_delivery=fail)
+    with pytest.raises(OddError) as caught:
+        getattr(producer, serve)(10)
+    kept = weakref.ref(producer), weakref.ref(caught.value)
+    del producer, caught
+    gc.collect()
+    assert [reference() for reference in kept] == [None, None]
 
 
 def test_poll_raises_at_once_and_resumes_later(producer: SafeProducer) -> None:

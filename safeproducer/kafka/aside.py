@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -24,6 +25,8 @@ def aside(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
     thread = threading.Thread(target=run, name="safeproducer-aside", daemon=True)
     try:
+        if sys.is_finalizing():  # before Python 3.12 the start would never end
+            raise RuntimeError
         thread.start()
     except RuntimeError:  # the interpreter is shutting down, or there are too many
         return call(*args, **kwargs)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from safeproducer.announcements import Announcements
 from safeproducer.config import Settings
@@ -56,38 +54,11 @@ from safeproducer.pipeline.route import Client, Route
 from safeproducer.pipeline.serving import Serving
 from safeproducer.producer_ids.gate import Gate
 from safeproducer.records import ProducerInfo
+from safeproducer.upward import Upward
 
-_T = TypeVar("_T")
 _NOTHING: Elsewhere = (0, 0, {})
 _NO_TOPICS: dict[str, Any] = {}
 RECORD_EVENTS = ("record_accepted", "record_refused", "record_resolved")
-
-
-class _Upward:
-    """Calls of the engine by parts that must not keep it alive: native producers hold some, and threads the others."""
-
-    def __init__(self) -> None:
-        self._engine: Callable[[], Engine | None] = _nobody
-
-    def bind(self, engine: Engine) -> Engine:
-        self._engine = weakref.ref(engine)
-        return engine
-
-    def lives(self) -> bool:
-        return self._engine() is not None
-
-    def call(self, method: Callable[[Engine], Callable[..., _T]], otherwise: _T) -> Callable[..., _T]:
-        """Gives `otherwise` while there is no engine, and once it is gone."""
-
-        def called(*args: Any) -> _T:
-            engine = self._engine()
-            return otherwise if engine is None else method(engine)(*args)
-
-        return called
-
-
-def _nobody() -> None:
-    pass
 
 
 def assemble(
@@ -95,7 +66,7 @@ def assemble(
 ) -> Engine:
     """A new engine; raises ConfigurationError."""
     delivery, report_queue = settings.delivery, counters.report_queue
-    upward, sender = _Upward(), Sender()
+    upward, sender = Upward(), Sender()
     notices = Notices(sender.is_this_thread)
     announcements = _announcements(settings, info, hooks, notices)
     taken, gate = take_over(settings), gate_of(settings, info, announcements)
@@ -112,8 +83,8 @@ def assemble(
     errors = NativeErrors(counters, events, unresolved, dispatcher.record_buffer.full, fail)
     queued = upward.call(lambda engine: lambda: engine.queued, 0)
     calls = Calls(client, errors, sender.wake)
-    observed = _observed(settings, client, info, hooks, errors, updates, report_queue, upward)
-    gated = _gated(settings, client, updates, upward)
+    observed = _observed(settings, dispatcher, info, hooks, errors, updates, report_queue, upward)
+    gated = _gated(settings, dispatcher, updates, upward)
     route = Route(client, dispatcher, sender, observed, gated, direct=not delivery.holds_back)
     serving = Serving(client, route, dispatcher, sender, events, updates, report_queue, calls, errors)
     release = CallbackRelease(dispatcher, counters, sender, notices, queued)
@@ -127,9 +98,8 @@ def assemble(
     maintenance = Maintenance(
         client, dispatcher, serving, standby, lanes, control, release, question, errors, announcements, holds, rest
     )
-    sender.work_for(maintenance)
     parts = client, route, dispatcher, serving, flush, calls, errors, counters, updates, events, threads, maintenance
-    return upward.bind(Engine(*parts, natives))
+    return Engine(*parts, natives, upward).awake()
 
 
 def _holds(settings: Settings, counters: DeliveryCounters, gate: Gate, taken: ParkedLanes | None) -> Holds:
@@ -141,10 +111,11 @@ def _holds(settings: Settings, counters: DeliveryCounters, gate: Gate, taken: Pa
     return Holds(ClusterView(delivery, throttles.of(settings.cluster)), round_trip, direct, gate)
 
 
-def _gated(settings: Settings, client: Client, updates: ClientUpdates, upward: _Upward) -> GatedSend | None:
+def _gated(settings: Settings, dispatcher: Dispatcher, updates: ClientUpdates, upward: Upward) -> GatedSend | None:
     if settings.transactional_id is not None or not settings.idempotent:
         return None  # decided in init_transactions(), or nothing to decide
-    return GatedSend(updates.holds.gate, upward.call(lambda engine: engine.route.enter, client.native.produce))
+    enter = upward.call(lambda engine: engine.route.enter, dispatcher.intake.send)
+    return GatedSend(updates.holds.gate, enter)
 
 
 def _announcements(settings: Settings, info: ProducerInfo, hooks: Hooks, notices: Notices) -> Announcements:
@@ -154,7 +125,7 @@ def _announcements(settings: Settings, info: ProducerInfo, hooks: Hooks, notices
 
 
 def _threads(
-    settings: Settings, natives: Natives, sender: Sender, updates: ClientUpdates, events: ClientEvents, upward: _Upward
+    settings: Settings, natives: Natives, sender: Sender, updates: ClientUpdates, events: ClientEvents, upward: Upward
 ) -> Threads:
     delivery, holds = settings.delivery, updates.holds
     no_lanes: dict[int, Any] = {}
@@ -193,7 +164,7 @@ def _dispatcher(
     updates: ClientUpdates,
     events: ClientEvents,
     counters: DeliveryCounters,
-    upward: _Upward,
+    upward: Upward,
 ) -> Dispatcher:
     delivery, report_queue, numbers = settings.delivery, counters.report_queue, ReportNumbers()
     held = delivery.mode == "held"
@@ -227,16 +198,16 @@ def _dispatcher(
 
 def _observed(
     settings: Settings,
-    client: Client,
+    dispatcher: Dispatcher,
     info: ProducerInfo,
     hooks: Hooks,
     errors: NativeErrors,
     updates: ClientUpdates,
     report_queue: ReportQueue,
-    upward: _Upward,
+    upward: Upward,
 ) -> ObservedSend | None:
     if not hooks.wants(*RECORD_EVENTS):
         return None
-    way = upward.call(lambda engine: lambda: engine.route.way, client.native.produce)
+    way = upward.call(lambda engine: lambda: engine.route.way, dispatcher.intake.send)
     explained, proves = updates.failures.reported, settings.delivery.idempotent
     return ObservedSend(way, hooks, info, errors.refusal_of, explained, report_queue, proves)

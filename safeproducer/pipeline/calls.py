@@ -45,7 +45,8 @@ class NativeErrors:
     def noted(self, error: Any) -> tuple[BaseException, bool]:
         """(what to raise, whether a callback raised it) for what a serving native call raised."""
         self._counters.interrupts += 1
-        return self.instead_of(error), self._counters.errors.claim(error)
+        raised, from_callback = self._counters.errors.claimed(error)
+        return self.instead_of(raised), from_callback
 
     def instead_of(self, error: Any) -> BaseException:
         """What to raise for what a serving native call raised."""

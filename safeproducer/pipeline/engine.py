@@ -27,6 +27,7 @@ from safeproducer.pipeline.reports.delivery_counters import DeliveryCounters
 from safeproducer.pipeline.route import Client, Route
 from safeproducer.pipeline.serving import Serving
 from safeproducer.producer_ids.gate import Gate
+from safeproducer.upward import Upward
 
 _FEW_EVENTS = 4
 _LAST_TURN = 0.1
@@ -61,6 +62,14 @@ class Engine:
     threads: Threads
     maintenance: Maintenance
     makes: Natives
+    upward: Upward
+
+    def awake(self) -> Engine:
+        """Itself, with its sender and its parts knowing it: a destructor may call that the collector runs."""
+        if not self.upward.lives():
+            self.upward.bind(self)
+            self.threads.sender.work_for(self.maintenance)
+        return self
 
     @property
     def gate(self) -> Gate:
@@ -72,7 +81,7 @@ class Engine:
         """Records and events that wait here or in librdkafka."""
         if not self.client.usable:
             return 0
-        count = self.dispatcher.record_buffer.queued
+        count = self.awake().dispatcher.record_buffer.queued
         if 0 < count <= _FEW_EVENTS and not self.client.threads and not self.events.callbacks.any:
             # Records, or statistics that the application did not ask for? In a callback its own record counts, too.
             if self.dispatcher.alone and not self.dispatcher.record_buffer.records:
@@ -100,7 +109,7 @@ class Engine:
         if not (self.dispatcher.alone and usable):  # else it is one of the lanes
             self.client.native.purge(in_queue, in_flight, blocking)
         if usable:
-            self.threads.sender.run(partial(self.dispatcher.expiry.purge, in_queue, in_flight, blocking))
+            self.awake().threads.sender.run(partial(self.dispatcher.expiry.purge, in_queue, in_flight, blocking))
 
     def listen_once(self) -> None:
         """Take the reports that have arrived, for the last account: no callback runs, and nothing is waited for."""

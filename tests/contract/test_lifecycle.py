@@ -236,6 +236,47 @@ def test_producer_is_collected_without_close(producer_class: type, cluster: Any,
     assert Tracked.alive == 0
 
 
+OWNERS = """
+class Owner:
+    def __init__(self, records, end):
+        self.itself = self
+        self.end = end
+        self.producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "log_level": 0})
+        self.producer.list_topics(topic, 10)
+        for number in range(records):
+            self.producer.produce(topic, b"before")
+
+    def __del__(self):
+        self.producer.produce(topic, b"at the end")
+        self.end(self.producer)
+
+
+def polled(producer):
+    while len(producer):
+        producer.poll(0.1)
+
+
+owners = [
+    Owner(0, lambda producer: producer.flush()),
+    Owner(30, lambda producer: producer.flush()),
+    Owner(30, lambda producer: producer.close()),
+    Owner(30, polled),
+]
+"""
+
+
+@pytest.mark.parametrize("ends", ["owners.clear(); gc.collect()", ""], ids=["collected", "exit"])
+def test_an_owner_that_ends_may_write(producer_class: type, cluster: Any, topic: str, ends: str) -> None:
+    """The collector has cleared weak references when a destructor runs, and no thread outlives the interpreter.
+
+    The brokers know the topic, so the first batch leaves at once, and the rest waits for it.
+    """
+    result = run_script(producer_class, cluster.bootstrap, f"topic = {topic!r}\n{OWNERS}\n{ends}", timeout=60)
+    assert result.returncode == 0, result.stderr
+    written = cluster.values(topic)
+    assert (written.count(b"before"), written.count(b"at the end")) == (90, 4), result.stderr
+
+
 @pytest.mark.parametrize("operation", [pickle.dumps, copy.copy, copy.deepcopy])
 def test_producer_cannot_be_copied(producer: Any, operation: Callable[[Any], Any]) -> None:
     """pickle and copy raise TypeError."""

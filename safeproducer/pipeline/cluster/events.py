@@ -70,8 +70,7 @@ class EventCallbacks:
         try:
             callback(event)
         except BaseException as raised:
-            self._errors.note(raised)
-            raise
+            raise self._errors.note(raised)  # noqa: B904 - see StandIn
 
 
 class ClientEvents:

@@ -8,6 +8,7 @@ further answer comes by itself. So one more question is asked as soon as there i
 from __future__ import annotations
 
 import atexit
+import sys
 import threading
 import weakref
 from collections.abc import Callable
@@ -53,7 +54,7 @@ class FirstQuestion:
 
         Not at once: the thread that looks is started inside produce(), which another one would hold up.
         """
-        if not self._wanted or topic is None:
+        if not self._wanted or topic is None or sys.is_finalizing():
             return NEVER
         if self._due is None:
             self._due = now + _DELAY

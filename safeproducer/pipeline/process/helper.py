@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -38,7 +39,7 @@ class Helper:
     def start(self) -> None:
         now = clock.real()
         before = self._thread
-        if now < self._not_before or (before is not None and self._runs(before, now)):
+        if now < self._not_before or sys.is_finalizing() or (before is not None and self._runs(before, now)):
             return
         thread = threading.Thread(target=self._run, name=self._name, daemon=True)
         if self._thread is not before:  # another thread was quicker

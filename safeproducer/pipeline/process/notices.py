@@ -7,6 +7,7 @@ So the thread that sends never runs them.
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -44,7 +45,7 @@ class Notices:
         """Call it on that thread: for one that a fork does not wait for."""
         self._waiting.append((call, args))
         thread = self._thread
-        if thread is None or not thread.is_alive():
+        if (thread is None or not thread.is_alive()) and not sys.is_finalizing():
             self._thread = thread = threading.Thread(target=self._tell_all, name="safeproducer-notices", daemon=True)
             with suppress(RuntimeError):  # too many threads, or the interpreter ends: the next notice tries again
                 thread.start()

@@ -148,7 +148,7 @@ class Sender:
 
     def _start(self) -> bool:
         """Whether there is a thread now. One that comes second ends at once, see _work()."""
-        if self._stopped:
+        if self._stopped or sys.is_finalizing():
             return False
         try:
             _start_new_thread(_work, (self._sends, self))
@@ -158,7 +158,7 @@ class Sender:
 
     def wait(self, timeout: float) -> None:
         """Until the thread has ended a turn, or begins to have nothing to do; for `timeout` seconds at most."""
-        if self._alive or self._start():
+        if self.alive or self._start():
             self._turned.wait(timeout)
             return
         due = 0.0
@@ -183,7 +183,7 @@ class Sender:
         self._tasks.append(task := Task(call))
         self.wake(0.0)
         while not (task.ended or get_ident() == self.ident):
-            if not task.done.wait(_ANSWERED) and not self._alive and self._running.acquire(False):
+            if not task.done.wait(_ANSWERED) and not self.alive and self._running.acquire(False):
                 try:
                     self._run_tasks()
                 finally:
@@ -202,7 +202,9 @@ class Sender:
 
     @property
     def alive(self) -> bool:
-        """Whether there is a thread."""
+        """Whether there is a thread. The end of the interpreter stops it wherever it is, and never lets it go on."""
+        if self._alive and sys.is_finalizing():
+            self.end()
         return self._alive
 
     def allow(self) -> None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from types import TracebackType
+from typing import Any
+
+from safeproducer.kafka.stand_in import StandIn
 
 
 class CallbackErrors:
@@ -17,14 +20,20 @@ class CallbackErrors:
         # Bounded, because the C client drops all but the last of them.
         self._raised: deque[tuple[BaseException, TracebackType | None]] = deque(maxlen=16)
 
-    def note(self, error: BaseException) -> None:
+    def note(self, error: BaseException) -> BaseException:
+        """What the callback is to raise instead."""
+        if isinstance(error, Exception):
+            return StandIn(error)
         self._raised.append((error, error.__traceback__))
+        return error
 
-    def claim(self, error: object) -> bool:
-        """Whether `error` came out of a callback; if so it gets its traceback back."""
+    def claimed(self, error: Any) -> tuple[Any, bool]:
+        """(what was raised, whether by a callback), which gets its traceback back."""
+        if isinstance(error, StandIn):
+            return error.taken(), True
         for noted, traceback in tuple(self._raised):
             if noted is error:
                 self._raised.clear()
                 noted.__traceback__ = traceback
-                return True
-        return False
+                return noted, True
+        return error, False

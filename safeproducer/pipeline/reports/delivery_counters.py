@@ -108,8 +108,7 @@ class PartitionCounters:
                 try:
                     callback(error, message)
                 except BaseException as raised:
-                    errors.note(raised)
-                    raise
+                    raise errors.note(raised)  # noqa: B904 - see StandIn
 
         self._report = report
 
@@ -159,8 +158,7 @@ class TopicCounters:
                 try:
                     callback(error, message)
                 except BaseException as raised:
-                    errors.note(raised)
-                    raise
+                    raise errors.note(raised)  # noqa: B904 - see StandIn
 
         self._report = report
         self._quick = quick_reports(report, self.placed, reporting.report_queue, offset_proves) if only_errors else None

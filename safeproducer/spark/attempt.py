@@ -120,7 +120,7 @@ class Attempt:
         """Wait while more is under way than brokers take in time."""
         if self._pace.is_to_look():
             began = clock.monotonic()
-            while not self._failed and self._pace.is_ahead(self._worker.kafka.snapshot().unresolved, clock.monotonic()):
+            while not self._failed and self._pace.is_ahead(len(self._worker.kafka), clock.monotonic()):
                 self._worker.kafka.poll(_ROOM_TURN)
                 self._look()
             self._without_room += clock.monotonic() - began

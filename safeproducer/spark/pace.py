@@ -9,6 +9,9 @@ from __future__ import annotations
 AT_ONCE = 4 << 20
 """Bytes of keys and values that may be under way whatever brokers take, and that are sent without a look at it."""
 _LOOK_EVERY = AT_ONCE // 2
+_BURST, _BURST_SECONDS, _BURST_DEADLINE = 4, 1.0, 15.0
+"""So many times as much in the first second, once for each so many seconds of the deadline at most: what brokers take
+is not known yet, and quick ones must not wait for that."""
 _PART_OF_DEADLINE = 0.125
 """One broker of several may take less than its share, and serve its partitions one after the other."""
 
@@ -23,6 +26,7 @@ class Pace:
 
     def __init__(self, deadline: float, now: float) -> None:
         self._within = deadline * _PART_OF_DEADLINE
+        self._burst = max(1.0, min(_BURST, deadline / _BURST_DEADLINE))
         self._began = now
         self._rows = self._bytes = self._unseen = 0
 
@@ -41,5 +45,6 @@ class Pace:
         far. No more than they have taken so far: a quota lets a burst pass before it throttles."""
         self._unseen = 0
         size = self._bytes / max(1, self._rows)
+        at_once = AT_ONCE * self._burst if now < self._began + _BURST_SECONDS else AT_ONCE
         taken = (self._rows - under_way) * min(1.0, self._within / max(1e-3, now - self._began))
-        return under_way * size > max(AT_ONCE, taken * size)
+        return under_way * size > max(at_once, taken * size)

@@ -41,6 +41,17 @@ def test_no_more_is_under_way_than_was_taken() -> None:
     assert found.is_ahead(51_000, 100.5)
 
 
+@pytest.mark.parametrize(("deadline", "times"), [(4.0, 1), (30.0, 2), (60.0, 4), (600.0, 4)])
+def test_in_the_first_second_more_may_be_under_way(deadline: float, times: int) -> None:
+    """Quick brokers must not wait until it is known how quick they are, and slow ones take that within the deadline."""
+    found = Pace(deadline, 100.0)
+    rows = times * AT_ONCE // KB
+    found.sent(rows + 1, (rows + 1) * KB)
+    assert not found.is_ahead(rows, 100.9)
+    assert found.is_ahead(rows + 1, 100.9)
+    assert found.is_ahead(rows, 101.1) is (times > 1)
+
+
 def test_a_look_costs_little() -> None:
     """It is for megabytes of rows, and a large Arrow batch goes in parts."""
     found = Pace(60.0, 0.0)

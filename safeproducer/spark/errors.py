@@ -13,6 +13,7 @@ MOST_BAD_ROWS = 10
 NULL_TOPIC = "null_topic"
 NO_SUCH_PARTITION = "no_such_partition"
 HEADER_WITHOUT_NAME = "header_without_name"
+HEADER_NAME_WITH_NUL = "header_name_with_nul"
 TIMESTAMP_TOO_OLD = "timestamp_too_old"
 ROW_TOO_LARGE = "row_too_large"
 UNREACHABLE = "unreachable"
@@ -22,6 +23,7 @@ CURES: Mapping[str, str] = MappingProxyType(
         NULL_TOPIC: "the topic is null or empty, and there is no default; set the option 'topic', or fill the column",
         NO_SUCH_PARTITION: "the topic has no such partition; correct the column 'partition', or make it null",
         HEADER_WITHOUT_NAME: "a header has no name; name it, or leave it out",
+        HEADER_NAME_WITH_NUL: "a header's name holds a NUL character, where librdkafka would cut it off; rename it",
         TIMESTAMP_TOO_OLD: "the timestamp is 1970-01-01 or before, which Kafka has no number for; correct it",
         ROW_TOO_LARGE: "larger than the limit; raise kafka.max.request.size and the topic's max.message.bytes",
         "MSG_SIZE_TOO_LARGE": "the broker refused it as too large; raise the topic's max.message.bytes",

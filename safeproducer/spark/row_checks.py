@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from safeproducer.spark.columns import ANY_PARTITION, Columns, Header
 from safeproducer.spark.errors import (
+    HEADER_NAME_WITH_NUL,
     HEADER_WITHOUT_NAME,
     NO_SUCH_PARTITION,
     NULL_TOPIC,
@@ -53,7 +54,7 @@ def check(columns: Columns, topic: str | None, facts: Mapping[str, TopicFacts], 
     for one in (
         *_without_topic(columns, topic),
         *_nowhere(columns, topic, facts),
-        *_without_header_name(columns, topic),
+        *_with_wrong_header_name(columns, topic),
         *_too_old(columns, topic),
         *_too_large(columns, topic, facts, message_max),
     ):
@@ -93,15 +94,18 @@ def _nowhere(columns: Columns, topic: str | None, facts: Mapping[str, TopicFacts
             yield Found(row, name, number, None, None, NO_SUCH_PARTITION)
 
 
-def _without_header_name(columns: Columns, topic: str | None) -> Iterator[Found]:
+def _with_wrong_header_name(columns: Columns, topic: str | None) -> Iterator[Found]:
     if columns.headers is None:
         return
     names = pc.list_flatten(columns.headers).flatten()[0]
-    if not names.null_count:
-        return
-    parents = pc.list_parent_indices(columns.headers)
-    for row in sorted(set(parents.take(pc.indices_nonzero(names.is_null())).to_pylist())):
-        yield Found(row, *_of(columns, topic, row), None, None, HEADER_WITHOUT_NAME)
+    for wrong, cause in (
+        (names.is_null(), HEADER_WITHOUT_NAME),
+        (pc.match_substring(names, "\0"), HEADER_NAME_WITH_NUL),
+    ):
+        if where := _where(wrong):
+            parents = pc.list_parent_indices(columns.headers)
+            for row in sorted(set(parents.take(pa.array(where)).to_pylist())):
+                yield Found(row, *_of(columns, topic, row), None, None, cause)
 
 
 def _too_old(columns: Columns, topic: str | None) -> Iterator[Found]:

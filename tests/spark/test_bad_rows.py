@@ -65,6 +65,7 @@ CAUSES: list[tuple[str, Any, BadRow]] = [
     ("partition", 3, BadRow(5, None, "rows", 3, None, None, "no_such_partition")),
     ("partition", -1, BadRow(5, None, "rows", -1, None, None, "no_such_partition")),
     ("headers", [{"key": None, "value": b"x"}], BadRow(5, None, "rows", None, None, None, "header_without_name")),
+    ("headers", [{"key": "a\0b", "value": b"x"}], BadRow(5, None, "rows", None, None, None, "header_name_with_nul")),
     ("timestamp", 0, BadRow(5, None, "rows", None, None, None, "timestamp_too_old")),
     ("timestamp", 999, BadRow(5, None, "rows", None, None, None, "timestamp_too_old")),
     ("timestamp", -5_000_000, BadRow(5, None, "rows", None, None, None, "timestamp_too_old")),

@@ -15,6 +15,7 @@ from safeproducer.kafka.native import KafkaError, KafkaException
 from safeproducer.pipeline.cluster.outdated_leaders import DIRECT
 from safeproducer.pipeline.engine import Engine
 from safeproducer.pipeline.reports.delivery_counters import DeliveryCounters
+from safeproducer.records import refuse_names
 
 BEYOND_NATIVE = frozenset({"headers", "timestamp", "partition", "callback", "on_delivery"})
 BYTES_OR_NONE = frozenset({bytes, type(None)})
@@ -167,6 +168,7 @@ def _check_headers(index: int, headers: Any) -> None:
             raise ValueError(
                 f"Invalid headers at index {index}: each must be a tuple of a name and a value (bytes, str or None)"
             )
+        refuse_names([pair])
         for text in pair:
             if isinstance(text, str):
                 text.encode()

@@ -22,7 +22,7 @@ from safeproducer.pipeline.reports.delivery_counters import DeliveryCounters, To
 from safeproducer.pipeline.reports.failures import Failures
 from safeproducer.pipeline.route import Route
 from safeproducer.pipeline.unusable import UNINITIALISED
-from safeproducer.records import ProducerInfo, refuse_surrogate_names
+from safeproducer.records import ProducerInfo, refuse_names
 from safeproducer.snapshot import CloseReport, Snapshot
 from safeproducer.timeouts import NO_TIMEOUT, seconds
 from safeproducer.transactions import Transactions
@@ -145,7 +145,7 @@ class SafeProducer(NativeProducer):
             self.__not_accepted(error, account, topic, value, key, partition, callback, timestamp, headers)
 
     def __note(self, topic: str, timestamp: int, headers: Any) -> None:
-        refuse_surrogate_names(headers)
+        refuse_names(headers)
         self.__counters.report_queue.note_headers(topic, headers)
         if timestamp is not _NOW:
             self.__engine.threads.horizons.timestamps.note(topic, timestamp)

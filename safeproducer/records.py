@@ -62,12 +62,17 @@ class Record:
         return list(headers.items()) if isinstance(headers, dict) else list(headers or ())
 
 
-def refuse_surrogate_names(headers: Any) -> None:
-    """Raise UnicodeEncodeError for a header name that cannot be UTF-8; the C client would crash on it (2.16.1).
+def refuse_names(headers: Any) -> None:
+    """Raise UnicodeEncodeError for a header name that cannot be UTF-8, where the C client would crash (2.16.1), and
+    ValueError for one with a NUL character, where it would cut the name off.
 
     Says nothing about headers of a wrong form: the native call refuses those.
     """
     for header in headers if isinstance(headers, (dict, list)) else ():
         name = header[0] if type(header) is tuple and header else header
-        if type(name) is str and not name.isascii():
+        if type(name) is not str:
+            continue
+        if not name.isascii():
             name.encode()
+        if "\0" in name:
+            raise ValueError(f"a header's name holds a NUL character, where the client would cut it off: {name!r}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 from safeproducer.announcements import Announcements
@@ -71,9 +72,8 @@ def assemble(
     announcements = _announcements(settings, info, hooks, notices)
     taken, gate = take_over(settings), gate_of(settings, info, announcements)
     updates = ClientUpdates(delivery, _holds(settings, counters, gate, taken), failures, counters)
-    elsewhere = upward.call(lambda engine: engine.elsewhere, _NOTHING)
     callbacks = EventCallbacks(settings, counters.errors, report_queue, notices)
-    events = ClientEvents(settings, announcements, callbacks, updates, elsewhere)
+    events = ClientEvents(settings, announcements, callbacks, updates, upward.call(attrgetter("elsewhere"), _NOTHING))
     natives = Natives(settings, events, taken)
     client = Client(natives.first(), sender)
     threads = _threads(settings, natives, sender, updates, events, upward)

@@ -483,6 +483,23 @@ def test_header_name_with_a_lone_surrogate(producer_class: type, mock_cluster: A
         assert (done.returncode, done.stdout.strip()) == (0, "refused 0")
 
 
+@pytest.mark.parametrize("headers", [[("a\0b", b"1")], {"a\0b": b"1"}], ids=["list", "dict"])
+@pytest.mark.parametrize("batch", [False, True], ids=["produce", "produce_batch"])
+def test_header_name_with_a_nul_character(
+    producer_class: type, mock_cluster: Any, is_stock: bool, headers: Any, batch: bool
+) -> None:
+    """confluent_kafka cuts the name off there without a word. SafeProducer raises ValueError, and accepts nothing."""
+    producer = producer_class({"bootstrap.servers": mock_cluster.bootstrap, "log_level": 0})
+    if is_stock and batch:
+        return  # it drops all headers there
+    with pytest.raises(ValueError, match="NUL") if not is_stock else contextlib.nullcontext():
+        if batch:
+            producer.produce_batch("t", [{"value": b"good"}, {"value": b"v", "headers": headers}])
+        else:
+            producer.produce("t", b"v", headers=headers)
+    assert len(producer) == (1 if is_stock else 0)
+
+
 def test_own_settings_are_known_to_safe_producer_only(is_stock: bool, producer_class: type) -> None:
     """confluent_kafka refuses settings that begin with `safeproducer.`; SafeProducer refuses unknown ones of them."""
     with pytest.raises(KafkaException):

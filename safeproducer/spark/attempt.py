@@ -118,12 +118,14 @@ class Attempt:
 
     def _keep_pace(self) -> None:
         """Wait while more is under way than brokers take in time."""
-        if self._pace.is_to_look():
-            began = clock.monotonic()
-            while not self._failed and self._pace.is_ahead(len(self._worker.kafka), clock.monotonic()):
-                self._worker.kafka.poll(_ROOM_TURN)
-                self._look()
-            self._without_room += clock.monotonic() - began
+        if not self._pace.is_to_look():
+            return
+        began = ended = clock.monotonic()
+        while not self._failed and self._pace.is_ahead(len(self._worker.kafka), ended):
+            self._worker.kafka.poll(_ROOM_TURN)
+            self._look()
+            ended = clock.monotonic()
+        self._without_room += ended - began
 
     def _count(self, columns: Columns) -> int:
         if columns.topic is None:

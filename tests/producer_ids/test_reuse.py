@@ -18,6 +18,7 @@ import pytest
 from safeproducer import DeliveryError, FatalError, ProducerClosedError, SafeProducer
 from safeproducer.pipeline import lane_natives, parked
 from safeproducer.producer_ids.parking import Parking
+from safeproducer.producer_ids.patience import Patience
 from safeproducer.testing import FakeCluster
 from tests.inside import engine_of
 from tests.test_lifetime import run
@@ -99,7 +100,7 @@ def test_many_one_after_another_are_one_producer_id(
 ) -> None:
     """A thousand, half of them never closed: each record once, and no callback of a former owner."""
     for module in ("producer_ids.parking", "pipeline.leaving"):  # on a busy machine, too
-        monkeypatch.setattr(f"safeproducer.{module}.STARVED", 20.0)
+        monkeypatch.setattr(f"safeproducer.{module}.Patience", lambda seconds, starved: Patience(10 * seconds, starved))
     count = 200 if mode == "held" else 1000
     told: dict[str, Counter[Any]] = {kind: Counter() for kind in ("delivered", "error", "stats", "throttle")}
     settings = config(cluster, safeproducer__mode=mode, statistics__interval__ms=5)

@@ -118,14 +118,12 @@ class Attempt:
 
     def _keep_pace(self) -> None:
         """Wait while more is under way than brokers take in time."""
-        if not self._pace.is_to_look():
-            return
-        began = ended = clock.monotonic()
-        while not self._failed and self._pace.is_ahead(len(self._worker.kafka), ended):
+        began = now = clock.monotonic()
+        while self._pace.is_to_look() and not self._failed and self._pace.is_ahead(len(self._worker.kafka), now):
             self._worker.kafka.poll(_ROOM_TURN)
             self._look()
-            ended = clock.monotonic()
-        self._without_room += ended - began
+            now = clock.monotonic()
+        self._without_room += now - began
 
     def _count(self, columns: Columns) -> int:
         if columns.topic is None:

@@ -43,8 +43,9 @@ class Pace:
     def is_ahead(self, under_way: int, now: float) -> bool:
         """Whether more rows are under way than brokers take in a part of the deadline, at the rate of the attempt so
         far. No more than they have taken so far: a quota lets a burst pass before it throttles."""
-        self._unseen = 0
         size = self._bytes / max(1, self._rows)
         at_once = AT_ONCE * self._burst if now < self._began + _BURST_SECONDS else AT_ONCE
         taken = (self._rows - under_way) * min(1.0, self._within / max(1e-3, now - self._began))
-        return under_way * size > max(at_once, taken * size)
+        ahead = under_way * size > max(at_once, taken * size)
+        self._unseen = self._unseen if ahead else 0  # look again until it is not
+        return ahead

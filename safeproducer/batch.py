@@ -169,9 +169,8 @@ def _check_headers(index: int, headers: Any) -> None:
                 f"Invalid headers at index {index}: each must be a tuple of a name and a value (bytes, str or None)"
             )
         refuse_names([pair])
-        for text in pair:
-            if isinstance(text, str):
-                text.encode()
+        if isinstance(pair[1], str):
+            pair[1].encode()
 
 
 def _one(

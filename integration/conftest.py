@@ -64,6 +64,16 @@ def topic(request: pytest.FixtureRequest) -> TopicFactory:
     return make
 
 
+@pytest.fixture
+def _no_idle_producer_left() -> Iterator[None]:
+    """What writes as a task of PySpark leaves its producer to the next task of this process."""
+    from safeproducer.spark.worker_producers import producers  # noqa: PLC0415 - it needs pyarrow
+
+    yield
+    for worker in list(producers._idle.values()):
+        producers._idle.pop(worker.key).end()
+
+
 def properties(path: Path, settings: Mapping[str, str]) -> Path:
     """Write a Java-style properties file."""
     path.write_text("".join(f"{name} = {value}\n" for name, value in settings.items()))

@@ -17,7 +17,8 @@ from safeproducer.spark.engine import Task, write_task
 from safeproducer.spark.id_rate import IdRate
 from safeproducer.spark.options import Options
 from safeproducer.spark.report import BatchReport
-from safeproducer.spark.worker_producers import producers
+
+pytestmark = pytest.mark.usefixtures("_no_idle_producer_left")
 
 TopicFactory = Callable[..., str]
 BATCHES, ROWS = 4, 10_000
@@ -25,13 +26,6 @@ PARTITIONS = {"all": 5, "few": 3}
 SIZE = 100
 ONE_WAY = 0.025
 """Seconds of a long link."""
-
-
-@pytest.fixture(autouse=True)
-def _no_producer_left() -> Iterator[None]:
-    yield
-    for worker in list(producers._idle.values()):
-        producers._idle.pop(worker.key).end()
 
 
 def batches(names: dict[str, str]) -> Iterator[pa.RecordBatch]:

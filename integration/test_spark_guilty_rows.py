@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pyarrow as pa
 import pytest
 
@@ -13,16 +11,10 @@ from integration.kafka.log import read_records
 from safeproducer.spark.engine import Task, write_task
 from safeproducer.spark.errors import KafkaWriteError
 from safeproducer.spark.options import Options
-from safeproducer.spark.worker_producers import producers
+
+pytestmark = pytest.mark.usefixtures("_no_idle_producer_left")
 
 ROWS = 1000
-
-
-@pytest.fixture(autouse=True)
-def _no_producer_left() -> Iterator[None]:
-    yield
-    for worker in list(producers._idle.values()):
-        producers._idle.pop(worker.key).end()
 
 
 @pytest.mark.parametrize("guilty", [{519}, {7, 519}, {7, 8, 519, 999}], ids=len)

@@ -48,13 +48,14 @@ def note_report(report: BatchReport) -> None:
         print(json.dumps(report.as_dict()), file=file)
 
 
-def until_written(bootstrap: str, topic: str, partition: int) -> None:
-    """Return when the partition holds something."""
+def until_written(bootstrap: str, topic: str, records: int) -> None:
+    """Return when the topic's two partitions hold more than so many together."""
     consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": "until-written"})
     deadline = time.monotonic() + 30
-    while not consumer.get_watermark_offsets(confluent_kafka.TopicPartition(topic, partition), 10)[1]:
+    places = [confluent_kafka.TopicPartition(topic, partition) for partition in range(2)]
+    while (found := sum(consumer.get_watermark_offsets(place, 10)[1] for place in places)) <= records:
         if time.monotonic() > deadline:
-            raise TimeoutError(f"nothing in {topic} [{partition}]")
+            raise TimeoutError(f"{found} records in {topic}")
         time.sleep(0.05)
     consumer.close()
 
@@ -176,7 +177,7 @@ class Cases:
             assert context is not None
             for number, batch in enumerate(batches):
                 if number == 15 and context.partitionId() == 1 and context.attemptNumber() == 0:
-                    until_written(bootstrap, topic, 1)
+                    until_written(bootstrap, topic, TASK_ROWS)  # more than the other task has
                     fault()
                 yield batch
 

@@ -42,6 +42,7 @@ def between(codes: set[CodeType], step: int, other: Callable[[], object], raises
 
     with _only_at_places():
         before = sys.gettrace()
+        sys._getframe().f_trace_opcodes = True  # 3.12 traces opcodes only if a frame asked for it before settrace()
         sys.settrace(trace)
         try:
             yield steps

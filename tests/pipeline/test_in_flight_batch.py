@@ -181,7 +181,7 @@ def test_each_record_ends_once_wherever_two_threads_meet(switch_in: str, error: 
         ended, steps = reported_and_expired(switch_in, step, error)
         assert sorted(ended) == [b"0", b"1", b"2", b"3"], f"step {step}"
         step += 1
-    assert steps > 8
+    assert steps > 5  # 3.13 has fewer instructions than 3.11
 
 
 class Client:

@@ -36,7 +36,7 @@ def test_a_record_that_is_accepted_during_a_pump() -> None:
             assert rig.dispatcher.schedule.deadline.at <= now + TIMEOUT, f"step {step}: it does not fail in time"
             rig.close()
         step += 1
-    assert step > 35
+    assert step > 20  # 3.13 has fewer instructions than 3.11
 
 
 def test_one_who_asks_while_another_asks() -> None:

@@ -213,4 +213,4 @@ def test_bytes_that_are_added_while_a_batch_is_taken() -> None:
         assert len(taken) == 1
         return steps[0]
 
-    everywhere(play, 3)
+    everywhere(play, 2)

@@ -216,6 +216,57 @@ def close_and_exit(cluster: FakeCluster, mode: str) -> None:
     assert written(cluster).total() == RECORDS + 1
 
 
+@pytest.mark.parametrize(
+    "scene", [("close_in_a_callback", limit) for limit in ("None", "0", "1.5 behind others")], ids=" ".join
+)
+def test_reports_that_the_interrupted_call_has_taken_are_not_lost(plays: Ahead, scene: tuple[str, ...]) -> None:
+    """Written records, whose callbacks run when it goes on; records of a silent broker are lost beside them."""
+    plays(*scene)
+
+
+def close_in_a_callback(cluster: FakeCluster, limit: str) -> None:
+    timeout, _, others = limit.partition(" ")
+    if others:
+        cluster.create_topic("silent")
+        cluster.fail_next("Produce", 7, 100_000, topic="silent")
+    process = start(
+        cluster,
+        "auto",
+        f"""
+        import logging
+        lines = []
+        logging.getLogger("safeproducer").addHandler(type("Keep", (logging.Handler,), dict(
+            emit=lambda self, record: lines.append(record.getMessage())))())
+        def end(number, frame):
+            ends.append((producer.close({timeout}), len(told)))
+        signal.signal(signal.SIGTERM, end)
+        ends = []
+        def interrupted(error, message):
+            report(error, message)
+            if len(told) == 4:
+                os.kill(os.getpid(), signal.SIGTERM)
+        for number in range(10 if {bool(others)} else 0):
+            producer.produce("silent", b"s%d" % number, partition=0, on_delivery=report)
+        for number in range(100):
+            producer.produce("t", b"x%d" % number, partition=0, on_delivery=interrupted)
+        while not ends:
+            try:
+                producer.poll(1)
+            except RuntimeError:
+                pass
+        (found, at_close), account = ends[0], producer.snapshot()
+        assert at_close < 100, "nothing was taken"
+        lost = {10 if others else 0}
+        assert found.left == found.failed == lost, found
+        assert account.delivered == 101 and account.failed == lost and not account.unresolved, account
+        assert not any("lost" in line for line in lines), lines
+        assert set(told.values()) == {{1}} and len(told) == 101 + lost
+        """,
+    )
+    ended(process)
+    assert written(cluster).total() == 101
+
+
 SIGNALS = {
     # How to ask for the next one, and the lives of a producer and signals in each: every day, and with --full.
     "alarm": ("signal.setitimer(signal.ITIMER_REAL, random.uniform(0.00005, 0.0008))", (2, 300), (20, 500)),

@@ -267,6 +267,50 @@ def close_in_a_callback(cluster: FakeCluster, limit: str) -> None:
     assert written(cluster).total() == 101
 
 
+@pytest.mark.parametrize("scene", [("interrupt_the_logger", mode) for mode in ("auto", "passthrough")], ids="-".join)
+def test_a_handler_that_interrupts_a_handler_of_the_clients_logger(plays: Ahead, scene: tuple[str, ...]) -> None:
+    """What it flushes is written. The client aborts the process at the next callback if it is called there."""
+    plays(*scene)
+
+
+def interrupt_the_logger(cluster: FakeCluster, mode: str) -> None:
+    process = start(
+        cluster,
+        "auto",
+        f"""
+        import logging
+        class Interrupting(logging.Handler):
+            def emit(self, record):
+                if armed and not flushed:
+                    os.kill(os.getpid(), signal.SIGUSR1)
+        def end(number, frame):
+            flushed.append(None)
+            for value in range(10):
+                producer.produce("t", b"y%d" % value, partition=0, on_delivery=report)
+            flushed.append(producer.flush(20))
+        signal.signal(signal.SIGUSR1, end)
+        armed, flushed, log = False, [], logging.getLogger("of the application")
+        log.setLevel(logging.DEBUG)
+        log.addHandler(Interrupting())
+        producer = SafeProducer({{"bootstrap.servers": {cluster.bootstrap!r}, "linger.ms": 20, "debug": "msg",
+                                 "logger": log, "safeproducer.mode": {mode!r}}})
+        producer.produce("t", b"warm", partition=0, on_delivery=report)
+        assert producer.flush(20) == 0
+        armed = True
+        producer.produce("t", b"x", partition=0, on_delivery=report)
+        while not flushed:
+            producer.poll(0.1)
+        assert producer.flush(20) == 0
+        account = producer.snapshot()
+        assert account.accepted == account.delivered == 12, account
+        assert len(told) == 13 and set(told.values()) == {{1}}, told
+        """,
+    )
+    ended(process)
+    assert set(written(cluster).values()) == {1}
+    assert written(cluster).total() == 13
+
+
 SIGNALS = {
     # How to ask for the next one, and the lives of a producer and signals in each: every day, and with --full.
     "alarm": ("signal.setitimer(signal.ITIMER_REAL, random.uniform(0.00005, 0.0008))", (2, 300), (20, 500)),

@@ -14,7 +14,7 @@ from safeproducer.hooks import Hooks, RecordsLost
 from safeproducer.permit_end import await_proof, end_permit
 from safeproducer.pipeline.engine import Engine
 from safeproducer.pipeline.lanes.lane_pool import LanePool
-from safeproducer.pipeline.leaving import left_by
+from safeproducer.pipeline.leaving import left_by, reports_taken
 from safeproducer.pipeline.parked import ParkedLanes
 from safeproducer.pipeline.reports.observed import record_of
 from safeproducer.records import ProducerInfo
@@ -154,14 +154,17 @@ class Closing:
         aborting = self._transactions.abort_for_close(_left(deadline)) if self._transactions.open else None
         queued, raised = engine.flush.drain(_left(deadline))
         raised = raised or aborting
-        left = self._count_left(queued)
-        if queued:
+        taken = reports_taken(engine, started)
+        left = self._count_left(queued, taken)
+        if left or (queued and not taken):
             engine.purge()
             raised = engine.flush.drain_purged() or raised
+            more = max(0, reports_taken(engine, started) - taken)  # statistics may have told meanwhile
+            left, taken = left - more, taken + more
         engine.flush.release.now()
         raised = await_proof(engine) or raised
         raised = self._serve_events() or raised
-        self.report_loss("close deadline")
+        self.report_loss("close deadline", taken)
         accepted, delivered, failed = self._counters.totals()
         report = CloseReport(accepted, delivered, failed, left, clock.monotonic() - started)
         # With records in it, with a transaction, or another thread, the native close() would wait, for ever or worse;
@@ -187,14 +190,14 @@ class Closing:
             return error
         return None
 
-    def _count_left(self, queued: int) -> int:
+    def _count_left(self, queued: int, taken: int) -> int:
         """Records that are to be purged, and those that a close() purged which was interrupted."""
         failed = self._counters.totals()[2]
         if queued and self._failed_before is None:
             self._failed_before = failed
         if self._failed_before is None:
             return 0
-        return self._counters.outstanding(queued)[0] + failed - self._failed_before
+        return self._counters.outstanding(queued)[0] - taken + failed - self._failed_before
 
     def _end_natives(self) -> None:
         """The rest, once it is closed: nobody comes to a native producer any more that the engine has released.
@@ -245,8 +248,8 @@ class Closing:
             engine.retire("closed", lambda: ProducerClosedError(_CLOSED))
             engine.makes.park(left)
 
-    def report_loss(self, reason: str) -> None:
-        """Once, for records that nobody is told of any more."""
+    def report_loss(self, reason: str, taken: int = 0) -> None:
+        """Once, for records that nobody is told of any more; of so many the report was `taken`, and is to be run."""
         if not self._engine.client.usable or self._loss_reported:
             return
         self._loss_reported = True
@@ -255,21 +258,21 @@ class Closing:
                 self._engine.listen_once()
             if (how := _ENDS.get(reason)) is not None:
                 end_permit(self._engine, how, self._transactions.begun)
-            text = self._tell_loss(reason)
+            text = self._tell_loss(reason, taken)
         except BaseException:  # a signal handler's: somebody is still to be told
             self._loss_reported = False
             raise
         if text is not None:
             warnings.warn(text, ResourceWarning, stacklevel=3)
 
-    def _tell_loss(self, reason: str) -> str | None:
+    def _tell_loss(self, reason: str, taken: int) -> str | None:
         """Say that records without a report are gone, to the log and to hooks; the text for the warning.
 
         Not those whose report came and was not polled: they are written.
         """
         written = self._counters.acknowledged()
         counted = self._counters.report_queue.reports.counted()
-        unresolved = self._counters.outstanding(self._engine.queued)[0] - len(written) - counted
+        unresolved = self._counters.outstanding(self._engine.queued)[0] - len(written) - counted - taken
         if unresolved <= 0:
             return None
         observed = self._engine.route.observed

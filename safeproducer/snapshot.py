@@ -107,7 +107,8 @@ class CloseReport:
     `left` records had none; they were purged, and their callbacks ran with a _PURGE error whose `outcome` is
     "not_written" for those that were certainly never sent, else "unknown".
     `failed` counts failed reports over the producer's whole life, `left` included. `seconds` is how long close() took
-    until each record had its outcome.
+    until each record had its outcome. In a signal handler that interrupted a callback, records whose reports the
+    interrupted call has taken are in none of the three: their callbacks run when it goes on.
     """
 
     accepted: int

@@ -216,6 +216,101 @@ def close_and_exit(cluster: FakeCluster, mode: str) -> None:
     assert written(cluster).total() == RECORDS + 1
 
 
+@pytest.mark.parametrize(
+    "scene", [("close_in_a_callback", limit) for limit in ("None", "0", "1.5 behind others")], ids=" ".join
+)
+def test_reports_that_the_interrupted_call_has_taken_are_not_lost(plays: Ahead, scene: tuple[str, ...]) -> None:
+    """Written records, whose callbacks run when it goes on; records of a silent broker are lost beside them."""
+    plays(*scene)
+
+
+def close_in_a_callback(cluster: FakeCluster, limit: str) -> None:
+    timeout, _, others = limit.partition(" ")
+    if others:
+        cluster.create_topic("silent")
+        cluster.fail_next("Produce", 7, 100_000, topic="silent")
+    process = start(
+        cluster,
+        "auto",
+        f"""
+        import logging
+        lines = []
+        logging.getLogger("safeproducer").addHandler(type("Keep", (logging.Handler,), dict(
+            emit=lambda self, record: lines.append(record.getMessage())))())
+        def end(number, frame):
+            ends.append((producer.close({timeout}), len(told)))
+        signal.signal(signal.SIGTERM, end)
+        ends = []
+        def interrupted(error, message):
+            report(error, message)
+            if len(told) == 4:
+                os.kill(os.getpid(), signal.SIGTERM)
+        for number in range(10 if {bool(others)} else 0):
+            producer.produce("silent", b"s%d" % number, partition=0, on_delivery=report)
+        for number in range(100):
+            producer.produce("t", b"x%d" % number, partition=0, on_delivery=interrupted)
+        while not ends:
+            try:
+                producer.poll(1)
+            except RuntimeError:
+                pass
+        (found, at_close), account = ends[0], producer.snapshot()
+        assert at_close < 100, "nothing was taken"
+        lost = {10 if others else 0}
+        assert found.left == found.failed == lost, found
+        assert account.delivered == 101 and account.failed == lost and not account.unresolved, account
+        assert not any("lost" in line for line in lines), lines
+        assert set(told.values()) == {{1}} and len(told) == 101 + lost
+        """,
+    )
+    ended(process)
+    assert written(cluster).total() == 101
+
+
+@pytest.mark.parametrize("scene", [("interrupt_the_logger", mode) for mode in ("auto", "passthrough")], ids="-".join)
+def test_a_handler_that_interrupts_a_handler_of_the_clients_logger(plays: Ahead, scene: tuple[str, ...]) -> None:
+    """What it flushes is written. The client aborts the process at the next callback if it is called there."""
+    plays(*scene)
+
+
+def interrupt_the_logger(cluster: FakeCluster, mode: str) -> None:
+    process = start(
+        cluster,
+        "auto",
+        f"""
+        import logging
+        class Interrupting(logging.Handler):
+            def emit(self, record):
+                if armed and not flushed:
+                    os.kill(os.getpid(), signal.SIGUSR1)
+        def end(number, frame):
+            flushed.append(None)
+            for value in range(10):
+                producer.produce("t", b"y%d" % value, partition=0, on_delivery=report)
+            flushed.append(producer.flush(20))
+        signal.signal(signal.SIGUSR1, end)
+        armed, flushed, log = False, [], logging.getLogger("of the application")
+        log.setLevel(logging.DEBUG)
+        log.addHandler(Interrupting())
+        producer = SafeProducer({{"bootstrap.servers": {cluster.bootstrap!r}, "linger.ms": 20, "debug": "msg",
+                                 "logger": log, "safeproducer.mode": {mode!r}}})
+        producer.produce("t", b"warm", partition=0, on_delivery=report)
+        assert producer.flush(20) == 0
+        armed = True
+        producer.produce("t", b"x", partition=0, on_delivery=report)
+        while not flushed:
+            producer.poll(0.1)
+        assert producer.flush(20) == 0
+        account = producer.snapshot()
+        assert account.accepted == account.delivered == 12, account
+        assert len(told) == 13 and set(told.values()) == {{1}}, told
+        """,
+    )
+    ended(process)
+    assert set(written(cluster).values()) == {1}
+    assert written(cluster).total() == 13
+
+
 SIGNALS = {
     # How to ask for the next one, and the lives of a producer and signals in each: every day, and with --full.
     "alarm": ("signal.setitimer(signal.ITIMER_REAL, random.uniform(0.00005, 0.0008))", (2, 300), (20, 500)),

@@ -134,11 +134,9 @@ class Flush:
 
         Told by statistics of the direct lane from after `since`: librdkafka has given those reports away.
         """
-        direct = self._updates.holds.direct
-        if direct is None or not direct.has_ended_all(since):
-            return False
-        dispatcher = self._dispatcher
-        return dispatcher.empty and not dispatcher.lanes.inside and not dispatcher.reports
+        direct, dispatcher = self._updates.holds.direct, self._dispatcher
+        ended = direct is not None and direct.unacknowledged(since) == 0
+        return ended and dispatcher.empty and not dispatcher.lanes.inside and not dispatcher.reports
 
     def _fatal_meanwhile(self) -> Exception | None:
         """The fatal error that the sender has met and nobody was told of, for the flush() that it ended."""
@@ -153,8 +151,7 @@ class Flush:
                 self._sender.wait(_TURN)
         if self._client.state != "fatal" or self._errors.fatal_told:
             return None
-        fatal = self._errors.fatal_again()
-        self._errors.told(fatal)
+        self._errors.told(fatal := self._errors.fatal_again())
         return fatal
 
     def drain_purged(self) -> Exception | None:

@@ -16,6 +16,7 @@ from safeproducer.pipeline.lanes.batch_lane import BatchLane
 from safeproducer.pipeline.lanes.direct_lane import DirectLane
 from safeproducer.pipeline.lanes.lane_log import LaneLog
 from safeproducer.pipeline.parked import Former, ParkedLane, ParkedLanes
+from safeproducer.pipeline.process import stack
 from safeproducer.policy.never import NEVER
 from safeproducer.producer_ids.parking import STARVED
 from safeproducer.producer_ids.patience import Patience, until
@@ -37,6 +38,19 @@ def left_by(engine: Engine) -> ParkedLanes | None:
     given = None if direct is None else partial(direct.given.passed_on, engine.counters)
     round_trip, expiry = engine.updates.holds.round_trip.passed_on(), engine.threads.horizons.known
     return ParkedLanes(left, round_trip, Former(_outside(engine), given), expiry=expiry)
+
+
+def reports_taken(engine: Engine, since: float) -> int:
+    """Records whose reports a call has taken that a signal handler, the caller, interrupted in a callback at `since`.
+
+    Their callbacks run when that call goes on. 0 while statistics have not told which of its records are no others.
+    """
+    direct = engine.updates.holds.direct
+    if direct is None or not (engine.client.inside and stack.in_native_callback()):
+        return 0
+    elsewhere = engine.dispatcher.record_buffer.records - len(engine.client.native)
+    unacknowledged = direct.unacknowledged(since)
+    return 0 if unacknowledged is None else max(0, engine.unresolved() - elsewhere - unacknowledged)
 
 
 def _outside(engine: Engine) -> Callable[[float], bool]:

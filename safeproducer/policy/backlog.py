@@ -96,9 +96,8 @@ class Backlogs:
         """No later than when the oldest unacknowledged record was accepted; None when there is none."""
         if self._outdated:
             self._outdated = False  # before the look: what changes meanwhile is looked at again
-            self._earliest = min(
-                (row.history[0][2] for row in tuple(self._by_tp.values()) if row.history), default=None
-            )
+            oldest = [row.history[0][2] for row in tuple(self._by_tp.values()) if row.history]
+            self._earliest = min(oldest, default=None)
         return self._earliest
 
     def purge_at(self, limit: float) -> float:
@@ -117,6 +116,10 @@ class Backlogs:
     def waiting(self) -> frozenset[TopicPartition]:
         """Partitions with a backlog."""
         return frozenset(tp for tp, row in tuple(self._by_tp.items()) if row.history)
+
+    def unacknowledged(self) -> int:
+        """How many records the partitions with a backlog have at most."""
+        return sum([row.given - row.acknowledged for row in tuple(self._by_tp.values()) if row.history])
 
     def drained(self, tp: TopicPartition, since: float) -> bool:
         """Whether it was seen without a backlog at a look after `since`."""

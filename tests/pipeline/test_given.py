@@ -85,7 +85,7 @@ def test_statistics_from_before_are_not_the_new_owners() -> None:
     owner = lane(counting(), given_by_all)
     owner.update(shown(19.0, 5, 2, inside=3), 0.0)
     assert not owner.backlogs.waiting()
-    assert not owner.has_ended_all(20.0)
+    assert owner.unacknowledged(20.0) != 0
 
 
 def test_what_was_never_sent_is_proven_of_the_new_owners_records_alone() -> None:

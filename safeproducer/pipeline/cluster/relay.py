@@ -77,6 +77,7 @@ class Relay:
             self.heard = text
         self._owner.statistics(text)
 
+    @stack.called_natively
     def log(self, *line: Any) -> None:
         """As logging.Logger.log()."""
         self._owner.log(*line)

@@ -71,9 +71,9 @@ class DirectLane:
         since = held_since + _LATE_THREADS
         return self._empty_at > since or self.backlogs.drained(tp, since)
 
-    def has_ended_all(self, since: float) -> bool:
-        """Whether statistics from after `since` show that librdkafka has given all reports away."""
-        return self._observed_at > since and not self.backlogs.waiting()
+    def unacknowledged(self, since: float) -> int | None:
+        """Of how many records librdkafka has not given the reports away, by statistics from after `since`, if any."""
+        return self.backlogs.unacknowledged() if self._observed_at > since else None
 
     @property
     def silent(self) -> bool:

@@ -35,7 +35,7 @@ BOUNDS: dict[str, dict[str, int]] = {
         "pipeline/reports/delivery_counters.py": 4,
         "pipeline/reports/quota_rejections.py": 2,
     },
-    "lines of pipeline/ and policy/ together": {"each": 8641},
+    "lines of pipeline/ and policy/ together": {"each": 8643},
 }
 LATER = {
     "pipeline/buffer/counting.py",

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from safeproducer import clock
+from safeproducer.errors import CallbackReentryError
 from safeproducer.kafka.advice import advice
 from safeproducer.kafka.native import KafkaError, KafkaException
 from safeproducer.pipeline.engine import Engine
+from safeproducer.pipeline.process import stack
 
 _STATISTICS_COME = 1.2
 """Seconds within which the next statistics are served."""
@@ -46,6 +48,7 @@ class Transactions:
     def commit(self, timeout: float) -> None:
         """Wait for its reports, then commit."""
         raised: Exception | None = None
+        self._refuse_behind_callback("commit_transaction")
         if self.open:
             timeout, raised = self._settle(timeout)
         self._advised(self._engine.client.native.commit_transaction, timeout)
@@ -59,6 +62,7 @@ class Transactions:
     def abort(self, timeout: float) -> None:
         """Purge what was not sent, and abort."""
         self._engine.calls.refuse_in_callback("abort_transaction")
+        self._refuse_behind_callback("abort_transaction")
         error, raised = self._abort(timeout)
         try:
             if (raised := error or raised) is not None:
@@ -80,6 +84,18 @@ class Transactions:
         if error is None:
             self._end()
         return error, raised
+
+    def _refuse_behind_callback(self, method: str) -> None:
+        if self._behind_callback:
+            raise CallbackReentryError(
+                f"{method}() was called in a signal handler that interrupted a delivery callback, where it could never "
+                f"finish. Set a flag in the handler, and call it outside"
+            )
+
+    @property
+    def _behind_callback(self) -> bool:
+        """In a signal handler that interrupted a native callback: librdkafka waits for that report, for ever."""
+        return self._engine.client.inside and stack.in_native_callback()
 
     def _end(self) -> None:
         self._engine.updates.failures.transaction.end()
@@ -127,10 +143,14 @@ class Transactions:
         raise KafkaException(KafkaError(KafkaError.INVALID_PRODUCER_ID_MAPPING, text, **flags))
 
     def abort_for_close(self, timeout: float) -> Exception | None:
-        """The coordinator may not answer: then it aborts after transaction.timeout.ms, and the records are purged.
+        """The coordinator may not answer, or not be asked: it aborts after transaction.timeout.ms, and the records are
+        purged.
 
         What a callback raised.
         """
+        if self._behind_callback:
+            self.open, self.abandoned = False, True
+            return None
         error, raised = self._abort(timeout)
         try:
             if isinstance(error, KafkaException):

@@ -15,9 +15,11 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from safeproducer import SafeProducer
 from safeproducer.testing import FakeCluster
 from tests.ahead import Ahead, ahead, started
 
@@ -398,3 +400,33 @@ def raise_all_the_time(cluster: FakeCluster, mode: str, kind: str, extent: str) 
     assert calls == lives * (times + 20)
     assert set(found.values()) == {1}, "nothing is written twice"
     assert found.total() >= told
+
+
+def test_flush_waits_for_what_waits_for_linger_where_it_interrupted_a_callback() -> None:
+    """librdkafka counts such a record neither as queued nor as in flight."""
+    written: list[int] = []
+
+    def handler(number: int, frame: Any) -> None:
+        started = time.monotonic()
+        producer.flush(20)
+        assert time.monotonic() - started < 15
+        written.append(len(cluster.log("t", 0)))
+
+    def report(error: Any, message: Any) -> None:
+        if message.value() == b"first":
+            producer.produce("t", b"second", partition=0)
+            signal.raise_signal(signal.SIGUSR1)
+
+    former = signal.signal(signal.SIGUSR1, handler)
+    try:
+        with FakeCluster(brokers=1) as cluster:
+            cluster.create_topic("t", 1)
+            settings = {"bootstrap.servers": cluster.bootstrap, "enable.idempotence": False, "linger.ms": 1500}
+            producer = SafeProducer({**settings, "log_level": 0})
+            producer.produce("t", b"first", partition=0, on_delivery=report)
+            while not written:
+                producer.poll(0.1)
+            producer.close()
+    finally:
+        signal.signal(signal.SIGUSR1, former)
+    assert written == [2]

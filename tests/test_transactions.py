@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import signal
 import threading
+import time
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaException, Producer
 
-from safeproducer import SafeProducer
+from safeproducer import CallbackReentryError, SafeProducer
 from tests.inside import engine_of
 
 
@@ -117,3 +120,65 @@ def test_a_callback_that_raises_ends_a_close_that_aborts(producer: SafeProducer)
     account = producer.snapshot()
     assert (account.state, account.accepted, account.failed, account.unresolved) == ("closed", 3, 3, 0)
     assert len(told) == 3
+
+
+@pytest.mark.parametrize("method", ["commit_transaction", "abort_transaction", "close"])
+def test_a_signal_handler_that_interrupted_a_callback_ends_no_transaction(producer: SafeProducer, method: str) -> None:
+    """librdkafka would wait for the report that the handler keeps from its end; so does confluent_kafka."""
+    raised: list[type[BaseException] | None] = []
+
+    def handler(number: int, frame: Any) -> None:
+        try:
+            getattr(producer, method)(10)
+        except CallbackReentryError as error:
+            raised.append(type(error))
+        else:
+            raised.append(None)
+
+    def report(error: Any, message: Any) -> None:
+        if not raised:
+            signal.raise_signal(signal.SIGUSR1)
+
+    former = signal.signal(signal.SIGUSR1, handler)
+    try:
+        producer.begin_transaction()
+        for _ in range(1 if method == "close" else 3):
+            producer.produce("topic", b"v", partition=0, on_delivery=report)
+        started = time.monotonic()
+        if method == "close":
+            with contextlib.suppress(RuntimeError):
+                producer.flush(30)
+            assert producer.snapshot().state == "closed"
+        else:
+            assert producer.flush(30) == 0
+            producer.commit_transaction(30)
+    finally:
+        signal.signal(signal.SIGUSR1, former)
+    assert raised == [None if method == "close" else CallbackReentryError]
+    assert time.monotonic() - started < 9
+    producer.close()
+
+
+@pytest.mark.parametrize("settings", [{"enable.idempotence": False}, {"transactional.id": "u"}], ids=["plain", "txn"])
+def test_flush_in_a_signal_handler_that_interrupted_a_callback(mock_bootstrap: str, settings: dict[str, Any]) -> None:
+    """Only the callback that it interrupted is left: it need not wait for that."""
+    producer = SafeProducer({"bootstrap.servers": mock_bootstrap, "log_level": 0, **settings})
+    took: list[float] = []
+
+    def handler(number: int, frame: Any) -> None:
+        started = time.monotonic()
+        producer.flush(30)
+        took.append(time.monotonic() - started)
+
+    former = signal.signal(signal.SIGUSR1, handler)
+    try:
+        if "transactional.id" in settings:
+            producer.init_transactions(30)
+            producer.begin_transaction()
+        producer.produce("topic", b"v", on_delivery=lambda error, message: signal.raise_signal(signal.SIGUSR1))
+        assert producer.flush(60) == 0
+    finally:
+        signal.signal(signal.SIGUSR1, former)
+    assert len(took) == 1
+    assert took[0] < 25
+    producer.close()

@@ -50,4 +50,5 @@ def checked(
 def _copied(content: Any) -> bytes | None:
     if content is None or type(content) is bytes:
         return content
-    return content.encode() if isinstance(content, str) else bytes(memoryview(content))
+    # Not a subclass's own encode(): confluent_kafka does not call it.
+    return str.encode(content) if isinstance(content, str) else bytes(memoryview(content))

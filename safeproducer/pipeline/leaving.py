@@ -46,7 +46,7 @@ def reports_taken(engine: Engine, since: float) -> int:
     Their callbacks run when that call goes on. 0 while statistics have not told which of its records are no others.
     """
     direct = engine.updates.holds.direct
-    if direct is None or not (engine.client.inside and stack.in_native_callback()):
+    if direct is None or not (direct.has_backlogs and engine.client.inside and stack.in_native_callback()):
         return 0
     elsewhere = engine.dispatcher.record_buffer.records - len(engine.client.native)
     unacknowledged = direct.unacknowledged(since)

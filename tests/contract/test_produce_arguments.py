@@ -26,6 +26,13 @@ class Text(str):
     """A str of the user's own."""
 
 
+class Encoding(str):
+    """With a method of its own in place of that of str."""
+
+    def encode(self, encoding: str = "utf-8", errors: str = "strict") -> bytes:
+        return b"other"
+
+
 class Octets(bytes):
     """Bytes of the user's own."""
 
@@ -131,6 +138,7 @@ ACCEPTED: dict[str, tuple[tuple[Any, ...], dict[str, Any], bytes | None, bytes |
     "str": (("\u00e9", "\u00fc"), {}, "\u00e9".encode(), "\u00fc".encode()),
     "empty-str": (("", ""), {}, b"", b""),
     "str-subclass": ((Text("v"), Text("k")), {}, b"v", b"k"),
+    "str-subclass-that-encodes": ((Encoding("v"), Encoding("k")), {}, b"v", b"k"),
     "bytes-subclass": ((Octets(b"v"), Octets(b"k")), {}, b"v", b"k"),
     "nul-inside": (("a\0b", b"c\0d"), {}, b"a\0b", b"c\0d"),
     "numpy": ((np.arange(3, dtype="u1"), np.zeros(2, dtype="u1")), {}, b"\0\1\2", b"\0\0"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from safeproducer.delivery import Delivery
-from safeproducer.kafka.statistics import Statistics
+from safeproducer.kafka.statistics import PartitionStatistics, Statistics
 from safeproducer.pipeline.lanes.given import Given
 from safeproducer.pipeline.reports.delivery_counters import DeliveryCounters
 from safeproducer.policy.ack_time import LATE, LATE_TIMES
@@ -71,6 +71,11 @@ class DirectLane:
         since = held_since + _LATE_THREADS
         return self._empty_at > since or self.backlogs.drained(tp, since)
 
+    @property
+    def has_backlogs(self) -> bool:
+        """Whether it knows which of its records are not acknowledged."""
+        return self._delivery.owns_timeout
+
     def unacknowledged(self, since: float) -> int | None:
         """Of how many records librdkafka has not given the reports away, by statistics from after `since`, if any."""
         return self.backlogs.unacknowledged() if self._observed_at > since else None
@@ -117,6 +122,8 @@ class DirectLane:
         if found.messages:
             self.record_bytes = found.message_bytes / found.messages
         if not self._delivery.owns_timeout or found.at < self._observed_at:
+            if all(self._over(tp[1], entry) for tp, entry in found.partitions.items()):
+                self._observed_at = max(found.at, self._observed_at)  # only whether all reports are given away is asked
             return frozenset()
         self._observed_at = found.at
         self.given.observe(found, self.given.batches(self._counters, found.at))
@@ -126,6 +133,14 @@ class DirectLane:
         age = NEVER if timeout is None else max(LATE, timeout * _STALLED_SHARE)
         self.stalled = self.backlogs.stalled(found.at, max(LATE, LATE_TIMES * ack_time), age)
         return before - self.stalled
+
+    def _over(self, partition: int, entry: PartitionStatistics) -> bool:
+        """Whether librdkafka has nothing of it. What waits for linger, or to go again, is neither queued nor in flight.
+
+        The latter is missed without idempotence: nothing else than `sent` is counted, again for each attempt.
+        """
+        ended = entry.acknowledged if self._delivery.idempotent else entry.sent
+        return not (entry.in_flight or entry.queued) and (partition < 0 or ended >= entry.accepted)
 
     def _acknowledged(self, tp: TopicPartition, count: int) -> None:
         """An acknowledgement clears a partition of suspicion."""

@@ -63,6 +63,17 @@ def let_handlers_through(error: BaseException) -> None:
             del error  # or it and this frame refer to each other, and all frames below stay until they are collected
 
 
+def let_time_limits_through(error: BaseException) -> None:
+    """Raise `error` again if a signal handler or another thread raised it where a native call raises the same class."""
+    if raised_by_native_call(error):  # first: to look at a frame's variables makes it keep them, this error, too
+        return
+    if type(error).__module__.partition(".")[0] not in _RAISES or raised_by_handler(error):
+        try:
+            raise error
+        finally:
+            del error  # as above
+
+
 def release(error: BaseException) -> None:
     """Have the frames of this library that `error` has left refer to nothing: who keeps it would keep a lock."""
     traceback = error.__traceback__

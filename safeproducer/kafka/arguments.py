@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
+from safeproducer.frames import let_time_limits_through
 from safeproducer.kafka.native import KafkaError, KafkaException, NativeProducer
 
 _VALIDATOR = NativeProducer.__new__(NativeProducer)
@@ -33,8 +33,10 @@ def checked(
 
     Raises what confluent_kafka raises for the arguments.
     """
-    with contextlib.suppress(RuntimeError):
+    try:
         _VALIDATOR.produce(topic, value, key, partition, report, None, timestamp, headers)
+    except RuntimeError as error:
+        let_time_limits_through(error)
     if is_invalid(topic):
         raise unable(KafkaError._INVALID_ARG)
     size = lengths = 0

@@ -7,6 +7,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from safeproducer.frames import let_time_limits_through
+
 
 def aside(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """What `call` returns or raises.
@@ -28,7 +30,8 @@ def aside(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if sys.is_finalizing():  # before Python 3.12 the start would never end
             raise RuntimeError
         thread.start()
-    except RuntimeError:  # the interpreter is shutting down, or there are too many
+    except RuntimeError as error:  # the interpreter is shutting down, or there are too many
+        let_time_limits_through(error)
         return call(*args, **kwargs)
     thread.join()
     if raised:

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from safeproducer import clock
+from safeproducer import clock, frames
 
 _FIRST_PAUSE = 1.0
 _LONGEST_PAUSE = 60.0
@@ -39,7 +39,8 @@ class Helper:
     def start(self) -> None:
         now = clock.real()
         before = self._thread
-        if now < self._not_before or sys.is_finalizing() or (before is not None and self._runs(before, now)):
+        runs = before is not None and (self.alive or (before.ident is None and now - self._started_at < _STARTS_WITHIN))
+        if runs or now < self._not_before or sys.is_finalizing():
             return
         thread = threading.Thread(target=self._run, name=self._name, daemon=True)
         if self._thread is not before:  # another thread was quicker
@@ -48,15 +49,13 @@ class Helper:
         try:
             thread.start()
         except RuntimeError as error:
+            frames.let_time_limits_through(error)
             self._thread = None
             self._not_before = now + self._pause
             self._pause = min(2 * self._pause, _LONGEST_PAUSE)
             self._trouble(self._name, f"the thread {self._name} cannot be started, and is tried again later: {error}")
         else:
             self._pause = _FIRST_PAUSE
-
-    def _runs(self, thread: threading.Thread, now: float) -> bool:
-        return self.alive or (thread.ident is None and now - self._started_at < _STARTS_WITHIN)
 
     def _run(self) -> None:
         thread = threading.current_thread()

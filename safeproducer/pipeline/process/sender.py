@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from safeproducer import clock
+from safeproducer import clock, frames
 from safeproducer.forks import Work
 
 LONGEST_SLEEP = 0.25
@@ -60,10 +60,10 @@ class Bell:
         self._lock.acquire()
 
     def ring(self) -> None:
-        try:  # noqa: SIM105 - a context manager takes more than one step
+        try:
             self._lock.release()
-        except RuntimeError:  # it was rung already
-            pass
+        except RuntimeError as error:  # it was rung already
+            frames.let_time_limits_through(error)
 
     def wait(self, timeout: float) -> bool:
         """Until it is rung, for `timeout` seconds at most; whether it was."""
@@ -152,7 +152,8 @@ class Sender:
             return False
         try:
             _start_new_thread(_work, (self._sends, self))
-        except RuntimeError:  # too many threads, or the interpreter ends: whoever waits works in its place
+        except RuntimeError as error:  # too many threads, or the interpreter ends: whoever waits works in its place
+            frames.let_time_limits_through(error)
             return False
         return True
 

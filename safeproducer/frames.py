@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import inspect
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 from safeproducer.records import CallSite
@@ -72,6 +73,15 @@ def let_time_limits_through(error: BaseException) -> None:
             raise error
         finally:
             del error  # as above
+
+
+@contextmanager
+def without_a_thread() -> Iterator[None]:
+    """Go on where no thread can be started. What a signal handler raises meanwhile goes to the caller."""
+    try:
+        yield
+    except RuntimeError as error:
+        let_time_limits_through(error)
 
 
 def release(error: BaseException) -> None:

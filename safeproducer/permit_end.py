@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from safeproducer import clock
+from safeproducer.frames import let_time_limits_through
 from safeproducer.kafka.native import KafkaException
 from safeproducer.pipeline.engine import Engine
 
@@ -75,7 +76,8 @@ def _knows_its_cluster(engine: Engine, native: Any) -> bool:
         engine.calls.ask(native.cluster_id, 0)  # asks nobody: of the first metadata
     except KafkaException:
         return False
-    except RuntimeError:  # a thread has closed it meanwhile
+    except RuntimeError as error:  # a thread has closed it meanwhile
+        let_time_limits_through(error)
         return True
     return True
 

@@ -17,6 +17,7 @@ from safeproducer.kafka import arguments
 from safeproducer.kafka.aside import aside
 from safeproducer.pipeline.process import sender
 from safeproducer.pipeline.process.helper import Helper
+from safeproducer.pipeline.process.notices import Notices
 from safeproducer.testing import FakeCluster
 from tests.inside import engine_of
 
@@ -125,7 +126,12 @@ def call_aside(patch: pytest.MonkeyPatch) -> None:
     aside(lambda: None)
 
 
-@pytest.mark.parametrize("place", [ring, check_arguments, wake_the_sender, start_a_helper, call_aside])
+def tell_later(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(threading.Thread, "start", Interrupted().start)
+    Notices(lambda: False).later(lambda: None)
+
+
+@pytest.mark.parametrize("place", [ring, check_arguments, wake_the_sender, start_a_helper, call_aside, tell_later])
 def test_a_time_limit_that_is_a_runtime_error_is_not_lost(
     monkeypatch: pytest.MonkeyPatch, place: Callable[[pytest.MonkeyPatch], None]
 ) -> None:

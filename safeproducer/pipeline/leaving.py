@@ -45,8 +45,8 @@ def reports_taken(engine: Engine, since: float) -> int:
 
     Their callbacks run when that call goes on. 0 while statistics have not told which of its records are no others.
     """
-    direct = engine.updates.holds.direct
-    if direct is None or not (direct.has_backlogs and engine.client.inside and stack.in_native_callback()):
+    direct, knows = engine.updates.holds.direct, engine.counters.times_batches  # for the backlogs
+    if direct is None or not (knows and engine.client.inside and stack.in_native_callback()):
         return 0
     elsewhere = engine.dispatcher.record_buffer.records - len(engine.client.native)
     unacknowledged = direct.unacknowledged(since)

@@ -123,8 +123,9 @@ class Control:
         dispatcher, updates, holds = self._dispatcher, self._updates, self._updates.holds
         updates.read_arrived()
         waiting = dispatcher.record_buffer.known
-        if holds.gate.hold is not None and waiting:
-            self._wait_for_permit(now)
+        gate = holds.gate
+        if gate.hold is not None and waiting and (gate.look(now) or gate.is_too_late(self._delivery.timeout, now)):
+            dispatcher.recheck(now)  # it is time to ask again, or what waits fails
         updates.catch_up(waiting)
         changed = self._starts(now)
         changed = holds.round_trip.has_high_rate(waiting, now) or changed
@@ -132,7 +133,8 @@ class Control:
             self._look_again(now)
         elif dispatcher.intake.rechecks or holds.cluster.throttle_changed():
             dispatcher.recheck(now)
-        dispatcher.pump_if_due(now)
+        if dispatcher.schedule.alarm.rings(now) or dispatcher.lanes.completed:
+            dispatcher.pump(now)
         if self._delivery.mode == "held":
             return
         if self._direct_deadline is not None and self._delivery.owns_timeout:
@@ -140,12 +142,6 @@ class Control:
         # Reports that wait here take room that the native producer does not know of.
         reason = holds.any(now) or dispatcher.intake.rechecks or dispatcher.reports
         self._route.choose(not reason and dispatcher.empty)
-
-    def _wait_for_permit(self, now: float) -> None:
-        """Ask again when it is time; fail what can wait no longer."""
-        gate, dispatcher = self._updates.holds.gate, self._dispatcher
-        if gate.look(now) or gate.is_too_late(self._delivery.timeout, now):
-            dispatcher.recheck(now)
 
     def _starts(self, now: float) -> bool:
         """Whether the slow start or the paced start lets more go, or less."""

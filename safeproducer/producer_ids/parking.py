@@ -13,11 +13,10 @@ import logging
 import sys
 from collections import deque
 from collections.abc import Hashable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from safeproducer import clock, forks
+from safeproducer import clock, forks, frames
 from safeproducer.producer_ids.patience import Patience, until
 
 logger = logging.getLogger("safeproducer")
@@ -206,7 +205,7 @@ class Parking:
 
     def _serve_on_a_thread(self) -> None:
         if not self._running.locked() and (self._parked or self._leaving):
-            with suppress(RuntimeError):  # too many threads: whoever parks next tries again
+            with frames.without_a_thread():  # too many threads: whoever parks next tries again
                 _original("start_new_thread")(self._serve_all, (self._running,))
 
     def _serve_all(self, running: Any) -> None:

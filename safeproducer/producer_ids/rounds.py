@@ -11,7 +11,6 @@ import logging
 import threading
 import weakref
 from collections.abc import Callable
-from contextlib import suppress
 from typing import TypeVar
 
 from safeproducer import frames
@@ -90,7 +89,7 @@ class Rounds:
         """On a thread of its own: who asks may hold locks, which a log handler may wait for."""
         if self._problem and self.inside() is None:
             problem, self._problem = self._problem, ""
-            with suppress(RuntimeError):  # the interpreter ends
+            with frames.without_a_thread():  # the interpreter ends
                 _thread.start_new_thread(_warn, (problem,))
 
 

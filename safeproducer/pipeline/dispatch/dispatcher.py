@@ -88,10 +88,6 @@ class Dispatcher:
         for lane in self.lanes:
             lane.client.serve()
 
-    def pump_if_due(self, now: float) -> None:
-        if self.schedule.alarm.rings(now) or self.lanes.completed:
-            self.pump(now)
-
     def pump(self, now: float) -> None:
         """Do what is due: expire, hand over, flush trigger."""
         self.schedule.alarm.begin()

@@ -71,11 +71,6 @@ class DirectLane:
         since = held_since + _LATE_THREADS
         return self._empty_at > since or self.backlogs.drained(tp, since)
 
-    @property
-    def has_backlogs(self) -> bool:
-        """Whether it knows which of its records are not acknowledged."""
-        return self._delivery.owns_timeout
-
     def unacknowledged(self, since: float) -> int | None:
         """Of how many records librdkafka has not given the reports away, by statistics from after `since`, if any."""
         return self.backlogs.unacknowledged() if self._observed_at > since else None
@@ -135,10 +130,7 @@ class DirectLane:
         return before - self.stalled
 
     def _over(self, partition: int, entry: PartitionStatistics) -> bool:
-        """Whether librdkafka has nothing of it. What waits for linger, or to go again, is neither queued nor in flight.
-
-        The latter is missed without idempotence: nothing else than `sent` is counted, again for each attempt.
-        """
+        """Whether librdkafka has nothing of it. What waits for linger is neither queued nor in flight."""
         ended = entry.acknowledged if self._delivery.idempotent else entry.sent
         return not (entry.in_flight or entry.queued) and (partition < 0 or ended >= entry.accepted)
 

@@ -25,6 +25,7 @@ from integration.spark_running import RunningQuery, writing_workers
 
 SHORT_ROWS = 8_000
 KEY_ROWS = 50
+MOST_TRIES = 3
 THROTTLES = "throttles this client"
 """Of what the library logs in a worker."""
 
@@ -75,10 +76,17 @@ class Story(RunningQuery):
         (self.folder / "raise").touch()
 
     def worker_killed(self) -> None:
-        assert self.driver is not None
-        for worker in writing_workers(psutil.Process(self.driver.pid), self.kafka):
-            with suppress(psutil.NoSuchProcess):
-                worker.send_signal(signal.SIGKILL)
+        """On a busy machine the tasks may have ended before the workers are found: then with the next file."""
+        for _ in range(MOST_TRIES):
+            assert self.driver is not None
+            for worker in writing_workers(psutil.Process(self.driver.pid), self.kafka):
+                with suppress(psutil.NoSuchProcess):
+                    worker.send_signal(signal.SIGKILL)
+            self.goes_on("worker_killed")
+            if any(one["repeated_tasks"] for one in self.reports() if one["batch_id"] == self.files - 1):
+                break
+            self.faults["worker_killed"] = self.files
+            self.add_file_and_meet_it()
 
     def query_started_again(self) -> None:
         (self.folder / "again").touch()

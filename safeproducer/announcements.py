@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
 from safeproducer.hooks import Hooks, LanesChanged, ProducerChurn, ProducerIdLimited, Throttled, WindowChanged
 from safeproducer.kafka.native import KafkaError, KafkaException
+from safeproducer.log import logger
 from safeproducer.policy.topic_partition import TopicPartition
 from safeproducer.policy.window import Window
 from safeproducer.records import ProducerInfo
-
-logger = logging.getLogger("safeproducer")
 
 
 class Tells(Protocol):

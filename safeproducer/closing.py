@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import warnings
 from collections.abc import Callable
 from threading import get_ident
@@ -11,6 +10,7 @@ from typing import Any
 from safeproducer import clock, forks, lifetime
 from safeproducer.errors import ForkedProducerError, ProducerClosedError
 from safeproducer.hooks import Hooks, RecordsLost
+from safeproducer.log import logger
 from safeproducer.permit_end import await_proof, end_permit
 from safeproducer.pipeline.engine import Engine
 from safeproducer.pipeline.lanes.lane_pool import LanePool
@@ -21,8 +21,6 @@ from safeproducer.records import ProducerInfo
 from safeproducer.snapshot import CloseReport
 from safeproducer.timeouts import NO_TIMEOUT, seconds
 from safeproducer.transactions import Transactions
-
-logger = logging.getLogger("safeproducer")
 
 _THREADS_PATIENCE = 0.5
 _CLOSES = 0.005

@@ -121,3 +121,13 @@ def raised_by_handler(error: BaseException) -> bool:
     while traceback is not None and not handles_signal(traceback.tb_frame):
         traceback = traceback.tb_next
     return traceback is not None
+
+
+def is_time_limit(error: BaseException) -> bool:
+    """Whether another thread has set it: no code of the standard library raises a class of the application."""
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    if traceback is None or type(error).__module__.partition(".")[0] in sys.stdlib_module_names:
+        return False
+    return _is_ours(traceback.tb_frame) or _is_standard(traceback.tb_frame)

@@ -10,7 +10,6 @@ a signal handler raises meanwhile, such as a time limit, is not the hook's, and 
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -18,9 +17,8 @@ from typing import Any
 
 from safeproducer.frames import raised_by_handler
 from safeproducer.kafka.native import KafkaError, Message
+from safeproducer.log import logger
 from safeproducer.records import CallSite, ProducerInfo, Record
-
-logger = logging.getLogger("safeproducer")
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,13 @@ a wrong value changes nothing and is warned of.
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 from safeproducer.errors import ConfigurationError
+from safeproducer.log import logger
 from safeproducer.own_settings import (
     OF_PRODUCER_IDS,
     PRODUCER_IDS_LEDGER,
@@ -22,8 +22,6 @@ from safeproducer.own_settings import (
     whole_number,
 )
 from safeproducer.producer_ids.place import AUTO, OFF, Place
-
-logger = logging.getLogger("safeproducer")
 
 Policy = Literal["off", "warn", "delay", "reuse", "refuse"]
 POLICIES: tuple[Policy, ...] = ("off", "warn", "delay", "reuse", "refuse")

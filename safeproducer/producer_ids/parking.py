@@ -9,7 +9,6 @@ from __future__ import annotations
 import _thread
 import atexit
 import itertools
-import logging
 import sys
 from collections import deque
 from collections.abc import Hashable
@@ -17,9 +16,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from safeproducer import clock, forks, frames
+from safeproducer.log import logger
 from safeproducer.producer_ids.patience import Patience, until
-
-logger = logging.getLogger("safeproducer")
 
 MOST = 16
 """Closed producers whose native producers are kept in one process."""

@@ -7,20 +7,18 @@ again, and must change nothing then.
 from __future__ import annotations
 
 import _thread
-import logging
 import threading
 import weakref
 from collections.abc import Callable
 from typing import TypeVar
 
 from safeproducer import frames
+from safeproducer.log import logger
 from safeproducer.producer_ids import boot, process
 from safeproducer.producer_ids.alone import Alone
 from safeproducer.producer_ids.ledger import Ledger
 from safeproducer.producer_ids.ledger_copy import LedgerError, LockedError
 from safeproducer.producer_ids.ledger_round import LedgerRound
-
-logger = logging.getLogger("safeproducer")
 
 _Result = TypeVar("_Result")
 _LATER = 1000

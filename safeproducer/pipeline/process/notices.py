@@ -6,7 +6,6 @@ So the thread that sends never runs them.
 
 from __future__ import annotations
 
-import logging
 import sys
 import threading
 from collections import deque
@@ -15,8 +14,7 @@ from typing import Any
 
 from safeproducer import frames
 from safeproducer.forks import Work
-
-logger = logging.getLogger("safeproducer")
+from safeproducer.log import logger
 
 MOST = 1000
 """Notices that wait behind one that does not end; the oldest go."""

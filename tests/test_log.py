@@ -1,0 +1,137 @@
+"""A log handler or filter of the application that raises: no call fails of it, and what is to be told is told."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import logging
+import signal
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from safeproducer import Hook, RecordsLost, SafeProducer
+from safeproducer.log import logger
+from safeproducer.testing import FakeCluster
+
+MODES = ["auto", "held", "passthrough"]
+
+
+class BrokenFilter(logging.Filter):
+    """logging.Handler shows what its emit() raises only where emit() asks for it, and never what a filter raises."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        self.seen.append(record.getMessage())
+        raise AttributeError("a line without a request")
+
+
+class TimeLimitError(Exception):
+    """An application's own."""
+
+
+@pytest.fixture
+def broken() -> Iterator[BrokenFilter]:
+    found = BrokenFilter()
+    log = logging.getLogger("safeproducer")
+    log.addFilter(found)
+    yield found
+    log.removeFilter(found)
+
+
+@pytest.fixture
+def brokers() -> Iterator[FakeCluster]:
+    with FakeCluster(brokers=1) as made:
+        made.create_topic("t", 1)
+        yield made
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_warning_costs_no_record(brokers: FakeCluster, broken: BrokenFilter, mode: str) -> None:
+    """The record of which the churn was told was refused, with the filter's exception."""
+    settings = {"bootstrap.servers": brokers.bootstrap, "safeproducer.mode": mode}
+    for value in (b"first", b"second"):
+        producer = SafeProducer(settings | {"safeproducer.producer.ids.per.hour": 1})
+        producer.produce("t", value)
+        assert producer.close(10)
+    assert any("churn" in line for line in broken.seen)
+    assert [record.value for record in brokers.log("t", 0)] == [b"first", b"second"]
+
+
+def test_an_error_of_the_client_goes_to_no_poll(broken: BrokenFilter) -> None:
+    """confluent_kafka's poll() raises nothing there: it tells error_cb, which the application has not set."""
+    producer = SafeProducer({"bootstrap.servers": "127.0.0.1:2", "log_level": 0})
+    for _ in range(100):
+        producer.poll(0.1)
+        if broken.seen:
+            break
+    assert any("cannot be reached" in line or "refuses" in line for line in broken.seen)
+    producer.close(0)
+
+
+def test_hooks_and_warnings_still_tell_of_lost_records(broken: BrokenFilter) -> None:
+    """The log line comes first, and what it raised ended the account."""
+    lost: list[int] = []
+
+    class Accountant(Hook):
+        def records_lost(self, event: RecordsLost) -> None:
+            lost.append(event.count)
+
+    producer = SafeProducer({"bootstrap.servers": "127.0.0.1:2", "log_level": 0}, hooks=[Accountant()])
+    producer.produce("t", b"v")
+    with pytest.warns(ResourceWarning, match="1 record"):
+        del producer
+        gc.collect()
+    assert lost == [1]
+
+
+def test_it_is_printed_as_logging_prints_it(broken: BrokenFilter, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whoever wrote the filter is to find it."""
+    logger.warning("hello %s", "there")
+    printed = capsys.readouterr().err
+    assert broken.seen == ["hello there"]
+    assert "AttributeError: a line without a request" in printed
+    assert "hello %s" in printed
+
+
+def test_a_line_names_the_code_that_wrote_it(caplog: pytest.LogCaptureFixture) -> None:
+    """Not the module in between."""
+    logger.warning("hello")
+    assert caplog.records[0].filename == "test_log.py"
+
+
+def test_what_a_signal_handler_raises_meanwhile_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not the handler's, nor is what another thread has set."""
+
+    def over(*_: object) -> None:
+        raise TimeLimitError
+
+    def interrupted(self: logging.Handler, record: logging.LogRecord) -> None:
+        signal.raise_signal(signal.SIGUSR1)
+
+    monkeypatch.setattr(logging.NullHandler, "handle", interrupted)
+    handler, before = logging.NullHandler(), signal.signal(signal.SIGUSR1, over)
+    logger.logger.addHandler(handler)
+    try:
+        with pytest.raises(TimeLimitError):
+            logger.warning("hello")
+    finally:
+        logger.logger.removeHandler(handler)
+        signal.signal(signal.SIGUSR1, before)
+
+
+def test_a_time_limit_that_another_thread_sets_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It arrives in the code of logging, which raises no class of the application."""
+
+    def set_limit(self: logging.Logger, record: logging.LogRecord) -> None:
+        thread = ctypes.c_ulong(threading.get_ident())
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, ctypes.py_object(TimeLimitError))
+
+    monkeypatch.setitem(set_limit.__globals__, "__name__", "logging")
+    monkeypatch.setattr(logging.Logger, "handle", set_limit)
+    with pytest.raises(TimeLimitError):
+        logger.warning("hello")

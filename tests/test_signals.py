@@ -289,7 +289,7 @@ def interrupt_the_logger(cluster: FakeCluster, mode: str) -> None:
             flushed.append(None)
             for value in range(10):
                 producer.produce("t", b"y%d" % value, partition=0, on_delivery=report)
-            flushed.append(producer.flush(20))
+            flushed.append(producer.flush(3))
         signal.signal(signal.SIGUSR1, end)
         armed, flushed, log = False, [], logging.getLogger("of the application")
         log.setLevel(logging.DEBUG)
@@ -300,6 +300,7 @@ def interrupt_the_logger(cluster: FakeCluster, mode: str) -> None:
         assert producer.flush(20) == 0
         armed = True
         producer.produce("t", b"x", partition=0, on_delivery=report)
+        time.sleep(0.03)  # the report waits behind the line: the client aborts at the next callback
         while not flushed:
             producer.poll(0.1)
         assert producer.flush(20) == 0

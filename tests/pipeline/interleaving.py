@@ -69,6 +69,11 @@ def _only_at_places() -> Iterator[None]:
             gc.enable()
 
 
+def least(places: int, since_3_12: int) -> int:
+    """How many places there are at least: later versions need fewer instructions than 3.11."""
+    return since_3_12 if sys.version_info >= (3, 12) else places
+
+
 def codes_of(*functions: Any) -> set[CodeType]:
     return {function.__code__ for function in functions}
 

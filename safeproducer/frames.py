@@ -40,10 +40,8 @@ def raised_by_native_call(error: BaseException) -> bool:
     """
     if type(error).__module__.partition(".")[0] not in _RAISES or isinstance(error, OSError | RecursionError):
         return False
-    traceback = error.__traceback__
-    while traceback is not None and traceback.tb_next is not None:
-        traceback = traceback.tb_next
-    return traceback is None or _is_ours(traceback.tb_frame)
+    last = _last_frame(error)
+    return last is None or _is_ours(last)
 
 
 def let_handlers_through(error: BaseException) -> None:
@@ -125,9 +123,15 @@ def raised_by_handler(error: BaseException) -> bool:
 
 def is_time_limit(error: BaseException) -> bool:
     """Whether another thread has set it: no code of the standard library raises a class of the application."""
+    last = _last_frame(error)
+    if last is None or type(error).__module__.partition(".")[0] in sys.stdlib_module_names:
+        return False
+    return _is_ours(last) or _is_standard(last)
+
+
+def _last_frame(error: BaseException) -> FrameType | None:
+    """Where `error` was raised."""
     traceback = error.__traceback__
     while traceback is not None and traceback.tb_next is not None:
         traceback = traceback.tb_next
-    if traceback is None or type(error).__module__.partition(".")[0] in sys.stdlib_module_names:
-        return False
-    return _is_ours(traceback.tb_frame) or _is_standard(traceback.tb_frame)
+    return None if traceback is None else traceback.tb_frame

@@ -9,7 +9,6 @@ from safeproducer.errors import CallbackReentryError
 from safeproducer.kafka.advice import advice
 from safeproducer.kafka.native import KafkaError, KafkaException
 from safeproducer.pipeline.engine import Engine
-from safeproducer.pipeline.process import stack
 
 _STATISTICS_COME = 1.2
 """Seconds within which the next statistics are served."""
@@ -86,16 +85,11 @@ class Transactions:
         return error, raised
 
     def _refuse_behind_callback(self, method: str) -> None:
-        if self._behind_callback:
+        if self._engine.client.behind_callback:  # librdkafka would wait for that report, for ever
             raise CallbackReentryError(
                 f"{method}() was called in a signal handler that interrupted a delivery callback, where it could never "
                 f"finish. Set a flag in the handler, and call it outside"
             )
-
-    @property
-    def _behind_callback(self) -> bool:
-        """In a signal handler that interrupted a native callback: librdkafka waits for that report, for ever."""
-        return self._engine.client.inside and stack.in_native_callback()
 
     def _end(self) -> None:
         self._engine.updates.failures.transaction.end()
@@ -148,7 +142,7 @@ class Transactions:
 
         What a callback raised.
         """
-        if self._behind_callback:
+        if self._engine.client.behind_callback:
             self.open, self.abandoned = False, True
             return None
         error, raised = self._abort(timeout)

@@ -22,7 +22,7 @@ def unable(code: int) -> KafkaException:
 
 def is_invalid(topic: str) -> bool:
     """Whether librdkafka refuses this name of a topic, which it does only once it sees it."""
-    return len(topic.encode()) > _LONGEST_TOPIC
+    return len(str.encode(topic)) > _LONGEST_TOPIC
 
 
 def checked(

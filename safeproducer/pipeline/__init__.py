@@ -88,6 +88,6 @@ Lock order
      thread that asks.
   3. Gate._lock: while the guard is asked with the first record; waited for 0.1 s at most, never by the sender.
   4. ThrottleRegistry, Hooks: arithmetic only; nothing is called under them.
-  No lock that the sender takes is taken by a thread of the application, but for a fork: a signal handler may have
-  interrupted that thread, and wait for the sender. Such threads put what they have in a queue, or replace whole values.
+  No thread of the application waits for a lock that the sender takes, but in a fork and in a round of the ledger: a
+  signal handler may have interrupted it, and wait for the sender. It queues what it has, or replaces whole values.
 """

@@ -10,7 +10,6 @@ from safeproducer.errors import FatalError
 from safeproducer.pipeline.calls import Calls, NativeErrors
 from safeproducer.pipeline.dispatch.dispatcher import Dispatcher
 from safeproducer.pipeline.dispatch.updates import ClientUpdates
-from safeproducer.pipeline.process import stack
 from safeproducer.pipeline.process.notices import Notices
 from safeproducer.pipeline.process.sender import Sender, get_ident
 from safeproducer.pipeline.reports.delivery_counters import DeliveryCounters
@@ -104,7 +103,7 @@ class Flush:
         dispatcher = self._dispatcher
         if not dispatcher.record_buffer.records and self._client.state == "open":
             return 0, None  # events are for poll(), as in confluent_kafka
-        since = clock.monotonic() if self._client.inside and stack.in_native_callback() else NEVER
+        since = clock.monotonic() if self._client.behind_callback else NEVER
         while True:
             dispatcher.schedule.flush(clock.monotonic() + _LINGER_OFF)
             dispatcher.schedule.hurry()

@@ -16,7 +16,6 @@ from safeproducer.pipeline.lanes.batch_lane import BatchLane
 from safeproducer.pipeline.lanes.direct_lane import DirectLane
 from safeproducer.pipeline.lanes.lane_log import LaneLog
 from safeproducer.pipeline.parked import Former, ParkedLane, ParkedLanes
-from safeproducer.pipeline.process import stack
 from safeproducer.policy.never import NEVER
 from safeproducer.producer_ids.parking import STARVED
 from safeproducer.producer_ids.patience import Patience, until
@@ -46,7 +45,7 @@ def reports_taken(engine: Engine, since: float) -> int:
     Their callbacks run when that call goes on. 0 while statistics have not told which of its records are no others.
     """
     direct, knows = engine.updates.holds.direct, engine.counters.times_batches  # for the backlogs
-    if direct is None or not (knows and engine.client.inside and stack.in_native_callback()):
+    if direct is None or not (knows and engine.client.behind_callback):
         return 0
     elsewhere = engine.dispatcher.record_buffer.records - len(engine.client.native)
     unacknowledged = direct.unacknowledged(since)

@@ -230,6 +230,5 @@ class Maintenance:
     def _expects(self) -> bool:
         """Whether a report or an event may come; to count them, as `queued` does, takes long with many lanes."""
         dispatcher = self._dispatcher
-        if dispatcher.record_buffer.busy or dispatcher.reports:
-            return True
-        return bool(not dispatcher.alone and len(self._client.native))
+        waits = dispatcher.record_buffer.busy or dispatcher.reports
+        return bool(waits or (not dispatcher.alone and len(self._client.native)))

@@ -34,10 +34,9 @@ class Rest:
 
     def begin(self, now: float, due: float) -> float:
         """A whole turn found the next thing to do at `due`, beside looks at the lanes; until when to sleep."""
-        lanes = self._dispatcher.lanes
         if due < NEVER or not (self._route.goes_direct and self._is_quiet):
             self._longest, self._until = LONGEST_SLEEP, 0.0
-            return min(due, lanes.next_look(now), now + LONGEST_SLEEP)
+            return min(due, self._dispatcher.lanes.next_look(now), now + LONGEST_SLEEP)
         before, self._accepted = self._accepted, self._counters.accepted
         timeout = self._delivery.timeout
         idle = before == self._accepted and (timeout is None or timeout >= _RESTS_WITH)

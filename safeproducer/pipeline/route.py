@@ -51,6 +51,11 @@ class Client:
         return self.inside and stack.in_callback()
 
     @property
+    def behind_callback(self) -> bool:
+        """Whether the caller is a signal handler that interrupted a callback of a native call, which has reports."""
+        return self.inside and stack.in_native_callback()
+
+    @property
     def busy(self) -> bool:
         """Whether a thread of the application serves."""
         return bool(self.threads - self.barred)

@@ -116,23 +116,23 @@ class DirectLane:
         self.gaps.in_epoch(found.producer_epoch)
         if found.messages:
             self.record_bytes = found.message_bytes / found.messages
-        if not self._delivery.owns_timeout or found.at < self._observed_at:
-            if all(self._over(tp[1], entry) for tp, entry in found.partitions.items()):
-                self._observed_at = max(found.at, self._observed_at)  # only whether all reports are given away is asked
+        owns, timeout, before = self._delivery.owns_timeout, self._delivery.timeout, self.stalled
+        if found.at < self._observed_at or not (owns or all(self._over(*row) for row in found.partitions.items())):
             return frozenset()
         self._observed_at = found.at
+        if not owns:  # without backlogs, only whether all reports are given away is asked
+            return frozenset()
         self.given.observe(found, self.given.batches(self._counters, found.at))
         for tp, entry in found.partitions.items():
             self._acknowledged(tp, entry.acknowledged)
-        timeout, before = self._delivery.timeout, self.stalled
         age = NEVER if timeout is None else max(LATE, timeout * _STALLED_SHARE)
         self.stalled = self.backlogs.stalled(found.at, max(LATE, LATE_TIMES * ack_time), age)
         return before - self.stalled
 
-    def _over(self, partition: int, entry: PartitionStatistics) -> bool:
+    def _over(self, tp: TopicPartition, entry: PartitionStatistics) -> bool:
         """Whether librdkafka has nothing of it. What waits for linger is neither queued nor in flight."""
         ended = entry.acknowledged if self._delivery.idempotent else entry.sent
-        return not (entry.in_flight or entry.queued) and (partition < 0 or ended >= entry.accepted)
+        return not (entry.in_flight or entry.queued) and (tp[1] < 0 or ended >= entry.accepted)
 
     def _acknowledged(self, tp: TopicPartition, count: int) -> None:
         """An acknowledgement clears a partition of suspicion."""

@@ -93,6 +93,8 @@ def placing(producer: SafeProducer, topic: str) -> Placing | None:
         with suppress(SafeProducerError):  # a produce() is refused with it; what a signal handler raises goes on
             engine.route.enter()
     direct = engine.updates.holds.direct
+    if engine.updates.holds.cluster.outdated.differ(topic, clock.monotonic()):
+        return None
     if not count or engine.route.send != engine.dispatcher.intake.send or (direct is not None and direct.starting):
         return None
     return Placing(topic, count, partitions.partitioner, partial(partitions.choose, topic, now=clock.monotonic()))

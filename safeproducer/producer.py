@@ -270,9 +270,7 @@ class SafeProducer(NativeProducer):
 
     def list_topics(self, *args: Any, **kwargs: Any) -> Any:
         """As confluent_kafka: list_topics(topic=None, timeout=-1) -> ClusterMetadata. Works inside callbacks, too."""
-        found = self.__engine.calls.ask(self.__engine.client.native.list_topics, *args, **kwargs)
-        self.__engine.updates.holds.cluster.listed(found)
-        return found
+        return self.__engine.list_topics(*args, **kwargs)
 
     def cluster_id(self, *args: Any, **kwargs: Any) -> Any:
         """As confluent_kafka: the cluster's ID, asked for with a timeout in seconds."""

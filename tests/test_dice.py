@@ -32,7 +32,7 @@ def asks_a_broker_again() -> None:
 
 def chooses_a_partition() -> None:
     partitions = Partitions("consistent_random", 0.0)
-    partitions.update("t", dict.fromkeys(range(10), 1))
+    partitions.update("t", dict.fromkeys(range(10), (1, 0)), 1.0)
     assert len({partitions.choose("t", None, float(now)) for now in range(100)}) > 5
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -72,7 +72,8 @@ class Statistics:
     `at` is when it was measured, on librdkafka's clock (see librdkafka_clock.py); it is served later.
     `producer_id` and `producer_epoch` are None when it has none. `messages` and `message_bytes` are what the client
     holds, reports not yet served included. `brokers` are by node id, 0 and above. In
-    `partitions` partition -1 is where records wait whose partition is not chosen yet.
+    `partitions` partition -1 is where records wait whose partition is not chosen yet. `metadata_ages`: topic -> seconds
+    since this client got its metadata; 0 also while it has none.
     """
 
     at: float
@@ -82,6 +83,11 @@ class Statistics:
     message_bytes: int
     brokers: Mapping[int, BrokerStatistics]
     partitions: Mapping[TopicPartition, PartitionStatistics]
+    metadata_ages: Mapping[str, float] = field(default_factory=dict)
+
+
+_LONGEST_AGE = 10**12
+"""Milliseconds."""
 
 
 class _MalformedError(Exception):
@@ -101,9 +107,8 @@ def read(text: str) -> Statistics | None:
     except (ValueError, RecursionError, OverflowError, _MalformedError):
         return None
     producer_id, producer_epoch = _identity(document.get("eos"))
-    return Statistics(
-        at, producer_id, producer_epoch, messages, message_bytes, _brokers(document), _partitions(document)
-    )
+    lists = _brokers(document), _partitions(document), _ages(document)
+    return Statistics(at, producer_id, producer_epoch, messages, message_bytes, *lists)
 
 
 def repaired(text: str, client_id: str) -> str:
@@ -180,6 +185,12 @@ def _broker(entry: dict[str, Any]) -> BrokerStatistics:
 
 def _shortest(round_trips: Any) -> float | None:
     return _integer(round_trips, "min") / 1e6 if _integer(round_trips, "cnt") > 0 else None
+
+
+def _ages(document: Any) -> dict[str, float]:
+    topics = _entries(document, "topics").items()
+    ages = {topic: fields.get("metadata_age") for topic, fields in topics if type(fields) is dict}
+    return {topic: age / 1000 for topic, age in ages.items() if type(age) is int and 0 <= age < _LONGEST_AGE}
 
 
 def _partitions(document: Any) -> dict[TopicPartition, PartitionStatistics]:

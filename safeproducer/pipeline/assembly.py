@@ -130,8 +130,8 @@ def _threads(
     delivery, holds = settings.delivery, updates.holds
     no_lanes: dict[int, Any] = {}
     lanes_to_ask = upward.call(lambda engine: engine.lanes_to_ask, no_lanes)
-    heard = upward.call(lambda engine: engine.updates.heard_leaders, None)
-    metadata = Metadata(lanes_to_ask, holds.partitions.update, heard, sender.wake, events.announcements.trouble)
+    heard = upward.call(lambda engine: engine.updates.heard_leaders, True)
+    metadata = Metadata(lanes_to_ask, heard, sender.wake, events.announcements.trouble)
     topics, ask = (
         upward.call(lambda engine: engine.counters.topics.copy, _NO_TOPICS),
         partial(expirations, settings.lane),
@@ -188,7 +188,7 @@ def _dispatcher(
     guard = RetryGuard(delivery, threads.horizons, holds.round_trip, lanes, when, failures, events.announcements)
     expiry = Expiry(delivery, holds, lanes, buffer, retry, when, failures, queue.reports, fatal, guard)
     records, size = delivery.batch_records, max(1, delivery.batch_bytes)
-    placement = Placement(holds.partitions, buffer, lanes, metadata, when)
+    placement = Placement(holds.partitions, buffer, lanes, metadata, when, holds.cluster.outdated)
     intake = BlockIntake(records, size, holds, direct, buffer, rejections, queue, lanes, placement, when)
     choice = LaneChoice(delivery, holds, lanes, threads.windows, wake, events.announcements.limited)
     timer = FlushTimer(holds, lanes, delivery.guard_ms / 1000, when.alarm.hurry)

@@ -103,6 +103,16 @@ class Engine:
         self.dispatcher.lanes.set_sasl_credentials(username, password)
         self.threads.windows.set_sasl_credentials(username, password)
 
+    def list_topics(self, *args: Any, **kwargs: Any) -> Any:
+        """As the native producer's; what it says of a single topic counts here as well."""
+        asked_at = clock.real()
+        found = self.calls.ask(self.client.native.list_topics, *args, **kwargs)
+        for topic, entry in found.topics.items() if len(found.topics) == 1 else ():
+            if entry.error is None and entry.partitions:
+                leaders = {number: partition.leader for number, partition in entry.partitions.items()}
+                self.updates.heard_leaders(topic, None, asked_at, leaders)
+        return found
+
     def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
         """As confluent_kafka's, over the records here and in all lanes."""
         usable = self.client.usable

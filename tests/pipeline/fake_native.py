@@ -125,7 +125,9 @@ class FakeNative:
         self._round_trips: dict[int, float] = {}
         self._toppars: dict[TopicPartition, Toppar] = {}
         self._leaders: dict[TopicPartition, int] = {}
-        self._metadata: set[str] = set()
+        self._epochs: dict[TopicPartition, int] = {}
+        self._metadata: dict[str, float] = {}
+        """Topic -> when it heard of it last."""
         self._urgent: deque[Callable[[], None]] = deque()
         self._events: deque[tuple[bool, Callable[[], None]]] = deque()
         """(whether it is the report of a record, what runs it)."""
@@ -335,14 +337,19 @@ class FakeNative:
     def hears_of(self, topic: str) -> None:
         """It was told who leads the partitions of this topic."""
         if topic in self._metadata:
-            self._leaders.update(((topic, number), leader) for number, leader in self.cluster.topic(topic).items())
+            self._learn(topic)
+
+    def _learn(self, topic: str) -> None:
+        self._metadata[topic] = self.time.now
+        for number, leader in self.cluster.topic(topic).items():
+            self._leaders[topic, number] = leader
+            self._epochs[topic, number] = self.cluster.leader_epochs[topic, number]
 
     def _connected(self, topic: str) -> None:
         if topic in self._metadata:
             return
-        self._metadata.add(topic)
+        self._learn(topic)
         known = self.cluster.topic(topic)
-        self._leaders.update({(topic, number): leader for number, leader in known.items()})
         for tp, toppar in tuple(self._toppars.items()):
             if tp[0] != topic or tp[1] in known:
                 continue
@@ -423,7 +430,7 @@ class FakeNative:
             return
         toppar = attempt.batch.toppar
         if code == KafkaError.NOT_LEADER_FOR_PARTITION:
-            self._leaders[attempt.tp] = self.cluster.leaders[attempt.tp]
+            self._learn(attempt.tp[0])
             self._retry(attempt)
             return
         if code == KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER:
@@ -519,7 +526,7 @@ class FakeNative:
     def _tell(self, text: str, heard: frozenset[str]) -> None:
         for topic, fields in json.loads(text)["topics"].items():
             for entry in fields["partitions"].values() if topic in heard else ():
-                self.observer.told_of_leader((topic, entry["partition"]), entry["leader"])
+                self.observer.told_of_leader((topic, entry["partition"]), entry["leader"], entry["leader_epoch"])
         self._stats_cb(text)
 
     def statistics(self) -> str:
@@ -532,10 +539,11 @@ class FakeNative:
             if number >= 0 and topic not in self._metadata:
                 continue
             leader = self._leaders.get((topic, number), -1)
-            topics.setdefault(topic, {"partitions": {}})["partitions"][str(number)] = {
+            age = int(1000 * (self.time.now - self._metadata.get(topic, self.time.now)))
+            topics.setdefault(topic, {"metadata_age": age, "partitions": {}})["partitions"][str(number)] = {
                 "partition": number,
                 "leader": leader,
-                "leader_epoch": self.cluster.leader_epochs[topic, number],
+                "leader_epoch": self._epochs.get((topic, number), -1),
                 "msgs_inflight": 0 if toppar.batch is None else len(toppar.batch.messages),
                 "msgq_cnt": len(toppar.queue),
                 "txmsgs": toppar.sent,

@@ -127,6 +127,7 @@ class Rig:
         self.records: dict[bytes, Accepted] = {}
         self.refused = 0
         self.told_leader: dict[TopicPartition, int] = {}
+        self.told_epoch: dict[TopicPartition, int] = {}
         self.told_deadline: dict[int, float] = {}
         self.told_window: dict[TopicPartition, tuple[int, int]] = {}
         self.ordering = config.get("safeproducer.ordering", "partition")
@@ -192,7 +193,11 @@ class Rig:
     def throttled(self, node: int, until: float) -> None:
         self.told_deadline[node] = max(until, self.told_deadline.get(node, 0.0))
 
-    def told_of_leader(self, tp: TopicPartition, leader: int) -> None:
+    def told_of_leader(self, tp: TopicPartition, leader: int, epoch: int) -> None:
+        """By whichever native producer: the highest epoch is the youngest, as no topic is made anew here."""
+        if epoch < self.told_epoch.get(tp, -1):
+            return
+        self.told_epoch[tp] = epoch
         if leader >= 0:
             if self.told_leader.get(tp) != leader:
                 self.told_window.pop(tp, None)  # rule 3
@@ -465,9 +470,8 @@ class HandMetadata:
 
     answers_after = 0.02
 
-    def __init__(self, lanes: Any, update: Any, heard: Any, wake: Any, _trouble: Any) -> None:
+    def __init__(self, lanes: Any, heard: Any, wake: Any, _trouble: Any) -> None:
         self._lanes = lanes
-        self._update = update
         self._heard = heard
         self._wake = wake
         self._asked: set[tuple[str, int | None]] = set()
@@ -493,10 +497,8 @@ class HandMetadata:
             native.hears_of(topic)
         found = native.cluster.topic(topic)
         for number, leader in found.items():
-            native.observer.told_of_leader((topic, number), leader)
-        self._update(topic, found)
-        if lane is not None:
-            self._heard(topic, lane, asked_at)
+            native.observer.told_of_leader((topic, number), leader, native.cluster.leader_epochs[topic, number])
+        self._heard(topic, lane, asked_at, found)
         self._wake(0.0)
 
     def stop(self) -> None:

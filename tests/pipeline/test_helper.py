@@ -102,7 +102,7 @@ def test_no_thread_is_no_reason_for_a_call_to_fail(
     producer = SafeProducer(
         {**unreachable, "safeproducer.mode": "held", "safeproducer.ordering": ordering, "linger.ms": 0}
     )
-    engine_of(producer).updates.holds.partitions.update("known", {0: 1})
+    engine_of(producer).updates.holds.partitions.update("known", {0: (1, 0)}, 1.0)
     for number in range(20):
         for topic in ("new", "known"):
             producer.produce(topic, b"x" * 200_000, b"%d" % number)

@@ -275,6 +275,8 @@ def test_what_was_not_read_while_idle_is_read_before_the_next_record() -> None:
         while read.call_count == before:
             rig.report_queue(0.5)
         rig.cluster.move(("a", 0), 2)
+        for native in rig.natives:
+            native.hears_of("a")
         rig.report_queue(4)
         assert rig.producer.snapshot().windows[0].size == 20, "not read yet"
         rig.produce("a", 0, b"k")

@@ -42,11 +42,16 @@ class Service:
 
     def __init__(self, clients: dict[int, Any]) -> None:
         self.learned: list[tuple[str, dict[int, int]]] = []
+        self.behind: dict[int | None, bool] = {}
         self.outdated = OutdatedLeaders()
-        self.metadata = Metadata(
-            lambda: clients, lambda *updates: self.learned.append(updates), self.outdated.heard, lambda due: None
-        )
+        self.metadata = Metadata(lambda: clients, self.heard, lambda due: None)
         self.outdated.connect(lambda: clients, self.metadata.tell)
+
+    def heard(self, topic: str, lane: int | None, asked_at: float, leaders: dict[int, int]) -> bool:
+        self.learned.append((topic, leaders))
+        if lane is not None:
+            self.outdated.heard(topic, lane, asked_at)
+        return not self.behind.pop(lane, False)
 
     def finish(self) -> None:
         """Wait until nothing is asked any more."""
@@ -107,6 +112,15 @@ def test_records_that_come_during_a_question_are_told_by_its_answer(clients: dic
     service.metadata.want("t")
     service.finish()
     assert [client.asked for client in clients.values()] == [1, 0, 0]
+
+
+def test_a_lane_whose_answer_is_outdated_is_asked_again(clients: dict[int, Any]) -> None:
+    """Brokers learn of added partitions one after the other."""
+    service = Service(clients)
+    service.behind = {1: True}
+    service.metadata.tell("t", (0, 1))
+    service.finish()
+    assert [client.asked for client in clients.values()] == [0, 1, 2]
 
 
 def test_a_lane_that_is_gone_is_not_asked(clients: dict[int, Any]) -> None:

@@ -10,10 +10,10 @@ from safeproducer.pipeline.cluster.outdated_leaders import DIRECT
 from safeproducer.policy.throttle import Throttle
 
 
-def seen(*leaders: int) -> Statistics:
-    """Of partition 0, 1 ... of a topic; -1 where no leader is known."""
+def seen(*leaders: int, at: float = 1.0) -> Statistics:
+    """Of partition 0, 1 ... of a topic, whose metadata came at `at`; -1 where no leader is known."""
     partitions = {("a", number): PartitionStatistics(leader, 0, 0, 0, 0, 0, 0) for number, leader in enumerate(leaders)}
-    return Statistics(1.0, 1, 0, 0, 0, {}, partitions)
+    return Statistics(500.0, 1, 0, 0, 0, {}, partitions, {"a": 500.0 - at if max(leaders) >= 0 else 0.0})
 
 
 def test_a_topic_that_was_not_heard_of_has_any_partition() -> None:
@@ -24,9 +24,11 @@ def test_a_topic_that_was_not_heard_of_has_any_partition() -> None:
     cluster.update(DIRECT, seen(1, 2))
     assert not cluster.partitions.has("a", 5)
     assert cluster.partitions.has("a", 1)
-    cluster.update(DIRECT, seen(-1, -1))  # all brokers are away
-    assert cluster.partitions.leader("a", 1) is None
+    cluster.update(DIRECT, seen(-1, -1))  # all brokers are away, and there is no other metadata
+    assert cluster.partitions.leader("a", 1) == 2
     assert not cluster.partitions.has("a", 5)
+    cluster.update(DIRECT, seen(1, -1, at=5.0))  # its replicas are away
+    assert cluster.partitions.leader("a", 1) is None
 
 
 def test_a_lane_that_has_not_heard_of_a_topic_tells_nothing_of_it() -> None:
@@ -36,5 +38,5 @@ def test_a_lane_that_has_not_heard_of_a_topic_tells_nothing_of_it() -> None:
     cluster.update(DIRECT, seen(-1))
     assert cluster.partitions.count("a") == 3
     assert cluster.partitions.leader("a", 0) == 1
-    cluster.update(DIRECT, seen(2))  # made anew, with fewer partitions
+    cluster.update(DIRECT, seen(2, at=3.0))  # made anew, with fewer partitions
     assert cluster.partitions.count("a") == 1

@@ -192,8 +192,8 @@ def test_the_machine_finds_a_planted_bug(bug: str) -> None:
 
 def shrinking(self: ClusterView, lane: int, statistics: Statistics) -> None:
     real_update(self, lane, statistics)
-    for (topic, number), one in statistics.partitions.items():
-        self.partitions.update(topic, {number: one.leader})
+    for topic, number in statistics.partitions:
+        self.partitions._counts[topic] = number + 1, statistics.at
 
 
 def in_two_steps(self: CountedBunch) -> int:

@@ -5,8 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from safeproducer import delivery
 from safeproducer.kafka.statistics import BrokerStatistics, PartitionStatistics, Statistics
+from safeproducer.own_settings import OwnSettings
+from safeproducer.pipeline.cluster.cluster_view import ClusterView
+from safeproducer.pipeline.cluster.outdated_leaders import DIRECT
 from safeproducer.pipeline.cluster.windows import Windows
+from safeproducer.policy.throttle import Throttle
 from safeproducer.policy.topic_partition import TopicPartition
 from safeproducer.policy.window import Announcement, Source, Window
 
@@ -34,6 +39,13 @@ def seen(leader: int, epoch: int | None, now: float, broken: bool = False) -> St
     return Statistics(now, 7, 0, 0, 0, {leader: broker}, {PLACE: PartitionStatistics(leader, epoch, 0, 0, 0, 0, 0)})
 
 
+def tell(asker: Windows, found: Statistics) -> None:
+    """As the sender does, with what the memory of the cluster makes of it."""
+    cluster = ClusterView(delivery.read({}, OwnSettings(mode="held"), True, False), Throttle())
+    cluster.update(DIRECT, found)
+    asker.update(cluster.partitions.info, cluster.lost(), found.at)
+
+
 def windows(changes: list[tuple[int, int]]) -> Windows:
     def changed(tp: TopicPartition, before: Window, after: Window) -> None:
         changes.append((before.size, after.size))
@@ -54,7 +66,7 @@ def test_a_new_leader_is_asked_though_nobody_has_produced_to_it_yet() -> None:
     asker, leaders, now = windows(changes), Leaders(), time.monotonic()
     asker.budget(PLACE, 1, now)
     answer_all(asker, leaders)
-    asker.update(seen(2, 1, now))
+    tell(asker, seen(2, 1, now))
     answer_all(asker, leaders)
     assert leaders.asked == [1, 2]
     assert changes == [(5, 20), (20, 5)]
@@ -64,7 +76,7 @@ def test_an_epoch_learnt_between_question_and_answer_costs_one_question_more() -
     """The answer may be of the time before the change; the next one is not, and does not wait for the refresh."""
     asker, leaders, now = windows([]), Leaders(), time.monotonic()
     asker.budget(PLACE, 1, now)
-    leaders.meanwhile = [lambda: asker.update(seen(1, 3, now))]
+    leaders.meanwhile = [lambda: tell(asker, seen(1, 3, now))]
     answer_all(asker, leaders)
     assert leaders.asked == [1, 1]
     assert asker.budget(PLACE, 1, now).size == 20
@@ -86,7 +98,7 @@ def test_a_broken_connection_takes_the_answer_away() -> None:
     asker, leaders, now = windows([]), Leaders(), time.monotonic()
     asker.budget(PLACE, 1, now)
     answer_all(asker, leaders)
-    asker.update(seen(1, None, now, broken=True))
+    tell(asker, seen(1, None, now, broken=True))
     assert [asker.budget(("t", number), 1, now).size for number in (0, 1)] == [5, 5]
     answer_all(asker, leaders)
     assert [asker.budget(("t", number), 1, now).size for number in (0, 1)] == [20, 20]

@@ -11,6 +11,7 @@ from safeproducer.kafka.statistics import BrokerStatistics, PartitionStatistics,
 from safeproducer.pipeline.cluster.windows import Windows
 from safeproducer.policy.topic_partition import TopicPartition
 from safeproducer.policy.window import Announcement, Source, Window
+from tests.pipeline.test_windows import tell
 
 A, B, ELSEWHERE = ("a", 0), ("a", 1), ("b", 0)
 REFRESH = 0.2
@@ -74,26 +75,26 @@ def test_a_lost_connection_is_a_change(
     windows: Windows, brokers: Brokers, told: list[tuple[TopicPartition, int, int]]
 ) -> None:
     """The leader may have been restarted, and remember less: five, once for each loss, until it has answered again."""
-    windows.update(statistics(leader=1))
+    tell(windows, statistics(leader=1))
     eventually(lambda: size(windows) == 20)
     brokers.says[1] = None
-    windows.update(statistics(leader=1, state="DOWN"))
+    tell(windows, statistics(leader=1, state="DOWN"))
     assert size(windows) == 5
     assert told == [(A, 5, 20), (A, 20, 5)]
     brokers.says[1] = 12
-    windows.update(statistics(leader=1, epoch=1))
+    tell(windows, statistics(leader=1, epoch=1))
     eventually(lambda: size(windows) == 12)
-    windows.update(statistics(leader=1, epoch=1, state="DOWN"))
-    windows.update(statistics(leader=1, epoch=1, state="DOWN"))
+    tell(windows, statistics(leader=1, epoch=1, state="DOWN"))
+    tell(windows, statistics(leader=1, epoch=1, state="DOWN"))
     eventually(lambda: size(windows) == 12)
 
 
 def test_partitions_of_a_topic_share_the_question_and_not_the_answer(windows: Windows, brokers: Brokers) -> None:
     """When one of them moves, the other one's window stays."""
-    windows.update(statistics(leader=1))
+    tell(windows, statistics(leader=1))
     eventually(lambda: size(windows, A) == size(windows, B) == 20)
     assert set(brokers.asked) == {(1, "a")}
-    windows.update(statistics(2, 1, "UP", A))
+    tell(windows, statistics(2, 1, "UP", A))
     assert (size(windows, A, 2), size(windows, B)) == (5, 20)
 
 
@@ -116,7 +117,7 @@ def test_a_window_that_was_set_needs_nobody() -> None:
     """No thread, no question, whatever statistics say."""
     brokers = Brokers()
     windows = Windows(12, REFRESH, lambda _: brokers, lambda *_: None, lambda _: None, lambda: True)
-    windows.update(statistics(leader=1))
+    tell(windows, statistics(leader=1))
     assert windows.budget(A, 1, time.monotonic()) == Window(12, Source.SETTING, None, "safeproducer.window says so")
     assert brokers.asked == []
     windows.stop()

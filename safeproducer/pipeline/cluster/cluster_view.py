@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from safeproducer.delivery import Delivery
 from safeproducer.kafka.statistics import Statistics
-from safeproducer.pipeline.cluster.outdated_leaders import OutdatedLeaders
+from safeproducer.pipeline.cluster.outdated_leaders import DIRECT, OutdatedLeaders
 from safeproducer.pipeline.cluster.partitions import Partitions
 from safeproducer.policy.throttle import Throttle
 from safeproducer.policy.topic_partition import TopicPartition
@@ -37,23 +36,40 @@ class ClusterView:
         """The last ones of the direct lane and of the first batch lane."""
 
     def update(self, lane: int, statistics: Statistics) -> None:
-        """Leaders, partition counts and connections from statistics of a lane."""
+        """Leaders, partition counts and connections from statistics of the direct lane or the first batch lane."""
         self.statistics = {**self.statistics, lane: statistics}
-        topics: dict[str, dict[int, int]] = {}
+        topics: dict[str, dict[int, tuple[int, int | None]]] = {}
         for (topic, partition), entry in statistics.partitions.items():
             if partition >= 0:
-                topics.setdefault(topic, {})[partition] = entry.leader
+                topics.setdefault(topic, {})[partition] = entry.leader, entry.leader_epoch
         for topic, leaders in topics.items():
             # A topic that a lane has not heard of is listed, too, with the partitions that records were made for.
-            known = self.partitions.count(topic)
-            if max(leaders.values()) >= 0 or (known and len(leaders) >= known):
-                self.partitions.update(topic, leaders)
+            known, age = self.partitions.count(topic), statistics.metadata_ages.get(topic, 0.0)
+            if max(leaders.values())[0] >= 0 or (age and known and len(leaders) >= known):
+                self._learn(topic, leaders, statistics.at - age, lane if lane == DIRECT else None, statistics.at)
 
-    def listed(self, metadata: Any) -> None:
-        """Leaders and partition counts from an answer that the application asked for. Any thread."""
-        for topic, entry in metadata.topics.items() if len(metadata.topics) == 1 else ():
-            if entry.error is None and entry.partitions:
-                self.partitions.update(topic, {number: found.leader for number, found in entry.partitions.items()})
+    def heard(self, topic: str, lane: int | None, asked_at: float, leaders: Mapping[int, int]) -> bool:
+        """Partition -> leader, as this lane was told, None for the first one. Whether it knows all partitions now."""
+        told: dict[int, tuple[int, int | None]] = {number: (leader, None) for number, leader in leaders.items()}
+        number = next(iter(self.outdated.lanes()), DIRECT) if lane is None else lane
+        self._learn(topic, told, asked_at, number, asked_at)
+        self.outdated.heard(topic, number, asked_at)
+        return not self.outdated.miscounts(topic, number)
+
+    def _learn(
+        self, topic: str, leaders: Mapping[int, tuple[int, int | None]], at: float, lane: int | None, now: float
+    ) -> None:
+        """By which lane, None for the first batch lane."""
+        before = self.partitions.count(topic)
+        self.partitions.update(topic, leaders, at)
+        if leaders:
+            self.outdated.counted(topic, lane, max(leaders) + 1, before, self.partitions.count(topic), now)
+
+    def lost(self) -> set[int]:
+        """Brokers that a lane has lost its connection to, and no lane is connected to."""
+        brokers = [row for statistics in self.statistics.values() for row in statistics.brokers.items()]
+        down = {node for node, broker in brokers if broker.state == "DOWN"}
+        return down - {node for node, broker in brokers if broker.state == "UP"}
 
     def connected(self) -> dict[int, float]:
         """Broker -> when statistics of any lane showed it connected, if the last ones did."""

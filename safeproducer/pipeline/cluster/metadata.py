@@ -21,21 +21,19 @@ class Metadata:
 
     - `lanes()`: by number, the first of all first, what has `list_topics(topic, timeout)` of its native producer, which
       hears the answer, too.
-    - `learn(topic, partition -> leader)` is called with what the cluster said; no partitions when it does not know the
-      topic: librdkafka decides what that means.
-    - `heard(topic, lane, asked at)` is called after that.
+    - `heard(topic, lane, asked at, partition -> leader)` is called with what the cluster said, lane None for the first
+      one; no partitions when it does not know the topic: librdkafka decides what that means. The lane is asked again
+      unless that returns True.
     """
 
     def __init__(
         self,
         lanes: Callable[[], Mapping[int, Any]],
-        update: Callable[[str, dict[int, int]], None],
-        heard: Callable[[str, int, float], None],
+        heard: Callable[[str, int | None, float, dict[int, int]], bool],
         wake: Callable[[float], None],
         trouble: Trouble = lambda kind, what: None,
     ) -> None:
         self._lanes = lanes
-        self._update = update
         self._heard = heard
         self._wake = wake
         self._wanted: dict[tuple[str, int | None], float] = {}
@@ -83,12 +81,10 @@ class Metadata:
                 found = _answer(lane, topic)
                 del lanes, lane  # a producer nobody refers to is to be freed at once
                 if found is not None:
-                    answered = True
-                    if self._wanted.get((topic, number)) == since:  # else it is to ask again
-                        self._wanted.pop((topic, number), None)
-                    self._update(topic, found)
-                    if number is not None:
-                        self._heard(topic, number, asked_at)
+                    if self._heard(topic, number, asked_at, found) or number is None:
+                        answered = True
+                        if self._wanted.get((topic, number)) == since:  # else it is to ask again
+                            self._wanted.pop((topic, number), None)
                     self._wake(0.0)
             pause = _FIRST_PAUSE if answered else min(2 * pause, _LONGEST_PAUSE)
             if not answered:  # a lane asks a broker that it is connected to, and that may be the one that hangs

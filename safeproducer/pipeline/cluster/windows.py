@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from safeproducer import clock
-from safeproducer.kafka.statistics import Statistics
 from safeproducer.pipeline.process.flag import Flag
 from safeproducer.pipeline.process.helper import Helper, Trouble
+from safeproducer.policy.metadata import NO_EPOCH, PartitionInfo
 from safeproducer.policy.never import NEVER
 from safeproducer.policy.topic_partition import TopicPartition
 from safeproducer.policy.window import Announcement, Leader, Source, Window
@@ -88,7 +88,7 @@ class Windows:
             return self._fixed
         with self._lock:
             known = self._policy.leader(tp)
-            if known.node is None and node is not None:
+            if known.node != node is not None:
                 self._policy.led_by(tp, Leader(node, None))
                 known = self._policy.leader(tp)
                 # About its topic, when another partition was there to ask for.
@@ -105,25 +105,24 @@ class Windows:
     def _tps(self) -> set[TopicPartition]:
         return set().union(*[asked.tps for asked in tuple(self._questions.values())])
 
-    def update(self, statistics: Statistics) -> None:
-        """Leaders, their epochs, and which brokers are away, as one lane sees them."""
+    def update(self, info: Callable[[TopicPartition], PartitionInfo], lost: set[int], now: float) -> None:
+        """Who leads a partition since which epoch, and which brokers are not connected, as is known now."""
         if self._fixed is not None:
             return
         changes = []
-        down = {node for node, broker in statistics.brokers.items() if broker.state == "DOWN"}
         with self._lock:
-            now, broke = statistics.at, self._policy.broke(down)
+            broke = self._policy.broke(lost)
             for tp in self._tps():
-                entry = statistics.partitions.get(tp)
-                if entry is None or entry.leader < 0:
+                leader, epoch, _ = info(tp)
+                if leader is None:
                     continue
                 before = self._policy.window(tp, now)
-                smaller = self._policy.led_by(tp, Leader(entry.leader, entry.leader_epoch))
-                if entry.leader in broke:
-                    smaller |= self._policy.reset(tp, f"the connection to broker {entry.leader}, its leader, broke")
+                smaller = self._policy.led_by(tp, Leader(leader, None if epoch == NO_EPOCH else epoch))
+                if leader in broke:
+                    smaller |= self._policy.reset(tp, f"the connection to broker {leader}, its leader, broke")
                 if smaller:
                     changes.append((tp, before, self._policy.window(tp, now)))
-                    question = (entry.leader, tp[0])
+                    question = (leader, tp[0])
                     asked = self._questions.get(question, _Asked())
                     self._questions[question] = replace(asked, answer=None, due=0.0)
                     self._want(question, tp, now)

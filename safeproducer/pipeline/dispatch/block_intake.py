@@ -56,7 +56,7 @@ class BlockIntake(Intake):
     def _buffer_for_block(self, topic: str, partition: int) -> PartitionBuffer | None:
         """Where records of a partition wait together; None when they must be taken one by one."""
         tp = (topic, partition)
-        buffer = self._buffers.get(tp) or self._open(tp)
+        buffer = self._buffers.get(tp) or self._open(tp, partition)
         waits = buffer.held or buffer.records or self.rechecks or self._holds.direct is None
         return (
             buffer if waits and topic not in self._lanes.missing and not self._placement.has_unplaced(topic) else None

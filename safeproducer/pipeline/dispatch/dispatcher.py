@@ -10,10 +10,11 @@ from safeproducer.delivery import Delivery
 from safeproducer.kafka.native import KafkaException
 from safeproducer.pipeline.buffer.partition_buffer import PartitionBuffer
 from safeproducer.pipeline.cluster.cluster_view import Leader
+from safeproducer.pipeline.cluster.partitions import UNKNOWN
 from safeproducer.pipeline.dispatch.block_intake import BlockIntake
 from safeproducer.pipeline.dispatch.expiry import Expiry
 from safeproducer.pipeline.dispatch.flush_timer import FlushTimer
-from safeproducer.pipeline.dispatch.holds import PACED, SLOW_START, Holds
+from safeproducer.pipeline.dispatch.holds import OUTDATED, PACED, SLOW_START, Holds
 from safeproducer.pipeline.dispatch.lane_choice import LaneChoice
 from safeproducer.pipeline.dispatch.placement import Placement
 from safeproducer.pipeline.dispatch.quota_retry import QuotaRetry
@@ -171,6 +172,8 @@ class Dispatcher:
             return gate.hold, gate.ask_at
         if buffer.tp in self.quota_retry.rejections.tps:
             return _REJECTED, now + self._holds.PATIENCE
+        if buffer.partition == UNKNOWN and self._placement.outdated.differ(buffer.topic, now):
+            return OUTDATED, now + self._holds.PATIENCE
         return None if self._placement.puts_in_order(buffer, now) else (_WAITS_FOR_METADATA, now + self._holds.PATIENCE)
 
     def _path(self, buffer: PartitionBuffer, now: float) -> Any:

@@ -83,7 +83,7 @@ class Intake:
         if topic in self._lanes.missing:
             self._placement.refuse_missing(topic)
         tp = (topic, self._placement.choose(topic, key, now) if partition == UNKNOWN else partition)
-        buffer = self._buffers.get(tp) or self._open(tp)
+        buffer = self._buffers.get(tp) or self._open(tp, partition)
         if value is not None:
             size += len(value)
         if key is not None:
@@ -147,9 +147,9 @@ class Intake:
         if fills and (why is None or why.reason not in WHATEVER_WAITS):
             self._schedule.hurry()
 
-    def _open(self, tp: TopicPartition) -> PartitionBuffer:
+    def _open(self, tp: TopicPartition, named: int) -> PartitionBuffer:
         checked(tp[0], None, None, tp[1], None, 0, None)  # its type was all that was looked at
-        if not self._holds.partitions.has(*tp):
+        if not self._holds.partitions.has(tp[0], named):
             raise unable(KafkaError._UNKNOWN_PARTITION)
         self._schedule.wake(NEVER)
         return self._record_buffer.find((str.__str__(tp[0]), tp[1]))  # admin clients take nothing derived from str

@@ -13,6 +13,7 @@ from safeproducer.kafka.arguments import unable
 from safeproducer.kafka.native import KafkaError
 from safeproducer.pipeline.buffer.partition_buffer import PartitionBuffer
 from safeproducer.pipeline.cluster.metadata import Metadata
+from safeproducer.pipeline.cluster.outdated_leaders import OutdatedLeaders
 from safeproducer.pipeline.cluster.partitions import UNKNOWN, Partitions
 from safeproducer.pipeline.dispatch.holds import TURN
 from safeproducer.pipeline.dispatch.record_buffer import RecordBuffer
@@ -30,6 +31,7 @@ class Placement:
     _lanes: LanePool
     _metadata: Metadata
     _schedule: Schedule
+    outdated: OutdatedLeaders
 
     def knows(self, topic: str) -> bool:
         """Whether a broker has told of this topic; asks when none has."""
@@ -48,7 +50,9 @@ class Placement:
 
     def choose(self, topic: str, key: Any, now: float) -> int:
         """The partition of a record that names none; UNKNOWN behind others that are not placed yet."""
-        return UNKNOWN if self.has_unplaced(topic) else self._partitions.choose(topic, key, now)
+        if self.has_unplaced(topic) or self.outdated.differ(topic, now):
+            return UNKNOWN
+        return self._partitions.choose(topic, key, now)
 
     def has_unplaced(self, topic: str) -> bool:
         """Whether records of it wait, or are under way, that have no partition yet."""
@@ -68,7 +72,9 @@ class Placement:
         unplaced = self._record_buffer.buffers.get((buffer.topic, UNKNOWN))
         if unplaced is None or not unplaced.records or not self._has_placed(buffer.topic):
             return True
-        if not self.knows(buffer.topic) or (unplaced.unresolved and buffer is not unplaced):
+        if not self.knows(buffer.topic) or self.outdated.differ(buffer.topic, now):
+            return False
+        if unplaced.unresolved and buffer is not unplaced:
             return False
         self.place(unplaced, now)
         return True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from safeproducer import clock
@@ -84,10 +84,11 @@ class ClientUpdates:
             self._hold()
         return first
 
-    def heard_leaders(self, topic: str, lane: int, asked_at: float) -> None:
-        """This lane has asked who leads the topic's partitions."""
-        self.holds.cluster.outdated.heard(topic, lane, asked_at)
+    def heard_leaders(self, topic: str, lane: int | None, asked_at: float, leaders: Mapping[int, int]) -> bool:
+        """This lane has asked who leads the topic's partitions; whether it knows all of them now."""
+        knows = self.holds.cluster.heard(topic, lane, asked_at, leaders)
         self.changed = True
+        return knows
 
     def look_again(self) -> None:
         """The sender is to, in its next turn. Any thread."""
@@ -179,7 +180,7 @@ class ClientUpdates:
             self.holds.gate.heard(found)
         self.holds.cluster.update(lane, found)
         if self._windows is not None:
-            self._windows.update(found)
+            self._windows.update(self.holds.partitions.info, self.holds.cluster.lost(), found.at)
 
     def _read(self, text: str) -> Statistics | None:
         if (found := read(text)) is None:

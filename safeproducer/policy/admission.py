@@ -78,13 +78,6 @@ class Hold:
 Admission = Go | Hold
 GO = Go()
 
-WHATEVER_WAITS = frozenset({HoldReason.THROTTLED, HoldReason.PROBING, HoldReason.MAX_IN_FLIGHT, HoldReason.WINDOW})
-"""What no further record changes."""
-ANSWERED = frozenset(
-    {HoldReason.MAX_IN_FLIGHT, HoldReason.WINDOW, HoldReason.IN_FLIGHT, HoldReason.LANES_BUSY, HoldReason.KEY_ORDER}
-)
-"""What an answer ends that is under way."""
-
 
 def admit(partition: Partition, broker: Broker, now: float, linger: float, depth: int) -> Admission:
     """Whether the next batch may go. `linger` 0 while the application flushes."""

@@ -89,7 +89,10 @@ class HoldReason(StrEnum):
         "waits because {leader} acknowledges nothing",
         "Look at that broker, at the followers of the partition and at the network between.",
     )
-    OUTDATED_METADATA = ("outdated_metadata", "waits until its lane has learned of the partitions of its topic and who leads them")
+    OUTDATED_METADATA = (
+        "outdated_metadata",
+        "waits until its lane has learned of the partitions of its topic and who leads them",
+    )
     UNKNOWN_TOPIC = (
         "unknown_topic",
         "waits until a broker describes its topic",
@@ -137,3 +140,17 @@ class HoldReason(StrEnum):
         member._value_ = code
         member.template, member.cure, member.kip = template, cure, kip
         return member
+
+    @property
+    def waits_for_answer(self) -> bool:
+        """Whether an answer ends it that is under way."""
+        return self in _ANSWERED
+
+    @property
+    def unchanged_by_records(self) -> bool:
+        """Whether no further record changes it."""
+        return self in _WHATEVER_WAITS
+
+
+_ANSWERED = frozenset(map(HoldReason, ("max_in_flight", "window", "in_flight", "lanes_busy", "key_order")))
+_WHATEVER_WAITS = frozenset(map(HoldReason, ("throttled", "probing", "max_in_flight", "window")))

@@ -11,7 +11,6 @@ from safeproducer import clock
 from safeproducer.pipeline.buffer.partition_buffer import PartitionBuffer
 from safeproducer.pipeline.dispatch.intake import Intake
 from safeproducer.pipeline.process.record import OVERHEAD, REPORT, DeliveryCallback, HeldRecord
-from safeproducer.policy.admission import WHATEVER_WAITS
 
 
 class BlockIntake(Intake):
@@ -71,5 +70,5 @@ class BlockIntake(Intake):
         self._record_buffer.busy[buffer.tp] = buffer
         self._schedule.begin(now)
         full = len(buffer.records) >= self._batch_records or buffer.bytes >= self._batch_bytes
-        if full and ((why := buffer.why) is None or why.reason not in WHATEVER_WAITS):
+        if full and ((why := buffer.why) is None or not why.reason.unchanged_by_records):
             self._schedule.hurry()

@@ -9,7 +9,7 @@ from safeproducer.pipeline.cluster.round_trip import RoundTrip
 from safeproducer.pipeline.lanes.direct_lane import DirectLane
 from safeproducer.pipeline.process.record import ACCEPTED_AT
 from safeproducer.policy.ack_time import LATE, LATE_TIMES
-from safeproducer.policy.admission import ANSWERED, Hold
+from safeproducer.policy.admission import Hold
 from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.producer_ids.gate import Gate
 
@@ -136,7 +136,7 @@ class Holds:
 
     def told(self, hold: Hold, buffer: PartitionBuffer, now: float) -> Hold:
         """What to tell of a partition that waits for `hold`: a broker that owes an answer is what to look at."""
-        if hold.reason not in ANSWERED or not self.is_silent(buffer, now):
+        if not hold.reason.waits_for_answer or not self.is_silent(buffer, now):
             return hold
         return Hold(None, HoldReason.LEADER_SILENT, self.partitions.leader(*buffer.tp))
 

@@ -20,7 +20,6 @@ from safeproducer.pipeline.process.alarm import Schedule
 from safeproducer.pipeline.process.record import ACCEPTED_AT, OVERHEAD, REPORT, SIZE, DeliveryCallback, HeldRecord
 from safeproducer.pipeline.reports.quota_rejections import QuotaRejections
 from safeproducer.pipeline.reports.report_queue import ReportQueue
-from safeproducer.policy.admission import WHATEVER_WAITS
 from safeproducer.policy.never import NEVER
 from safeproducer.policy.topic_partition import TopicPartition
 
@@ -144,7 +143,7 @@ class Intake:
         """Once for each full batch, or every record behind one would pump."""
         why, held, most = buffer.why, buffer.bytes, self._batch_bytes
         fills = count % self._batch_records == 0 or held // most > (held - size) // most
-        if fills and (why is None or why.reason not in WHATEVER_WAITS):
+        if fills and (why is None or not why.reason.unchanged_by_records):
             self._schedule.hurry()
 
     def _open(self, tp: TopicPartition, named: int) -> PartitionBuffer:

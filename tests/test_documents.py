@@ -16,7 +16,7 @@ import safeproducer
 from safeproducer.cli import main
 from safeproducer.kafka.properties import HANDLED_HERE, REFUSED
 from safeproducer.own_settings import OWN_SETTINGS
-from safeproducer.policy.admission import Hold
+from safeproducer.policy.decision import Hold
 from tests import measures
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from safeproducer import DeliveryError, HoldReason, PartitionSnapshot, QueueFullError, SafeProducer
-from safeproducer.policy.admission import Hold
+from safeproducer.policy.decision import Hold
 from safeproducer.testing import FakeCluster
 from tests.inside import engine_of
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from safeproducer.policy.decision import Hold
 from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.never import NEVER
 from safeproducer.policy.window import MOST
@@ -54,25 +55,6 @@ class Broker:
 @dataclass(frozen=True, slots=True)
 class Go:
     """Hand the next batch over."""
-
-
-@dataclass(frozen=True, slots=True)
-class Hold:
-    """Wait for `reason`; ask again at `until`, or when something changed if that is None.
-
-    `node`: the broker that is waited for, None where the reason names none or it is not known. A value, so that any
-    thread sees it whole; the sentence is made when somebody asks.
-    """
-
-    until: float | None
-    reason: HoldReason
-    node: int | None = None
-
-    def sentence(self, now: float) -> str:
-        """For a person: a predicate whose subject is the partition."""
-        leader = "a broker (its own is not known yet)" if self.node is None else f"broker {self.node}, its leader,"
-        left = 0.0 if self.until is None else max(0.0, self.until - now)
-        return self.reason.template.format(leader=leader, seconds=left)
 
 
 Admission = Go | Hold

@@ -11,7 +11,7 @@ from safeproducer.errors import ProducerIdLimitError
 from safeproducer.hooks import ProducerChurn, ProducerIdLimited
 from safeproducer.kafka.statistics import Statistics
 from safeproducer.policy import permit_wait
-from safeproducer.policy.admission import Hold
+from safeproducer.policy.decision import Hold
 from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.permits import Kind
 from safeproducer.producer_ids import told

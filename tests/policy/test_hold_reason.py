@@ -7,7 +7,7 @@ import re
 import pytest
 
 from safeproducer import HoldReason
-from safeproducer.policy.admission import Hold
+from safeproducer.policy.decision import Hold
 
 NOW = 100.0
 CODES = """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from safeproducer.delivery import Delivery
 from safeproducer.kafka.statistics import Statistics
@@ -13,8 +13,7 @@ from safeproducer.policy.throttle import Throttle
 from safeproducer.policy.topic_partition import TopicPartition
 
 
-@dataclass(frozen=True, slots=True)
-class Leader:
+class Leader(NamedTuple):
     """The broker that leads a partition; `node` None while it is unknown."""
 
     node: int | None

@@ -27,7 +27,8 @@ from safeproducer.pipeline.process.record import ACCEPTED_AT, HEADERS, KEY, OVER
 from safeproducer.pipeline.process.sender import LONGEST_SLEEP
 from safeproducer.pipeline.reports.reports import Reports
 from safeproducer.policy.ack_time import LATE, LATE_TIMES
-from safeproducer.policy.admission import Admission, Broker, Hold, Partition, admit, depth
+from safeproducer.policy.admission import Admission, Broker, Partition, admit, depth
+from safeproducer.policy.decision import Hold
 from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.never import NEVER
 

@@ -8,9 +8,11 @@ from safeproducer.pipeline.cluster.outdated_leaders import DIRECT
 from safeproducer.pipeline.cluster.round_trip import RoundTrip
 from safeproducer.pipeline.lanes.direct_lane import DirectLane
 from safeproducer.pipeline.process.record import ACCEPTED_AT
+from safeproducer.policy import decision
 from safeproducer.policy.ack_time import LATE, LATE_TIMES
-from safeproducer.policy.admission import Hold
+from safeproducer.policy.decision import DirectFacts, Hold, PartitionFacts
 from safeproducer.policy.hold_reason import HoldReason
+from safeproducer.policy.never import NEVER
 from safeproducer.producer_ids.gate import Gate
 
 HELD = Hold(None, HoldReason.MODE_HELD)
@@ -23,6 +25,7 @@ AFTER_GAP = Hold(None, HoldReason.SEQUENCE_GAP)
 PACED = Hold(None, HoldReason.PREPARING_LANE)
 DRAINING = Hold(None, HoldReason.EXPIRY)
 TURN = Hold(None, HoldReason.TURN)
+_NEVER_HELD = PartitionFacts(stays=False)
 
 
 class Holds:
@@ -96,6 +99,37 @@ class Holds:
         if direct is None:
             return HELD
         return self._for_good(direct, buffer) or self._closed(direct, buffer.tp, now)
+
+    def facts(self, buffer: PartitionBuffer, now: float) -> PartitionFacts:
+        """All that says whether records of this partition may go directly."""
+        if (limit := self.gate.hold) is not None:
+            return PartitionFacts(limit.until, self.gate.ask_at)
+        if not self.cluster.holds_back:
+            return _NEVER_HELD
+        tp, direct, leader = buffer.tp, self.direct, self.cluster.broker(buffer.tp, now)
+        if direct is None:
+            return PartitionFacts(None, NEVER, False, False, False, *leader, only_batches=True)
+        of_lane = DirectFacts(
+            tp in direct.stalled,
+            direct.rejected,
+            direct.keeps(tp),
+            buffer.pinned,
+            self.prefers_batches,
+            self.waited_for_id(buffer),
+            direct.draining,
+            bool(direct.gaps),
+            direct.gaps.closed_to(tp),
+            self.cluster.outdated.concerns(DIRECT, tp, now),
+            direct.paced_start.closes(tp),
+            direct.slow_start.closes(tp),
+        )
+        return PartitionFacts(
+            None, NEVER, False, False, False, *leader, only_batches=False, stays=False, direct=of_lane
+        )
+
+    def why(self, buffer: PartitionBuffer, now: float) -> Hold | None:
+        """Why this partition is held back; None when its records may go directly."""
+        return decision.hold(self.facts(buffer, now), decision.DIRECT, now)
 
     def _for_good(self, direct: DirectLane, buffer: PartitionBuffer) -> Hold | None:
         """Why this partition is held back whatever the brokers do."""

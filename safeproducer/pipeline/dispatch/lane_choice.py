@@ -15,7 +15,7 @@ from safeproducer.pipeline.dispatch.holds import AFTER_GAP, DRAINING, OUTDATED, 
 from safeproducer.pipeline.lanes.batch_lane import BatchLane
 from safeproducer.pipeline.lanes.lane_pool import LanePool
 from safeproducer.pipeline.process.record import ACCEPTED_AT
-from safeproducer.policy.admission import Hold
+from safeproducer.policy.decision import Hold
 from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.lane_count import needed
 from safeproducer.policy.never import NEVER
@@ -92,7 +92,7 @@ class LaneChoice:
 
     def is_closed(self, lane: BatchLane, buffer: PartitionBuffer, node: int | None, now: float) -> bool:
         """Whether nothing of this partition may go by this lane for now."""
-        return self._is_outdated(lane, buffer, now) or not self._exclusive(lane, buffer, node, now)
+        return self.is_outdated(lane, buffer, now) or not self.is_exclusive(lane, buffer, node, now)
 
     def refuses(self, lane: BatchLane, buffer: PartitionBuffer, node: int | None, now: float) -> bool:
         """Whether the next batch of this partition may not go by this lane; else it has its permit now (KIP-936)."""
@@ -105,9 +105,9 @@ class LaneChoice:
         lanes, soon = self._lanes, now + self._holds.PATIENCE
         if lane is not None and lane.quarantined:
             return DRAINING, soon
-        if any(self._is_outdated(other, buffer, now) for other in ([lane] if lane is not None else lanes)):
+        if any(self.is_outdated(other, buffer, now) for other in ([lane] if lane is not None else lanes)):
             return OUTDATED, soon
-        if not all(self._exclusive(other, buffer, node, now) for other in lanes):
+        if not all(self.is_exclusive(other, buffer, node, now) for other in lanes):
             self._await_turn(buffer, node, now)
             if len(lanes) == 1 and not (buffer.unresolved or buffer.pinned):
                 lanes.one_more()
@@ -129,6 +129,12 @@ class LaneChoice:
         if wanted := lanes.wanted > len(lanes) and not lanes.permits().paused:
             self._wake(0.0)
         return wanted
+
+    def wanted(self, buffer: PartitionBuffer, node: int | None, now: float) -> int:
+        """How many lanes there should be while this partition lacks one."""
+        lanes = self._lanes
+        of_use = self._of_use(buffer, now) if self._delivery.spreads else 0
+        return lanes.wanted_when_limited(self.budget(buffer, node, now), sum(lane.ready for lane in lanes), of_use)
 
     def _of_use(self, buffer: PartitionBuffer, now: float) -> int:
         delivery = self._delivery
@@ -155,13 +161,13 @@ class LaneChoice:
         lanes = {lane.number: lane for lane in self._lanes}
         if used in lanes and (buffer.unresolved or buffer.unknown_outcome):
             return lanes[used]
-        free = (lane for lane in self._lanes if lane.ready and self._exclusive(lane, buffer, node, now))
+        free = (lane for lane in self._lanes if lane.ready and self.is_exclusive(lane, buffer, node, now))
         return next(free, self._lanes.first)
 
-    def _is_outdated(self, lane: BatchLane, buffer: PartitionBuffer, now: float) -> bool:
+    def is_outdated(self, lane: BatchLane, buffer: PartitionBuffer, now: float) -> bool:
         return self._holds.cluster.outdated.concerns(lane.number, buffer.tp, now)
 
-    def _exclusive(self, lane: BatchLane, buffer: PartitionBuffer, node: int | None, now: float) -> bool:
+    def is_exclusive(self, lane: BatchLane, buffer: PartitionBuffer, node: int | None, now: float) -> bool:
         """Whether a gap in sequence numbers is no obstacle, see BatchLane.takes().
 
         A leader that has acknowledged nothing since the purge gets one such batch, which says whether it is well: more

@@ -19,8 +19,8 @@ from safeproducer.pipeline.process.record import OVERHEAD, REPORT, HeldRecord
 from safeproducer.pipeline.reports.quota_rejections import QuotaRejections
 from safeproducer.pipeline.reports.report_numbers import ReportNumbers
 from safeproducer.pipeline.reports.report_queue import ReportQueue
-from safeproducer.policy.admission import Hold
 from safeproducer.policy.affinity import Affinity
+from safeproducer.policy.decision import Hold
 from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.never import NEVER
 from safeproducer.policy.share import ALWAYS_FREE, has_share

@@ -98,7 +98,10 @@ class LanePool:
 
     def limited(self, budget: int, ready: int, needed: int) -> None:
         """A batch is ready to go and waits only for a lane; of so many lanes its partition could make use."""
-        self.wanted = max(self.wanted, lane_count.wanted(len(self._lanes), ready, budget, self._fixed, needed))
+        self.wanted = self.wanted_when_limited(budget, ready, needed)
+
+    def wanted_when_limited(self, budget: int, ready: int, needed: int) -> int:
+        return max(self.wanted, lane_count.wanted(len(self._lanes), ready, budget, self._fixed, needed))
 
     def one_more(self) -> None:
         """The only lane there should be is not to be used by others for a while."""

@@ -1,0 +1,131 @@
+"""What a decision about a partition rests on, gathered once for each look: nobody else is asked why records wait."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from safeproducer.delivery import Delivery
+from safeproducer.pipeline.buffer.partition_buffer import PartitionBuffer
+from safeproducer.pipeline.cluster.partitions import UNKNOWN
+from safeproducer.pipeline.dispatch.holds import Holds
+from safeproducer.pipeline.dispatch.lane_choice import LaneChoice
+from safeproducer.pipeline.dispatch.placement import Placement
+from safeproducer.pipeline.dispatch.record_buffer import RecordBuffer
+from safeproducer.pipeline.lanes.batch_lane import BatchLane
+from safeproducer.pipeline.lanes.direct_lane import DirectLane
+from safeproducer.pipeline.lanes.lane_pool import LanePool
+from safeproducer.pipeline.process.alarm import Schedule
+from safeproducer.pipeline.reports.quota_rejections import QuotaRejections
+from safeproducer.policy.decision import BATCH, CHANGE, DIRECT, BatchFacts, LaneFacts, PartitionFacts, depth, path
+from safeproducer.policy.never import NEVER
+
+_LONGEST_WAIT = 1.0
+"""Seconds that a batch may wait behind others inside librdkafka; at its deadline its outcome is unknown."""
+_REJECTED = PartitionFacts(rejected=True)
+_MISCOUNTED = PartitionFacts(miscounted=True)
+_BEHIND_UNPLACED = PartitionFacts(behind_unplaced=True)
+_UNKNOWN_TOPIC = BatchFacts(known=False)
+
+
+@dataclass(eq=False)
+class Facts:
+    """The sender's thread calls."""
+
+    _delivery: Delivery
+    _holds: Holds
+    _direct: Any
+    _lanes: LanePool
+    _placement: Placement
+    _record_buffer: RecordBuffer
+    _schedule: Schedule
+    _choice: LaneChoice
+    _rejections: QuotaRejections
+
+    def of(self, buffer: PartitionBuffer, now: float) -> tuple[PartitionFacts, BatchLane | None] | None:
+        """Of a partition with records that wait, and the batch lane that would take the next batch.
+
+        None when they have got their partitions instead. What comes first in policy.decision.RULES is asked first, and
+        what cannot matter any more is not asked.
+        """
+        if (facts := self._of_every_path(buffer, now)) is not None:
+            return facts, None
+        if buffer.partition == UNKNOWN and not buffer.records:
+            return None
+        holds, placement = self._holds, self._placement
+        if holds.direct is None or buffer.unresolved or buffer.bound or buffer.pinned:
+            facts, way = PartitionFacts(None, NEVER, False, False, False, *holds.cluster.broker(buffer.tp, now)), BATCH
+        else:
+            facts, way = self._of_path(holds.direct, buffer, now)
+        if way == CHANGE:
+            return facts, None
+        if way != BATCH:
+            return facts._replace(batch=self._of_batch(None, facts.node, buffer, now)), None
+        if not placement.knows(buffer.topic):
+            return facts._replace(batch=_UNKNOWN_TOPIC), None
+        if placement.place(buffer, now):
+            return None
+        lane = self._choice.lane_for(buffer, facts.node, now)
+        batch = self._of_batch(lane, facts.node, buffer, now)
+        if (
+            lane is None
+            or lane.quarantined
+            or lane.permit.denied
+            or self._choice.is_closed(lane, buffer, facts.node, now)
+        ):
+            batch = batch._replace(lane=self._of_lanes(lane, facts.node, buffer, now))
+        return facts._replace(batch=batch), lane
+
+    def _of_every_path(self, buffer: PartitionBuffer, now: float) -> PartitionFacts | None:
+        """What closes all of them; None when nothing does."""
+        if self._holds.gate.hold is not None:
+            return self._holds.facts(buffer, now)
+        if buffer.tp in self._rejections.tps:
+            return _REJECTED
+        if buffer.partition == UNKNOWN and self._placement.outdated.differ(buffer.topic, now):
+            return _MISCOUNTED
+        return None if self._placement.puts_in_order(buffer, now) else _BEHIND_UNPLACED
+
+    def _of_path(self, direct: DirectLane, buffer: PartitionBuffer, now: float) -> tuple[PartitionFacts, int]:
+        """Also which path it takes, unless a reason closes that."""
+        facts = self._holds.facts(buffer, now)
+        way = path(facts)
+        if way == CHANGE and self._record_buffer.has_left_direct(buffer, now):
+            self._lanes.prepare()
+            facts = facts._replace(direct=facts.direct._replace(left=True, lanes=bool(self._lanes)))
+        elif way == DIRECT and direct.gaps:
+            direct.gaps.gives_turn(buffer.tp, not len(self._direct))
+            facts = facts._replace(direct=facts.direct._replace(closed_by_gap=direct.gaps.closed_to(buffer.tp)))
+        return facts, path(facts)
+
+    def _of_batch(self, lane: BatchLane | None, node: int | None, buffer: PartitionBuffer, now: float) -> BatchFacts:
+        delivery, unresolved = self._delivery, buffer.unresolved
+        on_lane = [batch.leaves_by for batch in unresolved if lane is not None and batch.lane == lane.number]
+        return BatchFacts(
+            True,
+            self._choice.in_flight[node],
+            delivery.connection_cap if delivery.spreads else None,
+            len(unresolved),
+            self._choice.budget(buffer, node, now),
+            len(on_lane),
+            max(on_lane, default=-NEVER),
+            depth(buffer.ack.seconds, min(_LONGEST_WAIT, delivery.guard_ms / 1000)) if on_lane else 1,
+            buffer.waiting >= delivery.batch_records or buffer.bytes >= delivery.batch_bytes,
+            buffer.oldest + self._schedule.linger(now),
+        )
+
+    def _of_lanes(self, lane: BatchLane | None, node: int | None, buffer: PartitionBuffer, now: float) -> LaneFacts:
+        """Why none takes the next batch; `lane` would, if that were not closed."""
+        lanes, choice = self._lanes, self._choice
+        wanted = choice.wanted(buffer, node, now) if buffer.records else 0
+        grows, permits = wanted > len(lanes), lanes.permits()
+        return LaneFacts(
+            lane is not None and lane.quarantined,
+            any(choice.is_outdated(other, buffer, now) for other in ([lane] if lane is not None else lanes)),
+            not all(choice.is_exclusive(other, buffer, node, now) for other in lanes),
+            not buffer.records,
+            grows and permits.refused,
+            True,
+            (grows and not permits.paused) or not all(other.ready for other in lanes),
+            wanted,
+        )

@@ -1,7 +1,7 @@
 """Whether the next records of a partition leave now, and by which lane: facts in, a decision out.
 
 Pure: the caller says how things are, with `now` in seconds of any monotonic clock. RULES is the one order of the
-reasons to hold. A decision takes the first rule that closes the partition's path and applies.
+reasons to hold: the first rule counts that closes the partition's path and applies.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Final, NamedTuple
 
-from safeproducer.policy.hold_reason import HoldReason
+from safeproducer.policy.hold_reason import HoldReason as Why
 from safeproducer.policy.never import NEVER
 from safeproducer.policy.window import MOST
 
@@ -19,126 +19,115 @@ PATIENCE = 0.01
 LONGEST_DEPTH = 3
 """In-flight batches of one partition inside librdkafka at once: one on its way and full ones behind it, so that the
 next one leaves without waiting for Python."""
-
 DIRECT: Final = 1
-"""The direct lane."""
 IN_PLACE: Final = 2
-"""The direct lane, in place of a batch lane that cannot be made."""
 CHANGE: Final = 4
-"""From the direct lane to the batch lanes, which begins when the direct lane has nothing of the partition any more."""
 BATCH: Final = 8
-"""The batch lanes."""
+"""Paths: by the direct lane; by it in place of a batch lane that cannot be made; from it to the batch lanes, as soon as
+it has nothing of the partition any more; by a batch lane."""
 LEAVING: Final = DIRECT | IN_PLACE | BATCH
 EVERY: Final = LEAVING | CHANGE
 
 
 class DirectFacts(NamedTuple):
-    """What the direct lane says of a partition."""
+    """What the direct lane says of a partition.
+
+    - `keeps`: a direct record of the partition is of unknown outcome, and must not be overtaken on a batch lane.
+      `pinned`: one is that was in a batch lane.
+    - `far`: the round trip is long, and a batch lane is ready.
+    - `waited_for_id`: the next record was there before the permit of this lane, which it is for.
+    - `gaps`: sequence numbers of some partition may have a gap; `closed_by_gap`: it is not this partition's turn.
+    - `left`: the lane has nothing of the partition; `lanes`: a batch lane can be had. Asked only for a change of path.
+    """
 
     stalled: bool = False
-    """Its acknowledgements have stopped."""
     id_rejected: bool = False
-    """A quota on producer IDs rejected the lane's."""
     keeps: bool = False
-    """A direct record of the partition is of unknown outcome, so the partition must not leave for a batch lane."""
     pinned: bool = False
-    """A record of the partition is of unknown outcome in a batch lane."""
     far: bool = False
-    """The round trip is long, and a batch lane is ready."""
     waited_for_id: bool = False
-    """The next record was there before the permit of the lane, which it is for."""
     draining: bool = False
     gaps: bool = False
-    """A purge may have left gaps in the sequence numbers of some partition."""
     closed_by_gap: bool = False
-    """It is not this partition's turn to send behind such a gap."""
     outdated: bool = False
     paced: bool = False
     starting: bool = False
     left: bool = False
-    """The lane has nothing of the partition any more. Asked only if the partition is to change its path."""
     lanes: bool = True
-    """There is a batch lane, or one can be made. Asked only then."""
 
 
 class LaneFacts(NamedTuple):
-    """Why no batch lane takes the next batch; all false when one does."""
+    """Why no batch lane takes the next batch; all false where one does.
+
+    `keys_wait`: all that waits has keys of other lanes. `limited`: no more lanes for want of permits. `wanted`: how
+    many lanes there should be; `lanes_come`: they are being made, or get their producer IDs.
+    """
 
     quarantined: bool = False
     outdated: bool = False
     gap: bool = False
     keys_wait: bool = False
-    """All that waits is bound to other lanes by its keys."""
     limited: bool = False
-    """More lanes are wanted, and the limit on producer IDs forbids one."""
     busy: bool = False
     lanes_come: bool = False
-    """Lanes are being made, or get their producer IDs."""
     wanted: int = 0
-    """How many lanes there should be."""
 
 
 class BatchFacts(NamedTuple):
-    """The next batch of a partition, and what librdkafka has before it."""
+    """The next batch of a partition, and the batches without all their reports.
 
-    known: bool = True
-    """A broker has told of the topic."""
+    - `in_flight`: those to the leader; `cap`: how many there may be (max.in.flight.requests.per.connection).
+    - `outstanding`: those of the partition; `budget`: how many there may be (KIP-1269).
+    - `on_lane`: those of the partition in the lane that would take the next one; `depth`: how many there may be;
+      `leaves_by`: by when each has left librdkafka's queue, long ago for one that leaves by its count.
+    - `full`: what waits fills a batch, by count or by size; `due`: when its linger is over.
+    """
+
     in_flight: int = 0
-    """In-flight batches to the leader, without all their reports."""
-    cap: int | None = None
-    """How many of those there may be (max.in.flight.requests.per.connection), None for any number."""
+    cap: float = NEVER
     outstanding: int = 0
-    """In-flight batches of the partition to all lanes, without all their reports."""
     budget: int = MOST
-    """How many of those there may be (KIP-1269)."""
     on_lane: int = 0
-    """How many of those the lane has that would take the next one."""
-    leaves_by: float = -NEVER
-    """By when each of these has left librdkafka's queue; long ago for one that leaves by its count, without a flush
-    trigger."""
     depth: int = 1
-    """How many of these there may be."""
+    leaves_by: float = -NEVER
     full: bool = True
-    """The waiting records fill a batch, by count or by size."""
-    linger_ends: float = -NEVER
+    due: float = -NEVER
     lane: LaneFacts = LaneFacts()
 
 
 class PartitionFacts(NamedTuple):
-    """One partition at one look. What was not asked is as in a partition that nothing holds."""
+    """One partition at one look. What was not asked is as where nothing holds records back.
 
-    permit_at: float | None = None
-    """When the permit for the producer's first ID is expected, None while records may go."""
+    - `id_at`: when the producer may get its first ID, None once it has; `asks_at`: when it is asked for again.
+    - `rejected`: a quota rejected a batch, which goes first.
+    - `miscounted`: the records name no partition, and lanes differ in how many there are.
+    - `unknown`: no broker has told of the topic that they wait for, or records without a partition come first.
+    - `node`: the leader, None while unknown. `probing`: it gets one batch at a time (`Throttle.probes`).
+    - `only_batches`: there is no direct lane. `stays`: so it is, or the next record must follow others in batch lanes.
+    """
+
+    id_at: float | None = None
     asks_at: float = NEVER
-    """When it is asked for again."""
     rejected: bool = False
-    """A quota rejected a batch of it, which goes first."""
     miscounted: bool = False
-    """Its records name no partition, and lanes differ in how many there are."""
-    behind_unplaced: bool = False
-    """Records of the topic that have no partition yet come first."""
+    unknown: bool = False
     node: int | None = None
-    """The broker that leads it, None while that is unknown: then the throttle time of any broker counts."""
     throttled_until: float | None = None
     probing: bool = False
-    """The broker gets one batch at a time: for as long again as it throttled, and 1 s (`Throttle.probes`)."""
     only_batches: bool = False
-    """There is no direct lane (safeproducer.mode=held)."""
     stays: bool = True
-    """So it is, or batch lanes have something of the partition that the next record must follow."""
     direct: DirectFacts = DirectFacts()
     batch: BatchFacts = BatchFacts()
 
 
 class Hold(NamedTuple):
-    """Wait for `reason`, until a time if that is known; look again at `again`, or when something changed before.
+    """Wait for `reason`, until a time if it is known; look again at `again`, or when something changed before.
 
-    `node`: the broker that leads the partition, None while it is unknown. A value, so that any thread sees it whole;
-    the sentence is made when somebody asks.
+    A value, so that any thread sees it whole; the sentence is made when somebody asks.
     """
 
     until: float | None
-    reason: HoldReason
+    reason: Why
     node: int | None = None
     again: float = NEVER
 
@@ -150,138 +139,91 @@ class Hold(NamedTuple):
 
 
 class Send(Enum):
-    """Nothing holds what waits."""
+    """Nothing holds what waits: it goes directly, record by record, or the next batch goes."""
 
-    DIRECTLY = "to the direct lane, record by record"
-    BATCH = "the next batch, to a batch lane"
-
-
-def _nothing_tells(_: PartitionFacts, now: float) -> float:
-    return now + PATIENCE
-
-
-def _lanes_come(facts: PartitionFacts, now: float) -> float:
-    return now + PATIENCE if facts.batch.lane.lanes_come else NEVER
-
-
-def _leaves_by(facts: PartitionFacts) -> float | None:
-    batch = facts.batch
-    behind = batch.full and batch.on_lane < batch.depth and batch.leaves_by < NEVER
-    return batch.leaves_by if behind else None
+    DIRECTLY = 1
+    BATCH = 2
 
 
 class Rule(NamedTuple):
-    """A reason, the paths that it closes, and when.
+    """A reason, the paths that it closes, when it applies, and until when, None while that is unknown.
 
-    `until(facts)`: when it ends, None while that is unknown. `again(facts, now)`: when to look again; None where
-    something rings when it ends: an answer, another record, or the clock.
+    `again`: when to look again; None where something rings at its end: an answer, another record, or the clock.
     """
 
-    reason: HoldReason
+    reason: Why
     closes: int
     applies: Callable[[PartitionFacts, float], bool]
     until: Callable[[PartitionFacts], float | None] = lambda _: None
-    again: Callable[[PartitionFacts, float], float] | None = _nothing_tells
+    again: Callable[[PartitionFacts, float], float] | None = lambda _, now: now + PATIENCE
+
+
+def _when_it_ends(f: PartitionFacts, now: float) -> float:
+    return now + PATIENCE if path(f) == CHANGE or f.throttled_until is None else f.throttled_until
+
+
+def _lanes_come(f: PartitionFacts, now: float) -> float:
+    return now + PATIENCE if f.batch.lane.lanes_come else NEVER
+
+
+def _is_behind(batch: BatchFacts) -> bool:
+    """Whether it may wait in librdkafka behind the batch in flight, once that has left the queue: never mixed."""
+    return batch.full and batch.on_lane < batch.depth and batch.leaves_by < NEVER
+
+
+def _is_far(direct: DirectFacts) -> bool:
+    return direct.far and not (direct.keeps or direct.draining or direct.waited_for_id)
 
 
 RULES: tuple[Rule, ...] = (
-    # Whatever the path is.
-    Rule(
-        HoldReason.PRODUCER_ID_LIMIT,
-        EVERY,
-        lambda facts, _: facts.permit_at is not None,
-        lambda facts: facts.permit_at,
-        lambda facts, _: facts.asks_at,
-    ),
-    Rule(HoldReason.QUOTA_RETRY, EVERY, lambda facts, _: facts.rejected),
-    Rule(HoldReason.OUTDATED_METADATA, EVERY, lambda facts, _: facts.miscounted),
-    Rule(HoldReason.UNKNOWN_TOPIC, EVERY, lambda facts, _: facts.behind_unplaced),
-    # The direct lane, and the way from it.
-    Rule(HoldReason.LEADER_SILENT, DIRECT | CHANGE, lambda facts, _: facts.direct.stalled),
-    Rule(
-        HoldReason.THROTTLED,
-        DIRECT | CHANGE,
-        lambda facts, _: facts.throttled_until is not None,
-        lambda facts: facts.throttled_until,
-    ),
-    Rule(HoldReason.LANE_CHANGE, CHANGE, lambda *_: True),
-    Rule(HoldReason.PROBING, DIRECT, lambda facts, _: facts.probing),
-    Rule(HoldReason.MODE_HELD, DIRECT, lambda facts, _: facts.only_batches),
-    Rule(HoldReason.PRODUCER_ID_QUOTA, DIRECT, lambda facts, _: facts.direct.id_rejected),
-    Rule(HoldReason.UNKNOWN_OUTCOME, DIRECT, lambda facts, _: facts.direct.pinned),
-    Rule(
-        HoldReason.LONG_ROUND_TRIP,
-        DIRECT,
-        lambda facts, _: (
-            facts.direct.far and not (facts.direct.keeps or facts.direct.draining or facts.direct.waited_for_id)
-        ),
-    ),
-    Rule(HoldReason.EXPIRY, DIRECT, lambda facts, _: facts.direct.draining),
-    Rule(HoldReason.SEQUENCE_GAP, DIRECT, lambda facts, _: facts.direct.closed_by_gap),
-    Rule(HoldReason.OUTDATED_METADATA, DIRECT, lambda facts, _: facts.direct.outdated),
-    Rule(HoldReason.PREPARING_LANE, DIRECT, lambda facts, _: facts.direct.paced),
-    Rule(HoldReason.FIRST_ACKNOWLEDGEMENT, DIRECT, lambda facts, _: facts.direct.starting),
-    # The next batch.
-    Rule(HoldReason.UNKNOWN_TOPIC, BATCH, lambda facts, _: not facts.batch.known),
-    Rule(
-        HoldReason.THROTTLED,
-        IN_PLACE | BATCH,
-        lambda facts, _: facts.throttled_until is not None,
-        lambda facts: facts.throttled_until,
-        None,
-    ),
+    Rule(Why.PRODUCER_ID_LIMIT, EVERY, lambda f, _: f.id_at is not None, lambda f: f.id_at, lambda f, _: f.asks_at),
+    Rule(Why.QUOTA_RETRY, EVERY, lambda f, _: f.rejected),
+    Rule(Why.OUTDATED_METADATA, EVERY, lambda f, _: f.miscounted),
+    Rule(Why.UNKNOWN_TOPIC, EVERY, lambda f, _: f.unknown),
+    Rule(Why.LEADER_SILENT, DIRECT | CHANGE, lambda f, _: f.direct.stalled),
+    Rule(Why.THROTTLED, EVERY, lambda f, _: f.throttled_until is not None, lambda f: f.throttled_until, _when_it_ends),
+    Rule(Why.LANE_CHANGE, CHANGE, lambda *_: True),
+    Rule(Why.PROBING, DIRECT, lambda f, _: f.probing),
+    Rule(Why.MODE_HELD, DIRECT, lambda f, _: f.only_batches),
+    Rule(Why.PRODUCER_ID_QUOTA, DIRECT, lambda f, _: f.direct.id_rejected),
+    Rule(Why.UNKNOWN_OUTCOME, DIRECT, lambda f, _: f.direct.pinned),
+    Rule(Why.LONG_ROUND_TRIP, DIRECT, lambda f, _: _is_far(f.direct)),
+    Rule(Why.EXPIRY, DIRECT, lambda f, _: f.direct.draining),
+    Rule(Why.SEQUENCE_GAP, DIRECT, lambda f, _: f.direct.closed_by_gap),
+    Rule(Why.OUTDATED_METADATA, DIRECT, lambda f, _: f.direct.outdated),
+    Rule(Why.PREPARING_LANE, DIRECT, lambda f, _: f.direct.paced),
+    Rule(Why.FIRST_ACKNOWLEDGEMENT, DIRECT, lambda f, _: f.direct.starting),
     # The answer under way may bring a longer throttle time, and what is sent meanwhile would wait unread (KIP-219).
+    Rule(Why.PROBING, IN_PLACE | BATCH, lambda f, _: f.probing and f.batch.in_flight > 0, again=None),
+    Rule(Why.MAX_IN_FLIGHT, LEAVING, lambda f, _: f.batch.in_flight >= f.batch.cap, again=None),
+    Rule(Why.WINDOW, LEAVING, lambda f, _: f.batch.outstanding >= f.batch.budget, again=None),
     Rule(
-        HoldReason.PROBING, IN_PLACE | BATCH, lambda facts, _: facts.probing and facts.batch.in_flight > 0, again=None
-    ),
-    Rule(
-        HoldReason.MAX_IN_FLIGHT,
-        LEAVING,
-        lambda facts, _: facts.batch.cap is not None and facts.batch.in_flight >= facts.batch.cap,
-        again=None,
-    ),
-    Rule(HoldReason.WINDOW, LEAVING, lambda facts, _: facts.batch.outstanding >= facts.batch.budget, again=None),
-    # It waits in librdkafka behind the batch in flight, and must not be mixed with one that has not left.
-    Rule(
-        HoldReason.IN_FLIGHT,
+        Why.IN_FLIGHT,
         BATCH,
-        lambda facts, now: (
-            facts.batch.on_lane > 0
-            and not (facts.batch.full and facts.batch.on_lane < facts.batch.depth and facts.batch.leaves_by <= now)
-        ),
-        _leaves_by,
+        lambda f, now: f.batch.on_lane > 0 and not (_is_behind(f.batch) and f.batch.leaves_by <= now),
+        lambda f: f.batch.leaves_by if _is_behind(f.batch) else None,
         None,
     ),
-    Rule(
-        HoldReason.LINGER,
-        LEAVING,
-        lambda facts, now: not facts.batch.full and facts.batch.linger_ends > now,
-        lambda facts: facts.batch.linger_ends,
-        None,
-    ),
-    # The lane that would take it.
-    Rule(HoldReason.EXPIRY, BATCH, lambda facts, _: facts.batch.lane.quarantined),
-    Rule(HoldReason.OUTDATED_METADATA, BATCH, lambda facts, _: facts.batch.lane.outdated),
-    Rule(HoldReason.SEQUENCE_GAP, BATCH, lambda facts, _: facts.batch.lane.gap),
-    Rule(HoldReason.KEY_ORDER, BATCH, lambda facts, _: facts.batch.lane.keys_wait, again=None),
-    Rule(HoldReason.LANES_LIMITED, BATCH, lambda facts, _: facts.batch.lane.limited, again=_lanes_come),
-    Rule(HoldReason.LANES_BUSY, BATCH, lambda facts, _: facts.batch.lane.busy, again=_lanes_come),
+    Rule(Why.LINGER, LEAVING, lambda f, now: not f.batch.full and f.batch.due > now, lambda f: f.batch.due, None),
+    Rule(Why.EXPIRY, BATCH, lambda f, _: f.batch.lane.quarantined),
+    Rule(Why.OUTDATED_METADATA, BATCH, lambda f, _: f.batch.lane.outdated),
+    Rule(Why.SEQUENCE_GAP, BATCH, lambda f, _: f.batch.lane.gap),
+    Rule(Why.KEY_ORDER, BATCH, lambda f, _: f.batch.lane.keys_wait, again=None),
+    Rule(Why.LANES_LIMITED, BATCH, lambda f, _: f.batch.lane.limited, again=_lanes_come),
+    Rule(Why.LANES_BUSY, BATCH, lambda f, _: f.batch.lane.busy, again=_lanes_come),
 )
 
 
 def by_path(rules: tuple[Rule, ...]) -> dict[int, tuple[Rule, ...]]:
-    """Those that close each path, in their order."""
+    """Path -> the rules that close it."""
     return {way: tuple(rule for rule in rules if rule.closes & way) for way in (DIRECT, IN_PLACE, CHANGE, BATCH)}
 
 
-_BY_PATH = by_path(RULES)
+_RULES_OF = by_path(RULES)
 
 
 def path(facts: PartitionFacts) -> int:
-    """The path of what waits: a partition changes it only when the lane that it leaves has nothing of it any more.
-
-    Lanes have no common order.
-    """
+    """It changes only when the lane that is left has nothing of the partition any more: lanes have no common order."""
     direct = facts.direct
     if facts.stays:
         return BATCH
@@ -298,17 +240,17 @@ def path(facts: PartitionFacts) -> int:
         return CHANGE
     if direct.lanes:
         return BATCH
-    # None can be made now. The direct lane sends well, unless it was refused for good.
+    # The direct lane sends well, unless it was refused for good.
     return CHANGE if direct.id_rejected or direct.gaps else IN_PLACE
 
 
 def hold(facts: PartitionFacts, way: int, now: float) -> Hold | None:
     """Why nothing may go this way; None when it may."""
-    for reason, _, applies, until, again in _BY_PATH[way]:
+    for reason, _, applies, until, again in _RULES_OF[way]:
         if applies(facts, now):
             ends = until(facts)
-            look = (NEVER if ends is None else ends) if again is None else again(facts, now)
-            return Hold(ends, reason, facts.node, look)
+            rings = NEVER if ends is None else ends
+            return Hold(ends, reason, facts.node, rings if again is None else again(facts, now))
     return None
 
 
@@ -327,3 +269,7 @@ def depth(ack_time: float | None, guard: float) -> int:
     if ack_time is None:
         return 1
     return max(1, min(LONGEST_DEPTH, int(guard / 2 / max(ack_time, 1e-6))))
+
+
+TURN: Final = Hold(None, Why.TURN)
+"""Nobody has looked yet."""

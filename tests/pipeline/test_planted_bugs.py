@@ -29,6 +29,7 @@ from safeproducer.pipeline.reports.failures import Failures
 from safeproducer.pipeline.reports.report_numbers import ReportNumbers
 from safeproducer.pipeline.reports.report_queue import ReportQueue
 from safeproducer.pipeline.reports.reports import Reports
+from safeproducer.policy.decision import PartitionFacts
 from safeproducer.policy.never import NEVER
 from safeproducer.policy.throttle import Throttle
 from safeproducer.policy.topic_partition import TopicPartition
@@ -46,7 +47,7 @@ from tests.pipeline.rig import RuleError
 
 EFFORT = effort(400, 30)
 
-real_admit = dispatcher.admit
+real_decide = dispatcher.decide
 real_reported = InFlightBatch.reported
 real_takes = ReportQueue.takes
 real_run = Reports.run
@@ -56,8 +57,8 @@ real_extend = BlockIntake._extend
 real_bind, real_begin, real_pass_on, real_bunch = Counting.bind, Counting.begin, Counting.pass_on, CountedBunch.__init__
 
 
-def deaf_admit(partition: Any, broker: Any, *rest: Any) -> Any:
-    return real_admit(partition, replace(broker, throttled_until=None, probing=False), *rest)
+def deaf(facts: PartitionFacts, now: float) -> Any:
+    return real_decide(facts._replace(throttled_until=None, probing=False), now)
 
 
 def forgetful_announce(self: Throttle, broker: int, seconds: float, now: float) -> None:
@@ -157,7 +158,7 @@ def of_the_next_partition(self: CountedBunch, report: CountedReport, partition: 
 
 
 PLANTS: dict[str, tuple[str, type[RuleBasedStateMachine], Any, str, Any]] = {
-    "hands over to a throttled broker": ("rule 4", CalmHeldMachine, dispatcher, "admit", deaf_admit),
+    "hands over to a throttled broker": ("rule 4", CalmHeldMachine, dispatcher, "decide", deaf),
     "lets a deadline move back": ("rule [49]", CalmHeldMachine, Throttle, "announce", forgetful_announce),
     "holds every broker": ("rule 4", CalmHeldMachine, ClusterView, "broker", blind_broker),
     "takes the last records first": ("rule 6", CalmHeldMachine, PartitionBuffer, "take", last_first),

@@ -1,4 +1,4 @@
-"""The buffered path, from the partition buffers on: records leave when admission says go."""
+"""The buffered path, from the partition buffers on: records leave when no rule holds them."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ from safeproducer import clock
 from safeproducer.delivery import Delivery
 from safeproducer.kafka.native import KafkaException
 from safeproducer.pipeline.buffer.partition_buffer import PartitionBuffer
-from safeproducer.pipeline.cluster.cluster_view import Leader
-from safeproducer.pipeline.cluster.partitions import UNKNOWN
 from safeproducer.pipeline.dispatch.block_intake import BlockIntake
 from safeproducer.pipeline.dispatch.expiry import Expiry
+from safeproducer.pipeline.dispatch.facts import Facts
 from safeproducer.pipeline.dispatch.flush_timer import FlushTimer
-from safeproducer.pipeline.dispatch.holds import OUTDATED, PACED, SLOW_START, Holds
+from safeproducer.pipeline.dispatch.holds import Holds
 from safeproducer.pipeline.dispatch.lane_choice import LaneChoice
-from safeproducer.pipeline.dispatch.placement import Placement
 from safeproducer.pipeline.dispatch.quota_retry import QuotaRetry
 from safeproducer.pipeline.dispatch.record_buffer import RecordBuffer
 from safeproducer.pipeline.lanes.batch_lane import BatchLane
@@ -27,18 +25,12 @@ from safeproducer.pipeline.process.record import ACCEPTED_AT, HEADERS, KEY, OVER
 from safeproducer.pipeline.process.sender import LONGEST_SLEEP
 from safeproducer.pipeline.reports.reports import Reports
 from safeproducer.policy.ack_time import LATE, LATE_TIMES
-from safeproducer.policy.admission import Admission, Broker, Partition, admit, depth
-from safeproducer.policy.decision import Hold
+from safeproducer.policy.decision import PATIENCE, Hold, Send, decide
 from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.never import NEVER
 
-_REJECTED = Hold(None, HoldReason.QUOTA_RETRY)
-_WAITS_FOR_METADATA = Hold(None, HoldReason.UNKNOWN_TOPIC)
-_WAITS_FOR_LANE = Hold(None, HoldReason.LANE_CHANGE)
-_OF_THE_LEADER = frozenset({HoldReason.THROTTLED, HoldReason.LEADER_SILENT})
-"""What a partition waits for in whichever lane."""
-_LONGEST_WAIT = 1.0
-"""Seconds that a batch may wait behind others inside librdkafka; at its deadline its outcome is unknown."""
+_PACED = Hold(None, HoldReason.PREPARING_LANE)
+_SLOW_START = Hold(None, HoldReason.FIRST_ACKNOWLEDGEMENT)
 
 
 @dataclass(eq=False)
@@ -53,7 +45,7 @@ class Dispatcher:
     _holds: Holds
     _direct: Any
     lanes: LanePool
-    _placement: Placement
+    _facts: Facts
     record_buffer: RecordBuffer
     schedule: Schedule
     intake: BlockIntake
@@ -139,81 +131,18 @@ class Dispatcher:
 
     def _hand_over(self, buffer: PartitionBuffer, now: float) -> float:
         """Hand over what may go of one partition; when to look again."""
-        holds = self._holds
-        if (closed := self._closed_to_all(buffer, now)) is not None:
-            return _wait(buffer, *closed)
-        while buffer.waiting:
-            path = self._path(buffer, now)
-            if path is None or (path is self.lanes and not self._placement.knows(buffer.topic)):
-                why = self._closed_by(buffer, now) if path is None else _WAITS_FOR_METADATA
-                if holds.direct is not None and holds.direct.paced_start.open:
-                    self._choice.foresee(buffer, holds.cluster.broker(buffer.tp, now).node, now)
-                return _wait(buffer, why, now + holds.PATIENCE)
-            if path is self.lanes and self._placement.place(buffer, now):
-                break
-            broker = holds.cluster.broker(buffer.tp, now)
-            lane = self._choice.lane_for(buffer, broker.node, now) if path is self.lanes else None
-            verdict = self._admitted(buffer, lane, broker, now)
+        while buffer.waiting and (found := self._facts.of(buffer, now)) is not None:
+            facts, lane = found
+            verdict, direct = decide(facts, now), self._holds.direct
             if isinstance(verdict, Hold):
-                self._choice.suggest_lanes(buffer, verdict)
-                return _wait(buffer, verdict, NEVER if verdict.until is None else verdict.until)
-            if path is not self.lanes and holds.direct is not None:
-                _wait(buffer, None)
-                return _wait(buffer, *self._send_directly(holds.direct, buffer))
-            if lane is None or self._choice.refuses(lane, buffer, broker.node, now):
-                return _wait(buffer, *self._choice.wait(buffer, lane, broker.node, now))
+                self._choice.act_on(verdict, facts, buffer, now)
+                return _wait(buffer, verdict, verdict.again)
             _wait(buffer, None)
-            self._give_batch(buffer, lane, broker.node, now)
+            if verdict is Send.DIRECTLY and direct is not None:
+                return _wait(buffer, *self._send_directly(direct, buffer))
+            if lane is not None and lane.permitted:
+                self._give_batch(buffer, lane, facts.node, now)
         return NEVER
-
-    def _closed_to_all(self, buffer: PartitionBuffer, now: float) -> tuple[Hold, float] | None:
-        """Why nothing may go of it on either path, and when to look again."""
-        gate = self._holds.gate
-        if gate.hold is not None:
-            return gate.hold, gate.ask_at
-        if buffer.tp in self.quota_retry.rejections.tps:
-            return _REJECTED, now + self._holds.PATIENCE
-        if buffer.partition == UNKNOWN and self._placement.outdated.differ(buffer.topic, now):
-            return OUTDATED, now + self._holds.PATIENCE
-        return None if self._placement.puts_in_order(buffer, now) else (_WAITS_FOR_METADATA, now + self._holds.PATIENCE)
-
-    def _path(self, buffer: PartitionBuffer, now: float) -> Any:
-        """Where the next batch goes: the batch lanes, the native producer of the direct lane, or None for now.
-
-        A partition changes its path only when the one it leaves has nothing of it any more: lanes have no order.
-        """
-        direct = self._holds.direct
-        if direct is None or buffer.unresolved or buffer.bound or buffer.pinned:
-            return self.lanes
-        if not self._holds.wants_batch_lane(buffer, now):
-            direct.gaps.gives_turn(buffer.tp, not len(self._direct))
-            return self._direct if self._holds.reason(buffer, now) is None else None
-        if not self.record_buffer.has_left_direct(buffer, now):
-            return None
-        self.lanes.prepare()
-        if self.lanes:
-            return self.lanes
-        # None can be made now. The direct lane sends well, unless it was refused for good.
-        return None if direct.rejected or direct.gaps else self._direct
-
-    def _closed_by(self, buffer: PartitionBuffer, now: float) -> Hold:
-        """Why the next batch may go neither way."""
-        reason = self._holds.reason(buffer, now)
-        if reason is None or (reason.reason not in _OF_THE_LEADER and self._holds.wants_batch_lane(buffer, now)):
-            return _WAITS_FOR_LANE
-        return reason
-
-    def _admitted(self, buffer: PartitionBuffer, lane: BatchLane | None, broker: Leader, now: float) -> Admission:
-        delivery, node, waiting = self._delivery, broker.node, buffer.waiting
-        on_lane = [batch for batch in buffer.unresolved if lane is not None and batch.lane == lane.number]
-        leave_by = max((batch.leaves_by for batch in on_lane), default=-NEVER)
-        full = waiting >= delivery.batch_records or buffer.bytes >= delivery.batch_bytes
-        batches, budget = len(buffer.unresolved), self._choice.budget(buffer, node, now)
-        partition = Partition(waiting, buffer.oldest, len(on_lane), leave_by, full, batches, budget)
-        cap = delivery.connection_cap if delivery.spreads else None
-        state = Broker(broker.throttled_until, broker.probing, self._choice.in_flight[node], cap, node)
-        most = depth(buffer.ack.seconds, min(_LONGEST_WAIT, delivery.guard_ms / 1000))
-        return admit(partition, state, now, self.schedule.linger(now), most)
 
     def _give_batch(self, buffer: PartitionBuffer, lane: BatchLane, node: int | None, now: float) -> None:
         taken = self.record_buffer.take(buffer, lane.number)
@@ -232,21 +161,21 @@ class Dispatcher:
 
     def _send_directly(self, lane: DirectLane, buffer: PartitionBuffer) -> tuple[Hold | None, float]:
         """Give what waits to the direct lane, record by record; why some still waits, and when to look again."""
-        produce, numbers, patience = self._direct.produce, self.record_buffer.numbers, self._holds.PATIENCE
+        produce, numbers = self._direct.produce, self.record_buffer.numbers
         (topic, partition), records = buffer.tp, buffer.records
         if self._delivery.owns_timeout:  # else nobody observes the backlogs, and what is noted would stay
             lane.backlogs.released(buffer.tp, clock.monotonic(), records[0][ACCEPTED_AT])
         while records:
             record, now = records[0], clock.monotonic()
             if lane.starting and not lane.takes(buffer.tp, record[SIZE] - OVERHEAD):
-                return PACED if lane.paced_start.open else SLOW_START, now + patience
+                return _PACED if lane.paced_start.open else _SLOW_START, now + PATIENCE
             self.record_buffer.went_directly(now)
             buffer.went_directly(now)
             report = numbers[record[REPORT]]
             try:
                 produce(topic, record[VALUE], record[KEY], partition, report, None, record[TIMESTAMP], record[HEADERS])
             except BufferError:
-                return None, now + patience
+                return None, now + PATIENCE
             except KafkaException as error:
                 self.expiry.refused(buffer, record, error.args[0], bound=False)
             numbers.release(buffer.take_first(records)[REPORT])

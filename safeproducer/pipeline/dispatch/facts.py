@@ -24,8 +24,7 @@ _LONGEST_WAIT = 1.0
 """Seconds that a batch may wait behind others inside librdkafka; at its deadline its outcome is unknown."""
 _REJECTED = PartitionFacts(rejected=True)
 _MISCOUNTED = PartitionFacts(miscounted=True)
-_BEHIND_UNPLACED = PartitionFacts(behind_unplaced=True)
-_UNKNOWN_TOPIC = BatchFacts(known=False)
+_UNKNOWN = PartitionFacts(unknown=True)
 
 
 @dataclass(eq=False)
@@ -52,29 +51,14 @@ class Facts:
             return facts, None
         if buffer.partition == UNKNOWN and not buffer.records:
             return None
-        holds, placement = self._holds, self._placement
+        holds = self._holds
         if holds.direct is None or buffer.unresolved or buffer.bound or buffer.pinned:
             facts, way = PartitionFacts(None, NEVER, False, False, False, *holds.cluster.broker(buffer.tp, now)), BATCH
         else:
             facts, way = self._of_path(holds.direct, buffer, now)
-        if way == CHANGE:
-            return facts, None
-        if way != BATCH:
-            return facts._replace(batch=self._of_batch(None, facts.node, buffer, now)), None
-        if not placement.knows(buffer.topic):
-            return facts._replace(batch=_UNKNOWN_TOPIC), None
-        if placement.place(buffer, now):
-            return None
-        lane = self._choice.lane_for(buffer, facts.node, now)
-        batch = self._of_batch(lane, facts.node, buffer, now)
-        if (
-            lane is None
-            or lane.quarantined
-            or lane.permit.denied
-            or self._choice.is_closed(lane, buffer, facts.node, now)
-        ):
-            batch = batch._replace(lane=self._of_lanes(lane, facts.node, buffer, now))
-        return facts._replace(batch=batch), lane
+        if way == BATCH:
+            return self._of_lane(facts, buffer, now)
+        return (facts if way == CHANGE else facts._replace(batch=self._of_batch(None, facts.node, buffer, now))), None
 
     def _of_every_path(self, buffer: PartitionBuffer, now: float) -> PartitionFacts | None:
         """What closes all of them; None when nothing does."""
@@ -84,7 +68,7 @@ class Facts:
             return _REJECTED
         if buffer.partition == UNKNOWN and self._placement.outdated.differ(buffer.topic, now):
             return _MISCOUNTED
-        return None if self._placement.puts_in_order(buffer, now) else _BEHIND_UNPLACED
+        return None if self._placement.puts_in_order(buffer, now) else _UNKNOWN
 
     def _of_path(self, direct: DirectLane, buffer: PartitionBuffer, now: float) -> tuple[PartitionFacts, int]:
         """Also which path it takes, unless a reason closes that."""
@@ -98,34 +82,47 @@ class Facts:
             facts = facts._replace(direct=facts.direct._replace(closed_by_gap=direct.gaps.closed_to(buffer.tp)))
         return facts, path(facts)
 
+    def _of_lane(
+        self, facts: PartitionFacts, buffer: PartitionBuffer, now: float
+    ) -> tuple[PartitionFacts, BatchLane | None] | None:
+        placement, choice, node = self._placement, self._choice, facts.node
+        if not placement.knows(buffer.topic):
+            return facts._replace(unknown=True), None
+        if placement.place(buffer, now):
+            return None
+        lane = choice.lane_for(buffer, node, now)
+        batch = self._of_batch(lane, node, buffer, now)
+        if lane is None or lane.quarantined or lane.permit.denied or choice.is_closed(lane, buffer, node, now):
+            batch = batch._replace(lane=self._of_lanes(lane, node, buffer, now))
+        return facts._replace(batch=batch), lane
+
     def _of_batch(self, lane: BatchLane | None, node: int | None, buffer: PartitionBuffer, now: float) -> BatchFacts:
         delivery, unresolved = self._delivery, buffer.unresolved
         on_lane = [batch.leaves_by for batch in unresolved if lane is not None and batch.lane == lane.number]
         return BatchFacts(
-            True,
-            self._choice.in_flight[node],
-            delivery.connection_cap if delivery.spreads else None,
-            len(unresolved),
-            self._choice.budget(buffer, node, now),
-            len(on_lane),
-            max(on_lane, default=-NEVER),
-            depth(buffer.ack.seconds, min(_LONGEST_WAIT, delivery.guard_ms / 1000)) if on_lane else 1,
-            buffer.waiting >= delivery.batch_records or buffer.bytes >= delivery.batch_bytes,
-            buffer.oldest + self._schedule.linger(now),
+            in_flight=self._choice.in_flight[node],
+            cap=delivery.connection_cap or NEVER if delivery.spreads else NEVER,
+            outstanding=len(unresolved),
+            budget=self._choice.budget(buffer, node, now),
+            on_lane=len(on_lane),
+            depth=depth(buffer.ack.seconds, min(_LONGEST_WAIT, delivery.guard_ms / 1000)) if on_lane else 1,
+            leaves_by=max(on_lane, default=-NEVER),
+            full=buffer.waiting >= delivery.batch_records or buffer.bytes >= delivery.batch_bytes,
+            due=buffer.oldest + self._schedule.linger(now),
         )
 
     def _of_lanes(self, lane: BatchLane | None, node: int | None, buffer: PartitionBuffer, now: float) -> LaneFacts:
         """Why none takes the next batch; `lane` would, if that were not closed."""
         lanes, choice = self._lanes, self._choice
         wanted = choice.wanted(buffer, node, now) if buffer.records else 0
-        grows, permits = wanted > len(lanes), lanes.permits()
+        grows = wanted > len(lanes)
         return LaneFacts(
-            lane is not None and lane.quarantined,
-            any(choice.is_outdated(other, buffer, now) for other in ([lane] if lane is not None else lanes)),
-            not all(choice.is_exclusive(other, buffer, node, now) for other in lanes),
-            not buffer.records,
-            grows and permits.refused,
-            True,
-            (grows and not permits.paused) or not all(other.ready for other in lanes),
-            wanted,
+            quarantined=lane is not None and lane.quarantined,
+            outdated=any(choice.is_outdated(other, buffer, now) for other in (lanes if lane is None else [lane])),
+            gap=not all(choice.is_exclusive(other, buffer, node, now) for other in lanes),
+            keys_wait=not buffer.records,
+            limited=grows and lanes.permits().refused,
+            busy=True,
+            lanes_come=(grows and not lanes.permits().paused) or not all(other.ready for other in lanes),
+            wanted=wanted,
         )

@@ -1,4 +1,4 @@
-"""Which batch lane takes the next batch of a partition, and what the batch waits for when none does."""
+"""Which of several batch lanes takes the next batch of a partition, and how many lanes there should be."""
 
 from __future__ import annotations
 
@@ -11,19 +11,16 @@ from safeproducer.pipeline.buffer.in_flight_batch import InFlightBatch
 from safeproducer.pipeline.buffer.partition_buffer import PartitionBuffer
 from safeproducer.pipeline.cluster.partitions import UNKNOWN
 from safeproducer.pipeline.cluster.windows import Windows
-from safeproducer.pipeline.dispatch.holds import AFTER_GAP, DRAINING, OUTDATED, Holds
+from safeproducer.pipeline.dispatch.holds import Holds
 from safeproducer.pipeline.lanes.batch_lane import BatchLane
 from safeproducer.pipeline.lanes.lane_pool import LanePool
 from safeproducer.pipeline.process.record import ACCEPTED_AT
-from safeproducer.policy.decision import Hold
+from safeproducer.policy.decision import BATCH, Hold, PartitionFacts, path
 from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.lane_count import needed
 from safeproducer.policy.never import NEVER
 from safeproducer.policy.window import LEAST
 
-WAITS_FOR_FREE_LANE = Hold(None, HoldReason.LANES_BUSY)
-WAITS_FOR_PERMIT = Hold(None, HoldReason.LANES_LIMITED)
-WAITS_FOR_KEY = Hold(None, HoldReason.KEY_ORDER)
 _PILED_UP = 3
 _TURN = 0.05
 """Seconds for which a lane is closed to others by one look of a partition that waits for it: several looks long."""
@@ -54,14 +51,41 @@ class LaneChoice:
         if not batch.reports.unknown_outcome:
             self._acknowledged[batch.broker] = now
 
-    def suggest_lanes(self, buffer: PartitionBuffer, verdict: Hold) -> None:
+    def act_on(self, hold: Hold, facts: PartitionFacts, buffer: PartitionBuffer, now: float) -> None:
+        """A partition waits: have done what may end that."""
+        reason, lacks, direct = hold.reason, facts.batch.lane, self._holds.direct
+        if reason is HoldReason.IN_FLIGHT:
+            self._suggest_lanes(buffer)
+        elif reason in (HoldReason.LANES_BUSY, HoldReason.LANES_LIMITED):
+            self._want(lacks.wanted)
+        elif lacks.gap and reason is HoldReason.SEQUENCE_GAP:
+            self._await_turn(buffer, facts.node, now)
+            if len(self._lanes) == 1 and not (buffer.unresolved or buffer.pinned):
+                self._want(2)  # the only one is not to be used by others for a while
+            elif self._delivery.spreads:
+                self._want(lacks.wanted)
+        elif direct is not None and direct.paced_start.open and reason is not HoldReason.LINGER:
+            self._foresee(buffer, facts, now)
+
+    def _suggest_lanes(self, buffer: PartitionBuffer) -> None:
         """Tell, once, when batches pile up only because one of a partition is under way at a time."""
         hint, delivery = self._hint, self._delivery
-        if hint is None or delivery.spreads or not delivery.idempotent or verdict.reason is not HoldReason.IN_FLIGHT:
+        if hint is None or delivery.spreads or not delivery.idempotent:
             return
         if buffer.waiting > _PILED_UP * delivery.batch_records:
             self._hint = None
             hint(*buffer.tp)
+
+    def _want(self, count: int) -> None:
+        """Have lanes made now, unless permits are to be waited for."""
+        self._lanes.want(count)
+        if self._lanes.wanted > len(self._lanes) and not self._lanes.permits().paused:
+            self._wake(0.0)
+
+    def _foresee(self, buffer: PartitionBuffer, facts: PartitionFacts, now: float) -> None:
+        """Records gather until the batch lanes are ready: have as many made as they will need."""
+        if self._delivery.spreads and buffer.partition >= 0 and len(self._lanes) and path(facts) != BATCH:
+            self._want(self.wanted(buffer, facts.node, now))
 
     def budget(self, buffer: PartitionBuffer, node: int | None, now: float) -> int:
         """How many batches of this partition may be unresolved, led by that broker."""
@@ -94,47 +118,11 @@ class LaneChoice:
         """Whether nothing of this partition may go by this lane for now."""
         return self.is_outdated(lane, buffer, now) or not self.is_exclusive(lane, buffer, node, now)
 
-    def refuses(self, lane: BatchLane, buffer: PartitionBuffer, node: int | None, now: float) -> bool:
-        """Whether the next batch of this partition may not go by this lane; else it has its permit now (KIP-936)."""
-        if lane.quarantined or self.is_closed(lane, buffer, node, now):
-            return True
-        return not lane.permit.may_send(None if lane.log is None else lane.log.producer_id)
-
-    def wait(self, buffer: PartitionBuffer, lane: BatchLane | None, node: int | None, now: float) -> tuple[Hold, float]:
-        """A batch is ready to go, and no lane may take it: why, and when to look again."""
-        lanes, soon = self._lanes, now + self._holds.PATIENCE
-        if lane is not None and lane.quarantined:
-            return DRAINING, soon
-        if any(self.is_outdated(other, buffer, now) for other in ([lane] if lane is not None else lanes)):
-            return OUTDATED, soon
-        if not all(self.is_exclusive(other, buffer, node, now) for other in lanes):
-            self._await_turn(buffer, node, now)
-            if len(lanes) == 1 and not (buffer.unresolved or buffer.pinned):
-                lanes.one_more()
-                self._wake(0.0)
-            elif self._delivery.spreads and buffer.records:
-                self._is_limited(buffer, node, now)
-            return AFTER_GAP, soon
-        if not buffer.records:
-            return WAITS_FOR_KEY, NEVER
-        growing = self._is_limited(buffer, node, now)
-        why = WAITS_FOR_PERMIT if lanes.wanted > len(lanes) and lanes.permits().refused else WAITS_FOR_FREE_LANE
-        return why, soon if growing or not all(other.ready for other in lanes) else NEVER
-
-    def _is_limited(self, buffer: PartitionBuffer, node: int | None, now: float) -> bool:
-        """Say that this partition lacks lanes, and have those made that are wanted now; whether any are."""
-        lanes = self._lanes
-        of_use = self._of_use(buffer, now) if self._delivery.spreads else 0
-        lanes.limited(self.budget(buffer, node, now), sum(lane.ready for lane in lanes), of_use)
-        if wanted := lanes.wanted > len(lanes) and not lanes.permits().paused:
-            self._wake(0.0)
-        return wanted
-
     def wanted(self, buffer: PartitionBuffer, node: int | None, now: float) -> int:
         """How many lanes there should be while this partition lacks one."""
         lanes = self._lanes
         of_use = self._of_use(buffer, now) if self._delivery.spreads else 0
-        return lanes.wanted_when_limited(self.budget(buffer, node, now), sum(lane.ready for lane in lanes), of_use)
+        return lanes.wanted_with(self.budget(buffer, node, now), sum(lane.ready for lane in lanes), of_use)
 
     def _of_use(self, buffer: PartitionBuffer, now: float) -> int:
         delivery = self._delivery
@@ -147,11 +135,6 @@ class LaneChoice:
             delivery.linger,
             delivery.batch_records,
         )
-
-    def foresee(self, buffer: PartitionBuffer, node: int | None, now: float) -> None:
-        """Records gather until the batch lanes are ready: have as many made as they will need."""
-        if self._delivery.spreads and buffer.partition >= 0 and len(self._lanes):
-            self._is_limited(buffer, node, now)
 
     def _only_lane(self, buffer: PartitionBuffer, node: int | None, now: float) -> BatchLane | None:
         """Where one lane takes all: another one only while a batch is alone in it, and not for what is bound to it."""

@@ -15,11 +15,11 @@ from safeproducer.pipeline.buffer.partition_buffer import PartitionBuffer
 from safeproducer.pipeline.cluster.metadata import Metadata
 from safeproducer.pipeline.cluster.outdated_leaders import OutdatedLeaders
 from safeproducer.pipeline.cluster.partitions import UNKNOWN, Partitions
-from safeproducer.pipeline.dispatch.holds import TURN
 from safeproducer.pipeline.dispatch.record_buffer import RecordBuffer
 from safeproducer.pipeline.lanes.lane_pool import LanePool
 from safeproducer.pipeline.process.alarm import Schedule
 from safeproducer.pipeline.process.record import KEY
+from safeproducer.policy.decision import TURN
 
 
 @dataclass(eq=False)

@@ -14,6 +14,7 @@ from safeproducer.pipeline.process.record import ACCEPTED_AT, REPORT
 from safeproducer.pipeline.reports.failures import Failures
 from safeproducer.pipeline.reports.quota_rejections import QuotaRejections, RejectedPartition
 from safeproducer.pipeline.reports.report_queue import ReportQueue
+from safeproducer.policy.decision import PATIENCE
 from safeproducer.policy.never import NEVER
 from safeproducer.policy.outcome import Outcome
 from safeproducer.policy.topic_partition import TopicPartition
@@ -53,11 +54,11 @@ class QuotaRetry:
         for tp, rejected in tuple(self.rejections.tps.items()):
             buffer = self._record_buffer.find(tp)
             if buffer.unresolved or not self._record_buffer.has_left_direct(buffer, now):
-                due = now + self._holds.PATIENCE
+                due = now + PATIENCE
                 continue
             proven = self._proven(tp, rejected)
             if not proven and now < rejected.at + _STATISTICS_COME:
-                due = now + self._holds.PATIENCE
+                due = now + PATIENCE
                 continue
             self.rejections.take(tp)
             self._report_queue.decide()

@@ -12,7 +12,7 @@ from safeproducer.kafka.arguments import unable
 from safeproducer.kafka.native import KafkaError
 from safeproducer.pipeline.buffer.partition_buffer import MOST_OVERHEAD, PartitionBuffer
 from safeproducer.pipeline.cluster.partitions import UNKNOWN
-from safeproducer.pipeline.dispatch.holds import TURN, Holds
+from safeproducer.pipeline.dispatch.holds import Holds
 from safeproducer.pipeline.lanes.batch_lane import BatchLane
 from safeproducer.pipeline.lanes.lane_pool import LanePool
 from safeproducer.pipeline.process.record import OVERHEAD, REPORT, HeldRecord
@@ -20,7 +20,7 @@ from safeproducer.pipeline.reports.quota_rejections import QuotaRejections
 from safeproducer.pipeline.reports.report_numbers import ReportNumbers
 from safeproducer.pipeline.reports.report_queue import ReportQueue
 from safeproducer.policy.affinity import Affinity
-from safeproducer.policy.decision import Hold
+from safeproducer.policy.decision import TURN, Hold
 from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.never import NEVER
 from safeproducer.policy.share import ALWAYS_FREE, has_share
@@ -150,7 +150,9 @@ class RecordBuffer:
     def waits_for(self, buffer: PartitionBuffer, now: float) -> Hold:
         """What those that wait there wait for, also before the sender has looked at them."""
         hold = buffer.why or buffer.held or self._holds.reason(buffer, now) or TURN
-        return self._holds.told(hold, buffer, now)
+        if hold.reason.waits_for_answer and self._holds.is_silent(buffer, now):  # look at the broker that owes it
+            return Hold(None, HoldReason.LEADER_SILENT, self._holds.partitions.leader(*buffer.tp))
+        return hold
 
     def waits(self) -> dict[TopicPartition, tuple[int, str, HoldReason]]:
         """(topic, partition) -> (records that wait here, why: as a sentence and as a code)."""

@@ -71,6 +71,11 @@ class BatchLane:
             return False
         return self.log is None or self.log.acquired
 
+    @property
+    def permitted(self) -> bool:
+        """Whether it may send: its first batch asks for its permit (KIP-936)."""
+        return self.permit.may_send(None if self.log is None else self.log.producer_id)
+
     def hand_over(
         self,
         buffer: PartitionBuffer,

@@ -96,16 +96,13 @@ class LanePool:
         if not self._lanes and (lane := self._maker.try_one(LaneLog(tells=True), needed=True)) is not None:
             self._add(lane)
 
-    def limited(self, budget: int, ready: int, needed: int) -> None:
-        """A batch is ready to go and waits only for a lane; of so many lanes its partition could make use."""
-        self.wanted = self.wanted_when_limited(budget, ready, needed)
-
-    def wanted_when_limited(self, budget: int, ready: int, needed: int) -> int:
+    def wanted_with(self, budget: int, ready: int, needed: int) -> int:
+        """How many there should be for a batch that waits only for a lane; of `needed` its partition could make use."""
         return max(self.wanted, lane_count.wanted(len(self._lanes), ready, budget, self._fixed, needed))
 
-    def one_more(self) -> None:
-        """The only lane there should be is not to be used by others for a while."""
-        self.wanted = max(self.wanted, 2)
+    def want(self, count: int) -> None:
+        """There should be so many."""
+        self.wanted = max(self.wanted, count)
 
     def grow(self) -> int:
         """Make what is wanted; how many lanes that are. Not inside produce(): making one takes milliseconds."""

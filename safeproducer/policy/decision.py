@@ -145,6 +145,9 @@ class Send(Enum):
     BATCH = 2
 
 
+Applies = Callable[[PartitionFacts, float], bool]
+
+
 class Rule(NamedTuple):
     """A reason, the paths that it closes, when it applies, and until when, None while that is unknown.
 
@@ -153,7 +156,7 @@ class Rule(NamedTuple):
 
     reason: Why
     closes: int
-    applies: Callable[[PartitionFacts, float], bool]
+    applies: Applies
     until: Callable[[PartitionFacts], float | None] = lambda _: None
     again: Callable[[PartitionFacts, float], float] | None = lambda _, now: now + PATIENCE
 
@@ -214,9 +217,10 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-def by_path(rules: tuple[Rule, ...]) -> dict[int, tuple[Rule, ...]]:
-    """Path -> the rules that close it."""
-    return {way: tuple(rule for rule in rules if rule.closes & way) for way in (DIRECT, IN_PLACE, CHANGE, BATCH)}
+def by_path(rules: tuple[Rule, ...]) -> dict[int, tuple[tuple[Applies, Rule], ...]]:
+    """Path -> the rules that close it, each behind its question."""
+    ways = DIRECT, IN_PLACE, CHANGE, BATCH
+    return {way: tuple((rule.applies, rule) for rule in rules if rule.closes & way) for way in ways}
 
 
 _RULES_OF = by_path(RULES)
@@ -246,11 +250,11 @@ def path(facts: PartitionFacts) -> int:
 
 def hold(facts: PartitionFacts, way: int, now: float) -> Hold | None:
     """Why nothing may go this way; None when it may."""
-    for reason, _, applies, until, again in _RULES_OF[way]:
+    for applies, rule in _RULES_OF[way]:
         if applies(facts, now):
-            ends = until(facts)
+            ends = rule.until(facts)
             rings = NEVER if ends is None else ends
-            return Hold(ends, reason, facts.node, rings if again is None else again(facts, now))
+            return Hold(ends, rule.reason, facts.node, rings if rule.again is None else rule.again(facts, now))
     return None
 
 

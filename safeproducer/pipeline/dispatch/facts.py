@@ -17,7 +17,7 @@ from safeproducer.pipeline.lanes.direct_lane import DirectLane
 from safeproducer.pipeline.lanes.lane_pool import LanePool
 from safeproducer.pipeline.process.alarm import Schedule
 from safeproducer.pipeline.reports.quota_rejections import QuotaRejections
-from safeproducer.policy.decision import BATCH, CHANGE, DIRECT, BatchFacts, LaneFacts, PartitionFacts, depth, path
+from safeproducer.policy.decision import BATCH, CHANGE, DIRECT, BatchFacts, LaneFacts, PartitionFacts, depth, hold, path
 from safeproducer.policy.never import NEVER
 
 _LONGEST_WAIT = 1.0
@@ -58,7 +58,9 @@ class Facts:
             facts, way = self._of_path(holds.direct, buffer, now)
         if way == BATCH:
             return self._of_lane(facts, buffer, now)
-        return (facts if way == CHANGE else facts._replace(batch=self._of_batch(None, facts.node, buffer, now))), None
+        return (
+            facts if way == CHANGE else PartitionFacts(*facts[:-1], self._of_batch(None, facts.node, buffer, now))
+        ), None
 
     def _of_every_path(self, buffer: PartitionBuffer, now: float) -> PartitionFacts | None:
         """What closes all of them; None when nothing does."""
@@ -92,9 +94,11 @@ class Facts:
             return None
         lane = choice.lane_for(buffer, node, now)
         batch = self._of_batch(lane, node, buffer, now)
-        if lane is None or lane.quarantined or lane.permit.denied or choice.is_closed(lane, buffer, node, now):
-            batch = batch._replace(lane=self._of_lanes(lane, node, buffer, now))
-        return facts._replace(batch=batch), lane
+        found = PartitionFacts(*facts[:-1], batch)
+        closed = lane is None or lane.quarantined or lane.permit.denied or choice.is_closed(lane, buffer, node, now)
+        if closed and hold(found, BATCH, now) is None:
+            found = found._replace(batch=batch._replace(lane=self._of_lanes(lane, node, buffer, now)))
+        return found, lane
 
     def _of_batch(self, lane: BatchLane | None, node: int | None, buffer: PartitionBuffer, now: float) -> BatchFacts:
         delivery, unresolved = self._delivery, buffer.unresolved
@@ -106,7 +110,7 @@ class Facts:
             budget=self._choice.budget(buffer, node, now),
             on_lane=len(on_lane),
             depth=depth(buffer.ack.seconds, min(_LONGEST_WAIT, delivery.guard_ms / 1000)) if on_lane else 1,
-            leaves_by=max(on_lane, default=-NEVER),
+            leaves_by=max(on_lane) if on_lane else -NEVER,
             full=buffer.waiting >= delivery.batch_records or buffer.bytes >= delivery.batch_bytes,
             due=buffer.oldest + self._schedule.linger(now),
         )

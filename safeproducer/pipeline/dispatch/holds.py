@@ -77,9 +77,9 @@ class Holds:
         if not self.cluster.holds_back:
             return _NEVER_HELD
         tp, direct = buffer.tp, self.direct
-        facts = PartitionFacts(None, NEVER, False, False, False, *self.cluster.broker(tp, now), direct is None)
+        head = None, NEVER, False, False, False, *self.cluster.broker(tp, now), direct is None
         if direct is None:
-            return facts
+            return PartitionFacts(*head)
         of_direct = DirectFacts(
             stalled=tp in direct.stalled,
             id_rejected=direct.rejected,
@@ -94,10 +94,12 @@ class Holds:
             paced=direct.paced_start.closes(tp),
             starting=direct.slow_start.closes(tp),
         )
-        return facts._replace(stays=False, direct=of_direct)
+        return PartitionFacts(*head, False, of_direct)
 
     def reason(self, buffer: PartitionBuffer, now: float) -> Hold | None:
         """Why this partition is held back; None when its records may go directly."""
+        if not buffer.pinned and not self.any(now):
+            return None
         return decision.hold(self.facts(buffer, now), decision.DIRECT, now)
 
     def waited_for_id(self, buffer: PartitionBuffer) -> bool:

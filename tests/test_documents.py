@@ -16,7 +16,7 @@ import safeproducer
 from safeproducer.cli import main
 from safeproducer.kafka.properties import HANDLED_HERE, REFUSED
 from safeproducer.own_settings import OWN_SETTINGS
-from safeproducer.policy.decision import Hold
+from safeproducer.policy.decision import BATCH, CHANGE, DIRECT, RULES, Hold
 from tests import measures
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -69,16 +69,21 @@ def test_each_reason_to_hold_records_back_is_in_the_table() -> None:
 
 
 def test_each_reason_to_hold_is_explained_to_developers() -> None:
-    """Those of a partition in the table and in the order of Holds.reason(), those of the next batch in the list."""
+    """Those of a partition in the table, those of the next batch in the list, and the rules of each path in order."""
     holding = read("docs/internals/holding.md")
     table = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \|", holding, re.MULTILINE)
     explained = [code for cell in table for code in re.findall(r"\w+", cell)]
-    of_a_batch, ordered = (
+    of_a_batch, *ordered = (
         re.findall(r"`(\w+)`", re.findall(rf"{words}(.*?)\.\n", holding, re.DOTALL)[0])
-        for words in ("say what the next batch waits for: ", "gives the first one in this order: ")
+        for words in (
+            "say what the next batch waits for: ",
+            "The direct path is closed in this order: ",
+            "The batch lanes are closed in this order: ",
+            "The way from one to the other is closed in this order: ",
+        )
     )
-    assert sorted(explained) == sorted(ordered)
     assert sorted(explained + of_a_batch) == sorted(safeproducer.HoldReason)
+    assert ordered == [[rule.reason for rule in RULES if rule.closes & way] for way in (DIRECT, BATCH, CHANGE)]
 
 
 def test_every_hook_method_is_in_the_table() -> None:

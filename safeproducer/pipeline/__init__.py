@@ -34,8 +34,9 @@ The buffered path
   2. Maintenance.turn (`maintenance`), on the sender: makes and retires lanes, serves the batch lanes, reads statistics,
      has the dispatcher pump, and says which path the next record takes.
   3. Dispatcher.pump (`dispatcher`): expires what is too late (`expiry`), repeats what a quota rejected
-     (`quota_retry`), and asks for each busy partition whether a batch may leave (`policy.admission`), and by which lane
-     (`lane_choice`). Where the reason to hold is over and no batch lane is wanted, the records go to the direct lane.
+     (`quota_retry`), gathers the facts of each busy partition (`facts`), and has `policy.decision` say whether a batch
+     may leave; `lane_choice` says by which of several lanes. Where the reason to hold is over and no batch lane is
+     wanted, the records go to the direct lane.
   4. BatchLane.hand_over (`batch_lane`) gives the batch to its native producer; an InFlightBatch (`in_flight_batch`)
      follows it. A batch that is short of its count is sent by a flush trigger (`flush_timer`).
   5. The sender serves the lane. Reports go into Reports (`reports`); when a batch's last one is there, the dispatcher

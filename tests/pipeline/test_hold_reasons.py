@@ -9,12 +9,14 @@ from unittest import mock
 import pytest
 
 from safeproducer import HoldReason
+from safeproducer.pipeline.cluster.outdated_leaders import DIRECT
+from safeproducer.policy import decision
 from safeproducer.producer_ids.guard import Guard
 from safeproducer.producer_ids.permit import Answer
 from tests.pipeline.cluster import QUOTA
-from tests.pipeline.rig import HandMetadata, Rig, rigged
+from tests.pipeline.rig import HandMetadata, Rig, RuleError, rigged
 from tests.pipeline.test_first_seconds import never_ready
-from tests.pipeline.test_sequence_gaps import OTHER, purged
+from tests.pipeline.test_sequence_gaps import LEFT_OUT, OTHER, purged
 from tests.pipeline.test_switch import far_away
 
 TP, OF_ANOTHER, OF_THE_SAME = ("a", 0), ("a", 1), ("a", 3)
@@ -67,6 +69,14 @@ def probing() -> HoldReason | None:
         rig.report_queue(SOON)
         accepted(rig)
         return told(rig)
+
+
+def probing_directly() -> HoldReason | None:
+    with begun("auto") as rig:
+        rig.engine.updates.holds.cluster.throttle.announce(1, 1.0, rig.time.now)
+        rig.report_queue(1.1)
+        accepted(rig)
+        return told(rig, wait=0)
 
 
 def max_in_flight() -> HoldReason | None:
@@ -123,6 +133,14 @@ def preparing_lane() -> HoldReason | None:
         return told(rig)
 
 
+def preparing_lane_before_a_look() -> HoldReason | None:
+    with never_ready() as rig:
+        accepted(rig, TP, *[b"key"] * 30)
+        rig.dispatcher.recheck(rig.time.now)
+        held = rig.dispatcher.record_buffer.buffers[TP].held
+        return None if held is None else held.reason
+
+
 def producer_id_quota() -> HoldReason | None:
     with rigged(CONFIG) as rig:
         rig.cluster.brokers[1].script.append((QUOTA, 0.0))
@@ -175,6 +193,27 @@ def outdated_metadata() -> HoldReason | None:
         return reason
 
 
+def outdated_directly() -> HoldReason | None:
+    with begun("auto") as rig:
+        outdated = rig.engine.updates.holds.cluster.outdated
+        outdated.connect(lambda: (DIRECT, 0), lambda *_: None)
+        outdated.answered_late(TP, 0, rig.time.now, rig.time.now)
+        rig.report_queue(SOON)
+        accepted(rig)
+        reason = told(rig, wait=0)
+        outdated.heard("a", DIRECT, rig.time.now)
+        return reason
+
+
+def miscounted() -> HoldReason | None:
+    with begun("held") as rig:
+        outdated = rig.engine.updates.holds.cluster.outdated
+        outdated.connect(lambda: (0, 1), lambda *_: None)
+        outdated.counted("a", 1, 6, 5, 6, rig.time.now)
+        accepted(rig, ("a", -1))
+        return told(rig, ("a", -1))
+
+
 def unknown_topic() -> HoldReason | None:
     with begun("held") as rig, mock.patch.object(HandMetadata, "answers_after", 1.0):
         accepted(rig, ("b", 0))
@@ -194,6 +233,27 @@ def sequence_gap() -> HoldReason | None:
         accepted(rig, OTHER)
         reason = told(rig, OTHER, wait=0)
         rig.close()
+        return reason
+
+
+def gap_of_a_batch_lane() -> HoldReason | None:
+    with purged("held") as rig:
+        rig.cluster.brokers[2].silent = True
+        accepted(rig, OTHER)
+        rig.report_queue(0.02)
+        accepted(rig, LEFT_OUT)
+        reason = told(rig, LEFT_OUT, wait=0.01)
+        rig.cluster.heal()
+        rig.close()
+        return reason
+
+
+def expiry_of_a_batch_lane() -> HoldReason | None:
+    with begun("held") as rig:
+        rig.dispatcher.lanes.first.quarantined = True
+        accepted(rig)
+        reason = told(rig)
+        rig.dispatcher.lanes.first.quarantined = False
         return reason
 
 
@@ -229,6 +289,7 @@ def turn() -> HoldReason | None:
 SCENARIOS: dict[str, tuple[HoldReason, Callable[[], HoldReason | None]]] = {
     "throttled": (HoldReason.THROTTLED, throttled),
     "probing": (HoldReason.PROBING, probing),
+    "probing, directly": (HoldReason.PROBING, probing_directly),
     "max_in_flight": (HoldReason.MAX_IN_FLIGHT, max_in_flight),
     "window": (HoldReason.WINDOW, window),
     "in_flight": (HoldReason.IN_FLIGHT, lambda: one_after_the_other(b"a", b"a")),
@@ -237,15 +298,20 @@ SCENARIOS: dict[str, tuple[HoldReason, Callable[[], HoldReason | None]]] = {
     "first_acknowledgement": (HoldReason.FIRST_ACKNOWLEDGEMENT, first_acknowledgement),
     "long_round_trip": (HoldReason.LONG_ROUND_TRIP, long_round_trip),
     "preparing_lane": (HoldReason.PREPARING_LANE, preparing_lane),
+    "preparing_lane, before a look": (HoldReason.PREPARING_LANE, preparing_lane_before_a_look),
     "producer_id_quota": (HoldReason.PRODUCER_ID_QUOTA, producer_id_quota),
     "producer_id_limit": (HoldReason.PRODUCER_ID_LIMIT, producer_id_limit),
     "quota_retry": (HoldReason.QUOTA_RETRY, quota_retry),
     "leader_silent, directly": (HoldReason.LEADER_SILENT, lambda: leader_silent("auto")),
     "leader_silent, by a batch lane": (HoldReason.LEADER_SILENT, lambda: leader_silent("held")),
     "outdated_metadata": (HoldReason.OUTDATED_METADATA, outdated_metadata),
+    "outdated_metadata, directly": (HoldReason.OUTDATED_METADATA, outdated_directly),
+    "outdated_metadata, of a number of partitions": (HoldReason.OUTDATED_METADATA, miscounted),
     "unknown_topic": (HoldReason.UNKNOWN_TOPIC, unknown_topic),
     "unknown_outcome": (HoldReason.UNKNOWN_OUTCOME, unknown_outcome),
     "sequence_gap": (HoldReason.SEQUENCE_GAP, sequence_gap),
+    "sequence_gap, of a batch lane": (HoldReason.SEQUENCE_GAP, gap_of_a_batch_lane),
+    "expiry, of a batch lane": (HoldReason.EXPIRY, expiry_of_a_batch_lane),
     "expiry": (HoldReason.EXPIRY, expiry),
     "lane_change": (HoldReason.LANE_CHANGE, lane_change),
     "lanes_busy": (
@@ -270,3 +336,18 @@ def test_the_reason_is_told(scenario: str) -> None:
 
 def test_every_reason_has_a_scenario() -> None:
     assert {reason for reason, _ in SCENARIOS.values()} == set(HoldReason)
+
+
+@pytest.mark.parametrize("rule", decision.RULES, ids=lambda rule: f"{rule.reason}, {rule.closes}")
+def test_a_scenario_notices_when_a_rule_is_gone(rule: decision.Rule) -> None:
+    """The reason is not told any more, or the records go."""
+
+    def notices(find: Callable[[], HoldReason | None]) -> bool:
+        try:
+            return find() is not rule.reason
+        except (AssertionError, RuleError):
+            return True
+
+    without = decision.by_path(tuple(each for each in decision.RULES if each is not rule))
+    with mock.patch.object(decision, "_RULES_OF", without):
+        assert any(notices(find) for reason, find in SCENARIOS.values() if reason is rule.reason)

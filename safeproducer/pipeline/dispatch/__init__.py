@@ -1,1 +1,1 @@
-"""From produce() to a lane: records wait, and leave when admission says go."""
+"""From produce() to a lane: records wait, and leave when nothing holds them."""

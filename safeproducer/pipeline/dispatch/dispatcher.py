@@ -140,7 +140,9 @@ class Dispatcher:
             _wait(buffer, None)
             if verdict is Send.DIRECTLY and direct is not None:
                 return _wait(buffer, *self._send_directly(direct, buffer))
-            if lane is not None and lane.permitted:
+            if lane is None:
+                return now + PATIENCE
+            if lane.permitted:
                 self._give_batch(buffer, lane, facts.node, now)
         return NEVER
 

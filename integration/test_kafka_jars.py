@@ -56,7 +56,7 @@ def test_cached_jars_are_used_without_maven(cache: Path, maven: Path) -> None:
 
 def test_changed_jar_is_refused(cache: Path) -> None:
     """One changed byte in a cached jar stops everything, and the message names jar, hashes and way out."""
-    jar = cache / "lib" / "kafka-clients-4.3.1.jar"
+    jar = cache / "lib" / "kafka-clients-4.4.0.jar"
     content = bytearray(jar.read_bytes())
     content[1000] ^= 1
     jar.unlink()
@@ -65,7 +65,7 @@ def test_changed_jar_is_refused(cache: Path) -> None:
         classpath(cache)
     message = str(caught.value)
     assert str(jar) in message
-    assert read_lock()["kafka-clients-4.3.1.jar"] in message
+    assert read_lock()["kafka-clients-4.4.0.jar"] in message
     assert jars._sha256(jar) in message
     assert "Delete" in message
 
@@ -74,11 +74,11 @@ def test_downloaded_jar_with_wrong_hash_is_not_installed(cache: Path, maven: Pat
     """A repository that serves other bytes cannot get them into the class path."""
     served = tmp_path / "served"
     (cache / "lib").rename(served)
-    victim = served / "kafka-raft-4.3.1.jar"
+    victim = served / "kafka-raft-4.4.0.jar"
     victim.unlink()
     victim.write_bytes(b"something else")
     append(maven, f'cp -r "{served}" "$target"\n')
-    with pytest.raises(JarsError, match=r"kafka-raft-4\.3\.1\.jar is not the jar it should be"):
+    with pytest.raises(JarsError, match=r"kafka-raft-4\.4\.0\.jar is not the jar it should be"):
         classpath(cache)
     assert not (cache / "lib").exists()
 

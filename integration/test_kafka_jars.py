@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from integration.kafka import jars
-from integration.kafka.jars import JarsError, classpath, fetch, read_lock
+from integration.kafka.jars import FORMER, KAFKA, JarSet, JarsError, classpath, fetch, read_lock, under_test
 
 FAKE_MAVEN = """#!/bin/sh
 for argument in "$@"; do
@@ -81,6 +81,24 @@ def test_downloaded_jar_with_wrong_hash_is_not_installed(cache: Path, maven: Pat
     with pytest.raises(JarsError, match=r"kafka-raft-4\.4\.0\.jar is not the jar it should be"):
         classpath(cache)
     assert not (cache / "lib").exists()
+
+
+@pytest.mark.parametrize(("version", "broker"), [("", KAFKA), ("4.4.0", KAFKA), ("4.3.1", FORMER)])
+def test_the_version_of_the_broker_is_chosen(version: str, broker: JarSet, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The newest, or the one that the environment names; its lock has no jar of the other."""
+    monkeypatch.setenv("SAFEPRODUCER_KAFKA", version)
+    assert under_test() == broker
+    own, other = ("4.4.0", "4.3.1") if broker is KAFKA else ("4.3.1", "4.4.0")
+    locked = " ".join(read_lock(broker))
+    assert f"kafka_2.13-{own}.jar" in locked
+    assert f"-{other}.jar" not in locked
+
+
+def test_an_unknown_version_of_the_broker_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error names the variable, its value and the versions there are."""
+    monkeypatch.setenv("SAFEPRODUCER_KAFKA", "3.9")
+    with pytest.raises(JarsError, match=r"SAFEPRODUCER_KAFKA=3\.9 .* 4\.4\.0 or 4\.3\.1"):
+        under_test()
 
 
 def test_unlocked_jar_is_refused(cache: Path, maven: Path, tmp_path: Path) -> None:

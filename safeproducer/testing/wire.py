@@ -1,8 +1,8 @@
 """Kafka's messages as bytes and back: the one module that touches the wire library.
 
-The schemas are those that kafka-python ships (extra ``safeproducer[testing]``), and what :mod:`kip_848` and
-:mod:`kip_1269` add to them. Reading and writing is :mod:`codec`'s, because a tap and a fake broker need three things
-the library's own codec does not give: declared lengths checked against the bytes left, unknown tagged fields kept
+The schemas are those that kafka-python ships (extra ``safeproducer[testing]``), and what :mod:`kip_848`,
+:mod:`kip_1242` and :mod:`kip_1269` add to them. Reading and writing is :mod:`codec`'s, because a tap and a fake broker
+need three things the library's own codec does not give: declared lengths checked against the bytes left, unknown tagged fields kept
 through a round trip, and one error, :class:`WireError`, for whatever is wrong with the bytes.
 
 A *frame* is what follows the four size bytes on the connection. Importing this module is cheap: a schema is loaded
@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
-from safeproducer.testing import kip_848, kip_1269
+from safeproducer.testing import kip_848, kip_1242, kip_1269
 from safeproducer.testing.codec import (
     Body,
     Read,
@@ -125,6 +125,7 @@ def _schema(api: str, kind: Kind) -> Mapping[str, Any]:
     if not path.exists():
         raise WireError(f"there is no schema of {api}")
     schema: dict[str, Any] = json.loads(re.sub(r"(?m)^\s*//.*$", "", path.read_text(encoding="utf-8")))
+    kip_1242.extend_schema(schema)
     kip_1269.extend_schema(schema)
     shared = {struct["name"]: struct["fields"] for struct in schema.get("commonStructs", ())}
     schema["fields"] = _with_shared(schema["fields"], shared)

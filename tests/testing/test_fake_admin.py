@@ -147,7 +147,7 @@ def fetch(client: RawClient, at: int) -> dict[str, Any]:
 def test_error_codes_of_config_changes(
     cluster: FakeCluster, kind: int, name: str, changes: list[tuple[str, int, str | None]], error: int
 ) -> None:
-    """Those that a Kafka 4.3.1 broker answered to the same requests; a refused change changes nothing."""
+    """Those that a Kafka 4.4.0 broker answered to the same requests; a refused change changes nothing."""
     cluster.create_topic("t")
     with RawClient(cluster.bootstrap) as client:
         before = describe(client, TOPIC, "t"), describe(client, BROKER, "1")

@@ -12,9 +12,9 @@ from tests.testing.raw import RawClient, hung_up, make_batch
 RETAIN = "producer.state.batches.to.retain"
 
 
-# What a Kafka 4.3.1 broker answers to ApiVersions, without what FakeCluster does not serve.
-KAFKA_4_3 = {
-    "ApiVersions": (0, 4),
+# What a Kafka 4.4.0 broker answers to ApiVersions, without what FakeCluster does not serve.
+KAFKA_4_4 = {
+    "ApiVersions": (0, 5),
     "CreatePartitions": (0, 3),
     "CreateTopics": (2, 7),
     "DeleteTopics": (1, 6),
@@ -34,20 +34,20 @@ KAFKA_4_3 = {
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_the_versions_of_kafka_4_3_are_advertised(cluster: FakeCluster, known: bool) -> None:
+def test_the_versions_of_kafka_4_4_are_advertised(cluster: FakeCluster, known: bool) -> None:
     """And one more of Produce by a broker that knows KIP-1269. Every API listed above is there."""
     cluster.set_kip_1269(1, known)
     with RawClient(cluster.bootstrap) as client:
         keys = client.ask("ApiVersions", 4, client_software_name="raw", client_software_version="1")["api_keys"]
     found = {api_name(key["api_key"]): (key["min_version"], key["max_version"]) for key in keys}
-    expected = {**KAFKA_4_3, "Produce": (0, 14)} if known else KAFKA_4_3
+    expected = {**KAFKA_4_4, "Produce": (0, 14)} if known else KAFKA_4_4
     assert {api: found[api] for api in expected} == expected
 
 
-@pytest.mark.parametrize("api", KAFKA_4_3)
+@pytest.mark.parametrize("api", KAFKA_4_4)
 def test_every_version_is_answered(cluster: FakeCluster, api: str) -> None:
     """An empty request of each advertised version gets an answer that can be read, and leaves no byte over."""
-    first, last = max(KAFKA_4_3[api][0], versions(api)[0]), KAFKA_4_3[api][1]
+    first, last = max(KAFKA_4_4[api][0], versions(api)[0]), KAFKA_4_4[api][1]
     with RawClient(cluster.bootstrap) as client:
         for version in range(first, last + 1):
             client.ask(api, version, key_type=0, transactional_id=None, acks=1)

@@ -167,17 +167,12 @@ def test_a_backpressure_threshold_gives_way_to_the_default(caplog: pytest.LogCap
         assert name in caplog.text
         assert str(value) in caplog.text
     caplog.clear()
-    for config in ({name: 1}, {name: 2, "enable.idempotence": False}, {name: 2, "acks": 1}):
-        SafeProducer({"log_level": 0, **config}).close()
+    for settings in ("enable.idempotence", False), ("acks", 1):
+        SafeProducer({"log_level": 0, name: 2, settings[0]: settings[1]}).close()
     assert not caplog.text
-    for config in (
-        {name: 0},
-        {name: 1_000_001},
-        {name: 2, "enable.idempotence": True},
-        {name: 2, "transactional.id": "t"},
-    ):
+    for settings in (name, 0), ("enable.idempotence", True), ("transactional.id", "t"):
         with pytest.raises(ConfigurationError, match=name):
-            SafeProducer({"log_level": 0, **config})
+            SafeProducer({"log_level": 0, name: 2, settings[0]: settings[1]})
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from safeproducer import clock, forks, frames, lifetime
 from safeproducer.batch import produce_batch
 from safeproducer.closing import Closing
 from safeproducer.config import Settings, parse
-from safeproducer.errors import QueueFullError
+from safeproducer.errors import ConfigurationError, QueueFullError
 from safeproducer.hooks import Hook, Hooks
 from safeproducer.inspection import Inspection
 from safeproducer.kafka.native import NativeProducer
@@ -69,21 +69,28 @@ class SafeProducer(NativeProducer):
         if self.__initialised:
             raise RuntimeError("Producer already __init__:ialized: make a new one instead of calling __init__() again")
         forks.notice()
-        settings = parse(args, config)
-        site = frames.caller()
-        observers = Hooks(hooks)
-        info = ProducerInfo(
-            settings.client_id,
-            settings.bootstrap_servers,
-            settings.principal,
-            settings.transactional_id,
-            settings.idempotent,
-            site,
-        )
-        failures = Failures(settings.delivery)
-        delivery = settings.delivery
-        counters = DeliveryCounters(settings.only_errors, failures.reported, delivery.idempotent, delivery.owns_timeout)
-        engine = assemble(settings, info, observers, counters, failures)
+        try:
+            settings = parse(args, config)
+            site = frames.caller()
+            observers = Hooks(hooks)
+            info = ProducerInfo(
+                settings.client_id,
+                settings.bootstrap_servers,
+                settings.principal,
+                settings.transactional_id,
+                settings.idempotent,
+                site,
+            )
+            failures = Failures(settings.delivery)
+            delivery = settings.delivery
+            counters = DeliveryCounters(
+                settings.only_errors, failures.reported, delivery.idempotent, delivery.owns_timeout
+            )
+            engine = assemble(settings, info, observers, counters, failures)
+        except ConfigurationError as error:
+            raise error.with_traceback(None) from None  # frames that know secrets; some tools print their locals
+        finally:
+            del args, config
         transactions = Transactions(engine)
         put = partial(object.__setattr__, self)  # a subclass that is a frozen dataclass refuses assignments
         put("_SafeProducer__settings", settings)

@@ -65,6 +65,7 @@ class Transactions:
         error, raised = self._abort(timeout)
         try:
             if (raised := error or raised) is not None:
+                self._engine.errors.told(raised)
                 raise raised
         finally:
             del error, raised  # they refer to this frame

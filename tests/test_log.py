@@ -135,3 +135,14 @@ def test_a_time_limit_that_another_thread_sets_goes_on(monkeypatch: pytest.Monke
     monkeypatch.setattr(logging.Logger, "handle", set_limit)
     with pytest.raises(TimeLimitError):
         logger.warning("hello")
+
+
+def test_a_client_id_forges_no_line(brokers: FakeCluster, caplog: pytest.LogCaptureFixture) -> None:
+    """It may come from outside, as a tenant's name. Its control characters are escaped."""
+    settings = {"bootstrap.servers": brokers.bootstrap, "client.id": "a\nERROR all is lost\x1b[2J\x85\u2028é"}
+    for _ in range(2):
+        with SafeProducer(settings | {"safeproducer.producer.ids.per.hour": 1}) as producer:
+            producer.produce("t", b"v")
+    lines = [record.getMessage() for record in caplog.records if "all is lost" in record.getMessage()]
+    assert lines
+    assert all(line.startswith(r"a\nERROR all is lost\x1b[2J\x85\u2028é: ") and line.isprintable() for line in lines)

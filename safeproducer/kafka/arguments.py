@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from safeproducer.frames import let_time_limits_through
@@ -13,6 +14,7 @@ Headers = list[tuple[Any, Any]]
 _ONE_BYTE, _TWO_BYTES = 63, 8191
 """The longest length that takes so many bytes in a record."""
 _LONGEST_TOPIC = 512
+_TOPIC = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 
 
 def unable(code: int) -> KafkaException:
@@ -23,6 +25,11 @@ def unable(code: int) -> KafkaException:
 def is_invalid(topic: str) -> bool:
     """Whether librdkafka refuses this name of a topic, which it does only once it sees it."""
     return len(str.encode(topic)) > _LONGEST_TOPIC
+
+
+def is_no_name(topic: str) -> bool:
+    """Whether brokers refuse this name of a topic."""
+    return _TOPIC.fullmatch(topic) is None
 
 
 def checked(

@@ -301,6 +301,15 @@ def test_use_after_fork(producer_class: type, mock_cluster: Any, is_stock: bool)
         assert int(code) == 1
 
 
+def test_backpressure_beside_the_default(
+    producer_class: type, is_stock: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """confluent_kafka uses the threshold, as it has no idempotence by default. SafeProducer says that it does not."""
+    name = "queue.buffering.backpressure.threshold"
+    producer_class({name: 100, "log_level": 0, "bootstrap.servers": NOWHERE}).close()
+    assert (f"{name}' = 100: not used" in caplog.text) is not is_stock
+
+
 @pytest.mark.parametrize(
     ("config", "words"),
     [

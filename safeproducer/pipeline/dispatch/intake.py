@@ -24,6 +24,7 @@ from safeproducer.policy.admission import WHATEVER_WAITS
 from safeproducer.policy.never import NEVER
 from safeproducer.policy.topic_partition import TopicPartition
 
+_NOW = 0
 _PLAIN = frozenset({bytes, type(None)})
 
 
@@ -71,7 +72,7 @@ class Intake:
             type(value) not in _PLAIN
             or type(key) not in _PLAIN
             or headers is not None
-            or timestamp != 0
+            or timestamp is not _NOW  # other kinds of zero are checked
             or type(partition) is not int
             or topic not in self._topics
         ):

@@ -10,14 +10,14 @@ from safeproducer.policy.ack_time import LONG_ROUND_TRIP, STEADY, AckTime
 def observed(*seconds: float) -> AckTime:
     ack = AckTime()
     for each in seconds:
-        ack.observe(each)
+        ack.observe(each, 1.0)
     return ack
 
 
 def test_nothing_is_known_before_the_first() -> None:
     ack = AckTime()
     assert (ack.seconds, ack.distance) == (None, None)
-    ack.observe(0.1)
+    ack.observe(0.1, 1.0)
     assert ack.seconds == 0.1
 
 

@@ -18,6 +18,7 @@ from safeproducer.policy.never import NEVER
 
 _TURN_EVERY = 5.0
 """Seconds from one whole turn of an idle producer to the next: what comes by time alone is noticed by then."""
+_RESTS_AFTER = LONGEST_SLEEP
 _RESTS_WITH = 8 * LONGEST_REST
 """A shorter message.timeout.ms, in seconds, wants its records looked at oftener."""
 
@@ -47,7 +48,7 @@ class Rest:
             return min(due, self._dispatcher.lanes.next_look(now), now + LONGEST_SLEEP)
         if (accepted := self._counters.accepted) != self._accepted:
             self._accepted, self._since = accepted, now
-        timeout, rested = self._delivery.timeout, now >= self._since + LONGEST_SLEEP
+        timeout, rested = self._delivery.timeout, now >= self._since + _RESTS_AFTER
         if rested and not waits and direct is not None and self._delivery.waits_for_id:
             direct.rest()
             self._route.leave()

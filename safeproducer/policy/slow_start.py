@@ -10,8 +10,6 @@ from safeproducer.policy.topic_partition import TopicPartition
 _FIRST_PART = 0.1
 LONGEST_PACE = 10.0
 """Seconds after which a lane that is still not ready is not waited for any more."""
-LATE_THREADS = 0.05
-"""A thread that was on its direct path at some time has given its record away by then."""
 
 
 class SlowStart:
@@ -139,13 +137,15 @@ class FirstRecords:
         """A record was not sent after all."""
         self._sent.pop(tp, None)
 
-    def look(self, reports: Callable[[TopicPartition], int], in_lane: int, now: float) -> bool:
+    def look(
+        self, reports: Callable[[TopicPartition], int], drained: Callable[[TopicPartition, float], bool], now: float
+    ) -> bool:
         """Whether it is over: each partition of before the rest has its answer, or the first went some time ago.
 
-        `in_lane`: how many records and events the lane has. The application may be slow to fetch reports.
+        `drained(tp, since)`: the lane has nothing of it any more, though the application has fetched no report.
         """
         for tp, first in self._sent.copy().items():
-            if reports(tp) > first[0] or (not in_lane and now > first[1] + LATE_THREADS):
+            if reports(tp) > first[0] or drained(tp, first[1]):
                 first[0] = -1
                 self._unanswered.discard(tp)
             self._until = self._until or first[1] + LONGEST_PACE

@@ -80,7 +80,6 @@ class RetryGuard:
         age, guards, horizon = self._age, self.limit is not None, self.horizons.current
         if age is None or horizon is None:
             return
-        self._failures.rests.remembered_for(horizon.seconds)
         if not guards:
             self._failures.retries_beyond(age)
         due = min([self._due(batch, age) for lane in self._lanes for batch in lane.batches.copy()], default=NEVER)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from safeproducer import clock
 from safeproducer.delivery import Delivery
 from safeproducer.kafka.statistics import PartitionStatistics, Statistics
@@ -10,20 +12,22 @@ from safeproducer.pipeline.reports.delivery_counters import DeliveryCounters
 from safeproducer.policy.ack_time import LATE, LATE_TIMES
 from safeproducer.policy.never import NEVER
 from safeproducer.policy.sequence_gaps import SequenceGaps
-from safeproducer.policy.slow_start import LATE_THREADS, FirstRecords, PacedStart, SlowStart
+from safeproducer.policy.slow_start import FirstRecords, PacedStart, SlowStart
 from safeproducer.policy.topic_partition import TopicPartition
 
 _STALLED_SHARE = 1 / 3
 """A record in the lane that is older than this share of its time: its partition takes no more."""
+_LATE_THREADS = 0.05
+"""A thread that was on its direct path when the hold began has given its record away by then."""
 
 
 class DirectLane:
     """The sender changes it, each time by one assignment; threads that produce read, and take from the starts.
 
     It refers to no native producer: that one holds its callbacks, and they this. `starting`: records take from slow
-    start or paced start, or may be the first ones after a rest. `rejected`: a quota on producer IDs rejected the lane's, and it is not used any more.
-    `draining`: it is about to be purged. `stalled`: partitions whose acknowledgements stopped. `record_bytes`: what a
-    record of it takes, on average.
+    start or paced start, or may be the first ones after a rest. `rejected`: a quota on producer IDs rejected the
+    lane's, and it is not used any more. `draining`: it is about to be purged. `stalled`: partitions whose
+    acknowledgements stopped. `record_bytes`: what a record of it takes, on average.
     """
 
     def __init__(self, delivery: Delivery, counters: DeliveryCounters, given: Given | None = None) -> None:
@@ -82,7 +86,7 @@ class DirectLane:
         """
         if not in_lane:
             self._empty_at = now
-        since = held_since + LATE_THREADS
+        since = held_since + _LATE_THREADS
         return self._empty_at > since or self.backlogs.drained(tp, since)
 
     def unacknowledged(self, since: float) -> int | None:
@@ -103,7 +107,8 @@ class DirectLane:
         ended = self.slow_start.open and self.slow_start.answered(resolved, in_lane, measuring, silent)
         paced = self.paced_start.look(wants_lane, self.slow_start.open, in_lane, now)
         if self.first_records.open:
-            ended = self.first_records.look(self._counters.reports, in_lane, now) or ended
+            drained = partial(self.drained, in_lane=in_lane, now=now)
+            ended = self.first_records.look(self._counters.reports, drained, now) or ended
         self.starting = self.slow_start.open or self.paced_start.open or self.first_records.open
         return ended or paced
 

@@ -133,9 +133,11 @@ class Flush:
     def _all_acknowledged(self, since: float) -> bool:
         """Whether what is left waits only for the callback to return that a signal handler has interrupted.
 
-        Told by statistics of the direct lane from after `since`: librdkafka has given those reports away.
+        Told by statistics of the direct lane from after `since`, and from after the last record that was held and went
+        there: librdkafka has given those reports away.
         """
         direct, dispatcher = self._updates.holds.direct, self._dispatcher
+        since = max(since, dispatcher.record_buffer.direct_at)
         ended = direct is not None and direct.unacknowledged(since) == 0
         return ended and dispatcher.empty and not dispatcher.lanes.inside and not dispatcher.reports
 

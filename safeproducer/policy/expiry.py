@@ -16,6 +16,7 @@ from enum import StrEnum
 from math import ceil
 
 from safeproducer.policy.deadline import BACKSTOP_MARGIN
+from safeproducer.policy.never import NEVER
 
 DAY = 86_400.0
 """Kafka's default of producer.id.expiration.ms, and what is assumed of brokers that do not tell."""
@@ -194,14 +195,15 @@ def unsafe(timeout: float | None, socket_timeout: float, seconds: float) -> Unsa
     )
 
 
-def purge_at(handed_over: float, stamped: float, limit: float) -> float:
+def purge_at(handed_over: float, accepted: float, limit: float, stamped: float = NEVER) -> float:
     """When a batch without an acknowledgement is to be purged, so that no later attempt is made.
 
-    The leader counts from the newest record timestamp: `stamped`, when the batch's newest record was accepted. What had
-    waited here for long still gets time for a first attempt.
+    The leader counts from the newest record timestamp: that is when the batch's newest record was `accepted`, or
+    `stamped` by the application. What had waited here for long still gets time for a first attempt.
     """
     first = max(LEAST_LIMIT, limit * _FIRST_ATTEMPT)
-    return max(min(handed_over, stamped) + limit, handed_over + min(first, limit))
+    at = max(min(handed_over, accepted) + limit, handed_over + min(first, limit))
+    return min(at, max(stamped + limit, handed_over + LEAST_LIMIT))
 
 
 def is_too_old(age: float, seconds: float) -> bool:

@@ -211,7 +211,8 @@ class Dispatcher:
         partition = Partition(waiting, buffer.oldest, len(on_lane), leave_by, full, batches, budget)
         cap = delivery.connection_cap if delivery.spreads else None
         state = Broker(broker.throttled_until, broker.probing, self._choice.in_flight[node], cap, node)
-        most = depth(buffer.ack.seconds, min(_LONGEST_WAIT, delivery.guard_ms / 1000))
+        alone = any(buffer.ack.rested(batch.at) for batch in on_lane[:1])
+        most = 1 if alone else depth(buffer.ack.seconds, min(_LONGEST_WAIT, delivery.guard_ms / 1000))
         return admit(partition, state, now, self.schedule.linger(now), most)
 
     def _give_batch(self, buffer: PartitionBuffer, lane: BatchLane, node: int | None, now: float) -> None:
@@ -245,6 +246,7 @@ class Dispatcher:
             try:
                 produce(topic, record[VALUE], record[KEY], partition, report, None, record[TIMESTAMP], record[HEADERS])
             except BufferError:
+                lane.first_records.give_back(buffer.tp)
                 return None, now + patience
             except KafkaException as error:
                 self.expiry.refused(buffer, record, error.args[0], bound=False)
@@ -270,7 +272,7 @@ class Dispatcher:
                 waited = much or waited
             self._choice.completed(batch, now)
             if not batch.expired and not batch.reports.rejections:
-                buffer.ack.observe(waited)
+                buffer.ack.observe(waited, now)
             self._flush_timer.discard(batch)
             for following in buffer.unresolved[:1]:
                 self._flush_timer.let_follow(following, now)

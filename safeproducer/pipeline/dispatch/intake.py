@@ -112,7 +112,7 @@ class Intake:
         try:
             self._direct.produce(buffer.topic, value, key, buffer.partition, report, None, timestamp, headers)
         except BaseException:
-            lane.slow_start.give_back(size)
+            lane.give_back(buffer.tp, size)
             raise
         return True
 

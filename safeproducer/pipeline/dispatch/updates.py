@@ -9,7 +9,6 @@ from dataclasses import replace
 from safeproducer import clock
 from safeproducer.delivery import Delivery
 from safeproducer.kafka.librdkafka_clock import LibrdkafkaClock
-from safeproducer.kafka.native import KafkaError
 from safeproducer.kafka.statistics import Statistics, read
 from safeproducer.pipeline.cluster.outdated_leaders import DIRECT
 from safeproducer.pipeline.cluster.windows import Windows
@@ -68,10 +67,6 @@ class ClientUpdates:
     def interval(self) -> float:
         """Seconds from one statistics event that is read to the next; 0 when none is read."""
         return 0.0 if self._delivery.mode == "passthrough" else self._delivery.ticks_ms / 1000
-
-    def advised(self, error: KafkaError) -> KafkaError:
-        """A fatal error, which says so if its leader had forgotten this producer."""
-        return self.failures.rests.advised(error)
 
     def throttled(self, broker: int, name: str, seconds: float) -> bool:
         """Hold back what goes to this broker; whether that is to be told, once for each time that it throttles."""

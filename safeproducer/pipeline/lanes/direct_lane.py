@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+from safeproducer import clock
 from safeproducer.delivery import Delivery
 from safeproducer.kafka.statistics import PartitionStatistics, Statistics
 from safeproducer.pipeline.lanes.given import Given
@@ -9,7 +12,7 @@ from safeproducer.pipeline.reports.delivery_counters import DeliveryCounters
 from safeproducer.policy.ack_time import LATE, LATE_TIMES
 from safeproducer.policy.never import NEVER
 from safeproducer.policy.sequence_gaps import SequenceGaps
-from safeproducer.policy.slow_start import PacedStart, SlowStart
+from safeproducer.policy.slow_start import FirstRecords, PacedStart, SlowStart
 from safeproducer.policy.topic_partition import TopicPartition
 
 _STALLED_SHARE = 1 / 3
@@ -22,15 +25,16 @@ class DirectLane:
     """The sender changes it, each time by one assignment; threads that produce read, and take from the starts.
 
     It refers to no native producer: that one holds its callbacks, and they this. `starting`: records take from slow
-    start or paced start. `rejected`: a quota on producer IDs rejected the lane's, and it is not used any more.
-    `draining`: it is about to be purged. `stalled`: partitions whose acknowledgements stopped. `record_bytes`: what a
-    record of it takes, on average.
+    start or paced start, or may be the first ones after a rest. `rejected`: a quota on producer IDs rejected the
+    lane's, and it is not used any more. `draining`: it is about to be purged. `stalled`: partitions whose
+    acknowledgements stopped. `record_bytes`: what a record of it takes, on average.
     """
 
     def __init__(self, delivery: Delivery, counters: DeliveryCounters, given: Given | None = None) -> None:
         most = delivery.batch_records, delivery.batch_bytes
         self.slow_start = SlowStart(*most, delivery.mode == "auto" and delivery.holds_back)
         self.paced_start = PacedStart(*most, delivery.linger)
+        self.first_records = FirstRecords()
         self.starting = self.slow_start.open
         self.rejected = False
         self.draining = False
@@ -52,7 +56,21 @@ class DirectLane:
 
     def takes(self, tp: TopicPartition, size: int) -> bool:
         """While it is `starting`: whether a record more may go."""
-        return self.paced_start.takes(tp, size) if self.paced_start.open else self.slow_start.takes(tp, size)
+        start: SlowStart | PacedStart = self.paced_start if self.paced_start.open else self.slow_start
+        if start.open and not start.takes(tp, size):
+            return False
+        first = self.first_records
+        return not first.open or first.takes(tp, self._counters.reports(tp), clock.monotonic())
+
+    def give_back(self, tp: TopicPartition, size: int) -> None:
+        """A record that it took was not sent after all."""
+        self.slow_start.give_back(size)
+        self.first_records.give_back(tp)
+
+    def rest(self) -> None:
+        """Nothing was accepted for a while, and nothing is under way."""
+        self.first_records = FirstRecords(self._counters.partitions)
+        self.starting = self.starting or self.first_records.open
 
     def keeps(self, tp: TopicPartition) -> bool:
         """Whether this partition must not leave for a batch lane, as a record of it is of unknown outcome.
@@ -88,7 +106,10 @@ class DirectLane:
         """
         ended = self.slow_start.open and self.slow_start.answered(resolved, in_lane, measuring, silent)
         paced = self.paced_start.look(wants_lane, self.slow_start.open, in_lane, now)
-        self.starting = self.slow_start.open or self.paced_start.open
+        if self.first_records.open:
+            drained = partial(self.drained, in_lane=in_lane, now=now)
+            ended = self.first_records.look(self._counters.reports, drained, now) or ended
+        self.starting = self.slow_start.open or self.paced_start.open or self.first_records.open
         return ended or paced
 
     def reject(self) -> None:

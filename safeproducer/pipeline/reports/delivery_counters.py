@@ -250,6 +250,17 @@ class DeliveryCounters:
         }
 
     @property
+    def partitions(self) -> list[tuple[str, int]]:
+        """Those that any record was for."""
+        return [(name, number) for name, topic in list(self.topics.items()) for number in list(topic.partitions)]
+
+    def reports(self, tp: tuple[str, int]) -> int:
+        """Reports of one partition counted so far."""
+        topic = self.topics.get(tp[0])
+        row = None if topic is None else topic.partitions.get(tp[1])
+        return 0 if row is None else sum([each.delivered + each.failed for each in (row.named, row.placed)])
+
+    @property
     def resolved(self) -> int:
         """Reports counted so far."""
         return sum(self.totals()[1:])

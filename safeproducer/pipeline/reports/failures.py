@@ -14,7 +14,6 @@ from safeproducer.pipeline.process.record import ACCEPTED_AT, DeliveryCallback, 
 from safeproducer.pipeline.reports.dated_error import DatedError
 from safeproducer.pipeline.reports.purged_reports import PURGED, proven
 from safeproducer.pipeline.reports.report_queue import Deferred
-from safeproducer.pipeline.reports.rests import Rests
 from safeproducer.pipeline.reports.transaction_reports import TransactionReports
 from safeproducer.policy.never import NEVER
 from safeproducer.policy.outcome import Outcome, is_first_attempt, outcome_of
@@ -40,7 +39,6 @@ class Failures:
         """The quickest round trip to any broker, by the last statistics."""
         self._retry_backoff = delivery.retry_backoff
         self._forgotten_after = NEVER
-        self.rests = Rests()
         self.transaction = TransactionReports(self._purged)
 
     def reported(self, error: KafkaError, message: Message) -> KafkaError:
@@ -77,7 +75,6 @@ class Failures:
         floors = [broker.rtt_floor for broker in statistics.brokers.values() if broker.rtt_floor is not None]
         if floors:
             self.round_trip = min(floors)
-        self.rests.heard(statistics)
         self.transaction.heard(statistics)
 
     def retries_beyond(self, seconds: float) -> None:

@@ -48,10 +48,10 @@ BOUNDS: dict[str, dict[str, int]] = {
     },
     "whole": {
         "each": 0,
-        "files": 319,  # aim: 185
+        "files": 318,  # aim: 185
         "files under 60 lines": 81,  # aim: 25
-        "lines": 33_481,  # aim: 28 500
-        "lines of pipeline/ and policy/": 10_631,  # aim: 11 000 with what comes from the package root
+        "lines": 33_227,  # aim: 28 500
+        "lines of pipeline/ and policy/": 10_615,  # aim: 11 000 with what comes from the package root
         "reads through three dots": 94,  # aim: 28, one per 1 000 lines
         "closures upward": 14,  # aim: 4
         "objects of a producer": 105,  # aim: 70

@@ -48,14 +48,14 @@ BOUNDS: dict[str, dict[str, int]] = {
     },
     "whole": {
         "each": 0,
-        "files": 318,  # aim: 185
+        "files": 317,  # aim: 185
         "files under 60 lines": 81,  # aim: 25
-        "lines": 33_227,  # aim: 28 500
-        "lines of pipeline/ and policy/": 10_615,  # aim: 11 000 with what comes from the package root
-        "reads through three dots": 94,  # aim: 28, one per 1 000 lines
+        "lines": 33_108,  # aim: 28 500
+        "lines of pipeline/ and policy/": 10_518,  # aim: 11 000 with what comes from the package root
+        "reads through three dots": 91,  # aim: 28, one per 1 000 lines
         "closures upward": 14,  # aim: 4
-        "objects of a producer": 105,  # aim: 70
-        "references among its stateful objects": 257,  # aim: 150
+        "objects of a producer": 104,  # aim: 70
+        "references among its stateful objects": 255,  # aim: 150
     },
 }
 UPWARD: set[str] = set()

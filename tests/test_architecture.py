@@ -50,7 +50,7 @@ BOUNDS: dict[str, dict[str, int]] = {
         "each": 0,
         "files": 316,  # aim: 185
         "files under 60 lines": 81,  # aim: 25
-        "lines": 32_971,  # aim: 28 500
+        "lines": 32_951,  # aim: 28 500
         "lines of pipeline/ and policy/": 10_518,  # aim: 11 000 with what comes from the package root
         "reads through three dots": 91,  # aim: 28, one per 1 000 lines
         "closures upward": 14,  # aim: 4

@@ -186,7 +186,7 @@ def test_day_old_timestamps_are_told_once_unless_the_broker_s_count(
 def test_a_transaction_after_too_long_a_rest(
     forgetful: KafkaCluster, tap: Tap, topic: TopicFactory, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Begin warns, commit says what to do, its record is not written, and the next transaction works."""
+    """Begin warns, commit says what to do, its record is unknown, and the next transaction works."""
     place, name = topic(on=forgetful), f"rest-{uuid.uuid4().hex[:8]}"
     config = {"transactional.id": name, "safeproducer.expiry.ms": TRANSACTIONAL_AGE_MS}
     outcomes: list[Any] = []
@@ -207,7 +207,7 @@ def test_a_transaction_after_too_long_a_rest(
                 assert not told(caplog)
                 producer.commit_transaction(30)
             rest(producer, rests)
-    assert [error and error.outcome for error in outcomes] == [None, Outcome.NOT_WRITTEN, None]
+    assert [error and error.outcome for error in outcomes] == [None, Outcome.UNKNOWN, None]
 
 
 def test_nothing_of_all_this_with_the_default_of_a_day(

@@ -19,6 +19,7 @@ from safeproducer.kafka.secrets import scrub
 from safeproducer.log import logger
 from safeproducer.own_settings import OWN_PREFIX, shown
 from safeproducer.producer_ids import places
+from safeproducer.records import CallSite, ProducerInfo
 
 _BACKPRESSURE = "queue.buffering.backpressure.threshold"
 _MOST_BACKPRESSURE = 1_000_000
@@ -45,6 +46,11 @@ class Settings:
     transactional_id: str | None
     idempotent: bool
     former_secrets: set[str] = field(default_factory=set, repr=False)
+
+    def made_at(self, site: CallSite) -> tuple[Settings, ProducerInfo]:
+        """Itself, and what hooks are told of a producer made there."""
+        names = self.client_id, self.bootstrap_servers, self.principal, self.transactional_id
+        return self, ProducerInfo(*names, self.idempotent, site)
 
     @property
     def cluster(self) -> str:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import logging
 import signal
-import threading
 from collections.abc import Iterator
 
 import pytest
@@ -122,19 +120,6 @@ def test_what_a_signal_handler_raises_meanwhile_goes_on(monkeypatch: pytest.Monk
     finally:
         logger.logger.removeHandler(handler)
         signal.signal(signal.SIGUSR1, before)
-
-
-def test_a_time_limit_that_another_thread_sets_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It arrives in the code of logging, which raises no class of the application."""
-
-    def set_limit(self: logging.Logger, record: logging.LogRecord) -> None:
-        thread = ctypes.c_ulong(threading.get_ident())
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, ctypes.py_object(TimeLimitError))
-
-    monkeypatch.setitem(set_limit.__globals__, "__name__", "logging")
-    monkeypatch.setattr(logging.Logger, "handle", set_limit)
-    with pytest.raises(TimeLimitError):
-        logger.warning("hello")
 
 
 def test_a_client_id_forges_no_line(brokers: FakeCluster, caplog: pytest.LogCaptureFixture) -> None:

@@ -117,7 +117,7 @@ def test_wheel_works_in_an_environment_of_its_own(wheel: Path, tmp_path: Path) -
     assert found.stdout.startswith(str(home)), found.stdout
     helped = run(home / "bin/safeproducer", "--help", cwd=tmp_path, PYTHONPATH=lent)
     assert helped.returncode == 0, helped.stdout
-    assert "produce" in helped.stdout
+    assert "doctor" in helped.stdout
 
 
 # --- import rules --------------------------------------------------------------------------------------------------
@@ -210,8 +210,8 @@ VIOLATIONS = {
     ],
     "commands-on-top": [("__init__.py", "from safeproducer.cli.main import main", "safeproducer.cli.main")],
     "commands-apart": [
-        ("cli/produce/lines.py", "from safeproducer.cli.demo import corpus", "safeproducer.cli.demo.corpus"),
-        ("cli/common/stop.py", "from safeproducer.cli.produce import lines", "safeproducer.cli.produce.lines"),
+        ("cli/doctor/words.py", "from safeproducer.cli.demo import corpus", "safeproducer.cli.demo.corpus"),
+        ("cli/common/stop.py", "from safeproducer.cli.demo import corpus", "safeproducer.cli.demo.corpus"),
     ],
     "fake-layers": [
         (

@@ -197,3 +197,18 @@ def test_flush_in_a_signal_handler_that_interrupted_a_callback(mock_bootstrap: s
     assert len(took) == 1
     assert took[0] < 25
     producer.close()
+
+
+def test_a_long_rest_is_warned_of_once(mock_bootstrap: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Each rest; the horizon is that of the transactional.id."""
+    config = {"bootstrap.servers": mock_bootstrap, "log_level": 0, "safeproducer.expiry.ms": 500}
+    with SafeProducer({**config, "transactional.id": "rests"}) as producer:
+        producer.init_transactions(30)
+        for rests in (0.0, 0.6, 0.0):
+            time.sleep(rests)
+            caplog.clear()
+            producer.begin_transaction()
+            warned = [record for record in caplog.records if "after a rest of" in record.getMessage()]
+            assert len(warned) == (rests > 0)
+            producer.produce("topic", b"v")
+            producer.commit_transaction(30)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from safeproducer.frames import let_time_limits_through
 from safeproducer.kafka.native import KafkaError, KafkaException, NativeProducer
 
 _VALIDATOR = NativeProducer.__new__(NativeProducer)
@@ -43,7 +42,8 @@ def checked(
     try:
         _VALIDATOR.produce(topic, value, key, partition, report, None, timestamp, headers)
     except RuntimeError as error:
-        let_time_limits_through(error)
+        if type(error) is not RuntimeError:  # a time limit
+            raise
     if is_invalid(topic):
         raise unable(KafkaError._INVALID_ARG)
     size = lengths = 0

@@ -89,7 +89,10 @@ class HoldReason(StrEnum):
         "waits because {leader} acknowledges nothing",
         "Look at that broker, at the followers of the partition and at the network between.",
     )
-    OUTDATED_METADATA = ("outdated_metadata", "waits until its lane has learned of the partitions of its topic and who leads them")
+    OUTDATED_METADATA = (
+        "outdated_metadata",
+        "waits until its lane has learned of the partitions of its topic and who leads them",
+    )
     UNKNOWN_TOPIC = (
         "unknown_topic",
         "waits until a broker describes its topic",

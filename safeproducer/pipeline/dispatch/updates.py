@@ -42,7 +42,6 @@ class ClientUpdates:
         self._delivery = delivery
         self.holds = holds
         self.failures = failures
-        failures.transaction.connect(counters.report_queue, delivery)
         self.changed = False
         self._windows: Windows | None = None
         self._hold: Callable[[], object] = bool

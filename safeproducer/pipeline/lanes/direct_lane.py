@@ -10,6 +10,7 @@ from safeproducer.kafka.statistics import PartitionStatistics, Statistics
 from safeproducer.pipeline.lanes.given import Given
 from safeproducer.pipeline.reports.delivery_counters import DeliveryCounters
 from safeproducer.policy.ack_time import LATE, LATE_TIMES
+from safeproducer.policy.backlog import Backlogs
 from safeproducer.policy.never import NEVER
 from safeproducer.policy.sequence_gaps import SequenceGaps
 from safeproducer.policy.slow_start import FirstRecords, PacedStart, SlowStart
@@ -41,13 +42,16 @@ class DirectLane:
         self.stalled: frozenset[TopicPartition] = frozenset()
         self.gaps = SequenceGaps()
         self.given = given or Given()
-        self.backlogs = self.given.backlogs
         self.record_bytes = 0.0
         self._unknown_outcomes: dict[TopicPartition, int | None] = {}
         """With how many records were acknowledged by then, None before statistics have told."""
         self._empty_at = self._observed_at = self.given.since
         self._delivery = delivery
         self._counters = counters
+
+    @property
+    def backlogs(self) -> Backlogs:
+        return self.given.backlogs
 
     @property
     def limited(self) -> bool:
@@ -69,7 +73,10 @@ class DirectLane:
 
     def rest(self) -> None:
         """Nothing was accepted for a while, and nothing is under way."""
-        self.first_records = FirstRecords(self._counters.partitions)
+        topics = list(self._counters.topics.items())
+        self.first_records = FirstRecords(
+            [(name, number) for name, topic in topics for number in list(topic.partitions)]
+        )
         self.starting = self.starting or self.first_records.open
 
     def keeps(self, tp: TopicPartition) -> bool:

@@ -49,7 +49,9 @@ class FakeCluster(BrokerControl, TopicControl, QuotaControl, FaultControl, Readi
         if brokers < 1:
             raise ValueError(f"brokers: {brokers} make no cluster; give 1 or more")
         if kip_1269_field not in ("partition", "topic"):
-            raise ValueError(f"kip_1269_field: {kip_1269_field!r} is no place of the field; give 'partition' or 'topic'")
+            raise ValueError(
+                f"kip_1269_field: {kip_1269_field!r} is no place of the field; give 'partition' or 'topic'"
+            )
         for name, value in (broker_config or {}).items():
             configs.check(configs.BROKER, name, value)
         credentials = None if users is None else Credentials(users)

@@ -19,8 +19,8 @@ from safeproducer import ConfigurationError, DeliveryError, SafeProducer
 from safeproducer.pipeline.cluster import horizons
 from safeproducer.pipeline.dispatch.retry_guard import RetryGuard
 from safeproducer.policy.ack_time import AckTime
+from safeproducer.policy.expiry import FirstRecords
 from safeproducer.policy.outcome import Outcome
-from safeproducer.policy.slow_start import FirstRecords
 from safeproducer.testing import FakeCluster
 from tests.inside import engine_of
 from tests.served import rest, serve

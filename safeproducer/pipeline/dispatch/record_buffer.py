@@ -51,8 +51,10 @@ class RecordBuffer:
     pinned: set[TopicPartition] = field(default_factory=set)
     _taken: list[HeldRecord] = field(default_factory=list)
     """What the sender has taken from a partition buffer and not given to a lane yet."""
-    direct_at: float = -NEVER
+    _direct_at: float = -NEVER
     """When a record of any partition went directly last: of a new one, too, while librdkafka places it."""
+    taken_in_at: float = -NEVER
+    """The same, of records that the intake or the sender gave to the direct lane."""
     _room: int = 0
     _room_bytes: float = 0.0
     """How much more is accepted, in records and bytes, before the shares of the buffer are looked at again."""
@@ -69,13 +71,13 @@ class RecordBuffer:
             return found
         now = clock.monotonic()
         made = PartitionBuffer(*tp, Affinity() if self._delivery.own.ordering == "key" and tp[1] != UNKNOWN else None)
-        made.went_directly(min(self.direct_at, now))
+        made.went_directly(min(self._direct_at, now))
         made.hold(self._holds.reason(made, now), made.held_since)
         return self.buffers.setdefault(tp, made)
 
     def went_directly(self, now: float) -> None:
         """A record of some partition goes to the direct lane."""
-        self.direct_at = now
+        self._direct_at = self.taken_in_at = now
 
     def has_left_direct(self, buffer: PartitionBuffer, now: float) -> bool:
         """Whether the direct lane has nothing of this partition any more."""
@@ -84,7 +86,7 @@ class RecordBuffer:
 
     def leave_direct_path(self, now: float) -> None:
         """Records of any partition may have gone directly until now."""
-        self.direct_at = now
+        self._direct_at = now
         self.look_again()
         for buffer in self.all:
             buffer.went_directly(now)

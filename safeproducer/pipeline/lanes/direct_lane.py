@@ -10,10 +10,10 @@ from safeproducer.kafka.statistics import PartitionStatistics, Statistics
 from safeproducer.pipeline.lanes.given import Given
 from safeproducer.pipeline.reports.delivery_counters import DeliveryCounters
 from safeproducer.policy.ack_time import LATE, LATE_TIMES
-from safeproducer.policy.backlog import Backlogs
+from safeproducer.policy.expiry import FirstRecords
 from safeproducer.policy.never import NEVER
 from safeproducer.policy.sequence_gaps import SequenceGaps
-from safeproducer.policy.slow_start import FirstRecords, PacedStart, SlowStart
+from safeproducer.policy.slow_start import PacedStart, SlowStart
 from safeproducer.policy.topic_partition import TopicPartition
 
 _STALLED_SHARE = 1 / 3
@@ -25,10 +25,9 @@ _LATE_THREADS = 0.05
 class DirectLane:
     """The sender changes it, each time by one assignment; threads that produce read, and take from the starts.
 
-    It refers to no native producer: that one holds its callbacks, and they this. `starting`: records take from slow
-    start or paced start, or may be the first ones after a rest. `rejected`: a quota on producer IDs rejected the
-    lane's, and it is not used any more. `draining`: it is about to be purged. `stalled`: partitions whose
-    acknowledgements stopped. `record_bytes`: what a record of it takes, on average.
+    It refers to no native producer: that one holds its callbacks, and they this. `rejected`: a quota on producer
+    IDs rejected the lane's, and it is not used any more. `draining`: it is about to be purged. `stalled`: partitions
+    whose acknowledgements stopped. `record_bytes`: what a record of it takes, on average.
     """
 
     def __init__(self, delivery: Delivery, counters: DeliveryCounters, given: Given | None = None) -> None:
@@ -36,12 +35,12 @@ class DirectLane:
         self.slow_start = SlowStart(*most, delivery.mode == "auto" and delivery.holds_back)
         self.paced_start = PacedStart(*most, delivery.linger)
         self.first_records = FirstRecords()
-        self.starting = self.slow_start.open
         self.rejected = False
         self.draining = False
         self.stalled: frozenset[TopicPartition] = frozenset()
         self.gaps = SequenceGaps()
         self.given = given or Given()
+        self.backlogs = self.given.backlogs
         self.record_bytes = 0.0
         self._unknown_outcomes: dict[TopicPartition, int | None] = {}
         """With how many records were acknowledged by then, None before statistics have told."""
@@ -50,8 +49,9 @@ class DirectLane:
         self._counters = counters
 
     @property
-    def backlogs(self) -> Backlogs:
-        return self.given.backlogs
+    def starting(self) -> bool:
+        """Whether records take from slow start or paced start, or may be the first ones after a rest."""
+        return self.slow_start.open or self.paced_start.open or self.first_records.open
 
     @property
     def limited(self) -> bool:
@@ -74,10 +74,8 @@ class DirectLane:
     def rest(self) -> None:
         """Nothing was accepted for a while, and nothing is under way."""
         topics = list(self._counters.topics.items())
-        self.first_records = FirstRecords(
-            [(name, number) for name, topic in topics for number in list(topic.partitions)]
-        )
-        self.starting = self.starting or self.first_records.open
+        tps = [(name, number) for name, topic in topics for number in list(topic.partitions)]
+        self.first_records = FirstRecords(tps)
 
     def keeps(self, tp: TopicPartition) -> bool:
         """Whether this partition must not leave for a batch lane, as a record of it is of unknown outcome.
@@ -116,7 +114,6 @@ class DirectLane:
         if self.first_records.open:
             drained = partial(self.drained, in_lane=in_lane, now=now)
             ended = self.first_records.look(self._counters.reports, drained, now) or ended
-        self.starting = self.slow_start.open or self.paced_start.open or self.first_records.open
         return ended or paced
 
     def reject(self) -> None:

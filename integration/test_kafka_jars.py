@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from integration.kafka import jars
-from integration.kafka.jars import FORMER, KAFKA, JarSet, JarsError, classpath, fetch, read_lock, under_test
+from integration.kafka.jars import FORMER, KAFKA, JarsError, JarSet, classpath, fetch, read_lock, under_test
 
 FAKE_MAVEN = """#!/bin/sh
 for argument in "$@"; do

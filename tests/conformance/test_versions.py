@@ -88,9 +88,7 @@ def test_who_does_not_say_what_it_is_gets_no_versions(cluster: Target, name: str
         (None, -1, 0),
     ],
 )
-def test_who_means_another_broker_is_sent_away(
-    cluster: Target, cluster_id: str | None, node: int, error: int
-) -> None:
+def test_who_means_another_broker_is_sent_away(cluster: Target, cluster_id: str | None, node: int, error: int) -> None:
     """KIP-1242: a client may name the cluster and the broker that it means, both or neither; the connection stays."""
     with cluster.connect() as client:
         own = client.ask("Metadata", 12, topics=[])["cluster_id"]

@@ -36,7 +36,7 @@ def format_folder(folder: Path, node_id: int, cluster_id: str, features: Path) -
 
 
 def features(jars: list[Path]) -> Path:
-    """A folder with the feature levels as StorageTool writes them for these jars; made on the first call, kept beside the jars."""
+    """A folder with the feature levels as StorageTool writes them; made on the first call, kept beside the jars."""
     cache = jars[0].parents[1]
     kept = cache / "features"
     with exclusive(cache):

@@ -1,4 +1,7 @@
-"""What KIP-1242 adds to ApiVersions (version 5, Kafka 4.4), which kafka-python has no schema of: whom a client means."""
+"""What KIP-1242 adds to ApiVersions: a client says which cluster and broker it means (version 5, Kafka 4.4).
+
+kafka-python has no schema of it.
+"""
 
 from typing import Any
 

@@ -2,8 +2,8 @@
 
 The schemas are those that kafka-python ships (extra ``safeproducer[testing]``), and what :mod:`kip_848`,
 :mod:`kip_1242` and :mod:`kip_1269` add to them. Reading and writing is :mod:`codec`'s, because a tap and a fake broker
-need three things the library's own codec does not give: declared lengths checked against the bytes left, unknown tagged fields kept
-through a round trip, and one error, :class:`WireError`, for whatever is wrong with the bytes.
+need three things the library's own codec does not give: declared lengths checked against the bytes left, unknown tagged
+fields kept through a round trip, and one error, :class:`WireError`, for whatever is wrong with the bytes.
 
 A *frame* is what follows the four size bytes on the connection. Importing this module is cheap: a schema is loaded
 when its API is first used. All functions are pure and may be called from any thread.

@@ -65,7 +65,7 @@ def test_the_field_may_stand_beside_the_partitions() -> None:
 
 def test_the_field_has_two_places_only() -> None:
     """The error names the setting, its value and the way out."""
-    with pytest.raises(ValueError, match=r"kip_1269_field: 'answer' .* 'partition' or 'topic'"):
+    with pytest.raises(ValueError, match=r"kip_1269_field='answer' .* 'partition' or 'topic'"):
         FakeCluster(1, kip_1269_field="answer")  # type: ignore[arg-type]
 
 

@@ -29,8 +29,9 @@ class FakeCluster(BrokerControl, TopicControl, QuotaControl, FaultControl, Readi
     ``brokers`` have the ids 1, 2, ... . With ``kip_1269`` (the default) each knows the two configs of KIP-1269;
     without, it remembers five batches and lists neither, like every released broker. The KIP says in two ways where an
     answer to Produce tells the number: ``kip_1269_field="topic"`` has it once for each topic, as the KIP's schema, and
-    not in each partition, as its prose. ``broker_config`` is what the properties file of each broker says. With ``users``, names and passwords, all clients have to log in by SASL
-    (SASL_PLAINTEXT; PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512). Raises ValueError for what a broker would not start with.
+    not in each partition, as its prose. ``broker_config`` is what the properties file of each broker says. With
+    ``users``, names and passwords, all clients have to log in by SASL (SASL_PLAINTEXT; PLAIN, SCRAM-SHA-256 or
+    SCRAM-SHA-512). Raises ValueError for what a broker would not start with.
 
     Not there: consumer groups and transactions (who asks for them gets an error at once, and the test a
     :class:`FakeClusterWarning`), TLS, authorization. Followers never lag.
@@ -49,9 +50,7 @@ class FakeCluster(BrokerControl, TopicControl, QuotaControl, FaultControl, Readi
         if brokers < 1:
             raise ValueError(f"brokers: {brokers} make no cluster; give 1 or more")
         if kip_1269_field not in ("partition", "topic"):
-            raise ValueError(
-                f"kip_1269_field: {kip_1269_field!r} is no place of the field; give 'partition' or 'topic'"
-            )
+            raise ValueError(f"kip_1269_field={kip_1269_field!r} is no place of it; give 'partition' or 'topic'")
         for name, value in (broker_config or {}).items():
             configs.check(configs.BROKER, name, value)
         credentials = None if users is None else Credentials(users)

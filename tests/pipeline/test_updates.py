@@ -9,10 +9,14 @@ from collections.abc import Callable
 from unittest import mock
 
 import pytest
+from confluent_kafka.cimpl import Producer
 
 from safeproducer import SafeProducer
+from safeproducer.kafka import statistics as reading
+from safeproducer.pipeline.cluster.outdated_leaders import DIRECT
 from safeproducer.pipeline.dispatch.updates import ClientUpdates
 from safeproducer.pipeline.reports.delivery_counters import DeliveryCounters
+from safeproducer.testing import FakeCluster
 from tests.inside import engine_of
 
 LONG_ROUND_TRIP, NEAR = 30_000, 100
@@ -145,3 +149,55 @@ def test_a_rush_is_no_reason_very_far_away(updates: ClientUpdates, measured: Cal
     with mock.patch.object(DeliveryCounters, "accepted", 100_000):
         assert not updates.holds.round_trip.has_high_rate(10_000, 200.2)
     assert updates.holds.round_trip.long
+
+
+def test_statistics_that_cost_much_are_read_less_often(updates: ClientUpdates, measured: Callable[[], bool]) -> None:
+    """Those of 5 000 partitions take 40 ms, and the interpreter stands still. What needs them has them at once."""
+    tell(updates, statistics(1, NEAR))
+    assert not measured()
+    now = updates._read_until
+    with (
+        mock.patch.object(updates.holds, "any", return_value=False) as held,
+        mock.patch.object(DeliveryCounters, "accepted", 1),
+        mock.patch("safeproducer.clock.monotonic", lambda: now),  # noqa: PT008 - it moves
+    ):
+
+        def is_read(cost: float, after: float) -> bool:
+            nonlocal now
+            now, updates._idle, updates._reading = updates._read_until + after, 0, cost
+            before = updates.holds.cluster.statistics.get(DIRECT)
+            tell(updates, statistics(2, NEAR))
+            return updates.holds.cluster.statistics.get(DIRECT) is not before
+
+        assert is_read(0.004, 0.5), "it costs less than 1 %"
+        assert not is_read(0.04, 3.9)
+        assert is_read(0.04, 4.1)
+        assert is_read(1.0, 5.1), "the rest has an end"
+        updates.failures.unknown += 1
+        assert is_read(0.04, 0.5), "what has failed is to be explained"
+        held.return_value = True
+        assert is_read(0.04, 0.5), "records are held"
+
+
+def test_a_shortened_document_says_the_same() -> None:
+    """What a real one says of consumers is left out before it is read."""
+    texts: list[str] = []
+    with FakeCluster(brokers=1) as cluster:
+        cluster.create_topic("t", 500)
+        native = Producer(
+            {"bootstrap.servers": cluster.bootstrap, "statistics.interval.ms": 50, "stats_cb": texts.append}
+        )
+        native.produce("t", b"v", partition=7)
+        deadline = time.monotonic() + 10
+        while not texts or '"499"' not in texts[-1]:
+            native.poll(0.05)
+            assert time.monotonic() < deadline
+        native.flush(10)
+        native.close()
+    short = reading._shortened(texts[-1])
+    assert len(short) < 0.6 * len(texts[-1])
+    with mock.patch.object(reading, "_shortened", str):
+        found = reading.read(texts[-1])
+    assert found is not None
+    assert len(found.partitions) >= 500
+    assert reading.read(texts[-1]) == found

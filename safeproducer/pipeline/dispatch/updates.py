@@ -17,6 +17,7 @@ from safeproducer.pipeline.reports.batch_calls import BatchCount
 from safeproducer.pipeline.reports.delivery_counters import DeliveryCounters
 from safeproducer.pipeline.reports.failures import Failures
 from safeproducer.policy.ack_time import LATE
+from safeproducer.policy.never import NEVER
 from safeproducer.policy.topic_partition import TopicPartition
 
 _NONE = BatchCount()
@@ -27,6 +28,11 @@ _IDLE_AFTER = 3
 """Statistics of an idle producer that are read before any is skipped."""
 _IDLE_READS = 30_000
 """Then it rests so many times longer than it takes to read them."""
+_READS = 99
+"""In use it rests so many times longer: to read costs 1 % of the time at most."""
+_LONGEST_REST = 5.0
+_REST_SHARE = 1 / 8
+"""Of message.timeout.ms: the age of records in the direct lane is known to a rest."""
 _IDLE_READS_WITH_WINDOWS = 5_000
 """Where windows are asked for: what a leader said is known for a minute only."""
 
@@ -48,8 +54,7 @@ class ClientUpdates:
         self._arrived: deque[tuple[Callable[[str], None], str]] = deque(maxlen=_KEPT)
         self._batch_statistics: Statistics | None = None
         self._skipped: tuple[Callable[[str], None], str] | None = None
-        self._idle = 0
-        self._accepted = 0
+        self._idle = self._accepted = self._failed = 0
         self._read_until = self._reading = 0.0
         self._clock = LibrdkafkaClock()
 
@@ -109,14 +114,28 @@ class ClientUpdates:
             accepted, delivered, failed = self._counters.totals()
             quiet = accepted == delivered + failed
         self._idle = self._idle + 1 if quiet else 0
-        reads = _IDLE_READS_WITH_WINDOWS if self._delivery.spreads else _IDLE_READS
-        if self._idle > _IDLE_AFTER and now < self._read_until + reads * self._reading:
+        idle, failed = self._idle > _IDLE_AFTER, self.failures.not_written + self.failures.unknown
+        if idle:
+            rest = (_IDLE_READS_WITH_WINDOWS if self._delivery.spreads else _IDLE_READS) * self._reading
+        else:
+            rest = self._rest(failed == self._failed, now)
+        if now < self._read_until + rest:
             self._skipped = again, text
-            if self.holds.direct is not None:
+            if idle and self.holds.direct is not None:
                 self.holds.direct.backlogs.idle(now)
             return True
-        self._skipped = None
+        self._skipped, self._failed = None, failed
         return False
+
+    def _rest(self, sound: bool, now: float) -> float:
+        """For how long statistics need not be read in use: while all goes directly, and no record has failed.
+
+        What is held, times out or is to be proven waits for them.
+        """
+        timeout = self._delivery.timeout or NEVER
+        if not (sound and self._delivery.owns_timeout and self.holds.round_trip.ack_time) or self.holds.any(now):
+            return 0.0
+        return min(_READS * self._reading, _LONGEST_REST, timeout * _REST_SHARE)
 
     def catch_up(self, waiting: int) -> None:
         """Read what was skipped, before the first of the records that wait now is handed over."""
@@ -145,11 +164,12 @@ class ClientUpdates:
     def read_arrived(self) -> None:
         """On the sender's thread, the only one that acts on statistics."""
         while self._arrived:
-            began = clock.monotonic()
+            began, worked = clock.monotonic(), clock.thread_time()
             reads, text = self._arrived.popleft()
             reads(text)
             self._read_until = clock.monotonic()
-            self._reading = self._read_until - began
+            # On a busy machine the thread waits meanwhile, and nothing is spent.
+            self._reading = min(self._read_until - began, clock.thread_time() - worked)
 
     def _of_direct_lane(self, text: str) -> None:
         if (found := self._read(text)) is None or (direct := self.holds.direct) is None:

@@ -55,7 +55,8 @@ class ClientUpdates:
         self._batch_statistics: Statistics | None = None
         self._skipped: tuple[Callable[[str], None], str] | None = None
         self._idle = self._accepted = self._failed = 0
-        self._read_until = self._reading = 0.0
+        self._last_read = (0.0, 0.0)
+        """(when it ended, how long it took)."""
         self._clock = LibrdkafkaClock()
 
     def connect(self, windows: Windows, hold: Callable[[], object]) -> None:
@@ -114,12 +115,13 @@ class ClientUpdates:
             accepted, delivered, failed = self._counters.totals()
             quiet = accepted == delivered + failed
         self._idle = self._idle + 1 if quiet else 0
+        read_until, reading = self._last_read
         idle, failed = self._idle > _IDLE_AFTER, self.failures.not_written + self.failures.unknown
         if idle:
-            rest = (_IDLE_READS_WITH_WINDOWS if self._delivery.spreads else _IDLE_READS) * self._reading
+            rest = (_IDLE_READS_WITH_WINDOWS if self._delivery.spreads else _IDLE_READS) * reading
         else:
             rest = self._rest(failed == self._failed, now)
-        if now < self._read_until + rest:
+        if now < read_until + rest:
             self._skipped = again, text
             if idle and self.holds.direct is not None:
                 self.holds.direct.backlogs.idle(now)
@@ -135,7 +137,7 @@ class ClientUpdates:
         timeout = self._delivery.timeout or NEVER
         if not (sound and self._delivery.owns_timeout and self.holds.round_trip.ack_time) or self.holds.any(now):
             return 0.0
-        return min(_READS * self._reading, _LONGEST_REST, timeout * _REST_SHARE)
+        return min(_READS * self._last_read[1], _LONGEST_REST, timeout * _REST_SHARE)
 
     def catch_up(self, waiting: int) -> None:
         """Read what was skipped, before the first of the records that wait now is handed over."""
@@ -167,9 +169,9 @@ class ClientUpdates:
             began, worked = clock.monotonic(), clock.thread_time()
             reads, text = self._arrived.popleft()
             reads(text)
-            self._read_until = clock.monotonic()
+            ended = clock.monotonic()
             # On a busy machine the thread waits meanwhile, and nothing is spent.
-            self._reading = min(self._read_until - began, clock.thread_time() - worked)
+            self._last_read = ended, min(ended - began, clock.thread_time() - worked)
 
     def _of_direct_lane(self, text: str) -> None:
         if (found := self._read(text)) is None or (direct := self.holds.direct) is None:

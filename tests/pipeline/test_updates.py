@@ -155,7 +155,7 @@ def test_statistics_that_cost_much_are_read_less_often(updates: ClientUpdates, m
     """Those of 5 000 partitions take 40 ms, and the interpreter stands still. What needs them has them at once."""
     tell(updates, statistics(1, NEAR))
     assert not measured()
-    now = updates._read_until
+    now = updates._last_read[0]
     with (
         mock.patch.object(updates.holds, "any", return_value=False) as held,
         mock.patch.object(DeliveryCounters, "accepted", 1),
@@ -164,7 +164,8 @@ def test_statistics_that_cost_much_are_read_less_often(updates: ClientUpdates, m
 
         def is_read(cost: float, after: float) -> bool:
             nonlocal now
-            now, updates._idle, updates._reading = updates._read_until + after, 0, cost
+            read_until, updates._idle = updates._last_read[0], 0
+            now, updates._last_read = read_until + after, (read_until, cost)
             before = updates.holds.cluster.statistics.get(DIRECT)
             tell(updates, statistics(2, NEAR))
             return updates.holds.cluster.statistics.get(DIRECT) is not before

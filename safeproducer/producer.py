@@ -71,16 +71,9 @@ class SafeProducer(NativeProducer):
         forks.notice()
         try:
             settings = parse(args, config)
-            site = frames.caller()
             observers = Hooks(hooks)
-            info = ProducerInfo(
-                settings.client_id,
-                settings.bootstrap_servers,
-                settings.principal,
-                settings.transactional_id,
-                settings.idempotent,
-                site,
-            )
+            names = settings.client_id, settings.bootstrap_servers, settings.principal, settings.transactional_id
+            info = ProducerInfo(*names, settings.idempotent, frames.caller())
             failures = Failures(settings.delivery)
             delivery = settings.delivery
             counters = DeliveryCounters(

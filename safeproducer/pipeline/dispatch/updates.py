@@ -54,7 +54,7 @@ class ClientUpdates:
         self._arrived: deque[tuple[Callable[[str], None], str]] = deque(maxlen=_KEPT)
         self._batch_statistics: Statistics | None = None
         self._skipped: tuple[Callable[[str], None], str] | None = None
-        self._idle = self._accepted = self._failed = 0
+        self._idle = self._accepted = 0
         self._last_read = (0.0, 0.0)
         """(when it ended, how long it took)."""
         self._clock = LibrdkafkaClock()
@@ -116,26 +116,25 @@ class ClientUpdates:
             quiet = accepted == delivered + failed
         self._idle = self._idle + 1 if quiet else 0
         read_until, reading = self._last_read
-        idle, failed = self._idle > _IDLE_AFTER, self.failures.not_written + self.failures.unknown
-        if idle:
+        if idle := self._idle > _IDLE_AFTER:
             rest = (_IDLE_READS_WITH_WINDOWS if self._delivery.spreads else _IDLE_READS) * reading
         else:
-            rest = self._rest(failed == self._failed, now)
+            rest = self._rest(now)
         if now < read_until + rest:
             self._skipped = again, text
             if idle and self.holds.direct is not None:
                 self.holds.direct.backlogs.idle(now)
             return True
-        self._skipped, self._failed = None, failed
+        self._skipped = None
         return False
 
-    def _rest(self, sound: bool, now: float) -> float:
+    def _rest(self, now: float) -> float:
         """For how long statistics need not be read in use: while all goes directly, and no record has failed.
 
         What is held, times out or is to be proven waits for them.
         """
-        timeout = self._delivery.timeout or NEVER
-        if not (sound and self._delivery.owns_timeout and self.holds.round_trip.ack_time) or self.holds.any(now):
+        timeout, failed = self._delivery.timeout or NEVER, self.failures.not_written + self.failures.unknown
+        if failed or not (self._delivery.owns_timeout and self.holds.round_trip.ack_time) or self.holds.any(now):
             return 0.0
         return min(_READS * self._last_read[1], _LONGEST_REST, timeout * _REST_SHARE)
 

@@ -63,7 +63,7 @@ def settings(cluster: FakeCluster, mechanism: str, user: str, password: str) -> 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("user", USERS)
 def test_confluent_kafka_logs_in(cluster: FakeCluster, mechanism: str, user: str) -> None:
-    """By all three mechanisms, with names and passwords of any characters; the journal knows who it was."""
+    """By both mechanisms, with names and passwords of any characters; the journal knows who it was."""
     cluster.create_topic("t")
     with SafeProducer(settings(cluster, mechanism, user, USERS[user])) as producer:
         producer.produce("t", b"a")
@@ -232,7 +232,7 @@ def test_any_bytes_in_a_log_in_end_the_connection(cluster: FakeCluster) -> None:
     """Over the wire too, with and without headers, and the cluster goes on."""
     for version in (0, 1):
         with RawClient(cluster.bootstrap) as client:
-            choose(client, "SCRAM-SHA-512", version)
+            choose(client, "SCRAM-SHA-256", version)
             if version:
                 client.send(encode_request("SaslAuthenticate", 1, 2, "raw", {"auth_bytes": b"\xff\0\xfe"}))
                 client.receive()

@@ -29,7 +29,7 @@ class FakeCluster(BrokerControl, TopicControl, QuotaControl, FaultControl, Readi
     ``brokers`` have the ids 1, 2, ... . With ``kip_1269`` (the default) each knows the two configs of KIP-1269;
     without, it remembers five batches and lists neither, like every released broker. ``broker_config`` is what the
     properties file of each broker says. With ``users``, names and passwords, all clients have to log in by SASL
-    (SASL_PLAINTEXT; PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512). Raises ValueError for what a broker would not start with.
+    (SASL_PLAINTEXT; PLAIN or SCRAM-SHA-256). Raises ValueError for what a broker would not start with.
 
     Not there: consumer groups and transactions (who asks for them gets an error at once, and the test a
     :class:`FakeClusterWarning`), TLS, authorization. Followers never lag.

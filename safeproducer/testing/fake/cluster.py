@@ -30,8 +30,8 @@ class FakeCluster(BrokerControl, TopicControl, QuotaControl, FaultControl, Readi
     without, it remembers five batches and lists neither, like every released broker. The KIP says in two ways where an
     answer to Produce tells the number: ``kip_1269_field="topic"`` has it once for each topic, as the KIP's schema, and
     not in each partition, as its prose. ``broker_config`` is what the properties file of each broker says. With
-    ``users``, names and passwords, all clients have to log in by SASL (SASL_PLAINTEXT; PLAIN, SCRAM-SHA-256 or
-    SCRAM-SHA-512). Raises ValueError for what a broker would not start with.
+    ``users``, names and passwords, all clients have to log in by SASL (SASL_PLAINTEXT; PLAIN or SCRAM-SHA-256).
+    Raises ValueError for what a broker would not start with.
 
     Not there: consumer groups and transactions (who asks for them gets an error at once, and the test a
     :class:`FakeClusterWarning`), TLS, authorization. Followers never lag.

@@ -48,9 +48,9 @@ BOUNDS: dict[str, dict[str, int]] = {
     },
     "whole": {
         "each": 0,
-        "files": 315,  # aim: 185
+        "files": 313,  # aim: 185
         "files under 60 lines": 81,  # aim: 25
-        "lines": 32_860,  # aim: 28 500
+        "lines": 32_656,  # aim: 28 500
         "lines of pipeline/ and policy/": 10_518,  # aim: 11 000 with what comes from the package root
         "reads through three dots": 91,  # aim: 28, one per 1 000 lines
         "closures upward": 14,  # aim: 4

@@ -6,9 +6,6 @@ Both are produced to in this process with the same configuration, block-interlea
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 
 from confluent_kafka.cimpl import Producer
@@ -18,14 +15,14 @@ from benchmarks.brokers import broker
 from benchmarks.interleaved import Block, Rounds, Spread, measure, rate, throughput_ratio
 from benchmarks.load import POLL_EVERY, Load, block
 from benchmarks.table import Bar, conclude, disturbed, ratio, table
-from safeproducer.testing import FakeCluster, crc32c
+from safeproducer.testing import FakeCluster
 
 RECORDS = {100: 20_000, 1_000: 10_000}
 """Records in a block, by the size of their values in bytes."""
 WARM_UP = 10
 LIMITS = {100: None, 1_000: 0.80}
 """What FakeCluster's throughput in that of the node's has to be at least."""
-KAFKA, FAKE, PYTHON = "one Apache Kafka node", "FakeCluster", "FakeCluster, checksums in Python"
+KAFKA, FAKE = "one Apache Kafka node", "FakeCluster"
 KEPT = "20000000"
 """Bytes of a partition that FakeCluster keeps between blocks; the test's memory is its log."""
 
@@ -47,8 +44,6 @@ class Case:
 
 def main() -> None:
     options = arguments()
-    if crc32c.compiled is None:
-        sys.exit("google-crc32c is missing, and FakeCluster slower by it: install safeproducer[testing]")
     rounds = options.rounds or (9 if options.quick else 27)
     cases = []
     with broker(mock=False) as kafka, FakeCluster(1) as fake:
@@ -82,13 +77,7 @@ def run_case(bootstrap: str, fake: FakeCluster, load: Load, rounds: int, label: 
         Producer({**config, "bootstrap.servers": bootstrap}) as to_kafka,
         Producer({**config, "bootstrap.servers": fake.bootstrap}) as to_fake,
     ):
-        fast = block(forms.keyword, to_fake, load)
-
-        def slow() -> None:
-            with checksums_in_python():
-                fast()
-
-        variants: dict[str, Block] = {KAFKA: block(forms.keyword, to_kafka, load), FAKE: fast, PYTHON: slow}
+        variants = {KAFKA: block(forms.keyword, to_kafka, load), FAKE: block(forms.keyword, to_fake, load)}
         return measure({name: emptied(fake, run) for name, run in variants.items()}, rounds, WARM_UP, 1, label)
 
 
@@ -102,19 +91,9 @@ def emptied(fake: FakeCluster, run: Block) -> Block:
     return both
 
 
-@contextmanager
-def checksums_in_python() -> Iterator[None]:
-    known, crc32c.compiled = crc32c.compiled, None
-    try:
-        yield
-    finally:
-        crc32c.compiled = known
-
-
 def evaluated(size: int, rounds: Rounds) -> Case:
     rows = [
-        Row(name, throughput_ratio(rounds, name, KAFKA), rate(rounds, name, RECORDS[size]))
-        for name in (KAFKA, FAKE, PYTHON)
+        Row(name, throughput_ratio(rounds, name, KAFKA), rate(rounds, name, RECORDS[size])) for name in (KAFKA, FAKE)
     ]
     limit = LIMITS[size]
     bars = [] if limit is None else [Bar(f"{size} B, FakeCluster", rows[1].throughput.median, limit, at_least=True)]

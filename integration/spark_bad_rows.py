@@ -104,6 +104,7 @@ CAUSES = {
     "bad-unreadable": Cause(
         "MSG_SIZE_TOO_LARGE",
         _large(150_000),
+        options={"topic": "{topic}", "kafka.batch.size": "50000"},
         configs={"max.message.bytes": "100000"},
         larger={"max.message.bytes": "400000"},
         secure=True,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from integration.kafka import jars
-from integration.kafka.jars import JarsError, classpath, fetch, read_lock
+from integration.kafka.jars import FORMER, KAFKA, JarsError, JarSet, classpath, fetch, read_lock, under_test
 
 FAKE_MAVEN = """#!/bin/sh
 for argument in "$@"; do
@@ -56,7 +56,7 @@ def test_cached_jars_are_used_without_maven(cache: Path, maven: Path) -> None:
 
 def test_changed_jar_is_refused(cache: Path) -> None:
     """One changed byte in a cached jar stops everything, and the message names jar, hashes and way out."""
-    jar = cache / "lib" / "kafka-clients-4.3.1.jar"
+    jar = cache / "lib" / "kafka-clients-4.4.0.jar"
     content = bytearray(jar.read_bytes())
     content[1000] ^= 1
     jar.unlink()
@@ -65,7 +65,7 @@ def test_changed_jar_is_refused(cache: Path) -> None:
         classpath(cache)
     message = str(caught.value)
     assert str(jar) in message
-    assert read_lock()["kafka-clients-4.3.1.jar"] in message
+    assert read_lock()["kafka-clients-4.4.0.jar"] in message
     assert jars._sha256(jar) in message
     assert "Delete" in message
 
@@ -74,13 +74,31 @@ def test_downloaded_jar_with_wrong_hash_is_not_installed(cache: Path, maven: Pat
     """A repository that serves other bytes cannot get them into the class path."""
     served = tmp_path / "served"
     (cache / "lib").rename(served)
-    victim = served / "kafka-raft-4.3.1.jar"
+    victim = served / "kafka-raft-4.4.0.jar"
     victim.unlink()
     victim.write_bytes(b"something else")
     append(maven, f'cp -r "{served}" "$target"\n')
-    with pytest.raises(JarsError, match=r"kafka-raft-4\.3\.1\.jar is not the jar it should be"):
+    with pytest.raises(JarsError, match=r"kafka-raft-4\.4\.0\.jar is not the jar it should be"):
         classpath(cache)
     assert not (cache / "lib").exists()
+
+
+@pytest.mark.parametrize(("version", "broker"), [("", KAFKA), ("4.4.0", KAFKA), ("4.3.1", FORMER)])
+def test_the_version_of_the_broker_is_chosen(version: str, broker: JarSet, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The newest, or the one that the environment names; its lock has no jar of the other."""
+    monkeypatch.setenv("SAFEPRODUCER_KAFKA", version)
+    assert under_test() == broker
+    own, other = ("4.4.0", "4.3.1") if broker is KAFKA else ("4.3.1", "4.4.0")
+    locked = " ".join(read_lock(broker))
+    assert f"kafka_2.13-{own}.jar" in locked
+    assert f"-{other}.jar" not in locked
+
+
+def test_an_unknown_version_of_the_broker_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error names the variable, its value and the versions there are."""
+    monkeypatch.setenv("SAFEPRODUCER_KAFKA", "3.9")
+    with pytest.raises(JarsError, match=r"SAFEPRODUCER_KAFKA=3\.9 .* 4\.4\.0 or 4\.3\.1"):
+        under_test()
 
 
 def test_unlocked_jar_is_refused(cache: Path, maven: Path, tmp_path: Path) -> None:

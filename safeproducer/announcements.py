@@ -31,6 +31,7 @@ class Announcements:
         self, info: ProducerInfo, hooks: Hooks, notices: Tells, scrub: Callable[[str], str], meanwhile: str
     ) -> None:
         self._info = info
+        self._name = "".join(char if char.isprintable() else repr(char)[1:-1] for char in info.client_id)
         self._hooks = hooks
         self._notices = notices
         self._scrub = scrub
@@ -39,7 +40,7 @@ class Announcements:
         self.last_error: str | None = None
 
     def _log(self, log: Callable[..., Any], text: str, *args: object) -> None:
-        self._notices.tell(log, f"%s: {text}", self._info.client_id, *args)
+        self._notices.tell(log, f"%s: {text}", self._name, *args)
 
     def _call(self, event: str, *args: object) -> None:
         self._notices.tell(self._hooks.call, event, *args)
@@ -73,7 +74,7 @@ class Announcements:
         self.last_error = what = self._scrub(what)
         if kind not in self._told:
             self._told.add(kind)
-            self._notices.later(logger.warning, "%s: %s", self._info.client_id, what)
+            self._notices.later(logger.warning, "%s: %s", self._name, what)
 
     def once(self, kind: str, sentence: str) -> None:
         """Nothing has failed, and somebody should know. The first of each kind is logged."""
@@ -118,7 +119,7 @@ class Announcements:
         self._notices.later(
             logger.info,
             "%s: %s [%d]: window %d instead of %d, because %s",
-            self._info.client_id,
+            self._name,
             *tp,
             after.size,
             before.size,

@@ -10,10 +10,10 @@ the module's own wherever it finds them, while brokers and librdkafka go on: a w
 import time as _standard
 from collections.abc import Callable
 from importlib.util import find_spec, module_from_spec
-from time import sleep
+from time import sleep, thread_time
 from typing import Any
 
-__all__ = ["boot", "monotonic", "real", "sleep", "time"]
+__all__ = ["boot", "monotonic", "real", "sleep", "thread_time", "time"]
 
 
 def _copied(module: str) -> Any:

@@ -16,9 +16,14 @@ from safeproducer.kafka.native import KafkaError, KafkaException
 from safeproducer.kafka.numbers import whole
 from safeproducer.kafka.properties import REFUSED, canonical, is_sensitive, suggestions
 from safeproducer.kafka.secrets import scrub
+from safeproducer.log import logger
 from safeproducer.own_settings import OWN_PREFIX, shown
 from safeproducer.producer_ids import places
+from safeproducer.records import CallSite, ProducerInfo
 
+_BACKPRESSURE = "queue.buffering.backpressure.threshold"
+_MOST_BACKPRESSURE = 1_000_000
+"""librdkafka's own bound."""
 _NAMED_IN_ERROR = re.compile(r'configuration property:? "([^"]+)"|[`"]([a-z][a-z._]+)[`"]')
 
 
@@ -41,6 +46,11 @@ class Settings:
     transactional_id: str | None
     idempotent: bool
     former_secrets: set[str] = field(default_factory=set, repr=False)
+
+    def made_at(self, site: CallSite) -> tuple[Settings, ProducerInfo]:
+        """Itself, and what hooks are told of a producer made there."""
+        names = self.client_id, self.bootstrap_servers, self.principal, self.transactional_id
+        return self, ProducerInfo(*names, self.idempotent, site)
 
     @property
     def cluster(self) -> str:
@@ -116,7 +126,15 @@ def _event_callbacks(config: dict[str, Any]) -> list[Any]:
 def _decided_idempotence(config: dict[str, Any], by_name: Mapping[str, Any]) -> bool:
     """Whether it is on: as the application says, else where nothing rules it out."""
     if "enable.idempotence" not in config:
-        config["enable.idempotence"] = not _rules_out_idempotence(by_name)
+        on = config["enable.idempotence"] = not _rules_out_idempotence(by_name)
+        requests = whole(config.get(_BACKPRESSURE)) or 0
+        if on and not by_name.get("transactional.id") and 1 < requests <= _MOST_BACKPRESSURE:
+            del config[_BACKPRESSURE]
+            logger.warning(
+                "setting '%s' = %d: not used, because librdkafka takes 1 only with idempotence, which is on by "
+                "default. Leave it out, or set enable.idempotence to false",
+                *(_BACKPRESSURE, requests),
+            )
     return _is_true(config["enable.idempotence"])
 
 

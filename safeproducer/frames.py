@@ -62,24 +62,14 @@ def let_handlers_through(error: BaseException) -> None:
             del error  # or it and this frame refer to each other, and all frames below stay until they are collected
 
 
-def let_time_limits_through(error: BaseException) -> None:
-    """Raise `error` again if a signal handler or another thread raised it where a native call raises the same class."""
-    if raised_by_native_call(error):  # first: to look at a frame's variables makes it keep them, this error, too
-        return
-    if type(error).__module__.partition(".")[0] not in _RAISES or raised_by_handler(error):
-        try:
-            raise error
-        finally:
-            del error  # as above
-
-
 @contextmanager
 def without_a_thread() -> Iterator[None]:
-    """Go on where no thread can be started. What a signal handler raises meanwhile goes to the caller."""
+    """Go on where no thread can be started: there are too many, or the interpreter ends."""
     try:
         yield
     except RuntimeError as error:
-        let_time_limits_through(error)
+        if type(error).__module__ != "builtins":  # a time limit
+            raise
 
 
 def release(error: BaseException) -> None:
@@ -119,14 +109,6 @@ def raised_by_handler(error: BaseException) -> bool:
     while traceback is not None and not handles_signal(traceback.tb_frame):
         traceback = traceback.tb_next
     return traceback is not None
-
-
-def is_time_limit(error: BaseException) -> bool:
-    """Whether another thread has set it: no code of the standard library raises a class of the application."""
-    last = _last_frame(error)
-    if last is None or type(error).__module__.partition(".")[0] in sys.stdlib_module_names:
-        return False
-    return _is_ours(last) or _is_standard(last)
 
 
 def _last_frame(error: BaseException) -> FrameType | None:

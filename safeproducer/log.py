@@ -12,14 +12,14 @@ from safeproducer import frames
 
 
 class _Log(logging.LoggerAdapter[logging.Logger]):
-    """What a signal handler or a time limit raises meanwhile goes on."""
+    """What a signal handler raises meanwhile goes on."""
 
     def log(self, level: int, msg: object, *args: object, **keywords: Any) -> None:
         try:
             # Not through process(), which would take the application's `extra` away; the frame is not this one's.
             self.logger.log(level, msg, *args, **{"stacklevel": 2, **keywords})
         except Exception as error:
-            if frames.raised_by_handler(error) or frames.is_time_limit(error):
+            if frames.raised_by_handler(error):
                 raise
             _prints.handleError(logging.LogRecord(self.logger.name, level, "", 0, str(msg), args, None))
 

@@ -12,7 +12,7 @@ from safeproducer import clock, forks, frames, lifetime
 from safeproducer.batch import produce_batch
 from safeproducer.closing import Closing
 from safeproducer.config import Settings, parse
-from safeproducer.errors import QueueFullError
+from safeproducer.errors import ConfigurationError, QueueFullError
 from safeproducer.hooks import Hook, Hooks
 from safeproducer.inspection import Inspection
 from safeproducer.kafka.native import NativeProducer
@@ -22,7 +22,7 @@ from safeproducer.pipeline.reports.delivery_counters import DeliveryCounters, To
 from safeproducer.pipeline.reports.failures import Failures
 from safeproducer.pipeline.route import Route
 from safeproducer.pipeline.unusable import UNINITIALISED
-from safeproducer.records import ProducerInfo, refuse_names
+from safeproducer.records import ProducerInfo, are_known, checked_names
 from safeproducer.snapshot import CloseReport, Snapshot
 from safeproducer.timeouts import NO_TIMEOUT, seconds
 from safeproducer.transactions import Transactions
@@ -69,21 +69,16 @@ class SafeProducer(NativeProducer):
         if self.__initialised:
             raise RuntimeError("Producer already __init__:ialized: make a new one instead of calling __init__() again")
         forks.notice()
-        settings = parse(args, config)
-        site = frames.caller()
-        observers = Hooks(hooks)
-        info = ProducerInfo(
-            settings.client_id,
-            settings.bootstrap_servers,
-            settings.principal,
-            settings.transactional_id,
-            settings.idempotent,
-            site,
-        )
-        failures = Failures(settings.delivery)
-        delivery = settings.delivery
-        counters = DeliveryCounters(settings.only_errors, failures.reported, delivery.idempotent, delivery.owns_timeout)
-        engine = assemble(settings, info, observers, counters, failures)
+        try:
+            settings, info = parse(args, config).made_at(frames.caller())
+            observers, delivery = Hooks(hooks), settings.delivery
+            failures, only_errors = Failures(delivery), settings.only_errors
+            counters = DeliveryCounters(only_errors, failures.reported, delivery.idempotent, delivery.owns_timeout)
+            engine = assemble(settings, info, observers, counters, failures)
+        except ConfigurationError as error:
+            raise error.with_traceback(None) from None  # frames that know secrets; some tools print their locals
+        finally:
+            del args, config
         transactions = Transactions(engine)
         put = partial(object.__setattr__, self)  # a subclass that is a frozen dataclass refuses assignments
         put("_SafeProducer__settings", settings)
@@ -138,15 +133,16 @@ class SafeProducer(NativeProducer):
             if headers is None and timestamp is _NOW:  # other kinds of zero go to the native call's own check
                 self.__route.send(topic, value, key, partition, bound[1])
             else:
-                self.__note(topic, timestamp, headers)
+                if timestamp is not _NOW or not are_known(headers, account.names):
+                    self.__note(account, topic, timestamp, headers)
                 self.__route.send(topic, value, key, partition, bound[1], None, timestamp, headers)
         except BaseException as error:
             self.__counters.interrupts += 1  # whether it was accepted is not known yet, and a handler may raise now
             self.__not_accepted(error, account, topic, value, key, partition, callback, timestamp, headers)
 
-    def __note(self, topic: str, timestamp: int, headers: Any) -> None:
-        refuse_names(headers)
+    def __note(self, account: Any, topic: str, timestamp: int, headers: Any) -> None:
         self.__counters.report_queue.note_headers(topic, headers)
+        account.names = checked_names(headers, account.names)
         if timestamp is not _NOW:
             self.__engine.threads.horizons.timestamps.note(topic, timestamp)
 

@@ -7,6 +7,8 @@ from typing import Any
 
 HeaderValue = str | bytes | None
 
+_MOST_NAMES = 100
+
 
 @dataclass(frozen=True, slots=True)
 class CallSite:
@@ -72,3 +74,21 @@ def refuse_names(headers: Any) -> None:
         name = header[0] if isinstance(header, tuple) and header else header
         if isinstance(name, str) and b"\0" in str.encode(name):  # not a subclass's own method
             raise ValueError(f"a header's name holds a NUL character, where the client would cut it off: {name!r}")
+
+
+def checked_names(headers: Any, known: frozenset[str]) -> frozenset[str]:
+    """As refuse_names(); the `known` names, with these while they are few: are_known() need not look at them again."""
+    refuse_names(headers)
+    if len(known) >= _MOST_NAMES or type(headers) is not list:
+        return known
+    return known | {pair[0] for pair in headers if type(pair) is tuple and pair and type(pair[0]) is str}
+
+
+def are_known(headers: Any, names: frozenset[str]) -> bool:
+    """Whether `headers` is a list with no other names than those: none of them needs a look."""
+    if type(headers) is not list:
+        return False
+    for header in headers:
+        if type(header) is not tuple or not header or type(name := header[0]) is not str or name not in names:
+            return False
+    return True

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from safeproducer.errors import ConfigurationError
 from safeproducer.hooks import Hook
 from safeproducer.kafka.native import SerializingProducer
 from safeproducer.producer import SafeProducer
@@ -34,7 +35,12 @@ class SafeSerializingProducer(SerializingProducer, _Hooked):  # type: ignore[mis
 
     def __init__(self, conf: dict[str, Any], hooks: Iterable[Hook] = ()) -> None:
         self._Hooked__hooks = tuple(hooks)
-        super().__init__(conf)
+        try:
+            super().__init__(conf)
+        except ConfigurationError as error:
+            raise error.with_traceback(None) from None  # as in SafeProducer
+        finally:
+            del conf
 
     def close(self, timeout: float | None = None) -> CloseReport:  # type: ignore[override]
         """As SafeProducer.close(); then closes the serializers that this producer built."""

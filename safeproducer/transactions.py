@@ -10,10 +10,6 @@ from safeproducer.kafka.advice import advice
 from safeproducer.kafka.native import KafkaError, KafkaException
 from safeproducer.pipeline.engine import Engine
 
-_STATISTICS_COME = 1.2
-"""Seconds within which the next statistics are served."""
-_ROUND = 0.05
-
 
 class Transactions:
     """Any thread, one at a time. `open`: whether one was begun and not ended. `begun`: whether there ever was one.
@@ -40,7 +36,6 @@ class Transactions:
         """Records produced from now on belong to a new one."""
         self._engine.calls.serve(self._engine.client.native.begin_transaction)
         self._warn_after_rest()
-        self._engine.updates.failures.transaction.begin()
         self.open = self.begun = True
         self._without_offset = self._engine.updates.failures.without_offset
 
@@ -65,14 +60,14 @@ class Transactions:
         error, raised = self._abort(timeout)
         try:
             if (raised := error or raised) is not None:
+                self._engine.errors.told(raised)
                 raise raised
         finally:
             del error, raised  # they refer to this frame
 
     def _abort(self, timeout: float) -> tuple[BaseException | None, BaseException | None]:
         """(why it failed, what a callback raised)."""
-        raised: BaseException | None
-        raised = self._explain_purged(_STATISTICS_COME if timeout < 0 else min(_STATISTICS_COME, timeout))
+        raised: BaseException | None = None
         call, deadline = self._engine.client.native.abort_transaction, clock.monotonic() + timeout
         _, error, from_callback = self._engine.calls.attempt(call, timeout)
         while from_callback and isinstance(error, Exception):  # whether it has aborted the client keeps to itself
@@ -92,24 +87,8 @@ class Transactions:
             )
 
     def _end(self) -> None:
-        self._engine.updates.failures.transaction.end()
         self.open = False
         self._rests_since = clock.monotonic()
-
-    def _explain_purged(self, timeout: float) -> Exception | None:
-        """The transaction failed before, and what was purged then waits for statistics, which tell whether it was sent.
-
-        What the abort itself purges is reported at once. Returns what a callback raised.
-        """
-        reports, deadline = self._engine.updates.failures.transaction, clock.monotonic() + timeout
-        raised = None
-        while self.open and reports.waiting and clock.monotonic() < deadline:
-            try:
-                self._engine.serving.poll(_ROUND)
-            except Exception as error:
-                raised = error
-        reports.end()
-        return raised
 
     def _warn_after_rest(self) -> None:
         """The coordinator may have forgotten the transactional.id, which the commit would only learn."""

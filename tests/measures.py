@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import ast
+import gc
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import is_dataclass
+from enum import Enum
 from pathlib import Path
+from types import FunctionType, ModuleType
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = "safeproducer"
@@ -54,6 +58,69 @@ def foreign_writes(modules: Trees) -> dict[str, int]:
         path: sum(_is_foreign(target) for node in ast.walk(tree) for target in _targets(node))
         for path, tree in modules.items()
     }
+
+
+def parts(modules: Trees) -> dict[str, int]:
+    """How many arguments make an object of each class; of a dataclass those without default. Values are left out."""
+    found: dict[str, int] = {}
+    for path, tree in modules.items():
+        for node in (each for each in ast.walk(tree) if isinstance(each, ast.ClassDef)):
+            made = [each for each in node.body if isinstance(each, ast.FunctionDef) and each.name == "__init__"]
+            decorators = " ".join(map(ast.unparse, node.decorator_list))
+            if made:
+                found[f"{path}:{node.name}"] = len(made[0].args.args) - 1 + len(made[0].args.kwonlyargs)
+            elif "dataclass" in decorators and "frozen=True" not in decorators:
+                fields = [each for each in node.body if isinstance(each, ast.AnnAssign) and each.value is None]
+                found[f"{path}:{node.name}"] = len(fields)
+    return found
+
+
+def far_reads(modules: Trees) -> int:
+    """Attributes read through three and more dots, the one after `self` not counted."""
+    chains = [node for tree in modules.values() for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
+    inner = {id(node.value) for node in chains}
+    names = [ast.unparse(node).split(".") for node in chains if id(node) not in inner and _is_dotted(node)]
+    return sum(len(name) - (name[0] in _OWN) > 3 for name in names)
+
+
+def calls_of(modules: Trees, function: str) -> int:
+    """How often a function is called by that name."""
+    nodes = (node for tree in modules.values() for node in ast.walk(tree))
+    return sum(isinstance(node, ast.Call) and ast.unparse(node.func) == function for node in nodes)
+
+
+def objects(root: object) -> tuple[int, int]:
+    """How many objects of the package's classes are reached from one; references among those that are no values."""
+    found, to = {id(root): root}, defaultdict[int, set[int]](set)
+    for owner in (waiting := [root]):
+        inside, seen = [owner], {id(owner)}
+        for holder in inside:
+            for each in gc.get_referents(holder):
+                if id(each) in seen or isinstance(each, ModuleType | type):
+                    continue
+                if isinstance(holder, FunctionType) and each is holder.__globals__:
+                    continue
+                seen.add(id(each))
+                if not type(each).__module__.startswith(PACKAGE):
+                    inside.append(each)
+                    continue
+                to[id(owner)].add(id(each))
+                if id(each) not in found:
+                    found[id(each)] = each
+                    waiting.append(each)
+    stateful = {number for number, each in found.items() if not _is_value(type(each))}
+    return len(found), sum(len(to[number] & stateful) for number in stateful)
+
+
+def _is_value(kind: type) -> bool:
+    frozen = is_dataclass(kind) and kind.__dataclass_params__.frozen  # type: ignore[attr-defined]
+    return frozen or issubclass(kind, tuple | Enum | BaseException)
+
+
+def _is_dotted(node: ast.expr) -> bool:
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return isinstance(node, ast.Name)
 
 
 def imports(modules: Trees, type_checking: bool | None = None) -> Edges:
@@ -178,13 +245,14 @@ def _reached(edges: Edges, start: str) -> set[str]:
 
 def _report() -> None:
     modules = trees()
-    parts: dict[str, Mapping[str, int]] = {
+    tables: dict[str, Mapping[str, int]] = {
         "attributes of a class": attributes(modules),
         "lines of a module": module_lines(),
         "lines of a function": function_lines(modules),
         "assignments to another object's attributes": foreign_writes(modules),
+        "parts that a constructor takes": parts(modules),
     }
-    for title, figures in parts.items():
+    for title, figures in tables.items():
         print(f"\n{title}")
         for name, figure in sorted(figures.items(), key=lambda item: -item[1])[:30]:
             print(f"  {figure:5} {name}")

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import logging
 import time
+import traceback
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from confluent_kafka.cimpl import KafkaError, KafkaException, Producer
 
-from safeproducer import ConfigurationError, SafeProducer
+from safeproducer import ConfigurationError, SafeProducer, SafeSerializingProducer
 from safeproducer.config import parse
 from safeproducer.kafka.properties import ALIASES, HANDLED_HERE, PRODUCER_PROPERTIES, REFUSED, is_sensitive
 from tests.inside import settings_of
@@ -154,6 +157,24 @@ def test_idempotence_is_the_default_that_gives_way(config: dict[str, object], id
     producer.close()
 
 
+def test_a_backpressure_threshold_gives_way_to_the_default(caplog: pytest.LogCaptureFixture) -> None:
+    """librdkafka takes 1 only with idempotence. Our default must refuse no configuration that confluent_kafka takes."""
+    name = "queue.buffering.backpressure.threshold"
+    for value in (100, "2"):
+        caplog.clear()
+        with SafeProducer({"log_level": 0, name: value}) as producer:
+            assert producer.snapshot().idempotent
+        assert name in caplog.text
+        assert str(value) in caplog.text
+    caplog.clear()
+    for settings in ("enable.idempotence", False), ("acks", 1):
+        SafeProducer({"log_level": 0, name: 2, settings[0]: settings[1]}).close()
+    assert not caplog.text
+    for settings in (name, 0), ("enable.idempotence", True), ("transactional.id", "t"):
+        with pytest.raises(ConfigurationError, match=name):
+            SafeProducer({"log_level": 0, name: 2, settings[0]: settings[1]})
+
+
 @pytest.mark.parametrize(
     "name",
     [
@@ -180,6 +201,37 @@ def test_values_that_may_be_secret_are_never_shown(name: str, caplog: pytest.Log
         texts += [str(error), repr(error), repr(error.args), error.value]
     assert texts
     assert MARKER not in "".join(texts) + caplog.text
+
+
+@pytest.mark.parametrize("make", [SafeProducer, lambda config: SafeProducer(**config), SafeSerializingProducer])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"security.protocol": "SASL_SSL", "ssl.ca.location": "/no/ca.pem"},
+        {"ssl.key.pem": MARKER, "security.protocol": "SSL"},
+        {"bogus": 1},
+        {"linger.ms": "x"},
+        {"safeproducer.mode": "wrong"},
+        {"safeproducer.mode": "held", "linger.ms": "x"},
+        {"default.topic.config": 5},
+        {"on_delivery": 5},
+    ],
+    ids=str,
+)
+def test_the_frames_of_a_refusal_know_no_secret(make: Callable[[Any], Any], wrong: dict[str, Any]) -> None:
+    """Tools print the locals of a traceback's frames, and look into dictionaries themselves."""
+    config = {**BROKER, "log_level": 0, "sasl.mechanism": "PLAIN", "sasl.username": "u", "sasl.password": MARKER}
+    with pytest.raises(ConfigurationError) as caught:
+        make({**config, **wrong})
+    seen: list[str] = []
+    error: BaseException | None = caught.value
+    while error is not None:
+        for frame, _ in traceback.walk_tb(error.__traceback__):
+            if frame.f_code.co_filename != __file__ and "serializing_producer.py" not in frame.f_code.co_filename:
+                seen.append(repr(frame.f_locals))
+        error = error.__context__
+    assert seen
+    assert MARKER not in "".join(seen)
 
 
 def test_a_secret_that_librdkafka_quotes_in_part_is_never_shown(caplog: pytest.LogCaptureFixture) -> None:

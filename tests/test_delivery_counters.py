@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
+import pytest
 from confluent_kafka.cimpl import KafkaError, Message
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from safeproducer import SafeProducer
 from safeproducer.inspection import partition_rows
+from safeproducer.kafka.without_offset import WITHOUT_OFFSET
 from safeproducer.pipeline.process.record import DeliveryCallback
 from safeproducer.pipeline.reports.delivery_counters import UNASSIGNED, DeliveryCounters
 from tests.hammer import hammer
+from tests.inside import engine_of
 
 TOPICS = ("a", "b")
 PARTITIONS = (0, 1, 2)
@@ -114,3 +119,82 @@ def test_two_threads_that_open_the_same_topic_share_its_account() -> None:
     counters = DeliveryCounters(only_errors=False)
     assert counters.open("t") is counters.open("t")
     assert counters.open("t").explicit(1) is counters.open("t").explicit(1)
+
+
+@dataclass(frozen=True)
+class Served:
+    """As much of a Message as a report callback asks for."""
+
+    number: int | None
+    at: int | None
+    value: bytes = b"x"
+
+    def partition(self) -> int | None:
+        return self.number
+
+    def offset(self) -> int | None:
+        return self.at
+
+    def __len__(self) -> int:
+        return len(self.value)
+
+
+def told(*reports: Any) -> tuple[Any, list[Any]]:
+    """(delivered and failed by partition, calls of the callback) where errors alone are told."""
+    counters = DeliveryCounters(only_errors=True, offset_proves=True)
+    topic = counters.open("t")
+    calls: list[Any] = []
+    report: Any = topic.bind(lambda error, message: calls.append((error.code(), message)))[1]
+    for error, message in reports:
+        report(error, message)
+    return {number: (row.placed.delivered, row.placed.failed) for number, row in topic.partitions.items()}, calls
+
+
+def test_a_record_without_an_offset_is_told() -> None:
+    """Also behind others of its partition, which are counted and not told."""
+    counts, calls = told(*[(None, Served(0, at)) for at in (1, 2, None, 3)])
+    assert counts == {0: (3, 1)}
+    assert calls == [(WITHOUT_OFFSET.code(), Served(0, None))]
+
+
+def test_a_failed_record_without_a_partition_is_told() -> None:
+    """It failed before it was given one."""
+    assert told((TIMED_OUT, Served(None, None))) == ({-1: (0, 1)}, [(TIMED_OUT.code(), Served(None, None))])
+
+
+@pytest.mark.parametrize("raised", [SystemError("left behind"), KeyboardInterrupt()])
+def test_what_the_first_call_raises(raised: BaseException) -> None:
+    """The exception that the C client left behind belongs to nobody; a signal handler's goes on."""
+    counters = DeliveryCounters(only_errors=True, offset_proves=True)
+    topic = counters.open("t")
+
+    class Broken(Served):
+        asked = 0
+
+        def partition(self) -> int | None:
+            Broken.asked += 1
+            if Broken.asked == 1:
+                raise raised
+            return super().partition()
+
+    report: Any = topic.bind(None)[1]
+    if isinstance(raised, KeyboardInterrupt):
+        with pytest.raises(KeyboardInterrupt):
+            report(None, Broken(0, 1))
+    else:
+        report(None, Broken(0, 1))
+        assert topic.partitions[0].placed.delivered == 1
+
+
+def test_header_names_are_remembered_by_topic_and_others_checked(mock_bootstrap: str) -> None:
+    """At most about a hundred; one that is new is checked, beside known ones, too."""
+    with SafeProducer({"bootstrap.servers": mock_bootstrap, "log_level": 0}) as producer:
+        counters = engine_of(producer).counters
+        for number in range(300):
+            producer.produce("t", b"v", headers=[("good", b"1"), (f"name {number}", b"1")])
+        assert "good" in counters.topics["t"].names
+        assert 100 <= len(counters.topics["t"].names) <= 101
+        with pytest.raises(ValueError, match="NUL"):
+            producer.produce("t", b"v", headers=[("good", b"1"), ("a\0b", b"1")])
+        producer.produce("u", b"v", headers=[("good", b"1")])
+        assert counters.report_queue.rejections.with_headers == {"t", "u"}

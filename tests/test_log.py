@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import logging
 import signal
-import threading
 from collections.abc import Iterator
 
 import pytest
@@ -124,14 +122,12 @@ def test_what_a_signal_handler_raises_meanwhile_goes_on(monkeypatch: pytest.Monk
         signal.signal(signal.SIGUSR1, before)
 
 
-def test_a_time_limit_that_another_thread_sets_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It arrives in the code of logging, which raises no class of the application."""
-
-    def set_limit(self: logging.Logger, record: logging.LogRecord) -> None:
-        thread = ctypes.c_ulong(threading.get_ident())
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, ctypes.py_object(TimeLimitError))
-
-    monkeypatch.setitem(set_limit.__globals__, "__name__", "logging")
-    monkeypatch.setattr(logging.Logger, "handle", set_limit)
-    with pytest.raises(TimeLimitError):
-        logger.warning("hello")
+def test_a_client_id_forges_no_line(brokers: FakeCluster, caplog: pytest.LogCaptureFixture) -> None:
+    """It may come from outside, as a tenant's name. Its control characters are escaped."""
+    settings = {"bootstrap.servers": brokers.bootstrap, "client.id": "a\nERROR all is lost\x1b[2J\x85\u2028é"}
+    for _ in range(2):
+        with SafeProducer(settings | {"safeproducer.producer.ids.per.hour": 1}) as producer:
+            producer.produce("t", b"v")
+    lines = [record.getMessage() for record in caplog.records if "all is lost" in record.getMessage()]
+    assert lines
+    assert all(line.startswith(r"a\nERROR all is lost\x1b[2J\x85\u2028é: ") and line.isprintable() for line in lines)

@@ -6,12 +6,13 @@ import contextlib
 import signal
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaException, Producer
 
-from safeproducer import CallbackReentryError, SafeProducer
+from safeproducer import CallbackReentryError, FatalError, SafeProducer
 from tests.inside import engine_of
 
 
@@ -85,6 +86,20 @@ def test_close_ends_though_nobody_aborts_its_transaction() -> None:
     closing.join(20)
     assert not closing.is_alive(), "close(0.5) hangs"
     assert producer.snapshot().state == "closed"
+
+
+@pytest.mark.parametrize("method", ["commit_transaction", "abort_transaction"])
+def test_close_raises_no_fatal_error_again(
+    producer: SafeProducer, plant_fatal: Callable[[SafeProducer], None], method: str
+) -> None:
+    """Whoever was told of it closes the producer, and needs its report."""
+    producer.begin_transaction()
+    producer.produce("topic", b"v")
+    assert producer.flush(20) == 0
+    plant_fatal(producer)
+    with pytest.raises(FatalError):
+        getattr(producer, method)(10)
+    assert producer.close(10).accepted == 1
 
 
 @pytest.mark.parametrize("raised", [RuntimeError, KafkaException])
@@ -182,3 +197,18 @@ def test_flush_in_a_signal_handler_that_interrupted_a_callback(mock_bootstrap: s
     assert len(took) == 1
     assert took[0] < 25
     producer.close()
+
+
+def test_a_long_rest_is_warned_of_once(mock_bootstrap: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Each rest; the horizon is that of the transactional.id."""
+    config = {"bootstrap.servers": mock_bootstrap, "log_level": 0, "safeproducer.expiry.ms": 500}
+    with SafeProducer({**config, "transactional.id": "rests"}) as producer:
+        producer.init_transactions(30)
+        for rests in (0.0, 0.6, 0.0):
+            time.sleep(rests)
+            caplog.clear()
+            producer.begin_transaction()
+            warned = [record for record in caplog.records if "after a rest of" in record.getMessage()]
+            assert len(warned) == (rests > 0)
+            producer.produce("topic", b"v")
+            producer.commit_transaction(30)

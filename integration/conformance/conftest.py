@@ -31,13 +31,13 @@ def kafka_conforming() -> Iterator[KafkaCluster]:
 
 @pytest.fixture(scope="session")
 def cluster(kafka_conforming: KafkaCluster) -> Any:
-    """One broker of Kafka 4.3.1."""
+    """One broker of Kafka 4.4.0."""
     return target.Target("kafka", kafka_conforming.bootstrap)
 
 
 @pytest.fixture(scope="session")
 def cluster3(kafka3: KafkaCluster) -> Any:
-    """Three brokers of Kafka 4.3.1."""
+    """Three brokers of Kafka 4.4.0."""
     return target.Target("kafka", kafka3.bootstrap, lambda topic, broker: kafka3.admin.move_leader(topic, 0, broker))
 
 

@@ -1,4 +1,4 @@
-"""The tests of tests/conformance, collected once more: here their clusters are Kafka 4.3.1."""
+"""The tests of tests/conformance, collected once more: here their clusters are Kafka 4.4.0."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from integration.conformance.conftest import target
 from integration.kafka.cluster import KafkaCluster
-from integration.kafka.jars import classpath, java
+from integration.kafka.jars import classpath, java, under_test
 from safeproducer.testing import FakeCluster
 
 PARTITIONS = 2
@@ -43,7 +43,7 @@ def launch(tool: str, *arguments: str) -> subprocess.Popen[str]:
     options = ["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
     return subprocess.Popen(
         [java(), *options, f"{TOOLS}.{tool}", *arguments],
-        env={**os.environ, "CLASSPATH": os.pathsep.join(map(str, classpath()))},
+        env={**os.environ, "CLASSPATH": os.pathsep.join(map(str, classpath(of=under_test())))},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

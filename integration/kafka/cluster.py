@@ -11,13 +11,13 @@ from types import TracebackType
 from integration.kafka.admin import Admin
 from integration.kafka.archive import archive_options
 from integration.kafka.folders import ClusterFolder
-from integration.kafka.jars import classpath
+from integration.kafka.jars import classpath, under_test
 from integration.kafka.log import Batch, read_segments
 from integration.kafka.node import Node, PortTakenError
 from integration.kafka.ports import free_ports
 from integration.kafka.security import LISTENERS, SECURE, Certificates, make_certificates, secure_properties
 from integration.kafka.settings import Ports, bootstrap, server_properties, write_properties
-from integration.kafka.storage import checkpoint, format_folder, random_uuid
+from integration.kafka.storage import features, format_folder, random_uuid
 
 ATTEMPTS = 5
 
@@ -118,9 +118,9 @@ class KafkaCluster:
 
     def start(self) -> None:
         """Format storage, start all nodes and wait until every one of them serves."""
-        jars = classpath()
-        features = checkpoint(jars)
-        self._java_options += archive_options(jars, features, self._java_options)
+        jars = classpath(of=under_test())
+        levels = features(jars)
+        self._java_options += archive_options(jars, levels, self._java_options)
         self._folder = ClusterFolder()
         atexit.register(self.close)
         if self.secure:
@@ -128,7 +128,7 @@ class KafkaCluster:
             self._configs = {**secure_properties(self.certificates), **self._configs}
         for attempt in range(1, ATTEMPTS + 1):
             try:
-                self._start_nodes(jars, features)
+                self._start_nodes(jars, levels)
                 return
             except PortTakenError:
                 self._kill_nodes()
@@ -150,9 +150,9 @@ class KafkaCluster:
         self._folder = None
         atexit.unregister(self.close)
 
-    def _start_nodes(self, jars: list[Path], features: Path) -> None:
+    def _start_nodes(self, jars: list[Path], levels: Path) -> None:
         ports = self._pick_ports()
-        self.nodes = {number: self._make_node(number, ports, jars, features) for number in ports}
+        self.nodes = {number: self._make_node(number, ports, jars, levels) for number in ports}
         for node in self.nodes.values():
             node.launch()
         for node in self.nodes.values():
@@ -167,10 +167,10 @@ class KafkaCluster:
             picked[number] = Ports(client, tap if self.tapped else client, direct, controller, tls)
         return picked
 
-    def _make_node(self, number: int, ports: Mapping[int, Ports], jars: list[Path], features: Path) -> Node:
+    def _make_node(self, number: int, ports: Mapping[int, Ports], jars: list[Path], levels: Path) -> Node:
         assert self._folder is not None
         log_dir = self._folder.path / f"node-{number}"
-        format_folder(log_dir, number, self.cluster_id, features)
+        format_folder(log_dir, number, self.cluster_id, levels)
         properties = log_dir.with_suffix(".properties")
         write_properties(properties, server_properties(number, ports, log_dir, self._configs))
         return Node(number, ports[number], log_dir, properties=properties, jars=jars, java_options=self._java_options)

@@ -25,19 +25,26 @@ FETCH = "python -m integration.kafka.jars"
 
 @dataclass(frozen=True)
 class JarSet:
-    """Jars that are used together: what Maven is asked for, what was reviewed, and their folder in the cache."""
+    """Jars that are used together: what Maven is asked for, what was reviewed, and their folder in the cache.
+
+    `options` are for Maven, beside the pom.
+    """
 
     name: str
     pom: Path
     lock: Path
     folder: str
+    options: tuple[str, ...] = ()
 
 
-KAFKA = JarSet("Kafka", HERE / "pom.xml", HERE / "jars.lock", "kafka-4.3.1")
+KAFKA = JarSet("Kafka", HERE / "pom.xml", HERE / "jars.lock", "kafka-4.4.0")
+FORMER = JarSet("Kafka 4.3", KAFKA.pom, HERE / "jars-4.3.lock", "kafka-4.3.1", ("-Dkafka.version=4.3.1",))
+"""The release before, for a few tests that run on it once more: `$SAFEPRODUCER_KAFKA` is then 4.3.1."""
 CONNECTOR = JarSet("Spark's Kafka connector", HERE / "connector.xml", HERE / "connector.lock", "spark-connector-4.2.0")
 """What Spark's own Kafka sink and source need beside the jars of PySpark."""
 
-ALL = (KAFKA, CONNECTOR)
+ALL = (KAFKA, FORMER, CONNECTOR)
+VERSION = "SAFEPRODUCER_KAFKA"
 
 
 class JarsError(RuntimeError):
@@ -56,6 +63,15 @@ class Fetched:
     def size(self) -> int:
         """Bytes of all jars."""
         return sum(jar.stat().st_size for jar in self.jars)
+
+
+def under_test() -> JarSet:
+    """The broker that tests run: `$SAFEPRODUCER_KAFKA` chooses its version, the newest if it is not set."""
+    brokers = {of.folder.removeprefix("kafka-"): of for of in (KAFKA, FORMER)}
+    version = os.environ.get(VERSION) or next(iter(brokers))
+    if version not in brokers:
+        raise JarsError(f"{VERSION}={version} is no broker of these tests: set it to {' or '.join(brokers)}.")
+    return brokers[version]
 
 
 def cache_folder(of: JarSet = KAFKA) -> Path:
@@ -147,6 +163,7 @@ def _resolve(cache: Path, of: JarSet) -> Path:
         "--update-snapshots",
         "-Dstyle.color=never",
         f"--file={of.pom}",
+        *of.options,
         f"-Dmaven.repo.local={cache / 'repository'}",
         "dependency:copy-dependencies",
         "-DincludeScope=runtime",

@@ -1,7 +1,8 @@
 """Formatted storage for new nodes without a JVM each.
 
 StorageTool runs once per cache and writes the feature levels of a fresh cluster; they hold no identity. A new node
-gets a copy of them and its own `meta.properties`, which is all that formatting adds.
+gets a copy of them, wherever this version keeps them (4.3 in `bootstrap.checkpoint`, 4.4 in the log of the metadata),
+and its own `meta.properties`, which is all that formatting adds.
 """
 
 from __future__ import annotations
@@ -18,29 +19,28 @@ from integration.kafka.folders import exclusive
 from integration.kafka.jars import java
 from integration.kafka.settings import Ports, server_properties, write_properties
 
-CHECKPOINT = "bootstrap.checkpoint"
+IDENTITY = "meta.properties"
 
 
-def format_folder(folder: Path, node_id: int, cluster_id: str, checkpoint: Path) -> None:
+def format_folder(folder: Path, node_id: int, cluster_id: str, features: Path) -> None:
     """Make `folder` the formatted, empty log folder of a node; what it held is deleted."""
     shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    shutil.copyfile(checkpoint, folder / CHECKPOINT)
+    shutil.copytree(features, folder)
     identity = {
         "version": "1",
         "cluster.id": cluster_id,
         "node.id": str(node_id),
         "directory.id": random_uuid(),
     }
-    write_properties(folder / "meta.properties", identity)
+    write_properties(folder / IDENTITY, identity)
 
 
-def checkpoint(jars: list[Path]) -> Path:
-    """The feature levels as StorageTool writes them for these jars; made on the first call, kept beside the jars."""
+def features(jars: list[Path]) -> Path:
+    """A folder with the feature levels as StorageTool writes them; made on the first call, kept beside the jars."""
     cache = jars[0].parents[1]
-    kept = cache / CHECKPOINT
+    kept = cache / "features"
     with exclusive(cache):
-        if not kept.is_file():
+        if not kept.is_dir():
             _run_storage_tool(jars, kept)
     return kept
 
@@ -69,6 +69,8 @@ def _run_storage_tool(jars: list[Path], kept: Path) -> None:
         )
         if done.returncode:
             raise RuntimeError(f"StorageTool failed ({done.returncode}): {done.stdout}{done.stderr}")
+        (folder / IDENTITY).unlink()
         partial = kept.with_suffix(".new")
-        shutil.copyfile(folder / CHECKPOINT, partial)
+        shutil.rmtree(partial, ignore_errors=True)
+        shutil.copytree(folder, partial)
         partial.rename(kept)

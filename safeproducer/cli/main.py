@@ -12,12 +12,10 @@ from safeproducer.cli.common.failure import NOTHING_SENT, Failure
 from safeproducer.cli.common.screen import Screen
 from safeproducer.cli.demo import command as demo
 from safeproducer.cli.doctor import command as doctor
-from safeproducer.cli.produce import command as produce
 
 _EPILOG = """\
 examples:
   safeproducer demo
-  safeproducer produce --bootstrap-servers localhost:9092 --topic events events.txt
   safeproducer doctor --bootstrap-servers localhost:9092
 """
 
@@ -69,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"safeproducer {version('safeproducer')}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for command in (produce, demo, doctor):
+    for command in (demo, doctor):
         subparser = command.add_parser(subparsers)
         subparser.add_argument("--debug", action="store_true", help="show log messages and tracebacks")
     return parser

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
-from safeproducer.frames import let_time_limits_through
 from safeproducer.kafka.native import KafkaError, KafkaException, NativeProducer
 
 _VALIDATOR = NativeProducer.__new__(NativeProducer)
@@ -13,6 +13,7 @@ Headers = list[tuple[Any, Any]]
 _ONE_BYTE, _TWO_BYTES = 63, 8191
 """The longest length that takes so many bytes in a record."""
 _LONGEST_TOPIC = 512
+_TOPIC = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 
 
 def unable(code: int) -> KafkaException:
@@ -23,6 +24,11 @@ def unable(code: int) -> KafkaException:
 def is_invalid(topic: str) -> bool:
     """Whether librdkafka refuses this name of a topic, which it does only once it sees it."""
     return len(str.encode(topic)) > _LONGEST_TOPIC
+
+
+def is_no_name(topic: str) -> bool:
+    """Whether brokers refuse this name of a topic."""
+    return _TOPIC.fullmatch(topic) is None
 
 
 def checked(
@@ -36,7 +42,8 @@ def checked(
     try:
         _VALIDATOR.produce(topic, value, key, partition, report, None, timestamp, headers)
     except RuntimeError as error:
-        let_time_limits_through(error)
+        if type(error) is not RuntimeError:  # a time limit
+            raise
     if is_invalid(topic):
         raise unable(KafkaError._INVALID_ARG)
     size = lengths = 0

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from safeproducer.frames import let_time_limits_through
+from safeproducer.frames import without_a_thread
 
 
 def aside(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -26,12 +26,10 @@ def aside(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             raised.append(error)
 
     thread = threading.Thread(target=run, name="safeproducer-aside", daemon=True)
-    try:
-        if sys.is_finalizing():  # before Python 3.12 the start would never end
-            raise RuntimeError
-        thread.start()
-    except RuntimeError as error:  # the interpreter is shutting down, or there are too many
-        let_time_limits_through(error)
+    if not sys.is_finalizing():  # before Python 3.12 the start would never end
+        with without_a_thread():
+            thread.start()
+    if thread.ident is None:
         return call(*args, **kwargs)
     thread.join()
     if raised:

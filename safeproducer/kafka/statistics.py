@@ -100,7 +100,7 @@ def read(text: str) -> Statistics | None:
     Never raises: a broker or partition with a missing or malformed field is left out.
     """
     try:
-        document = load(text)
+        document = load(_shortened(text))
         at = _integer(document, "ts") / 1e6
         messages = _integer(document, "msg_cnt")
         message_bytes = _integer(document, "msg_size")
@@ -109,6 +109,14 @@ def read(text: str) -> Statistics | None:
     producer_id, producer_epoch = _identity(document.get("eos"))
     lists = _brokers(document), _partitions(document), _ages(document)
     return Statistics(at, producer_id, producer_epoch, messages, message_bytes, *lists)
+
+
+def _shortened(text: str) -> str:
+    """Without half of each partition: what it says of consumers."""
+    begin = text.find('"xmit_msgq_cnt":')
+    end = text.find('"leader_epoch":', begin)
+    same = text[begin:end] if 0 <= begin < end else "}"
+    return text if "}" in same else text.replace(same, "")  # else one lacks the end
 
 
 def repaired(text: str, client_id: str) -> str:
@@ -128,7 +136,12 @@ def _escaped(client_id: str) -> str:
 
 def load(text: str) -> Any:
     """The document in the text that `stats_cb` got. Raises ValueError or RecursionError when there is none."""
-    return json.loads(text)
+    return json.loads(text, object_hook=_let_others_run)
+
+
+def _let_others_run(found: dict[str, Any]) -> dict[str, Any]:
+    """Where the interpreter may change threads: all would stand still while thousands of partitions are read."""
+    return found
 
 
 def _integer(fields: Any, name: str) -> int:

@@ -23,7 +23,7 @@ _LOST_EXCEPTION = "returned NULL without setting an exception"
 
 @dataclass(eq=False, repr=False)
 class NativeErrors:
-    """Any thread. It finds out that the producer is fatal, and knows whether a poll() or flush() has raised that.
+    """Any thread. It finds out that the producer is fatal, and knows whether a call has raised that.
 
     - `full()`: says what fills the buffer.
     - `fail(again)`: called when a call raised a fatal error; from then on produce() raises what `again()` makes.
@@ -83,7 +83,7 @@ class NativeErrors:
             raise error
 
     def told(self, error: BaseException) -> None:
-        """flush() is about to raise this."""
+        """A call of the application is about to raise this."""
         self.fatal_told = self.fatal_told or isinstance(error, FatalError)
 
 
@@ -126,6 +126,7 @@ class Calls:
         result, error, _ = self.attempt(call, *args)
         try:
             if error is not None:
+                self._errors.told(error)
                 raise error
             return result
         finally:

@@ -104,6 +104,7 @@ class Flush:
         if not dispatcher.record_buffer.records and self._client.state == "open":
             return 0, None  # events are for poll(), as in confluent_kafka
         since = clock.monotonic() if self._client.behind_callback else NEVER
+        told = self._errors.fatal_told
         while True:
             dispatcher.schedule.flush(clock.monotonic() + _LINGER_OFF)
             dispatcher.schedule.hurry()
@@ -115,8 +116,9 @@ class Flush:
                         raise error
                     finally:
                         del error
-                raised = error
-                self._errors.told(error)
+                if not (told and isinstance(error, FatalError)):  # its event may come behind a call that raised it
+                    raised = error
+                    self._errors.told(error)
             left = self._left()
             if left <= 0 or remaining == 0.0 or self._all_acknowledged(since):
                 dispatcher.schedule.flush(0.0)  # another thread's flush() sets it again in its next round
@@ -131,9 +133,11 @@ class Flush:
     def _all_acknowledged(self, since: float) -> bool:
         """Whether what is left waits only for the callback to return that a signal handler has interrupted.
 
-        Told by statistics of the direct lane from after `since`: librdkafka has given those reports away.
+        Told by statistics of the direct lane from after `since`, and from after the last record that was held and went
+        there: librdkafka has given those reports away.
         """
         direct, dispatcher = self._updates.holds.direct, self._dispatcher
+        since = max(since, dispatcher.record_buffer.taken_in_at)
         ended = direct is not None and direct.unacknowledged(since) == 0
         return ended and dispatcher.empty and not dispatcher.lanes.inside and not dispatcher.reports
 

@@ -42,7 +42,7 @@ class Natives:
             refusal = explain_refusal(error, settings)
             if refusal is None:
                 raise
-            raise refusal from None
+        raise refusal  # without that context, whose frames know secrets
 
     def further(self) -> Iterator[tuple[NativeProducer, LaneLog | None]]:
         """The batch lanes beside the first one that were taken over."""

@@ -1,4 +1,8 @@
-"""When the sender of an idle producer may sleep longer: its turns were half of what an idle producer cost."""
+"""When the sender of an idle producer may sleep longer: its turns were half of what an idle producer cost.
+
+After a rest the first record of each partition goes alone (FirstRecords). How long a leader remembers is not known well
+enough to wait for that: its clock differs, timestamps may be old, and nobody was asked in the first minute.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +18,7 @@ from safeproducer.policy.never import NEVER
 
 _TURN_EVERY = 5.0
 """Seconds from one whole turn of an idle producer to the next: what comes by time alone is noticed by then."""
+_RESTS_AFTER = LONGEST_SLEEP
 _RESTS_WITH = 8 * LONGEST_REST
 """A shorter message.timeout.ms, in seconds, wants its records looked at oftener."""
 
@@ -29,27 +34,37 @@ class Rest:
     _updates: ClientUpdates
     _counters: DeliveryCounters
     _accepted: int = 0
+    _since: float = 0.0
+    """When `_accepted` was seen to have grown last."""
     _until: float = 0.0
     _longest: float = LONGEST_SLEEP
 
     def begin(self, now: float, due: float) -> float:
         """A whole turn found the next thing to do at `due`, beside looks at the lanes; until when to sleep."""
-        if due < NEVER or not (self._route.goes_direct and self._is_quiet):
+        direct = self._updates.holds.direct
+        waits = direct is not None and direct.first_records.waits
+        if due < NEVER or not ((self._route.goes_direct or waits) and self._is_quiet):
             self._longest, self._until = LONGEST_SLEEP, 0.0
             return min(due, self._dispatcher.lanes.next_look(now), now + LONGEST_SLEEP)
-        before, self._accepted = self._accepted, self._counters.accepted
-        timeout = self._delivery.timeout
-        idle = before == self._accepted and (timeout is None or timeout >= _RESTS_WITH)
+        if (accepted := self._counters.accepted) != self._accepted:
+            self._accepted, self._since = accepted, now
+        timeout, rested = self._delivery.timeout, now >= self._since + _RESTS_AFTER
+        if rested and not waits and direct is not None and self._delivery.waits_for_id:
+            direct.rest()
+            self._route.leave()
+        idle = rested and (timeout is None or timeout >= _RESTS_WITH)
         self._longest = LONGEST_REST if idle else LONGEST_SLEEP
-        self._until = now + (_TURN_EVERY if idle else LONGEST_REST)
+        self._until = now + (_TURN_EVERY if idle else LONGEST_REST if rested else LONGEST_SLEEP)
         return now + self._longest
 
     @property
     def _is_quiet(self) -> bool:
         """Whether nothing that was accepted is on its way, and nothing here waits for an answer."""
         holds = self._updates.holds
-        waits = holds.direct is not None and holds.direct.backlogs.earliest() is not None
-        return not (waits or holds.starting) and self._dispatcher.lanes.idle
+        direct = holds.direct
+        waits = direct is not None and direct.backlogs.earliest() is not None
+        starts = holds.starting and not (direct is not None and direct.first_records.waits)
+        return not (waits or starts) and self._dispatcher.lanes.idle
 
     def goes_on(self, now: float) -> float | None:
         """Until when to sleep if nothing has come since; None when something has, or may have."""

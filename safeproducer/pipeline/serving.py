@@ -59,18 +59,20 @@ class Serving:
     def poll(self, timeout: float) -> int:
         """As the native poll()."""
         # What Calls.attempt() does, inline: many applications poll after each record.
-        thread, client = get_ident(), self._client
+        thread, client, report_queue = get_ident(), self._client, self._report_queue
         threads = client.threads
         if thread in threads:
             return self._poll_inside(timeout)
         try:
             threads.add(thread)
             self._polls += 1
-            started = clock.monotonic() if timeout > 0 else 0.0
-            if self._route.goes_direct and not self._report_queue.thread and not self._report_queue.reports:
+            if self._route.goes_direct and not report_queue.thread and not report_queue.reports.bunches:
+                started = clock.monotonic() if timeout > 0 else 0.0
                 unseen = self._events.unseen
                 before = unseen.get(thread, 0)
                 served: int = client.native.poll(timeout)
+                if not (served or timeout):
+                    return 0
                 if self._updates.changed:
                     self._sender.wake(0.0)
                 if not (hidden := unseen.get(thread, 0) - before):

@@ -10,6 +10,8 @@ STEADY = 0.2
 
 LATE = 1.5
 """Seconds after which the leader of an unanswered batch is in doubt."""
+REST = 0.5
+"""Seconds after an answer from which the next batch is alone: its leader may have forgotten the producer ID."""
 LATE_TIMES = 5
 """An answer that took so many times as long as usual was not on its way all that time."""
 
@@ -19,10 +21,15 @@ class AckTime:
 
     def __init__(self) -> None:
         self.seconds: float | None = None
-        self._jitter = self._last = 0.0
+        self._jitter = self._last = self._at = 0.0
 
-    def observe(self, seconds: float) -> None:
-        """A batch took so long."""
+    def rested(self, at: float) -> bool:
+        """Whether a batch that was handed over then was the first one after a rest."""
+        return at > self._at + REST
+
+    def observe(self, seconds: float, now: float) -> None:
+        """A batch took so long, until now."""
+        self._at = now
         if self.seconds is not None:
             self._jitter = (self._jitter + abs(seconds - self._last)) / 2
         self._last = seconds

@@ -7,9 +7,10 @@ record after the last acknowledged one was given to it when the count of given r
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from safeproducer.policy.expiry import purge_at
+from safeproducer.policy.expiry import LEAST_LIMIT, purge_at
 from safeproducer.policy.never import NEVER
 from safeproducer.policy.topic_partition import TopicPartition
 
@@ -31,6 +32,15 @@ class _Backlog:
     advanced_at: float = 0.0
     history: deque[tuple[float, int, float]] = field(default_factory=deque)
     released: deque[tuple[float, float]] = field(default_factory=deque)
+
+
+def _due(topic: str, row: _Backlog, limit: float, stamped: Callable[[str, float], float]) -> float:
+    if not row.history:
+        return NEVER
+    given, _, since = row.history[0]
+    sent = max(given, row.advanced_at)  # no earlier: what is before it in the lane goes first
+    looked = row.at >= sent + LEAST_LIMIT / 2  # or nobody may have looked at its acknowledgements
+    return min(purge_at(given, since, limit), purge_at(sent, sent, limit, stamped(topic, given)) if looked else NEVER)
 
 
 class Backlogs:
@@ -100,10 +110,12 @@ class Backlogs:
             self._earliest = min(oldest, default=None)
         return self._earliest
 
-    def purge_at(self, limit: float) -> float:
-        """When some record without an acknowledgement must not be sent again; see policy/expiry.py."""
-        oldest = [row.history[0] for row in tuple(self._by_tp.values()) if row.history]
-        return min([purge_at(given, since, limit) for given, _, since in oldest], default=NEVER)
+    def purge_at(self, limit: float, stamped: Callable[[str, float], float]) -> float:
+        """When some record without an acknowledgement must not be sent again; see policy/expiry.py.
+
+        `stamped(topic, given)`: the time that applications gave to records of the topic that were given then.
+        """
+        return min([_due(tp[0], row, limit, stamped) for tp, row in self._by_tp.copy().items()], default=NEVER)
 
     def stalled(self, now: float, patience: float, age: float) -> frozenset[TopicPartition]:
         """Partitions without an acknowledgement for `patience` seconds, or with a record older than `age`."""

@@ -10,12 +10,14 @@ counted. Times are seconds, unless a name says otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from math import ceil
 
 from safeproducer.policy.deadline import BACKSTOP_MARGIN
+from safeproducer.policy.never import NEVER
+from safeproducer.policy.topic_partition import TopicPartition
 
 DAY = 86_400.0
 """Kafka's default of producer.id.expiration.ms, and what is assumed of brokers that do not tell."""
@@ -29,6 +31,8 @@ LEAST_LIMIT = 2.0
 """Ages of direct records are known to half a second: a shorter limit would purge what is healthy."""
 _FIRST_ATTEMPT = 0.25
 """Of the limit: so long a batch may take whose records have waited here for most of it."""
+_LONGEST_ALONE = 10.0
+"""Seconds from the first record after a rest; a partition that gets one later is not waited for."""
 _WITHOUT_END = "for ever (message.timeout.ms is 0)"
 
 PRODUCER_ID_CONFIG = "producer.id.expiration.ms"
@@ -194,14 +198,15 @@ def unsafe(timeout: float | None, socket_timeout: float, seconds: float) -> Unsa
     )
 
 
-def purge_at(handed_over: float, stamped: float, limit: float) -> float:
+def purge_at(handed_over: float, accepted: float, limit: float, stamped: float = NEVER) -> float:
     """When a batch without an acknowledgement is to be purged, so that no later attempt is made.
 
-    The leader counts from the newest record timestamp: `stamped`, when the batch's newest record was accepted. What had
-    waited here for long still gets time for a first attempt.
+    The leader counts from the newest record timestamp: that is when the batch's newest record was `accepted`, or
+    `stamped` by the application. What had waited here for long still gets time for a first attempt.
     """
     first = max(LEAST_LIMIT, limit * _FIRST_ATTEMPT)
-    return max(min(handed_over, stamped) + limit, handed_over + min(first, limit))
+    at = max(min(handed_over, accepted) + limit, handed_over + min(first, limit))
+    return min(at, max(stamped + limit, handed_over + LEAST_LIMIT))
 
 
 def is_too_old(age: float, seconds: float) -> bool:
@@ -210,6 +215,51 @@ def is_too_old(age: float, seconds: float) -> bool:
     Clocks may differ by the margin: only what is too old by any of them.
     """
     return age > seconds + margin(seconds)
+
+
+class FirstRecords:
+    """After a rest one record of each partition goes, and the next ones wait for its answer. Any thread takes.
+
+    The leader may have forgotten the producer ID (KIP-854): whatever it takes first is the new beginning. A batch that
+    it rejects for now can never follow a later one that it takes. One record is certainly one batch.
+    """
+
+    def __init__(self, partitions: Iterable[TopicPartition] = ()) -> None:
+        self._unanswered = set(partitions)
+        self.open = bool(self._unanswered)
+        self._until: float | None = None
+        self._sent: dict[TopicPartition, list[float]] = {}
+        """How many reports of the partition there were when its record went, and when that was."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether it is open, and nothing has come since the rest."""
+        return self.open and not self._sent
+
+    def takes(self, tp: TopicPartition, reports: int, now: float) -> bool:
+        """Whether a record more may go: the first one, or the partition had another of its `reports` since."""
+        mine: list[float] = [reports, now]
+        first = self._sent.setdefault(tp, mine)  # one step: of two threads one is the first
+        return first is mine or reports > first[0]
+
+    def give_back(self, tp: TopicPartition) -> None:
+        """A record was not sent after all."""
+        self._sent.pop(tp, None)
+
+    def look(
+        self, reports: Callable[[TopicPartition], int], drained: Callable[[TopicPartition, float], bool], now: float
+    ) -> bool:
+        """Whether it is over: each partition of before the rest has its answer, or the first went some time ago.
+
+        `drained(tp, since)`: the lane has nothing of it any more, though the application has fetched no report.
+        """
+        for tp, first in self._sent.copy().items():
+            if reports(tp) > first[0] or drained(tp, first[1]):
+                first[0] = -1
+                self._unanswered.discard(tp)
+            self._until = self._until or first[1] + _LONGEST_ALONE
+        self.open = bool(self._unanswered) and (self._until is None or now < self._until)
+        return not self.open
 
 
 def _seconds(value: str | None) -> float | None:

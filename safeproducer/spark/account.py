@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pkgutil import resolve_name
 from typing import Any
 
@@ -20,36 +20,18 @@ IDLE_LIMIT = 60.0
 
 
 class Account:
-    """Makes the report of each micro-batch and tells of it. One thread at a time; can be pickled.
-
-    Times are those of clock.boot(): a process that goes on with the account has the same.
-    """
+    """Makes the report of each micro-batch and tells of it. One thread at a time; can be pickled."""
 
     def __init__(self) -> None:
         self.told = Told()
         self._rate = IdRate()
         self._settled: float | None = None
 
-    def state(self) -> dict[str, Any]:
-        """All of it, as values that JSON has."""
-        return {"told": sorted(self.told.sentences), "rate": self._rate.state(), "settled": self._settled}
-
-    @classmethod
-    def of(cls, state: Mapping[str, Any]) -> Account | None:
-        """That of a state(); None for anything else."""
-        found = cls()
-        try:
-            found.told, found._rate = Told(state["told"]), IdRate.of(state["rate"])
-            found._settled = None if state["settled"] is None else float(state["settled"])
-        except (KeyError, TypeError, ValueError):
-            return None
-        return found
-
     def settle(
         self, totals: Iterable[TaskTotals], batch_id: int | None, query_id: str | None, *, speculation: bool = False
     ) -> BatchReport:
         """The report of a micro-batch whose tasks have all succeeded: one event, and a note when workers died idle."""
-        now = clock.boot()
+        now = clock.monotonic()
         report = BatchReport.of(totals, batch_id, query_id, self._rate, now, speculation)
         spark_events.batch_written(**_event(report))
         is_late = self._settled is not None and now - self._settled > IDLE_LIMIT

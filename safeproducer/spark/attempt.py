@@ -16,17 +16,15 @@ from safeproducer.kafka.native import KafkaError, KafkaException
 from safeproducer.own_settings import MAX_BLOCK_MS
 from safeproducer.pairs import is_refusal
 from safeproducer.spark import topics
-from safeproducer.spark.columns import ANY_PARTITION, Columns
+from safeproducer.spark.columns import Columns
 from safeproducer.spark.counts import Counts
 from safeproducer.spark.errors import MOST_BAD_ROWS, UNREACHABLE, Failure
-from safeproducer.spark.failed_rows import TOO_LARGE, FailedRows, Refused, by_partition, content
-from safeproducer.spark.guilty_rows import GuiltyRows
+from safeproducer.spark.failed_rows import FailedRows, SentBatch
 from safeproducer.spark.options import Options
 from safeproducer.spark.pace import Pace, most_rows
 from safeproducer.spark.patience import UNREACHABLE_AFTER, Patience, Verdict
 from safeproducer.spark.row_checks import check
 from safeproducer.spark.rows import Callback, produce_rows
-from safeproducer.spark.sent_batch import SentBatch
 from safeproducer.spark.topics import TaskEndedError
 from safeproducer.spark.totals import TaskTotals, TopicTotals
 from safeproducer.spark.worker_producers import WorkerProducer
@@ -56,7 +54,6 @@ class Attempt:
         self._rows = 0
         self._by_topic: dict[str, tuple[int, int]] = {}
         self._without_room = 0.0
-        self._sent_again = 0
         self._pace = Pace(options.deadline, clock.monotonic())
         self._patience: Patience | None = None  # none while no row is on its way
 
@@ -75,7 +72,6 @@ class Attempt:
             return None
         self._failed.ended_by = None if self._ended is None else self._ended.code
         self._worker.end()  # what has no report yet gets it now
-        self._failed.give_up_refused()
         return self._failure(self._worker.counts())
 
     def _attempted(self, step: Any, *args: Any) -> bool:
@@ -110,8 +106,6 @@ class Attempt:
             produce_rows(part, topic, worker.kafka, partial(self._reports, first_row), self._again)
             self._pace.sent(part.rows, size * part.rows // columns.rows)
             first_row += part.rows
-        if self._failed.refused:
-            self._settle()
 
     def _reports(self, first_row: int, part: Columns, row: int) -> Callback:
         return partial(self._failed.report, SentBatch(part, self._topic, first_row + row))
@@ -165,14 +159,8 @@ class Attempt:
     # --- waiting -----------------------------------------------------------------------------------------------------
 
     def _settle(self) -> None:
-        """Wait for all reports; of refused batches find the guilty rows and send the others again."""
+        """Wait for all reports."""
         until = clock.monotonic() + self._deadline + EXPIRY_CHECK
-        self._flush(until)
-        refused, self._failed.refused = self._failed.refused, []
-        if refused:
-            self._find_guilty(refused, until)
-
-    def _flush(self, until: float) -> None:
         while self._worker.kafka.flush(min(_TURN, max(0.0, until - clock.monotonic()))):
             if clock.monotonic() >= until:
                 raise self._too_late()
@@ -224,34 +212,6 @@ class Attempt:
         account = self._worker.kafka.snapshot()
         return account.delivered + account.failed
 
-    # --- refused batches ---------------------------------------------------------------------------------------------
-
-    def _find_guilty(self, refused: list[Refused], until: float) -> None:
-        search = GuiltyRows(by_partition(refused))
-        try:
-            # All of them are looked for, up to the number that an error names.
-            while len(self._failed.bad_rows) < MOST_BAD_ROWS and (sending := search.next_round()):
-                self._sent_again += len(sending)
-                for row in sending:
-                    self._send_again(row)
-                self._flush(until)
-                again, self._failed.refused = self._failed.refused, []
-                for guilty in search.refused(by_partition(again)):
-                    self._failed.add(*guilty)
-                if taken := [content(rows) for rows in search.too_many if rows[0].error.name() in TOO_LARGE]:
-                    # A limit that nobody may read: one producer with smaller batches is cheaper than a search in each.
-                    self._worker.cut_batches(max(taken))
-                    search.join()
-        finally:
-            self._failed.refused += search.left()
-
-    def _send_again(self, row: Refused) -> None:
-        partition = row.message.partition()
-        to = ANY_PARTITION if partition is None else partition
-        record = row.batch.record(row.row, to, partial(self._failed.report, row.batch, row=row.row))
-        if self._refusal(*record) is not None:
-            self._again(*record)
-
     # --- telling -----------------------------------------------------------------------------------------------------
 
     def totals(self, started: float) -> TaskTotals:
@@ -273,7 +233,6 @@ class Attempt:
             seconds_without_room=self._without_room,
             throttled=dict(worker.throttled),
             client_errors=worker.client_errors,
-            sent_again=self._sent_again,
         )
 
     def _delivered(self, after: Counts) -> int:

@@ -15,7 +15,7 @@ from pyspark.sql.datasource import (
 )
 
 from safeproducer.errors import ConfigurationValueError
-from safeproducer.spark import beside_driver, task_run
+from safeproducer.spark import task_run
 from safeproducer.spark.account import Account, callback_of
 from safeproducer.spark.options import Options
 from safeproducer.spark.schema_check import check_schema, check_session
@@ -28,9 +28,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 MOST_QUERIES = 32
-"""Of those that ran last, whose accounts a process that commits keeps where it can save none."""
+"""Of those that ran last, whose accounts a process that commits keeps at most."""
 
-_PLANS = "plans"
 _told = Told()
 """What the process that plans has told; Spark makes a new data source there for each micro-batch."""
 _accounts: OrderedDict[str | None, Account] = OrderedDict()
@@ -128,12 +127,8 @@ def _write(batches: Iterator[pa.RecordBatch], options: Options) -> Written:
 
 
 def _tell(notes: Sequence[str]) -> None:
-    """In the process that plans: once beside this driver."""
-    if set(notes) <= _told.sentences:
-        return
-    _told.sentences.update(map(str, beside_driver.load(_PLANS)))
+    """Once in the process that plans."""
     _told.once(notes)
-    beside_driver.save(_PLANS, dict.fromkeys(sorted(_told.sentences), True))
 
 
 def _commit(messages: Sequence[WriterCommitMessage | None], batch_id: int | None, options: Options) -> None:
@@ -142,8 +137,6 @@ def _commit(messages: Sequence[WriterCommitMessage | None], batch_id: int | None
     account = _account(query_id)
     account.told.once(note for message in written for note in message.notes)
     report = account.settle((message.totals for message in written), batch_id, query_id)
-    if query_id is not None:
-        beside_driver.save(query_id, account.state())
     callback = callback_of(options)
     if callback is not None:
         callback(report)
@@ -166,10 +159,7 @@ def _written(messages: Sequence[WriterCommitMessage | None]) -> list[Written]:
 
 
 def _account(query_id: str | None) -> Account:
-    kept = _accounts.pop(query_id, None)
-    # Another process may have committed the last micro-batch.
-    saved = None if query_id is None else Account.of(beside_driver.load(query_id))
-    account = _accounts[query_id] = saved or kept or Account()
+    account = _accounts[query_id] = _accounts.pop(query_id) if query_id in _accounts else Account()
     if len(_accounts) > MOST_QUERIES:
         _accounts.popitem(last=False)
     return account

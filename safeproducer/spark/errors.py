@@ -26,7 +26,7 @@ CURES: Mapping[str, str] = MappingProxyType(
         HEADER_NAME_WITH_NUL: "a header's name holds a NUL character, where librdkafka would cut it off; rename it",
         TIMESTAMP_TOO_OLD: "the timestamp is 1970-01-01 or before, which Kafka has no number for; correct it",
         ROW_TOO_LARGE: "larger than the limit; raise kafka.max.request.size and the topic's max.message.bytes",
-        "MSG_SIZE_TOO_LARGE": "the broker refused it as too large; raise the topic's max.message.bytes",
+        "MSG_SIZE_TOO_LARGE": "too large; raise the topic's max.message.bytes, or set kafka.batch.size below it",
         "INVALID_TIMESTAMP": "the broker refused its timestamp; see the topic's message.timestamp.after.max.ms",
         "INVALID_RECORD": "the broker refused it; a compacted topic takes no null keys",
     }
@@ -36,10 +36,10 @@ CURES: Mapping[str, str] = MappingProxyType(
 
 @dataclass(frozen=True)
 class BadRow:
-    """One row that is not in Kafka.
+    """One row that is not in Kafka, or several that a broker rejected together.
 
     - `partition`: of Spark; `row`: its number there, counted from 0 over all Arrow batches of the task, None when it
-      could not be told apart.
+      could not be told apart. `last`: of rows that a broker rejected together, the last one; then `row` is the first.
     - `topic` and `target_partition`: where it was to go; None where nobody had chosen yet.
     - `size`: bytes that it takes in a request, or of key and value where only the broker refused; `limit`: what it is
       above. Both None where the cause has nothing to do with its size.
@@ -53,9 +53,12 @@ class BadRow:
     size: int | None
     limit: int | None
     cause: str
+    last: int | None = None
 
     def __str__(self) -> str:
-        where = "of unknown number" if self.row is None else str(self.row)
+        rows = "row of unknown number" if self.row is None else f"row {self.row}"
+        if self.last is not None:
+            rows = f"one or more of the rows {self.row} to {self.last}"
         target = f"topic {self.topic}" if self.topic is not None else "no topic"
         if self.target_partition is not None:
             target += f" partition {self.target_partition}"
@@ -63,7 +66,7 @@ class BadRow:
         limit = "" if self.limit is None else f" (limit {self.limit})"
         cure = CURES.get(self.cause)
         return (
-            f"row {where} of Spark partition {self.partition} for {target}{size}{limit}: {self.cause}"
+            f"{rows} of Spark partition {self.partition} for {target}{size}{limit}: {self.cause}"
             f"{f': {cure}' if cure else ''}"
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 HOUR = 3600.0
 
@@ -30,19 +30,6 @@ class IdRate:
         """How many IDs each worker had used, and when it said so last."""
         self._taken: list[tuple[float, int]] = []
         """When how many were new."""
-
-    def state(self) -> dict[str, Any]:
-        """All of it, as values that JSON has."""
-        used = [[host, process, ids, seen] for (host, process), (ids, seen) in self._used.items()]
-        return {"used": used, "taken": [list(taken) for taken in self._taken]}
-
-    @classmethod
-    def of(cls, state: Mapping[str, Any]) -> IdRate:
-        """That of a state(). Raises KeyError, TypeError or ValueError for anything else."""
-        found = cls()
-        found._used = {(str(host), int(process)): (int(ids), float(seen)) for host, process, ids, seen in state["used"]}
-        found._taken = [(float(when), int(count)) for when, count in state["taken"]]
-        return found
 
     def count(self, used: Mapping[Writer, Used], now: float) -> int:
         """Take note of a micro-batch at `now` (seconds); how many IDs were new within the hour that ends there."""

@@ -21,8 +21,7 @@ class BatchReport:
     - `seconds`: of all tasks added up; `seconds_without_room`: of them, how long there was no room, or enough
       was under way.
     - `throttled`: broker -> throttle times it announced, added up over the tasks.
-    - `client_errors`: those that were survived; `sent_again`: rows sent once more because a broker had refused them
-      together with a neighbour.
+    - `client_errors`: those that were survived.
     - `producer_ids`: those that are known, ascending. `ids_used`: how many the writers have used over their lives.
       `ids_per_hour`: how many the query took within the hour before the report.
     - `repeated_tasks`: tasks that succeeded only after failed attempts. `maybe_twice`: at most so many rows of this
@@ -42,7 +41,6 @@ class BatchReport:
     seconds_without_room: float
     throttled: Mapping[int, float]
     client_errors: int
-    sent_again: int
     producer_ids: tuple[int, ...]
     ids_used: int
     ids_per_hour: int
@@ -79,7 +77,6 @@ class BatchReport:
             seconds_without_room=sum(task.seconds_without_room for task in tasks),
             throttled=dict(throttled),
             client_errors=sum(task.client_errors for task in tasks),
-            sent_again=sum(task.sent_again for task in tasks),
             producer_ids=tuple(sorted({known for task in tasks for known in task.producer_ids})),
             ids_used=sum(ids for ids, _ in used.values()),
             ids_per_hour=rate.count(used, now),

@@ -34,7 +34,7 @@ def produce_rows(columns: Columns, topic: str | None, kafka: SafeProducer, repor
     `again(*arguments)` is called for each row that produce() refuses by an exception; what that raises ends the loop,
     as what a signal handler raises does. `reports(part, row)` makes the callback(error, message) for the reports of
     `part`, whose first row has this number in `columns`. Rows with headers or a timestamp get one of their own, which
-    calls it with the row, too: see sent_batch.
+    calls it with the row, too: see failed_rows.
     """
     kafka.poll(0)  # while the task waited for this batch, the sender may have taken reports: then records are buffered
     loop, most = _loop(columns, topic, kafka)

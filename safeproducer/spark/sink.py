@@ -41,7 +41,10 @@ class SafeProducerSink:
     """
 
     def __init__(self, options: Mapping[str, Any], *, on_batch: Callable[[BatchReport], object] | None = None) -> None:
-        self._options = Options.parse(options)
+        try:
+            self._options = Options.parse(options)
+        finally:
+            del options  # see Options.parse()
         self._on_batch = on_batch or callback_of(self._options)
         self._account = Account()
 

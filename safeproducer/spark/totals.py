@@ -14,8 +14,7 @@ SCHEMA = (
     "partition int, attempt int, host string, process long, producer string, producer_ids array<long>, ids_used int, "
     "rows long, delivered long, bytes long, "
     "topics array<struct<topic:string,rows:long,delivered:long,bytes:long>>, seconds double, "
-    "seconds_without_room double, throttled array<struct<broker:int,seconds:double>>, client_errors long, "
-    "sent_again long"
+    "seconds_without_room double, throttled array<struct<broker:int,seconds:double>>, client_errors long"
 )
 """The row that a task yields, as Spark writes schemas. See TaskTotals for what the fields mean."""
 
@@ -38,7 +37,6 @@ ARROW_SCHEMA = pa.schema(
         ("seconds_without_room", pa.float64()),
         ("throttled", pa.list_(_THROTTLED)),
         ("client_errors", pa.int64()),
-        ("sent_again", pa.int64()),
     ]
 )
 """SCHEMA in Arrow's types."""
@@ -77,8 +75,6 @@ class TaskTotals(WhoWrote):
     - `seconds`: the whole task; `seconds_without_room`: of them, how long there was no room, or enough was under way.
     - `throttled`: broker -> throttle times it announced, added up.
     - `client_errors`: those that were survived, for example a broker that went away and came back.
-    - `sent_again`: rows that a broker had refused together with a neighbour, and which were sent once more without
-      it. They may stand behind later rows of their partition.
     """
 
     producer: str = "none"
@@ -92,7 +88,6 @@ class TaskTotals(WhoWrote):
     seconds_without_room: float = 0.0
     throttled: Mapping[int, float] = field(default_factory=dict)
     client_errors: int = 0
-    sent_again: int = 0
 
     def to_arrow(self) -> pa.RecordBatch:
         """One row of ARROW_SCHEMA."""

@@ -107,14 +107,6 @@ class WorkerProducer:
         """Since it was made, over all the producers that it had."""
         return self._earlier + Counts.of(self.kafka.snapshot())
 
-    def cut_batches(self, size: int) -> None:
-        """From now on make batches of `size` bytes at most, and of half the present size at most.
-
-        Takes another producer, because a librdkafka producer keeps its batch.size. See renew().
-        """
-        self._config["batch.size"] = max(1, min(size, self._batch_size // 2))
-        self.renew()
-
     def renew_outgrown(self, settle: Callable[[], object]) -> None:
         """Go on with another producer when a topic has got partitions, after `settle()`, which waits for all reports.
 

@@ -1,14 +1,12 @@
 """Readers and writers of Kafka message bodies, built from the JSON schemas Kafka publishes.
 
-Every declared length is checked against the bytes that are left before anything is built from it, a message may hold
-so many elements only, since a byte or two can become a hundred in memory, and unknown tagged fields survive a
-round trip. A body is a plain dict with snake_case keys; tagged fields without a schema are
+Every declared length is checked against the bytes that are left before anything is built from it, and unknown tagged
+fields survive a round trip. A body is a plain dict with snake_case keys; tagged fields without a schema are
 kept, as raw bytes by tag number, under the key ``_tags``. Format: KIP-482 and the protocol guide of Apache Kafka.
 """
 
 import re
 import struct
-import threading
 import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -18,7 +16,6 @@ __all__ = [
     "Read",
     "WireError",
     "Write",
-    "allow_elements",
     "first_and_last",
     "holds",
     "read_tags",
@@ -33,24 +30,6 @@ Write = Callable[[bytearray, Any], None]
 
 class WireError(ValueError):
     """Bytes that are not the Kafka message they claim to be, or a value that a message cannot hold."""
-
-
-class _Budget(threading.local):
-    left = 0
-
-
-_budget = _Budget()
-
-
-def allow_elements(most: int) -> None:
-    """How many elements, of arrays and tagged fields, what this thread reads next may have."""
-    _budget.left = most
-
-
-def _spend(elements: int) -> None:
-    _budget.left -= elements
-    if _budget.left < 0:
-        raise WireError(f"the message has {-_budget.left} elements more than are read")
 
 
 def _fixed(layout: str) -> tuple[Read, Write]:
@@ -239,7 +218,6 @@ def _array(field: Mapping[str, Any], kind: str, version: int, compact: bool, nul
         length, pos = read_length(data, pos, end)
         if length < 0:
             return None, pos
-        _spend(length)
         items = []
         for _ in range(length):
             item, pos = read_element(data, pos, end)
@@ -302,10 +280,8 @@ def struct_codec(fields: list[Any], version: int, flexible: bool) -> tuple[Read,
 
 def read_tags(data: memoryview, pos: int, end: int, body: Body, known: Mapping[int, tuple[str, Read, Write]]) -> int:
     count, pos = _read_uvarint(data, pos, end)
-    if count:
-        if count > (end - pos) // 2:  # a tag and its size
-            raise WireError(f"the frame declares {count} tagged fields, but only {end - pos} bytes are left")
-        _spend(count)
+    if count > (end - pos) // 2:  # a tag and its size
+        raise WireError(f"the frame declares {count} tagged fields, but only {end - pos} bytes are left")
     for _ in range(count):
         tag, pos = _read_uvarint(data, pos, end)
         size, pos = _read_uvarint(data, pos, end)

@@ -1,4 +1,8 @@
-"""What KIP-1269 adds to the wire format of Kafka 4.3; its names and numbers are in safeproducer.policy.kip_1269."""
+"""What KIP-1269 adds to the wire format of Kafka 4.4; its names and numbers are in safeproducer.policy.kip_1269.
+
+The KIP's prose has its field in each partition of an answer, its schema beside the partitions of a topic. Here both can
+be read and written; FakeCluster's `kip_1269_field` chooses.
+"""
 
 from typing import Any
 
@@ -18,7 +22,7 @@ _SCHEMA_NAME = "ProducerStateBatchesToRetain"
 
 
 def extend_schema(schema: dict[str, Any]) -> None:
-    """Teach a schema of Kafka 4.3's Produce request or answer the version of this KIP; others are left alone."""
+    """Teach a schema of Kafka 4.4's Produce request or answer the version of this KIP; others are left alone."""
     if schema["name"] not in ("ProduceRequest", "ProduceResponse"):
         return
     first, _, last = schema["validVersions"].partition("-")
@@ -28,4 +32,5 @@ def extend_schema(schema: dict[str, Any]) -> None:
         partitions = next(field for field in topics["fields"] if field["name"] == "PartitionResponses")
         versions = f"{PRODUCE_VERSION}+"
         field = {"name": _SCHEMA_NAME, "type": "int32", "versions": versions, "taggedVersions": versions, "tag": TAG}
-        partitions["fields"].append({**field, "default": str(DEFAULT)})
+        for fields in (partitions["fields"], topics["fields"]):
+            fields.append({**field, "default": str(DEFAULT)})

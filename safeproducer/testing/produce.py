@@ -192,7 +192,7 @@ def read_produce_answer(version: int, frame: bytes) -> ProduceAnswer:
             answer["error_code"],
             answer["base_offset"],
             answer.get("error_message"),
-            answer.get(kip_1269.FIELD),
+            answer.get(kip_1269.FIELD, topic.get(kip_1269.FIELD)),
         )
         for topic in body["responses"]
         for answer in topic["partition_responses"]

@@ -25,7 +25,9 @@ jars_locked() {
     return 1
 }
 
-jars_present() { jars_locked 'kafka-*' jars.lock && jars_locked 'spark-connector-*' connector.lock; }
+jars_present() {
+    jars_locked 'kafka-*' jars.lock && jars_locked 'kafka-*' jars-4.3.lock && jars_locked 'spark-connector-*' connector.lock
+}
 
 # Debian 12 has 17; later releases have only a newer default. Looks into lists that may have been missing until now.
 install_java_and_maven() {
@@ -53,7 +55,7 @@ provide_kafka() {
         export JAVA_HOME PATH="$JAVA_HOME/bin:$PATH"
     fi
     if ! jars_present; then
-        (cd "$root" && run "Fetching the jars of Kafka and of Spark's connector through Maven (90 MB, may take some minutes)" \
+        (cd "$root" && run "Fetching the jars of Kafka and of Spark's connector through Maven (150 MB, may take some minutes)" \
             "The jars could not be fetched: see the message above." \
             "$venv/bin/python" -m integration.kafka.jars)
     fi

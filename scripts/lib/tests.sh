@@ -1,9 +1,10 @@
 # Runs the tests, and says which of them fail only now and then.
 # Sourced by scripts/test; needs console.sh, $root and $venv.
 
-# Four parts, each in a process of its own, because tests mostly wait. They take about as long as each other.
-# `units` and `scenarios` are all that the others leave, so a new file is in one part without being named.
-parts=(units modules brokers scenarios)
+# Five parts, each in a process of its own, because tests mostly wait. They take about as long as each other.
+# `units` and `scenarios` are all that the others leave, so a new file is in one part without being named. `former` is
+# shorter, and runs a few tests once more on the Kafka before.
+parts=(units modules brokers scenarios former)
 modules=(
     tests/cli
     tests/contract
@@ -25,6 +26,8 @@ brokers=(
     integration/test_kafka_cluster.py
     tests/producer_ids
 )
+former_kafka=4.3.1
+former=(integration/contract integration/test_lanes.py integration/test_quota.py)
 most_unsteady=5
 
 # run_tests ARGUMENTS...: what the arguments name; without any all tests. When tests of a few files fail they run once
@@ -74,6 +77,7 @@ _part() {
     units) _pytest units tests "${modules[@]/#/--ignore=}" "${brokers[@]/#/--ignore=}" ;;
     modules) _pytest modules "${modules[@]}" ;;
     brokers) _pytest brokers "${brokers[@]}" ;;
+    former) _pytest former -k "not stock" "${former[@]}" ;;
     scenarios) _pytest scenarios integration "${brokers[@]/#/--ignore=}" ;;
     esac
 }
@@ -89,7 +93,8 @@ _again() {
 
 # _pytest NAME ARGUMENTS...: what failed is kept for each NAME, as several processes may run.
 _pytest() {
-    local name=$1
+    local name=$1 kafka=${SAFEPRODUCER_KAFKA:-}
     shift
-    "$venv/bin/python" -m pytest -q --durations=15 --durations-min=1 -o "cache_dir=.pytest_cache/$name" "$@"
+    [ "$name" != former ] || kafka=$former_kafka
+    SAFEPRODUCER_KAFKA=$kafka "$venv/bin/python" -m pytest -q --durations=15 --durations-min=1 -o "cache_dir=.pytest_cache/$name" "$@"
 }

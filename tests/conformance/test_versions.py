@@ -6,10 +6,10 @@ from safeproducer.testing.wire import api_key, decode_response, encode_request
 from tests.conformance.target import Target
 from tests.testing.raw import hung_up
 
-UNSUPPORTED_VERSION, INVALID_REQUEST = 35, 42
+UNSUPPORTED_VERSION, INVALID_REQUEST, REBOOTSTRAP_REQUIRED = 35, 42, 129
 SERVED = {
     "AlterClientQuotas": (0, 1),
-    "ApiVersions": (0, 4),
+    "ApiVersions": (0, 5),
     "ConsumerGroupHeartbeat": (0, 1),
     "CreatePartitions": (0, 3),
     "CreateTopics": (2, 7),
@@ -32,7 +32,7 @@ SERVED = {
     "SaslAuthenticate": (0, 2),
     "SaslHandshake": (0, 1),
 }
-"""Of Kafka 4.3.1; Produce is a difference of its own."""
+"""Of Kafka 4.4.0; Produce is a difference of its own."""
 
 
 def ranges(cluster: Target, version: int = 4) -> dict[int, tuple[int, int]]:
@@ -43,7 +43,7 @@ def ranges(cluster: Target, version: int = 4) -> dict[int, tuple[int, int]]:
     return {entry["api_key"]: (entry["min_version"], entry["max_version"]) for entry in told["api_keys"]}
 
 
-@pytest.mark.parametrize("version", [0, 1, 2, 3, 4])
+@pytest.mark.parametrize("version", [0, 1, 2, 3, 4, 5])
 def test_the_same_versions_are_advertised(cluster: Target, version: int) -> None:
     """First and last version of each API that both serve, whatever version of ApiVersions asks."""
     told = ranges(cluster, version)
@@ -59,7 +59,7 @@ def test_an_unknown_version_of_apiversions_is_answered_in_the_oldest(cluster: Ta
         _, answer = decode_response("ApiVersions", 0, client.receive())
         again = client.ask("ApiVersions", 0)
     assert answer["error_code"] == UNSUPPORTED_VERSION
-    assert answer["api_keys"] == [{"api_key": api_key("ApiVersions"), "min_version": 0, "max_version": 4}]
+    assert answer["api_keys"] == [{"api_key": api_key("ApiVersions"), "min_version": 0, "max_version": 5}]
     assert again["error_code"] == 0
 
 
@@ -71,6 +71,30 @@ def test_who_does_not_say_what_it_is_gets_no_versions(cluster: Target, name: str
     with cluster.connect() as client:
         answer = client.ask("ApiVersions", 3, client_software_name=name, client_software_version=version)
         assert (answer["error_code"], answer["api_keys"]) == (INVALID_REQUEST, [])
+        assert client.ask("ApiVersions", 2)["error_code"] == 0
+
+
+@pytest.mark.parametrize(
+    ("cluster_id", "node", "error"),
+    [
+        ("own", 1, 0),
+        ("own", 2, REBOOTSTRAP_REQUIRED),
+        ("own", -2, REBOOTSTRAP_REQUIRED),
+        ("other", 1, REBOOTSTRAP_REQUIRED),
+        ("", 1, REBOOTSTRAP_REQUIRED),
+        ("own", -1, INVALID_REQUEST),
+        ("other", -1, INVALID_REQUEST),
+        (None, 1, INVALID_REQUEST),
+        (None, -1, 0),
+    ],
+)
+def test_who_means_another_broker_is_sent_away(cluster: Target, cluster_id: str | None, node: int, error: int) -> None:
+    """KIP-1242: a client may name the cluster and the broker that it means, both or neither; the connection stays."""
+    with cluster.connect() as client:
+        own = client.ask("Metadata", 12, topics=[])["cluster_id"]
+        meant = {"cluster_id": own if cluster_id == "own" else cluster_id, "node_id": node}
+        answer = client.ask("ApiVersions", 5, client_software_name="suite", client_software_version="1", **meant)
+        assert (answer["error_code"], bool(answer["api_keys"])) == (error, not error)
         assert client.ask("ApiVersions", 2)["error_code"] == 0
 
 

@@ -60,6 +60,23 @@ def test_idempotence_is_on_by_default(default: Any, is_stock: bool, settings: di
     assert ("eos" in json.loads(texts[-1])) is (safe and not is_stock)
 
 
+def test_rolling_windows_of_statistics(default: Any, is_stock: bool) -> None:
+    """confluent_kafka: all records since the document before. SafeProducer: one lane's last reading of 500 ms at most.
+
+    Both tell of some, and both count all.
+    """
+    found: list[Any] = []
+    producer = default({"stats_cb": lambda text: found.append(json.loads(text)), "statistics.interval.ms": 1200})
+    topic = f"windows-{uuid.uuid4()}"
+    while len(found) < 2:
+        producer.produce(topic, b"v")
+        producer.poll(0.05)
+    assert producer.flush(10) == 0
+    accepted = found[-1]["txmsgs"]
+    told = sum(broker["int_latency"]["cnt"] for one in found for broker in one["brokers"].values())
+    assert told == accepted if is_stock else 0 < told < accepted
+
+
 @pytest.mark.parametrize("call", ["poll(0)", "flush(1)"])
 @pytest.mark.parametrize("served_by", ["poll", "flush"])
 def test_poll_inside_a_callback(
@@ -299,6 +316,15 @@ def test_use_after_fork(producer_class: type, mock_cluster: Any, is_stock: bool)
         assert int(code) > 10 or int(code) == -signal.SIGALRM, "left over, or hanging on a lock of a lost thread"
     else:
         assert int(code) == 1
+
+
+def test_backpressure_beside_the_default(
+    producer_class: type, is_stock: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """confluent_kafka uses the threshold, as it has no idempotence by default. SafeProducer says that it does not."""
+    name = "queue.buffering.backpressure.threshold"
+    producer_class({name: 100, "log_level": 0, "bootstrap.servers": NOWHERE}).close()
+    assert (f"{name}' = 100: not used" in caplog.text) is not is_stock
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from safeproducer.testing import FakeCluster
 from tests.contract.support import Reports, error_of
 
 SURROGATE = "\ud800"
@@ -67,6 +68,7 @@ REFUSED: dict[str, tuple[tuple[Any, ...], dict[str, Any], type[Exception]]] = {
     "partition-too-high": (("t",), {"partition": 2**31}, OverflowError),
     "partition-too-low": (("t",), {"partition": -(2**31) - 1}, OverflowError),
     "timestamp-none": (("t",), {"timestamp": None}, TypeError),
+    "timestamp-float-zero": (("t",), {"timestamp": 0.0}, TypeError),
     "timestamp-float": (("t",), {"timestamp": 1.5}, TypeError),
     "timestamp-str": (("t",), {"timestamp": "1"}, TypeError),
     "timestamp-too-high": (("t",), {"timestamp": 2**63}, OverflowError),
@@ -127,6 +129,22 @@ def test_partition_outside_the_topic_raises_once_it_is_known(producer: Any, topi
     assert not error.fatal()
     assert not error.retriable()
     assert len(producer) == 0
+
+
+@pytest.mark.parametrize("name", ["a b", "x" * 250, "ü", "..", ".", "", "gone!"])
+def test_what_is_no_name_of_a_topic(producer_class: Any, name: str) -> None:
+    """Brokers refuse it, and the records that were accepted by then say so."""
+    reports = Reports()
+    with FakeCluster(brokers=1) as fake:
+        producer = producer_class({"bootstrap.servers": fake.bootstrap, "log_level": 0})
+        for partition in (-1, 0):
+            producer.produce(name, b"v", partition=partition, on_delivery=reports)
+        assert producer.flush(10) == 0
+        assert reports.codes == [KafkaError.TOPIC_EXCEPTION] * 2
+        with pytest.raises(KafkaException) as caught:
+            producer.produce(name, b"v")
+        assert error_of(caught.value).code() == KafkaError._UNKNOWN_TOPIC
+        producer.close()
 
 
 ACCEPTED: dict[str, tuple[tuple[Any, ...], dict[str, Any], bytes | None, bytes | None]] = {

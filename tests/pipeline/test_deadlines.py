@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 from unittest import mock
 
+import pytest
 from confluent_kafka.cimpl import KafkaError
 
 from safeproducer import DeliveryError
+from safeproducer.pipeline import rest
 from safeproducer.policy.outcome import Outcome
 from tests.pipeline.cluster import LOSE_REQUEST, OK
 from tests.pipeline.rig import Rig, rigged
@@ -16,6 +18,12 @@ CONFIG = {"message.timeout.ms": 3000, "socket.timeout.ms": 1000, "linger.ms": 5}
 
 LATENESS = 1.5
 """Statistics come twice a second, and it takes two of them to tell what became of purged records."""
+
+
+@pytest.fixture(autouse=True)
+def _without_rests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several records are to be in the direct lane at once, though nothing was produced for a while before."""
+    monkeypatch.setattr(rest, "_RESTS_AFTER", 60.0)
 
 
 def outcomes(rig: Rig, code: int) -> list[Outcome]:

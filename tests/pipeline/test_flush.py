@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import pytest
+
+from safeproducer.pipeline import rest
 from tests.pipeline.cluster import OK
 from tests.pipeline.rig import rigged
 
 CONFIG = {"message.timeout.ms": 30_000, "socket.timeout.ms": 1000, "linger.ms": 5}
 
 
-def test_events_of_a_lane_that_is_not_in_use_do_not_keep_flush() -> None:
+def test_events_of_a_lane_that_is_not_in_use_do_not_keep_flush(monkeypatch: pytest.MonkeyPatch) -> None:
     """The batch lane goes on telling statistics when everything goes directly again, and len() counts them."""
+    monkeypatch.setattr(rest, "_RESTS_AFTER", 60.0)
     with rigged(CONFIG) as rig:
         assert rig.produce("a", 0)
         rig.flush(5)

@@ -257,7 +257,11 @@ def _is_closed(timeout: float) -> int:
 
 def test_what_was_not_read_while_idle_is_read_before_the_next_record() -> None:
     """Statistics that take long are mostly skipped by an idle producer; a leader that changed is known in time."""
-    with rigged(CONFIG, LONG_ROUND_TRIP) as rig, mock.patch.object(updates, "read", wraps=updates.read) as read:
+    with (
+        rigged(CONFIG, LONG_ROUND_TRIP) as rig,
+        mock.patch.object(updates, "read", wraps=updates.read) as read,
+        mock.patch("safeproducer.clock.thread_time", lambda: rig.time.now),  # noqa: PT008 - it moves
+    ):
 
         def taking_long(text: str) -> Any:
             rig.time.now += 0.001

@@ -162,3 +162,26 @@ def test_alone_there_is_nobody_to_tell() -> None:
     outdated.connect(lambda: {DIRECT}, lambda *_: None)
     outdated.answered_late(PLACE, DIRECT, 0.0, 1.0)
     assert not outdated.concern(DIRECT, 1.0)
+
+
+def test_nobody_is_asked_for_a_topic_or_by_a_lane_that_is_no_more() -> None:
+    """Each would be asked once a second for ever."""
+    asked: list[list[int]] = []
+    lanes = {DIRECT, 0, 1}
+    outdated = OutdatedLeaders()
+    outdated.connect(lambda: lanes, lambda topic, behind: asked.append(sorted(behind)))
+    outdated.counted("t", DIRECT, 4, 1, 4, 100.0)
+    assert asked == [[0, 1]]
+    assert outdated.differ("t", 100.9)
+    assert not outdated.differ("t", 101.1)
+    assert [outdated.concerns(lane, ("t", 1), 200.0) for lane in (DIRECT, 0, 1)] == [False, True, True]
+    assert not outdated.concerns(1, PLACE, 200.0)
+    lanes.discard(1)
+    outdated.counted("t", 0, 4, 4, 4, 101.2)
+    assert not outdated.concern(0, 101.2)
+    assert not outdated.miscounts("t", 1)
+    outdated.counted("t", DIRECT, 6, 4, 6, 102.0)
+    assert outdated.miscounts("t", 0)
+    outdated.forget("t")
+    assert not outdated.concern(0, 102.0)
+    assert not outdated.differ("t", 102.0)

@@ -106,7 +106,7 @@ def gives_up(self: Reports) -> int:
     try:
         return real_run(self)
     except Exception:
-        self._bunches.clear()
+        self.bunches.clear()
         raise
 
 

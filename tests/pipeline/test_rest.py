@@ -67,7 +67,7 @@ def test_turns_are_skipped_and_the_sleep_is_long(lanes: int) -> None:
             rig.report_queue(5)
             rig.poll(0)
         assert len(rig.dispatcher.lanes) == lanes
-        rig.engine.updates._reading = 1.0  # so that statistics are not read
+        rig.engine.updates._last_read = rig.engine.updates._last_read[0], 1.0  # so that statistics are not read
         until_it_rests(rig, whole)
         rig.time.pass_(TURN_EVERY)
         while len(rig.natives[0]):
@@ -147,7 +147,7 @@ def test_statistics_of_its_batch_lane_are_not_read_either() -> None:
     with resting(CONFIG) as (rig, _):
         heard = rig.engine.updates
         heard.holds.lane_is_ready()
-        heard._reading = 1.0  # there it takes long
+        heard._last_read = heard._last_read[0], 1.0  # there it takes long
         rig.report_queue(5)
         assert heard._skipped is not None, "those of the direct lane are skipped"
         with mock.patch.object(updates, "read", wraps=updates.read) as read:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from safeproducer.pipeline import rest
 from tests.pipeline.cluster import OK
 from tests.pipeline.rig import rigged
 
@@ -82,8 +83,9 @@ def test_bytes_in_a_lane_count_against_the_buffer(mode: str) -> None:
         rig.close()
 
 
-def test_what_goes_straight_shares_the_buffer_with_what_is_held() -> None:
+def test_what_goes_straight_shares_the_buffer_with_what_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
     """The native producer does not know of the records that wait outside of it."""
+    monkeypatch.setattr(rest, "_RESTS_AFTER", 60.0)
     with rigged({**CONFIG, "queue.buffering.max.messages": 20}) as rig:
         assert rig.produce("a", 0)
         assert rig.produce("a", 1)

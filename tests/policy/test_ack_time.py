@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from safeproducer.policy.ack_time import LONG_ROUND_TRIP, STEADY, AckTime
+from safeproducer.policy.ack_time import LONG_ROUND_TRIP, REST, STEADY, AckTime
 
 
 def observed(*seconds: float) -> AckTime:
     ack = AckTime()
     for each in seconds:
-        ack.observe(each)
+        ack.observe(each, 1.0)
     return ack
 
 
 def test_nothing_is_known_before_the_first() -> None:
     ack = AckTime()
     assert (ack.seconds, ack.distance) == (None, None)
-    ack.observe(0.1)
+    ack.observe(0.1, 1.0)
     assert ack.seconds == 0.1
 
 
@@ -39,3 +39,12 @@ def test_it_is_a_distance_when_it_is_long_and_steady(seconds: tuple[float, ...],
     """What varies is a machine that is too busy to send: flush triggers are missed there for the same reason."""
     ack = observed(*seconds)
     assert ack.distance == (ack.seconds if is_distance else None)
+
+
+def test_a_rest_is_counted_from_the_last_answer() -> None:
+    """The batch that ends it stays the first one, however long its answer takes."""
+    ack = AckTime()
+    assert ack.rested(1.0)
+    ack.observe(0.1, 1.0)
+    assert not ack.rested(1.0 + REST)
+    assert ack.rested(1.1 + REST)

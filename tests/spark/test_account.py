@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 from typing import Any
 
@@ -26,7 +25,7 @@ def tasks(*ids: int) -> list[TaskTotals]:
 def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The time, to be changed."""
     times = [1000.0]
-    monkeypatch.setattr(clock, "boot", lambda: times[0])
+    monkeypatch.setattr(clock, "monotonic", lambda: times[0])
     return times
 
 
@@ -76,30 +75,6 @@ def test_batch_writes_are_no_query(now: list[float]) -> None:
             account.settle(tasks(known), None, None)
             now[0] += IDLE_LIMIT + 1
     assert events(logs, "spark_note") == []
-
-
-def test_an_account_goes_on_in_another_process(now: list[float]) -> None:
-    """Through JSON: IDs of the hour, the last micro-batch, and what was told."""
-    account = Account()
-    account.settle(tasks(1, 2), 0, "query")
-    now[0] += IDLE_LIMIT + 1
-    later = Account.of(json.loads(json.dumps(account.state())))
-    assert later is not None
-    with capture_logs() as logs:
-        assert later.settle(tasks(3), 1, "query").ids_per_hour == 3
-    assert len(events(logs, "spark_note")) == 1
-    now[0] += IDLE_LIMIT + 1
-    last = Account.of(json.loads(json.dumps(later.state())))
-    assert last is not None
-    with capture_logs() as logs:
-        assert last.settle(tasks(4), 2, "query").ids_per_hour == 4
-    assert events(logs, "spark_note") == []
-
-
-@pytest.mark.parametrize("broken", [{}, {"told": 1}, {"told": [], "rate": {"used": [1], "taken": []}, "settled": None}])
-def test_what_is_no_account_is_none(broken: dict[str, Any]) -> None:
-    """A file may be of another version, or half of one."""
-    assert Account.of(broken) is None
 
 
 def test_an_account_can_be_pickled() -> None:

@@ -15,8 +15,8 @@ from safeproducer.spark import errors, row_checks
 from safeproducer.spark.columns import Columns
 from safeproducer.spark.engine import Task, write_task
 from safeproducer.spark.errors import BadRow, KafkaWriteError
+from safeproducer.spark.failed_rows import SentBatch
 from safeproducer.spark.options import Options
-from safeproducer.spark.sent_batch import SentBatch
 from safeproducer.spark.worker_producers import producers
 from safeproducer.testing import FakeCluster
 from tests.spark.arrow import HEADERS, batch, numbers, rows
@@ -26,7 +26,7 @@ TASK = Task(5, 0)
 TOPIC_AUTHORIZATION_FAILED = 29
 REFUSING = {"INVALID_RECORD": 87, "INVALID_TIMESTAMP": 32, "POLICY_VIOLATION": 44, "RECORD_LIST_TOO_LARGE": 18}
 """What a broker refuses a whole batch with because of one record, beside MSG_SIZE_TOO_LARGE. See also
-integration/test_spark_guilty_rows.py for _INVALID_DIFFERENT_RECORD, which is librdkafka's own."""
+integration/test_spark_rejected_rows.py for _INVALID_DIFFERENT_RECORD, which is librdkafka's own."""
 
 
 def failure(batches: Iterable[pa.RecordBatch], options: Options) -> errors.Failure:
@@ -226,57 +226,42 @@ def one_too_large(at: int, count: int, start: int) -> pa.RecordBatch:
 
 
 @pytest.mark.parametrize("mode", ["auto", "held"])
-def test_the_row_that_a_broker_refuses_is_named_and_not_its_neighbours(
+def test_the_range_of_a_batch_that_a_broker_refuses_is_named(
     mode: str, unreadable: FakeCluster, options: MakeOptions
 ) -> None:
-    """A broker refuses whole batches; all the other rows of them are in the log in the end, once."""
+    """With topic and partition: the row is in it. All rows of other batches are delivered."""
     unreadable.set_topic_config("rows", "max.message.bytes", "20000")
     made = options(safeproducer_mode=mode)
-    found = failure([rows(0, 2000), one_too_large(519, 1000, 2000), rows(3000, 1000)], made)
-    assert [(row.row, row.size, row.cause) for row in found.bad_rows] == [(2519, 30_011, "MSG_SIZE_TOO_LARGE")]
-    assert found.codes == {"MSG_SIZE_TOO_LARGE": 1}
-    assert (found.delivered, found.not_written, found.unknown) == (found.rows - 1, 1, 0)
-    assert numbers(unreadable) == [row for row in range(found.rows) if row != 2519]
+    made.config["batch.num.messages"] = "100"
+    found = failure([rows(0, 2000), one_too_large(519, 1000, 2000)], made)
+    (bad,) = found.bad_rows
+    assert bad.row is not None
+    named = range(bad.row, (bad.row if bad.last is None else bad.last) + 1)
+    assert 2519 in named
+    assert (bad.topic, bad.target_partition is None, bad.cause) == ("rows", False, "MSG_SIZE_TOO_LARGE")
+    assert 1 <= found.codes["MSG_SIZE_TOO_LARGE"] == found.not_written + found.unknown <= 100
+    written = numbers(unreadable)
+    assert len(written) == found.delivered == 3000 - found.codes["MSG_SIZE_TOO_LARGE"]
+    assert set(range(3000)) - set(written) <= set(named)
 
 
-def test_the_row_that_a_broker_refuses_among_a_hundred_thousand(unreadable: FakeCluster, options: MakeOptions) -> None:
-    """Though batches of good rows are too large as well: it is named, and every other row that was read is there."""
-    unreadable.set_topic_config("rows", "max.message.bytes", "20000")
-    arrow = [rows(start, 10_000) for start in range(0, 100_000, 10_000)]
-    arrow[7] = one_too_large(7_777, 10_000, 70_000)
-    found = failure(arrow, options())
-    assert [(row.row, row.cause) for row in found.bad_rows] == [(77_777, "MSG_SIZE_TOO_LARGE")]
-    assert (found.delivered, found.not_written, found.unknown) == (found.rows - 1, 1, 0)
-    assert numbers(unreadable) == [row for row in range(found.rows) if row != 77_777]
+def test_rows_that_are_refused_together_are_a_range(cluster: FakeCluster, options: MakeOptions) -> None:
+    """Another error that concerns one row and refuses a batch."""
+    cluster.set_topic_config("rows", "message.timestamp.after.max.ms", "1000")
+    times = pa.array([1_700_000_000] * 4 + [4_000_000_000] + [1_700_000_000] * 4, pa.timestamp("s", tz="UTC"))
+    sent = batch([b"%d-" % n for n in range(9)], partition=numbered([1] * 9), timestamp=times)
+    found = failure([sent], options(kafka_linger_ms=200))
+    assert found.bad_rows == (BadRow(5, 0, "rows", 1, None, None, "INVALID_TIMESTAMP", 8),)
+    assert (found.codes, found.delivered) == ({"INVALID_TIMESTAMP": 9}, 0)
+    assert "one or more of the rows 0 to 8 of Spark partition 5 for topic rows partition 1" in str(found.bad_rows[0])
 
 
-def test_two_guilty_rows_in_one_partition(unreadable: FakeCluster, options: MakeOptions) -> None:
-    """Both are named."""
-    unreadable.set_topic_config("rows", "max.message.bytes", "20000")
-    pair = batch([b"x" * (30_000 if n in (3, 700) else 20) for n in range(1000)], key=[b"one"] * 1000)
-    found = failure([pair], options())
-    assert [row.row for row in found.bad_rows] == [3, 700]
-    assert found.delivered == 998
-
-
-def test_what_is_sent_again_keeps_headers_and_timestamp(unreadable: FakeCluster, options: MakeOptions) -> None:
-    """A report brings back neither."""
-    unreadable.set_topic_config("rows", "max.message.bytes", "20000")
-    headers = pa.array([[{"key": "row", "value": b"%d" % n}] for n in range(50)], HEADERS)
-    times = pa.array([1_700_000_000 + n for n in range(50)], pa.timestamp("s", tz="UTC"))
-    values = [b"x" * (30_000 if n == 25 else 5) for n in range(50)]
-    found = failure([batch(values, key=[b"one"] * 50, headers=headers, timestamp=times)], options())
-    assert [row.row for row in found.bad_rows] == [25]
-    records = [record for partition in range(3) for record in unreadable.log("rows", partition)]
-    told = sorted((int(record.headers[0][1] or b""), record.timestamp) for record in records)
-    assert told == [(n, 1_700_000_000_000 + n * 1000) for n in range(50) if n != 25]
-
-
-def test_equal_rows_are_each_named_once(unreadable: FakeCluster, options: MakeOptions) -> None:
-    """Which of two equal rows a report is about does not matter, but that both are bad does."""
-    unreadable.set_topic_config("rows", "max.message.bytes", "20000")
-    found = failure([batch([b"x" * 30_000, b"good", b"x" * 30_000])], options())
-    assert [row.row for row in found.bad_rows] == [0, 2]
+def test_a_limit_that_cannot_be_read_is_named_with_its_cure(unreadable: FakeCluster, options: MakeOptions) -> None:
+    """Smaller batches are the other way."""
+    unreadable.set_topic_config("rows", "max.message.bytes", "9000")
+    found = failure([rows(0, 2000, 100)], options(kafka_linger_ms=50))
+    assert "set kafka.batch.size below it" in str(KafkaWriteError(found))
+    assert write_task([rows(0, 2000, 100)], options(kafka_batch_size=8000), TASK).delivered == 2000
 
 
 def test_of_equal_rows_those_that_ask_for_a_partition_are_told_from_others() -> None:
@@ -293,37 +278,6 @@ def test_of_equal_rows_those_that_ask_for_a_partition_are_told_from_others() -> 
 
 
 CONTENT = {"topic": "rows", "key": None, "value": b"same"}
-
-
-def test_rows_that_differ_only_in_their_headers_are_told_apart(unreadable: FakeCluster, options: MakeOptions) -> None:
-    """The large one is in the headers; the rows before it went in batches that were taken."""
-    unreadable.set_topic_config("rows", "max.message.bytes", "20000")
-    headers = pa.array([[{"key": "h", "value": b"x" * (30_000 if n == 6 else 1)}] for n in range(9)], HEADERS)
-    made = options()
-    made.config["batch.num.messages"] = "2"
-    found = failure([batch([b"same"] * 9, key=[b"same"] * 9, headers=headers)], made)
-    assert [row.row for row in found.bad_rows] == [6]
-    assert found.delivered == 8
-
-
-def test_a_refused_timestamp_names_its_row(cluster: FakeCluster, options: MakeOptions) -> None:
-    """Another error that concerns one row and refuses a batch."""
-    cluster.set_topic_config("rows", "message.timestamp.after.max.ms", "1000")
-    times = pa.array([1_700_000_000] * 4 + [4_000_000_000] + [1_700_000_000] * 4, pa.timestamp("s", tz="UTC"))
-    found = failure([batch([b"%d-" % n for n in range(9)], timestamp=times)], options())
-    assert [(row.row, row.cause) for row in found.bad_rows] == [(4, "INVALID_TIMESTAMP")]
-    assert found.delivered == 8
-
-
-@pytest.mark.parametrize("code", REFUSING)
-def test_rows_of_a_batch_that_is_refused_by_any_code_are_sent_again(
-    code: str, cluster: FakeCluster, options: MakeOptions
-) -> None:
-    """A broker that refuses one batch, and takes its rows when they come in parts, fails no task."""
-    cluster.fail_next("Produce", REFUSING[code], 1, topic="rows", partition=0)
-    totals = write_task([batch([b"%d-" % n for n in range(50)], partition=numbered([0] * 50))], options(), TASK)
-    assert (totals.delivered, totals.sent_again > 0) == (50, True)
-    assert numbers(cluster) == list(range(50))
 
 
 @pytest.mark.parametrize("code", REFUSING)
@@ -346,7 +300,7 @@ def test_batches_are_cut_to_the_limit_of_the_topic(cluster: FakeCluster, options
     """A limit below batch.size: no batch is refused, all is delivered, each key in its order."""
     cluster.set_topic_config("rows", "max.message.bytes", "9000")
     totals = write_task([rows(0, 3000, 100), rows(3000, 3000, 100)], options(kafka_linger_ms=50), TASK)
-    assert (totals.delivered, totals.sent_again) == (6000, 0)
+    assert totals.delivered == 6000
     assert numbers(cluster) == list(range(6000))
     for partition in range(3):
         last: dict[bytes | None, int] = {}
@@ -370,36 +324,7 @@ def test_batches_are_cut_to_the_limit_of_a_topic_that_comes_later(
     else:
         write_task([first], options(None), TASK)
         found = write_task([later], options(None), TASK)
-    assert (found.delivered, found.sent_again) == (found.rows, 0)
+    assert found.delivered == found.rows
     values = [int((record.value or b"").split(b"-")[0]) for record in cluster.log("small", 0)]
     assert values == list(range(300))
     assert write_task([later], options(None), TASK).producer == "reused"
-
-
-def test_a_limit_that_cannot_be_read_loses_no_row(unreadable: FakeCluster, options: MakeOptions) -> None:
-    """Refused batches are sent again in parts; the task succeeds, and its producer is kept."""
-    unreadable.set_topic_config("rows", "max.message.bytes", "9000")
-    totals = write_task([rows(0, 2000, 100)], options(kafka_linger_ms=50), TASK)
-    assert totals.delivered == 2000
-    assert totals.sent_again > 0
-    assert numbers(unreadable) == list(range(2000))
-    assert len(producers._idle) == 1
-
-
-@pytest.mark.parametrize("mode", ["auto", "held"])
-def test_a_limit_that_cannot_be_read_is_found_out_once(
-    mode: str, unreadable: FakeCluster, options: MakeOptions
-) -> None:
-    """100 000 rows: after the first refused batches all others are made small enough, also by the next task. This takes
-    one more producer ID for each time that the batches are cut."""
-    unreadable.set_topic_config("rows", "max.message.bytes", "9000")
-    made = options(safeproducer_mode=mode)
-    arrow = [rows(start, 10_000, 100) for start in range(0, 100_000, 10_000)]
-    totals = write_task(arrow, made, TASK)
-    assert (totals.rows, totals.delivered, totals.topics["rows"].delivered) == (100_000,) * 3
-    assert 0 < totals.sent_again < 250_000
-    assert 2 <= totals.ids_used <= 8
-    assert numbers(unreadable) == list(range(100_000))
-    again = write_task([rows(100_000, 10_000, 100)], made, TASK)
-    assert (again.delivered, again.sent_again, again.producer) == (10_000, 0, "reused")
-    assert again.ids_used == totals.ids_used

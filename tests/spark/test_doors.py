@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from pkgutil import iter_modules
 from types import SimpleNamespace
 from typing import Any
@@ -18,17 +16,14 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from structlog.testing import capture_logs
 
 import pyspark_safeproducer
-from safeproducer import ConfigurationError, clock
-from safeproducer.producer_ids.places import AUTO_VARIABLE
+from safeproducer import ConfigurationError
 from safeproducer.spark import (
     BatchReport,
     SafeProducerDataSource,
     SafeProducerSink,
-    beside_driver,
     data_source,
     task_run,
 )
-from safeproducer.spark.account import IDLE_LIMIT
 from safeproducer.spark.data_source import MOST_QUERIES, Written
 from safeproducer.spark.options import Options
 from safeproducer.spark.totals import TaskTotals, TopicTotals
@@ -44,15 +39,9 @@ def keep(report: BatchReport) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """What the data source keeps for a process and for a driver, anew."""
+def _fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the data source keeps for a process, anew."""
     REPORTS.clear()
-    monkeypatch.setenv(AUTO_VARIABLE, str(tmp_path / "ids"))
-    another_process(monkeypatch)
-
-
-def another_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spark has ended the one that was idle for a minute."""
     data_source._accounts.clear()
     monkeypatch.setattr(data_source, "_told", data_source.Told())
 
@@ -236,39 +225,8 @@ def test_a_micro_batch_is_reported_where_it_is_committed() -> None:
     assert [log["event"] for log in logs] == ["spark_note", "spark_batch_written", "spark_batch_written"]
 
 
-def test_a_query_goes_on_in_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With triggers more than a minute apart each commit has a new one; so has each plan, which tells columns."""
-    now = [1000.0]
-    monkeypatch.setattr(clock, "boot", lambda: now[0])
-    given = {**OPTIONS, "safeproducer.spark.on.batch": f"{__name__}:keep"}
-    schema = StructType([*VALUES.fields, StructField("extra", LongType())])
-    with capture_logs() as logs:
-        for batch in range(4):
-            writer = SafeProducerDataSource(given).streamWriter(schema, overwrite=False)
-            writer.commit(messages(totals(ids_used=1)), batch)
-            another_process(monkeypatch)
-            now[0] += IDLE_LIMIT + 1
-    assert [report.ids_per_hour for report in REPORTS] == [1, 2, 3, 4]
-    notes = [log["note"] for log in logs if log["event"] == "spark_note"]
-    assert ["extra" in notes[0], notes[1], "more than a minute apart" in notes[2]] == [True, "a note", True]
-    assert len(notes) == 3
-
-
-def test_another_driver_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its log is another one."""
-    source = SafeProducerDataSource({**OPTIONS, "safeproducer.spark.on.batch": f"{__name__}:keep"})
-    source.streamWriter(VALUES, overwrite=False).commit(messages(totals(ids_used=1)), 0)
-    another_process(monkeypatch)
-    monkeypatch.setattr(beside_driver.os, "getppid", os.getpid)
-    with capture_logs() as logs:
-        source.streamWriter(VALUES, overwrite=False).commit(messages(totals(ids_used=1)), 1)
-    assert [report.ids_per_hour for report in REPORTS] == [1, 1]
-    assert [log["note"] for log in logs if log["event"] == "spark_note"] == ["a note"]
-
-
-def test_queries_have_accounts_of_their_own_and_few_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process that commits for years does not grow; where nothing can be saved it alone keeps them."""
-    monkeypatch.setenv(AUTO_VARIABLE, "/proc/no/such/place")
+def test_queries_have_accounts_of_their_own_and_few_are_kept() -> None:
+    """A process that commits for years does not grow."""
     source = SafeProducerDataSource({**OPTIONS, "safeproducer.spark.on.batch": f"{__name__}:keep"})
     writer = source.streamWriter(VALUES, overwrite=True)  # output mode "complete": plain appends
     for query in range(MOST_QUERIES + 5):

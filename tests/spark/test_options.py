@@ -12,6 +12,7 @@ import pytest
 from safeproducer import ConfigurationError
 from safeproducer.own_settings import OWN_SETTINGS
 from safeproducer.spark.options import Options
+from safeproducer.spark.sink import SafeProducerSink
 
 BROKERS = {"kafka.bootstrap.servers": "localhost:1"}
 LOGIN = {
@@ -107,9 +108,10 @@ def test_tracebacks_with_locals_show_no_secret(monkeypatch: pytest.MonkeyPatch) 
     """Of a refusal on the driver, whatever it is about, and of one on an executor."""
     broken = {**LOGIN, "kafka.sasl.jaas.config": LOGIN["kafka.sasl.jaas.config"].rstrip(";")}
     for given in ({**BROKERS, **broken}, {**BROKERS, **LOGIN, "kafka.acks": "2"}, {**BROKERS, **LOGIN, "x": "y"}):
-        with pytest.raises(ConfigurationError) as caught:
-            Options.parse(given)
-        assert "marker" not in shown_with_locals(caught.value)
+        for make in (Options.parse, SafeProducerSink):
+            with pytest.raises(ConfigurationError) as caught:
+                make(given)
+            assert "marker" not in shown_with_locals(caught.value)
     options = Options.parse({**BROKERS, **LOGIN, "kafka.sasl.jaas.config": "env:KAFKA_JAAS"})
     monkeypatch.setenv("KAFKA_JAAS", broken["kafka.sasl.jaas.config"])
     with pytest.raises(ConfigurationError) as caught:

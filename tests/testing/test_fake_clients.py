@@ -60,47 +60,6 @@ def test_packed_records_can_be_read_back(cluster: FakeCluster, codec: str) -> No
     assert [record.value for record in cluster.log("t")] == [b"the same again and again %d" % n for n in range(50)]
 
 
-@pytest.mark.filterwarnings("ignore:read_text is deprecated")
-def test_kafka_python_writes_and_reads(cluster: FakeCluster) -> None:
-    """kafka-python's producer and consumer, which choose other versions than librdkafka."""
-    kafka = pytest.importorskip("kafka", reason="kafka-python is not installed")
-    cluster.create_topic("t", 2)
-    producer = kafka.KafkaProducer(bootstrap_servers=cluster.bootstrap.split(","))
-    for number in range(20):
-        producer.send("t", b"%d" % number, partition=number % 2, headers=[("h", b"x")]).get(10)
-    producer.close(5)
-    consumer = kafka.KafkaConsumer(bootstrap_servers=cluster.bootstrap.split(","), group_id=None)
-    consumer.assign([kafka.TopicPartition("t", 0), kafka.TopicPartition("t", 1)])
-    consumer.seek_to_beginning()
-    found: list[bytes] = []
-    deadline = time.monotonic() + 10
-    while len(found) < 20 and time.monotonic() < deadline:
-        found += [record.value for batch in consumer.poll(200).values() for record in batch]
-    consumer.close()
-    assert sorted(found, key=int) == [b"%d" % number for number in range(20)]
-    assert cluster.log("t")[0].headers == (("h", b"x"),)
-    assert "malformed" not in {entry.outcome for entry in cluster.journal()}
-
-
-def test_a_waiting_consumer_is_woken_by_a_record(cluster: FakeCluster) -> None:
-    """A fetch waits for data instead of being asked again and again, and ends when data comes."""
-    cluster.create_topic("t")
-    settings = {"bootstrap.servers": cluster.bootstrap, "group.id": "g", "enable.auto.commit": False}
-    consumer = Consumer({**settings, "fetch.wait.max.ms": 5000})
-    consumer.assign([TopicPartition("t", 0, 0)])
-    producer = Producer({"bootstrap.servers": cluster.bootstrap})
-    assert producer.list_topics("t", timeout=5).topics
-    assert consumer.poll(0.3) is None
-    began = time.monotonic()
-    producer.produce("t", b"now")
-    assert producer.flush(5) == 0
-    message = consumer.poll(4)
-    assert message is not None
-    assert message.value() == b"now"
-    assert time.monotonic() - began < 2
-    consumer.close()
-
-
 def test_the_admin_client_makes_topics_and_reads_configs(cluster: FakeCluster) -> None:
     """CreateTopics, and both configs of KIP-1269 with where they come from."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})

@@ -1,6 +1,5 @@
 """KIP-854: a broker forgets producer IDs, and idempotence is lost without a word."""
 
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -32,16 +31,6 @@ def write(client: RawClient, sequence: int, *, epoch: int = 0, timestamp: int | 
     return answer["error_code"], answer["base_offset"]
 
 
-def test_a_retry_after_a_day_is_written_again(cluster: FakeCluster, client: RawClient) -> None:
-    """Known, the batch is a duplicate and gets the stored offset; expired, the same bytes are a success and a copy."""
-    assert write(client, 0) == (0, 0)
-    assert write(client, 0) == (0, 0)
-    cluster.advance(DAY + CHECK)
-    assert write(client, 0) == (0, 1)
-    assert len(cluster.log("t")) == 2
-    assert [b.duplicate for entry in cluster.journal("Produce") for b in entry.batches] == [False, True, False]
-
-
 def test_the_answers_before_and_after(cluster: FakeCluster, client: RawClient) -> None:
     """What is refused of a known ID is taken from an expired one, and becomes the base: gaps and lower epochs too."""
     assert write(client, 5, epoch=0) == (0, 0)
@@ -65,18 +54,6 @@ def test_it_happens_at_a_check_not_at_the_border(cluster: FakeCluster, client: R
     assert list(cluster.producer_state("t")) == [7]
     cluster.advance(CHECK // 2)
     assert cluster.producer_state("t") == {}
-    assert write(client, 1) == (0, 2)
-
-
-def test_the_age_is_that_of_the_records_timestamps(cluster: FakeCluster, client: RawClient) -> None:
-    """An ID that writes old records expires at the next check, however busy it is; one with new records does not."""
-    old = int((time.time() - 2 * DAY) * 1000)
-    assert write(client, 0, timestamp=old) == (0, 0)
-    assert write(client, 0, timestamp=old) == (0, 0)
-    cluster.advance(CHECK)
-    assert write(client, 0, timestamp=old) == (0, 1)
-    assert write(client, 1) == (0, 2)
-    cluster.advance(CHECK)
     assert write(client, 1) == (0, 2)
 
 

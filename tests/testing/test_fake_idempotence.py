@@ -5,7 +5,7 @@ import pytest
 from safeproducer.testing import FakeCluster
 from tests.testing.raw import RawClient, make_batch
 
-OUT_OF_ORDER, FENCED, NOT_LEADER = 45, 47, 6
+OUT_OF_ORDER, NOT_LEADER = 45, 6
 N = "producer.state.batches.to.retain"
 
 
@@ -16,37 +16,6 @@ def one(sequence: int, epoch: int = 0) -> bytes:
 def write(client: RawClient, *sequences: int) -> None:
     for sequence in sequences:
         assert client.produce("t", one(sequence))["error_code"] == 0
-
-
-def test_a_duplicate_gets_the_stored_offset_and_is_not_written_again(cluster: FakeCluster) -> None:
-    """A repeated batch is a success with the offset of its first copy."""
-    cluster.create_topic("t")
-    with RawClient(cluster.bootstrap) as client:
-        write(client, 0, 1, 2)
-        answer = client.produce("t", one(1))
-    assert (answer["error_code"], answer["base_offset"]) == (0, 1)
-    assert [record.sequence for record in cluster.log("t")] == [0, 1, 2]
-    assert [batch.duplicate for entry in cluster.journal("Produce") for batch in entry.batches] == [False] * 3 + [True]
-
-
-def test_a_gap_is_out_of_order_and_nothing_is_written(cluster: FakeCluster) -> None:
-    """A sequence that does not follow is answered with error 45."""
-    cluster.create_topic("t")
-    with RawClient(cluster.bootstrap) as client:
-        write(client, 0)
-        assert client.produce("t", one(2))["error_code"] == OUT_OF_ORDER
-    assert len(cluster.log("t")) == 1
-
-
-def test_epochs(cluster: FakeCluster) -> None:
-    """A higher epoch starts at 0, after which the lower one is fenced."""
-    cluster.create_topic("t")
-    with RawClient(cluster.bootstrap) as client:
-        write(client, 0)
-        assert client.produce("t", one(1, epoch=1))["error_code"] == OUT_OF_ORDER
-        assert client.produce("t", one(0, epoch=1))["error_code"] == 0
-        assert client.produce("t", one(1, epoch=0))["error_code"] == FENCED
-    assert [(record.epoch, record.sequence) for record in cluster.log("t")] == [(0, 0), (1, 0)]
 
 
 def test_the_topics_config_wins_over_the_brokers(cluster: FakeCluster) -> None:

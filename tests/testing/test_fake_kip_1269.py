@@ -7,7 +7,7 @@ from confluent_kafka import Producer
 
 from safeproducer.testing import FakeCluster
 from safeproducer.testing.produce import read_produce_answer
-from safeproducer.testing.wire import encode_request
+from safeproducer.testing.wire import decode_response, encode_request
 from tests.testing.raw import RawClient, hung_up, make_batch
 
 RETAIN = "producer.state.batches.to.retain"
@@ -48,6 +48,25 @@ def test_each_partition_says_what_its_topic_retains(cluster: FakeCluster) -> Non
         cluster.set_broker_config(1, "log." + RETAIN, "9")
         assert retained(produce(client, inherits)) == [9]
         assert retained(produce(client, wide)) == [20]
+
+
+def test_the_field_may_stand_beside_the_partitions() -> None:
+    """As the KIP's schema has it: once for a topic with two partitions, not for one that retains five; read as well."""
+    with FakeCluster(1, kip_1269_field="topic") as cluster, RawClient(cluster.bootstrap) as client:
+        cluster.create_topic("wide", 2, config={RETAIN: "20"})
+        cluster.create_topic("narrow", 2)
+        frame = produce(client, topic_id(client, "wide"), partitions=2)
+        assert retained(frame) == [20, 20]
+        assert frame.count(FLAG + (20).to_bytes(4, "big")) == 1
+        (topic,) = decode_response("Produce", 14, frame)[1]["responses"]
+        assert topic["producer_state_batches_to_retain"] == 20
+        assert retained(produce(client, topic_id(client, "narrow"), partitions=2)) == [None, None]
+
+
+def test_the_field_has_two_places_only() -> None:
+    """The error names the setting, its value and the way out."""
+    with pytest.raises(ValueError, match=r"kip_1269_field='answer' .* 'partition' or 'topic'"):
+        FakeCluster(1, kip_1269_field="answer")  # type: ignore[arg-type]
 
 
 def test_the_default_is_not_sent(cluster: FakeCluster) -> None:

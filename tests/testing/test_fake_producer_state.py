@@ -56,55 +56,6 @@ def test_the_window_grows_again_after_a_reload() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("epoch", "first", "last", "decision"),
-    [
-        (3, 10, 12, Decision.APPEND),
-        (3, 11, 12, Decision.OUT_OF_ORDER),
-        (3, 0, 0, Decision.OUT_OF_ORDER),
-        (3, 5, 9, Decision.DUPLICATE),
-        (3, 5, 8, Decision.OUT_OF_ORDER),
-        (3, 6, 9, Decision.OUT_OF_ORDER),
-        (3, 0, 9, Decision.OUT_OF_ORDER),
-        (4, 0, 9, Decision.APPEND),
-        (4, 10, 12, Decision.OUT_OF_ORDER),
-        (4, 5, 9, Decision.OUT_OF_ORDER),
-        (2, 5, 9, Decision.FENCED),
-        (2, 10, 12, Decision.FENCED),
-        (2, 0, 0, Decision.FENCED),
-    ],
-)
-def test_a_known_producer(epoch: int, first: int, last: int, decision: Decision) -> None:
-    """Kafka's table for a known producer: the next range, exact duplicates, and the three ways of an epoch."""
-    states = ProducerStates()
-    states.append(Sequence(7, 3, 0, 4), 0, 0, 5)
-    states.append(Sequence(7, 3, 5, 9), 5, 0, 5)
-    assert states.decide(Sequence(7, epoch, first, last), 5)[0] is decision
-
-
-@pytest.mark.parametrize("first", [0, 1, 4711, LAST])
-def test_an_unknown_producer_may_start_anywhere(first: int) -> None:
-    """Since Kafka 2.5 a batch of a producer that was forgotten is appended and becomes the base."""
-    states = ProducerStates()
-    assert states.decide(Sequence(7, 0, first, first), 5)[0] is Decision.APPEND
-    states.append(Sequence(7, 0, first, first), 0, 0, 5)
-    assert states.decide(Sequence(7, 0, 17, 17), 5)[0] is Decision.OUT_OF_ORDER
-    assert states.decide(Sequence(8, 0, 17, 17), 5)[0] is Decision.APPEND
-
-
-@pytest.mark.parametrize(
-    ("first", "last", "following"),
-    [(LAST, LAST, 0), (LAST - 1, 2, 3), (LAST - 4, LAST - 1, LAST)],
-)
-def test_sequences_go_on_at_zero(first: int, last: int, following: int) -> None:
-    """After 2^31 - 1 comes 0, at the end of a batch and inside one; the batch itself stays a duplicate."""
-    states = ProducerStates()
-    states.append(Sequence(7, 0, first, last), 0, 0, 5)
-    assert states.decide(Sequence(7, 0, following, following), 5)[0] is Decision.APPEND
-    assert states.decide(Sequence(7, 0, following + 1, following + 1), 5)[0] is Decision.OUT_OF_ORDER
-    assert states.decide(Sequence(7, 0, first, last), 5)[0] is Decision.DUPLICATE
-
-
 def test_a_lower_n_counts_at_once_and_a_higher_one_remembers_nothing_back() -> None:
     """Lowering N hides what is still stored; raising it later cannot bring back what an append dropped."""
     states = filled(20, 20)

@@ -12,9 +12,8 @@ from safeproducer.testing import DEFAULT, FakeCluster
 from safeproducer.testing.wire import encode_request
 from tests.testing.raw import RawClient, make_batch
 
-INVALID_REQUEST, UNSUPPORTED_VERSION = 42, 35
+INVALID_REQUEST = 42
 WINDOW_MS = 10_000  # what a new meter divides by: ten whole windows of one second
-EXACT, NAMELESS, ANY = 0, 1, 2
 
 
 @pytest.fixture
@@ -37,24 +36,6 @@ def produce(client: RawClient, size: int, *, acks: int = -1) -> tuple[int, int]:
 def fetch(client: RawClient, *, min_bytes: int = 1, max_bytes: int = 1 << 20) -> dict[str, Any]:
     wanted = [{"topic": "t", "partitions": [{"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20}]}]
     return client.ask("Fetch", 11, max_wait_ms=2000, min_bytes=min_bytes, max_bytes=max_bytes, topics=wanted)
-
-
-def test_a_burst_is_told_its_delay_and_recovers(cluster: FakeCluster, client: RawClient) -> None:
-    """The whole request counts; the delay is what the windows need to take it, and is gone when they have passed."""
-    cluster.set_quota("producer_byte_rate", 1000, user="ANONYMOUS")
-    began = time.monotonic()
-    free, first = produce(client, 9000)
-    (usage,) = cluster.quota_usage(1)
-    assert (usage.quota, usage.user, usage.client_id, usage.limit) == ("producer_byte_rate", "ANONYMOUS", "", 1000)
-    throttle, second = produce(client, 2000)
-    over = first + second - WINDOW_MS  # at 1 B/ms: as many ms as bytes, less the time gone by
-    assert free == 0
-    assert over - (time.monotonic() - began) * 1000 - 1 <= throttle <= over
-    assert cluster.quota_usage(1)[0].throttle_time_ms == throttle
-    cluster.advance(12)
-    assert cluster.quota_usage(1)[0].rate == 0
-    with RawClient(cluster.bootstrap) as again:
-        assert produce(again, 1000)[0] == 0
 
 
 def test_the_connection_is_muted_and_no_other(cluster: FakeCluster, client: RawClient) -> None:
@@ -95,49 +76,6 @@ def test_acks_0_is_muted_without_a_word(cluster: FakeCluster, client: RawClient)
     assert (entry.outcome, 100 < entry.throttled_ms < 400) == ("unanswered", True)
     client.ask("ApiVersions", 0)
     assert time.monotonic() - began >= entry.throttled_ms / 1000
-
-
-def test_a_throttled_fetch_gets_nothing_and_is_not_charged(cluster: FakeCluster, client: RawClient) -> None:
-    """Its answer is empty and tells the delay; when the windows have passed the same fetch gets its records."""
-    produce(client, 8000)
-    cluster.set_quota("consumer_byte_rate", 1000, client_id=DEFAULT)
-    full = fetch(client)
-    assert (full["throttle_time_ms"], len(full["responses"][0]["partitions"][0]["records"]) > 8000) == (0, True)
-    charged = cluster.quota_usage(1)[0].rate
-    empty = fetch(client)
-    assert 0 < empty["throttle_time_ms"] <= 2 * 8300 - WINDOW_MS
-    assert (empty["error_code"], empty["responses"]) == (0, [])
-    assert cluster.quota_usage(1)[0].rate <= charged
-    cluster.advance(12)
-    with RawClient(cluster.bootstrap) as again:
-        assert fetch(again)["responses"]
-
-
-def test_no_fetch_waits_for_more_than_its_quota_allows(cluster: FakeCluster, client: RawClient) -> None:
-    """A fetch is cut to the quota's largest burst: it would get nothing for ever otherwise."""
-    for _ in range(3):
-        produce(client, 4000)
-    cluster.set_quota("consumer_byte_rate", 900, user=DEFAULT, client_id=DEFAULT)
-    began = time.monotonic()
-    first = fetch(client, min_bytes=100_000)
-    assert time.monotonic() - began < 1.5  # it would be 2 s if it waited for 100 000 bytes
-    # What is around the records makes the answer a little larger than the burst, as at a real broker.
-    assert (first["responses"], 0 < first["throttle_time_ms"] < 200) == ([], True)
-    second = fetch(client, min_bytes=100_000)
-    assert second["throttle_time_ms"] == 0
-    assert len(second["responses"][0]["partitions"][0]["records"]) == 9000
-
-
-def test_request_time_is_throttled_for_one_window_at_most(cluster: FakeCluster, client: RawClient) -> None:
-    """Every API is charged; however far over, the delay is quota.window.size.seconds. The longer delay counts."""
-    cluster.set_quota("request_percentage", 1e-9, client_id="raw")
-    cluster.set_quota("producer_byte_rate", 10, user=DEFAULT, client_id="raw")
-    assert client.ask("Metadata", 12, topics=[])["throttle_time_ms"] == 1000
-    with RawClient(cluster.bootstrap) as other:
-        assert produce(other, 1000)[0] > 60_000
-    percentage = next(usage for usage in cluster.quota_usage(1) if usage.quota == "request_percentage")
-    assert 0 < percentage.rate < 100
-    assert (percentage.user, percentage.client_id, percentage.throttle_time_ms) == ("", "raw", 1000)
 
 
 def test_a_long_poll_costs_no_request_time(cluster: FakeCluster, client: RawClient) -> None:
@@ -198,52 +136,6 @@ def alter(client: RawClient, *changes: Any, version: int = 1, validate_only: boo
     return [entry["error_code"] for entry in answer["entries"]]
 
 
-def described(client: RawClient, *components: tuple[str, int, str | None], strict: bool = False) -> Any:
-    """What matches: by entity, the quotas; or an error code."""
-    wanted = [{"entity_type": kind, "match_type": how, "match": name} for kind, how, name in components]
-    answer = client.ask("DescribeClientQuotas", 1, components=wanted, strict=strict)
-    if answer["error_code"]:
-        assert (answer["entries"], bool(answer["error_message"])) == (None, True)
-        return answer["error_code"]
-    return {
-        tuple(part["entity_name"] for part in entry["entity"]): {v["key"]: v["value"] for v in entry["values"]}
-        for entry in answer["entries"]
-    }
-
-
-@pytest.mark.parametrize("version", [0, 1])
-def test_quotas_can_be_set_and_taken_away_by_request(cluster: FakeCluster, client: RawClient, version: int) -> None:
-    """One bad entity leaves the others alone; `validate_only` changes nothing; all brokers know at once."""
-    alice, everybody = entity(user="alice"), entity(user=None, client_id=None)
-    good = (alice, {"producer_byte_rate": 5.0, "request_percentage": 0.5})
-    assert alter(client, good, version=version, validate_only=True) == [0]
-    assert cluster.quotas() == {}
-    bad = (entity(user=""), {"producer_byte_rate": 5.0})
-    assert alter(client, good, bad, (everybody, {"consumer_byte_rate": 7.0}), version=version) == [
-        0,
-        INVALID_REQUEST,
-        0,
-    ]
-    assert cluster.quotas() == {
-        "user 'alice'": {"producer_byte_rate": 5.0, "request_percentage": 0.5},
-        "default user and default client-id": {"consumer_byte_rate": 7.0},
-    }
-    assert alter(client, (alice, {"producer_byte_rate": None, "consumer_byte_rate": None})) == [0]
-    with RawClient(cluster.bootstrap, 3) as other:
-        assert described(other) == {("alice",): {"request_percentage": 0.5}, (None, None): {"consumer_byte_rate": 7.0}}
-
-
-def test_what_kafka_refuses_is_refused(client: RawClient) -> None:
-    """Unknown names, values out of range, entities without a name; and, unlike Kafka, quotas of IPs."""
-    alice = entity(user="alice")
-    assert alter(client, (alice, {"no_such_rate": 1.0})) == [INVALID_REQUEST]
-    assert alter(client, (alice, {"producer_byte_rate": -1.0})) == [INVALID_REQUEST]
-    assert alter(client, (entity(user="alice", client_id="c"), {"producer_ids_rate": 1.0})) == [INVALID_REQUEST]
-    assert alter(client, ([], {"producer_byte_rate": 1.0})) == [INVALID_REQUEST]
-    assert alter(client, (entity(ip="127.0.0.1"), {"connection_creation_rate": 1.0})) == [INVALID_REQUEST]
-    assert described(client) == {}
-
-
 def test_what_is_named_twice(cluster: FakeCluster, client: RawClient) -> None:
     """As Kafka does it: the first change of an entity is made and the error told; of a type the last name counts."""
     alice, bob = entity(user="alice"), entity(user="bob")
@@ -258,36 +150,6 @@ def test_what_is_named_twice(cluster: FakeCluster, client: RawClient) -> None:
     answer = client.ask("AlterClientQuotas", 1, entries=entries, validate_only=False)
     assert answer["entries"][0]["error_code"] == INVALID_REQUEST
     assert cluster.quotas()["user 'alice'"] == {"producer_byte_rate": 1.0}
-
-
-def test_descriptions_are_filtered(cluster: FakeCluster, client: RawClient) -> None:
-    """By name, by being the default, by having the type; a strict filter wants no other type in the entity."""
-    cluster.set_quota("producer_byte_rate", 1, user="a")
-    cluster.set_quota("producer_byte_rate", 2, user="a", client_id="c")
-    cluster.set_quota("producer_byte_rate", 3, user=DEFAULT)
-    cluster.set_quota("producer_byte_rate", 4, client_id="c")
-
-    def values(*components: tuple[str, int, str | None], strict: bool = False) -> list[float]:
-        return [limits["producer_byte_rate"] for limits in described(client, *components, strict=strict).values()]
-
-    assert values() == [1, 2, 3, 4]
-    assert values(strict=True) == []
-    assert values(("user", EXACT, "a")) == [1, 2]
-    assert values(("user", EXACT, "a"), strict=True) == [1]
-    assert values(("user", NAMELESS, None)) == [3]
-    assert values(("user", ANY, None)) == [1, 2, 3]
-    assert values(("user", ANY, None), ("client-id", EXACT, "c")) == [2]
-    assert described(client, ("ip", ANY, None)) == {}
-    assert described(client, ("group", ANY, None)) == UNSUPPORTED_VERSION
-    for wrong in [
-        [("user", EXACT, None)],
-        [("user", NAMELESS, "a")],
-        [("user", 3, None)],
-        [("", ANY, None)],
-        [("user", ANY, None), ("user", ANY, None)],
-        [("ip", ANY, None), ("user", ANY, None)],
-    ]:
-        assert described(client, *wrong) == INVALID_REQUEST
 
 
 def test_stock_confluent_kafka_hears_of_its_quota(cluster: FakeCluster) -> None:

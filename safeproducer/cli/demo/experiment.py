@@ -8,12 +8,12 @@ from pathlib import Path
 
 from safeproducer import DeliveryError, Outcome, SafeProducer
 from safeproducer.cli.common.connection import BrokerErrors
-from safeproducer.cli.common.feed import Feed
 from safeproducer.cli.common.stop import StopRequest
-from safeproducer.cli.common.tally import Tally
 from safeproducer.cli.demo.comparison import Fate, Sent
 from safeproducer.cli.demo.corpus import Entry, read_corpus
+from safeproducer.cli.demo.feed import Feed
 from safeproducer.cli.demo.latency import Latencies
+from safeproducer.cli.demo.tally import Tally
 from safeproducer.kafka.native import KafkaError
 
 _NO_REPORT = Sent(Fate.UNKNOWN, None)

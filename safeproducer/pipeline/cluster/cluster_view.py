@@ -63,6 +63,8 @@ class ClusterView:
         self.partitions.update(topic, leaders, at)
         if leaders:
             self.outdated.counted(topic, lane, max(leaders) + 1, before, self.partitions.count(topic), now)
+        else:
+            self.outdated.forget(topic)
 
     def lost(self) -> set[int]:
         """Brokers that a lane has lost its connection to, and no lane is connected to."""

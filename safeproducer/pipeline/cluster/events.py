@@ -31,7 +31,6 @@ class Updates(Protocol):
     def throttled(self, broker: int, name: str, seconds: float) -> bool: ...
     def statistics(self, text: str) -> None: ...
     def batch_statistics(self, text: str) -> None: ...
-    def advised(self, error: KafkaError) -> KafkaError: ...
 
 
 class EventCallbacks:
@@ -164,7 +163,7 @@ class ClientEvents:
 
     def on_fatal(self, error: KafkaError) -> None:
         """Note a fatal error. produce() only learns that there was one; poll() brings the error itself."""
-        first, error = self.fatal is None, self._updates.advised(error)
+        first = self.fatal is None
         if self.fatal is None or not self.fatal.fatal():
             self.fatal = error
         if first:

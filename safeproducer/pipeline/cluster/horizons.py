@@ -151,6 +151,7 @@ class Horizons:
 
     def _set(self, found: Horizon) -> None:
         self.current = found
+        self.timestamps.age = found.limit / 2
         if (unsafe := self.unsafe) is not None and found.seconds not in self.known.warned:
             self.known.warned.add(found.seconds)
             sentence = f"{unsafe.sentence} ({found.said}). {unsafe.cure}. {self._meanwhile(found)}"
@@ -186,9 +187,9 @@ class Horizons:
             horizon = self.current
             for topic, age in ({} if horizon is None else self.timestamps.too_old(horizon.seconds)).items():
                 if not self._stopped.is_set():
-                    if asks.takes_create_time(topic):
+                    if create_time := asks.takes_create_time(topic):
                         self._too_old[topic] = age
-                    self.timestamps.settle(topic)
+                    self.timestamps.settle(topic, not create_time)
         except Exception as error:  # whatever the client raises
             self._put_off(error)
         finally:

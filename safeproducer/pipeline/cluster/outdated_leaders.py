@@ -67,23 +67,28 @@ class OutdatedLeaders:
             return
         if lane is None:
             lane = next((number for number in self.lanes() if number != DIRECT), 0)
-        wrong = self._counts.get(topic, _NO_COUNTS).copy()
+        lanes = set(self.lanes())
+        wrong = {other: known for other, known in self._counts.get(topic, _NO_COUNTS).items() if other in lanes}
         if before and count != before:
             self._differ_until[topic] = now + DIFFER
-            wrong = {other: wrong.get(other, before) for other in self.lanes() if other != lane}
+            wrong = {other: wrong.get(other, before) for other in lanes if other != lane}
         asked = set(wrong) if count == before else set()
         if told != count:
             wrong[lane] = told
         else:
             wrong.pop(lane, None)
         if not wrong:
-            self._counts.pop(topic, None)
-            self._differ_until.pop(topic, None)
+            self.forget(topic)
             return
         self._differ_until.setdefault(topic, now + DIFFER)
         self._counts[topic] = wrong
         if fresh := set(wrong) - asked:
             self._ask(topic, tuple(fresh))
+
+    def forget(self, topic: str) -> None:
+        """All lanes agree, or there is no such topic any more."""
+        self._counts.pop(topic, None)
+        self._differ_until.pop(topic, None)
 
     def miscounts(self, topic: str, lane: int) -> bool:
         """Whether this lane is known to take the topic for one with another number of partitions."""

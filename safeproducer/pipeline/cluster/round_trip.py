@@ -31,16 +31,22 @@ class RoundTrip:
         self._direct: Statistics | None = None
         self._in_use: Statistics | None = None
         """Of the lane that sent Produce requests last: other requests may be answered sooner than those."""
+        self._judged: Statistics | None = None
+        self._floors: dict[int, float] = {}
+        self._before: dict[int, float] = {}
+        """By node, of the statistics judged last and of those before: a busy machine makes any round trip late, and a
+        broker is far only if both say so."""
         self._measured: tuple[float, int] = (0.0, 0)
         self._high_rate: tuple[float, int] | None = None
         """(since when more than a batch waits, records accepted by then)."""
 
     def guess(self, distance: float) -> None:
-        """What is known before any statistics: an answer took that long, or longer."""
+        """What is known before statistics are: each answer took that long, or longer."""
         delivery = self._delivery
-        if not self.ack_time and delivery.idempotent and not delivery.transactional:
-            self.long = is_long(distance, delivery.linger, _WHATEVER_RATE, was_long=False)
-            self.ack_time = distance if self.long else 0.0
+        if not self.long and delivery.idempotent and not delivery.transactional:
+            distance = min(distance, self.ack_time or distance)
+            if is_long(distance, delivery.linger, _WHATEVER_RATE, was_long=False):
+                self.long, self.ack_time = True, distance
 
     def passed_on(self) -> Known:
         """For the next owner of the same lanes."""
@@ -57,6 +63,8 @@ class RoundTrip:
         requests = sum(broker.produce_requests for broker in found.brokers.values())
         if requests != self._requests.get(lane, 0):
             self._requests[lane] = requests
+            if self._in_use is None:
+                self._floors = {}  # of other requests
             self._in_use = found
 
     def measure(self, now: float) -> None:
@@ -92,8 +100,13 @@ class RoundTrip:
     def _judge(self, now: float, accepted: int, rate: float) -> None:
         self._measured = (now, accepted)
         found = self._in_use or self._direct
-        floors = [] if found is None else [broker.rtt_floor for broker in found.brokers.values()]
-        if known := [floor for floor in floors if floor is not None]:
-            self.ack_time = max(known)
-            if self._delivery.idempotent and not self._delivery.transactional:  # others wait for nothing
-                self.long = is_long(self.ack_time, self._delivery.linger, rate, self.long)
+        brokers = {} if found is None else found.brokers
+        floors = {node: it.rtt_floor for node, it in brokers.items() if it.rtt_floor is not None}
+        if not floors:
+            return
+        self.ack_time = max(floors.values())
+        if found is not self._judged:
+            self._judged, self._floors, self._before = found, floors, self._floors
+        if self._delivery.idempotent and not self._delivery.transactional:  # others wait for nothing
+            sure = max(min(floor, self._before.get(node, 0.0)) for node, floor in floors.items())
+            self.long = is_long(self.ack_time if self.long else sure, self._delivery.linger, rate, self.long)

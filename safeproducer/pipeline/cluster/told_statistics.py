@@ -14,19 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from safeproducer.delivery import Delivery
-from safeproducer.kafka.rolling_window import RollingWindow
 from safeproducer.kafka.statistics import load
-from safeproducer.kafka.summed_statistics import (
-    Document,
-    WindowPath,
-    add_held,
-    began,
-    left_behind,
-    put_windows,
-    since,
-    summed,
-    windows,
-)
+from safeproducer.kafka.summed_statistics import Document, add_held, began, left_behind, since, summed
 from safeproducer.policy.topic_partition import TopicPartition
 
 Elsewhere = tuple[int, int, Mapping[TopicPartition, tuple[int, int]]]
@@ -62,7 +51,6 @@ class _Heard:
 
     last: Mapping[int, tuple[weakref.ref[Speaker], Document]] = field(default_factory=dict)
     gone: Document | None = None
-    windows: Mapping[WindowPath, RollingWindow] = field(default_factory=dict)
 
 
 class ToldStatistics:
@@ -85,19 +73,16 @@ class ToldStatistics:
             document = loaded = load(text)
             if (before := loaded if speaker.begins else speaker.before) is not None:
                 document = since(loaded, before)
-            found = windows(document)
             began(document)  # or it could not be added up
         except _MALFORMED:
             return False
         speaker.heard(loaded)
         while True:
             heard = self._heard
-            old = heard.windows
-            both = {path: old[path] + new if path in old else new for path, new in found.items()}
             last, said = heard.last, heard.last.get(speaker.number)
             if said is None or said[1]["ts"] <= document["ts"]:  # else two threads serve, and this one was late
                 last = {**last, speaker.number: (weakref.ref(speaker), document)}
-            after = replace(heard, last=last, windows={**old, **both})
+            after = replace(heard, last=last)
             if self._heard is heard:
                 self._heard = after
                 return True
@@ -131,7 +116,6 @@ class ToldStatistics:
                 break
         first = living[speaker.number][1]
         told = summed([first, *(document for _, document in living.values() if document is not first), *gone])
-        put_windows(told, heard.windows)
         records, size, held = elsewhere
         told["msg_cnt"] = records + (0 if self._only_batch_lanes else first["msg_cnt"])
         told["msg_size"] = size + (0 if self._only_batch_lanes else first["msg_size"])

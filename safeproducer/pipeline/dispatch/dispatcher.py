@@ -177,6 +177,7 @@ class Dispatcher:
             try:
                 produce(topic, record[VALUE], record[KEY], partition, report, None, record[TIMESTAMP], record[HEADERS])
             except BufferError:
+                lane.first_records.give_back(buffer.tp)
                 return None, now + PATIENCE
             except KafkaException as error:
                 self.expiry.refused(buffer, record, error.args[0], bound=False)
@@ -202,7 +203,7 @@ class Dispatcher:
                 waited = much or waited
             self._choice.completed(batch, now)
             if not batch.expired and not batch.reports.rejections:
-                buffer.ack.observe(waited)
+                buffer.ack.observe(waited, now)
             self._flush_timer.discard(batch)
             for following in buffer.unresolved[:1]:
                 self._flush_timer.let_follow(following, now)

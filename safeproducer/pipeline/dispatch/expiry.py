@@ -8,6 +8,7 @@ from typing import Any
 
 from safeproducer import clock
 from safeproducer.delivery import Delivery
+from safeproducer.kafka.arguments import is_no_name
 from safeproducer.kafka.native import KafkaError, Message
 from safeproducer.pipeline.buffer.in_flight_batch import InFlightBatch
 from safeproducer.pipeline.buffer.partition_buffer import PartitionBuffer
@@ -75,6 +76,8 @@ class Expiry:
         """librdkafka did not take a record that was given to a lane, which its key is bound to if that is `bound`."""
         if error.code() == KafkaError._UNKNOWN_TOPIC:
             self._lanes.missing.add(buffer.topic)
+            if is_no_name(buffer.topic):
+                error = KafkaError(KafkaError.TOPIC_EXCEPTION)
         if error.code() == KafkaError._FATAL:
             self._met_fatal(error)  # before the record is told of it: then produce() raises
         if bound and buffer.keys is not None and record[KEY] is not None:

@@ -102,15 +102,16 @@ class Facts:
 
     def _of_batch(self, lane: BatchLane | None, node: int | None, buffer: PartitionBuffer, now: float) -> BatchFacts:
         delivery, unresolved = self._delivery, buffer.unresolved
-        on_lane = [batch.leaves_by for batch in unresolved if lane is not None and batch.lane == lane.number]
+        on_lane = [batch for batch in unresolved if lane is not None and batch.lane == lane.number]
+        alone = not on_lane or buffer.ack.rested(on_lane[0].at)
         return BatchFacts(
             in_flight=self._choice.in_flight[node],
             cap=delivery.connection_cap or NEVER if delivery.spreads else NEVER,
             outstanding=len(unresolved),
             budget=self._choice.budget(buffer, node, now),
             on_lane=len(on_lane),
-            depth=depth(buffer.ack.seconds, min(_LONGEST_WAIT, delivery.guard_ms / 1000)) if on_lane else 1,
-            leaves_by=max(on_lane) if on_lane else -NEVER,
+            depth=1 if alone else depth(buffer.ack.seconds, min(_LONGEST_WAIT, delivery.guard_ms / 1000)),
+            leaves_by=max([batch.leaves_by for batch in on_lane], default=-NEVER),
             full=buffer.waiting >= delivery.batch_records or buffer.bytes >= delivery.batch_bytes,
             due=buffer.oldest + self._schedule.linger(now),
         )

@@ -23,6 +23,7 @@ from safeproducer.pipeline.reports.report_queue import ReportQueue
 from safeproducer.policy.never import NEVER
 from safeproducer.policy.topic_partition import TopicPartition
 
+_NOW = 0
 _PLAIN = frozenset({bytes, type(None)})
 
 
@@ -70,7 +71,7 @@ class Intake:
             type(value) not in _PLAIN
             or type(key) not in _PLAIN
             or headers is not None
-            or timestamp != 0
+            or timestamp is not _NOW  # other kinds of zero are checked
             or type(partition) is not int
             or topic not in self._topics
         ):
@@ -110,7 +111,7 @@ class Intake:
         try:
             self._direct.produce(buffer.topic, value, key, buffer.partition, report, None, timestamp, headers)
         except BaseException:
-            lane.slow_start.give_back(size)
+            lane.give_back(buffer.tp, size)
             raise
         return True
 

@@ -53,6 +53,8 @@ class RecordBuffer:
     """What the sender has taken from a partition buffer and not given to a lane yet."""
     _direct_at: float = -NEVER
     """When a record of any partition went directly last: of a new one, too, while librdkafka places it."""
+    taken_in_at: float = -NEVER
+    """The same, of records that the intake or the sender gave to the direct lane."""
     _room: int = 0
     _room_bytes: float = 0.0
     """How much more is accepted, in records and bytes, before the shares of the buffer are looked at again."""
@@ -75,7 +77,7 @@ class RecordBuffer:
 
     def went_directly(self, now: float) -> None:
         """A record of some partition goes to the direct lane."""
-        self._direct_at = now
+        self._direct_at = self.taken_in_at = now
 
     def has_left_direct(self, buffer: PartitionBuffer, now: float) -> bool:
         """Whether the direct lane has nothing of this partition any more."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from safeproducer import clock
 from safeproducer.announcements import Announcements
 from safeproducer.delivery import Delivery
 from safeproducer.kafka.native import KafkaError
@@ -19,11 +20,11 @@ from safeproducer.pipeline.cluster.horizons import Horizons
 from safeproducer.pipeline.cluster.round_trip import RoundTrip
 from safeproducer.pipeline.lanes.batch_lane import BatchLane
 from safeproducer.pipeline.process.alarm import Schedule
-from safeproducer.pipeline.process.record import ACCEPTED_AT
+from safeproducer.pipeline.process.record import ACCEPTED_AT, TIMESTAMP
 from safeproducer.pipeline.reports.failures import Failures
 from safeproducer.policy.backlog import Backlogs
 from safeproducer.policy.deadline import BACKSTOP_MARGIN
-from safeproducer.policy.expiry import purge_at
+from safeproducer.policy.expiry import LEAST_LIMIT, purge_at
 from safeproducer.policy.never import NEVER
 
 _PATIENCE = 0.01
@@ -79,10 +80,9 @@ class RetryGuard:
         age, guards, horizon = self._age, self.limit is not None, self.horizons.current
         if age is None or horizon is None:
             return
-        self._failures.rests.remembered_for(horizon.seconds)
         if not guards:
             self._failures.retries_beyond(age)
-        due = min([batch_due(batch, age) for lane in self._lanes for batch in lane.batches.copy()], default=NEVER)
+        due = min([self._due(batch, age) for lane in self._lanes for batch in lane.batches.copy()], default=NEVER)
         if guards and due < NEVER:
             at = due - self._lead(age)
             self._schedule.deadline.ask(at)
@@ -98,11 +98,12 @@ class RetryGuard:
         if (timeout := self._delivery.timeout) is not None:
             rules.append(Purge(earliest + timeout, earliest + timeout - self._lead(timeout), TIMEOUT))
         if (age := self._age) is not None:
-            at, lead = earliest + age, self._lead(age)
-            if now >= at - lead:  # to look at each partition takes longer
-                at = backlogs.purge_at(age)
+            at, within, old = earliest + age, age, self.horizons.timestamps
+            if old or now >= at - self._lead(age):  # to look at each partition takes longer
+                at = backlogs.purge_at(age, old.oldest)
+                within = LEAST_LIMIT if at < earliest + age else age
             if self.limit is not None:
-                rules.append(Purge(at, at - lead, self._within(age)))
+                rules.append(Purge(at, at - self._lead(within), self._within(within)))
             elif at <= now:
                 self._tell(age)
         return min(rules, default=None)
@@ -132,8 +133,18 @@ class RetryGuard:
     def _forgotten(self, batches: list[InFlightBatch]) -> Purge:
         if (limit := self.limit) is None:
             return Purge(NEVER, NEVER, "")
-        at = min([batch_due(batch, limit) for batch in batches], default=NEVER)
-        return Purge(at, at - self._lead(limit), self._within(limit))
+        at, handed = min([(self._due(batch, limit), batch.at) for batch in batches], default=(NEVER, 0.0))
+        within = min(limit, at - handed)
+        return Purge(at, at - self._lead(within), self._within(within))
+
+    def _due(self, batch: InFlightBatch, limit: float) -> float:
+        """When a batch without an acknowledgement must not be sent again."""
+        if not batch.records:
+            return purge_at(batch.at, batch.at, limit)
+        newest, stamped = batch.records[-1], NEVER
+        if self.horizons.timestamps and self.horizons.timestamps.keeps(batch.tp[0]):
+            stamped = clock.monotonic() - clock.time() + newest[TIMESTAMP] / 1000
+        return purge_at(batch.at, newest[ACCEPTED_AT], limit, stamped)
 
     def _lead(self, timeout: float) -> float:
         """For how long the lane gets nothing before it is purged."""
@@ -156,12 +167,6 @@ class RetryGuard:
             f"s: a retry after that is written twice, and yet reported as delivered, so these records are possibly "
             f"twice in the log (KIP-854). safeproducer.expiry=guard gives them up before",
         )
-
-
-def batch_due(batch: InFlightBatch, limit: float) -> float:
-    """When a batch without an acknowledgement must not be sent again."""
-    newest = batch.records[-1][ACCEPTED_AT] if batch.records else batch.at
-    return purge_at(batch.at, newest, limit)
 
 
 def reason(within: str) -> str:

@@ -9,7 +9,6 @@ from dataclasses import replace
 from safeproducer import clock
 from safeproducer.delivery import Delivery
 from safeproducer.kafka.librdkafka_clock import LibrdkafkaClock
-from safeproducer.kafka.native import KafkaError
 from safeproducer.kafka.statistics import Statistics, read
 from safeproducer.pipeline.cluster.outdated_leaders import DIRECT
 from safeproducer.pipeline.cluster.windows import Windows
@@ -18,6 +17,7 @@ from safeproducer.pipeline.reports.batch_calls import BatchCount
 from safeproducer.pipeline.reports.delivery_counters import DeliveryCounters
 from safeproducer.pipeline.reports.failures import Failures
 from safeproducer.policy.ack_time import LATE
+from safeproducer.policy.never import NEVER
 from safeproducer.policy.topic_partition import TopicPartition
 
 _NONE = BatchCount()
@@ -28,6 +28,11 @@ _IDLE_AFTER = 3
 """Statistics of an idle producer that are read before any is skipped."""
 _IDLE_READS = 30_000
 """Then it rests so many times longer than it takes to read them."""
+_READS = 99
+"""In use it rests so many times longer: to read costs 1 % of the time at most."""
+_LONGEST_REST = 5.0
+_REST_SHARE = 1 / 8
+"""Of message.timeout.ms: the age of records in the direct lane is known to a rest."""
 _IDLE_READS_WITH_WINDOWS = 5_000
 """Where windows are asked for: what a leader said is known for a minute only."""
 
@@ -43,16 +48,15 @@ class ClientUpdates:
         self._delivery = delivery
         self.holds = holds
         self.failures = failures
-        failures.transaction.connect(counters.report_queue, delivery)
         self.changed = False
         self._windows: Windows | None = None
         self._hold: Callable[[], object] = bool
         self._arrived: deque[tuple[Callable[[str], None], str]] = deque(maxlen=_KEPT)
         self._batch_statistics: Statistics | None = None
         self._skipped: tuple[Callable[[str], None], str] | None = None
-        self._idle = 0
-        self._accepted = 0
-        self._read_until = self._reading = 0.0
+        self._idle = self._accepted = 0
+        self._last_read = (0.0, 0.0)
+        """(when it ended, how long it took)."""
         self._clock = LibrdkafkaClock()
 
     def connect(self, windows: Windows, hold: Callable[[], object]) -> None:
@@ -68,10 +72,6 @@ class ClientUpdates:
     def interval(self) -> float:
         """Seconds from one statistics event that is read to the next; 0 when none is read."""
         return 0.0 if self._delivery.mode == "passthrough" else self._delivery.ticks_ms / 1000
-
-    def advised(self, error: KafkaError) -> KafkaError:
-        """A fatal error, which says so if its leader had forgotten this producer."""
-        return self.failures.rests.advised(error)
 
     def throttled(self, broker: int, name: str, seconds: float) -> bool:
         """Hold back what goes to this broker; whether that is to be told, once for each time that it throttles."""
@@ -115,14 +115,28 @@ class ClientUpdates:
             accepted, delivered, failed = self._counters.totals()
             quiet = accepted == delivered + failed
         self._idle = self._idle + 1 if quiet else 0
-        reads = _IDLE_READS_WITH_WINDOWS if self._delivery.spreads else _IDLE_READS
-        if self._idle > _IDLE_AFTER and now < self._read_until + reads * self._reading:
+        read_until, reading = self._last_read
+        if idle := self._idle > _IDLE_AFTER:
+            rest = (_IDLE_READS_WITH_WINDOWS if self._delivery.spreads else _IDLE_READS) * reading
+        else:
+            rest = self._rest(now)
+        if now < read_until + rest:
             self._skipped = again, text
-            if self.holds.direct is not None:
+            if idle and self.holds.direct is not None:
                 self.holds.direct.backlogs.idle(now)
             return True
         self._skipped = None
         return False
+
+    def _rest(self, now: float) -> float:
+        """For how long statistics need not be read in use: while all goes directly, and no record has failed.
+
+        What is held, times out or is to be proven waits for them.
+        """
+        timeout, failed = self._delivery.timeout or NEVER, self.failures.not_written + self.failures.unknown
+        if failed or not (self._delivery.owns_timeout and self.holds.round_trip.ack_time) or self.holds.any(now):
+            return 0.0
+        return min(_READS * self._last_read[1], _LONGEST_REST, timeout * _REST_SHARE)
 
     def catch_up(self, waiting: int) -> None:
         """Read what was skipped, before the first of the records that wait now is handed over."""
@@ -151,11 +165,12 @@ class ClientUpdates:
     def read_arrived(self) -> None:
         """On the sender's thread, the only one that acts on statistics."""
         while self._arrived:
-            began = clock.monotonic()
+            began, worked = clock.monotonic(), clock.thread_time()
             reads, text = self._arrived.popleft()
             reads(text)
-            self._read_until = clock.monotonic()
-            self._reading = self._read_until - began
+            ended = clock.monotonic()
+            # On a busy machine the thread waits meanwhile, and nothing is spent.
+            self._last_read = ended, min(ended - began, clock.thread_time() - worked)
 
     def _of_direct_lane(self, text: str) -> None:
         if (found := self._read(text)) is None or (direct := self.holds.direct) is None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+from safeproducer import clock
 from safeproducer.delivery import Delivery
 from safeproducer.kafka.statistics import PartitionStatistics, Statistics
 from safeproducer.pipeline.lanes.given import Given
 from safeproducer.pipeline.reports.delivery_counters import DeliveryCounters
 from safeproducer.policy.ack_time import LATE, LATE_TIMES
+from safeproducer.policy.expiry import FirstRecords
 from safeproducer.policy.never import NEVER
 from safeproducer.policy.sequence_gaps import SequenceGaps
 from safeproducer.policy.slow_start import PacedStart, SlowStart
@@ -21,17 +25,16 @@ _LATE_THREADS = 0.05
 class DirectLane:
     """The sender changes it, each time by one assignment; threads that produce read, and take from the starts.
 
-    It refers to no native producer: that one holds its callbacks, and they this. `starting`: records take from slow
-    start or paced start. `rejected`: a quota on producer IDs rejected the lane's, and it is not used any more.
-    `draining`: it is about to be purged. `stalled`: partitions whose acknowledgements stopped. `record_bytes`: what a
-    record of it takes, on average.
+    It refers to no native producer: that one holds its callbacks, and they this. `rejected`: a quota on producer
+    IDs rejected the lane's, and it is not used any more. `draining`: it is about to be purged. `stalled`: partitions
+    whose acknowledgements stopped. `record_bytes`: what a record of it takes, on average.
     """
 
     def __init__(self, delivery: Delivery, counters: DeliveryCounters, given: Given | None = None) -> None:
         most = delivery.batch_records, delivery.batch_bytes
         self.slow_start = SlowStart(*most, delivery.mode == "auto" and delivery.holds_back)
         self.paced_start = PacedStart(*most, delivery.linger)
-        self.starting = self.slow_start.open
+        self.first_records = FirstRecords()
         self.rejected = False
         self.draining = False
         self.stalled: frozenset[TopicPartition] = frozenset()
@@ -46,13 +49,33 @@ class DirectLane:
         self._counters = counters
 
     @property
+    def starting(self) -> bool:
+        """Whether records take from slow start or paced start, or may be the first ones after a rest."""
+        return self.slow_start.open or self.paced_start.open or self.first_records.open
+
+    @property
     def limited(self) -> bool:
         """Whether there is a partition that it takes nothing of."""
         return bool(self.rejected or self.starting or self.draining or self.gaps or self.stalled)
 
     def takes(self, tp: TopicPartition, size: int) -> bool:
         """While it is `starting`: whether a record more may go."""
-        return self.paced_start.takes(tp, size) if self.paced_start.open else self.slow_start.takes(tp, size)
+        start: SlowStart | PacedStart = self.paced_start if self.paced_start.open else self.slow_start
+        if start.open and not start.takes(tp, size):
+            return False
+        first = self.first_records
+        return not first.open or first.takes(tp, self._counters.reports(tp), clock.monotonic())
+
+    def give_back(self, tp: TopicPartition, size: int) -> None:
+        """A record that it took was not sent after all."""
+        self.slow_start.give_back(size)
+        self.first_records.give_back(tp)
+
+    def rest(self) -> None:
+        """Nothing was accepted for a while, and nothing is under way."""
+        topics = list(self._counters.topics.items())
+        tps = [(name, number) for name, topic in topics for number in list(topic.partitions)]
+        self.first_records = FirstRecords(tps)
 
     def keeps(self, tp: TopicPartition) -> bool:
         """Whether this partition must not leave for a batch lane, as a record of it is of unknown outcome.
@@ -88,7 +111,9 @@ class DirectLane:
         """
         ended = self.slow_start.open and self.slow_start.answered(resolved, in_lane, measuring, silent)
         paced = self.paced_start.look(wants_lane, self.slow_start.open, in_lane, now)
-        self.starting = self.slow_start.open or self.paced_start.open
+        if self.first_records.open:
+            drained = partial(self.drained, in_lane=in_lane, now=now)
+            ended = self.first_records.look(self._counters.reports, drained, now) or ended
         return ended or paced
 
     def reject(self) -> None:

@@ -63,7 +63,8 @@ class Bell:
         try:
             self._lock.release()
         except RuntimeError as error:  # it was rung already
-            frames.let_time_limits_through(error)
+            if type(error) is not RuntimeError:  # a time limit
+                raise
 
     def wait(self, timeout: float) -> bool:
         """Until it is rung, for `timeout` seconds at most; whether it was."""
@@ -150,12 +151,10 @@ class Sender:
         """Whether there is a thread now. One that comes second ends at once, see _work()."""
         if self._stopped or sys.is_finalizing():
             return False
-        try:
-            _start_new_thread(_work, (self._sends, self))
-        except RuntimeError as error:  # too many threads, or the interpreter ends: whoever waits works in its place
-            frames.let_time_limits_through(error)
-            return False
-        return True
+        started = 0
+        with frames.without_a_thread():  # whoever waits works in its place
+            started = _start_new_thread(_work, (self._sends, self))
+        return started != 0
 
     def wait(self, timeout: float) -> None:
         """Until the thread has ended a turn, or begins to have nothing to do; for `timeout` seconds at most."""

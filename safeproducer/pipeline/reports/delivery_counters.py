@@ -13,8 +13,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from operator import index
+from types import MethodType
 from typing import Any
 
 from safeproducer import forks
@@ -26,7 +26,6 @@ from safeproducer.pipeline.process.record import DeliveryCallback
 from safeproducer.pipeline.reports.batch_calls import BatchCount, Batches
 from safeproducer.pipeline.reports.callbacks import CallbackErrors
 from safeproducer.pipeline.reports.counted_report import CountedReport
-from safeproducer.pipeline.reports.quick_report import quick_reports
 from safeproducer.pipeline.reports.report_queue import ReportQueue
 
 Bound = tuple[object, DeliveryCallback | None]
@@ -34,12 +33,17 @@ Bound = tuple[object, DeliveryCallback | None]
 Explained = Callable[[KafkaError, Message], KafkaError]
 
 NOT_BOUND: Bound = (object(), None)
+NO_NAMES: frozenset[str] = frozenset()
 UNASSIGNED = -1
 _INT = 2**31
 
 
 def _as_it_is(error: KafkaError, message: Message) -> KafkaError:
     return error
+
+
+def _no_callback(error: KafkaError | None, message: Message) -> None:
+    """In place of None, which no method can be bound to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +76,13 @@ class PartitionCounters:
 
     `accepted` and `named`: those for which the caller named it; `placed`: reports of those for which librdkafka chose
     it. `batches`: those of `accepted` that the native produce_batch() took. `bound` is the callback used last and the
-    report callback composed for it.
+    report callback composed for it; `names`, of headers that produce() took.
     """
 
-    __slots__ = ("_report", "accepted", "batches", "bound", "named", "placed")
+    __slots__ = ("_report", "accepted", "batches", "bound", "named", "names", "placed")
 
     def __init__(self, reporting: Reporting) -> None:
-        self.accepted, self.bound = 0, NOT_BOUND
+        self.accepted, self.bound, self.names = 0, NOT_BOUND, NO_NAMES
         self.batches = Batches(reporting.times_batches)
         self.named = named = Resolved()
         self.placed = Resolved()
@@ -87,16 +91,17 @@ class PartitionCounters:
 
         # A closure over the counts, not over the account: no cycle, and quicker than a method.
         @stack.called_natively
-        def report(callback: DeliveryCallback | None, error: KafkaError | None, message: Message) -> None:
+        def report(callback: DeliveryCallback, error: KafkaError | None, message: Message) -> None:
             try:
                 offset: Any = message.offset()
             except:  # noqa: E722 - see discard_pending
                 discard_pending(sys.exc_info())
                 offset = message.offset()
-            if offset is None and error is None and offset_proves:
-                error = WITHOUT_OFFSET
-            if (report_queue.on or error is not None) and report_queue.takes(partial(report, callback), error, message):
-                return
+            if error is not None or report_queue.on or (offset is None and offset_proves):
+                if offset is None and error is None and offset_proves:
+                    error = WITHOUT_OFFSET
+                if report_queue.takes(MethodType(report, callback), error, message):
+                    return
             if error is None:
                 named.delivered += 1
                 if only_errors:
@@ -104,7 +109,7 @@ class PartitionCounters:
             else:
                 named.failed += 1
                 error = explained(error, message)
-            if callback is not None:
+            if callback is not _no_callback:
                 try:
                     callback(error, message)
                 except BaseException as raised:
@@ -114,35 +119,37 @@ class PartitionCounters:
 
     def bind(self, callback: DeliveryCallback | None) -> Bound:
         """The report callback for `callback`; callers reuse it while the callback stays the same."""
-        self.bound = bound = (callback, partial(self._report, callback))
+        # Not a partial: the garbage collector would count two objects more for each record with a callback of its own.
+        self.bound = bound = (callback, MethodType(self._report, _no_callback if callback is None else callback))
         return bound
 
 
 class TopicCounters:
     """Records of one topic whose partition librdkafka chooses, and the accounts of its partitions."""
 
-    __slots__ = ("_quick", "_report", "_reporting", "accepted", "bound", "partitions")
+    __slots__ = ("_report", "_reporting", "accepted", "bound", "names", "partitions")
 
     def __init__(self, reporting: Reporting) -> None:
         self.accepted = 0
         self.partitions: dict[int, PartitionCounters] = {}
-        self._reporting, self.bound = reporting, NOT_BOUND
+        self._reporting, self.bound, self.names = reporting, NOT_BOUND, NO_NAMES
         partitions = self.partitions
         report_queue, errors, explained = reporting.report_queue, reporting.errors, reporting.explained
         only_errors, offset_proves = reporting.only_errors, reporting.offset_proves
 
         # Most of it stands in PartitionCounters, too: one more call for each record would be felt.
         @stack.called_natively
-        def report(callback: DeliveryCallback | None, error: KafkaError | None, message: Message) -> None:
+        def report(callback: DeliveryCallback, error: KafkaError | None, message: Message) -> None:
             try:
                 number: Any = message.partition()
             except:  # noqa: E722 - see discard_pending
                 discard_pending(sys.exc_info())
                 number = message.partition()
-            if error is None and offset_proves and message.offset() is None:
-                error = WITHOUT_OFFSET
-            if (report_queue.on or error is not None) and report_queue.takes(partial(report, callback), error, message):
-                return
+            if error is not None or report_queue.on or (offset_proves and message.offset() is None):
+                if error is None and offset_proves and message.offset() is None:
+                    error = WITHOUT_OFFSET
+                if report_queue.takes(MethodType(report, callback), error, message):
+                    return
             try:
                 placed = partitions[number].placed
             except KeyError:  # None: it failed before it was given one
@@ -154,14 +161,13 @@ class TopicCounters:
             else:
                 placed.failed += 1
                 error = explained(error, message)
-            if callback is not None:
+            if callback is not _no_callback:
                 try:
                     callback(error, message)
                 except BaseException as raised:
                     raise errors.note(raised)  # noqa: B904 - see StandIn
 
         self._report = report
-        self._quick = quick_reports(report, self.placed, reporting.report_queue, offset_proves) if only_errors else None
 
     def explicit(self, partition: int) -> PartitionCounters:
         try:
@@ -179,12 +185,12 @@ class TopicCounters:
 
     def counted(self, callback: DeliveryCallback) -> CountedReport | None:
         """As bind(), where `callback` is called for errors alone; else None."""
-        return self._quick and CountedReport(self._report, callback, self, self._reporting.offset_proves)
+        reporting = self._reporting
+        return CountedReport(self._report, callback, self, reporting.offset_proves) if reporting.only_errors else None
 
     def bind(self, callback: DeliveryCallback | None) -> Bound:
         """As PartitionCounters.bind(), counting on the partition the report names."""
-        report = partial(self._report, callback) if self._quick is None else self._quick(callback)
-        self.bound = bound = (callback, report)
+        self.bound = bound = (callback, MethodType(self._report, _no_callback if callback is None else callback))
         return bound
 
 
@@ -223,9 +229,7 @@ class DeliveryCounters:
     def open(self, topic: Any) -> TopicCounters:
         """The account of a topic seen for the first time."""
         forks.notice()
-        if not isinstance(
-            topic, str
-        ):  # refused by the native call with confluent_kafka's own error; nothing to remember
+        if not isinstance(topic, str):  # refused by the native call with its own error; nothing to remember
             return TopicCounters(self._reporting)
         return self.topics.setdefault(str.__str__(topic), TopicCounters(self._reporting))  # may be an enumeration's
 
@@ -248,6 +252,12 @@ class DeliveryCounters:
             for number, row in list(topic.partitions.items())
             if row.batches
         }
+
+    def reports(self, tp: tuple[str, int]) -> int:
+        """Reports of one partition counted so far."""
+        topic = self.topics.get(tp[0])
+        row = None if topic is None else topic.partitions.get(tp[1])
+        return 0 if row is None else sum([each.delivered + each.failed for each in (row.named, row.placed)])
 
     @property
     def resolved(self) -> int:

@@ -14,8 +14,6 @@ from safeproducer.pipeline.process.record import ACCEPTED_AT, DeliveryCallback, 
 from safeproducer.pipeline.reports.dated_error import DatedError
 from safeproducer.pipeline.reports.purged_reports import PURGED, proven
 from safeproducer.pipeline.reports.report_queue import Deferred
-from safeproducer.pipeline.reports.rests import Rests
-from safeproducer.pipeline.reports.transaction_reports import TransactionReports
 from safeproducer.policy.never import NEVER
 from safeproducer.policy.outcome import Outcome, is_first_attempt, outcome_of
 from safeproducer.policy.topic_partition import TopicPartition
@@ -40,8 +38,6 @@ class Failures:
         """The quickest round trip to any broker, by the last statistics."""
         self._retry_backoff = delivery.retry_backoff
         self._forgotten_after = NEVER
-        self.rests = Rests()
-        self.transaction = TransactionReports(self._purged)
 
     def reported(self, error: KafkaError, message: Message) -> KafkaError:
         """`error` of a delivery report, as the application gets it."""
@@ -77,8 +73,6 @@ class Failures:
         floors = [broker.rtt_floor for broker in statistics.brokers.values() if broker.rtt_floor is not None]
         if floors:
             self.round_trip = min(floors)
-        self.rests.heard(statistics)
-        self.transaction.heard(statistics)
 
     def retries_beyond(self, seconds: float) -> None:
         """Retries go on, though a leader may have forgotten the producer ID after so many seconds (KIP-854)."""
@@ -98,11 +92,6 @@ class Failures:
         """
         for kept, never_sent in proven(reports, counts):
             yield kept.run, self._timed_out(kept.error, never_sent, kept.message, within), kept.message
-
-    def _purged(self, error: KafkaError, message: Message, never_sent: bool) -> KafkaError:
-        if not never_sent:
-            return self.reported(error, message)
-        return self._of_message(error, error.code(), error.str(), Outcome.NOT_WRITTEN, message, 0)
 
     def _timed_out(self, error: KafkaError, never_sent: bool, message: Message, within: str) -> KafkaError:
         if error.code() not in PURGED:

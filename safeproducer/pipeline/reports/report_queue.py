@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from safeproducer import clock
@@ -24,16 +24,11 @@ class Deferred(NamedTuple):
     by: float
 
 
-def nothing(error: Any) -> bool:
-    """No report is kept for its error."""
-    return False
-
-
 class ReportQueue:
     """`reports` wait for the application's next poll().
 
-    `thread` is the sender's while it serves the direct lane, else 0. While `purged`, failed reports go to `deferred`,
-    and else those that it `keeps`: what became of them is told by statistics that come later. `on`: whether to ask
+    `thread` is the sender's while it serves the direct lane, else 0. While `purged`, failed reports go to `deferred`:
+    what became of them is told by statistics that come later. `on`: whether to ask
     `takes()`. `failed_at`: when a failed record's report was last kept for later. `rejections`: who keeps those of a
     quota. `over`: the interpreter ends, and whoever serves runs no callback any more. `running`: threads that run a
     report now.
@@ -44,7 +39,6 @@ class ReportQueue:
         self.failed_at = 0.0
         self.thread = 0
         self.purged = False
-        self.keeps: Callable[[Any], bool] = nothing
         self.rejections: QuotaRejections | None = None
         self.reports = Reports()
         self.deferred: deque[Deferred] = deque()
@@ -93,7 +87,7 @@ class ReportQueue:
         if self.rejections is not None and self.rejections.takes(run, error, message):
             self.on = True
             return True
-        if error is not None and not isinstance(error, DeliveryError) and (self.purged or self.keeps(error)):
+        if error is not None and not isinstance(error, DeliveryError) and self.purged:
             thread, heard, now = get_ident(), self._heard, clock.monotonic()
             # One thread is given one report after the other.
             self.deferred.append(Deferred(run, dated(error), message, heard.get(thread, self._purged_since), now))

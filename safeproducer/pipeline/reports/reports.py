@@ -43,61 +43,61 @@ class Reports:
     """In the order in which they are run. Any thread may add and run, and so may a signal handler that interrupts it.
 
     What waits is counted when somebody asks: a number beside it would be wrong for good after a signal handler that
-    raises between two steps.
+    raises between two steps. poll() asks `bunches`, the queue: one call less for each record.
     """
 
-    __slots__ = ("_bunches",)
+    __slots__ = ("bunches",)
 
     def __init__(self) -> None:
-        self._bunches: deque[Bunch | CountedBunch] = deque()
+        self.bunches: deque[Bunch | CountedBunch] = deque()
 
     def __bool__(self) -> bool:
-        return bool(self._bunches)
+        return bool(self.bunches)
 
     @property
     def count(self) -> int:
         """How many records wait for their report."""
-        return sum([bunch.waiting for bunch in self._bunches.copy() if bunch.size is not None])
+        return sum([bunch.waiting for bunch in self.bunches.copy() if bunch.size is not None])
 
     @property
     def bytes(self) -> int:
         """Of keys and values of the records whose reports wait, about."""
-        return sum([bunch.waiting * (bunch.size or 0) for bunch in self._bunches.copy()])
+        return sum([bunch.waiting * (bunch.size or 0) for bunch in self.bunches.copy()])
 
     def add(self, run: Run, first: Any, second: Any, size: int = 0) -> None:
-        self._bunches.append(Bunch(run, first, deque((second,)), size))
+        self.bunches.append(Bunch(run, first, deque((second,)), size))
 
     def add_event(self, run: Run, first: Any, second: Any) -> None:
         """What is no record's report: poll() runs it, and nobody waits for it."""
-        self._bunches.append(Bunch(run, first, deque((second,)), None))
+        self.bunches.append(Bunch(run, first, deque((second,)), None))
 
     def add_delivered(self, run: Run, messages: deque[Any], size: int = 0) -> None:
-        self._bunches.append(Bunch(run, None, messages, size))
+        self.bunches.append(Bunch(run, None, messages, size))
 
     def add_counted(self, bunch: CountedBunch) -> None:
-        self._bunches.append(bunch)
+        self.bunches.append(bunch)
 
     def replace(self, others: deque[Any], reports: Iterable[Report]) -> None:
         """Add these and take as many of `others` away, in one step under the interpreter lock."""
         bunches = [Bunch(run, first, deque((second,)), 0) for run, first, second in reports]
-        self._bunches.extend(map(itemgetter(0), zip(bunches, iter(others.popleft, None), strict=False)))
+        self.bunches.extend(map(itemgetter(0), zip(bunches, iter(others.popleft, None), strict=False)))
 
     def delivered(self) -> Iterator[tuple[Run, Any]]:
         """(callable, message) of each report that waits and has no error."""
-        for bunch in self._bunches.copy():
+        for bunch in self.bunches.copy():
             if isinstance(bunch, Bunch) and bunch.first is None and bunch.size is not None:
                 for message in bunch.seconds.copy():
                     yield bunch.run, message
 
     def counted(self) -> int:
         """How many delivered records wait to be counted."""
-        return sum([bunch.waiting for bunch in self._bunches.copy() if isinstance(bunch, CountedBunch)])
+        return sum([bunch.waiting for bunch in self.bunches.copy() if isinstance(bunch, CountedBunch)])
 
     @stack.runs_reports
     def run(self) -> int:
         """Run them on the calling thread, until one raises; how many."""
         ran = 0
-        bunches = self._bunches
+        bunches = self.bunches
         while bunches:
             try:
                 bunch = bunches[0]
@@ -120,6 +120,6 @@ class Reports:
 
     def _forget(self, bunch: Bunch | CountedBunch) -> None:
         try:  # noqa: SIM105 - a context manager for each bunch takes longer
-            self._bunches.remove(bunch)
+            self.bunches.remove(bunch)
         except ValueError:
             pass

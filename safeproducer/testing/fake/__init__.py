@@ -1,1 +1,1 @@
-"""The parts of FakeCluster: what a Kafka 4.3 broker keeps and answers, with the broker half of KIP-1269."""
+"""The parts of FakeCluster: what a Kafka 4.4 broker keeps and answers, with the broker half of KIP-1269."""

@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self
 
 from safeproducer.testing.fake.control.broker_control import BrokerControl
 from safeproducer.testing.fake.control.fault_control import FaultControl
@@ -19,7 +19,7 @@ __all__ = ["FakeCluster"]
 
 
 class FakeCluster(BrokerControl, TopicControl, QuotaControl, FaultControl, Reading):
-    """A Kafka cluster on the loopback that any client can connect to, idempotent as Kafka 4.3.1 is.
+    """A Kafka cluster on the loopback that any client can connect to, idempotent as Kafka 4.4.0 is.
 
     ``with FakeCluster() as cluster:`` listens on free ports, on a thread of its own; ``cluster.bootstrap`` is the
     address. Many clusters may run side by side. All methods may be called from any thread, are in force
@@ -27,9 +27,11 @@ class FakeCluster(BrokerControl, TopicControl, QuotaControl, FaultControl, Readi
     block cuts all connections and raises what went wrong inside the cluster as an ExceptionGroup.
 
     ``brokers`` have the ids 1, 2, ... . With ``kip_1269`` (the default) each knows the two configs of KIP-1269;
-    without, it remembers five batches and lists neither, like every released broker. ``broker_config`` is what the
-    properties file of each broker says. With ``users``, names and passwords, all clients have to log in by SASL
-    (SASL_PLAINTEXT; PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512). Raises ValueError for what a broker would not start with.
+    without, it remembers five batches and lists neither, like every released broker. The KIP says in two ways where an
+    answer to Produce tells the number: ``kip_1269_field="topic"`` has it once for each topic, as the KIP's schema, and
+    not in each partition, as its prose. ``broker_config`` is what the properties file of each broker says. With
+    ``users``, names and passwords, all clients have to log in by SASL (SASL_PLAINTEXT; PLAIN or SCRAM-SHA-256).
+    Raises ValueError for what a broker would not start with.
 
     Not there: consumer groups and transactions (who asks for them gets an error at once, and the test a
     :class:`FakeClusterWarning`), TLS, authorization. Followers never lag.
@@ -40,12 +42,15 @@ class FakeCluster(BrokerControl, TopicControl, QuotaControl, FaultControl, Readi
         brokers: int = 3,
         *,
         kip_1269: bool = True,
+        kip_1269_field: Literal["partition", "topic"] = "partition",
         broker_config: Mapping[str, str] | None = None,
         users: Mapping[str, str] | None = None,
         timeout: float = 10,
     ) -> None:
         if brokers < 1:
             raise ValueError(f"brokers: {brokers} make no cluster; give 1 or more")
+        if kip_1269_field not in ("partition", "topic"):
+            raise ValueError(f"kip_1269_field={kip_1269_field!r} is no place of it; give 'partition' or 'topic'")
         for name, value in (broker_config or {}).items():
             configs.check(configs.BROKER, name, value)
         credentials = None if users is None else Credentials(users)
@@ -54,6 +59,7 @@ class FakeCluster(BrokerControl, TopicControl, QuotaControl, FaultControl, Readi
         self._kip_1269 = kip_1269
         self._static = dict(broker_config or {})
         self._state.credentials = credentials
+        self._state.kip_1269_field = kip_1269_field
 
     def __enter__(self) -> Self:
         numbers = itertools.count(1).__next__

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 __all__ = ["SCRAM_DIGESTS", "Credentials", "ScramKeys"]
 
-SCRAM_DIGESTS = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+SCRAM_DIGESTS = {"SCRAM-SHA-256": "sha256"}
 ITERATIONS = 4096
 """What Kafka asks for at least, and makes by default."""
 

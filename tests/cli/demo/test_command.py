@@ -14,12 +14,19 @@ import termios
 from pathlib import Path
 from typing import Any
 
+import confluent_kafka
 import pytest
 
 from safeproducer.cli.demo import steps
 from safeproducer.cli.main import main
 from safeproducer.testing import FakeCluster
 
+MARKER = "MARKER-s3cret"
+PLAIN_LOGIN = [
+    *["--config", "security.protocol=SASL_PLAINTEXT"],
+    *["--config", "sasl.mechanism=PLAIN"],
+    *["--config", "sasl.username=u"],
+]
 ROOT = Path(__file__).resolve().parents[3]
 FLAWS = ("not_written", "unknown", "refused", "lost", "duplicated", "reordered", "unexpected", "contradicted")
 
@@ -138,9 +145,9 @@ def test_a_kept_cluster_serves_others_until_ctrl_c(command: Any) -> None:
     assert b"exactly once" in told
     address = told.split(b"bootstrap.servers = ")[1].strip().decode()
     topic = re.search(r"with the topic ([\w-]+):", told.decode())[1]
-    done = command.run("produce", "--bootstrap-servers", address, "--topic", topic, "--json", stdin=b"one more\n")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["delivered"] == 1
+    other = confluent_kafka.Producer({"bootstrap.servers": address})
+    other.produce(topic, b"one more")
+    assert other.flush(20) == 0
     assert process.poll() is None
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=30)
@@ -200,6 +207,13 @@ def test_a_record_that_fails_spoils_the_demo(command: Any, tmp_path: Path) -> No
         (["/no/such/file"], ["/no/such/file"]),
         (["/dev/null"], ["no line"]),
         (["--bootstrap-servers", "127.0.0.1:1", "--connect-timeout", "2"], ["refuses the connection"]),
+        (["--bootstrap-servers", "no-such-host.invalid:9092", "--connect-timeout", "2"], ["no-such-host", "spelling"]),
+        (["--bootstrap-servers", ""], ["names no broker"]),
+        (["--config", "lingerms=5"], ["lingerms", "setting"]),
+        (["--config", "linger.ms=five"], ["linger.ms"]),
+        (["--config", "transactional.id=t"], ["transactional.id", "remove"]),
+        (["--config", "oops"], ["NAME=VALUE"]),
+        (["--config-file", "/no/such/config"], ["/no/such/config"]),
     ],
 )
 def test_the_demo_refuses_in_one_sentence(arguments: list[str], words: list[str], command: Any) -> None:
@@ -210,3 +224,36 @@ def test_the_demo_refuses_in_one_sentence(arguments: list[str], words: list[str]
     assert text.count("\n") == 1
     for word in words:
         assert word in text
+
+
+def test_rich_is_named_when_it_is_missing(command: Any, tmp_path: Path) -> None:
+    """Without the extra a table cannot be drawn: the sentence tells what to install; --json works without."""
+    (tmp_path / "rich").mkdir()
+    (tmp_path / "rich" / "__init__.py").write_text("raise ImportError('not here')\n")
+    done = command.run("demo", "--records", "1", PYTHONPATH=str(tmp_path))
+    assert done.returncode == 2
+    assert b"pip install 'safeproducer[cli]'" in done.stderr
+    assert b"Traceback" not in done.stderr
+    plain = command.run("demo", "--records", "1", "--json", PYTHONPATH=str(tmp_path))
+    assert json.loads(plain.stdout)["total"]["delivered"] == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--config", f"sasl.password={MARKER}"],
+        ["--config", f"sasl.pasword={MARKER}"],
+        ["--config", f"sasl.jaas.config=org.apache.kafka required password='{MARKER}'"],
+        ["--config", f"ssl.key.pem={MARKER}", "--config", "security.protocol=SSL"],
+        ["--config", MARKER],
+        [f"--password={MARKER}"],
+        ["--password", MARKER],
+        ["--timeout", MARKER],
+        ["--config", f"sasl.password={MARKER}", *PLAIN_LOGIN, "--debug"],
+    ],
+)
+def test_no_output_holds_a_secret(arguments: list[str], command: Any) -> None:
+    """Right, misspelt and misplaced passwords appear on neither stream, not even with --debug."""
+    done = command.run("demo", "--records", "1", "--connect-timeout", "1", *arguments)
+    assert MARKER.encode() not in done.stdout + done.stderr
+    assert done.stderr

@@ -1,4 +1,4 @@
-"""Which APIs a broker serves, in which versions (those of Kafka 4.3.1, and KIP-1269's), and who answers them."""
+"""Which APIs a broker serves, in which versions (those of Kafka 4.4.0, and KIP-1269's), and who answers them."""
 
 import re
 
@@ -19,7 +19,7 @@ from safeproducer.testing.wire import Body, api_key
 
 __all__ = ["SERVED", "Handler", "Request", "api_versions", "served"]
 
-UNSUPPORTED_VERSION, INVALID_REQUEST = 35, 42
+UNSUPPORTED_VERSION, INVALID_REQUEST, REBOOTSTRAP_REQUIRED = 35, 42, 129
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 # Brokers say that they serve these although they do not: older librdkafka wants it (KAFKA-18659).
 _ADVERTISED_FROM = {"Produce": 0}
@@ -34,14 +34,13 @@ def served(api: str, broker: BrokerState) -> tuple[int, int]:
 
 
 def api_versions(request: Request) -> Body:
-    """What is served, for clients that say properly what they are (KIP-511).
+    """What is served, for clients that say properly what they are (KIP-511) and mean this broker (KIP-1242).
 
     Who asks in a version that is not known is told the known ones of ApiVersions, to ask again.
     """
-    told = [request.body.get(f"client_software_{part}", "") for part in ("name", "version")]
     if not request.error:
-        if request.header.version >= 3 and not all(_SOFTWARE.fullmatch(text) for text in told):
-            return {"error_code": INVALID_REQUEST, "api_keys": []}
+        if refusal := _refusal(request):
+            return {"error_code": refusal, "api_keys": []}
         request.session.versions_told()
     keys = []
     for api in () if request.error else SERVED:
@@ -54,9 +53,20 @@ def api_versions(request: Request) -> Body:
     return {"error_code": request.error, "api_keys": sorted(keys, key=lambda entry: entry["api_key"])}
 
 
+def _refusal(request: Request) -> int:
+    told = [request.body.get(f"client_software_{part}", "") for part in ("name", "version")]
+    if request.header.version >= 3 and not all(_SOFTWARE.fullmatch(text) for text in told):
+        return INVALID_REQUEST
+    cluster, node = request.body.get("cluster_id"), request.body.get("node_id", -1)
+    if (cluster is None) != (node == -1):
+        return INVALID_REQUEST
+    meant = cluster is None or (cluster, node) == (request.cluster.id, request.broker.id)
+    return 0 if meant else REBOOTSTRAP_REQUIRED
+
+
 SERVED: dict[str, tuple[int, int, Handler]] = {
     "AlterClientQuotas": (0, 1, alter_client_quotas),
-    "ApiVersions": (0, 4, api_versions),
+    "ApiVersions": (0, 5, api_versions),
     "ConsumerGroupHeartbeat": (0, 1, heartbeat),
     "CreatePartitions": (0, 3, create_partitions),
     "CreateTopics": (2, 7, create_topics),

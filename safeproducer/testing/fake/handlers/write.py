@@ -51,7 +51,11 @@ def produce(request: Request) -> Body | None:
             answer = _partition(request, topic.get("name"), topic.get("topic_id"), data, acks)
             hints.append(answer)
             answers.append(answer)
-        responses.append({"name": topic.get("name"), "topic_id": topic.get("topic_id"), "partition_responses": answers})
+        response = {"name": topic.get("name"), "topic_id": topic.get("topic_id"), "partition_responses": answers}
+        responses.append(response)
+        if request.cluster.kip_1269_field == "topic":
+            retained = [answer.pop(kip_1269.FIELD) for answer in answers if kip_1269.FIELD in answer]
+            response |= {kip_1269.FIELD: retained[0]} if retained else {}
     request.cluster.changed()
     if acks == 0:
         failed = [answer["error_code"] for answer in hints if answer["error_code"]]

@@ -5,8 +5,6 @@ the longest delay counts. A throttled fetch is answered without records, and its
 request without an answer (acks=0) is charged for its bytes only.
 """
 
-import math
-
 from safeproducer.testing.fake.handlers.request import Request
 from safeproducer.testing.fake.rules.quota_limits import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE
 from safeproducer.testing.wire import Body, encode_response
@@ -23,7 +21,7 @@ def limit_fetch(request: Request) -> None:
     most = request.broker.quotas.most_at_once(CONSUMER_BYTE_RATE, request.session.user, request.header.client_id)
     if most is not None:
         body = request.body
-        body["max_bytes"] = min(body["max_bytes"], 0 if math.isnan(most) else int(most))
+        body["max_bytes"] = min(body["max_bytes"], int(most))
         body["min_bytes"] = min(body["min_bytes"], body["max_bytes"])
 
 

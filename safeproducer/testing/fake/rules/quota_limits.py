@@ -130,9 +130,7 @@ def _check_value(entity: Entity, name: str, value: float | None) -> None:
         return
     if value <= 0:
         raise QuotaRefusedError(f"{name}: {value} is not greater than 0; remove the quota to lift it")
-    if math.isnan(value) and name != PRODUCER_IDS_RATE:
-        return  # Kafka takes it, and nothing is ever above it
-    if name == PRODUCER_IDS_RATE and not math.isfinite(value):
-        raise QuotaRefusedError(f"{name}: {value} is no number of producer IDs; remove the quota to lift it")
+    if not math.isfinite(value):
+        raise QuotaRefusedError(f"{name}: {value} limits nothing; remove the quota to lift it")
     if name in WHOLE and (value > _LARGEST_LONG or abs(value % 1.0) > 1e-6):
         raise QuotaRefusedError(f"{name}: {value} is not a whole number of at most 2^63 - 1")

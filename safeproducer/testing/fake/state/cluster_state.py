@@ -94,6 +94,7 @@ class ClusterState:
         self.clock = ClusterClock()
         self.quotas = QuotaLimits()
         self.credentials: Credentials | None = None
+        self.kip_1269_field = "partition"
         self._next_producer_id = _FIRST_PRODUCER_ID
         self._waiting: set[asyncio.Future[None]] = set()
         self._told: set[str] = set()

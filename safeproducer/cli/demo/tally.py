@@ -1,29 +1,22 @@
-"""Counts what became of each input line."""
+"""Counts what became of each record."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from safeproducer.kafka.advice import advice, is_permanent
 from safeproducer.kafka.native import KafkaError
 
-_LINES_NAMED = 10
 # After a deadline close() purges what is left. Such a record was given up by us, not refused by a broker.
 _GIVEN_UP = frozenset({"_PURGE_QUEUE", "_PURGE_INFLIGHT"})
 
 
 @dataclass(slots=True)
 class ErrorCount:
-    """One kind of failure: its first line numbers and one sentence of advice."""
+    """One kind of failure and one sentence of advice."""
 
     code: str
     sentence: str
     count: int = 0
-    lines: list[int] = field(default_factory=list)
-
-    def add(self, line: int) -> None:
-        self.count += 1
-        if len(self.lines) < _LINES_NAMED:
-            self.lines.append(line)
 
 
 class Tally:
@@ -37,11 +30,9 @@ class Tally:
         self.delivered = 0
         self.failed = 0
         self.bytes_delivered = 0
-        self.last_line = 0
         self.errors: dict[str, ErrorCount] = {}
         self.permanent: ErrorCount | None = None
         self._open: dict[int, int] = {}
-        self._first_failed: int | None = None
 
     @property
     def left(self) -> int:
@@ -56,19 +47,17 @@ class Tally:
     def accept(self, line: int, size: int) -> None:
         """Count a record that is about to be handed to the producer."""
         self.sent += 1
-        self.last_line = line
         self._open[line] = size
 
     def withdraw(self, line: int) -> None:
         """Undo ``accept`` for a record that the producer had no room for."""
         self.sent -= 1
-        self.last_line = line - 1
         del self._open[line]
 
     def refuse(self, line: int, code: str, sentence: str) -> None:
         """Count a record that was refused before it was sent."""
         self._open.pop(line, None)
-        self._fail(line, code, sentence)
+        self._fail(code, sentence)
 
     def report(self, line: int, error: KafkaError | None) -> None:
         """Take the delivery report of a record."""
@@ -77,23 +66,15 @@ class Tally:
             self.delivered += 1
         elif error.name() not in _GIVEN_UP:
             del self._open[line]
-            self._fail(line, error.name(), advice(error.name(), error.str()))
-
-    def delivered_through(self) -> int:
-        """Return the last line up to which every line is delivered: a later run can start after it."""
-        # Lines are accepted in rising order, so the first open one is the lowest.
-        first_bad = [n for n in (next(iter(self._open), None), self._first_failed) if n is not None]
-        return min(first_bad) - 1 if first_bad else self.last_line
+            self._fail(error.name(), advice(error.name(), error.str()))
 
     def ranked_errors(self) -> Iterable[ErrorCount]:
         """Return the kinds of failure, the most frequent first."""
         return sorted(self.errors.values(), key=lambda error: -error.count)
 
-    def _fail(self, line: int, code: str, sentence: str) -> None:
+    def _fail(self, code: str, sentence: str) -> None:
         self.failed += 1
-        if self._first_failed is None or line < self._first_failed:
-            self._first_failed = line
         kind = self.errors.setdefault(code, ErrorCount(code, sentence))
-        kind.add(line)
+        kind.count += 1
         if is_permanent(code):
             self.permanent = kind

@@ -8,7 +8,7 @@ from typing import Any
 from safeproducer import SafeProducer
 from safeproducer.cli.common.connection import BrokerErrors, serve
 from safeproducer.cli.common.stop import StopRequest
-from safeproducer.cli.common.tally import Tally
+from safeproducer.cli.demo.tally import Tally
 from safeproducer.kafka.advice import advice
 from safeproducer.kafka.native import KafkaError, KafkaException, Message
 

@@ -1,1 +1,0 @@
-"""``safeproducer produce``: lines in, records out."""

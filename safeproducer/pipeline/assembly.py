@@ -24,7 +24,6 @@ from safeproducer.pipeline.dispatch.block_intake import BlockIntake
 from safeproducer.pipeline.dispatch.direct_deadline import DirectDeadline
 from safeproducer.pipeline.dispatch.dispatcher import Dispatcher
 from safeproducer.pipeline.dispatch.expiry import Expiry
-from safeproducer.pipeline.dispatch.facts import Facts
 from safeproducer.pipeline.dispatch.flush_timer import FlushTimer
 from safeproducer.pipeline.dispatch.holds import Holds
 from safeproducer.pipeline.dispatch.lane_choice import LaneChoice
@@ -193,9 +192,8 @@ def _dispatcher(
     intake = BlockIntake(records, size, holds, direct, buffer, rejections, queue, lanes, placement, when)
     choice = LaneChoice(delivery, holds, lanes, threads.windows, wake, events.announcements.limited)
     timer = FlushTimer(holds, lanes, delivery.guard_ms / 1000, when.alarm.hurry)
-    parts = buffer, when, intake, choice, timer, retry, expiry, queue.reports
-    facts = Facts(delivery, holds, direct, lanes, placement, buffer, when, choice, rejections)
-    return Dispatcher(delivery, holds, direct, lanes, facts, *parts)
+    parts = buffer, when, choice, retry, intake, timer, expiry, queue.reports
+    return Dispatcher(delivery, holds, direct, lanes, placement, *parts)
 
 
 def _observed(

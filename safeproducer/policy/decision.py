@@ -57,11 +57,7 @@ class DirectFacts(NamedTuple):
 
 
 class LaneFacts(NamedTuple):
-    """Why no batch lane takes the next batch; all false where one does.
-
-    `keys_wait`: all that waits has keys of other lanes. `limited`: no more lanes for want of permits. `wanted`: how
-    many lanes there should be; `lanes_come`: they are being made, or get their producer IDs.
-    """
+    """Why no batch lane takes the next batch. `wanted`: how many there should be; `limited`: for want of permits."""
 
     quarantined: bool = False
     outdated: bool = False
@@ -92,7 +88,6 @@ class BatchFacts(NamedTuple):
     leaves_by: float = -NEVER
     full: bool = True
     due: float = -NEVER
-    lane: LaneFacts = LaneFacts()
 
 
 class PartitionFacts(NamedTuple):
@@ -118,6 +113,7 @@ class PartitionFacts(NamedTuple):
     stays: bool = True
     direct: DirectFacts = DirectFacts()
     batch: BatchFacts = BatchFacts()
+    lane: LaneFacts = LaneFacts()
 
 
 class Hold(NamedTuple):
@@ -166,7 +162,7 @@ def _when_it_ends(f: PartitionFacts, now: float) -> float:
 
 
 def _lanes_come(f: PartitionFacts, now: float) -> float:
-    return now + PATIENCE if f.batch.lane.lanes_come else NEVER
+    return now + PATIENCE if f.lane.lanes_come else NEVER
 
 
 def _is_behind(batch: BatchFacts) -> bool:
@@ -208,12 +204,12 @@ RULES: tuple[Rule, ...] = (
         None,
     ),
     Rule(Why.LINGER, LEAVING, lambda f, now: not f.batch.full and f.batch.due > now, lambda f: f.batch.due, None),
-    Rule(Why.EXPIRY, BATCH, lambda f, _: f.batch.lane.quarantined),
-    Rule(Why.OUTDATED_METADATA, BATCH, lambda f, _: f.batch.lane.outdated),
-    Rule(Why.SEQUENCE_GAP, BATCH, lambda f, _: f.batch.lane.gap),
-    Rule(Why.KEY_ORDER, BATCH, lambda f, _: f.batch.lane.keys_wait, again=None),
-    Rule(Why.LANES_LIMITED, BATCH, lambda f, _: f.batch.lane.limited, again=_lanes_come),
-    Rule(Why.LANES_BUSY, BATCH, lambda f, _: f.batch.lane.busy, again=_lanes_come),
+    Rule(Why.EXPIRY, BATCH, lambda f, _: f.lane.quarantined),
+    Rule(Why.OUTDATED_METADATA, BATCH, lambda f, _: f.lane.outdated),
+    Rule(Why.SEQUENCE_GAP, BATCH, lambda f, _: f.lane.gap),
+    Rule(Why.KEY_ORDER, BATCH, lambda f, _: f.lane.keys_wait, again=None),
+    Rule(Why.LANES_LIMITED, BATCH, lambda f, _: f.lane.limited, again=_lanes_come),
+    Rule(Why.LANES_BUSY, BATCH, lambda f, _: f.lane.busy, again=_lanes_come),
 )
 
 

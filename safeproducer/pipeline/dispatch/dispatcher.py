@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from safeproducer import clock
-from safeproducer.delivery import Delivery
 from safeproducer.kafka.native import KafkaException
 from safeproducer.pipeline.buffer.partition_buffer import PartitionBuffer
 from safeproducer.pipeline.dispatch.block_intake import BlockIntake
 from safeproducer.pipeline.dispatch.expiry import Expiry
-from safeproducer.pipeline.dispatch.facts import Facts
+from safeproducer.pipeline.dispatch.facts import Gatherer
 from safeproducer.pipeline.dispatch.flush_timer import FlushTimer
-from safeproducer.pipeline.dispatch.holds import Holds
-from safeproducer.pipeline.dispatch.lane_choice import LaneChoice
-from safeproducer.pipeline.dispatch.quota_retry import QuotaRetry
-from safeproducer.pipeline.dispatch.record_buffer import RecordBuffer
 from safeproducer.pipeline.lanes.batch_lane import BatchLane
 from safeproducer.pipeline.lanes.direct_lane import DirectLane
-from safeproducer.pipeline.lanes.lane_pool import LanePool
-from safeproducer.pipeline.process.alarm import Schedule
 from safeproducer.pipeline.process.record import ACCEPTED_AT, HEADERS, KEY, OVERHEAD, REPORT, SIZE, TIMESTAMP, VALUE
 from safeproducer.pipeline.process.sender import LONGEST_SLEEP
 from safeproducer.pipeline.reports.reports import Reports
@@ -34,24 +26,15 @@ _SLOW_START = Hold(None, HoldReason.FIRST_ACKNOWLEDGEMENT)
 
 
 @dataclass(eq=False)
-class Dispatcher:
+class Dispatcher(Gatherer):
     """Hands over to the lanes of one producer. The sender's thread calls; its parts say who may call them.
 
     - `lanes`: those that take batches; empty until the first is needed.
     - `reports`: what the application's next poll() or flush() runs.
     """
 
-    _delivery: Delivery
-    _holds: Holds
-    _direct: Any
-    lanes: LanePool
-    _facts: Facts
-    record_buffer: RecordBuffer
-    schedule: Schedule
     intake: BlockIntake
-    _choice: LaneChoice
     _flush_timer: FlushTimer
-    quota_retry: QuotaRetry
     expiry: Expiry
     reports: Reports
     _unrung_at: float = 0.0
@@ -131,7 +114,7 @@ class Dispatcher:
 
     def _hand_over(self, buffer: PartitionBuffer, now: float) -> float:
         """Hand over what may go of one partition; when to look again."""
-        while buffer.waiting and (found := self._facts.of(buffer, now)) is not None:
+        while buffer.waiting and (found := self.facts(buffer, now)) is not None:
             facts, lane = found
             verdict, direct = decide(facts, now), self._holds.direct
             if isinstance(verdict, Hold):

@@ -11,12 +11,12 @@ from safeproducer.pipeline.cluster.partitions import UNKNOWN
 from safeproducer.pipeline.dispatch.holds import Holds
 from safeproducer.pipeline.dispatch.lane_choice import LaneChoice
 from safeproducer.pipeline.dispatch.placement import Placement
+from safeproducer.pipeline.dispatch.quota_retry import QuotaRetry
 from safeproducer.pipeline.dispatch.record_buffer import RecordBuffer
 from safeproducer.pipeline.lanes.batch_lane import BatchLane
 from safeproducer.pipeline.lanes.direct_lane import DirectLane
 from safeproducer.pipeline.lanes.lane_pool import LanePool
 from safeproducer.pipeline.process.alarm import Schedule
-from safeproducer.pipeline.reports.quota_rejections import QuotaRejections
 from safeproducer.policy.decision import BATCH, CHANGE, DIRECT, BatchFacts, LaneFacts, PartitionFacts, depth, hold, path
 from safeproducer.policy.never import NEVER
 
@@ -28,24 +28,24 @@ _UNKNOWN = PartitionFacts(unknown=True)
 
 
 @dataclass(eq=False)
-class Facts:
-    """The sender's thread calls."""
+class Gatherer:
+    """The sender's thread calls. What comes first in policy.decision.RULES is asked first, and what cannot matter any
+    more is not asked."""
 
     _delivery: Delivery
     _holds: Holds
     _direct: Any
-    _lanes: LanePool
+    lanes: LanePool
     _placement: Placement
-    _record_buffer: RecordBuffer
-    _schedule: Schedule
+    record_buffer: RecordBuffer
+    schedule: Schedule
     _choice: LaneChoice
-    _rejections: QuotaRejections
+    quota_retry: QuotaRetry
 
-    def of(self, buffer: PartitionBuffer, now: float) -> tuple[PartitionFacts, BatchLane | None] | None:
+    def facts(self, buffer: PartitionBuffer, now: float) -> tuple[PartitionFacts, BatchLane | None] | None:
         """Of a partition with records that wait, and the batch lane that would take the next batch.
 
-        None when they have got their partitions instead. What comes first in policy.decision.RULES is asked first, and
-        what cannot matter any more is not asked.
+        None when they have got their partitions instead.
         """
         if (facts := self._of_every_path(buffer, now)) is not None:
             return facts, None
@@ -58,27 +58,26 @@ class Facts:
             facts, way = self._of_path(holds.direct, buffer, now)
         if way == BATCH:
             return self._of_lane(facts, buffer, now)
-        return (
-            facts if way == CHANGE else PartitionFacts(*facts[:-1], self._of_batch(None, facts.node, buffer, now))
-        ), None
+        return (facts if way == CHANGE else self._with_batch(facts, None, buffer, now)), None
 
     def _of_every_path(self, buffer: PartitionBuffer, now: float) -> PartitionFacts | None:
         """What closes all of them; None when nothing does."""
-        if self._holds.gate.hold is not None:
+        gate, rejections, placement = self._holds.gate, self.quota_retry.rejections, self._placement
+        if gate.hold is not None:
             return self._holds.facts(buffer, now)
-        if buffer.tp in self._rejections.tps:
+        if buffer.tp in rejections.tps:
             return _REJECTED
-        if buffer.partition == UNKNOWN and self._placement.outdated.differ(buffer.topic, now):
+        if buffer.partition == UNKNOWN and placement.outdated.differ(buffer.topic, now):
             return _MISCOUNTED
-        return None if self._placement.puts_in_order(buffer, now) else _UNKNOWN
+        return None if placement.puts_in_order(buffer, now) else _UNKNOWN
 
     def _of_path(self, direct: DirectLane, buffer: PartitionBuffer, now: float) -> tuple[PartitionFacts, int]:
         """Also which path it takes, unless a reason closes that."""
         facts = self._holds.facts(buffer, now)
         way = path(facts)
-        if way == CHANGE and self._record_buffer.has_left_direct(buffer, now):
-            self._lanes.prepare()
-            facts = facts._replace(direct=facts.direct._replace(left=True, lanes=bool(self._lanes)))
+        if way == CHANGE and self.record_buffer.has_left_direct(buffer, now):
+            self.lanes.prepare()
+            facts = facts._replace(direct=facts.direct._replace(left=True, lanes=bool(self.lanes)))
         elif way == DIRECT and direct.gaps:
             direct.gaps.gives_turn(buffer.tp, not len(self._direct))
             facts = facts._replace(direct=facts.direct._replace(closed_by_gap=direct.gaps.closed_to(buffer.tp)))
@@ -93,32 +92,34 @@ class Facts:
         if placement.place(buffer, now):
             return None
         lane = choice.lane_for(buffer, node, now)
-        batch = self._of_batch(lane, node, buffer, now)
-        found = PartitionFacts(*facts[:-1], batch)
+        facts = self._with_batch(facts, lane, buffer, now)
         closed = lane is None or lane.quarantined or lane.permit.denied or choice.is_closed(lane, buffer, node, now)
-        if closed and hold(found, BATCH, now) is None:
-            found = found._replace(batch=batch._replace(lane=self._of_lanes(lane, node, buffer, now)))
-        return found, lane
+        if closed and hold(facts, BATCH, now) is None:
+            facts = facts._replace(lane=self._of_lanes(lane, node, buffer, now))
+        return facts, lane
 
-    def _of_batch(self, lane: BatchLane | None, node: int | None, buffer: PartitionBuffer, now: float) -> BatchFacts:
+    def _with_batch(
+        self, facts: PartitionFacts, lane: BatchLane | None, buffer: PartitionBuffer, now: float
+    ) -> PartitionFacts:
         delivery, unresolved = self._delivery, buffer.unresolved
         on_lane = [batch for batch in unresolved if lane is not None and batch.lane == lane.number]
         alone = not on_lane or buffer.ack.rested(on_lane[0].at)
-        return BatchFacts(
-            in_flight=self._choice.in_flight[node],
+        batch = BatchFacts(
+            in_flight=self._choice.in_flight[facts.node],
             cap=delivery.connection_cap or NEVER if delivery.spreads else NEVER,
             outstanding=len(unresolved),
-            budget=self._choice.budget(buffer, node, now),
+            budget=self._choice.budget(buffer, facts.node, now),
             on_lane=len(on_lane),
             depth=1 if alone else depth(buffer.ack.seconds, min(_LONGEST_WAIT, delivery.guard_ms / 1000)),
             leaves_by=max([batch.leaves_by for batch in on_lane], default=-NEVER),
             full=buffer.waiting >= delivery.batch_records or buffer.bytes >= delivery.batch_bytes,
-            due=buffer.oldest + self._schedule.linger(now),
+            due=buffer.oldest + self.schedule.linger(now),
         )
+        return PartitionFacts(*facts[:-2], batch)
 
     def _of_lanes(self, lane: BatchLane | None, node: int | None, buffer: PartitionBuffer, now: float) -> LaneFacts:
         """Why none takes the next batch; `lane` would, if that were not closed."""
-        lanes, choice = self._lanes, self._choice
+        lanes, choice = self.lanes, self._choice
         wanted = choice.wanted(buffer, node, now) if buffer.records else 0
         grows = wanted > len(lanes)
         return LaneFacts(

@@ -53,7 +53,7 @@ class LaneChoice:
 
     def act_on(self, hold: Hold, facts: PartitionFacts, buffer: PartitionBuffer, now: float) -> None:
         """A partition waits: have done what may end that."""
-        reason, lacks, direct = hold.reason, facts.batch.lane, self._holds.direct
+        reason, lacks, direct = hold.reason, facts.lane, self._holds.direct
         if reason is HoldReason.IN_FLIGHT:
             self._suggest_lanes(buffer)
         elif reason in (HoldReason.LANES_BUSY, HoldReason.LANES_LIMITED):

@@ -34,8 +34,7 @@ class DirectFacts(NamedTuple):
 
     - `keeps`: a direct record of the partition is of unknown outcome, and must not be overtaken on a batch lane.
       `pinned`: one is that was in a batch lane.
-    - `far`: the round trip is long, and a batch lane is ready.
-    - `waited_for_id`: the next record was there before the permit of this lane, which it is for.
+    - `far`: the round trip is long, a batch lane is ready, and the next record did not wait for the permit of this one.
     - `gaps`: sequence numbers of some partition may have a gap; `closed_by_gap`: it is not this partition's turn.
     - `left`: the lane has nothing of the partition; `lanes`: a batch lane can be had. Asked only for a change of path.
     """
@@ -45,7 +44,6 @@ class DirectFacts(NamedTuple):
     keeps: bool = False
     pinned: bool = False
     far: bool = False
-    waited_for_id: bool = False
     draining: bool = False
     gaps: bool = False
     closed_by_gap: bool = False
@@ -170,10 +168,6 @@ def _is_behind(batch: BatchFacts) -> bool:
     return batch.full and batch.on_lane < batch.depth and batch.leaves_by < NEVER
 
 
-def _is_far(direct: DirectFacts) -> bool:
-    return direct.far and not (direct.keeps or direct.draining or direct.waited_for_id)
-
-
 RULES: tuple[Rule, ...] = (
     Rule(Why.PRODUCER_ID_LIMIT, EVERY, lambda f, _: f.id_at is not None, lambda f: f.id_at, lambda f, _: f.asks_at),
     Rule(Why.QUOTA_RETRY, EVERY, lambda f, _: f.rejected),
@@ -186,7 +180,7 @@ RULES: tuple[Rule, ...] = (
     Rule(Why.MODE_HELD, DIRECT, lambda f, _: f.only_batches),
     Rule(Why.PRODUCER_ID_QUOTA, DIRECT, lambda f, _: f.direct.id_rejected),
     Rule(Why.UNKNOWN_OUTCOME, DIRECT, lambda f, _: f.direct.pinned),
-    Rule(Why.LONG_ROUND_TRIP, DIRECT, lambda f, _: _is_far(f.direct)),
+    Rule(Why.LONG_ROUND_TRIP, DIRECT, lambda f, _: f.direct.far and not (f.direct.keeps or f.direct.draining)),
     Rule(Why.EXPIRY, DIRECT, lambda f, _: f.direct.draining),
     Rule(Why.SEQUENCE_GAP, DIRECT, lambda f, _: f.direct.closed_by_gap),
     Rule(Why.OUTDATED_METADATA, DIRECT, lambda f, _: f.direct.outdated),
@@ -230,7 +224,7 @@ def path(facts: PartitionFacts) -> int:
     if direct.keeps or not (
         direct.id_rejected
         or direct.gaps
-        or (direct.far and not direct.waited_for_id)  # by a batch lane it would cost a second producer ID
+        or direct.far
         or direct.outdated  # a batch lane knows better
         or facts.probing
         or facts.throttled_until is not None

@@ -98,7 +98,6 @@ def test_each_reason(facts: PartitionFacts, expected: object) -> None:
         (DirectFacts(left=True, lanes=False), {"throttled_until": NOW + 1}, IN_PLACE),
         (DirectFacts(keeps=True, left=True), {"throttled_until": NOW + 1}, DIRECT),
         (DirectFacts(far=True), {}, CHANGE),
-        (DirectFacts(far=True, waited_for_id=True), {}, DIRECT),
         (DirectFacts(outdated=True, left=True), {}, BATCH),
         (DirectFacts(id_rejected=True, left=True), {}, BATCH),
         (DirectFacts(id_rejected=True, left=True, lanes=False), {}, CHANGE),

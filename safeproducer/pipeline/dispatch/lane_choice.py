@@ -15,9 +15,9 @@ from safeproducer.pipeline.dispatch.holds import Holds
 from safeproducer.pipeline.lanes.batch_lane import BatchLane
 from safeproducer.pipeline.lanes.lane_pool import LanePool
 from safeproducer.pipeline.process.record import ACCEPTED_AT
+from safeproducer.policy import lane_count
 from safeproducer.policy.decision import BATCH, Hold, PartitionFacts, path
 from safeproducer.policy.hold_reason import HoldReason
-from safeproducer.policy.lane_count import needed
 from safeproducer.policy.never import NEVER
 from safeproducer.policy.window import LEAST
 
@@ -54,6 +54,7 @@ class LaneChoice:
     def act_on(self, hold: Hold, facts: PartitionFacts, buffer: PartitionBuffer, now: float) -> None:
         """A partition waits: have done what may end that."""
         reason, lacks, direct = hold.reason, facts.lane, self._holds.direct
+        ahead = direct is not None and direct.paced_start.open and self._delivery.spreads and len(self._lanes)
         if reason is HoldReason.IN_FLIGHT:
             self._suggest_lanes(buffer)
         elif reason in (HoldReason.LANES_BUSY, HoldReason.LANES_LIMITED):
@@ -64,8 +65,8 @@ class LaneChoice:
                 self._want(2)  # the only one is not to be used by others for a while
             elif self._delivery.spreads:
                 self._want(lacks.wanted)
-        elif direct is not None and direct.paced_start.open and reason is not HoldReason.LINGER:
-            self._foresee(buffer, facts, now)
+        elif ahead and buffer.partition >= 0 and reason is not HoldReason.LINGER and path(facts) != BATCH:
+            self._want(self.wanted(buffer, facts.node, now))  # as many as what gathers meanwhile will need
 
     def _suggest_lanes(self, buffer: PartitionBuffer) -> None:
         """Tell, once, when batches pile up only because one of a partition is under way at a time."""
@@ -81,11 +82,6 @@ class LaneChoice:
         self._lanes.want(count)
         if self._lanes.wanted > len(self._lanes) and not self._lanes.permits().paused:
             self._wake(0.0)
-
-    def _foresee(self, buffer: PartitionBuffer, facts: PartitionFacts, now: float) -> None:
-        """Records gather until the batch lanes are ready: have as many made as they will need."""
-        if self._delivery.spreads and buffer.partition >= 0 and len(self._lanes) and path(facts) != BATCH:
-            self._want(self.wanted(buffer, facts.node, now))
 
     def budget(self, buffer: PartitionBuffer, node: int | None, now: float) -> int:
         """How many batches of this partition may be unresolved, led by that broker."""
@@ -120,14 +116,15 @@ class LaneChoice:
 
     def wanted(self, buffer: PartitionBuffer, node: int | None, now: float) -> int:
         """How many lanes there should be while this partition lacks one."""
-        lanes = self._lanes
-        of_use = self._of_use(buffer, now) if self._delivery.spreads else 0
-        return lanes.wanted_with(self.budget(buffer, node, now), sum(lane.ready for lane in lanes), of_use)
+        lanes, delivery, budget = self._lanes, self._delivery, self.budget(buffer, node, now)
+        of_use = self._of_use(buffer, now) if delivery.spreads else 0
+        ready = sum(lane.ready for lane in lanes)
+        return max(lanes.wanted, lane_count.wanted(len(lanes), ready, budget, delivery.own.lanes, of_use))
 
     def _of_use(self, buffer: PartitionBuffer, now: float) -> int:
         delivery = self._delivery
         waiting = max(buffer.waiting, buffer.bytes * delivery.batch_records // max(1, delivery.batch_bytes))
-        return needed(
+        return lane_count.needed(
             len(buffer.unresolved),
             waiting,
             now - buffer.oldest,

@@ -22,7 +22,6 @@ from safeproducer.pipeline.lanes.lane_log import LaneLog
 from safeproducer.pipeline.lanes.lane_maker import LaneMaker, MakeNative
 from safeproducer.pipeline.reports.report_numbers import ReportNumbers
 from safeproducer.pipeline.reports.reports import Reports
-from safeproducer.policy import lane_count
 from safeproducer.policy.idle_lanes import IdleLanes
 from safeproducer.policy.never import NEVER
 from safeproducer.producer_ids.lane_permits import LanePermits
@@ -57,8 +56,8 @@ class LanePool:
         sinks = BatchSinks(reports, numbers)
         self._maker = LaneMaker(make, delivery.spreads, sinks, permits, not_made)
         self.permits = permits
-        self._fixed = delivery.own.lanes
-        self._idle = IdleLanes(self._fixed, delivery.own.producer_ids_per_hour if delivery.idempotent else None)
+        fixed = delivery.own.lanes
+        self._idle = IdleLanes(fixed, delivery.own.producer_ids_per_hour if delivery.idempotent else None)
         self._lanes: list[BatchLane] = []
         self._login: tuple[str, str] | None = None
         self._adopted = False
@@ -66,7 +65,7 @@ class LanePool:
         self.completed, self.missing = sinks.completed, sinks.missing
         self._handed_over = self._splits = 0
         """Of those that are no more."""
-        self.wanted = self._fixed or 1
+        self.wanted = fixed or 1
         self._all_due = self._busy_due = 0.0
         self._ids_asked_for = True
 
@@ -95,10 +94,6 @@ class LanePool:
         """Make the first lane, which takes a while to get its producer ID and its connections."""
         if not self._lanes and (lane := self._maker.try_one(LaneLog(tells=True), needed=True)) is not None:
             self._add(lane)
-
-    def wanted_with(self, budget: int, ready: int, needed: int) -> int:
-        """How many there should be for a batch that waits only for a lane; of `needed` its partition could make use."""
-        return max(self.wanted, lane_count.wanted(len(self._lanes), ready, budget, self._fixed, needed))
 
     def want(self, count: int) -> None:
         """There should be so many."""

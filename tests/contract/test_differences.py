@@ -60,14 +60,13 @@ def test_idempotence_is_on_by_default(default: Any, is_stock: bool, settings: di
     assert ("eos" in json.loads(texts[-1])) is (safe and not is_stock)
 
 
-def test_rolling_windows_of_statistics(default: Any, is_stock: bool) -> None:
+def test_rolling_windows_of_statistics(default: Any, topic: str, is_stock: bool) -> None:
     """confluent_kafka: all records since the document before. SafeProducer: one lane's last reading of 500 ms at most.
 
     Both tell of some, and both count all.
     """
     found: list[Any] = []
     producer = default({"stats_cb": lambda text: found.append(json.loads(text)), "statistics.interval.ms": 1200})
-    topic = f"windows-{uuid.uuid4()}"
     while len(found) < 2:
         producer.produce(topic, b"v")
         producer.poll(0.05)

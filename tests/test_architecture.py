@@ -48,11 +48,11 @@ BOUNDS: dict[str, dict[str, int]] = {
     },
     "whole": {
         "each": 0,
-        "files": 317,  # aim: 185
+        "files": 315,  # aim: 185
         "files under 60 lines": 81,  # aim: 25
-        "lines": 33_319,  # aim: 28 500
-        "lines of pipeline/ and policy/": 10_786,  # aim: 11 000 with what comes from the package root
-        "reads through three dots": 91,  # aim: 28, one per 1 000 lines
+        "lines": 33_180,  # aim: 28 500
+        "lines of pipeline/ and policy/": 10_939,  # aim: 11 000 with what comes from the package root
+        "reads through three dots": 87,  # aim: 28, one per 1 000 lines
         "closures upward": 14,  # aim: 4
         "objects of a producer": 104,  # aim: 70
         "references among its stateful objects": 255,  # aim: 150

@@ -195,8 +195,9 @@ def ask(native: Callable[[], Any]) -> list[float | None]:
     due = question.look("t", 5.0)
     assert due > 5.0
     assert question.look("t", due) == float("inf")
-    question.join(10)
+    assert question.join(10)
     assert question._thread is not None
+    question._thread.join(10)  # what was heard is told behind that
     assert not question._thread.is_alive()
     assert not question.open
     return heard

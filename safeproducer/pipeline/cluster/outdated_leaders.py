@@ -65,9 +65,9 @@ class OutdatedLeaders:
         """
         if told == count == (before or count) and topic not in self._counts:
             return
+        lanes = tuple(self.lanes())
         if lane is None:
-            lane = next((number for number in self.lanes() if number != DIRECT), 0)
-        lanes = set(self.lanes())
+            lane = next((number for number in lanes if number != DIRECT), 0)
         wrong = {other: known for other, known in self._counts.get(topic, _NO_COUNTS).items() if other in lanes}
         if before and count != before:
             self._differ_until[topic] = now + DIFFER

@@ -199,7 +199,7 @@ def test_stale_locks_are_noticed(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_each_check_of_text_notices_a_violation() -> None:
-    """Text of one machine, a long line, a long paragraph, a front page that grows, and a word that is replaced."""
+    """Text of one machine, long lines and paragraphs, a front page that grows, replaced words, no subject."""
     check = script("check_text")
     replaced = check.replaced_words((ROOT / check.GLOSSARY).read_text(encoding="utf-8"))
     assert [line for line, *_ in check.findings(f"line\nsee https://{'pypi'}.org/simple\nls ./{'tmp'}/x\n")] == [2]
@@ -207,6 +207,13 @@ def test_each_check_of_text_notices_a_violation() -> None:
     assert len(check.front_page("word " * 901)) == 1
     assert [line for line, *_ in check.style("A lane.\n\nThe fed\nlane, `fed lane`.\n", replaced)] == [3]
     assert [line for line, *_ in check.words(check.prose_of('"""Fine."""\nx = 1  # fed lane\n'), replaced)] == [2]
+    texts = [
+        ("a.md", "What holds. A lane.\n"),
+        ("safeproducer/a.py", '"""So it is. It is."""'),
+        ("tests/a.py", "def test_who_is(): ...\ndef test_a_lane(): ...\n"),
+    ]
+    shares = [line[:18] for line in check.without_subject(texts) if "at most" in line]
+    assert shares == ["50.0 % of the sent", "50.0 % of the sent", "50.0 % of the name"]
 
 
 # --- papers --------------------------------------------------------------------------------------------------------

@@ -1,11 +1,14 @@
 """Searches the committed files for what belongs to one machine, and the documents for what makes them hard to read.
 
 Exits 1 and shows every finding: registry hosts and folders in any file; in *.md long lines, long paragraphs and a front
-page that grew; in *.md, comments and docstrings words that the glossary replaces.
+page that grew; in *.md, comments and docstrings words that the glossary replaces; and, where there are too many of
+them, sentences and names of tests that begin without a subject.
 """
 
 from __future__ import annotations
 
+import ast
+import inspect
 import io
 import re
 import subprocess
@@ -39,11 +42,20 @@ LONGEST_LINE = 120
 LONGEST_PARAGRAPH = 90
 """Words."""
 FRONT_PAGE_LINES, FRONT_PAGE_WORDS = 130, 900
+MOST_WITHOUT_SUBJECT = {"sentences of documents": 7.0, "sentences of the package": 12.0, "names of tests": 13.0}
+"""Per cent of each kind that may begin without a subject."""
 
 _FENCE = re.compile(r"^\s*(?:```|~~~)")
 _CODE = re.compile(r"`[^`\n]*`|\]\([^)\s]*\)")
 """Names in the code, and addresses of links: not prose."""
 _STARTS = re.compile(r"^\s*(?:[-*]|\d+\.)\s|^#")
+_SENTENCE_END = re.compile(r"(?<=[.!?])[\"')*`]*\s+(?=[\"'(*`\[]*[A-Z`0-9])")
+_NO_SUBJECT = re.compile(r"[\"'(*`\[]*(?:What|Who|Nobody|Nothing|Nor|Not|Of|So|Such)\b")
+_TEST = re.compile(r"^ *(?:async )?def (test_\w+)", re.MULTILINE)
+_TEST_WITHOUT_SUBJECT = re.compile(
+    r"test_(?:what|who|whoever|whatever|nobody|nothing|nor|not|of|so|such|it|its|they|there|while|when|where|wherever|if|"
+    r"how|why|which)(?:_|$)"
+)
 
 
 def committed_files() -> list[Path]:
@@ -134,6 +146,44 @@ def words(text: str, replaced: re.Pattern[str]) -> list[tuple[int, str, str]]:
     ]
 
 
+def sentences(text: str) -> Iterator[tuple[int, str]]:
+    """(number of the paragraph's first line, sentence) of a document, headings and tables left out."""
+    for number, paragraph in paragraphs(without_blocks(text)):
+        if not paragraph.startswith("#"):
+            for sentence in _SENTENCE_END.split(" ".join(_STARTS.sub("", paragraph).split())):
+                yield number, sentence
+
+
+def docstring_sentences(source: str) -> Iterator[tuple[int, str]]:
+    """As sentences(), of all docstrings of a Python file, those of attributes included."""
+    for node in ast.walk(ast.parse(source)):
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant):
+                text = child.value.value
+                if isinstance(text, str):
+                    for number, sentence in sentences(inspect.cleandoc(text)):
+                        yield child.lineno + number - 1, sentence
+
+
+def without_subject(files: list[tuple[str, str]]) -> Iterator[str]:
+    """A line for each kind of MOST_WITHOUT_SUBJECT that has too many, then one for each of these."""
+    begun: dict[str, list[tuple[str, int, str]]] = {kind: [] for kind in MOST_WITHOUT_SUBJECT}
+    for name, text in files:
+        if name.endswith(".md"):
+            begun["sentences of documents"] += [(name, *each) for each in sentences(text)]
+        elif name.startswith("safeproducer/") and name.endswith(".py"):
+            begun["sentences of the package"] += [(name, *each) for each in docstring_sentences(text)]
+        elif name.endswith(".py"):
+            tests = ((text.count("\n", 0, match.start(1)) + 1, match[1]) for match in _TEST.finditer(text))
+            begun["names of tests"] += [(name, *each) for each in tests]
+    for kind, most in MOST_WITHOUT_SUBJECT.items():
+        pattern = _TEST_WITHOUT_SUBJECT if kind == "names of tests" else _NO_SUBJECT
+        found = [each for each in begun[kind] if pattern.match(each[2])]
+        if (share := 100 * len(found) / max(1, len(begun[kind]))) > most:
+            yield f"{share:.1f} % of the {kind} begin without a subject, {most} % at most"
+            yield from (f"{name}:{line}: {words[:60]!r}" for name, line, words in found)
+
+
 def front_page(text: str) -> list[tuple[int, str, str]]:
     """As findings(), of README.md: whether it is still a front page."""
     found = []
@@ -158,6 +208,7 @@ def replaced_words(glossary: str) -> re.Pattern[str] | None:
 def main() -> int:
     """Check all files; print every finding."""
     failed = False
+    texts = []
     glossary = ROOT / GLOSSARY
     replaced = replaced_words(glossary.read_text(encoding="utf-8")) if glossary.exists() else None
     for path in committed_files():
@@ -166,6 +217,7 @@ def main() -> int:
         except UnicodeDecodeError:
             continue
         name = path.relative_to(ROOT).as_posix()
+        texts.append((name, text))
         found = findings(text)
         if path.suffix == ".md":
             found += style(text, None if name in (GLOSSARY, HISTORY) else replaced)
@@ -176,6 +228,9 @@ def main() -> int:
         for line, what, why in found:
             failed = True
             print(f"{name}:{line}: {what!r}: {why}")
+    for line in without_subject(texts):
+        failed = True
+        print(line)
     return 1 if failed else 0
 
 

@@ -228,9 +228,9 @@ def main() -> int:
         for line, what, why in found:
             failed = True
             print(f"{name}:{line}: {what!r}: {why}")
-    for line in without_subject(texts):
+    for finding in without_subject(texts):
         failed = True
-        print(line)
+        print(finding)
     return 1 if failed else 0
 
 

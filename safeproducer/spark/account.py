@@ -49,7 +49,7 @@ _PAUSES = (
 
 
 def _event(report: BatchReport) -> dict[str, object]:
-    """What fits into a log line: numbers, however many topics and brokers there are."""
+    """The numbers of the report, which fit into a log line however many topics and brokers there are."""
     fields: dict[str, object] = report.as_dict()
     fields["topics"] = len(report.topics)
     fields["throttled"] = sum(report.throttled.values())

@@ -58,7 +58,7 @@ class Attempt:
         self._patience: Patience | None = None  # none while no row is on its way
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> Failure | None:
-        """Write all rows and wait for their reports. What went wrong; then the producer is closed."""
+        """Write all rows and wait for their reports. Returns what went wrong; then the producer is closed."""
         for batch in batches:
             goes_on = self._attempted(self._write_batch, batch)
             del batch
@@ -75,7 +75,7 @@ class Attempt:
         return self._failure(self._worker.counts())
 
     def _attempted(self, step: Any, *args: Any) -> bool:
-        """Whether to go on after this step. What librdkafka raises ends the attempt."""
+        """Whether to go on after this step. An exception of librdkafka ends the attempt."""
         try:
             step(*args)
         except TaskEndedError as ended:
@@ -215,7 +215,7 @@ class Attempt:
     # --- telling -----------------------------------------------------------------------------------------------------
 
     def totals(self, started: float) -> TaskTotals:
-        """Of an attempt that wrote all its rows; it began at `started`."""
+        """The totals of an attempt that wrote all its rows; it began at `started`."""
         worker = self._worker
         after = worker.counts()
         delivered = after.by_topic - self._before.by_topic

@@ -16,7 +16,7 @@ from safeproducer.policy.partitioner import murmur2
 from safeproducer.spark.columns import ANY_PARTITION, Columns
 
 MOST_ROWS = 2_000
-"""Of a block: it is accepted when there is room for all of it."""
+"""Most rows of a block, which is accepted when there is room for all of it."""
 _VECTORISED = frozenset({"murmur2", "murmur2_random"})
 _LONG_KEY = 256
 """Bytes: few rows have longer keys, and each word of the longest one costs a step over the column."""

@@ -125,7 +125,7 @@ class Columns:
         return (list(islice(pairs, length)) if length else None for length in lengths)
 
     def slice(self, first: int, rows: int = 1) -> Columns:
-        """So many rows of them."""
+        """These rows of each column."""
         columns = (self.value, self.key, self.topic, self.partition, self.headers, self.timestamp)
         return Columns(rows, *(None if column is None else column.slice(first, rows) for column in columns))
 

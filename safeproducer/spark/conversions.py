@@ -148,7 +148,7 @@ def partitioner_class(given: Given, name: str) -> Settings:
 
 
 def ignore_keys(given: Given, name: str) -> Settings:
-    """Of no effect beside a partitioner that was named, as in Java."""
+    """Has no effect beside a partitioner that was named, as in Java."""
     ignores = truth(given, name)[name] == "true"
     return {"partitioner": _ALL_KEYS_ALIKE} if ignores and not given.get("partitioner.class", "").strip() else {}
 

@@ -1,4 +1,4 @@
-"""What a worker's producer counts over its life, in a form that can be added up over two producers."""
+"""The counts of a worker's producer over its life, in a form that can be added up over two producers."""
 
 from __future__ import annotations
 

@@ -28,17 +28,17 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 MOST_QUERIES = 32
-"""Of those that ran last, whose accounts a process that commits keeps at most."""
+"""Queries whose accounts a process that commits keeps at most: those that ran last."""
 
 _told = Told()
-"""What the process that plans has told; Spark makes a new data source there for each micro-batch."""
+"""The notes that the planning process has given; Spark makes a new data source there for each micro-batch."""
 _accounts: OrderedDict[str | None, Account] = OrderedDict()
 """By query. A module's global, because Spark makes a new writer for each commit."""
 
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What a task sends to the process that commits."""
+    """The message of a task to the process that commits."""
 
     totals: TaskTotals
     query_id: str | None
@@ -54,12 +54,13 @@ class SafeProducerDataSource(DataSource):
     "append" are refused.
 
     Reports of micro-batches are events in the process that commits, beside the driver; with the option
-    `safeproducer.spark.on.batch` = package.module:function that is called with each. What it raises fails the query.
+    `safeproducer.spark.on.batch` = package.module:function that is called with each. An exception of it fails the
+    query.
     """
 
     @classmethod
     def name(cls) -> str:
-        """What `format()` takes."""
+        """The name for `format()`."""
         return "safeproducer"
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
@@ -82,13 +83,13 @@ class SafeProducerDataSource(DataSource):
 
 
 class Writer(DataSourceArrowWriter):
-    """Of one batch write."""
+    """The writer of one batch write."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """What a task runs."""
+        """Write the rows of one task."""
         return _write(iterator, self._options)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -96,18 +97,18 @@ class Writer(DataSourceArrowWriter):
         _commit(messages, None, self._options)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Spark gave up. What tasks had written stays in the topics."""
+        """Spark gave up. Rows that tasks had written stay in the topics."""
         _abort(messages, None)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """Of one micro-batch."""
+    """The writer of one micro-batch."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """What a task runs."""
+        """Write the rows of one task."""
         return _write(iterator, self._options)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
@@ -115,7 +116,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         _commit(messages, batchId, self._options)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Spark gave up. What tasks had written stays in the topics."""
+        """Spark gave up. Rows that tasks had written stay in the topics."""
         _abort(messages, batchId)
 
 

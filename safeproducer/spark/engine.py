@@ -1,7 +1,7 @@
 """Writes the Arrow batches of one task: all of them are acknowledged when it returns, or it raises KafkaWriteError.
 
-What a task promises is at least once. Spark runs a failed task from its first row again: what the failed attempt had
-delivered is then in the topic twice. Idempotence removes the duplicates of librdkafka's own retries, not these.
+A task promises at least once. Spark runs a failed task from its first row again: what the failed attempt had delivered
+is then in the topic twice. Idempotence removes the duplicates of librdkafka's own retries, not these.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def write_task(batches: Iterable[pa.RecordBatch], options: Options, task: Task) 
 
     The batches have the columns of Spark's Kafka sink, and `timestamp`. Without rows no producer is made. Raises
     KafkaWriteError when a row is not acknowledged; then the producer is closed, and the next attempt starts with a new
-    one: nothing of this attempt may be sent in the middle of it. What `batches` raises goes on, after the same.
+    one: nothing of this attempt may be sent in the middle of it. An exception of `batches` closes it, too, and goes on.
 
     One task at a time in a process, as Spark has it.
     """
@@ -56,7 +56,7 @@ def write_task(batches: Iterable[pa.RecordBatch], options: Options, task: Task) 
 def _written(
     names: list[str], batches: Iterator[pa.RecordBatch], options: Options, task: Task, started: float
 ) -> TaskTotals | Failure:
-    """What came of writing `batches`, the first of which has rows for the topics `names`."""
+    """The totals or the failure of writing `batches`, the first of which has rows for the topics `names`."""
     try:
         worker = producers.take(options, names)
     except TaskEndedError as ended:

@@ -1,4 +1,4 @@
-"""What a task raises when not all of its rows are in Kafka. Knows neither Arrow nor Spark: drivers read it, too."""
+"""The error of a task whose rows are not all in Kafka. Knows neither Arrow nor Spark: drivers read it, too."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 MOST_BAD_ROWS = 10
-"""Of those that an error names."""
+"""How many an error names at most."""
 
 NULL_TOPIC = "null_topic"
 NO_SUCH_PARTITION = "no_such_partition"
@@ -73,7 +73,7 @@ class BadRow:
 
 @dataclass(frozen=True)
 class Failure:
-    """What a KafkaWriteError tells. Counts are rows of one attempt of one task.
+    """The content of a KafkaWriteError. Counts are rows of one attempt of one task.
 
     - `partition`, `attempt`: of Spark's task; `host`, `process`: where it ran.
     - `rows`: read from Spark until it ended; what came behind them was not read.
@@ -98,7 +98,7 @@ class Failure:
 
 
 class KafkaWriteError(RuntimeError):
-    """Not every row of a task has been acknowledged, so the task fails and Spark repeats it.
+    """A row of a task was not acknowledged, so the task fails and Spark repeats it.
 
     `failure` says what is known. Holds counts and names; no payload, no configuration and no secret. Can be pickled.
     """

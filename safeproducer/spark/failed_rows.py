@@ -33,8 +33,8 @@ class SentBatch:
     """An Arrow batch on its way; `first_row`: the number of its first row in the Spark partition. For one thread.
 
     The report callback of a batch refers to it, so it lives as long as a report of its rows is missing, and no longer.
-    Nothing is noted for a row: a failed one is found again by its content. A report brings topic, partition, key and
-    value, but neither headers nor timestamp. So rows that have these get a callback each, which says which row it is.
+    A row takes no note: a failed one is found again by its content. A report brings topic, partition, key and value,
+    but neither headers nor timestamp. Rows that have these get a callback each, which says which row it is.
     """
 
     __slots__ = ("_columns", "_rows", "_topic", "first_row")
@@ -48,7 +48,7 @@ class SentBatch:
     def row_of(self, message: Message) -> int | None:
         """The row of this batch that `message` was made of, counted from its first; each row is named once.
 
-        Of rows that are equal in all that a report brings any is named. None when there is no such row.
+        Where rows are equal in all that a report brings, any of them is named. None when there is no such row.
         """
         if self._rows is None:
             self._rows = self._by_content()

@@ -22,7 +22,7 @@ class IdRate:
     """Counts the producer IDs that were taken within the last hour. One thread at a time; can be pickled.
 
     Counts what the workers say they used, not the IDs that are known: a worker that lives for one short task never
-    knows its own. What it remembers is bounded by the workers and IDs of an hour.
+    knows its own. It remembers at most the workers and IDs of an hour.
     """
 
     def __init__(self) -> None:

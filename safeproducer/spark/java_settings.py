@@ -15,7 +15,8 @@ from safeproducer.spark.conversions import Convert, whole
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    """What a setting becomes. `convert` is None where several are only understood together (TLS, SASL)."""
+    """The settings of librdkafka that a setting of Java becomes. `convert` is None where several are only understood
+    together (TLS, SASL)."""
 
     becomes: tuple[str, ...]
     convert: Convert | None = None

@@ -37,7 +37,7 @@ SINK_OPTIONS = {
 """Option -> (what it does, default), for the documents."""
 
 OF_SPARK = ("checkpointlocation", "queryname")
-"""What Spark reads itself and passes on to a data source, too."""
+"""Options that Spark reads itself and passes on to a data source, too."""
 
 DEFAULT_DEADLINE = 60.0
 DEFAULT_IDLE_MS = 600_000
@@ -71,8 +71,8 @@ class Options:
     def parse(cls, given: Mapping[str, Any]) -> Options:
         """From what a user gave; names in any case, as Spark takes them. Raises ConfigurationError, with one sentence.
 
-        Nothing is asked of brokers, and no secret is read. No frame of the error's traceback knows a secret: Spark can
-        be told to show locals.
+        It asks no broker and reads no secret. No frame of the error's traceback knows a secret: Spark can be told to
+        show locals.
         """
         try:
             return cls._parsed(given)

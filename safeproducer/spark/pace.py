@@ -10,8 +10,8 @@ AT_ONCE = 4 << 20
 """Bytes of keys and values that may be under way whatever brokers take, and that are sent without a look at it."""
 _LOOK_EVERY = AT_ONCE // 2
 _BURST, _BURST_SECONDS, _BURST_DEADLINE = 4, 1.0, 15.0
-"""So many times as much in the first second, once for each so many seconds of the deadline at most: what brokers take
-is not known yet, and quick ones must not wait for that."""
+"""The first second takes 4 times as much, once for each 15 s of the deadline at most: nobody knows yet how much brokers
+take, and quick ones must not wait for that."""
 _PART_OF_DEADLINE = 0.125
 """One broker of several may take less than its share, and serve its partitions one after the other."""
 
@@ -22,7 +22,7 @@ def most_rows(rows: int, size: int) -> int:
 
 
 class Pace:
-    """Of one attempt, which began at `now`. `deadline`: seconds of a row."""
+    """The pace of one attempt, which began at `now`. `deadline`: seconds of a row."""
 
     def __init__(self, deadline: float, now: float) -> None:
         self._within = deadline * _PART_OF_DEADLINE
@@ -31,7 +31,7 @@ class Pace:
         self._rows = self._bytes = self._unseen = 0
 
     def sent(self, rows: int, size: int) -> None:
-        """So many rows more, with so many bytes."""
+        """Count these rows and bytes."""
         self._rows += rows
         self._bytes += size
         self._unseen += size

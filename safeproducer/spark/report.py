@@ -1,4 +1,4 @@
-"""What became of a micro-batch: the totals of its tasks, added up."""
+"""The report of a micro-batch: the totals of its tasks, added up."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class BatchReport:
       `ids_per_hour`: how many the query took within the hour before the report.
     - `repeated_tasks`: tasks that succeeded only after failed attempts. `maybe_twice`: at most so many rows of this
       micro-batch are in the topics more than once, because failed attempts may have written them; it counts one for
-      each copy. A failed attempt returns no totals, so this is its rows times its failed attempts. With speculation
-      all rows count once more: of a copy of a task that came too late Spark tells nobody. Not in it: what an earlier
-      run of the micro-batch had written (a query that was started again), and a stage that Spark began anew because a
+      each copy. A failed attempt returns no totals, so this is its rows times its failed attempts. With speculation all
+      rows count once more: of a copy of a task that came too late Spark tells nobody. It leaves out what an earlier run
+      of the micro-batch had written (a query that was started again), and a stage that Spark began anew because a
       shuffle's output was lost: its attempts count from 0 again.
     """
 
@@ -57,7 +57,8 @@ class BatchReport:
         now: float,
         speculation: bool = False,
     ) -> BatchReport:
-        """Of what the successful attempts returned, at `now` in seconds. `rate` takes note of their producer IDs.
+        """The report of what the successful attempts returned, at `now` in seconds. `rate` takes note of their producer
+        IDs.
 
         `speculation`: Spark may have run a copy of any task, and killed it when it came too late.
         """

@@ -1,4 +1,4 @@
-"""What is wrong with rows of an Arrow batch, found before any of them is sent."""
+"""Finds errors in the rows of an Arrow batch before any of them is sent."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from safeproducer.spark.errors import (
 BATCH_HEADER = 61
 """Bytes of a batch in Kafka's log before its first record."""
 RECORD_OVERHEAD = 36
-"""What librdkafka adds to key, value and headers before it compares a record with message.max.bytes."""
+"""Bytes that librdkafka adds to key, value and headers before it compares a record with message.max.bytes."""
 
 
 class Found(NamedTuple):
@@ -156,12 +156,13 @@ def _header_bound(headers: Any) -> Any:
 
 
 def message_bytes(key: bytes | None, value: bytes | None, headers: list[Header] | None) -> int:
-    """What librdkafka compares with message.max.bytes."""
+    """The size that librdkafka compares with message.max.bytes."""
     return RECORD_OVERHEAD + len(key or b"") + len(value or b"") + _headers(headers)
 
 
 def batch_bytes(key: bytes | None, value: bytes | None, headers: list[Header] | None) -> int:
-    """What a broker compares with the topic's max.message.bytes when the record is alone and not compressed."""
+    """The size that a broker compares with the topic's max.message.bytes when the record is alone and not
+    compressed."""
     record = 3 + _field(key) + _field(value) + _varint(len(headers or ())) + _headers(headers)
     return BATCH_HEADER + _varint(record) + record
 

@@ -22,8 +22,8 @@ Reports = Callable[[Columns, int], Callback]
 Loop = Callable[[Columns, Callback, Again], None]
 
 _POLL_EVERY = 1_000
-"""Rows: some milliseconds. Of an application that polls less often the sender takes the reports, by a longer way, and
-holds records back meanwhile. Rows in blocks are held back anyway: all of an Arrow batch at once is best then."""
+"""Rows: some milliseconds. If an application polls less often, the sender takes its reports, by a longer way, and holds
+records back meanwhile. Rows in blocks are held back anyway: all of an Arrow batch at once is best then."""
 _FEW = 64
 """Rows of a refused block are taken one by one: each waits for its own room, and says why there is none."""
 
@@ -46,7 +46,7 @@ def produce_rows(columns: Columns, topic: str | None, kafka: SafeProducer, repor
 
 
 def _loop(columns: Columns, topic: str | None, kafka: SafeProducer) -> tuple[Loop, int]:
-    """What produces rows with such columns, and how many at once."""
+    """The function that produces rows with these columns, and how many at once."""
     if columns.has_extras:
         return partial(_with_extras, topic, kafka.produce), _POLL_EVERY
     names = columns.topic_names(topic)
@@ -60,7 +60,7 @@ def _loop(columns: Columns, topic: str | None, kafka: SafeProducer) -> tuple[Loo
 
 
 def _placings(kafka: SafeProducer, names: Iterable[str]) -> list[Placing]:
-    """Of each topic; none while one of them takes no blocks."""
+    """The placing of each topic; none while one of them takes no blocks."""
     found: list[Placing] = []
     for name in names:
         if (placed := placing(kafka, name)) is None:

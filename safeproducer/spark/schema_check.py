@@ -1,4 +1,4 @@
-"""What the driver can say before any task runs: whether the columns fit, and what the session will cost.
+"""The driver's checks before any task runs: whether the columns fit, and what the session will cost.
 
 It asks neither brokers nor executors.
 """

@@ -57,7 +57,7 @@ def resolve(place: str) -> str:
 
 
 def _read(kind: str, name: str) -> tuple[str, str]:
-    """What is wrong, and what was found."""
+    """The error, if there is one, and the value."""
     if kind == VALUE:
         return "", name
     if kind == ENV:

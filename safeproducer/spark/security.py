@@ -26,7 +26,7 @@ _KEYTOOL = (
 
 @dataclass(slots=True)
 class Security:
-    """What the settings become: settings of librdkafka, places of secrets, and what is told once."""
+    """The result for security settings: settings of librdkafka, places of secrets, and what is told once."""
 
     config: dict[str, str] = field(default_factory=dict)
     secrets: dict[str, str] = field(default_factory=dict)

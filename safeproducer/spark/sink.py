@@ -49,7 +49,7 @@ class SafeProducerSink:
         self._account = Account()
 
     def __call__(self, df: DataFrame, batch_id: int) -> BatchReport:
-        """What `foreachBatch` calls: write a micro-batch. Returns its report when each row is acknowledged."""
+        """Write a micro-batch, for `foreachBatch`. Returns its report when each row is acknowledged."""
         return self._write(df, batch_id)
 
     def write(self, df: DataFrame) -> BatchReport:

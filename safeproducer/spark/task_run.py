@@ -24,7 +24,7 @@ def write(batches: Iterator[pa.RecordBatch], options: Options) -> TaskTotals:
 
 
 def query_id() -> str | None:
-    """Of the streaming query whose task this is. Spark Connect's `foreachBatch` has none."""
+    """The ID of the streaming query whose task this is. Spark Connect's `foreachBatch` has none."""
     found: str | None = _context().getLocalProperty("sql.streaming.queryId")
     return found
 

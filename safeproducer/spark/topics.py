@@ -1,4 +1,4 @@
-"""What must be known of topics before rows are sent: are they there, how many partitions, how large may a batch be."""
+"""Facts about topics that rows need: whether they are there, their partitions, the largest batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a task that has written all its rows returns to the driver."""
+"""The result of a task that has written all its rows, for the driver."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class TaskTotals(WhoWrote):
 
     @classmethod
     def from_row(cls, row: Any) -> TaskTotals:
-        """Of a row of SCHEMA: a pyspark.sql.Row, or a mapping."""
+        """Made of a row of SCHEMA: a pyspark.sql.Row, or a mapping."""
         values = row.asDict(recursive=True) if hasattr(row, "asDict") else dict(row)
         values["producer_ids"] = tuple(values["producer_ids"])
         values["topics"] = {

@@ -110,7 +110,7 @@ class WorkerProducer:
     def renew_outgrown(self, settle: Callable[[], object]) -> None:
         """Go on with another producer when a topic has got partitions, after `settle()`, which waits for all reports.
 
-        Of several native producers some may not have heard of a new partition, and would refuse its rows. So it is
+        A native producer that has not heard of a new partition would refuse its rows. It goes on with another one, too,
         when a topic takes no batches of the present size: they would be rejected, and sent again behind later rows.
         """
         if self.outgrown:
@@ -118,7 +118,7 @@ class WorkerProducer:
             self.renew()
 
     def renew(self) -> None:
-        """Go on with another producer. Nothing may be on its way. Raises TaskEndedError."""
+        """Go on with another producer. No record may be on its way. Raises TaskEndedError."""
         self.outgrown = False
         made = self._made()
         self._earlier = self.counts()
@@ -128,7 +128,7 @@ class WorkerProducer:
     def know(self, names: Sequence[str]) -> dict[str, TopicFacts]:
         """The facts of these topics. Raises TaskEndedError for brokers that are silent, and topics that are not there.
 
-        What is known from an earlier task is not asked for again.
+        It does not ask again for facts of an earlier task.
         """
         if missing := [name for name in names if name not in self.facts]:
             self._learn(missing)
@@ -178,7 +178,7 @@ class WorkerProducer:
         return True
 
     def end(self, timeout: float = 0.0) -> None:
-        """Close it. What is left gets its report now."""
+        """Close it. Records that are left get their reports now."""
         with suppress(FatalError):  # raised once it is closed; the reports tell the same
             self.kafka.close(timeout)
 
@@ -225,7 +225,7 @@ class WorkerProducers:
         return found
 
     def _renewed(self, worker: WorkerProducer, secrets: Secrets) -> WorkerProducer | None:
-        """Nothing if it cannot take these secrets; then it is closed."""
+        """The same producer with these secrets; None if it cannot take them: then it is closed."""
         fits = False
         try:
             fits = worker.renewed(secrets)
@@ -282,4 +282,4 @@ class WorkerProducers:
 
 
 producers = WorkerProducers()
-"""Of this process."""
+"""The producers of this process."""

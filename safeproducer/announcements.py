@@ -1,4 +1,4 @@
-"""What people are told of a producer: log lines, and hooks for what concerns no single record."""
+"""Tells people of a producer: log lines, and hooks for what concerns no single record."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Announcements:
             self._notices.later(logger.warning, "%s: %s", self._name, what)
 
     def once(self, kind: str, sentence: str) -> None:
-        """Nothing has failed, and somebody should know. The first of each kind is logged."""
+        """Tell of something that is no failure. The first of each kind is logged."""
         if kind not in self._told:
             self._told.add(kind)
             self._log(logger.warning, "%s", self._scrub(sentence))

@@ -3,8 +3,8 @@
 Threads that wait for each other use `real()`, which no test replaces. Functions are looked up at each call:
 `clock.monotonic()`.
 
-They are those of a copy of the module `time`. What stops clocks for an application's tests, as freezegun does, replaces
-the module's own wherever it finds them, while brokers and librdkafka go on: a wait for them would never end.
+They are those of a copy of the module `time`. A tool that stops clocks for an application's tests, as freezegun does,
+replaces the module's own wherever it finds them, while brokers and librdkafka go on: a wait for them would never end.
 """
 
 import time as _standard

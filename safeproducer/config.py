@@ -139,7 +139,7 @@ def _decided_idempotence(config: dict[str, Any], by_name: Mapping[str, Any]) -> 
 
 
 def explain_refusal(error: BaseException, settings: Settings) -> ConfigurationError | None:
-    """What a person should read when the native constructor raised `error`; None when it was not about settings."""
+    """The error to show when the native constructor raised `error`; None when it was not about settings."""
     if isinstance(error, KafkaException):
         cause = error.args[0]
         text = settings.scrub(cause.str())

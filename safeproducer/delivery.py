@@ -24,14 +24,14 @@ one that gets older in the middle of handing over splits the batch."""
 STATISTICS_MS = 500
 _LEAST_TICK_MS = 20
 _TICK_SHARE = 1 / 8
-"""Of message.timeout.ms."""
+"""Share of message.timeout.ms."""
 _LINGER_MS = 5
 LISTEN_TO = "eos"
 """librdkafka's debug context for a lane's producer ID: a line at each change of its state, none for a record."""
 _LONGEST_TIMEOUT_MS = 2_147_483_647
 _MOST_MESSAGE_BYTES = 1_000_000_000
 _REQUEST_BYTES = 300
-"""What a request takes beside its records, at most."""
+"""Bytes that a request takes beside its records, at most."""
 _SPARSE = "enable.sparse.connections"
 _IN_FLIGHT = "max.in.flight.requests.per.connection"
 
@@ -43,7 +43,7 @@ class BufferSize:
     records: int | None
     bytes: int | None
     record_bytes: int
-    """Of one record."""
+    """Most bytes of one record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,8 @@ class Delivery:
     def holds_back(self) -> bool:
         """Whether records may be held back, and leave by a batch lane.
 
-        Not those of a transaction: a commit must know of each failure, and librdkafka counts those that it reports.
+        Records of a transaction may not: a commit must know of each failure, and librdkafka counts those that it
+        reports.
         """
         return not self.transactional and self.mode != "passthrough"
 
@@ -129,7 +130,7 @@ class Delivery:
 
     @property
     def _most_tick_ms(self) -> int:
-        """So short that a healthy record is not taken for one whose time is over: its age is known to a tick."""
+        """The longest tick that takes no healthy record for one whose time is over: its age is known to a tick."""
         if not self.owns_timeout or self.timeout is None:
             return STATISTICS_MS
         return min(STATISTICS_MS, max(_LEAST_TICK_MS, int(self.timeout * 1000 * _TICK_SHARE)))

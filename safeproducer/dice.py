@@ -10,4 +10,4 @@ _system = SystemRandom()
 share = _system.random
 """From 0 up to 1."""
 one_of = _system.choice
-"""Of a sequence that is not empty."""
+"""One element of a sequence that is not empty."""

@@ -82,7 +82,9 @@ class FatalError(SafeProducerError, KafkaException):
 
 
 class ProducerIdLimitError(SafeProducerError, KafkaException):
-    """This host has used up its producer IDs of the hour, and the policy is to refuse (KIP-936). Nothing was accepted.
+    """This host has used up its producer IDs of the hour, and the policy is to refuse (KIP-936).
+
+    The record was not accepted.
 
     The first produce() of a producer raises it, or init_transactions(). `retry_after`: seconds until the next producer
     ID, for whoever asks first then. `site`: the line that made this producer. `args[0]` is a KafkaError with code
@@ -122,14 +124,14 @@ def _by_code(compare: Callable[[int, int], bool]) -> Callable[[KafkaError, objec
 
 
 class DeliveryError(KafkaError):
-    """Why a record was not delivered, and what became of it: the error that a delivery callback gets.
+    """Why a record was not delivered, and its outcome: the error that a delivery callback gets.
 
     It is the KafkaError that confluent_kafka gives, with the same `code()`, `name()`, `str()` and `fatal()`, and like
     that no exception class: raise `KafkaException(error)`. It compares, sorts and hashes by its code, with KafkaErrors
     and with codes; beside anything else it is unequal, where confluent_kafka's comparison raises. It can be copied and
     pickled.
 
-    What to do with `outcome`:
+    `outcome` decides what to do:
 
     - NOT_WRITTEN: the record is nowhere in the log and never will be. Produce it again when the cause is gone; there is
       no duplicate.

@@ -18,10 +18,10 @@ def explanation(
     troubles: Iterable[Trouble],
     leaders: Callable[[str, int], set[int]],
 ) -> str:
-    """What the records of `account` (or of one topic or partition of it) are waiting for, and what to do.
+    """Say what the records of `account` (or of one topic or partition of it) wait for, and what to do.
 
-    Of the `troubles`, newest first, those of brokers that lead none of the partitions are left out; those that are over
-    are told as such, behind what the records wait for. `leaders(topic, partition)`: none while it is not known.
+    The `troubles`, newest first, leave out those of brokers that lead none of the partitions; those that are over are
+    told as such, behind what the records wait for. `leaders(topic, partition)`: none while it is not known.
     """
     if account.state == "closed":
         return "This producer is closed; make a new one to produce again."
@@ -54,7 +54,7 @@ def explanation(
 
 
 def _cures(rows: list[PartitionSnapshot]) -> str:
-    """What to do, once for all partitions that the same thing would help."""
+    """The cures, once for all partitions that the same one would help."""
     cures = dict.fromkeys(row.reason.cure for row in rows if row.reason is not None and row.reason.cure is not None)
     return "".join(f" {cure}" for cure in list(cures)[:_MOST_REASONS])
 

@@ -1,11 +1,11 @@
 """Hooks: how telemetry and applications watch a producer.
 
-A hook overrides the methods it wants; an event nobody overrides costs nothing. Hooks are called on the thread on
-which the event happens: that of produce(), poll(), flush() or close(). What the producer's own thread notices is told
-on a thread that this library makes for it. So hooks must be fast, must not block, and must expect several threads; no
-lock of this library is held. docs/use/hooks-and-tracing.md has the thread of each event. A hook that raises
-an Exception is reported once through the `safeproducer` logger and switched off; it never breaks the application. What
-a signal handler raises meanwhile, such as a time limit, is not the hook's, and goes on.
+A hook overrides the methods it wants; an event nobody overrides costs nothing. Hooks are called on the thread on which
+the event happens: that of produce(), poll(), flush() or close(). Events that the producer's own thread notices are told
+on a thread that this library makes for it. Hooks must be fast, must not block, and must expect several threads; no lock
+of this library is held. docs/use/hooks-and-tracing.md has the thread of each event. A hook that raises an Exception is
+reported once through the `safeproducer` logger and switched off; it never breaks the application. An exception of a
+signal handler meanwhile, such as a time limit, is not the hook's, and goes on.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ _Value = TypeVar("_Value")
 
 @dataclass(frozen=True, slots=True)
 class IdSettings:
-    """What a producer does at a limit on producer IDs (KIP-936), and where they are counted.
+    """The settings for a limit on producer IDs (KIP-936), and where they are counted.
 
     `reuse`: seconds.
     """
@@ -113,7 +113,7 @@ def _winning(
     otherwise: _Value,
     read: Callable[[Mapping[str, Any]], _Value],
 ) -> _Value:
-    """What the environment variable says, if it says something that can be used."""
+    """The value of the environment variable, if it can be used."""
     text = environment.get(variable, "")
     if not text:
         return otherwise

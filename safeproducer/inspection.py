@@ -1,4 +1,4 @@
-"""What a producer tells of itself: snapshot() and explain()."""
+"""Makes what a producer tells of itself: snapshot() and explain()."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Inspection:
         )
 
     def explain(self, topic: str | None, partition: int | None) -> str:
-        """What records wait for."""
+        """Say what records wait for."""
         leaders = self._engine.updates.holds.partitions.leaders
         account = self.snapshot()
         told = explanation(account, topic, partition, self._troubles(), leaders)

@@ -1,6 +1,7 @@
-"""The logger of this library. What a handler or a filter of the application raises stops nothing here.
+"""The logger of this library.
 
-Nor would it in confluent_kafka, which logs nothing. It is printed as logging prints errors of handlers.
+An exception of a handler or filter of the application stops nothing here: it is printed, as logging prints errors of
+handlers. confluent_kafka logs nothing, so none would stop it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from safeproducer import frames
 
 
 class _Log(logging.LoggerAdapter[logging.Logger]):
-    """What a signal handler raises meanwhile goes on."""
+    """An exception of a signal handler meanwhile goes on."""
 
     def log(self, level: int, msg: object, *args: object, **keywords: Any) -> None:
         try:

@@ -57,7 +57,7 @@ class OwnSettings:
     max_block: float = 0.0
     producer_ids_per_hour: int = DEFAULT_PRODUCER_IDS_PER_HOUR
     expiry: Expiry = "guard"
-    """What happens to a retry that its leader may have forgotten the producer ID for (KIP-854)."""
+    """Decides about a retry whose producer ID its leader may have forgotten (KIP-854)."""
     expiry_ms: int | None = None
     """For how long leaders remember it; None for what they say."""
 
@@ -130,7 +130,7 @@ def _refuse_unknown(given: Mapping[str, Any]) -> None:
 
 
 def whole_number(given: Mapping[str, Any], name: str, default: int, least: int) -> int:
-    """What was given, or the default. Raises ConfigurationError."""
+    """The value that was given, or the default. Raises ConfigurationError."""
     value = given.get(name, default)
     try:
         number = int(value)
@@ -144,7 +144,7 @@ def whole_number(given: Mapping[str, Any], name: str, default: int, least: int) 
 
 
 def one_of(given: Mapping[str, Any], name: str, choices: tuple[Choice, ...], default: Choice) -> Choice:
-    """What was given, or the default. Raises ConfigurationError."""
+    """The value that was given, or the default. Raises ConfigurationError."""
     value = given.get(name, default)
     for choice in choices:
         if value == choice:

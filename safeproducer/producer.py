@@ -292,12 +292,12 @@ class SafeProducer(NativeProducer):
     def close(self, timeout: float | None = None) -> CloseReport:  # type: ignore[override]
         """Wait until every record has its report, then shut down. Returns a CloseReport, true when nothing was left.
 
-        `timeout` in seconds bounds the wait (None or negative: until each record is delivered or expires). What is left
-        then is purged: its callbacks run with a _PURGE error, whose outcome says whether it may have been written. An
-        open transaction is aborted first. Beside the application's own callbacks that takes two seconds more at most.
-        An exception raised by a callback is raised after the producer is closed. Interrupting the wait (Ctrl-C) leaves
-        the producer open. Calling close() again returns the first report; calling it while another thread is in it
-        waits for that one.
+        `timeout` in seconds bounds the wait (None or negative: until each record is delivered or expires). Records that
+        are left then are purged: their callbacks run with a _PURGE error, whose outcome says whether it may have been
+        written. An open transaction is aborted first. Beside the application's own callbacks that takes two seconds
+        more at most. An exception raised by a callback is raised after the producer is closed. Interrupting the wait
+        (Ctrl-C) leaves the producer open. Calling close() again returns the first report; calling it while another
+        thread is in it waits for that one.
 
         Raises CallbackReentryError inside a callback.
         """

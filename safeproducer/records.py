@@ -24,7 +24,7 @@ class CallSite:
 
 @dataclass(frozen=True, slots=True)
 class ProducerInfo:
-    """Who speaks: the same for every event of one producer. Holds no secret."""
+    """The producer of an event: the same for every event of one producer. Holds no secret."""
 
     client_id: str
     bootstrap_servers: str

@@ -1,4 +1,4 @@
-"""What a producer tells about itself: frozen values, made on request."""
+"""A producer's account of itself: frozen values, made on request."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ class PartitionSnapshot:
     """Records of one partition since the producer was made.
 
     `partition` -1 holds records whose partition librdkafka has not chosen yet, or never did (they failed before).
-    accepted = delivered + failed + unresolved. Of the unresolved ones `held` wait in this process, not handed over to
-    librdkafka, for `reason`, which `why` is as a sentence with the partition as its subject; both None when none do. A
-    record that was given no partition is accepted on -1 until its report, but held where it will go.
+    accepted = delivered + failed + unresolved. Among the unresolved ones `held` wait in this process, not handed over
+    to librdkafka, for `reason`, which `why` is as a sentence with the partition as its subject; both None when none do.
+    A record that was given no partition is accepted on -1 until its report, but held where it will go.
     """
 
     topic: str

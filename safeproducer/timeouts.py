@@ -8,7 +8,7 @@ NO_TIMEOUT = -1.0
 
 
 def seconds(timeout: float) -> float:
-    """What confluent_kafka takes for a number, text not; raises its TypeError."""
+    """A timeout that confluent_kafka takes for a number, text not; raises its TypeError."""
     try:
         return math.ldexp(timeout, 0)
     except TypeError as error:

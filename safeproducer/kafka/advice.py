@@ -1,4 +1,4 @@
-"""What a Kafka error means for a person, and what to do about it.
+"""Explains Kafka errors to people, and says what to do.
 
 This is the one place where error codes and librdkafka's reason texts become advice. It is pure: text in,
 text out, so both the producer (``explain()``, exceptions) and the commands can use it anywhere.

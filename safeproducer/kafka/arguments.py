@@ -17,7 +17,7 @@ _TOPIC = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 
 
 def unable(code: int) -> KafkaException:
-    """What the native produce() raises."""
+    """The exception that the native produce() raises."""
     return KafkaException(KafkaError(code, f"Unable to produce message: {KafkaError(code).str()}"))
 
 

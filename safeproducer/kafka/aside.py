@@ -11,7 +11,7 @@ from safeproducer.frames import without_a_thread
 
 
 def aside(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """What `call` returns or raises.
+    """Return or raise what `call` does, on a thread of its own.
 
     The C client remembers by thread that it is inside a call. A second one of the same producer, made in a callback,
     makes it forget that when it ends, and the next callback of the first one aborts the process.

@@ -57,8 +57,8 @@ _OF_ONE_CLIENT = frozenset(
 def connection_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return all but what only a producer understands, and what one client tells and does for itself.
 
-    What is left out is listed, not what is passed on: a client that lacks a setting that it needs to connect fails in
-    silence, and a newer librdkafka has more of those.
+    The list names what is left out, not what is passed on: a client that lacks a setting that it needs to connect fails
+    in silence, and a newer librdkafka has more of those.
     """
     left_out = _OF_A_PRODUCER | _OF_ONE_CLIENT
     return {

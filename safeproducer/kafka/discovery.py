@@ -62,7 +62,7 @@ class Discovery:
         )
 
     def ask(self, node: int, topic: str) -> Announcement:
-        """What `node` says of `topic`; why it says nothing, when it does not. Never raises KafkaException."""
+        """The announcement of `node` for `topic`, or why there is none. Never raises KafkaException."""
         try:
             return self.again(self._ask, node, topic)
         except KafkaException as error:

@@ -37,7 +37,7 @@ class LaneClient:
         self._made_at = clock.monotonic()
 
     def trigger_flush(self) -> None:
-        """Send what is queued. What the flush serves is queued as reports, so no callback of the user runs here."""
+        """Send what is queued. The flush only queues reports, so no callback of the user runs here."""
         self._keeping_error(self.native.flush, FLUSH)
 
     def wait(self, timeout: float) -> None:
@@ -76,8 +76,8 @@ class LaneClient:
     def fails_by(self, cause: KafkaError) -> bool:
         """Whether this error ends the lane, which takes nothing more then.
 
-        What it has queued ends with an error each; for what is on its way the answer is waited for: purged, it would
-        free its keys, and might still be written, behind their next records.
+        Queued records end with an error each. Records in requests wait for their answer: purged, they would free their
+        keys, and might still be written, behind the next records of these.
         """
         if not self._replaceable or not (cause.fatal() or cause.code() == KafkaError._FATAL):
             return False
@@ -109,7 +109,7 @@ class LaneClient:
         return True
 
     def close(self) -> None:
-        """Close the native producer; nothing may be under way on it. Not while another thread is inside it."""
+        """Close the native producer; nothing may be under way on it. It must not run while another thread is inside."""
         with self._asking:
             self._closed = True
             self.native.close()
@@ -130,7 +130,7 @@ def is_asked(native: Any, topic: str, patience: float) -> bool:
 
 
 def cause_of(error: Exception) -> KafkaError:
-    """What the native producer's exception is about."""
+    """The KafkaError in an exception of the native producer."""
     if isinstance(error, KafkaException) and error.args and isinstance(error.args[0], KafkaError):
         return error.args[0]
     if isinstance(error, BufferError):

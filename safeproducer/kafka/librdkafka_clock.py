@@ -15,7 +15,7 @@ _KEPT = 120
 
 
 class LibrdkafkaClock:
-    """What the times of this process's librdkafka mean. Once its clock was set, they are wrong for `_KEPT` looks."""
+    """Converts the times of this process's librdkafka. Once its clock was set, they are wrong for `_KEPT` looks."""
 
     def __init__(self) -> None:
         self._differences: deque[float] = deque(maxlen=_KEPT)

@@ -1,6 +1,6 @@
 """Numbers in settings, as librdkafka reads them: by C's strtol() and strtod(), which leave out what follows.
 
-So "5.0", " 5" and "5 ms" are five, "0x10" is sixteen, and "1e3" is one where a whole number is wanted.
+Thus "5.0", " 5" and "5 ms" are five, "0x10" is sixteen, and "1e3" is one where a whole number is wanted.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What goes through the C client in place of an exception of a callback."""
+"""A stand-in goes through the C client in place of a callback's exception."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class StandIn(Exception):  # noqa: N818 - the application never sees it
         self._traceback = error.__traceback__
 
     def taken(self) -> Exception:
-        """What it stands for, with its traceback; from then on it refers to nothing."""
+        """The exception that it stands for, with its traceback; from then on it refers to nothing."""
         error = self._error or self
         error.__traceback__ = self._traceback
         self._error = self._traceback = self.__traceback__ = self.__context__ = None

@@ -67,7 +67,7 @@ class PartitionStatistics:
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """What one client said at one moment.
+    """The statistics of one client at one moment.
 
     `at` is when it was measured, on librdkafka's clock (see librdkafka_clock.py); it is served later.
     `producer_id` and `producer_epoch` are None when it has none. `messages` and `message_bytes` are what the client

@@ -41,7 +41,8 @@ def add_held(document: Document, held: Mapping[TopicPartition, tuple[int, int]])
 
 
 def since(entry: Document, before: Document, within: str = "") -> Document:
-    """What a document counts that an earlier one of the same client did not. What has begun anew is left as it is."""
+    """The counts of a document less those of an earlier one of the same client. Counts that began anew stay as they
+    are."""
     counts = {name for name in entry if name in before and (name in _COUNTS or within == _REQUESTS)}
     if any(entry[name] < before[name] for name in counts):
         return entry
@@ -55,7 +56,7 @@ def _in_both(name: str, value: Any, before: Document) -> bool:
 
 
 def left_behind(entry: Document) -> Document:
-    """What counts on of a native producer that is gone: what it has done, not what it has."""
+    """The counts that outlive a native producer: what it has done, not what it has."""
     return {
         name: left_behind(value) if isinstance(value, dict) else 0 if name in _GAUGES else value
         for name, value in entry.items()

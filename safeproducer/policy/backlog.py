@@ -1,7 +1,7 @@
 """How old the oldest unacknowledged record of each partition is, told from counts that come now and then.
 
-librdkafka numbers the records of a partition as they are given to it, and acknowledges them in that order. So the
-record after the last acknowledged one was given to it when the count of given records passed that number.
+librdkafka numbers the records of a partition as they are given to it, and acknowledges them in that order. The record
+after the last acknowledged one was given to it when the count of given records passed that number.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _due(topic: str, row: _Backlog, limit: float, stamped: Callable[[str, float]
 
 
 class Backlogs:
-    """One lane's partitions. Not thread-safe: one thread observes; questions may come from any."""
+    """One lane's partitions. They are not thread-safe: one thread observes; questions may come from any."""
 
     def __init__(self) -> None:
         self._by_tp: dict[TopicPartition, _Backlog] = {}
@@ -53,7 +53,7 @@ class Backlogs:
         self._idle_at = 0.0
 
     def idle(self, at: float) -> None:
-        """Nothing was given up to then that has not ended. Nobody looked at counts."""
+        """All that was given up to then has ended. Counts were not looked at."""
         self._idle_at = at
 
     def all_ended(self, at: float) -> None:

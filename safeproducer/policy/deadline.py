@@ -2,9 +2,9 @@
 
 A record's time T (`message.timeout.ms`, `delivery.timeout.ms`) counts from produce(). This library keeps it; librdkafka
 must not, because an expiry inside librdkafka raises the epoch of the whole producer and writes batches of other
-partitions twice whose acknowledgements were lost. So each lane gets a *backstop* as its `message.timeout.ms`: late
-enough that a lost acknowledgement is noticed (`socket.timeout.ms`), retried and noticed again before it, and a lane
-that comes near it is purged. Times are seconds; T = 0 means no limit, as in librdkafka.
+partitions twice whose acknowledgements were lost. Each lane therefore gets a *backstop* as its `message.timeout.ms`:
+late enough that a lost acknowledgement is noticed (`socket.timeout.ms`), retried and noticed again before it, and a
+lane that comes near it is purged. Times are seconds; T = 0 means no limit, as in librdkafka.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
 A leader forgets a producer ID `producer.id.expiration.ms` after the newest record timestamp of its last batch. Idling
 loses nothing: the next batch is taken as a new beginning. A *retry* that arrives later does: the leader does not know
-that it has the batch already, and appends it once more, without an error. So from the first attempt to the last one
-less than that time may pass, by a margin. The *horizon* is the smallest such time of all leaders in use. A leader looks
-now and then only (`producer.id.expiration.check.interval.ms`), which adds time and never takes any away: it is not
-counted. Times are seconds, unless a name says otherwise.
+that it has the batch already, and appends it once more, without an error. Therefore less than that time may pass from
+the first attempt to the last one, by a margin. The *horizon* is the smallest such time of all leaders in use. A leader
+looks now and then only (`producer.id.expiration.check.interval.ms`), which adds time and never takes any away: it is
+not counted. Times are seconds, unless a name says otherwise.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ WEEK = 7 * DAY
 MARGIN = 10.0
 """For a request that is on its way, and for clocks that differ: the leader compares its own with record timestamps."""
 _MOST_MARGIN = 0.25
-"""Of the horizon: a short one leaves no more."""
+"""Share of the horizon: a short one leaves no more."""
 LEAST_LIMIT = 2.0
 """Ages of direct records are known to half a second: a shorter limit would purge what is healthy."""
 _FIRST_ATTEMPT = 0.25
-"""Of the limit: so long a batch may take whose records have waited here for most of it."""
+"""Share of the limit that a batch may take whose records have waited here for most of it."""
 _LONGEST_ALONE = 10.0
 """Seconds from the first record after a rest; a partition that gets one later is not waited for."""
 _WITHOUT_END = "for ever (message.timeout.ms is 0)"
@@ -50,8 +50,8 @@ class Source(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What one broker says. `producer_id` and `transactional_id`: for how long it remembers one, None when that cannot
-    be read, for `reason`. `config`: which one `producer_id` is the value of."""
+    """One broker's expiration times. `producer_id` and `transactional_id`: for how long it remembers one, None when
+    that cannot be read, for `reason`. `config`: which one `producer_id` is the value of."""
 
     node: int
     producer_id: float | None
@@ -127,7 +127,7 @@ class Unsafe:
 
 
 def told(node: int, values: Mapping[str, str | None]) -> Told:
-    """What `node` says, from the values of its configs by name; a sensitive one is None."""
+    """The expiration times of `node`, from the values of its configs by name; a sensitive one is None."""
     transactional = _seconds(values.get(TRANSACTIONAL_ID_CONFIG))
     if (own := _seconds(values.get(PRODUCER_ID_CONFIG))) is not None:
         return Told(node, own, transactional)
@@ -202,7 +202,7 @@ def purge_at(handed_over: float, accepted: float, limit: float, stamped: float =
     """When a batch without an acknowledgement is to be purged, so that no later attempt is made.
 
     The leader counts from the newest record timestamp: that is when the batch's newest record was `accepted`, or
-    `stamped` by the application. What had waited here for long still gets time for a first attempt.
+    `stamped` by the application. A batch that had waited here for long still gets time for a first attempt.
     """
     first = max(LEAST_LIMIT, limit * _FIRST_ATTEMPT)
     at = max(min(handed_over, accepted) + limit, handed_over + min(first, limit))

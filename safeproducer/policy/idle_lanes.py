@@ -1,9 +1,9 @@
 """When a lane that nobody needs is given up (KIP-936): so seldom that making it again takes few producer IDs.
 
-A lane that is re-created has a new producer ID, which the leaders it writes to remember for a day. So a load that comes
-in bursts must not have its lanes given up between them. Lanes are given up one at a time, with a pause between two that
-depends on how many IDs an hour may take: as only a lane that was given up is re-created, the pause bounds how many are,
-whatever the load does.
+A lane that is re-created has a new producer ID, which the leaders it writes to remember for a day. A load that comes in
+bursts must keep its lanes between them. Lanes are given up one at a time, with a pause between two that depends on how
+many IDs an hour may take: as only a lane that was given up is re-created, the pause bounds how many are, whatever the
+load does.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ HOUR = 3600.0
 LONGEST_IDLE = 60.0
 """Seconds after which a lane that was not needed is given up, if that is all there is to it."""
 SHARE = 1 / 4
-"""Of the producer IDs of an hour, for lanes that are re-created."""
+"""Share of an hour's producer IDs for lanes that are re-created."""
 
 
 @dataclass(slots=True)
 class IdleLanes:
-    """Not thread-safe: the sender's thread calls. Times in seconds, by the clock of the caller.
+    """The idle lanes of one producer. Not for several threads: the sender's thread calls. Times are seconds of its clock.
 
     - `fixed`: safeproducer.lanes when it is a number; None for `auto`.
     - `rate`: producer IDs an hour; None where lanes take none, because they are not idempotent.

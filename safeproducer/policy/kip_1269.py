@@ -13,7 +13,7 @@ TOPIC_CONFIG: Final = "producer.state.batches.to.retain"
 BROKER_CONFIG: Final = "log.producer.state.batches.to.retain"
 DEFAULT: Final = 5
 MINIMUM: Final = 5
-"""Of both configs: clients of today count on five."""
+"""Least value of both configs: clients of today count on five."""
 
 PRODUCE_VERSION: Final = 14
 TAG: Final = 1

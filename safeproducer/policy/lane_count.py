@@ -1,6 +1,6 @@
 """How many lanes: as many as the budget can use while round trips are the limit.
 
-Lanes cost each other: threads, a connection to each broker, a producer ID. So they come when a batch is ready to go and
+Lanes cost each other: threads, a connection to each broker, a producer ID. They come when a batch is ready to go and
 only the lanes that are busy keep it back. They come together, as a lane takes several round trips to get ready: by
 doubling, 20 took 4 s at a round trip of 100 ms. `idle_lanes` says when they go.
 """

@@ -17,7 +17,7 @@ NO_EPOCH = -1
 
 
 class PartitionInfo(NamedTuple):
-    """What metadata said of one partition. `leader` None and `epoch` NO_EPOCH while unknown.
+    """One partition in the metadata. `leader` None and `epoch` NO_EPOCH while unknown.
 
     `at`: when that metadata came, in seconds of the monotonic clock.
     """

@@ -1,4 +1,4 @@
-"""What became of a failed record, as far as its error code proves it: unknown unless proven.
+"""The outcome of a failed record, as far as its error code proves it: unknown unless proven.
 
 librdkafka retries by itself and keeps one error, that of the end; it does not say whether an earlier attempt was
 written and only its acknowledgement lost. Two proofs are accepted.
@@ -20,7 +20,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 SHORTEST_BACKOFF = 0.8
-"""Of `retry.backoff.ms`: librdkafka's jitter (RD_KAFKA_RETRY_JITTER_PERCENT)."""
+"""Share of `retry.backoff.ms`: librdkafka's jitter (RD_KAFKA_RETRY_JITTER_PERCENT)."""
 
 REFUSALS = frozenset(
     {
@@ -42,7 +42,7 @@ REFUSALS = frozenset(
 
 
 class Outcome(StrEnum):
-    """What is known of a record that was not reported as delivered.
+    """The fate of a record that was not reported as delivered.
 
     NOT_WRITTEN: it is nowhere in the log and never will be. UNKNOWN: it is in the log once, or not at all, or it may
     still get there.

@@ -16,7 +16,7 @@ ANY = -1
 """librdkafka would choose at random, or stay with its sticky partition: the record may go anywhere."""
 
 DEFAULT = "consistent_random"
-"""What librdkafka uses when `partitioner` is not set."""
+"""librdkafka's partitioner when `partitioner` is not set."""
 
 Partitioner = Callable[[bytes | None, int], int]
 """(key, partition count) -> partition or ANY. The count must be at least 1."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 HOUR = 3600.0
 JITTER = 0.1
-"""Of the time in which one ID comes back: waiters that were refused together shall not ask together for ever."""
+"""Share of the time in which one ID comes back: waiters that were refused together shall not ask together for ever."""
 LONGEST_JITTER = 1.0
 """Seconds."""
 LONGEST_WAIT = 30.0

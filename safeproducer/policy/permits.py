@@ -3,8 +3,8 @@
 Every leader that a producer ID wrote to remembers it for `producer.id.expiration.ms` (KIP-854, a day by default). Each
 native producer that writes idempotently needs one permit in its life. The state is one number, `used_until`: the time
 up to which the hour is used. A grant adds 3600 / rate seconds and is allowed while the sum stays within an hour from
-now. So a whole hour is free at first and comes back evenly, and processes with different rates can share the number.
-The KIP's bucket admits while it is not empty; this one is a token stricter, so that the broker never has to refuse.
+now. A whole hour is free at first and comes back evenly, and processes with different rates can share the number. The
+KIP's bucket admits while it is not empty; this one is a token stricter, so that the broker never has to refuse.
 
 Times are seconds of one clock that never goes back; a rate is producer IDs per hour and above zero. Waiting changes
 nothing: who asks when a permit is there gets it.
@@ -17,14 +17,14 @@ from enum import Enum
 HOUR = 3600.0
 
 MOST_DEBT = HOUR
-"""Seconds by which what is always granted may use more than the hour. What is beyond is not counted."""
+"""Seconds by which permits that are always granted may use more than the hour. Use beyond it is not counted."""
 
 _SLACK = 1e-3
 """Seconds. A hundred sums of 36 s are not 3600 s to the last bit, and the hundredth permit is within the hour."""
 
 
 class Kind(Enum):
-    """What a native producer is to its SafeProducer."""
+    """The part of a native producer in its SafeProducer."""
 
     FIRST = "first"
     """Its first one that writes: what `safeproducer.producer.ids.policy` decides about."""
@@ -69,7 +69,7 @@ def wait(used_until: float, kind: Kind, rate: float, now: float) -> float:
 
 
 def room(used_until: float, kind: Kind, rate: float, now: float, most: int) -> int:
-    """How many permits in a row would be granted at `now`, up to `most`. Nothing is reserved."""
+    """How many permits in a row would be granted at `now`, up to `most`. It reserves none."""
     count, until = 0, granted(used_until, kind, rate, now)
     while count < most and until is not None:
         count, until = count + 1, granted(until, kind, rate, now)
@@ -79,7 +79,8 @@ def room(used_until: float, kind: Kind, rate: float, now: float, most: int) -> i
 def given_back(used_until: float, seconds: float, age: float) -> float:
     """The new `used_until` when nothing was sent with a permit that used so many seconds of the hour `age` seconds ago.
 
-    What has passed since came back already, by the clock: of this permit, unless others were before it and still are.
+    Time that has passed since then came back already, by the clock: of this permit, unless others were before it and
+    still are.
     """
     return used_until - max(seconds - max(age, 0.0), 0.0)
 

@@ -2,7 +2,8 @@
 
 librdkafka sends a partition's records in the order it got them, so those never sent are the newest ones. But it does
 not report them in that order: rd_kafka_purge() first empties the queues that the application fills, then the broker's
-thread gives back what is in requests, and then what it had taken over before. So the newest records may come first.
+thread gives back what is in requests, and then what it had taken over before. The newest records may therefore come
+first.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ class Purged(NamedTuple):
 
 
 def never_sent(records: Sequence[Purged], count: int) -> list[bool]:
-    """Of each record, whether it was certainly in no request; at least `count` of them were in none.
+    """Say of each record whether it was certainly in no request; at least `count` of them were in none.
 
-    What was in flight was sent, so when as many are queued as were never sent, those are the ones. Otherwise some were
+    Records in flight were sent, so when as many are queued as were never sent, those are the ones. Otherwise some were
     sent and wait for a retry: then a record must have enough older ones beside it to be among the newest `count`.
     """
     queued = sum(record.queued for record in records)

@@ -29,7 +29,7 @@ class RequestCounts:
         """The requests and records that were sent by then, while nothing is under way; how many splits that shows.
 
         Between two moments at which the lane was empty, each batch is one request; a retry sends its records again,
-        which the count of sent records shows. So requests too many with no record sent twice are split batches.
+        which the count of sent records shows. Surplus requests with no record sent twice are therefore split batches.
         """
         if at <= self._emptied_at:  # may be of records, and not yet of their request
             return 0

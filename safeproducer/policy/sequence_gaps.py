@@ -2,7 +2,7 @@
 
 A purge of records that wait for another try leaves a gap in their partition's sequence numbers. A leader that never got
 them rejects the next batch, librdkafka starts a new epoch for the whole lane, and every other batch under way whose
-answer is lost meanwhile would be written twice. So the first batch behind a gap is alone.
+answer is lost meanwhile would be written twice. Therefore the first batch behind a gap is alone.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from safeproducer.policy.topic_partition import TopicPartition
 
 
 class SequenceGaps:
-    """Not thread-safe: its owner changes it. A batch lane asks `takes()`, the direct lane `gives_turn()`.
+    """The gaps of one lane. It is not thread-safe: its owner changes it. A batch lane asks `takes()`, the direct lane
+    `gives_turn()`.
 
     `exclusive`: the partition that has the lane to itself. `purged_at`: when the lane was purged last.
     """

@@ -66,7 +66,7 @@ class SlowStart:
 class PacedStart:
     """While `open`, a batch of each partition goes at a time, once all that went is answered. Any thread takes.
 
-    So it is with a long round trip until a batch lane is ready: more would keep the partition from leaving for that.
+    It is open with a long round trip until a batch lane is ready: more would keep the partition from leaving for that.
     """
 
     def __init__(self, records: int, size: int, linger: float) -> None:

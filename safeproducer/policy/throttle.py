@@ -55,7 +55,7 @@ class Throttle:
     def announce(self, broker: int, seconds: float, now: float) -> bool:
         """Note that at `now` a broker asked to wait `seconds`; whether it had not within the last minute.
 
-        What is not a positive finite number changes nothing.
+        A time that is no positive finite number changes nothing.
         """
         if not 0 < seconds < inf:
             return False

@@ -1,8 +1,8 @@
 """KIP-1269: how many batches of one producer ID a partition's leader remembers, as far as is known here.
 
-A broker recognises a repeated batch only among the last ones it remembers, five unless it announces more. What a leader
-announced is true of that leader in that leader epoch only: from the moment a change is known the number is five again,
-until the new leader has answered. Nothing here depends on another partition, nor on another topic.
+A broker recognises a repeated batch only among the last ones it remembers, five unless it announces more. An
+announcement is true of its leader in that leader epoch only: from the moment a change is known the number is five
+again, until the new leader has answered. A window depends on no other partition and no other topic.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from safeproducer.policy import kip_1269
 from safeproducer.policy.topic_partition import TopicPartition
 
 LEAST = kip_1269.MINIMUM
-"""What every broker since Kafka 0.11 remembers, and what librdkafka relies on."""
+"""Batches that every broker since Kafka 0.11 remembers; librdkafka relies on them."""
 MOST = 1000
-"""What safeproducer.window may be at most."""
+"""The highest value of safeproducer.window."""
 
 
 class Source(StrEnum):
@@ -30,7 +30,7 @@ class Source(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """What one leader says of one topic. `value` None: nothing usable, for `reason`."""
+    """One leader's window for one topic. `value` None: nothing usable, for `reason`."""
 
     value: int | None
     source: Source
@@ -47,10 +47,11 @@ class Config:
 
 
 def announcement(node: int, broker: Config | None, topic: Config | None) -> Announcement:
-    """What the answer of `node`, the leader, says; `broker` and `topic` are the two entries of KIP-1269 in it.
+    """The announcement in the answer of `node`, the leader; `broker` and `topic` are the two entries of KIP-1269 in it.
 
-    A broker lists names that it does not know, too, when somebody set them: those are sensitive and have no value. So
-    the leader's own entry decides whether it knows the KIP; then the topic's own value counts, or what it inherits.
+    A broker lists names that it does not know, too, when somebody set them: those are sensitive and have no value.
+    Therefore the leader's own entry decides whether it knows the KIP; then the topic's own value counts, or what it
+    inherits.
     """
     known = _number(broker)
     if known is None:
@@ -84,7 +85,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Leader:
-    """Who leads a partition, and since which epoch; None where it is not known."""
+    """The leader of a partition, and its epoch; None where it is not known."""
 
     node: int | None
     epoch: int | None
@@ -94,7 +95,7 @@ NOT_ASKED = "its leader has not been asked yet"
 
 
 class Windows:
-    """The windows of all partitions of one producer. Not thread-safe: its owner locks. Times are seconds.
+    """The windows of all partitions of one producer. It is not thread-safe: its owner locks. Times are seconds.
 
     `max_age`: how long an announcement is believed.
     """
@@ -106,11 +107,11 @@ class Windows:
         self._windows: dict[TopicPartition, Window] = {}
 
     def leader(self, tp: TopicPartition) -> Leader:
-        """Who leads it, as far as was told."""
+        """Its leader, as far as was told."""
         return self._leaders.get(tp, Leader(None, None))
 
     def window(self, tp: TopicPartition, now: float) -> Window:
-        """What may be unresolved of this partition at `now`."""
+        """The number of batches of this partition that may be unresolved at `now`."""
         known = self._windows.get(tp)
         if known is None:
             return Window(LEAST, Source.ASSUMED, None, NOT_ASKED)
@@ -146,7 +147,7 @@ class Windows:
         return known is not None and known.size > LEAST
 
     def announced(self, tp: TopicPartition, asked: Leader, announcement: Announcement, at: float) -> None:
-        """What `asked` said when it was asked at `at`; nothing when somebody else leads the partition by now."""
+        """Note what `asked` said when it was asked at `at`, unless another broker leads the partition by now."""
         if self._leaders.get(tp) != asked:
             return
         if announcement.value is None:

@@ -10,8 +10,8 @@ AT_ONCE = 4 << 20
 """Bytes of keys and values that may be under way whatever brokers take, and that are sent without a look at it."""
 _LOOK_EVERY = AT_ONCE // 2
 _BURST, _BURST_SECONDS, _BURST_DEADLINE = 4, 1.0, 15.0
-"""The first second takes 4 times as much, once for each 15 s of the deadline at most: nobody knows yet how much brokers
-take, and quick ones must not wait for that."""
+"""The first second takes 4 times as much, once for each 15 s of the deadline at most: how much brokers take shows
+only then, and quick ones must not wait for it."""
 _PART_OF_DEADLINE = 0.125
 """One broker of several may take less than its share, and serve its partitions one after the other."""
 

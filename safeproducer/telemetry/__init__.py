@@ -1,6 +1,6 @@
 """Telemetry as hooks: OpenTelemetry traces and structlog events.
 
-Nothing here is imported by the core: pass an instance to `SafeProducer(config, hooks=[...])`, or pay nothing.
+The core imports nothing of this package: pass an instance to `SafeProducer(config, hooks=[...])`, or pay nothing.
 
     from safeproducer.telemetry.opentelemetry import OpenTelemetryHook
     from safeproducer.telemetry.structlog import StructlogHook

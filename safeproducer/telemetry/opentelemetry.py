@@ -65,7 +65,7 @@ class OpenTelemetryHook(Hook):
     with `delivery_report_lost`. Keys, values and headers never enter a span.
 
     A record whose headers already carry a trace context (a forwarded record, or one traced by the application) keeps
-    it: its headers stay as they are and the span links to that context, with kind CLIENT. So the conventions ask;
+    it: its headers stay as they are and the span links to that context, with kind CLIENT. The conventions ask for that;
     several instrumentations replace it instead. An unreadable one is replaced.
 
     Thread-safe; one hook may serve many producers. `server.address` and `server.port` are given only if there is a

@@ -175,7 +175,7 @@ _EMPTY: Mapping[str, Any] = {
 
 
 def _default(field: Mapping[str, Any]) -> Any:
-    """What a field holds when nobody says anything: a schema spells defaults as text, or leaves them out."""
+    """The default of a field: a schema spells defaults as text, or leaves them out."""
     kind, given = field["type"], field.get("default", "")
     if given == "null":
         return None

@@ -1,4 +1,4 @@
-"""What KIP-1242 adds to ApiVersions: a client says which cluster and broker it means (version 5, Kafka 4.4).
+"""KIP-1242's fields of ApiVersions: a client says which cluster and broker it means (version 5, Kafka 4.4).
 
 kafka-python has no schema of it.
 """

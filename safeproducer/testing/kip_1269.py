@@ -1,4 +1,4 @@
-"""What KIP-1269 adds to the wire format of Kafka 4.4; its names and numbers are in safeproducer.policy.kip_1269.
+"""KIP-1269's fields in the wire format of Kafka 4.4; its names and numbers are in safeproducer.policy.kip_1269.
 
 The KIP's prose has its field in each partition of an answer, its schema beside the partitions of a topic. Here both can
 be read and written; FakeCluster's `kip_1269_field` chooses.

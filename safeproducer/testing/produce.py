@@ -119,7 +119,7 @@ class ProduceRequest:
 
 @dataclass(frozen=True, slots=True)
 class PartitionAnswer:
-    """What a broker said about one partition of a Produce request; ``error_code`` 0 is success.
+    """A broker's answer for one partition of a Produce request; ``error_code`` 0 is success.
 
     ``batches_to_retain`` is KIP-1269's field; None if it is missing, which means 5.
     """

@@ -65,7 +65,7 @@ def crc32c(data: bytes | memoryview) -> int:
 
 @dataclass(frozen=True, slots=True)
 class RequestHeader:
-    """What every request starts with; ``body`` is where the body starts in the frame.
+    """The start of every request; ``body`` is where the body starts in the frame.
 
     ``body`` is None for an API or version without a schema: then it cannot be known whether the header has tags.
     """

@@ -1,1 +1,1 @@
-"""What the commands share: settings, connection, screen, stop, counts."""
+"""Parts that the commands share: settings, connection, screen, stop, counts."""

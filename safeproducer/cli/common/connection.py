@@ -87,7 +87,7 @@ class BrokerErrors:
 
 
 class Client(Protocol):
-    """What finds brokers: a producer, or a reader."""
+    """A client that finds brokers: a producer, or a reader."""
 
     def poll(self, timeout: float) -> int:
         """Serve the error callback."""

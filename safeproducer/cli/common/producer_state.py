@@ -6,11 +6,12 @@ TopicPartition = tuple[str, int]
 
 
 class ProducerState(NamedTuple):
-    """What the leader of a partition keeps of one producer ID."""
+    """The state that the leader of a partition keeps of one producer ID."""
 
     producer_id: int
     last_sequence: int
-    """Of the last record that it wrote there; -1 when the leader knows only the marker of a transaction."""
+    """Sequence number of the last record that it wrote there; -1 when the leader knows only the marker of a
+    transaction."""
     last_timestamp: float
     """The newest record timestamp of its last batch, in seconds since the Unix epoch."""
     transactional: bool = False

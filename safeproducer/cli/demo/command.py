@@ -96,7 +96,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 class _Run(NamedTuple):
-    """What one demonstration works with. ``cluster`` is None on real brokers."""
+    """The parts of one demonstration. ``cluster`` is None on real brokers."""
 
     args: argparse.Namespace
     screen: Screen

@@ -6,11 +6,11 @@ from enum import Enum
 from typing import NamedTuple
 
 Row = int | None
-"""What a row of the table is for, a partition or a step; None for records that belong to none."""
+"""The partition or step of a row of the table; None for records that belong to none."""
 
 
 class Fate(Enum):
-    """What the producer said about a record. Without any report it is of unknown outcome."""
+    """The producer's last word about a record. Without any report it is of unknown outcome."""
 
     REFUSED = "refused"
     DELIVERED = "delivered"

@@ -18,7 +18,7 @@ _HISTORY = 48
 
 
 class PartitionView(NamedTuple):
-    """What is known of one partition at one moment; ``why`` its records wait in the producer."""
+    """One partition at one moment; ``why`` its records wait in the producer."""
 
     partition: int
     leader: int

@@ -28,7 +28,8 @@ _BACKLOG = {"queue.buffering.max.messages": 5_000, "log_level": 0}
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What was seen: the window and why, lanes, records delivered and failed, seconds, and what the log holds."""
+    """The observations of a run: the window and why, lanes, records delivered and failed, seconds, and what the log
+    holds."""
 
     window: int
     reason: str

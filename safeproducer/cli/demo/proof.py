@@ -1,4 +1,4 @@
-"""What proves that a step of the demonstration happened: the cluster's journal, and what the producer held back. Pure.
+"""Proves that a step of the demonstration happened, by the cluster's journal and by what the producer held back. Pure.
 
 A fault that did not happen proves nothing, so each step has to be shown, or the demonstration fails.
 """

@@ -49,7 +49,7 @@ class StepSender:
             self._experiment.serve(min(left, _SLICE))
 
     def reports(self) -> list[Report]:
-        """What was delivered of it so far."""
+        """The reports of its delivered records so far."""
         experiment, found = self._experiment, []
         for number in range(self.first, self.end):
             partition, reported = experiment.fate(number).partition, experiment.reported_at[number]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 PARTITIONS = 6
 RECORDS = 20_000
-"""What all steps send together."""
+"""Records of all steps together."""
 BROKER_CONFIG = {"quota.window.num": "2"}
 """A rate is measured over the last two seconds instead of eleven, or a burst would be forgiven too long to watch."""
 
@@ -165,7 +165,7 @@ class Steps:
         return title
 
     def _requests(self) -> "list[JournalEntry]":
-        """What the brokers were asked to write since the step began."""
+        """The Produce requests to the brokers since the step began."""
         return self._cluster.journal("Produce")[self._seen :]
 
 

@@ -135,7 +135,7 @@ def expiration_unreadable(examined: Examined) -> list[Finding]:
 
 
 def rights_missing(examined: Examined) -> list[Finding]:
-    """What this user may not see, by the right that it lacks."""
+    """Facts that this user may not see, by the right that it lacks."""
     found = []
     if any(broker.refused in _NO_RIGHT for broker in examined.brokers):
         found.append(
@@ -164,7 +164,7 @@ def _right(what: str, right: str, topic: str | None = None) -> Finding:
 
 
 def partition_unreadable(examined: Examined) -> list[Finding]:
-    """What leaders did not tell for another reason; one finding for each kind of reason and leader of a topic."""
+    """Facts that leaders did not tell for another reason; one finding for each kind of reason and leader of a topic."""
     found = []
     for topic in examined.topics:
         unread: dict[tuple[str, int | None], list[PartitionCensus]] = {}

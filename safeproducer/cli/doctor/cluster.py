@@ -31,7 +31,7 @@ _NO_LEADER = ("LEADER_NOT_AVAILABLE", "it has no leader")
 
 
 class ClusterLook:
-    """One look at a cluster. What was read before something failed stays in `cluster`, None without any answer."""
+    """One look at a cluster. `cluster` keeps what was read before something failed; None without any answer."""
 
     def __init__(self, settings: Mapping[str, Setting], screen: Screen, timeout: float) -> None:
         self.cluster: Cluster | None = None

@@ -95,7 +95,7 @@ def run(args: argparse.Namespace, screen: Screen) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """What the settings ask for: IDs per hour, time-outs, where the ledger is, and how this cluster's is called."""
+    """The relevant settings: IDs per hour, time-outs, where the ledger is, and how this cluster's is called."""
 
     rate: int = DEFAULT_PRODUCER_IDS_PER_HOUR
     configuration: Configuration | None = None

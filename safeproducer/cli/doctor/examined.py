@@ -1,4 +1,4 @@
-"""What the checks judge: a configuration, a cluster and this host, as they were found."""
+"""The subjects of the checks: a configuration, a cluster and this host, as they were found."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +20,8 @@ class Broker:
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """What matters of the application's. `timeout` and `socket_timeout` in seconds; no `timeout`: without end.
+    """The settings of the application that matter. `timeout` and `socket_timeout` in seconds; no `timeout`: without
+    end.
 
     `expiration`: what it says of brokers that do not tell for how long they remember an ID, in seconds; None: nothing.
     """

@@ -1,4 +1,4 @@
-"""What a check found."""
+"""The result of a check."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass

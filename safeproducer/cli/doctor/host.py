@@ -1,4 +1,4 @@
-"""What this host knows of its own producer IDs: its ledgers, read and never written."""
+"""Reads what this host knows of its own producer IDs, from its ledgers, which it never writes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class KnownId:
 
 @dataclass(frozen=True, slots=True)
 class KnownPattern:
-    """What the permits of a line look like, and what to do: the same words as in log, hook and error."""
+    """The pattern of a line's permits, and what to do: the same words as in log, hook and error."""
 
     code: str
     line: str

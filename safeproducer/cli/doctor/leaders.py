@@ -30,7 +30,7 @@ class _Result(NamedTuple):
 
 @dataclass(slots=True)
 class Answers:
-    """What leaders keep, and why some did not tell: code and text."""
+    """The producer states of leaders, and why some did not tell: code and text."""
 
     states: dict[TopicPartition, Sequence[ProducerState]] = field(default_factory=dict)
     refused: dict[TopicPartition, tuple[str, str]] = field(default_factory=dict)
@@ -112,7 +112,7 @@ def _work(
 
 
 def _further(question: _Question, error: AskError) -> list[_Question]:
-    """What to ask instead, because one partition that is refused has the others refused, too."""
+    """The questions to ask instead, because one partition that is refused has the others refused, too."""
     partitions = question.partitions
     topics = {topic for topic, _ in partitions}
     if error.of_broker or (error.code == _REFUSES_TOPIC and len(topics) == 1):

@@ -1,4 +1,4 @@
-"""What ``doctor`` says: exit status and JSON. Pure; ``report_tables`` draws it."""
+"""The output of ``doctor``: exit status and JSON. Pure; ``report_tables`` draws it."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass

@@ -33,8 +33,8 @@ class FakeCluster(BrokerControl, TopicControl, QuotaControl, FaultControl, Readi
     ``users``, names and passwords, all clients have to log in by SASL (SASL_PLAINTEXT; PLAIN or SCRAM-SHA-256).
     Raises ValueError for what a broker would not start with.
 
-    Not there: consumer groups and transactions (who asks for them gets an error at once, and the test a
-    :class:`FakeClusterWarning`), TLS, authorization. Followers never lag.
+    It has no consumer groups and transactions (who asks for them gets an error at once, and the test a
+    :class:`FakeClusterWarning`), no TLS and no authorization. Followers never lag.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Who may log in: user names and what checks a password, for PLAIN and SCRAM. Prints no secret, ever."""
+"""The users who may log in: user names and what checks a password, for PLAIN and SCRAM. Prints no secret, ever."""
 
 import hashlib
 import hmac
@@ -10,12 +10,12 @@ __all__ = ["SCRAM_DIGESTS", "Credentials", "ScramKeys"]
 
 SCRAM_DIGESTS = {"SCRAM-SHA-256": "sha256"}
 ITERATIONS = 4096
-"""What Kafka asks for at least, and makes by default."""
+"""Iterations that Kafka asks for at least, and makes by default."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScramKeys:
-    """What a server keeps of one password for one SCRAM mechanism (RFC 5802)."""
+    """A server's record of one password for one SCRAM mechanism (RFC 5802)."""
 
     salt: bytes
     iterations: int
@@ -24,7 +24,7 @@ class ScramKeys:
 
 
 class Credentials:
-    """Users and their passwords. Not thread-safe. Raises ValueError for an empty name or password."""
+    """Users and their passwords. It is not thread-safe. Raises ValueError for an empty name or password."""
 
     def __init__(self, users: Mapping[str, str]) -> None:
         if not users:

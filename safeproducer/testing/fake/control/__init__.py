@@ -1,1 +1,1 @@
-"""What a test may do to a cluster and see of it, by subject; FakeCluster is all of them together."""
+"""The methods by which tests change and read a cluster, by subject; FakeCluster is all of them together."""

@@ -7,12 +7,12 @@ __all__ = ["BrokerControl"]
 
 
 class BrokerControl(Runtime):
-    """What a test may do to brokers."""
+    """Stops, starts and configures brokers."""
 
     def stop(self, broker: int) -> None:
         """Cut its connections, refuse new ones, and move its partitions to living replicas.
 
-        What it remembers of producers shrinks to the last batch each, which is what a restart finds in a snapshot.
+        Its memory of producers shrinks to the last batch each, which is what a restart finds in a snapshot.
         """
         self._broker(broker)
 
@@ -43,7 +43,7 @@ class BrokerControl(Runtime):
         self._call(self._brokers[broker].pause)
 
     def resume(self, broker: int) -> None:
-        """Work on what came during the pause, in order, and send what waited. Nothing to do without a pause."""
+        """Work on what came during the pause, in order, and send what waited. Without a pause it does nothing."""
         self._broker(broker)
         self._call(self._brokers[broker].resume)
 

@@ -10,7 +10,7 @@ _NAMING_PARTITIONS = ("Produce", "Fetch", "ListOffsets", "OffsetForLeaderEpoch",
 
 
 class FaultControl(Runtime):
-    """What a test may released wrong.
+    """Makes brokers fail on purpose.
 
     A fault is for all brokers or for one, and where a ``topic`` can be given, for requests that name it or one
     ``partition`` of it; a request counts once, however many partitions it names. Each method raises ValueError for
@@ -67,7 +67,8 @@ class FaultControl(Runtime):
         self._call(lambda: self._state.faults.fail(error_code, _positive(n), scope))
 
     def set_throttle(self, milliseconds: int, *, broker: int | None = None, api: str = "Produce") -> None:
-        """Answers of this API announce this throttle time (KIP-219). Nothing is held back for it. 0 ends it."""
+        """Answers of this API announce this throttle time (KIP-219). The broker holds nothing back for it. 0 ends
+        it."""
         if milliseconds < 0:
             raise ValueError(f"milliseconds: {milliseconds} is below 0")
         scope = Scope(_served(api), self._checked(broker))

@@ -30,13 +30,13 @@ def _entity(user: str | _Default | None, client_id: str | _Default | None) -> En
 
 
 class QuotaControl(Runtime):
-    """What a test may do to time and quotas."""
+    """Moves the clock, and sets quotas."""
 
     def advance(self, seconds: float) -> float:
         """Move the cluster's clock on; returns its time in seconds since the Unix epoch. Raises ValueError below 0.
 
-        Producer IDs expire and quotas recover by it. What is waited for stays real: delays, the time a throttled
-        connection is muted, long polls. Clients know nothing of it, so new records carry real timestamps.
+        Producer IDs expire and quotas recover by it. Waits stay real: delays, the time a throttled connection is muted,
+        long polls. Clients know nothing of it, so new records carry real timestamps.
         """
         return self._call(lambda: self._state.clock.advance(seconds))
 
@@ -63,11 +63,12 @@ class QuotaControl(Runtime):
         self._call(lambda: self._state.quotas.set(entity, {name: value}))
 
     def quotas(self) -> dict[str, dict[str, float]]:
-        """What is set: by entity in words ("user 'alice' and default client-id"), the quotas and their values."""
+        """The quotas that are set: by entity in words ("user 'alice' and default client-id"), the quotas and their
+        values."""
         return self._call(lambda: {describe_entity(e): dict(limits) for e, limits in self._state.quotas.entities()})
 
     def quota_usage(self, broker: int) -> list[QuotaUsage]:
-        """What clients have used of byte and request quotas at this broker, lately. Measured once a quota was set."""
+        """The use of byte and request quotas at this broker, lately. Measured once a quota was set."""
         state = self._broker(broker)
         return self._call(lambda: state.quotas.usage(self._state.clock.now_ms()))
 

@@ -1,4 +1,4 @@
-"""What is in the logs, what brokers remember, what was asked."""
+"""Reads the logs, the brokers' memory of producers, and the requests."""
 
 import time
 from collections.abc import Callable
@@ -14,7 +14,7 @@ __all__ = ["Reading"]
 
 
 class Reading(Runtime):
-    """What a test may look at."""
+    """Shows a test what the cluster holds."""
 
     def batches(self, topic: str, partition: int = 0) -> list[BatchHeader]:
         """The batches in the log, oldest first, by their headers."""
@@ -31,7 +31,7 @@ class Reading(Runtime):
         return self._call(work)
 
     def producer_state(self, topic: str, partition: int = 0, *, broker: int | None = None) -> dict[int, ProducerEntry]:
-        """What a replica (default: the leader) remembers, by producer ID, right now; copies."""
+        """The producers that a replica (default: the leader) remembers, by producer ID, right now; copies."""
 
         def work() -> dict[int, ProducerEntry]:
             found = self._partition(topic, partition)

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Runtime:
-    """What every group of control methods stands on: the cluster's state, touched on its own thread only."""
+    """The base of every group of control methods: the cluster's state, touched on its own thread only."""
 
     def __init__(self, timeout: float) -> None:
         self._timeout = timeout

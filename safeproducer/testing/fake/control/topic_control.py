@@ -10,7 +10,7 @@ __all__ = ["TopicControl"]
 
 
 class TopicControl(Runtime):
-    """What a test may do to topics."""
+    """Makes, changes and deletes topics."""
 
     def create_topic(
         self,

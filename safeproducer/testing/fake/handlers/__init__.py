@@ -34,9 +34,9 @@ def served(api: str, broker: BrokerState) -> tuple[int, int]:
 
 
 def api_versions(request: Request) -> Body:
-    """What is served, for clients that say properly what they are (KIP-511) and mean this broker (KIP-1242).
+    """The APIs that are served, for clients that say properly what they are (KIP-511) and mean this broker (KIP-1242).
 
-    Who asks in a version that is not known is told the known ones of ApiVersions, to ask again.
+    A client that asks in an unknown version is told the known ones of ApiVersions, to ask again.
     """
     if not request.error:
         if refusal := _refusal(request):

@@ -1,8 +1,8 @@
 """FindCoordinator: each broker says that it coordinates all groups, and no transactions.
 
-So that a consumer with assigned partitions, which librdkafka lets ask for the coordinator of its group too, finds
-nothing wrong; what it asks of the group itself is refused by :mod:`groups`. librdkafka packs with lz4 only if a broker
-offers this API.
+librdkafka lets also a consumer with assigned partitions ask for the coordinator of its group, and it finds nothing
+wrong. :mod:`groups` refuses what it asks of the group itself. librdkafka packs with lz4 only if a broker offers this
+API.
 """
 
 from safeproducer.testing.fake.handlers.request import LOOPBACK, Request

@@ -22,7 +22,7 @@ def _refused(request: Request) -> int:
 
 
 def join_group(request: Request) -> Body:
-    """Nobody becomes a member."""
+    """Refuse the member."""
     nobody = {"generation_id": -1, "protocol_name": "", "leader": "", "member_id": "", "members": []}
     return {"error_code": _refused(request), **nobody}
 
@@ -35,7 +35,7 @@ def heartbeat(request: Request) -> Body:
 
 
 def offset_commit(request: Request) -> Body:
-    """Nothing is kept."""
+    """Refuse the offsets."""
     error = _refused(request)
     return {
         "topics": [

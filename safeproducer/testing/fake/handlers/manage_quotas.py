@@ -13,7 +13,8 @@ _KNOWN = (USER, CLIENT_ID, "ip")
 
 
 def alter_client_quotas(request: Request) -> Body:
-    """One answer for each entity; what is refused leaves the others alone. Of a type named twice the last name counts.
+    """One answer for each entity; what is refused leaves the others alone. If a type is named twice, the last name
+    counts.
 
     An entity named twice has the first of its changes made, and is told of the error only.
     """

@@ -21,7 +21,7 @@ def init_producer_id(request: Request) -> Body:
 
 
 def describe_producers(request: Request) -> Body:
-    """What this replica remembers, leader or follower."""
+    """The producers that this replica remembers, leader or follower."""
     topics = []
     for topic in request.body["topics"]:
         partitions = [_partition(request, topic["name"], index) for index in topic["partition_indexes"]]

@@ -79,7 +79,7 @@ class Request:
         self.cluster.warn(what, f"the client {client!r} asks for {what}, which FakeCluster does not have: {way_out}")
 
     def leader_hint(self, partition: Partition | None, error: int) -> Body:
-        """Who leads instead (KIP-951)."""
+        """The leader to ask instead (KIP-951)."""
         if partition is None or error != NOT_LEADER_OR_FOLLOWER or partition.leader == NO_LEADER:
             return {}
         return {"current_leader": {"leader_id": partition.leader, "leader_epoch": partition.leader_epoch}}

@@ -43,7 +43,7 @@ class _Arrived:
 
 
 class Connection:
-    """What one connection asks, answered one request after the other, as Kafka does."""
+    """One connection, whose requests are answered one after the other, as Kafka does."""
 
     def __init__(
         self,
@@ -63,11 +63,11 @@ class Connection:
         self._outbox = Outbox()
         self._paused_reading = False
         self.client_id: str | None = None
-        """What the newest request says."""
+        """The client ID of the newest request."""
         self.hold(not running.is_set())
 
     async def serve(self) -> None:
-        """Until the client hangs up, or says what no broker would answer. What fails inside is kept for the test."""
+        """Until the client hangs up, or says what no broker would answer. An error inside is kept for the test."""
         try:
             # Whoever cuts the connection, this side or the other, ends it here.
             with contextlib.suppress(asyncio.CancelledError, OSError):
@@ -209,7 +209,7 @@ class Connection:
         self._note(header, "answered", arrived, note="a bare SASL message")
 
     async def _wait_for_strangers(self) -> None:
-        """Who fails to log in is told late, so that guessing takes time."""
+        """Answer a failed log-in late, so that guessing takes time."""
         await asyncio.sleep(self._broker.value("connection.failed.authentication.delay.ms") / 1000)
 
     def _late(self, header: RequestHeader) -> float:

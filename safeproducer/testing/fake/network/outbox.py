@@ -1,4 +1,4 @@
-"""What a connection has still to send: in order, each when its delay is over."""
+"""The frames that a connection has still to send: in order, each when its delay is over."""
 
 import asyncio
 from collections import deque
@@ -7,7 +7,7 @@ from collections.abc import Callable
 __all__ = ["MOST_BYTES", "Outbox"]
 
 MOST_BYTES = 16 * 1024 * 1024
-"""Of one connection; more than the answers that a link of seconds holds."""
+"""Bytes of one connection; more than the answers that a link of seconds holds."""
 _STEP_BYTES = 1000  # of memory, beside the answer itself
 
 
@@ -22,7 +22,7 @@ class Outbox:
         self._room = asyncio.Event()
         self._room.set()
         self.bytes = 0
-        """What waits here."""
+        """Bytes that wait here."""
 
     def put(self, delay: float, step: Callable[[], object], size: int = 0) -> None:
         """Do it after so many seconds, and after all steps put before it; at once if nothing stands against it.

@@ -1,4 +1,5 @@
-"""What a request costs its user and client, and how long their connection stays unread for it (KIP-13, 124, 219, 936).
+"""The cost of a request for its user and client, and how long their connection stays unread for it (KIP-13, 124, 219,
+936).
 
 The answer goes out at once and tells the delay; the connection is muted for that long. If several quotas are broken
 the longest delay counts. A throttled fetch is answered without records, and its bytes are not charged. A produce

@@ -1,1 +1,1 @@
-"""What a broker decides from its arguments alone: no thread, no socket, no time but what is passed in."""
+"""A broker's decisions from its arguments alone: no thread, no socket, no time but what is passed in."""

@@ -1,8 +1,8 @@
 """A layered Bloom filter controlled by time: the memory of KIP-936. Pure.
 
 A Bloom filter answers "have I seen this?" with a certain no or a probable yes, in a few bits an item, and cannot
-forget. So there are layers, each for a slice of time: an old layer is dropped as a whole. With a window W and L layers
-(step s = W / L) the rules, KIP-936 completed where it is silent, are:
+forget. Therefore it has layers, each for a slice of time: an old layer is dropped as a whole. With a window W and L
+layers (step s = W / L) the rules, KIP-936 completed where it is silent, are:
 
 1. A layer is live while its step is younger than W. An item has been seen if any live layer holds it.
 2. Items are written to the newest layer only. A layer is opened when something is to be written and there is none, or
@@ -16,10 +16,10 @@ forget. So there are layers, each for a slice of time: an old layer is dropped a
 Hence an item is known for at least W - s after it was last seen, and forgotten W after it was last written. More than
 L layers live while some are full, at most L steps: the memory grows with the items, the error rate does not.
 
-The chance that an unknown item looks known is that of any live layer. To keep it at p overall, each step gets
-1 - (1 - p)^(1/L): a step with p itself would give L times as much. The n-th layer of a step gets 6/(pi n)^2 of that, a
-series whose sum is 1: with equal parts, as many layers as have become full would give so many times as much. Such an
-error is lenient, never unfair: a new item passes as a known one.
+The chance that an unknown item looks known is that of any live layer. To keep it at p overall, each step gets 1 - (1 -
+p)^(1/L): a step with p itself would give L times as much. The n-th layer of a step gets 6/(pi n)^2 of that, a series
+whose sum is 1: with equal parts, as many layers as have become full would give so many times as much. An error is
+lenient, never unfair: a new item passes as a known one.
 
 The bits are rbloom's. It ends the process for absurd sizes and rates, so :data:`MOST_ITEMS` and the check in the
 constructor are its guard. Items are ints, hashed in C, because a hash function in Python may be interrupted by another
@@ -58,7 +58,7 @@ class _Step:
 
 
 class LayeredBloomFilter:
-    """Items seen lately; all times are milliseconds and must not go back. Not thread-safe.
+    """Items seen lately; all times are milliseconds and must not go back. It is not thread-safe.
 
     Raises ValueError for a window shorter than its layers are many, no layers, and an error rate outside (0, 1).
     """

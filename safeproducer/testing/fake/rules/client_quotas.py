@@ -1,4 +1,4 @@
-"""What clients have used of their quotas at one broker, and how long they are throttled for it (KIP-13, KIP-124). Pure.
+"""The clients' use of their quotas at one broker, and how long they are throttled for it (KIP-13, KIP-124). Pure.
 
 Used bytes count per second, request time in percent of one thread. A delay for bytes is as long as it takes to be back
 below the quota; one for request time is one window at most. Usage that nobody added to for an hour is forgotten.
@@ -38,7 +38,7 @@ class _Meter:
 
 
 class ClientQuotas:
-    """The meters of one broker; ``samples`` and ``window_ms`` are its quota.window configs. Not thread-safe."""
+    """The meters of one broker; ``samples`` and ``window_ms`` are its quota.window configs. It is not thread-safe."""
 
     def __init__(self, limits: QuotaLimits, samples: int, window_ms: int) -> None:
         self._limits = limits

@@ -1,6 +1,5 @@
-"""What compressed record batches hold: Kafka's four codecs (KIP-110), read with cramjam where Python has none.
-
-Nothing is unpacked to more than :data:`MAX_UNPACKED` bytes: a small batch can claim to be a giant one.
+"""Unpacks record batches by Kafka's four codecs (KIP-110), with cramjam where Python has none. No batch is unpacked to
+more than :data:`MAX_UNPACKED` bytes: a small batch can claim to be a giant one.
 """
 
 import struct
@@ -22,7 +21,7 @@ _SIZE = struct.Struct(">i")
 
 
 def codec_name(codec: int) -> str:
-    """Of the number in a batch's attributes."""
+    """The name for the number in a batch's attributes."""
     return _CODECS[codec] if codec < len(_CODECS) else f"codec {codec}"
 
 

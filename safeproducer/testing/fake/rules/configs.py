@@ -132,7 +132,7 @@ def check(definitions: Mapping[str, Definition], name: str, value: str | None) -
 
 
 Layers = Sequence[tuple[Mapping[str, str], int]]
-"""Of a broker: what was set, strongest first, each with its source."""
+"""The settings of a broker, strongest first, each with its source."""
 
 
 def knows(definitions: Mapping[str, Definition], name: str, *, kip_1269: bool) -> bool:
@@ -149,9 +149,8 @@ def _inherited(name: str, definition: Definition, broker: Layers) -> Iterator[tu
 
 
 def describe_broker(broker: Layers, *, kip_1269: bool) -> list[ConfigValue]:
-    """What this broker says about itself: what it has definitions of, and what was set without one.
-
-    The latter is listed as Kafka lists it: sensitive, without its value.
+    """The configs of this broker: those that it has definitions of, and those that were set without one. The latter are
+    listed as Kafka lists them: sensitive, without its value.
     """
     described = []
     for name, definition in BROKER.items():
@@ -164,7 +163,7 @@ def describe_broker(broker: Layers, *, kip_1269: bool) -> list[ConfigValue]:
 
 
 def describe_topic(topic: Mapping[str, str], broker: Layers, *, kip_1269: bool) -> list[ConfigValue]:
-    """What a broker says about a topic: inherited values are those of the broker that answers.
+    """The configs of a topic: inherited values are those of the broker that answers.
 
     An override a broker has no definition of is listed as Kafka lists it: sensitive, without its value.
     """

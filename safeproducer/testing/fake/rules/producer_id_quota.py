@@ -72,7 +72,7 @@ class _User:
 
 
 class ProducerIdQuota:
-    """Which producer IDs of which users one broker has seen lately. Not thread-safe."""
+    """Which producer IDs of which users one broker has seen lately. It is not thread-safe."""
 
     def __init__(self, window: ProducerIdWindow) -> None:
         self._window = window

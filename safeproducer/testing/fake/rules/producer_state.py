@@ -12,7 +12,7 @@ the broker half of KIP-1269. The rules, in the order in which they are asked:
 
 An ID is forgotten without a word (KIP-854): a replica checks now and then, counted from its start or from when the
 partition was first used, and drops those whose last batch is too old. The age is that of the batch's newest record
-*timestamp*, which the client gave, not of its arrival. What is dropped falls under rule 1.
+*timestamp*, which the client gave, not of its arrival. A dropped ID falls under rule 1.
 
 N is 5 in released brokers. With KIP-1269 it is configured, and so is an argument of each call here: it may differ
 between the replicas of a partition and change at any time.
@@ -32,7 +32,7 @@ _SEQUENCES = 1 << 31
 
 
 class Decision(Enum):
-    """What to do with a batch; the value is the error code of the answer."""
+    """The decision about a batch; the value is the error code of the answer."""
 
     APPEND = 0
     DUPLICATE = -1
@@ -44,7 +44,7 @@ class Decision(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Sequence:
-    """Who sent a batch, and its range of sequence numbers, both ends included."""
+    """The producer of a batch, and its range of sequence numbers, both ends included."""
 
     producer_id: int
     epoch: int
@@ -64,7 +64,7 @@ class AppendedBatch:
 
 @dataclass(slots=True)
 class ProducerEntry:
-    """What is known of one producer ID; ``batches`` oldest first, never empty."""
+    """The state of one producer ID; ``batches`` oldest first, never empty."""
 
     epoch: int
     batches: deque[AppendedBatch] = field(default_factory=deque)
@@ -82,14 +82,14 @@ class ProducerEntry:
 
 
 class ProducerStates:
-    """The producers that one replica of one partition knows. Not thread-safe."""
+    """The producers that one replica of one partition knows. It is not thread-safe."""
 
     def __init__(self) -> None:
         self._entries: dict[int, ProducerEntry] = {}
         self._next_check: int | None = None
 
     def decide(self, batch: Sequence, retain: int) -> tuple[Decision, AppendedBatch | None]:
-        """What a leader does with this batch, with the copy in the log if it is a duplicate. Changes nothing."""
+        """The leader's decision about this batch, with the copy in the log if it is a duplicate. Changes nothing."""
         known = self._entries.get(batch.producer_id)
         if known is None:
             return Decision.APPEND, None
@@ -113,7 +113,7 @@ class ProducerStates:
             known.batches.popleft()
 
     def reload(self) -> None:
-        """What a restart leaves: a snapshot holds the last batch of each producer, so the window is 1 at first."""
+        """Keep what a restart leaves: a snapshot holds the last batch of each producer, so the window is 1 at first."""
         for entry in self._entries.values():
             entry.batches = deque([entry.batches[-1]])
 

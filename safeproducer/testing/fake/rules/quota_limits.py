@@ -47,7 +47,7 @@ class Limit:
 
 
 class QuotaLimits:
-    """All quotas of one cluster. Not thread-safe."""
+    """All quotas of one cluster. It is not thread-safe."""
 
     def __init__(self) -> None:
         self._limits: dict[Entity, dict[str, float]] = {}

@@ -38,7 +38,8 @@ class _Window:
 
 
 class SampledRate:
-    """What has been recorded lately. Measuring forgets old windows, so ``now`` must not go back. Not thread-safe."""
+    """The rate of what was recorded lately. Measuring forgets old windows, so ``now`` must not go back. It is not
+    thread-safe."""
 
     def __init__(self, samples: int, window_ms: int) -> None:
         self._samples = samples
@@ -77,7 +78,7 @@ class SampledRate:
         return sum(window.total for window in self._windows) / (self.window_ms(now) / 1000)
 
     def window_ms(self, now: int) -> int:
-        """What the sum is divided by, 1 at least."""
+        """The divisor of the sum, 1 at least."""
         self._forget(now)
         elapsed = now - min((window.start for window in self._windows), default=now)
         missing = self._samples - 1 - elapsed // self._window_ms

@@ -14,7 +14,7 @@ __all__ = ["TokenBucket"]
 
 
 class TokenBucket:
-    """The tokens of one quota. Not thread-safe."""
+    """The tokens of one quota. It is not thread-safe."""
 
     def __init__(self) -> None:
         self._tokens = 0.0

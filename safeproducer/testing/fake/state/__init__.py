@@ -1,1 +1,1 @@
-"""What the cluster knows: topics, logs, credentials, faults in force. The cluster's own thread alone touches it."""
+"""The cluster's state: topics, logs, credentials, faults in force. The cluster's own thread alone touches it."""

@@ -7,7 +7,7 @@ __all__ = ["ClusterClock"]
 
 
 class ClusterClock:
-    """Real time plus an offset. What expires or is measured per second goes by it; what is waited for does not."""
+    """Real time plus an offset. Expiry and rates go by it; waits do not."""
 
     def __init__(self) -> None:
         # Whoever sets the machine's clock meanwhile shall not make time go back here.

@@ -1,4 +1,4 @@
-"""What the whole cluster knows, shared by its brokers. Touched by the cluster's own thread only."""
+"""The state of the whole cluster, shared by its brokers. Touched by the cluster's own thread only."""
 
 import asyncio
 import uuid
@@ -42,7 +42,7 @@ class BrokerState:
     producer_ids: ProducerIdQuota = field(init=False)
 
     def measure_anew(self, limits: QuotaLimits) -> None:
-        """What clients have used is forgotten, as after a start."""
+        """Forget what clients have used, as after a start."""
         self.quotas = ClientQuotas(
             limits, self.value("quota.window.num"), self.value("quota.window.size.seconds") * 1000
         )
@@ -56,7 +56,7 @@ class BrokerState:
 
     @property
     def layers(self) -> configs.Layers:
-        """What was set for this broker, strongest first."""
+        """The settings for this broker, strongest first."""
         return (
             (self.dynamic, configs.DYNAMIC_BROKER_CONFIG),
             (self.defaults, configs.DYNAMIC_DEFAULT_BROKER_CONFIG),
@@ -164,7 +164,8 @@ class ClusterState:
         return self.value(broker, topic, kip_1269.TOPIC_CONFIG)
 
     def producers(self, partition: Partition, broker: BrokerState) -> ProducerStates:
-        """What this replica remembers now: those that its periodic checks have found expired are gone (KIP-854)."""
+        """The producers that this replica remembers now, without those that its periodic checks found expired
+        (KIP-854)."""
         states, now = partition.states[broker.id], self.clock.now_ms()
         if states.is_due(now):
             states.expire(now, *broker.expiry)

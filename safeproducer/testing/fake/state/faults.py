@@ -1,4 +1,4 @@
-"""What the cluster does wrong on purpose, asked once for each request."""
+"""The faults that a test set, asked once for each request."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -15,7 +15,8 @@ Named = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What a fault is for; None is any. With a topic it is for requests that name it, or one partition of it."""
+    """The requests that a fault is for; None is any. With a topic it is for requests that name it, or one partition of
+    it."""
 
     api: str | None = None
     broker: int | None = None
@@ -62,7 +63,7 @@ class _Standing:
 
 
 class Faults:
-    """All faults now in force. Not thread-safe."""
+    """All faults now in force. It is not thread-safe."""
 
     def __init__(self) -> None:
         self._delays: dict[Side, _Standing] = {"request": _Standing(), "answer": _Standing()}

@@ -1,4 +1,4 @@
-"""What clients asked and what became of it, kept for tests to read."""
+"""The requests of clients and their results, kept for tests to read."""
 
 from dataclasses import dataclass
 from typing import Literal

@@ -13,7 +13,7 @@ _LEADER_EPOCH_AT = 12  # in front of what the checksum covers, like the offset
 
 
 class PartitionLog:
-    """Batches in order of their offsets. Not thread-safe."""
+    """Batches in order of their offsets. It is not thread-safe."""
 
     def __init__(self) -> None:
         self.start_offset = 0

@@ -32,7 +32,7 @@ class Exchange(Protocol):
     """One log-in in progress."""
 
     user: str | None
-    """Who has logged in; None until the exchange is complete."""
+    """The user who has logged in; None until the exchange is complete."""
 
     def step(self, token: bytes) -> bytes:
         """The answer to what the client sent. Raises SaslError, after which the exchange is over."""

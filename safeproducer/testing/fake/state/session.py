@@ -1,4 +1,4 @@
-"""Who is at the other end of a connection, and what he may ask before he has said so.
+"""The user of a connection, and which requests it may make before the log-in.
 
 Kafka's order on a SASL listener: at most one ApiVersions, then SaslHandshake, then the mechanism's messages, and from
 then on everything. Whatever else comes too early ends the connection; between handshake and log-in it is answered with

@@ -11,7 +11,7 @@ from safeproducer.testing.fake.state.topics import Partition, Topic
 __all__ = ["TopicRefusedError", "create_partitions", "create_topic", "delete_topic", "is_topic_name"]
 
 MAX_PARTITIONS = 10_000
-"""Of one topic: a request must not be able to hold up the whole cluster."""
+"""Most partitions of one topic: a request must not be able to hold up the whole cluster."""
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 UNKNOWN_TOPIC_OR_PARTITION = 3

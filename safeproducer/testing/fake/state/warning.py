@@ -1,4 +1,4 @@
-"""What a test is told by Python's warnings, because its client cannot tell."""
+"""The messages that a test gets by Python's warnings, because its client cannot tell."""
 
 __all__ = ["FakeClusterWarning"]
 

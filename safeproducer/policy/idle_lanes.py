@@ -21,7 +21,7 @@ SHARE = 1 / 4
 
 @dataclass(slots=True)
 class IdleLanes:
-    """The idle lanes of one producer. Not for several threads: the sender's thread calls. Times are seconds of its clock.
+    """The idle lanes of one producer. It is not thread-safe: the sender calls it. Times are seconds of its clock.
 
     - `fixed`: safeproducer.lanes when it is a number; None for `auto`.
     - `rate`: producer IDs an hour; None where lanes take none, because they are not idempotent.

@@ -128,6 +128,16 @@ def test_every_option_of_a_command_is_in_its_section() -> None:
         assert sorted(option for option in options if not re.search(rf"`{option}[ `]", section)) == []
 
 
+def test_each_case_of_an_invariant_ends_with_its_tests() -> None:
+    """Rules are numbered from 1 to 40 at most, and each has cases."""
+    cases = [rule.split("\n- ")[1:] for rule in read("docs/internals/invariants.md").split("\n### ")[1:]]
+    numbers = re.findall(r"^### (\d+)\. ", read("docs/internals/invariants.md"), re.MULTILINE)
+    assert numbers == [str(number) for number in range(1, len(cases) + 1)]
+    assert len(cases) <= 40
+    assert all(cases)
+    assert [case for rule in cases for case in rule if not re.search(r"`(?:tests|integration)/[\w/.]+`", case)] == []
+
+
 @pytest.mark.parametrize("kip", ["13, 124, 219", "73", "854", "936", "1269"])
 def test_the_five_kips_are_in_their_table_and_on_the_front_page(kip: str) -> None:
     """None of them is a footnote."""
@@ -160,8 +170,6 @@ def attributes() -> dict[str, set[str]]:
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_every_attribute_a_document_names_exists(document: Path, attributes: dict[str, set[str]]) -> None:
     """`Class.name` in backquotes, of classes that the package has."""
-    if document.name == "CHANGELOG.md":  # history
-        return
     for code in re.findall(r"`([^`\n]+)`", document.read_text(encoding="utf-8")):
         for owner, name in re.findall(r"(?<![\w.])([A-Z]\w+)\.(\w+)", code):
             assert owner not in attributes or name in attributes[owner], code

@@ -36,7 +36,6 @@ FORBIDDEN = {
 GLOSSARY = "docs/internals/glossary.md"
 REPLACED = "## Words that are not used"
 """The heading in the glossary of the table whose first column holds them, separated by commas."""
-HISTORY = "CHANGELOG.md"
 FRONT_PAGE = "README.md"
 LONGEST_LINE = 120
 LONGEST_PARAGRAPH = 90
@@ -220,7 +219,7 @@ def main() -> int:
         texts.append((name, text))
         found = findings(text)
         if path.suffix == ".md":
-            found += style(text, None if name in (GLOSSARY, HISTORY) else replaced)
+            found += style(text, None if name == GLOSSARY else replaced)
         if path.suffix == ".py" and replaced is not None:
             found += words(prose_of(text), replaced)
         if name == FRONT_PAGE:

@@ -69,7 +69,7 @@ def test_the_demo_keeps_its_topic_when_asked(kafka: KafkaCluster) -> None:
         ({"ssl_ca_location": "/no/such/ca.pem"}, ["ssl.ca.location", "file"]),
     ],
 )
-def test_who_is_not_let_in_is_told_why(
+def test_a_user_who_is_not_let_in_is_told_why(
     changes: dict[str, str],
     words: list[str],
     kafka_secure: KafkaCluster,

@@ -244,7 +244,7 @@ def test_other_ways_to_log_in(mechanism: str, kafka_secure: KafkaCluster, secure
     assert census["distinct_ids"] == 1
 
 
-def test_who_is_not_let_in_is_told_why(secure_topic: str, login: Login) -> None:
+def test_a_user_who_is_not_let_in_is_told_why(secure_topic: str, login: Login) -> None:
     """Within the time to connect, exit 2, and the sentence that the other commands have."""
     started = time.monotonic()
     doctor(0)

@@ -210,7 +210,7 @@ def test_a_transaction_after_too_long_a_rest(
     assert [error and error.outcome for error in outcomes] == [None, Outcome.UNKNOWN, None]
 
 
-def test_nothing_of_all_this_with_the_default_of_a_day(
+def test_the_default_of_a_day_changes_nothing(
     kafka: KafkaCluster, topic: TopicFactory, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Asked, and safe."""

@@ -80,7 +80,7 @@ def play(cluster: KafkaCluster, tap: Tap, mode: str) -> tuple[list[list[bytes | 
 
 
 @pytest.mark.parametrize("mode", ["held", "auto"])
-def test_what_other_partitions_have_is_written_once(kafka_tapped: KafkaCluster, tap: Tap, mode: str) -> None:
+def test_records_of_other_partitions_are_written_once(kafka_tapped: KafkaCluster, tap: Tap, mode: str) -> None:
     log, told = play(kafka_tapped, tap, mode)
     values = [value for partition in log for value in partition]
     assert len(values) == len(set(values))

@@ -23,7 +23,7 @@ ATTEMPTS = 5
 
 
 @pytest.mark.parametrize(("kind", "first"), [(Producer, "delivered"), (SafeProducer, "unknown")])
-def test_what_met_the_deletion_is_unknown(
+def test_records_that_met_the_deletion_are_unknown(
     kafka_tapped: KafkaCluster, tap: Tap, kind: Callable[..., Any], first: str
 ) -> None:
     """The new topic does not know the producer and takes its second batch: from that, librdkafka concludes that it has

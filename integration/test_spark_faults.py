@@ -172,7 +172,7 @@ def test_every_row_is_there_and_as_often_as_told(story: Story) -> None:
         assert report["repeated_tasks"] >= 1, fault
 
 
-def test_where_nothing_was_repeated_each_row_is_there_once_and_the_reports_equal_the_log(story: Story) -> None:
+def test_rows_are_there_once_and_reports_equal_the_log_without_a_repetition(story: Story) -> None:
     """By topic, rows and bytes; so it is with a broker that is killed, a leader that moves and a quota."""
     each = Counter((file, row) for _, file, row, _ in story.records())
     calm = story.calm()

@@ -43,7 +43,7 @@ def test_stock_writes_other_partitions_twice(verdicts: Verdicts) -> None:
 @held_back.needed
 @pytest.mark.parametrize("mode", ["auto", "held"])
 @pytest.mark.parametrize("plan", MEASURED, ids=str)
-def test_nothing_is_written_twice(verdicts: Verdicts, plan: Plan, mode: str) -> None:
+def test_no_record_is_written_twice(verdicts: Verdicts, plan: Plan, mode: str) -> None:
     """Delivered is once in the log, not written nowhere, unknown at most once, and the order is kept."""
     verdict = verdicts[mode, str(plan)]
     assert verdict.broken == [], verdict.examples

@@ -104,7 +104,7 @@ def beyond(found: Mapping[str, int], bounds: Mapping[str, int]) -> list[str]:
 
 
 @pytest.mark.parametrize("measure", BOUNDS)
-def test_nothing_grows_beyond_its_bound(figures: Mapping[str, Mapping[str, int]], measure: str) -> None:
+def test_no_figure_grows_beyond_its_bound(figures: Mapping[str, Mapping[str, int]], measure: str) -> None:
     """Bounds are the figures of the day they were set."""
     found = beyond(figures[measure], BOUNDS[measure])
     assert not found, f"{measure}: {'; '.join(found)}. A bound may only fall: move something out, or make it smaller."

@@ -58,7 +58,7 @@ def test_flush_serves_all_and_raises_the_last_exception_with_its_traceback(produ
 
 @pytest.mark.parametrize("mode", ["auto", "held", "passthrough"])
 @pytest.mark.parametrize("serve", ["flush", "poll"])
-def test_what_a_callback_raised_keeps_nothing(serve: str, mode: str, mock_bootstrap: str) -> None:
+def test_an_exception_of_a_callback_keeps_nothing(serve: str, mode: str, mock_bootstrap: str) -> None:
     """The C client never lets go of an exception that goes through it, nor of its frames, which know the producer."""
 
     class OddError(Exception):

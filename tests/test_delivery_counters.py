@@ -163,7 +163,7 @@ def test_a_failed_record_without_a_partition_is_told() -> None:
 
 
 @pytest.mark.parametrize("raised", [SystemError("left behind"), KeyboardInterrupt()])
-def test_what_the_first_call_raises(raised: BaseException) -> None:
+def test_the_first_call_may_raise(raised: BaseException) -> None:
     """The exception that the C client left behind belongs to nobody; a signal handler's goes on."""
     counters = DeliveryCounters(only_errors=True, offset_proves=True)
     topic = counters.open("t")

@@ -26,7 +26,7 @@ def fields(error: KafkaError) -> tuple[object, ...]:
 
 
 @pytest.mark.parametrize("stock", [PLAIN, KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)], ids=["flags", "plain"])
-def test_it_answers_as_stock_does(stock: KafkaError) -> None:
+def test_a_delivery_error_answers_as_stock_does(stock: KafkaError) -> None:
     """Code, name, reason, flags, hash and comparisons are those of the error it is made of."""
     error = DeliveryError(stock, Outcome.UNKNOWN)
     assert isinstance(error, KafkaError)
@@ -54,7 +54,7 @@ def compared(one: Any, other: Any) -> dict[str, bool]:
 
 
 @pytest.mark.parametrize("same", [FULL, copy.copy(FULL), PLAIN, PLAIN.code()], ids=["itself", "copy", "stock", "code"])
-def test_it_is_equal_to_what_has_its_code(same: Any) -> None:
+def test_a_delivery_error_is_equal_to_what_has_its_code(same: Any) -> None:
     """From both sides, whatever the outcome; so in lists, sets, counts and mocks."""
     assert compared(FULL, same) == compared(same, FULL) == SAME
     assert FULL in [None, "text", LOWER, same]
@@ -68,7 +68,7 @@ def test_it_is_equal_to_what_has_its_code(same: Any) -> None:
 
 
 @pytest.mark.parametrize("higher", [FULL, PLAIN, PLAIN.code(), 2**70], ids=["ours", "stock", "code", "no code"])
-def test_it_sorts_by_its_code(higher: Any) -> None:
+def test_a_delivery_error_sorts_by_its_code(higher: Any) -> None:
     """From both sides."""
     assert compared(LOWER, higher) == LOW_TO_HIGH
     assert compared(higher, LOWER) == HIGH_TO_LOW
@@ -78,7 +78,7 @@ def test_it_sorts_by_its_code(higher: Any) -> None:
 @pytest.mark.parametrize(
     "other", [None, "text", 1.5, float(PLAIN.code()), object(), (), b""], ids=lambda other: type(other).__name__
 )
-def test_it_is_unequal_to_anything_else(other: Any) -> None:
+def test_a_delivery_error_is_unequal_to_anything_else(other: Any) -> None:
     """confluent_kafka raises TypeError or SystemError for these."""
     for one, two in ((FULL, other), (other, FULL)):
         assert operator.ne(one, two)
@@ -96,7 +96,7 @@ def test_unknown_is_said_with_what_to_do() -> None:
     )
 
 
-def test_not_written_is_said_with_what_to_do() -> None:
+def test_the_text_of_not_written_says_what_to_do() -> None:
     """Where it was to go is left out as far as it is not known."""
     error = DeliveryError(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE), Outcome.NOT_WRITTEN, "orders", -1)
     assert error.partition is None

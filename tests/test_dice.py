@@ -37,7 +37,7 @@ def chooses_a_partition() -> None:
 
 
 @pytest.mark.parametrize("act", [waits_for_a_permit, asks_a_broker_again, chooses_a_partition])
-def test_nothing_takes_random_numbers_of_the_application(act: Callable[[], None]) -> None:
+def test_no_module_takes_random_numbers_of_the_application(act: Callable[[], None]) -> None:
     random.seed(1)
     before = random.getstate()
     act()

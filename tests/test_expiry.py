@@ -297,7 +297,7 @@ def test_the_horizon_is_asked_for_after_a_minute(
         assert len(forgetful.log("t")) == 2
 
 
-def test_what_was_heard_with_windows_is_not_asked_for_again(
+def test_an_expiration_that_came_with_windows_is_not_asked_for_again(
     forgetful: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With several lanes leaders were asked before; it does not count sooner than a minute, as otherwise."""
@@ -402,7 +402,7 @@ def test_a_crash_loop_asks_nobody(forgetful: FakeCluster) -> None:
     assert not forgetful.journal("DescribeConfigs")
 
 
-def test_nothing_of_all_this_with_the_default_of_a_day(
+def test_the_default_of_a_day_changes_nothing(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Idling for two days is delivered, and nothing is told."""
@@ -447,7 +447,9 @@ def test_an_unknown_policy_is_refused() -> None:
 
 
 @pytest.mark.parametrize("config", [{"enable.idempotence": False}, {"transactional.id": "x"}])
-def test_where_no_retry_is_at_risk_nothing_is_told(config: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
+def test_no_warning_is_given_where_no_retry_is_at_risk(
+    config: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
     """Without idempotence nothing is promised; an ID with an open transaction is not forgotten."""
     config = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0, "safeproducer.expiry.ms": 1000, **config}
     with SafeProducer(config):

@@ -105,7 +105,7 @@ def test_a_throttle_time_that_has_ended_is_told_as_past(cluster: FakeCluster, ma
     assert producer.snapshot().throttled_brokers == {1: SHORT_MS / 1000}
 
 
-def test_what_to_do_is_told_once(unreachable: dict[str, object]) -> None:
+def test_a_cure_is_told_once(unreachable: dict[str, object]) -> None:
     """However many partitions it would help, and nothing where waiting is all there is to do."""
     reasons = (HoldReason.LINGER, HoldReason.LINGER, HoldReason.LANES_BUSY, HoldReason.TURN)
     rows = [PartitionSnapshot("t", n, 1, 0, 0, 1, 1, "waits", reason) for n, reason in enumerate(reasons)]
@@ -175,7 +175,7 @@ def test_a_broker_that_is_still_down_is_the_cause(cluster: FakeCluster, make: Ma
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_where_nothing_ever_happened_nobody_is_blamed(cluster: FakeCluster, make: Make, mode: str) -> None:
+def test_no_broker_is_blamed_where_nothing_ever_happened(cluster: FakeCluster, make: Make, mode: str) -> None:
     """Neither now nor in the past."""
     producer = make(mode)
     assert producer.explain() == "Nothing waits: 2 record(s) delivered, 0 failed."

@@ -129,7 +129,7 @@ def test_a_fatal_producer_closes(slow: SafeProducer, plant_fatal: Plant) -> None
     assert slow.snapshot().unresolved == 0
 
 
-def test_what_is_held_back_learns_of_a_fatal_error_in_poll(plant_fatal: Plant) -> None:
+def test_held_records_learn_of_a_fatal_error_in_poll(plant_fatal: Plant) -> None:
     """Before poll() saw the error produce() still accepts; then the record fails, not written, and produce() raises."""
     producer = SafeProducer({"test.mock.num.brokers": 1, "log_level": 0, "safeproducer.mode": "held"})
     producer.produce("t", b"warm")

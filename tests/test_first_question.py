@@ -69,7 +69,7 @@ def test_librdkafka_alone_still_takes_it() -> None:
         assert max(took) > HALF_SECOND, took
 
 
-def test_it_costs_the_brokers_a_few_questions() -> None:
+def test_the_first_question_costs_the_brokers_a_few_requests() -> None:
     """One producer ID as before, and no connection to a broker that leads nothing."""
     with FakeCluster(brokers=3) as cluster:
         cluster.create_topic("t", partitions=1)
@@ -95,7 +95,7 @@ def test_it_costs_the_brokers_a_few_questions() -> None:
     ],
     ids=str,
 )
-def test_nobody_asks_where_nothing_waits_for_a_producer_id(config: dict[str, Any]) -> None:
+def test_no_thread_asks_where_nothing_waits_for_a_producer_id(config: dict[str, Any]) -> None:
     """No thread is started."""
     producer = SafeProducer({**NOWHERE, **config})
     question = engine_of(producer).threads.first_question
@@ -212,21 +212,21 @@ def ask(native: Callable[[], Any]) -> list[float | None]:
         ([KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.TOPIC_AUTHORIZATION_FAILED], 2),
     ],
 )
-def test_it_asks_until_a_question_is_on_its_way(answers: list[int | None], questions: int) -> None:
+def test_the_thread_asks_until_a_question_is_on_its_way(answers: list[int | None], questions: int) -> None:
     """Without a connection it asks again; one that is late is answered all the same. The last one is timed."""
     client = Client(*answers)
     ask(lambda: client)
     assert client.asked == ["t"] * questions
 
 
-def test_it_gives_up_with_brokers_that_have_no_id() -> None:
+def test_the_thread_gives_up_with_brokers_that_have_no_id() -> None:
     """They say so at once, again and again; how long their round trip is, is asked for all the same."""
     client = Client(cluster=KafkaError._TIMED_OUT)
     assert ask(lambda: client) != [None]
     assert len(client.asked) <= first_question._MEASURES
 
 
-def test_it_gives_up_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_thread_gives_up_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     """Brokers that are away for long do not keep a thread."""
     monkeypatch.setattr(first_question, "_PATIENCE", 0.1)
     client = Client(*[KafkaError._TRANSPORT] * 1_000_000)
@@ -234,7 +234,7 @@ def test_it_gives_up_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     assert client.asked
 
 
-def test_it_ends_with_its_producer() -> None:
+def test_the_thread_ends_with_its_producer() -> None:
     """Or with the first acknowledgement."""
     assert ask(lambda: None) == [None]
 

@@ -220,7 +220,7 @@ def test_passthrough_does_not_wait(cluster: FakeCluster) -> None:
 
 
 @pytest.mark.parametrize("extra", [{"safeproducer.mode": "passthrough"}, {"transactional.id": "a"}])
-def test_what_is_never_held_is_not_held_behind_an_application_that_did_not_poll(extra: dict[str, Any]) -> None:
+def test_records_that_are_never_held_go_behind_an_application_that_did_not_poll(extra: dict[str, Any]) -> None:
     """The sender has taken its reports, so its records went through the intake: which held them for a throttle time."""
     producer = SafeProducer({"bootstrap.servers": "localhost:1", "test.mock.num.brokers": 1, "log_level": 0, **extra})
     engine, transactional = engine_of(producer), "transactional.id" in extra

@@ -189,7 +189,7 @@ def test_one_hook_that_raises_on_two_threads_is_reported_once(caplog: pytest.Log
 
 
 @pytest.mark.parametrize("form", ["named", "any"])
-def test_what_a_signal_handler_raises_in_a_hook_goes_on(form: str, caplog: pytest.LogCaptureFixture):
+def test_an_exception_of_a_signal_handler_in_a_hook_goes_on(form: str, caplog: pytest.LogCaptureFixture):
     """It is a time limit of the application, not a fault of the hook."""
 
     class LimitError(Exception):

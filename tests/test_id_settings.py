@@ -42,7 +42,7 @@ def test_by_default_a_producer_is_told() -> None:
     assert (found.policy, found.reuse, found.enforces) == ("warn", 300.0, False)
 
 
-def test_what_is_set_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_settings_are_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """All three, with the time in seconds."""
     monkeypatch.delenv(LEDGER_VARIABLE)
     found = ids_of({POLICY: "refuse", LEDGER: str(tmp_path), REUSE: 1500})

@@ -87,7 +87,7 @@ def test_hooks_and_warnings_still_tell_of_lost_records(broken: BrokenFilter) -> 
     assert lost == [1]
 
 
-def test_it_is_printed_as_logging_prints_it(broken: BrokenFilter, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_exception_is_printed_as_logging_prints_it(broken: BrokenFilter, capsys: pytest.CaptureFixture[str]) -> None:
     """Whoever wrote the filter is to find it."""
     logger.warning("hello %s", "there")
     printed = capsys.readouterr().err
@@ -102,7 +102,7 @@ def test_a_line_names_the_code_that_wrote_it(caplog: pytest.LogCaptureFixture) -
     assert caplog.records[0].filename == "test_log.py"
 
 
-def test_what_a_signal_handler_raises_meanwhile_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_exception_of_a_signal_handler_meanwhile_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is not the handler's, nor is what another thread has set."""
 
     def over(*_: object) -> None:

@@ -50,7 +50,7 @@ def test_refused_records_are_told_and_not_counted(producer: SafeProducer) -> Non
     assert (account.accepted, account.unresolved, account.interrupted) == (10, 10, 0)
 
 
-def test_what_a_refusal_raises_ends_the_loop(producer: SafeProducer) -> None:
+def test_an_exception_of_a_refusal_ends_the_loop(producer: SafeProducer) -> None:
     """Nothing behind a record that stays refused is accepted."""
     taken = iter(PAIRS)
 
@@ -86,7 +86,7 @@ def test_a_record_counts_before_it_is_handed_over(producer: SafeProducer) -> Non
 
 
 @pytest.mark.parametrize("raised", [KeyboardInterrupt, ValueError])
-def test_what_a_signal_handler_raises_goes_on(producer: SafeProducer, raised: type[BaseException]) -> None:
+def test_an_exception_of_a_signal_handler_goes_on(producer: SafeProducer, raised: type[BaseException]) -> None:
     """Whether the record was accepted is not known then: it is no refusal, and nothing is sent again."""
 
     def interrupted(*_: Any) -> None:
@@ -180,7 +180,9 @@ def test_near_the_brokers_records_go_one_by_one(cluster: FakeCluster) -> None:
 
 
 @pytest.mark.parametrize("raised", [KeyboardInterrupt, BufferError])
-def test_what_stops_a_block_is_not_taken_for_a_refusal(cluster: FakeCluster, raised: type[BaseException]) -> None:
+def test_an_exception_that_stops_a_block_is_not_taken_for_a_refusal(
+    cluster: FakeCluster, raised: type[BaseException]
+) -> None:
     """Whether its records were accepted is not known when a signal handler raises; those that were are delivered."""
     with held(cluster, "stopped") as producer:
         intake = engine_of(producer).dispatcher.intake

@@ -70,7 +70,7 @@ def test_a_record_is_not_kept_waiting_by_a_poll_of_another_thread(mode: str) -> 
     assert sorted(took)[RECORDS * 3 // 4] < SOON, took  # a busy machine makes some late
 
 
-def test_what_the_sender_serves_is_not_taken_off_the_count_of_a_poll() -> None:
+def test_events_that_the_sender_serves_are_not_taken_off_the_count_of_a_poll() -> None:
     """Statistics that come while the application is away are no reason to return less than 0, or 0 for a report."""
     with FakeCluster(brokers=1) as cluster:
         cluster.create_topic("t")

@@ -124,7 +124,7 @@ def later(
 
 
 @LATER
-def test_what_another_leader_counts_again_is_sent_again(config: dict[str, Any], hooks: list[Hook]) -> None:
+def test_records_that_another_leader_counts_again_are_sent_again(config: dict[str, Any], hooks: list[Hook]) -> None:
     """The guard counts an ID once in its life, each leader for itself: the new one refuses what the former one knew."""
     with FakeCluster(2) as cluster:
         cluster.create_topic("t", 1)
@@ -143,7 +143,9 @@ def test_what_another_leader_counts_again_is_sent_again(config: dict[str, Any], 
 
 
 @LATER
-def test_what_a_leader_counts_again_after_a_rest_is_sent_again(config: dict[str, Any], hooks: list[Hook]) -> None:
+def test_records_that_a_leader_counts_again_after_a_rest_are_sent_again(
+    config: dict[str, Any], hooks: list[Hook]
+) -> None:
     """It knows an ID for as long as its windows go back, and others have used the quota up meanwhile."""
     with FakeCluster(1) as cluster:
         cluster.create_topic("t", 1)

@@ -216,7 +216,7 @@ def test_delay_delivers_when_the_next_id_is_there(cluster: FakeCluster) -> None:
     assert event.retry_after == pytest.approx(5, abs=0.5)
 
 
-def test_what_waits_for_an_id_takes_room_in_the_buffer(cluster: FakeCluster) -> None:
+def test_records_that_wait_for_an_id_take_room_in_the_buffer(cluster: FakeCluster) -> None:
     """As any held record does: beyond the limit it is full, and what was accepted is delivered."""
     with started(cluster, "delay", 1) as first:
         first.produce("t", b"x")
@@ -237,7 +237,7 @@ def test_what_waits_for_an_id_takes_room_in_the_buffer(cluster: FakeCluster) -> 
     assert len(cluster.log("t", 0)) + len(cluster.log("t", 1)) == 12
 
 
-def test_who_cannot_wait_for_an_hour_fails_at_once(cluster: FakeCluster) -> None:
+def test_a_record_that_cannot_wait_for_an_hour_fails_at_once(cluster: FakeCluster) -> None:
     """Certainly not written."""
     with started(cluster, "delay", 1) as first:
         first.produce("t", b"x")
@@ -292,7 +292,7 @@ def forgets(producer: SafeProducer) -> None:
 @pytest.mark.filterwarnings("ignore:.*lost at garbage collection.*:ResourceWarning")
 @pytest.mark.parametrize("end", [closes, forgets])
 @pytest.mark.parametrize("mode", ["auto", "held", "passthrough"])
-def test_who_has_reached_no_broker_has_sent_nothing(
+def test_a_producer_that_reached_no_broker_has_sent_nothing(
     monkeypatch: pytest.MonkeyPatch, mode: str, end: Callable[[SafeProducer], None]
 ) -> None:
     """Not a record with a partition either; close() waits for no statistics then."""

@@ -101,7 +101,7 @@ WAITS = ["producer.poll(1)", "producer.flush()", "produce()"]
 
 
 @pytest.mark.parametrize("scene", [("flush_and_exit", mode, waits) for waits in WAITS for mode in MODES], ids="-".join)
-def test_what_a_sigterm_handler_flushes_is_written(plays: Ahead, scene: tuple[str, ...]) -> None:
+def test_records_that_a_sigterm_handler_flushes_are_written(plays: Ahead, scene: tuple[str, ...]) -> None:
     """The most usual end of a producer: flush, then exit, while the main thread is inside a call."""
     plays(*scene)
 

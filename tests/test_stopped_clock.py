@@ -40,7 +40,7 @@ def stopped() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_nothing_waits_for_ever_for_a_clock_that_was_stopped(mode: str) -> None:
+def test_no_call_waits_for_ever_for_a_clock_that_was_stopped(mode: str) -> None:
     answers: list[Any] = []
 
     def work() -> None:

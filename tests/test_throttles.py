@@ -82,7 +82,7 @@ def announce_and_stop_at(step: int) -> int:
     return tps[0]
 
 
-def test_who_comes_in_the_middle_of_an_announcement_waits_for_nothing_and_is_not_undone() -> None:
+def test_an_announcement_in_the_middle_of_another_waits_for_nothing_and_is_not_undone() -> None:
     """A signal handler, or another thread: a sender that waited here for an interrupted thread would hang its flush."""
     tps = announce_and_stop_at(-1)
     assert tps > 3

@@ -158,7 +158,9 @@ def at_depth(left: int, call: Callable[[], object]) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("batch", [1, 10_000])
-def test_what_raises_near_the_end_of_the_stack_is_not_written(brokers: FakeCluster, mode: str, batch: int) -> None:
+def test_a_record_that_raises_near_the_end_of_the_stack_is_not_written(
+    brokers: FakeCluster, mode: str, batch: int
+) -> None:
     """produce() raised RecursionError for records that it had accepted, and they were written all the same."""
     producer = start(brokers, **MODES[mode], **{"batch.num.messages": batch})
     returned, raised, told = [b"warm"], [], Counter[bytes | None]()

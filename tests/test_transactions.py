@@ -23,7 +23,7 @@ def producer(mock_bootstrap: str) -> SafeProducer:
     return made
 
 
-def test_what_librdkafka_only_takes_for_delivered_is_not_committed(producer: SafeProducer) -> None:
+def test_a_record_that_librdkafka_only_takes_for_delivered_is_not_committed(producer: SafeProducer) -> None:
     """It concluded from a later acknowledgement; the next transaction is a new one."""
     failures: Any = engine_of(producer).updates.failures
 
@@ -42,7 +42,7 @@ def test_what_librdkafka_only_takes_for_delivered_is_not_committed(producer: Saf
     producer.close()
 
 
-def test_nothing_of_a_transaction_is_held_back(producer: SafeProducer) -> None:
+def test_no_record_of_a_transaction_is_held_back(producer: SafeProducer) -> None:
     """Not while a broker throttles either: librdkafka would know nothing of what fails in the meantime."""
     lane: Any = engine_of(producer)
     lane.updates.throttled(1, "broker", 30.0)
@@ -54,7 +54,7 @@ def test_nothing_of_a_transaction_is_held_back(producer: SafeProducer) -> None:
     producer.close()
 
 
-def test_what_a_callback_raises_is_raised_after_the_commit(producer: SafeProducer) -> None:
+def test_an_exception_of_a_callback_is_raised_after_the_commit(producer: SafeProducer) -> None:
     """As confluent_kafka does: the transaction is committed all the same."""
 
     def report(error: Any, message: Any) -> None:

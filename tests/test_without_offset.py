@@ -69,7 +69,7 @@ SENDS: dict[str, Send] = {
 
 @pytest.mark.parametrize("send", SENDS.values(), ids=SENDS)
 @pytest.mark.parametrize("hooked", [False, True])
-def test_what_nobody_acknowledged_is_unknown(cluster: FakeCluster, send: Send, hooked: bool) -> None:
+def test_a_record_that_no_broker_acknowledged_is_unknown(cluster: FakeCluster, send: Send, hooked: bool) -> None:
     """The report, the hooks and the counts say so; the record that was acknowledged is delivered."""
     hook = Resolved()
     producer = SafeProducer({"bootstrap.servers": cluster.bootstrap, "linger.ms": 0}, hooks=[hook] if hooked else [])

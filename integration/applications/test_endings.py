@@ -33,7 +33,7 @@ Both = Callable[..., list[Any]]
         "del_behind_a_flush",
     ],
 )
-def test_who_waits_has_everything_delivered(both: Both, brokers: FakeCluster, ending: str) -> None:
+def test_a_program_that_waits_has_everything_delivered(both: Both, brokers: FakeCluster, ending: str) -> None:
     """Wherever a program waits for its records, it ends in silence and all of them are in the log."""
 
     def drive(application: Application) -> None:
@@ -66,7 +66,7 @@ def test_an_exception_behind_a_context_manager(both: Both, brokers: FakeCluster)
         ("unreachable_and_a_flush_with_a_limit", 0, NOWHERE),
     ],
 )
-def test_who_does_not_wait_loses_records_and_ends_at_once(
+def test_a_program_that_does_not_wait_loses_records_and_ends_at_once(
     both: Both, brokers: FakeCluster, ending: str, status: int, settings: dict[str, Any]
 ) -> None:
     """The end comes as soon as with confluent_kafka, and SafeProducer says how many records had no report."""

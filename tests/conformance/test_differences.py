@@ -182,7 +182,7 @@ def test_records_are_not_unpacked(cluster: Target, client: RawClient, batch: byt
     assert part(produce(client, 9, cluster.topic(), batch))["error_code"] == cluster.differs(fake=0, kafka=kafka)
 
 
-def test_which_record_is_wrong_is_not_told(cluster: Target, client: RawClient) -> None:
+def test_the_wrong_record_is_not_told(cluster: Target, client: RawClient) -> None:
     """`record_errors` is empty, and the beginning of the log is not told with an error."""
     batch = make_batch([b"a"], timestamp=int(time.time() * 1000) + 7_200_000)
     found = part(produce(client, 9, cluster.topic(), batch))
@@ -226,14 +226,14 @@ def test_few_configs_are_described(cluster: Target, client: RawClient) -> None:
     assert bool(config["documentation"]) == cluster.differs(fake=False, kafka=True)
 
 
-def test_where_min_insync_replicas_comes_from(cluster: Target, client: RawClient) -> None:
+def test_the_source_of_min_insync_replicas(cluster: Target, client: RawClient) -> None:
     """With eligible leader replicas (KIP-966) Kafka's controller sets it for all brokers at its first start."""
     source = cluster.differs(fake=DEFAULT, kafka=OF_ALL_BROKERS)
     assert value(client, TOPIC, cluster.topic(), "min.insync.replicas") == ("1", source)
     assert value(client, BROKER, "1", "min.insync.replicas") == ("1", source)
 
 
-def test_what_is_behind_retention_ms(cluster: Target, client: RawClient) -> None:
+def test_the_synonyms_of_retention_ms(cluster: Target, client: RawClient) -> None:
     """Kafka's default comes from `log.retention.hours`, which no topic lists; here from `log.retention.ms`."""
     _, found = describe(client, TOPIC, cluster.topic(), ["retention.ms"])
     behind: list[Any] = cluster.differs(fake=[("log.retention.ms", "604800000", DEFAULT)], kafka=[])
@@ -250,7 +250,7 @@ def test_what_is_behind_retention_ms(cluster: Target, client: RawClient) -> None
         ({"ip": "127.0.0.1"}, "connection_creation_rate", INVALID_REQUEST, 0),
     ],
 )
-def test_which_quotas_there_are(
+def test_the_quotas_that_there_are(
     cluster: Target, client: RawClient, who: dict[str, str | None], quota: str, fake: int, kafka: int
 ) -> None:
     """KIP-936's is there; those that would not act are refused."""

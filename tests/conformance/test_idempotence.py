@@ -88,7 +88,7 @@ def test_partitions_are_apart(cluster: Target, client: RawClient) -> None:
     assert client.produce(name, batch(3), partition=1)["error_code"] == OUT_OF_ORDER
 
 
-def test_what_is_not_idempotent_is_always_appended(cluster: Target, client: RawClient) -> None:
+def test_a_batch_that_is_not_idempotent_is_always_appended(cluster: Target, client: RawClient) -> None:
     """The same bytes twice are twice in the log."""
     name = cluster.topic()
     assert write(client, name, make_batch([b"a"]), make_batch([b"a"])) == [(0, 0), (0, 1)]

@@ -108,7 +108,7 @@ def epoch_end(client: RawClient, topic: str, epoch: int, current: int = -1, **ch
 
 
 @pytest.mark.parametrize("version", [2, 3, 4])
-def test_where_an_epoch_ended(cluster: Target, client: RawClient, timed: str, version: int) -> None:
+def test_the_end_of_an_epoch(cluster: Target, client: RawClient, timed: str, version: int) -> None:
     """The running epoch ends at the end of the log; of later ones nothing is known; a wrong current one is told."""
     assert epoch_end(client, timed, 0, version=version) == (0, 0, 5)
     assert epoch_end(client, timed, 1, version=version) == (0, -1, -1)

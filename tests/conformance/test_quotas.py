@@ -119,7 +119,7 @@ def test_error_codes_of_changes(client: RawClient, who: Entity, quotas: dict[str
     assert alter(client, who, validate_only=True, **quotas) == error
 
 
-def test_what_is_named_twice(client: RawClient) -> None:
+def test_a_quota_that_is_named_twice_is_refused(client: RawClient) -> None:
     """A quota named twice is refused."""
     twice = [{"key": "producer_byte_rate", "value": value, "remove": False} for value in (4.0, 5.0)]
     entries = [{"entity": entity(user="a"), "ops": twice}]

@@ -117,7 +117,7 @@ def test_a_log_in_without_headers(secure: Target) -> None:
         (["ApiVersions"], "Produce"),
     ],
 )
-def test_what_comes_before_a_handshake_ends_the_connection(stranger: RawClient, before: list[str], api: str) -> None:
+def test_a_request_before_a_handshake_ends_the_connection(stranger: RawClient, before: list[str], api: str) -> None:
     """Without an answer."""
     for earlier in before:
         assert ask(stranger, earlier)["error_code"] == 0
@@ -126,7 +126,7 @@ def test_what_comes_before_a_handshake_ends_the_connection(stranger: RawClient, 
 
 
 @pytest.mark.parametrize("api", ["ApiVersions", "Metadata", "SaslHandshake", "ListOffsets"])
-def test_what_comes_amid_a_log_in_is_answered_and_ends_it(stranger: RawClient, api: str) -> None:
+def test_a_request_amid_a_log_in_is_answered_and_ends_it(stranger: RawClient, api: str) -> None:
     """Error 34 in the API's own answer, then the connection ends."""
     assert choose(stranger, "PLAIN") == 0
     topics = [{"name": "t", "partitions": [{"partition_index": 0, "timestamp": -1}]}]
@@ -152,7 +152,7 @@ def test_a_mechanism_nobody_offers(stranger: RawClient) -> None:
         stranger.receive()
 
 
-def test_who_is_logged_in_needs_no_second_time(stranger: RawClient) -> None:
+def test_a_second_log_in_is_out_of_place(stranger: RawClient) -> None:
     """Both requests of a log-in are out of place then."""
     assert choose(stranger, "PLAIN") == 0
     assert ask(stranger, "SaslAuthenticate")["error_code"] == 0
@@ -168,7 +168,7 @@ def test_no_stranger_may_send_much(stranger: RawClient) -> None:
         stranger.receive()
 
 
-def test_where_nobody_logs_in_a_log_in_is_out_of_place(cluster: Target) -> None:
+def test_a_log_in_on_a_plain_listener_is_out_of_place(cluster: Target) -> None:
     """On a plain listener both requests are answered with error 34, and the connection stays."""
     with cluster.connect() as client:
         assert choose(client, "PLAIN") == ILLEGAL_STATE

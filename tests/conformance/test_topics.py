@@ -160,7 +160,7 @@ def test_topics_are_deleted_by_name_and_by_id(cluster: Target, client: RawClient
     assert client.produce(third, make_batch([b"a"]))["error_code"] == 0
 
 
-def test_what_is_wrong_with_a_deletion(cluster: Target, client: RawClient) -> None:
+def test_a_wrong_deletion_deletes_nothing(cluster: Target, client: RawClient) -> None:
     """A topic both named and identified, neither, or named twice: nothing is deleted."""
     name = cluster.topic()
     wanted = [{"name": name, "topic_id": topic_id(client, name)}, {"name": None}]

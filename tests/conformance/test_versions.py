@@ -66,7 +66,7 @@ def test_an_unknown_version_of_apiversions_is_answered_in_the_oldest(cluster: Ta
 @pytest.mark.parametrize(
     ("name", "version"), [("", "1"), ("-", "1"), ("two words", "1"), ("suite", ""), ("suite", "ö")]
 )
-def test_who_does_not_say_what_it_is_gets_no_versions(cluster: Target, name: str, version: str) -> None:
+def test_a_client_that_does_not_say_what_it_is_gets_no_versions(cluster: Target, name: str, version: str) -> None:
     """KIP-511: name and version of the client's software are checked from version 3 on; it may ask again."""
     with cluster.connect() as client:
         answer = client.ask("ApiVersions", 3, client_software_name=name, client_software_version=version)
@@ -88,7 +88,9 @@ def test_who_does_not_say_what_it_is_gets_no_versions(cluster: Target, name: str
         (None, -1, 0),
     ],
 )
-def test_who_means_another_broker_is_sent_away(cluster: Target, cluster_id: str | None, node: int, error: int) -> None:
+def test_a_client_that_means_another_broker_is_sent_away(
+    cluster: Target, cluster_id: str | None, node: int, error: int
+) -> None:
     """KIP-1242: a client may name the cluster and the broker that it means, both or neither; the connection stays."""
     with cluster.connect() as client:
         own = client.ask("Metadata", 12, topics=[])["cluster_id"]

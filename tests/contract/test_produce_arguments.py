@@ -132,7 +132,7 @@ def test_partition_outside_the_topic_raises_once_it_is_known(producer: Any, topi
 
 
 @pytest.mark.parametrize("name", ["a b", "x" * 250, "ü", "..", ".", "", "gone!"])
-def test_what_is_no_name_of_a_topic(producer_class: Any, name: str) -> None:
+def test_a_text_that_is_no_name_of_a_topic_is_refused(producer_class: Any, name: str) -> None:
     """Brokers refuse it, and the records that were accepted by then say so."""
     reports = Reports()
     with FakeCluster(brokers=1) as fake:

@@ -200,7 +200,7 @@ def test_batches_are_not_serialized(serializing: Callable[..., Any], cluster: An
     assert sorted(cluster.values(topic)) == [b"own", b"plain"]
 
 
-def test_it_is_a_producer(serializing_class: type) -> None:
+def test_a_serializing_producer_is_a_producer(serializing_class: type) -> None:
     """isinstance() against confluent_kafka.Producer holds."""
     assert issubclass(serializing_class, cimpl.Producer)
 

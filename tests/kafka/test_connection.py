@@ -26,7 +26,7 @@ def passed(*names: str) -> set[str]:
     return set(connection_settings(dict.fromkeys(names, "x")))
 
 
-def test_whatever_concerns_connecting_is_passed_on() -> None:
+def test_all_settings_of_connecting_are_passed_on() -> None:
     """All of it: who lacks one setting fails to connect, and nobody is told."""
     connecting = {name for name in PRODUCER_PROPERTIES if name.startswith(CONNECTS)}
     connecting |= {"enable.sasl.oauthbearer.unsecure.jwt", "enable.ssl.certificate.verification", "oauth_cb"}
@@ -34,7 +34,7 @@ def test_whatever_concerns_connecting_is_passed_on() -> None:
     assert passed(*connecting) == connecting
 
 
-def test_what_is_the_producers_own_is_not() -> None:
+def test_the_producers_own_settings_are_not_passed_on() -> None:
     """A second client must not take a producer ID, call the application's callbacks, or have brokers of its own."""
     assert (
         passed("enable.idempotence", "transactional.id", "acks", "retries", "linger.ms", "delivery.timeout.ms") == set()
@@ -43,7 +43,7 @@ def test_what_is_the_producers_own_is_not() -> None:
     assert passed("error_cb", "stats_cb", "throttle_cb", "on_delivery", "logger", "test.mock.num.brokers") == set()
 
 
-def test_what_is_passed_on_suits_an_admin_client_and_a_consumer() -> None:
+def test_the_settings_suit_an_admin_client_and_a_consumer() -> None:
     """With a producer's settings of all kinds none of them refuses, or says that it ignores something."""
     lines: list[object] = []
 

@@ -96,7 +96,7 @@ def old_with_an_unknown_config_of_its_own(cluster: FakeCluster) -> None:
         (old_with_an_unknown_config_of_its_own, None, Source.ASSUMED),
     ],
 )
-def test_what_broker_1_says(
+def test_broker_1_is_asked_by_one_request(
     cluster: FakeCluster, asks: Discovery, arrange: Callable[[FakeCluster], None], value: int | None, source: Source
 ) -> None:
     """One request, to that broker, for itself and the topic."""
@@ -150,7 +150,7 @@ def test_a_topic_that_is_not_there_is_asked_for_once(cluster: FakeCluster, asks:
     assert len(cluster.journal("DescribeConfigs")) == 1
 
 
-def test_what_may_pass_is_tried_three_times(cluster: FakeCluster, asks: Discovery, naps: list[float]) -> None:
+def test_an_error_that_may_pass_is_tried_three_times(cluster: FakeCluster, asks: Discovery, naps: list[float]) -> None:
     """With longer pauses in between; then it gives up, and says why."""
     cluster.set_topic_config("t", TOPIC_RETAINS, "20")
     cluster.fail_next("DescribeConfigs", REQUEST_TIMED_OUT, 2)
@@ -177,7 +177,7 @@ def test_a_broker_that_cannot_be_reached_says_nothing(cluster: FakeCluster, asks
     assert cluster.journal("DescribeConfigs") == []
 
 
-def test_it_logs_in_as_the_producer_does(naps: list[float]) -> None:
+def test_the_admin_client_logs_in_as_the_producer_does(naps: list[float]) -> None:
     """With its SASL settings, and none that only a producer understands; a wrong password is a reason, too."""
     with FakeCluster(brokers=1, users={"alice": "secret"}) as cluster:
         cluster.create_topic("t")

@@ -108,7 +108,7 @@ def test_credentials_from_before_stay_secret() -> None:
     assert "third-one" not in repr(settings)
 
 
-def test_what_is_sensitive_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_sensitive_names_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     """To look for similar names takes milliseconds, and each of the many errors of lost brokers is scrubbed."""
     names = ("sasl.pasword", "linger.ms")
     found = [properties.is_sensitive(name) for name in names]

@@ -80,7 +80,7 @@ def document(cluster: FakeCluster) -> str:
     return text
 
 
-def test_what_happened_is_what_is_read(cluster: FakeCluster, client: Client) -> None:
+def test_statistics_are_read_as_they_happened(cluster: FakeCluster, client: Client) -> None:
     """Identity, leaders, records and requests are those that the cluster saw."""
     for partition, count in enumerate([1, 2, 3]):
         for _ in range(count):

@@ -88,7 +88,7 @@ def test_brokers_and_topics_of_any_of_them_are_there() -> None:
     assert broker(told)["tx"] == 30
 
 
-def test_what_cannot_be_added_is_of_the_first() -> None:
+def test_figures_that_cannot_be_added_are_those_of_the_first() -> None:
     """A window is not added up with others: it has the samples of one lane."""
     other = document(90, 1, state="DOWN", leader=2, rtt={**WINDOW, "cnt": 40})
     told = summed([document(100, 30), other])
@@ -96,14 +96,14 @@ def test_what_cannot_be_added_is_of_the_first() -> None:
     assert told["topics"][T]["batchsize"] == WINDOW
 
 
-def test_it_keeps_the_name_and_age_of_the_oldest() -> None:
+def test_the_sum_keeps_the_name_and_age_of_the_oldest() -> None:
     """A lane that took the place of the first one is the same producer."""
     younger = document(100, 1, age=20)
     told = summed([younger, document(90, 1)])
     assert (told["name"], told["age"], told["ts"]) == ("client-90", 100, 100)
 
 
-def test_what_is_gone_counts_on_and_holds_nothing() -> None:
+def test_a_retired_lane_counts_on_and_holds_nothing() -> None:
     """Counts never go back, and nothing is in flight on a connection that is closed."""
     gone = left_behind(summed([left_behind(document(80, 5)), left_behind(document(90, 12))]))
     told = summed([document(100, 30), gone])

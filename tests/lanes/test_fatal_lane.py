@@ -64,7 +64,7 @@ def test_the_first_lane_is_replaced_too(cluster: FakeCluster, make: Make, change
 
 
 @pytest.mark.parametrize("surface", ["trigger_flush", "serve"])
-def test_wherever_the_error_surfaces(
+def test_a_fatal_error_may_surface_anywhere(
     cluster: FakeCluster, make: Make, changes: Changes, plant_fatal: Plant, surface: str
 ) -> None:
     """While a batch is flushed, which may be inside produce(), as well as while reports are served."""

@@ -158,7 +158,7 @@ def test_with_several_lanes(cluster: FakeCluster, witness: Witness, mode: str) -
     producer.close(5)
 
 
-def test_what_the_feed_finds_out(cluster: FakeCluster, witness: Witness) -> None:
+def test_a_hint_that_is_found_while_batches_are_handed_over(cluster: FakeCluster, witness: Witness) -> None:
     """A hint that is found while batches are handed over, perhaps inside a produce()."""
     cluster.create_topic("t")
     producer = made(cluster, witness, mode="held")

@@ -59,7 +59,7 @@ def test_all_lanes_are_counted(cluster: FakeCluster, make: Make) -> None:
     assert any(one["msg_cnt"] > 20 * BATCH for one in documents)
 
 
-def test_what_waits_for_a_quota_is_counted(cluster: FakeCluster, make: Make) -> None:
+def test_records_that_wait_for_a_quota_are_counted(cluster: FakeCluster, make: Make) -> None:
     """Records that are in no native producer, by the direct lane's documents: they were librdkafka's own before."""
     cluster.create_topic("t")
     documents = Documents()

@@ -98,7 +98,7 @@ def test_a_topic_may_be_a_member_of_an_enumeration(cluster: FakeCluster, make: M
     assert {type(row.topic) for row in (*account.partitions, *account.windows)} == {str}
 
 
-def test_what_a_broker_announces_that_does_not_lead_is_not_used(cluster: FakeCluster, make: Make) -> None:
+def test_the_window_of_a_broker_that_does_not_lead_is_not_used(cluster: FakeCluster, make: Make) -> None:
     """The follower remembers 20; the leader remembers 5, and says so."""
     led_by(cluster, "wide", 1)
     cluster.set_broker_config(2, BROKER_RETAIN, "20")

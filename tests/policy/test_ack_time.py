@@ -14,14 +14,14 @@ def observed(*seconds: float) -> AckTime:
     return ack
 
 
-def test_nothing_is_known_before_the_first() -> None:
+def test_no_time_is_known_before_the_first() -> None:
     ack = AckTime()
     assert (ack.seconds, ack.distance) == (None, None)
     ack.observe(0.1, 1.0)
     assert ack.seconds == 0.1
 
 
-def test_it_is_smoothed() -> None:
+def test_the_time_is_smoothed() -> None:
     """One that took long by chance does not make it long."""
     assert observed(0.1, 0.1, 1.1).seconds == pytest.approx(0.3)
 
@@ -35,7 +35,7 @@ def test_it_is_smoothed() -> None:
         ((0.06, 0.3, 0.06, 0.3), False),
     ],
 )
-def test_it_is_a_distance_when_it_is_long_and_steady(seconds: tuple[float, ...], is_distance: bool) -> None:
+def test_a_long_and_steady_time_is_a_distance(seconds: tuple[float, ...], is_distance: bool) -> None:
     """What varies is a machine that is too busy to send: flush triggers are missed there for the same reason."""
     ack = observed(*seconds)
     assert ack.distance == (ack.seconds if is_distance else None)

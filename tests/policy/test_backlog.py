@@ -68,7 +68,7 @@ def test_stuck_is_what_is_not_acknowledged_or_too_old() -> None:
     assert backlogs.earliest() == 0.0
 
 
-def test_what_is_forgiven_is_no_backlog() -> None:
+def test_forgiven_records_are_no_backlog() -> None:
     """An empty lane has nothing that could still be acknowledged, whatever the counts say."""
     backlogs = Backlogs()
     backlogs.observe(A, 5, 2, 1.0)

@@ -117,7 +117,9 @@ def test_the_end_of_a_throttle_time_is_no_reason_to_leave_a_lane_with_records() 
 
 
 @given(batches, st.none() | times, st.booleans(), times)
-def test_what_goes_breaks_no_rule(batch: BatchFacts, throttled: float | None, probing: bool, now: float) -> None:
+def test_a_batch_that_goes_breaks_no_rule(
+    batch: BatchFacts, throttled: float | None, probing: bool, now: float
+) -> None:
     """Not to a throttled broker, not beyond the depth, not a partial batch behind another one."""
     if decide(of_batch(batch, throttled_until=throttled, probing=probing), now) is Send.BATCH:
         assert throttled is None
@@ -126,7 +128,7 @@ def test_what_goes_breaks_no_rule(batch: BatchFacts, throttled: float | None, pr
 
 
 @given(batches, st.just(0.0) | st.floats(0.001, 100), st.booleans(), times)
-def test_what_is_held_is_asked_again_later(batch: BatchFacts, left: float, probing: bool, now: float) -> None:
+def test_a_held_partition_is_looked_at_again_later(batch: BatchFacts, left: float, probing: bool, now: float) -> None:
     """A time that is past would be asked for again at once, for ever."""
     throttled = now + left if left else None
     verdict = hold(of_batch(batch, throttled_until=throttled, probing=probing), BATCH, now)

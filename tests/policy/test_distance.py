@@ -39,7 +39,7 @@ def test_haste_is_no_reason_very_far_away() -> None:
 
 
 @given(seconds, seconds, st.floats(0, 2 * HIGH_RATE))
-def test_what_became_far_stays_so_under_the_same_conditions(ack_time: float, linger: float, rate: float) -> None:
+def test_a_far_broker_stays_far_under_the_same_conditions(ack_time: float, linger: float, rate: float) -> None:
     """Or it would flap."""
     if is_long(ack_time, linger, rate, was_long=False):
         assert is_long(ack_time, linger, rate, was_long=True)

@@ -97,7 +97,7 @@ def test_the_smallest_leader_counts() -> None:
     assert not found.unreadable
 
 
-def test_who_does_not_tell_has_the_default() -> None:
+def test_a_broker_that_does_not_tell_has_the_default() -> None:
     """It is named; a broker that tells a shorter time counts beside it."""
     found = expiry.horizon(answers(2 * DAY, None))
     assert (found.seconds, found.source, found.unreadable) == (DAY, Source.ASSUMED, {2: "CLUSTER_AUTHORIZATION_FAILED"})
@@ -119,7 +119,7 @@ def test_before_kafka_3_4_transactional_ids_tell() -> None:
 
 
 @pytest.mark.parametrize("value", [None, "", "0", "-1", "a day", "1.5"])
-def test_what_is_no_number_is_not_read(value: str | None) -> None:
+def test_a_value_that_is_no_number_is_not_read(value: str | None) -> None:
     """A sensitive entry has no value."""
     found = expiry.told(1, {PRODUCER_ID_CONFIG: value})
     assert found.producer_id is None

@@ -31,7 +31,7 @@ def test_one_whose_id_was_used_is_kept_for_longer() -> None:
     assert idle.spare(20, 1000.0, False, 1060.1)
 
 
-def test_they_go_one_after_the_other() -> None:
+def test_lanes_go_one_after_the_other() -> None:
     """However long the others have been idle by then."""
     idle = IdleLanes(None, DEFAULT_RATE)
     idle.gave_up(5000.0)

@@ -24,7 +24,7 @@ counts = st.integers(1, 50)
         (20, 20, 8, 20),
     ],
 )
-def test_how_many_are_wanted(lanes: int, ready: int, budget: int, expected: int) -> None:
+def test_the_number_of_lanes_that_are_wanted(lanes: int, ready: int, budget: int, expected: int) -> None:
     """They double up to the budget while all of them are ready and busy, and do not go because it is lowered."""
     assert wanted(lanes, ready, budget, None) == expected
 
@@ -64,13 +64,13 @@ def test_a_number_that_was_set_is_kept(lanes: int, ready: int, budget: int, fixe
         (5, 2_001, 0.0, 2_000),
     ],
 )
-def test_how_many_are_needed(under_way: int, waiting: int, waited: float, expected: int) -> None:
+def test_the_number_of_lanes_that_are_needed(under_way: int, waiting: int, waited: float, expected: int) -> None:
     """By how fast records came while they waited, at a round trip of 100 ms and batches of 100."""
     assert needed(under_way, waiting, waited, 0.1, 0.005, 100) == expected
 
 
 @given(counts, counts, st.integers(5, 1000), st.integers(0, 2000))
-def test_what_is_needed_comes_at_once(lanes: int, ready: int, budget: int, of_use: int) -> None:
+def test_needed_lanes_come_at_once(lanes: int, ready: int, budget: int, of_use: int) -> None:
     """Also while others are on their way, and never beyond the budget."""
     more = wanted(lanes, min(lanes, ready), budget, None, of_use)
     assert max(lanes, min(of_use, budget)) <= more <= max(lanes, budget)

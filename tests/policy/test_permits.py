@@ -71,7 +71,7 @@ def test_a_further_one_is_granted_into_debt_and_the_debt_ends() -> None:
 
 
 @given(LEVELS, KINDS, RATES, st.floats(0, 1e8))
-def test_who_waits_as_told_is_granted_and_no_earlier(level: float, kind: Kind, rate: int, now: float) -> None:
+def test_a_waiter_is_granted_when_told_and_no_earlier(level: float, kind: Kind, rate: int, now: float) -> None:
     """If nobody else takes one."""
     seconds = wait(now + level, kind, rate, now)
     assert granted(now + level, kind, rate, now + seconds) is not None
@@ -81,7 +81,7 @@ def test_who_waits_as_told_is_granted_and_no_earlier(level: float, kind: Kind, r
 
 
 @given(LEVELS, RATES, st.floats(0, 1e8))
-def test_what_is_counted_in_any_case_costs_as_much(level: float, rate: int, now: float) -> None:
+def test_a_permit_that_is_always_granted_costs_as_much(level: float, rate: int, now: float) -> None:
     """Policies that only tell count like those that refuse, up to an hour of debt."""
     used_until = counted(now + level, rate, now)
     assert used_until <= now + 2 * HOUR
@@ -156,7 +156,7 @@ def test_the_used_part_of_the_hour_in_permits() -> None:
 
 
 @pytest.mark.parametrize(("kind", "expected"), [(Kind.FIRST, 20), (Kind.FIXED_LANE, 20), (Kind.LANE, 10)])
-def test_how_many_in_a_row_there_is_room_for(kind: Kind, expected: int) -> None:
+def test_the_number_of_permits_in_a_row(kind: Kind, expected: int) -> None:
     """As many as would be granted one after the other, and no more than is asked for."""
     assert room(0.0, kind, 20, 1000.0, 100) == expected
     assert room(0.0, kind, 20, 1000.0, 3) == 3

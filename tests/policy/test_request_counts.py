@@ -44,7 +44,7 @@ def test_counts_that_began_anew_show_nothing() -> None:
     assert counts.observe(AT + 2, 1, 30) == 0
 
 
-def test_what_was_counted_before_the_last_answer_shows_nothing() -> None:
+def test_counts_from_before_the_last_answer_show_nothing() -> None:
     """It may be of records, and not yet of their request."""
     counts = after(10)
     assert counts.observe(AT - 1, 2, 10) == 0
@@ -64,7 +64,7 @@ def test_a_lane_that_is_not_empty_yet_keeps_its_time() -> None:
     assert counts.observe(AT, 3, 20) == 1
 
 
-def test_what_a_former_owner_sent_shows_nothing() -> None:
+def test_requests_of_a_former_owner_show_nothing() -> None:
     """The first counts of a native producer that somebody else had are where it begins."""
     counts = RequestCounts(new=False)
     counts.handed_over(10)

@@ -40,7 +40,7 @@ def test_a_record_that_was_not_sent_leaves_its_room() -> None:
     assert start.takes(B, 1)
 
 
-def test_it_ends_when_all_that_went_by_the_first_report_is_answered() -> None:
+def test_slow_start_ends_when_all_that_went_by_the_first_report_is_answered() -> None:
     """A small batch is answered before a large one, and without its throttle time."""
     start = SlowStart(100, 100, wanted=True)
     for _ in range(3):
@@ -53,7 +53,7 @@ def test_it_ends_when_all_that_went_by_the_first_report_is_answered() -> None:
     assert all(start.takes(B, 1) for _ in range(200))
 
 
-def test_it_ends_when_who_owes_an_answer_is_silent() -> None:
+def test_slow_start_ends_when_the_broker_that_owes_an_answer_is_silent() -> None:
     """Or one broker that is dead would keep back what is for all others."""
     start = SlowStart(100, 100, wanted=True)
     assert all(start.takes(A, 1) for _ in range(100))
@@ -62,7 +62,7 @@ def test_it_ends_when_who_owes_an_answer_is_silent() -> None:
     assert start.takes(B, 1)
 
 
-def test_it_ends_when_the_lane_is_empty() -> None:
+def test_slow_start_ends_when_the_lane_is_empty() -> None:
     """What was refused in between is resolved by nothing."""
     start = SlowStart(100, 100, wanted=True)
     start.takes(A, 1)
@@ -79,7 +79,7 @@ def test_the_first_record_goes_though_no_batch_takes_one(size: int) -> None:
     assert not start.takes(A, 1)
 
 
-def test_what_is_not_wanted_holds_nothing() -> None:
+def test_a_start_that_is_not_wanted_holds_nothing() -> None:
     start = SlowStart(1, 1, wanted=False)
     assert all(start.takes(A, 5) for _ in range(5))
     assert not start.closes(B)
@@ -101,7 +101,7 @@ def test_a_batch_of_each_partition_goes_at_a_time() -> None:
 
 
 @pytest.mark.parametrize(("wanted", "in_slow_start", "now"), [(False, False, 11), (True, True, 11), (True, False, 21)])
-def test_it_is_over(wanted: bool, in_slow_start: bool, now: float) -> None:
+def test_the_paced_start_is_over(wanted: bool, in_slow_start: bool, now: float) -> None:
     """A lane is ready, or not wanted any more; or it does not come."""
     start = PacedStart(2, 100, LINGER)
     start.look(True, False, 0, 10.0)

@@ -62,7 +62,7 @@ def test_an_episode_is_told_once() -> None:
 
 
 @pytest.mark.parametrize("seconds", [0.0, -0.0, -1.0, math.inf, -math.inf, math.nan])
-def test_what_is_no_wait_changes_nothing(seconds: float) -> None:
+def test_a_time_that_is_no_wait_changes_nothing(seconds: float) -> None:
     """A zero may come from any broker."""
     throttle = Throttle()
     throttle.announce(1, 5.0, now=0.0)

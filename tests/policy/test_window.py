@@ -55,7 +55,9 @@ SILENT = Announcement(None, Source.ASSUMED, "it does not tell")
         pytest.param(Config("9"), Config("many", own=True), 9, Source.LEADER, id="a topic's value that is no number"),
     ],
 )
-def test_what_an_answer_says(broker: Config | None, topic: Config | None, value: int | None, source: Source) -> None:
+def test_the_announcement_of_an_answer(
+    broker: Config | None, topic: Config | None, value: int | None, source: Source
+) -> None:
     """The leader's own entry decides whether it knows the KIP at all; then the topic's own counts, or its own."""
     said = announcement(3, broker, topic)
     assert (said.value, said.source) == (value, source)

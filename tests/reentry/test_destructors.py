@@ -81,7 +81,7 @@ def end_on_the_sender(producer: SafeProducer, end: Ends) -> Any:
     ],
     ids=["flush", "poll", "close", "len", "produce"],
 )
-def test_what_it_calls_answers_at_once(
+def test_calls_of_a_destructor_answer_at_once(
     make: Callable[..., SafeProducer], brokers: FakeCluster, mode: str, end: Ends, answer: Any
 ) -> None:
     """It waited for the thread that it stopped: nothing was sent any more, and no garbage was collected."""
@@ -123,7 +123,7 @@ def test_a_purge_waits_for_the_end_of_the_turn(make: Callable[..., SafeProducer]
     assert producer.close(10)
 
 
-def test_what_has_nothing_left_may_be_closed(make: Callable[..., SafeProducer], brokers: FakeCluster) -> None:
+def test_a_producer_with_nothing_left_may_be_closed(make: Callable[..., SafeProducer], brokers: FakeCluster) -> None:
     producer = make("held")
     brokers.resume(1)
     assert producer.flush(10) == 0

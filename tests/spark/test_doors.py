@@ -116,7 +116,7 @@ def test_the_sink_takes_the_callback_of_the_options_too() -> None:
     assert [report.rows for report in REPORTS] == [5]
 
 
-def test_what_the_callback_raises_fails_the_query() -> None:
+def test_an_exception_of_the_callback_fails_the_query() -> None:
     """It is the application's own code, and nobody else would hear of it."""
 
     def broken(report: BatchReport) -> None:
@@ -147,7 +147,7 @@ def test_the_sink_leaves_out_what_is_not_written(options: dict[str, Any], writte
     assert [name for name in frame.renamed if name in written] == list(written)
 
 
-def test_nothing_is_left_out_where_all_is_written() -> None:
+def test_no_column_is_left_out_where_all_are_written() -> None:
     """Spark plans nothing more."""
     frame = Frame(totals())
     SafeProducerSink(OPTIONS).write(frame)  # type: ignore[arg-type]

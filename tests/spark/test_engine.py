@@ -198,7 +198,7 @@ def test_a_row_without_room_for_too_long_ends_its_task(cluster: FakeCluster, opt
     assert failure.reason.startswith("a row found no room within 0.2 s (kafka.max.block.ms, safeproducer.max.block.ms)")
 
 
-def test_what_the_rows_raise_goes_on_and_ends_the_producer(cluster: FakeCluster, options: MakeOptions) -> None:
+def test_an_exception_of_the_rows_goes_on_and_ends_the_producer(cluster: FakeCluster, options: MakeOptions) -> None:
     """A task that fails upstream leaves nothing that would be sent in the middle of the next attempt."""
 
     def broken() -> object:

@@ -25,7 +25,7 @@ def test_a_producer_made_anew_in_the_same_worker_has_new_ids() -> None:
     assert rate.count({FIRST: Used(1, True)}, 1) == 4
 
 
-def test_what_is_remembered_is_bounded_by_the_hour() -> None:
+def test_the_memory_of_a_rate_is_bounded_by_the_hour() -> None:
     """A query that takes new IDs for ever does not grow."""
     rate = IdRate()
     for batch in range(1000):

@@ -58,7 +58,7 @@ def test_each_mechanism_has_its_module(mechanism: str) -> None:
         (f'{SCRAM} required username="u" password="marker" tokenauth="true";', "SCRAM-SHA-512", "delegation token"),
     ],
 )
-def test_what_is_no_login_is_refused_without_quoting_it(text: str, mechanism: str, said: str) -> None:
+def test_a_text_that_is_no_login_is_refused_without_quoting_it(text: str, mechanism: str, said: str) -> None:
     """The setting's name and the way out, and nothing of the text."""
     with pytest.raises(ConfigurationError) as caught:
         read(text, mechanism)

@@ -37,7 +37,7 @@ def refusal(given: dict[str, Any]) -> str:
     return str(caught.value)
 
 
-def test_what_is_not_given_is_as_in_java_where_rows_would_differ() -> None:
+def test_the_defaults_are_javas_where_rows_would_differ() -> None:
     """Partitions, and the size of the largest row; a row fails when its task does."""
     assert parse() == Options(
         topic=None,
@@ -201,7 +201,7 @@ def test_options_that_contradict_each_other_are_refused(given: dict[str, str], s
     assert said in refusal({**BROKERS, **given})
 
 
-def test_what_means_the_same_twice_passes() -> None:
+def test_an_option_that_is_given_twice_alike_passes() -> None:
     """Idempotence rules nothing out beside what it needs."""
     parse(kafka_max_block_ms="5", safeproducer_max_block_ms="5")
     given = {"kafka.acks": "-1", "kafka.retries": "3", "kafka.max.in.flight.requests.per.connection": "5"}

@@ -99,7 +99,7 @@ def blocks_in_two_steps(cluster: FakeCluster, _: MakeOptions) -> None:
 
 def an_interrupted_row(cluster: FakeCluster, _: MakeOptions) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        test_rows.test_what_a_signal_handler_raises_is_no_refusal_of_a_row("partition", cluster, patch)
+        test_rows.test_an_exception_of_a_signal_handler_is_no_refusal_of_a_row("partition", cluster, patch)
 
 
 def rows_without_room(cluster: FakeCluster, options: MakeOptions) -> None:

@@ -59,7 +59,7 @@ def never(*record: Any, **_: Any) -> None:
 
 
 @pytest.mark.parametrize("loop", ONE_BY_ONE)
-def test_what_a_signal_handler_raises_is_no_refusal_of_a_row(
+def test_an_exception_of_a_signal_handler_is_no_refusal_of_a_row(
     loop: str, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whether that row was accepted is not known then: sent again, it might be in the topic twice."""
@@ -72,7 +72,7 @@ def test_what_a_signal_handler_raises_is_no_refusal_of_a_row(
         produce_rows(columns, "rows", near, ignored, never)
 
 
-def test_nor_of_a_block(held: SafeProducer) -> None:
+def test_an_exception_of_a_signal_handler_is_no_refusal_of_a_block(held: SafeProducer) -> None:
     """Its rows wait by then, and go once."""
     engine_of(held).dispatcher.intake._extended = interrupted
     with pytest.raises(BufferError, match="out of a signal handler"):
@@ -80,7 +80,7 @@ def test_nor_of_a_block(held: SafeProducer) -> None:
     assert held.snapshot().accepted == 100
 
 
-def test_nor_while_a_row_waits_for_room(
+def test_an_exception_of_a_signal_handler_leaves_a_row_that_waits_for_room(
     cluster: FakeCluster, options: MakeOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It leaves the task at once, which Spark repeats."""

@@ -71,7 +71,9 @@ def test_ignored_columns_are_named_with_what_they_cost() -> None:
         ({**ALL, "timestamp": t.LongType()}, TO_TOPIC, "'timestamp' is of type bigint"),
     ],
 )
-def test_what_cannot_be_written_is_refused(columns: dict[str, t.DataType], options: Options, said: str) -> None:
+def test_a_column_that_cannot_be_written_is_refused(
+    columns: dict[str, t.DataType], options: Options, said: str
+) -> None:
     """By column, type and way out, in one line."""
     with pytest.raises(ConfigurationError, match=said) as caught:
         check_schema(schema(**columns), options, data_source=True)
@@ -101,7 +103,7 @@ def test_a_session_as_it_comes_passes_without_a_word(data_source: bool) -> None:
     assert check_session(settings.get, TO_TOPIC, data_source=data_source) == ()
 
 
-def test_what_takes_producer_ids_is_told_with_the_cure() -> None:
+def test_a_session_that_takes_producer_ids_is_told_with_the_cure() -> None:
     """Workers that are not used again."""
     settings = conf(spark_python_worker_reuse="false")
     (reuse,) = check_session(settings.get, TO_TOPIC, data_source=False)

@@ -105,7 +105,7 @@ def test_a_login_that_is_none_is_refused(settings: dict[str, str], said: str) ->
     assert said in str(caught.value)
 
 
-def test_what_the_protocol_does_not_use_is_told() -> None:
+def test_a_setting_that_the_protocol_does_not_use_is_told() -> None:
     """Java ignores it, too."""
     options = parsed({"sasl.jaas.config": LOGIN, "ssl.keystore.type": "JKS", "ssl.key.password": "marker"})
     assert options.secrets == {}

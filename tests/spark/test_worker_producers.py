@@ -54,7 +54,7 @@ def test_a_producer_is_dropped_after_an_error(cluster: FakeCluster, options: Mak
 
 
 @pytest.mark.parametrize("mode", ["auto", "held"])
-def test_nothing_of_a_failed_attempt_is_written_later(mode: str, cluster: FakeCluster, options: MakeOptions) -> None:
+def test_no_row_of_a_failed_attempt_is_written_later(mode: str, cluster: FakeCluster, options: MakeOptions) -> None:
     """Rows that had no report at the deadline are gone with their producer, or were written before. They are named,
     wherever they were waiting."""
     made = replace(options(safeproducer_mode=mode), deadline=0.3)

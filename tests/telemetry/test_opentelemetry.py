@@ -153,7 +153,7 @@ def test_a_delivered_record_is_one_span_with_partition_and_offset(spans: Spans):
     assert (scope.name, scope.schema_url) == ("safeproducer", module.SCHEMA_URL)
 
 
-def test_what_samplers_decide_by_is_there_at_the_start():
+def test_the_attributes_for_samplers_are_there_at_the_start():
     """A sampler sees topic, partition, system, operation and server when the span is created, as conventions ask."""
     seen: dict[str, Any] = {}
 

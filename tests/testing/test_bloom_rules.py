@@ -17,7 +17,7 @@ STEP = WINDOW // LAYERS
 
 @given(st.lists(st.tuples(st.integers(0, 400), st.integers(0, 15)), max_size=150), st.integers(1, 8))
 @settings(max_examples=60)
-def test_nothing_is_forgotten_too_early_or_kept_too_long(steps: list[tuple[int, int]], room: int) -> None:
+def test_no_item_is_forgotten_too_early_or_kept_too_long(steps: list[tuple[int, int]], room: int) -> None:
     """Against exact sets: known for W - s after the last sighting, unknown W after it, whatever the room of a layer."""
     memory, now = LayeredBloomFilter(WINDOW, LAYERS, 1e-9), START
     seen: dict[int, int] = {}

@@ -20,7 +20,7 @@ def test_time_goes_by_itself_and_can_be_moved_on(cluster: FakeCluster) -> None:
     assert cluster.now() == pytest.approx(time.time(), abs=0.5)
 
 
-def test_what_is_waited_for_stays_real(cluster: FakeCluster) -> None:
+def test_waits_stay_real(cluster: FakeCluster) -> None:
     """Neither a delayed answer nor a long poll gets shorter when time is moved on, nor does a client see it."""
     cluster.create_topic("t")
     cluster.delay(0.1)

@@ -44,7 +44,7 @@ def test_the_answers_before_and_after(cluster: FakeCluster, client: RawClient) -
     assert write(client, 6) == (OUT_OF_ORDER, -1)
 
 
-def test_it_happens_at_a_check_not_at_the_border(cluster: FakeCluster, client: RawClient) -> None:
+def test_expiry_happens_at_a_check_not_at_the_border(cluster: FakeCluster, client: RawClient) -> None:
     """Checks come every ten minutes from the first use of the partition on; in between nothing is forgotten."""
     assert write(client, 0) == (0, 0)
     cluster.advance(CHECK // 2)

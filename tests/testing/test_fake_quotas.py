@@ -55,7 +55,7 @@ def test_the_connection_is_muted_and_no_other(cluster: FakeCluster, client: RawC
     assert [entry.throttled_ms for entry in cluster.journal("Produce")] == [throttle]
 
 
-def test_who_hangs_up_is_not_kept_for_the_delay(cluster: FakeCluster, client: RawClient) -> None:
+def test_a_client_that_hangs_up_is_not_kept_for_the_delay(cluster: FakeCluster, client: RawClient) -> None:
     """A delay may be hours long; clients that reconnect meanwhile must not pile up."""
     cluster.set_quota("producer_byte_rate", 1, user="ANONYMOUS")
     with RawClient(cluster.bootstrap) as other:
@@ -136,7 +136,7 @@ def alter(client: RawClient, *changes: Any, version: int = 1, validate_only: boo
     return [entry["error_code"] for entry in answer["entries"]]
 
 
-def test_what_is_named_twice(cluster: FakeCluster, client: RawClient) -> None:
+def test_an_entity_or_a_type_that_is_named_twice(cluster: FakeCluster, client: RawClient) -> None:
     """As Kafka does it: the first change of an entity is made and the error told; of a type the last name counts."""
     alice, bob = entity(user="alice"), entity(user="bob")
     assert alter(client, (alice, {"producer_byte_rate": 1.0}), (alice, {"producer_byte_rate": 2.0})) == [

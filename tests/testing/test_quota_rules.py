@@ -89,7 +89,7 @@ def test_after_the_delay_the_same_sum_would_be_no_violation(steps: list[tuple[in
         assert total / quota * 1000 == pytest.approx(rate.window_ms(now) + delay, abs=0.5001)
 
 
-def test_what_is_given_back_was_never_used() -> None:
+def test_a_share_that_is_given_back_was_never_used() -> None:
     """A throttled fetch sends nothing, so its bytes are taken off again."""
     limits = QuotaLimits()
     limits.set(frozenset({("user", "a")}), {"consumer_byte_rate": 100})

@@ -48,7 +48,7 @@ def test_transactional_ids_are_apart() -> None:
 
 
 @pytest.mark.parametrize(("age", "expiring"), [(0, 0), (DAY - HOUR - 1, 0), (DAY - HOUR, 1), (2 * DAY, 1)])
-def test_what_a_leader_may_forget_within_the_hour_is_about_to_expire(age: float, expiring: int) -> None:
+def test_an_id_that_a_leader_may_forget_within_the_hour_is_about_to_expire(age: float, expiring: int) -> None:
     """By the expiration of the leader; one past it goes at the leader's next look."""
     found = count([state(1, age=age)])
     assert (found.expiring, found.partitions[0].expiring) == (expiring, expiring)

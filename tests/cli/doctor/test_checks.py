@@ -49,7 +49,7 @@ def only(found: Examined) -> Finding:
     return finding
 
 
-def test_nothing_is_found_where_nothing_is() -> None:
+def test_no_finding_exits_0() -> None:
     """Exit status 0."""
     assert check(examined(topic(small=100))) == []
     assert check(Examined(100)) == []

@@ -121,7 +121,7 @@ def test_a_topic_that_does_not_exist(command: Any, cluster: FakeCluster) -> None
     assert "missing" not in [one["topic"] for one in everything["topics"]]
 
 
-def test_it_takes_no_producer_id_and_writes_nothing(command: Any, cluster: FakeCluster, tmp_path: Path) -> None:
+def test_doctor_takes_no_producer_id_and_writes_nothing(command: Any, cluster: FakeCluster, tmp_path: Path) -> None:
     """Not even with the configuration of a transactional producer."""
     config = properties(tmp_path / "c", **{"bootstrap.servers": cluster.bootstrap, "transactional.id": "app-1"})
     before = len(cluster.journal())
@@ -159,7 +159,7 @@ def test_a_warning_is_a_failure(command: Any) -> None:
         assert command.run("doctor", "--bootstrap-servers", cluster.bootstrap).returncode == 1
 
 
-def test_what_is_only_told_is_none(command: Any) -> None:
+def test_an_info_is_no_finding(command: Any) -> None:
     """That a ledger is switched off is what was asked for."""
     command.environment["SAFEPRODUCER_PRODUCER_IDS_LEDGER"] = "off"
     found = document(command.run("doctor", "--json"), 0)
@@ -225,7 +225,7 @@ def test_an_id_of_another_cluster_has_no_line_here(command: Any) -> None:
     assert sorted(used) == [("host-over-limit", "info"), ("host-over-limit", "warning")]
 
 
-def test_it_makes_no_directory(command: Any, cluster: FakeCluster, tmp_path: Path) -> None:
+def test_doctor_makes_no_directory(command: Any, cluster: FakeCluster, tmp_path: Path) -> None:
     """That a configuration names a directory for the ledger, or a variable does, is no reason to make it."""
     named = tmp_path / "named"
     setting = {"bootstrap.servers": cluster.bootstrap, "safeproducer.producer.ids.ledger": str(named)}
@@ -271,7 +271,7 @@ def test_brokers_that_do_not_show_their_configs(command: Any) -> None:
         assert found["brokers"][0]["expiration_seconds"] is None
 
 
-def test_nobody_answers_at_the_address(command: Any) -> None:
+def test_no_broker_answers_at_the_address(command: Any) -> None:
     """Exit 2 within the time to connect; what this host knows is shown all the same."""
     started = time.monotonic()
     command.run("doctor", "--json")

@@ -222,7 +222,7 @@ BUGS: dict[str, tuple[Any, str, Any, Test]] = {
         Examined,
         "rate",
         property(lambda self: 99, lambda self, _: None),
-        once(judging.test_nothing_is_found_where_nothing_is),
+        once(judging.test_no_finding_exits_0),
     ),
     "churn is well": (
         checks,
@@ -289,7 +289,7 @@ BUGS: dict[str, tuple[Any, str, Any, Test]] = {
         report,
         "exit_code",
         lambda found: int(bool(found)),
-        run_here(running.test_what_is_only_told_is_none),
+        run_here(running.test_an_info_is_no_finding),
     ),
     "exit code 1 for a topic that does not exist": (
         Report,
@@ -301,25 +301,25 @@ BUGS: dict[str, tuple[Any, str, Any, Test]] = {
         Report,
         "exit_code",
         property(lambda self: 1),
-        run_here(running.test_nobody_answers_at_the_address),
+        run_here(running.test_no_broker_answers_at_the_address),
     ),
     "the host is not shown where nobody answers": (
         command,
         "read_host",
         failing_before_the_host,
-        run_here(running.test_nobody_answers_at_the_address),
+        run_here(running.test_no_broker_answers_at_the_address),
     ),
     "it makes the ledger's directory": (
         command,
         "read_host",
         writing,
-        lambda bench, flooded: running.test_it_makes_no_directory(bench.command, flooded, bench.scratch),
+        lambda bench, flooded: running.test_doctor_makes_no_directory(bench.command, flooded, bench.scratch),
     ),
     "settings make the ledger's directory": (
         places,
         "unusable",
         places.problem,
-        lambda bench, flooded: running.test_it_makes_no_directory(bench.command, flooded, bench.scratch),
+        lambda bench, flooded: running.test_doctor_makes_no_directory(bench.command, flooded, bench.scratch),
     ),
     "the static rule without idempotence": (
         checks,

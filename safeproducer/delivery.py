@@ -86,8 +86,7 @@ class Delivery:
     def holds_back(self) -> bool:
         """Whether records may be held back, and leave by a batch lane.
 
-        Records of a transaction may not: a commit must know of each failure, and librdkafka counts those that it
-        reports.
+        A transaction's may not: a commit must know of each failure, and librdkafka counts those that it reports.
         """
         return not self.transactional and self.mode != "passthrough"
 

@@ -82,9 +82,7 @@ class FatalError(SafeProducerError, KafkaException):
 
 
 class ProducerIdLimitError(SafeProducerError, KafkaException):
-    """This host has used up its producer IDs of the hour, and the policy is to refuse (KIP-936).
-
-    The record was not accepted.
+    """This host has used up its producer IDs of the hour, and the policy refuses the record (KIP-936).
 
     The first produce() of a producer raises it, or init_transactions(). `retry_after`: seconds until the next producer
     ID, for whoever asks first then. `site`: the line that made this producer. `args[0]` is a KafkaError with code

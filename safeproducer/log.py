@@ -1,7 +1,6 @@
 """The logger of this library.
 
-An exception of a handler or filter of the application stops nothing here: it is printed, as logging prints errors of
-handlers. confluent_kafka logs nothing, so none would stop it.
+An exception of an application's handler or filter is printed, as logging prints it, and stops nothing here.
 """
 
 from __future__ import annotations

@@ -41,8 +41,7 @@ def add_held(document: Document, held: Mapping[TopicPartition, tuple[int, int]])
 
 
 def since(entry: Document, before: Document, within: str = "") -> Document:
-    """The counts of a document less those of an earlier one of the same client. Counts that began anew stay as they
-    are."""
+    """A document's counts less those of an earlier one of the same client. Counts that began anew stay."""
     counts = {name for name in entry if name in before and (name in _COUNTS or within == _REQUESTS)}
     if any(entry[name] < before[name] for name in counts):
         return entry

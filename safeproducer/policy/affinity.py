@@ -14,8 +14,7 @@ Key = bytes
 
 
 class Affinity:
-    """The keys of one partition. It is not thread-safe: its owner locks. A step takes the same time, whatever is
-    bound."""
+    """The keys of one partition; not thread-safe: its owner locks. A step takes the same time, whatever is bound."""
 
     def __init__(self) -> None:
         self._bound: dict[Key, tuple[int, int]] = {}

@@ -79,8 +79,7 @@ def room(used_until: float, kind: Kind, rate: float, now: float, most: int) -> i
 def given_back(used_until: float, seconds: float, age: float) -> float:
     """The new `used_until` when nothing was sent with a permit that used so many seconds of the hour `age` seconds ago.
 
-    Time that has passed since then came back already, by the clock: of this permit, unless others were before it and
-    still are.
+    Time since then came back already, by the clock: of this permit, unless others were before it and still are.
     """
     return used_until - max(seconds - max(age, 0.0), 0.0)
 

@@ -2,8 +2,7 @@
 
 librdkafka sends a partition's records in the order it got them, so those never sent are the newest ones. But it does
 not report them in that order: rd_kafka_purge() first empties the queues that the application fills, then the broker's
-thread gives back what is in requests, and then what it had taken over before. The newest records may therefore come
-first.
+thread gives back what is in requests, and then what it had taken over before. The newest may thus come first.
 """
 
 from __future__ import annotations

@@ -14,8 +14,7 @@ from safeproducer.policy.topic_partition import TopicPartition
 
 
 class SequenceGaps:
-    """The gaps of one lane. It is not thread-safe: its owner changes it. A batch lane asks `takes()`, the direct lane
-    `gives_turn()`.
+    """The gaps of one lane; its owner alone changes it. A batch lane asks `takes()`, the direct lane `gives_turn()`.
 
     `exclusive`: the partition that has the lane to itself. `purged_at`: when the lane was purged last.
     """

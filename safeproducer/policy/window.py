@@ -49,9 +49,8 @@ class Config:
 def announcement(node: int, broker: Config | None, topic: Config | None) -> Announcement:
     """The announcement in the answer of `node`, the leader; `broker` and `topic` are the two entries of KIP-1269 in it.
 
-    A broker lists names that it does not know, too, when somebody set them: those are sensitive and have no value.
-    Therefore the leader's own entry decides whether it knows the KIP; then the topic's own value counts, or what it
-    inherits.
+    A broker lists names that it does not know, too, when somebody set them: those are sensitive and have no value. The
+    leader's own entry decides whether it knows the KIP; then the topic's own value counts, or what it inherits.
     """
     known = _number(broker)
     if known is None:

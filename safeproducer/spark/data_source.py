@@ -54,8 +54,7 @@ class SafeProducerDataSource(DataSource):
     "append" are refused.
 
     Reports of micro-batches are events in the process that commits, beside the driver; with the option
-    `safeproducer.spark.on.batch` = package.module:function that is called with each. An exception of it fails the
-    query.
+    `safeproducer.spark.on.batch` = package.module:function that is called with each, and may fail the query.
     """
 
     @classmethod

@@ -15,8 +15,7 @@ from safeproducer.spark.conversions import Convert, whole
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    """The settings of librdkafka that a setting of Java becomes. `convert` is None where several are only understood
-    together (TLS, SASL)."""
+    """librdkafka's setting for one of Java. `convert` is None where only several together are understood."""
 
     becomes: tuple[str, ...]
     convert: Convert | None = None

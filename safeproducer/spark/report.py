@@ -57,8 +57,7 @@ class BatchReport:
         now: float,
         speculation: bool = False,
     ) -> BatchReport:
-        """The report of what the successful attempts returned, at `now` in seconds. `rate` takes note of their producer
-        IDs.
+        """The report of the successful attempts, at `now` in seconds. `rate` takes note of their producer IDs.
 
         `speculation`: Spark may have run a copy of any task, and killed it when it came too late.
         """

@@ -161,8 +161,7 @@ def message_bytes(key: bytes | None, value: bytes | None, headers: list[Header] 
 
 
 def batch_bytes(key: bytes | None, value: bytes | None, headers: list[Header] | None) -> int:
-    """The size that a broker compares with the topic's max.message.bytes when the record is alone and not
-    compressed."""
+    """The size that a broker compares with max.message.bytes when the record is alone and not compressed."""
     record = 3 + _field(key) + _field(value) + _varint(len(headers or ())) + _headers(headers)
     return BATCH_HEADER + _varint(record) + record
 

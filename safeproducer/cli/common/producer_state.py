@@ -10,8 +10,7 @@ class ProducerState(NamedTuple):
 
     producer_id: int
     last_sequence: int
-    """Sequence number of the last record that it wrote there; -1 when the leader knows only the marker of a
-    transaction."""
+    """That of its last record there; -1 when the leader knows only the marker of a transaction."""
     last_timestamp: float
     """The newest record timestamp of its last batch, in seconds since the Unix epoch."""
     transactional: bool = False

@@ -28,8 +28,7 @@ _BACKLOG = {"queue.buffering.max.messages": 5_000, "log_level": 0}
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The observations of a run: the window and why, lanes, records delivered and failed, seconds, and what the log
-    holds."""
+    """The results of a run: the window and why, lanes, records delivered and failed, seconds, and the log's content."""
 
     window: int
     reason: str

@@ -20,8 +20,7 @@ class Broker:
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """The settings of the application that matter. `timeout` and `socket_timeout` in seconds; no `timeout`: without
-    end.
+    """The application's settings. `timeout` and `socket_timeout` in seconds; no `timeout`: without end.
 
     `expiration`: what it says of brokers that do not tell for how long they remember an ID, in seconds; None: nothing.
     """

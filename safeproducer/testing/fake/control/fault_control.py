@@ -67,8 +67,7 @@ class FaultControl(Runtime):
         self._call(lambda: self._state.faults.fail(error_code, _positive(n), scope))
 
     def set_throttle(self, milliseconds: int, *, broker: int | None = None, api: str = "Produce") -> None:
-        """Answers of this API announce this throttle time (KIP-219). The broker holds nothing back for it. 0 ends
-        it."""
+        """Answers of this API announce this throttle time (KIP-219), without holding anything back. 0 ends it."""
         if milliseconds < 0:
             raise ValueError(f"milliseconds: {milliseconds} is below 0")
         scope = Scope(_served(api), self._checked(broker))

@@ -63,8 +63,7 @@ class QuotaControl(Runtime):
         self._call(lambda: self._state.quotas.set(entity, {name: value}))
 
     def quotas(self) -> dict[str, dict[str, float]]:
-        """The quotas that are set: by entity in words ("user 'alice' and default client-id"), the quotas and their
-        values."""
+        """The quotas that are set and their values, by entity in words ("user 'alice' and default client-id")."""
         return self._call(lambda: {describe_entity(e): dict(limits) for e, limits in self._state.quotas.entities()})
 
     def quota_usage(self, broker: int) -> list[QuotaUsage]:

@@ -13,8 +13,7 @@ _KNOWN = (USER, CLIENT_ID, "ip")
 
 
 def alter_client_quotas(request: Request) -> Body:
-    """One answer for each entity; what is refused leaves the others alone. If a type is named twice, the last name
-    counts.
+    """One answer for each entity; a refused one leaves the others alone. The last of two names of a type counts.
 
     An entity named twice has the first of its changes made, and is told of the error only.
     """

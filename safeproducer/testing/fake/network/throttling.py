@@ -1,5 +1,4 @@
-"""The cost of a request for its user and client, and how long their connection stays unread for it (KIP-13, 124, 219,
-936).
+"""The cost of a request to its user, and how long the connection stays unread for it (KIP-13, 124, 219, 936).
 
 The answer goes out at once and tells the delay; the connection is muted for that long. If several quotas are broken
 the longest delay counts. A throttled fetch is answered without records, and its bytes are not charged. A produce

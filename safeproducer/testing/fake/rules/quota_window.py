@@ -38,8 +38,7 @@ class _Window:
 
 
 class SampledRate:
-    """The rate of what was recorded lately. Measuring forgets old windows, so ``now`` must not go back. It is not
-    thread-safe."""
+    """A rate of late; not thread-safe. Measuring forgets old windows, so ``now`` must not go back."""
 
     def __init__(self, samples: int, window_ms: int) -> None:
         self._samples = samples

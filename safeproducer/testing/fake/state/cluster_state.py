@@ -164,8 +164,7 @@ class ClusterState:
         return self.value(broker, topic, kip_1269.TOPIC_CONFIG)
 
     def producers(self, partition: Partition, broker: BrokerState) -> ProducerStates:
-        """The producers that this replica remembers now, without those that its periodic checks found expired
-        (KIP-854)."""
+        """The producers that this replica remembers, without those that its checks found expired (KIP-854)."""
         states, now = partition.states[broker.id], self.clock.now_ms()
         if states.is_due(now):
             states.expire(now, *broker.expiry)

@@ -15,8 +15,7 @@ Named = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The requests that a fault is for; None is any. With a topic it is for requests that name it, or one partition of
-    it."""
+    """The requests of a fault; None is any. With a topic it is for requests that name it, or one partition of it."""
 
     api: str | None = None
     broker: int | None = None

@@ -79,7 +79,7 @@ def run(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("misses", [0, 1, 2])
-def test_it_is_one_request_as_it_was_handed_over(misses: int) -> None:
+def test_a_batch_is_one_request_as_it_was_handed_over(misses: int) -> None:
     """Also when the broker's thread misses the first flush triggers, after which the next batch could be mixed with
     it."""
     with watched(misses) as (rig, seen):
@@ -115,7 +115,7 @@ def test_a_time_that_varies_is_no_distance(steady: float, monkeypatch: pytest.Mo
     assert same == (steady < 1)
 
 
-def test_it_is_sent_as_soon_as_the_one_before_it_is_answered() -> None:
+def test_a_batch_is_sent_as_soon_as_the_one_before_it_is_answered() -> None:
     """So each round trip carries a batch, however long handing it over takes."""
     with watched() as (rig, seen):
         run(rig)
@@ -124,7 +124,7 @@ def test_it_is_sent_as_soon_as_the_one_before_it_is_answered() -> None:
 
 
 @pytest.mark.parametrize("misses", [3, 10])
-def test_what_was_mixed_is_sent_to_the_end(misses: int) -> None:
+def test_a_mixed_batch_is_sent_to_the_end(misses: int) -> None:
     """All flush triggers missed, a full batch took the one before it along, and is itself short of the count that would
     send it: without a flush trigger the rest of it waits for the guard, a minute.
     """

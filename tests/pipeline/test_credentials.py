@@ -26,7 +26,7 @@ class Client:
         self.password = password
 
 
-def test_they_reach_a_lane_wherever_its_making_is() -> None:
+def test_credentials_reach_a_lane_wherever_its_making_is() -> None:
     """It would go on with a password that was replaced, and lock the account."""
     step, steps = 0, 1
     while step < steps:

@@ -85,7 +85,7 @@ def test_records_that_were_held_first_are_not_late() -> None:
         rig.close()
 
 
-def test_nothing_goes_straight_behind_a_purge_however_late_that_is() -> None:
+def test_no_record_goes_straight_behind_a_purge_however_late_that_is() -> None:
     """A machine that stood still hears of the deadline when it has passed; the application produces meanwhile."""
     with rigged({**CONFIG, "socket.timeout.ms": 60_000}) as rig:
         assert rig.produce("a", 0)

@@ -106,7 +106,7 @@ def test_passthrough_sends_its_second_record_as_before() -> None:
 
 
 @pytest.mark.parametrize("policy", ["off", "warn"])
-def test_who_is_only_told_never_waits(policy: str) -> None:
+def test_a_producer_that_is_only_told_never_waits(policy: str) -> None:
     """Nor is refused."""
     with guarded(1000, **{POLICY: policy}) as (rig, keeper):
         assert rig.produce(*TP)
@@ -148,7 +148,7 @@ def test_a_refused_record_was_not_accepted(way: str) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_what_waits_is_told_of_and_leaves_in_order(way: str) -> None:
+def test_waiting_records_are_told_of_and_leave_in_order(way: str) -> None:
     """By flush(), len(), snapshot() and explain(); by one producer ID, unless there are to be several lanes."""
     with guarded(12, **{POLICY: "delay"}, **WAYS[way]) as (rig, keeper):
         for number in range(30):
@@ -195,7 +195,7 @@ def test_far_from_its_brokers_what_waited_leaves_by_the_native_producer_of_the_p
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_who_cannot_wait_long_enough_fails_at_once(way: str) -> None:
+def test_a_record_that_cannot_wait_long_enough_fails_at_once(way: str) -> None:
     """Within a second, not written, with the error of the limit."""
     with guarded(3600, **{POLICY: "delay", "message.timeout.ms": 5_000}, **WAYS[way]) as (rig, _):
         for _ in range(3):

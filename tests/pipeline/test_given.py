@@ -43,7 +43,7 @@ def counting() -> DeliveryCounters:
     st.integers(1, 9),
     st.integers(0, 9),
 )
-def test_what_the_new_owner_gave_is_waited_for(
+def test_records_of_the_new_owner_are_waited_for(
     former: list[tuple[int, int, bool]], singly: int, in_batches: int
 ) -> None:
     """Whatever former owners gave singly and by batch calls, and whether statistics told of it or not."""
@@ -88,7 +88,7 @@ def test_statistics_from_before_are_not_the_new_owners() -> None:
     assert owner.unacknowledged(20.0) != 0
 
 
-def test_what_was_never_sent_is_proven_of_the_new_owners_records_alone() -> None:
+def test_the_proof_of_never_sent_counts_the_new_owners_records_alone() -> None:
     """The former one gave 5 singly and 4 by a batch call, all of them sent; of the new one's 3 one was sent."""
     counters = counting()
     former = lane(counters)

@@ -129,7 +129,7 @@ class Odd:
 
 
 @pytest.mark.parametrize("error", [TimeoutError(), ValueError("99 is not a valid ConfigSource"), KeyError("t")])
-def test_who_asks_for_windows_survives_whatever_is_raised(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_thread_of_windows_survives_whatever_is_raised(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the question, and by the making of the client that asks; it asks again later, and less and less often."""
     monkeypatch.setattr("safeproducer.pipeline.cluster.windows._AFTER_FAILURE", 0.01)
     makes: list[Exception] = [RuntimeError("no admin client"), OSError(24, "Too many open files")]

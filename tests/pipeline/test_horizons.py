@@ -113,7 +113,7 @@ def rigs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Rig]]:
 Rigs = Callable[..., Rig]
 
 
-def test_nobody_is_asked_in_the_first_minute(rigs: Rigs) -> None:
+def test_no_broker_is_asked_in_the_first_minute(rigs: Rigs) -> None:
     """Then the admin client is closed again."""
     rig = rigs()
     rig.look(horizons.NOT_BEFORE - 5)
@@ -156,7 +156,7 @@ def test_each_value_that_is_not_safe_is_told_once(rigs: Rigs) -> None:
     assert len(rig.people.kinds) == 2
 
 
-def test_who_may_not_read_configs_is_told_by_explain(rigs: Rigs) -> None:
+def test_a_user_who_may_not_read_configs_is_told_by_explain(rigs: Rigs) -> None:
     """A day is assumed; asked again in an hour."""
     rig = rigs()
     rig.brokers.says[1] = None
@@ -172,7 +172,7 @@ def test_who_may_not_read_configs_is_told_by_explain(rigs: Rigs) -> None:
     assert not rig.people.kinds
 
 
-def test_who_is_away_is_asked_again_in_a_minute(rigs: Rigs) -> None:
+def test_a_broker_that_is_away_is_asked_again_in_a_minute(rigs: Rigs) -> None:
     """And a day is assumed until then."""
     rig = rigs()
     rig.brokers.says[1] = "away"
@@ -197,7 +197,7 @@ def test_a_client_that_raises_harms_nobody(rigs: Rigs) -> None:
     assert rig.brokers.asked == [1]
 
 
-def test_what_brokers_said_of_windows_is_not_asked_again(rigs: Rigs) -> None:
+def test_an_answer_with_windows_is_not_asked_for_again(rigs: Rigs) -> None:
     """One question less."""
     rig = rigs()
     rig.horizons.heard(told(1, {PRODUCER_ID_CONFIG: "20000"}))
@@ -215,7 +215,7 @@ def test_a_given_horizon_asks_nobody(rigs: Rigs) -> None:
 
 
 @pytest.mark.parametrize("config", [{"safeproducer.expiry": "off"}, {"enable.idempotence": False}])
-def test_who_does_not_care_asks_nobody(rigs: Rigs, config: dict[str, Any]) -> None:
+def test_a_producer_that_does_not_care_asks_no_broker(rigs: Rigs, config: dict[str, Any]) -> None:
     """Nor without idempotence."""
     rig = rigs(**config)
     rig.horizons.timestamps.note("t", 1)
@@ -254,14 +254,14 @@ def test_old_timestamps_are_told_once_for_each_topic(rigs: Rigs) -> None:
 
 
 @pytest.mark.parametrize(("topic", "timestamp"), [("t", None), ("t", "1"), ("t", 0), ("t", -5), (None, 1), ([], 1)])
-def test_what_is_no_timestamp_is_the_native_call_s_to_refuse(rigs: Rigs, topic: Any, timestamp: Any) -> None:
+def test_a_wrong_timestamp_is_the_native_calls_to_refuse(rigs: Rigs, topic: Any, timestamp: Any) -> None:
     """Nothing is raised here."""
     timestamps = rigs().horizons.timestamps
     timestamps.note(topic, timestamp)
     assert timestamps.too_old(0.001) == {}
 
 
-def test_where_no_statistics_tell_who_leads_that_is_asked(rigs: Rigs) -> None:
+def test_leaders_are_asked_for_where_no_statistics_tell_them(rigs: Rigs) -> None:
     """After a minute, then every five minutes, and of a new topic at once; a new leader is asked for its value then."""
     rig = rigs(**{"safeproducer.mode": "passthrough"})
     rig.leaders, rig.topics, rig.brokers.leads = set(), ["a"], {"a": {1}, "b": {1, 2}}
@@ -287,7 +287,9 @@ def test_where_no_statistics_tell_who_leads_that_is_asked(rigs: Rigs) -> None:
     assert rig.brokers.asked[3:] == [1, 2, 3]
 
 
-def test_who_cannot_be_asked_who_leads_is_asked_again_in_a_minute(rigs: Rigs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cluster_that_cannot_be_asked_who_leads_is_asked_again_in_a_minute(
+    rigs: Rigs, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rig = rigs()
     rig.leaders, rig.topics = set(), ["a"]
     with monkeypatch.context() as patch:
@@ -301,7 +303,7 @@ def test_who_cannot_be_asked_who_leads_is_asked_again_in_a_minute(rigs: Rigs, mo
     assert (rig.brokers.made, rig.seconds) == (2, 600)
 
 
-def test_what_a_former_owner_knew_goes_over(rigs: Rigs) -> None:
+def test_the_knowledge_of_a_former_owner_goes_over(rigs: Rigs) -> None:
     """The minute is that of the native producer, and each warning comes once."""
     owners = [rigs()]
     for _ in range(3):

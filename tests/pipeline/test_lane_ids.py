@@ -121,7 +121,7 @@ def days(count: int, policy: str, lanes: object, mode: str) -> tuple[Permits, li
 
 @pytest.mark.parametrize(("lanes", "mode"), [("auto", "held"), (10, "held"), (10, "auto")])
 @pytest.mark.parametrize("policy", POLICIES)
-def test_who_behaves_never_waits(policy: str, lanes: object, mode: str) -> None:
+def test_well_behaved_lanes_never_wait(policy: str, lanes: object, mode: str) -> None:
     """Ten lanes, two days: no policy holds anything back or makes a lane less. With `auto` the direct lane is one more,
     which sends what is lone."""
     permits, found, waited = days(2, policy, lanes, mode)

@@ -255,7 +255,7 @@ def _is_closed(timeout: float) -> int:
     raise RuntimeError("Producer has been closed")
 
 
-def test_what_was_not_read_while_idle_is_read_before_the_next_record() -> None:
+def test_statistics_not_read_while_idle_are_read_before_the_next_record() -> None:
     """Statistics that take long are mostly skipped by an idle producer; a leader that changed is known in time."""
     with (
         rigged(CONFIG, LONG_ROUND_TRIP) as rig,

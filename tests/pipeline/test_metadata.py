@@ -93,7 +93,7 @@ def test_a_lane_without_an_answer_is_asked_again_and_the_others_do_not_wait(clie
     assert not service.concerns(DIRECT)
 
 
-def test_what_happens_during_a_question_is_asked_again(clients: dict[int, Any]) -> None:
+def test_a_change_during_a_question_is_asked_for_again(clients: dict[int, Any]) -> None:
     """An answer that was under way may be of the time before."""
     del clients[1]
     service = Service(clients)
@@ -133,7 +133,7 @@ def test_a_lane_that_is_gone_is_not_asked(clients: dict[int, Any]) -> None:
     assert service.learned
 
 
-def test_who_waited_for_the_same_leader_tells_nothing_new() -> None:
+def test_a_lane_that_waited_for_the_same_leader_tells_nothing_new() -> None:
     """With twenty lanes under way, each would send the others to ask again."""
     asked: list[list[int]] = []
     outdated = OutdatedLeaders()
@@ -147,7 +147,7 @@ def test_who_waited_for_the_same_leader_tells_nothing_new() -> None:
     assert [outdated.concerns(lane, PLACE, 102.0) for lane in range(3)] == [True, False, True]
 
 
-def test_nobody_waits_for_ever() -> None:
+def test_no_lane_waits_for_ever() -> None:
     """A lane that can ask nobody sends as before, after a while."""
     outdated = OutdatedLeaders()
     outdated.connect(lambda: range(3), lambda *_: None)
@@ -164,7 +164,7 @@ def test_alone_there_is_nobody_to_tell() -> None:
     assert not outdated.concern(DIRECT, 1.0)
 
 
-def test_nobody_is_asked_for_a_topic_or_by_a_lane_that_is_no_more() -> None:
+def test_no_question_is_for_a_topic_or_a_lane_that_is_no_more() -> None:
     """Each would be asked once a second for ever."""
     asked: list[list[int]] = []
     lanes = {DIRECT, 0, 1}

@@ -38,7 +38,7 @@ def test_reports_of_the_direct_lane_are_taken_up_to_half_of_the_buffer() -> None
         rig.close()
 
 
-def test_who_polls_again_goes_directly_at_once() -> None:
+def test_an_application_that_polls_again_goes_directly_at_once() -> None:
     """The sender waits for reports of which only poll() knows that they have run: it would come up to a second later,
     and meanwhile each record took the buffered path."""
     with FakeCluster(brokers=1) as cluster:
@@ -62,7 +62,7 @@ def time_until_direct(producer: SafeProducer, route: Route) -> float:
     return time.monotonic() - began
 
 
-def test_who_is_late_by_some_milliseconds_still_polls() -> None:
+def test_an_application_that_is_late_by_milliseconds_still_polls() -> None:
     """With all cores busy that is usual, and each time records would go by the buffered path."""
     with rigged(CONFIG) as rig:
         while not rig.engine.route.goes_direct or rig.engine.updates.holds.slow_start:

@@ -52,7 +52,7 @@ def everywhere(run: Callable[[int], int], least: int) -> None:
 
 @pytest.mark.parametrize("error", [None, KafkaError(KafkaError._PURGE_QUEUE)])
 @pytest.mark.parametrize("expires", [False, True])
-def test_while_librdkafka_reports_it(error: KafkaError | None, expires: bool) -> None:
+def test_a_record_is_counted_while_librdkafka_reports_it(error: KafkaError | None, expires: bool) -> None:
     """Reported to this library, and not yet waiting for the application's poll()."""
 
     def play(step: int) -> int:
@@ -90,7 +90,7 @@ def test_while_librdkafka_reports_it(error: KafkaError | None, expires: bool) ->
     everywhere(play, 8)
 
 
-def test_while_another_thread_runs_it() -> None:
+def test_a_record_is_counted_while_another_thread_runs_its_report() -> None:
     """What is run before it is all there is not counted for ever, nor is it for ever missing."""
 
     def play(step: int) -> int:
@@ -105,7 +105,7 @@ def test_while_another_thread_runs_it() -> None:
     everywhere(play, 4)
 
 
-def test_while_it_is_handed_over() -> None:
+def test_a_record_is_counted_while_it_is_handed_over() -> None:
     def play(step: int) -> int:
         with knowing() as rig:
             for _ in range(RECORDS):
@@ -134,7 +134,7 @@ def test_while_it_is_handed_over() -> None:
 
 
 @pytest.mark.parametrize("goes_on", ["handed over", "reported"])
-def test_while_it_is_counted(goes_on: str) -> None:
+def test_a_record_is_counted_while_its_count_goes_on(goes_on: str) -> None:
     """It goes on from one place to the next while another thread adds up the places."""
 
     def play(step: int) -> int:
@@ -162,7 +162,7 @@ def test_while_it_is_counted(goes_on: str) -> None:
     everywhere(play, 2)
 
 
-def test_while_its_callback_runs() -> None:
+def test_a_record_is_counted_while_its_callback_runs() -> None:
     def play(step: int) -> int:
         with knowing() as rig:
             for _ in range(RECORDS):

@@ -24,7 +24,7 @@ def parked(config: dict[str, Any], former: Former | None = None) -> ParkedLanes:
     return left
 
 
-def test_nothing_piles_up() -> None:
+def test_parked_producers_do_not_pile_up() -> None:
     left = parked({"test.mock.num.brokers": 1, "statistics.interval.ms": 5})
     (native,) = left.natives
     time.sleep(0.3)
@@ -74,7 +74,7 @@ def test_a_fatal_error_is_noted(fatal: bool) -> None:
     left.close()
 
 
-def test_its_former_owner_is_released_when_its_threads_have_ended() -> None:
+def test_a_former_owner_is_released_when_its_threads_have_ended() -> None:
     """And not before: what it was given may still change."""
     ends, given = [False, False, True], Given()
     former = Former(lambda _: ends.pop(0), lambda _: given)

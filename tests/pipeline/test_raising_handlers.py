@@ -187,7 +187,7 @@ class Application:
 @pytest.mark.filterwarnings("ignore:.*records were not reported.*:RuntimeWarning")
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("call", ["produce", "produce_batch", "poll", "flush"])
-def test_wherever_it_raises(cluster: FakeCluster, mode: str, call: str) -> None:
+def test_a_handler_may_raise_anywhere(cluster: FakeCluster, mode: str, call: str) -> None:
     application = Application(cluster, mode)
     run: Callable[[], None] = getattr(application, call)
     inside = codes()
@@ -208,7 +208,7 @@ def test_wherever_it_raises(cluster: FakeCluster, mode: str, call: str) -> None:
 
 
 @pytest.mark.parametrize("call", ["produce", "produce_batch"])
-def test_nothing_is_kept_of_what_it_interrupts_before_the_first_acknowledgement(call: str) -> None:
+def test_an_interrupted_record_is_not_kept_before_the_first_acknowledgement(call: str) -> None:
     """Until then each record is remembered, for a quota may refuse it."""
     producer = SafeProducer(NOWHERE)
     arguments: Any = (b"v", b"k", 0) if call == "produce" else ([{"value": b"v", "key": b"k", "headers": {}}], 0)
@@ -232,7 +232,7 @@ def test_nothing_is_kept_of_what_it_interrupts_before_the_first_acknowledgement(
     ("call", "arguments"),
     [("produce", ("t", b"v", b"k", 2**40)), ("produce_batch", ("a\0b", [{"value": b"v"}, {"value": b"w"}]))],
 )
-def test_what_is_refused_while_a_handler_raises_is_not_accepted(
+def test_a_record_that_is_refused_while_a_handler_raises_is_not_accepted(
     cluster: FakeCluster, call: str, arguments: tuple[Any, ...]
 ) -> None:
     """Nobody will report it: it counts as interrupted at most."""
@@ -297,7 +297,7 @@ def permits(monkeypatch: pytest.MonkeyPatch) -> Permits:
 @pytest.mark.parametrize("policy", ["warn", "delay", "refuse"])
 @pytest.mark.parametrize("mode", ["auto", "held"])
 @pytest.mark.parametrize("call", ["produce", "produce_batch"])
-def test_wherever_it_raises_before_the_permit(
+def test_a_handler_may_raise_anywhere_before_the_permit(
     cluster: FakeCluster, permits: Permits, mode: str, call: str, policy: str
 ) -> None:
     """The next call asks again, from another thread, too: one permit is used, and none is lost."""
@@ -329,7 +329,7 @@ def test_wherever_it_raises_before_the_permit(
 
 
 @pytest.mark.filterwarnings("ignore:.*records were not reported.*:RuntimeWarning")
-def test_wherever_it_raises_in_close_the_permit_ends(permits: Permits) -> None:
+def test_a_permit_ends_wherever_a_handler_raises_in_close(permits: Permits) -> None:
     """A record that was certainly never sent: the permit goes back when another close() has ended it, never twice."""
 
     def play(step: int) -> int:
@@ -373,7 +373,7 @@ def sampled(tps: int, full: bool) -> range:
 
 @pytest.mark.filterwarnings("ignore:.*records were not reported.*:RuntimeWarning")
 @pytest.mark.parametrize("mode", MODES)
-def test_wherever_it_raises_in_close(cluster: FakeCluster, mode: str, pytestconfig: pytest.Config) -> None:
+def test_a_handler_may_raise_anywhere_in_close(cluster: FakeCluster, mode: str, pytestconfig: pytest.Config) -> None:
     """The producer is open, and works, until another close() ends it; or it is closed, and that says how."""
     _, tps = close_it(cluster, mode, -1, lambda _: None)
     states = Counter()
@@ -428,7 +428,7 @@ def test_a_thread_that_closes_meanwhile_ends_the_producer(
 
 
 @pytest.mark.filterwarnings("ignore:.*records were not reported.*:RuntimeWarning", "ignore:.*close deadline.*")
-def test_what_a_close_that_is_interrupted_purges_is_left(
+def test_records_that_an_interrupted_close_purges_are_left(
     pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another close() reports it as left, whether the first one came to its purge or not."""
@@ -459,9 +459,7 @@ def test_what_a_close_that_is_interrupted_purges_is_left(
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_what_a_close_would_have_purged_is_not_left_when_another_one_delivers_it(
-    cluster: FakeCluster, mode: str
-) -> None:
+def test_records_that_another_close_delivers_are_not_left(cluster: FakeCluster, mode: str) -> None:
     application = Application(cluster, mode)
     cluster.delay(0.2, api="Produce")
     application.produce()

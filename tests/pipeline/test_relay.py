@@ -50,7 +50,7 @@ def test_only_the_present_owner_is_told() -> None:
     native.close()
 
 
-def test_nobody_is_told_until_somebody_owns_it() -> None:
+def test_no_owner_is_told_until_there_is_one() -> None:
     relay = Relay()
     native = NativeProducer(relay.configured(dict(STATISTICS)))
     time.sleep(0.1)

@@ -133,7 +133,7 @@ def a_report_waits(rig: Rig) -> None:
         a_report_waits,
     ],
 )
-def test_what_comes_ends_it(comes: Callable[[Rig], None]) -> None:
+def test_new_work_ends_a_rest(comes: Callable[[Rig], None]) -> None:
     """At the sender's next look, without a whole turn between."""
     with resting(CONFIG) as (rig, whole):
         until_it_rests(rig, whole)

@@ -74,7 +74,7 @@ MODES = [("held", {}), ("auto", {}), ("held", {"safeproducer.ordering": "key", "
 
 
 @pytest.mark.parametrize(("mode", "config"), MODES)
-def test_nothing_is_written_twice_when_the_gap_is_found(mode: str, config: dict[str, object]) -> None:
+def test_no_record_is_written_twice_when_the_gap_is_found(mode: str, config: dict[str, object]) -> None:
     with purged(mode, **config) as rig:
         go_on(rig)
         assert any(native.epoch for native in rig.natives), "the gap was to be found"

@@ -83,7 +83,7 @@ def test_bytes_in_a_lane_count_against_the_buffer(mode: str) -> None:
         rig.close()
 
 
-def test_what_goes_straight_shares_the_buffer_with_what_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_direct_records_share_the_buffer_with_held_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     """The native producer does not know of the records that wait outside of it."""
     monkeypatch.setattr(rest, "_RESTS_AFTER", 60.0)
     with rigged({**CONFIG, "queue.buffering.max.messages": 20}) as rig:

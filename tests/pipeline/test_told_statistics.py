@@ -72,7 +72,7 @@ def test_records_that_no_native_producer_has_are_counted() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"brokers": 5}', "{" * 100_000])
-def test_what_cannot_be_read_is_told_as_it_is(text: str) -> None:
+def test_statistics_that_cannot_be_read_are_told_as_they_are(text: str) -> None:
     """As confluent_kafka tells it; and it does no harm to what comes later."""
     told, direct = made(1000), Speaker()
     told.hear(Speaker(), text)

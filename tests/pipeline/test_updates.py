@@ -131,7 +131,9 @@ def test_a_rush_is_noticed_before_statistics_come(
     assert updates.holds.round_trip.long is long_round_trip
 
 
-def test_it_is_no_rush_while_less_than_a_batch_waits(updates: ClientUpdates, measured: Callable[[], bool]) -> None:
+def test_statistics_are_no_rush_while_less_than_a_batch_waits(
+    updates: ClientUpdates, measured: Callable[[], bool]
+) -> None:
     assert tell_twice(updates, measured, LONG_ROUND_TRIP)
     batch = updates._delivery.batch_records
     with mock.patch.object(DeliveryCounters, "accepted", 0):

@@ -38,7 +38,7 @@ def worked(rig: Rig, moved_to: int) -> float:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_who_behaves_never_waits(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_well_behaved_producer_never_waits(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Leaders move, and nights are idle. It uses fewer IDs than two hours give."""
     monkeypatch.delenv(POLICY_VARIABLE, raising=False)
     monkeypatch.setenv(LEDGER_VARIABLE, "off")

@@ -98,7 +98,7 @@ def test_partitions_of_a_topic_share_the_question_and_not_the_answer(windows: Wi
     assert (size(windows, A, 2), size(windows, B)) == (5, 20)
 
 
-def test_what_is_not_used_is_not_asked_for(windows: Windows, brokers: Brokers) -> None:
+def test_an_unused_partition_is_not_asked_for(windows: Windows, brokers: Brokers) -> None:
     """Used again, it is five until the answer is there."""
     eventually(lambda: size(windows) == 20)
     eventually(lambda: windows.budget(ELSEWHERE, 1, time.monotonic()).size == 20)

@@ -89,7 +89,7 @@ def gate_for(
     return Gate(guard is not None, lambda: terms, told)
 
 
-def test_it_asks_once_and_not_before_the_first_record(told: Told) -> None:
+def test_the_gate_asks_once_and_not_before_the_first_record(told: Told) -> None:
     """A producer that never produces takes nothing."""
     guard = ScriptedGuard()
     gate = gate_for(guard, told)
@@ -143,7 +143,7 @@ def test_delay_waits_and_asks_when_a_permit_may_be_there(told: Told) -> None:
     assert not gate.look(gate.ask_at + 1000)
 
 
-def test_what_another_process_gives_back_is_found_within_half_a_minute(told: Told) -> None:
+def test_a_permit_that_another_process_gives_back_is_found_within_half_a_minute(told: Told) -> None:
     """The guard tells nobody."""
     gate = gate_for(ScriptedGuard(FORBIDDEN), told, "delay")
     gate.enter()
@@ -199,7 +199,7 @@ def test_a_producer_closed_in_the_middle_keeps_nothing(told: Told) -> None:
 
 
 @pytest.mark.parametrize("unsent", [True, False])
-def test_what_was_not_used_goes_back_once(told: Told, unsent: bool) -> None:
+def test_an_unused_permit_goes_back_once(told: Told, unsent: bool) -> None:
     """People see how it ended either way."""
     guard = ScriptedGuard()
     gate = gate_for(guard, told)

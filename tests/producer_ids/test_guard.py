@@ -38,7 +38,7 @@ def test_beyond_the_rate_it_refuses_and_says_for_how_long(guard: Guard, time: Cl
     assert guard.ask(first()).permit, "waiting reserved nothing, and asking used nothing"
 
 
-def test_what_only_tells_counts_and_grants(guard: Guard) -> None:
+def test_a_policy_that_only_tells_counts_and_grants(guard: Guard) -> None:
     """Over the limit from the first one beyond the rate on, whose line gets its own share."""
     assert not any(guard.ask(first(enforce=False)).over_limit for _ in range(3))
     beyond = guard.ask(first(enforce=False, site=OTHER))
@@ -117,7 +117,7 @@ def test_the_refusal_of_a_lane_leaves_its_line_to_be_told_of(guard: Guard, kind:
     assert guard.ask(first()).told_before
 
 
-def test_what_is_given_back_is_free_and_not_told(guard: Guard) -> None:
+def test_a_permit_that_is_given_back_is_free_and_not_told(guard: Guard) -> None:
     """A producer that sent nothing, because brokers were away."""
     for _ in range(20):
         answer = guard.ask(first())
@@ -126,7 +126,7 @@ def test_what_is_given_back_is_free_and_not_told(guard: Guard) -> None:
         guard.give_back(answer.permit)
 
 
-def test_there_is_one_guard_for_each_identity_and_place() -> None:
+def test_each_identity_and_place_has_one_guard() -> None:
     """In one process."""
     assert guard_of(("a", "b"), OFF) is guard_of(("a", "b"), OFF)
     assert guard_of(("a", "b"), OFF) is not guard_of(("a", "c"), OFF)

@@ -343,7 +343,7 @@ def late(work: Callable[[], object], after: float) -> bool:
     return False
 
 
-def test_what_waits_for_the_next_round(still: Host) -> None:
+def test_a_permit_that_waits_for_the_next_round_is_not_lost(still: Host) -> None:
     """It is not lost when that round is interrupted, though nobody asks for it again."""
 
     def play(step: int) -> bool:

@@ -101,7 +101,7 @@ def test_without_a_limit_that_holds_lanes_are_only_counted(guard: Counting) -> N
     assert not of.refused
 
 
-def test_what_records_cannot_go_on_without_is_granted_and_counted(guard: Counting) -> None:
+def test_a_lane_that_records_need_is_granted_and_counted(guard: Counting) -> None:
     """The first batch lane, and the replacement of one that failed: beyond the limit, too."""
     of = permits(guard, fixed=True)
     lanes = made(of, RATE)
@@ -166,7 +166,7 @@ def test_one_that_somebody_else_asked_for_is_not_counted(guard: Counting) -> Non
     assert guard.asked == []
 
 
-def test_who_is_over_the_limit_is_told_of(guard: Counting) -> None:
+def test_a_lane_over_the_limit_is_told_of(guard: Counting) -> None:
     """With whatever policy: the answer goes to who tells."""
     told: list[Answer] = []
     of = LanePermits(guard, Request(Kind.LANE, RATE, False, SITE), told.append)

@@ -76,7 +76,7 @@ def test_one_of_two_copies_deleted_changes_nothing(still: Host, gone: int) -> No
     assert taken(still.start()) == 0, "the new copy is as good as the former"
 
 
-def test_it_starts_anew_when_both_copies_are_deleted(still: Host) -> None:
+def test_the_ledger_starts_anew_when_both_copies_are_deleted(still: Host) -> None:
     """As the documents say."""
     assert taken(still.start()) == 20
     for file in still.files:
@@ -194,7 +194,7 @@ class KilledError(BaseException):
     """Nothing that comes behind it is done."""
 
 
-def test_who_is_killed_between_two_writes_has_counted_nothing(still: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_killed_between_two_writes_has_counted_nothing(still: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     """Records are written first, and what decides last."""
     guard, written = still.start(), 0
     assert all(guard.ask(first()).permit for _ in range(3))
@@ -325,7 +325,7 @@ def test_random_transactional_ids_do_not_push_out_one_that_comes_back(still: Hos
     assert still.start().ask(first(1, transactional="orders")).permit
 
 
-def test_what_is_given_back_is_free_for_others(still: Host) -> None:
+def test_a_permit_that_is_given_back_is_free_for_others(still: Host) -> None:
     """Once: a second count, after both copies were deleted, gets nothing back."""
     guard = still.start()
     permits = [guard.ask(first()).permit for _ in range(20)]
@@ -427,7 +427,7 @@ def spoil(host: Host, directory: Path, problem: str, monkeypatch: pytest.MonkeyP
         monkeypatch.setattr(os, "open", opened)
 
 
-def test_what_was_granted_alone_is_added_when_a_round_succeeds_again(
+def test_a_permit_granted_alone_is_added_when_a_round_succeeds_again(
     still: Host, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """With its records."""
@@ -445,7 +445,7 @@ def test_what_was_granted_alone_is_added_when_a_round_succeeds_again(
     assert len(said(caplog, 1)) == 1
 
 
-def test_what_was_granted_alone_goes_back_when_the_ledger_has_it(still: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_permit_granted_alone_goes_back_when_the_ledger_has_it(still: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its record is looked for: the process did not know its number when it granted it."""
     monkeypatch.setattr("safeproducer.producer_ids.ledger.WAITS", 0.0)
     guard = still.start()

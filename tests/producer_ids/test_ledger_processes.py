@@ -401,7 +401,7 @@ def test_threads_of_one_process_share_it(host: Host) -> None:
     assert len(granted) == len(set(granted)) == 20
 
 
-def test_it_is_deleted_and_made_anew_while_others_use_it(host: Host) -> None:
+def test_the_ledger_is_deleted_and_made_anew_while_others_use_it(host: Host) -> None:
     """Nobody counts in a file that is gone."""
     stop = time.monotonic() + 1.5
 

@@ -112,7 +112,7 @@ def test_another_start_of_the_master_is_another_one(proc: Callable[..., None]) -
     assert master.token() == 0
 
 
-def test_what_cannot_be_read_is_no_master(proc: Callable[..., None], tmp_path: Path) -> None:
+def test_a_process_that_cannot_be_read_is_no_master(proc: Callable[..., None], tmp_path: Path) -> None:
     """Processes of others may be hidden; a sandbox may have a /proc of its own."""
     assert master.token() == 0
     for text in ("", "1 (a) S 0", "1 (a) S 0 0 0 0 0 many"):

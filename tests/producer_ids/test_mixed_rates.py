@@ -49,7 +49,7 @@ def test_a_count_that_was_damaged_names_nobody(still: Host) -> None:
 
 
 @pytest.mark.parametrize("place", [AUTO, OFF])
-def test_what_the_ring_has_lost_is_told_by_the_hour(still: Host, place: object) -> None:
+def test_permits_that_the_ring_has_lost_are_told_by_the_hour(still: Host, place: object) -> None:
     """With a limit above its size: 301 taken, of which 256 have a record."""
     guard, rate = Guard(IDENTITY, place), SLOTS + 44  # type: ignore[arg-type]
     answers = [guard.ask(first(rate, enforce=False)) for _ in range(rate + 1)]

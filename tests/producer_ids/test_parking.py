@@ -86,7 +86,7 @@ def test_the_next_one_with_an_equal_key_gets_it_and_nobody_else(parking: Parking
     assert not left.closed
 
 
-def test_it_is_served_while_it_is_parked(parking: Parking) -> None:
+def test_a_native_producer_is_served_while_it_is_parked(parking: Parking) -> None:
     left = Lanes()
     parking.park(KEY, CLUSTER, left, LONG)
     until(lambda: left.served > 5)
@@ -94,7 +94,7 @@ def test_it_is_served_while_it_is_parked(parking: Parking) -> None:
     assert left.most_inside == 1
 
 
-def test_it_is_closed_after_its_time(parking: Parking) -> None:
+def test_a_parked_producer_is_closed_after_its_time(parking: Parking) -> None:
     left = Lanes()
     parking.park(KEY, CLUSTER, left, 0.1)
     until(lambda: left.closed)
@@ -123,7 +123,7 @@ def test_those_of_a_cluster_go_when_its_credentials_change(parking: Parking) -> 
 
 
 @pytest.mark.parametrize("taken", [True, False], ids=["by the next", "by nobody"])
-def test_what_has_failed_meanwhile_is_closed(parking: Parking, taken: bool) -> None:
+def test_a_parked_producer_that_has_failed_is_closed(parking: Parking, taken: bool) -> None:
     left = Lanes()
     parking.park(KEY, CLUSTER, left, LONG)
     left.useful = False
@@ -155,7 +155,7 @@ def test_one_that_stays_inside_is_not_taken_and_not_closed(parking: Parking, mon
     assert not left.closed
 
 
-def test_nothing_is_kept_after_the_end(parking: Parking) -> None:
+def test_no_entry_is_kept_after_the_end(parking: Parking) -> None:
     left = Lanes()
     parking.park(KEY, CLUSTER, left, LONG)
     parking.end()

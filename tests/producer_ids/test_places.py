@@ -28,7 +28,7 @@ def of_another_user(_: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("change", [opened_up, a_link, of_another_user])
-def test_what_was_good_is_refused_once_it_is_not(
+def test_a_directory_that_was_good_is_refused_once_it_is_not(
     still: Host, tmp_path: Path, change: Callable[[Path, pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     directory = tmp_path / "named"

@@ -49,7 +49,7 @@ def no_report_comes_under_the_next_owner(cluster: FakeCluster, parking: Parking,
 
 
 def counts_go_over(*_: Any) -> None:
-    test_given.test_what_the_new_owner_gave_is_waited_for()
+    test_given.test_records_of_the_new_owner_are_waited_for()
 
 
 def one_owner(cluster: FakeCluster, parking: Parking, _: pytest.MonkeyPatch) -> None:
@@ -73,7 +73,7 @@ def statistics_begin_anew(cluster: FakeCluster, parking: Parking, _: pytest.Monk
 
 
 def what_was_purged_stays(cluster: FakeCluster, parking: Parking, _: pytest.MonkeyPatch) -> None:
-    test_reuse.test_what_is_not_beyond_doubt_is_not_parked(cluster, parking, "auto", test_reuse.purges)
+    test_reuse.test_a_producer_in_doubt_is_not_parked(cluster, parking, "auto", test_reuse.purges)
 
 
 def take_without_taking_out(self: Parking, key: Key) -> Any:
@@ -138,7 +138,7 @@ def test_a_planted_bug_is_noticed(
 @pytest.mark.parametrize(
     "check", dict.fromkeys(check for check, _, _, _ in PLANTED.values()), ids=lambda check: check.__name__
 )
-def test_nothing_is_noticed_without_it(
+def test_no_check_fails_without_a_bug(
     cluster: FakeCluster, parking: Parking, monkeypatch: pytest.MonkeyPatch, check: Check
 ) -> None:
     check(cluster, parking, monkeypatch)

@@ -87,7 +87,7 @@ BUGS: dict[str, tuple[type, str, Any, Callable[[], object]]] = {
         Gate,
         "__init__",
         at_construction,
-        unit(units.test_it_asks_once_and_not_before_the_first_record),
+        unit(units.test_the_gate_asks_once_and_not_before_the_first_record),
     ),
     "the same, with a pipeline": (
         Gate,
@@ -120,7 +120,7 @@ BUGS: dict[str, tuple[type, str, Any, Callable[[], object]]] = {
         always_back,
         once(paths.test_a_permit_that_was_used_does_not_go_back),
     ),
-    "what was not sent is kept": (Gate, "end", never_back, unit(units.test_what_was_not_used_goes_back_once, True)),
+    "what was not sent is kept": (Gate, "end", never_back, unit(units.test_an_unused_permit_goes_back_once, True)),
     "a hook runs under the lock": (
         Gate,
         "_tell_of",

@@ -11,7 +11,7 @@ from safeproducer.producer_ids.reading import not_kept, read_ledgers
 from tests.producer_ids.host import IDENTITY, SITE, Host, first
 
 
-def test_it_tells_count_records_and_patterns(still: Host) -> None:
+def test_a_ledger_tells_count_records_and_patterns(still: Host) -> None:
     """With the producer ID, the line, and how each ended; no file is changed by it."""
     for number in range(5):
         guard = still.start()
@@ -35,7 +35,7 @@ def test_it_tells_count_records_and_patterns(still: Host) -> None:
     assert [file.read_bytes() for file in still.files] == before
 
 
-def test_what_cannot_be_read_is_said(still: Host) -> None:
+def test_a_copy_that_cannot_be_read_is_said(still: Host) -> None:
     """By copy; the other one still tells."""
     still.start().ask(first())
     still.files[0].write_bytes(b"nonsense")
@@ -45,7 +45,7 @@ def test_what_cannot_be_read_is_said(still: Host) -> None:
     assert read_ledgers(Place("off")) == []
 
 
-def test_it_says_why_no_ledger_is_kept(still: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_reason_is_said_why_no_ledger_is_kept(still: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing while one directory can be used, or can be made."""
     assert not_kept() == []
     assert not still.memory.exists()

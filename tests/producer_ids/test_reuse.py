@@ -184,7 +184,7 @@ def test_one_in_use_is_never_shared(cluster: FakeCluster, parking: Parking) -> N
     third.close(), fourth.close()
 
 
-def test_who_takes_over_asks_for_no_permit(cluster: FakeCluster, parking: Parking) -> None:
+def test_a_producer_that_takes_over_asks_for_no_permit(cluster: FakeCluster, parking: Parking) -> None:
     """At one an hour: the others write at once. One beside them is told as by `delay` that its deadline comes first."""
     settings = config(cluster, safeproducer__producer__ids__per__hour=1)
     for number in range(10):
@@ -238,7 +238,7 @@ def test_close_says_what_it_says_without_reuse(cluster: FakeCluster, parking: Pa
     ],
     ids=str,
 )
-def test_nothing_is_parked_unless_it_was_asked_for(
+def test_no_producer_is_parked_unless_it_was_asked_for(
     cluster: FakeCluster, parking: Parking, settings: dict[str, Any], collected: bool
 ) -> None:
     producer = SafeProducer(config(cluster) | settings)
@@ -303,7 +303,7 @@ def changes_credentials(producer: SafeProducer, cluster: FakeCluster) -> None:
 
 @pytest.mark.parametrize("mode", WAYS)
 @pytest.mark.parametrize("what", [fails, purges, leaves_at_its_deadline, sends_nothing, changes_credentials])
-def test_what_is_not_beyond_doubt_is_not_parked(
+def test_a_producer_in_doubt_is_not_parked(
     cluster: FakeCluster, parking: Parking, mode: str, what: Callable[[SafeProducer, FakeCluster], None]
 ) -> None:
     """A record failed or was purged, nothing was sent, or who logs in was changed."""

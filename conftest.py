@@ -1,4 +1,4 @@
-"""What all tests share."""
+"""The parts that all tests share."""
 
 import signal
 

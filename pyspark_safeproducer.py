@@ -1,4 +1,4 @@
-"""What makes `format("safeproducer")` known to Spark, which looks for modules named `pyspark_*` with a `DefaultSource`.
+"""Makes `format("safeproducer")` known to Spark, which looks for modules named `pyspark_*` with a `DefaultSource`.
 
 A module beside the package, because Spark imports it in every session that uses any Python data source: such a session
 is to pay nothing for this one.
@@ -22,7 +22,7 @@ class DefaultSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What `format()` takes."""
+        """The name for `format()`."""
         return "safeproducer"
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:

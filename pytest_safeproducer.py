@@ -53,7 +53,7 @@ def kafka_cluster(request: pytest.FixtureRequest) -> Iterator[FakeCluster]:
 
     It is one cluster for each process (for each worker, with pytest-xdist), on free ports of the loopback, started by
     the first test that asks for it and reset behind each test. A test with the marker ``kafka_cluster`` gets a cluster
-    of its own, made with the marker's arguments. What goes wrong inside the cluster fails the test that used it.
+    of its own, made with the marker's arguments. An error inside the cluster fails the test that used it.
     """
     from safeproducer.testing import FakeCluster  # noqa: PLC0415
 

@@ -1,1 +1,1 @@
-"""What SafeProducer costs, measured against the confluent_kafka producer in the same process at the same time."""
+"""Measures the costs of SafeProducer against the confluent_kafka producer in the same process at the same time."""

@@ -21,7 +21,7 @@ _PRODUCER = 0
 
 
 class Broker(Protocol):
-    """What a benchmark needs of a cluster."""
+    """A cluster, as a benchmark needs it."""
 
     kind: str
     bootstrap: str

@@ -33,7 +33,7 @@ ANSWER_TIMEOUT = 300.0
 
 @dataclass(frozen=True)
 class Work:
-    """What one block is to do: `rate` records/s for `seconds`, or as many as go through when it is None.
+    """The work of one block: `rate` records/s for `seconds`, or as many as go through when it is None.
 
     `busy`: between its records the application computes in Python, instead of waiting in poll().
     """

@@ -21,7 +21,7 @@ RECORDS = {100: 20_000, 1_000: 10_000}
 """Records in a block, by the size of their values in bytes."""
 WARM_UP = 10
 LIMITS = {100: None, 1_000: 0.80}
-"""What FakeCluster's throughput in that of the node's has to be at least."""
+"""FakeCluster's throughput in that of the node's has to be at least this."""
 KAFKA, FAKE = "one Apache Kafka node", "FakeCluster"
 KEPT = "20000000"
 """Bytes of a partition that FakeCluster keeps between blocks; the test's memory is its log."""

@@ -1,4 +1,4 @@
-"""What a crash loop leaves on a broker with the guard on producer IDs and without, and what the guard costs.
+"""Shows the IDs that a crash loop leaves on a broker with the guard on producer IDs and without, and the guard's costs.
 
 Real Kafka, one node: processes that produce one record and kill themselves, four at a time, each fifth killed at a
 random moment. IDs are those that DescribeProducers shows. See README.md.

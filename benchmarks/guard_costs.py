@@ -1,4 +1,4 @@
-"""What the guard on producer IDs and `reuse` add to a constructor and to a first record.
+"""Measures how much the guard on producer IDs and `reuse` add to a constructor and to a first record.
 
 Producers one after another, in runs of some of a kind, in random order: with the guard, by the default policy and a
 ledger of two copies; the same code with the guard's calls cut out; and confluent_kafka's. The bars were set by
@@ -33,7 +33,7 @@ ROUNDS, QUICK = 600, 60
 RUN = 5
 """Producers of one kind, one after another: few, for the machine's pace changes."""
 STOCK_US = 140
-"""What confluent_kafka's constructor took where the bars of 20 us and 200 us were set."""
+"""The time of confluent_kafka's constructor where the bars of 20 us and 200 us were set."""
 GUARDED, BARE, STOCK = "guarded", "bare", "stock"
 _NO_LANES = LanePermits(None, Request(Kind.LANE, 1, False, CallSite("", 0, "")))
 _DEFAULTS = id_settings.IdSettings()
@@ -68,7 +68,7 @@ _CUT: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
 
 @dataclass
 class Costs:
-    """Microseconds. What the guard adds is the median over rounds; the others are what a call takes with it."""
+    """Microseconds. The guard's part is the median over rounds; the others are what a call takes with it."""
 
     constructor: float
     first_record: float

@@ -1,4 +1,4 @@
-"""What idle producers cost: 30 of one process on a topic of 200 partitions, after one record each.
+"""Measures the costs of idle producers: 30 of one process on a topic of 200 partitions, after one record each.
 
 Beside SafeProducer stand confluent_kafka, and confluent_kafka with statistics as often as SafeProducer has them, which
 nobody reads: what librdkafka takes to write them is the least that SafeProducer can take. All idle at the same time.
@@ -101,7 +101,7 @@ def _answer(pipe: Connection) -> Any:
 
 
 def judged(rows: Sequence[Row]) -> list[Bar]:
-    """What must hold."""
+    """The bars."""
     return [
         Bar(f"{row.side}, application {row.application}: share of a core", row.cpu, MOST, at_least=False)
         for row in rows
@@ -163,7 +163,7 @@ def _rest(producers: Sequence[Any], seconds: float) -> None:
 
 
 def _threads() -> dict[str, tuple[str, float]]:
-    """What kind each thread of this process is, and how many seconds it has used, by its number."""
+    """The kind of each thread of this process, and how many seconds it has used, by its number."""
     found = {}
     for task in _TASKS.iterdir() if _TASKS.is_dir() else ():
         with contextlib.suppress(OSError):

@@ -45,7 +45,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Row:
-    """What one comparison shows: throughput and CPU as ratios to its peer, over the rounds."""
+    """The result of one comparison: throughput and CPU as ratios to its peer, over the rounds."""
 
     title: str
     throughput: Spread
@@ -74,7 +74,7 @@ class Bystanders:
         self._before = self._strangers()
 
     def share(self) -> float:
-        """Of all cores, since this object was made."""
+        """The share of all cores, since this object was made."""
         available = (time.perf_counter() - self._started) * (psutil.cpu_count() or 1)
         return max(0.0, (self._strangers() - self._before) / available)
 

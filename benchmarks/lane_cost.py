@@ -1,4 +1,4 @@
-"""What a lane costs while nothing is produced: threads, connections, resident memory, CPU.
+"""Measures the costs of a lane while nothing is produced: threads, connections, resident memory, CPU.
 
 Every row is a process of its own. Each lane has written to each partition once, so that it knows all of them.
 """
@@ -75,7 +75,7 @@ def arguments() -> argparse.Namespace:
 
 
 def judged(rows: Sequence[Row]) -> list[Bar]:
-    """What must hold."""
+    """The bars."""
     return [
         Bar(
             f"{row.lanes} lanes, {row.partitions:,} idle partitions, application {row.application}: share of a core",

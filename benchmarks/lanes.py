@@ -216,7 +216,7 @@ def evaluated(
 
 
 def judged(result: Result) -> list[Bar]:
-    """What must hold."""
+    """The bars."""
     what = f"RTT {result.rtt:g} ms, {result.title}"
     bars: list[Bar] = []
     if result.title == SATURATED:

@@ -182,7 +182,7 @@ def evaluated(
 
 
 def judged(result: Result) -> list[Bar]:
-    """What must hold; a busy application is only reported."""
+    """The bars; a busy application is only reported."""
     what = f"RTT {result.rtt:g} ms, {result.title}"
     median = {name: spread.median for name, spread in result.ratio.items()}
     if result.title == LANE:

@@ -68,7 +68,7 @@ class Link:
         return statistics.median(took) * 1e3
 
     def seen(self, topics: dict[str, str]) -> dict[str, tuple[int, int]]:
-        """Of each topic, by key: Produce requests with retries and records without, since the last call."""
+        """Per topic, by key: Produce requests with retries and records without, since the last call."""
         counts: dict[str, tuple[int, int]] = self._order("count", topics)
         return counts
 

@@ -127,7 +127,7 @@ def _fill(pipe: Connection, side: str, value_size: int, callbacks: str, records:
 
 
 def buffer(producer: Any, make: Callable[[int], bytes], value_size: int, callbacks: str, numbers: range) -> None:
-    """Produce and released every payload, so that one that the producer keeps alive is counted."""
+    """Produce and release every payload, so that one that the producer keeps alive is counted."""
     if callbacks == SHARED:
         for number in numbers:
             producer.produce("buffered", value=make(value_size), key=b"key-%07d" % number, on_delivery=ignore)

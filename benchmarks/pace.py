@@ -8,7 +8,7 @@ from typing import Any
 from confluent_kafka import Producer
 
 REFERENCE_NS = 566.0
-"""What confluent_kafka's produce() with on_delivery= took where the bars on shares of a core were set."""
+"""The time of confluent_kafka's produce() with on_delivery= where the bars on shares of a core were set."""
 _CALLS = 10_000
 _TRIES = 8
 
@@ -32,7 +32,7 @@ def stock_call_ns() -> float:
 
 
 def described(call_ns: float) -> str:
-    """What `call_ns` means for shares of a core."""
+    """Say how `call_ns` changes shares of a core."""
     return (
         f"a call of stock's produce() took {call_ns:,.0f} ns, {call_ns / REFERENCE_NS:.2f} times as long as where the "
         f"bars on shares of a core were set ({REFERENCE_NS:.0f} ns)"

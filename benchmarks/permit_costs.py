@@ -1,4 +1,5 @@
-"""What permits cost (KIP-936): a decision, a round of a ledger with two copies, and a round beside eight writers.
+"""Measures the costs of permits (KIP-936): a decision, a round of a ledger with two copies, and a round beside eight
+writers.
 
 Bars: 5 us, 100 us and 0.5 ms at the median. Files are in the directories that "auto" takes on this host.
 """
@@ -62,7 +63,7 @@ def ledgers() -> Iterator[None]:
 
 
 def write(stop: Event) -> None:
-    """What a writer does."""
+    """Write until the event."""
     guard = Guard(IDENTITY, AUTO)
     while not stop.is_set():
         guard.ask(REQUEST)
@@ -97,7 +98,7 @@ def measured(rounds: int) -> dict[str, float]:
 
 
 def judged(found: dict[str, float]) -> list[Bar]:
-    """Of what was measured, in microseconds."""
+    """The bars for what was measured, in microseconds."""
     return [Bar(f"{name}, microseconds", found[name] * 1e6, bar * 1e6, at_least=False) for name, bar in BARS.items()]
 
 

@@ -97,7 +97,7 @@ class Sampler:
         self._thread.join()
 
     def memory(self) -> Memory:
-        """What was seen so far."""
+        """The memory that was seen so far."""
         half = self._samples[len(self._samples) // 2 :]
         slope = statistics.linear_regression(*zip(*half, strict=True)).slope * 60 if len(half) > 1 else 0.0
         megabytes = [size for _, size in self._samples]

@@ -1,4 +1,4 @@
-"""What is compared by `scripts/bench spark`, and what must come of it. Knows nothing of Spark."""
+"""The variants that `scripts/bench spark` compares, and their bars. Knows nothing of Spark."""
 
 from __future__ import annotations
 
@@ -119,4 +119,4 @@ DOORS = (
     Door(SPARK.name),
 )
 MEDIAN_AT_MOST, P90_AT_MOST = 1.15, 1.3
-"""Of the time of a trigger with 100 rows, beside the no-op sink by the same door."""
+"""Shares of the time of a trigger with 100 rows, beside the no-op sink by the same door."""

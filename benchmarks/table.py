@@ -16,7 +16,7 @@ BUSY = 0.2
 
 @dataclass(frozen=True)
 class Bar:
-    """What a median must reach."""
+    """The value that a median must reach."""
 
     what: str
     measured: float
@@ -52,7 +52,7 @@ def ratio(spread: Spread) -> str:
 
 
 def disturbed(share: float) -> str:
-    """What the share of CPU used by other programs means for the figures."""
+    """Say how far the share of CPU of other programs disturbs the figures."""
     told = f"other programs used {share:.0%} of the machine"
     return told if share < BUSY else f"{told}: TOO BUSY for the throughput figures, only the CPU ratios count"
 

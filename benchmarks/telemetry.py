@@ -1,4 +1,4 @@
-"""What hooks cost: SafeProducer with each of them against SafeProducer without any, keyword form, 10 partitions."""
+"""Measures hooks: SafeProducer with each of them against SafeProducer without any, keyword form, 10 partitions."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ class RecordHook(Hook):
     """Asks for every record and does nothing with it."""
 
     def record_accepted(self, record: Record) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def record_resolved(self, record: Record, error: KafkaError | None, message: Message) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 class ClientHook(Hook):
     """Asks only for what is not one record's."""
 
     def client_error(self, *event: object) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,7 @@ STOCK_BATCHES = {
     "stock: produce_batch, partition / produce": forms.batch_to_partition,
     "stock: produce_batch / produce": forms.batch,
 }
-"""What a batch call gains without SafeProducer: no wrapper around it can gain more."""
+"""The gain of a batch call without SafeProducer: no wrapper around it can gain more."""
 
 
 @dataclass(frozen=True)

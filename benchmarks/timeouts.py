@@ -33,7 +33,7 @@ OUTCOMES = ("delivered", "not_written", "unknown_present", "unknown_absent")
 
 @dataclass(frozen=True)
 class Tally:
-    """Of one side: plans in which a promise was broken, and records by what became of them."""
+    """One side's plans in which a promise was broken, and records by what became of them."""
 
     plans: int
     broken_plans: list[str]

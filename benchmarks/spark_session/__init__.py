@@ -1,1 +1,1 @@
-"""What `scripts/bench spark` runs in a session of Spark: the driver's script, and confluent_kafka by both doors."""
+"""The parts of `scripts/bench spark` in a session of Spark: the driver's script, and confluent_kafka by both doors."""

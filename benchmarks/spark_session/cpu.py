@@ -19,7 +19,7 @@ NONE = Cpu(0.0, 0.0, 0.0)
 
 
 class Watch:
-    """The descendants of a process. Of one that has ended the time counts that was read last."""
+    """The descendants of a process. If one has ended, the time counts that was read last."""
 
     def __init__(self, root: psutil.Process) -> None:
         self._root = root
@@ -54,7 +54,7 @@ class Strangers:
         self._watch.now()
 
     def share(self) -> float:
-        """Of all cores, since this object was made."""
+        """The share of all cores, since this object was made."""
         available = (time.perf_counter() - self._started) * (psutil.cpu_count() or 1)
         return max(0.0, (self._used() - self._before) / available)
 

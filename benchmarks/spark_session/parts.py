@@ -1,4 +1,4 @@
-"""Who used CPU time."""
+"""The users of CPU time."""
 
 from __future__ import annotations
 

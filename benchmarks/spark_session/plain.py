@@ -74,7 +74,7 @@ _kept: dict[tuple[str, bool], Plain] = {}
 
 
 def write(batches: Iterator[pa.RecordBatch], given: dict[str, str], looks: bool) -> int:
-    """What a task runs; `given` are the options of our sink."""
+    """Write the rows of a task; `given` are the options of our sink."""
     options = Options.parse(given)
     key = options.config["bootstrap.servers"], looks
     worker = _kept.get(key)

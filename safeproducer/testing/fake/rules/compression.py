@@ -1,5 +1,6 @@
-"""Unpacks record batches by Kafka's four codecs (KIP-110), with cramjam where Python has none. No batch is unpacked to
-more than :data:`MAX_UNPACKED` bytes: a small batch can claim to be a giant one.
+"""Unpacks record batches by Kafka's four codecs (KIP-110), with cramjam where Python has none.
+
+No batch is unpacked to more than :data:`MAX_UNPACKED` bytes: a small batch can claim to be a giant one.
 """
 
 import struct

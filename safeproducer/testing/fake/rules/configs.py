@@ -149,8 +149,9 @@ def _inherited(name: str, definition: Definition, broker: Layers) -> Iterator[tu
 
 
 def describe_broker(broker: Layers, *, kip_1269: bool) -> list[ConfigValue]:
-    """The configs of this broker: those that it has definitions of, and those that were set without one. The latter are
-    listed as Kafka lists them: sensitive, without its value.
+    """The configs of this broker: those that it has definitions of, and those that were set without one.
+
+    The latter are listed as Kafka lists them: sensitive, without their value.
     """
     described = []
     for name, definition in BROKER.items():

@@ -1,4 +1,4 @@
-"""What a fork must not leave behind: locks of threads that are not in the child.
+"""Keeps a fork from leaving locks behind, of threads that are not in the child.
 
 A fork waits for this library's own threads: what they have locked would stay locked in the child for ever, such as the
 stream that one writes a log line to, which the child flushes at its exit, or what a hook uses. A fork in C, as of
@@ -51,9 +51,9 @@ class Work:
 
 
 _all: set[weakref.ref[Work]] = set()
-"""Not a WeakSet: iterating over one raises an error when another thread adds to it meanwhile."""
+"""It is no WeakSet: iterating over one raises an error when another thread adds to it meanwhile."""
 _stopped: dict[int, list[Work]] = {}
-"""What waits for a fork, by the thread that forks."""
+"""The work that a fork waits for, by the thread that forks."""
 _renewals: list[Callable[[], object]] = []
 
 

@@ -1,4 +1,4 @@
-"""What stands where a native producer was once it must not be called any more."""
+"""Stands in for a native producer that must not be called any more."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ TABLE_SIZE = SETS * SET_SIZE
 
 
 def hashed(transactional_id: str, identity: tuple[str, str]) -> int:
-    """Not the same for two clusters or principals, and never 0."""
+    """A number that differs between clusters and principals, and is never 0."""
     key = blake2b("\0".join(identity).encode(errors="surrogatepass"), digest_size=32).digest()
     digest = blake2b(transactional_id.encode(errors="surrogatepass"), digest_size=8, key=key).digest()
     return int.from_bytes(digest, "little") or 1

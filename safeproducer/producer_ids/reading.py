@@ -48,7 +48,7 @@ class LedgerReading:
         return permits.wait(self.used, Kind.FIRST, rate, 0.0)
 
     def patterns(self) -> list[Pattern]:
-        """What the permits of the hour look like, for each line that took more than one."""
+        """The patterns of the hour's permits, for each line that took more than one."""
         in_hour = self.in_hour
         sites: dict[CallSite, None] = dict.fromkeys(record.site for record in in_hour)
         found = (patterns.find(in_hour, site, process.is_alive) for site in sites)

@@ -1,4 +1,4 @@
-"""What people are told when the producer IDs of an hour are used up: the same in log, hook and error (KIP-936)."""
+"""The sentences for people when the producer IDs of an hour are used up: the same in log, hook and error (KIP-936)."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ def sentence(event: ProducerChurn, retry_after: float | None) -> str:
 
 
 def were_taken(count: int) -> str:
-    """So many producer IDs."""
+    """This number of producer IDs."""
     return f"{count:,} producer {'ID was' if count == 1 else 'IDs were'} taken"
 
 
 def too_few(count: int, limit: int) -> str:
-    """What uses up an hour in which fewer than `limit` IDs were taken, as a sentence; nothing where none is needed."""
+    """The sentence on what uses up an hour in which fewer than `limit` IDs were taken; empty where none is needed."""
     return "" if count >= limit else _TOO_FEW

@@ -1,1 +1,1 @@
-"""What is known of brokers, partitions, leaders, windows and throttle times, and how it is asked for."""
+"""Knowledge of brokers, partitions, leaders, windows and throttle times, and how it is asked for."""

@@ -1,11 +1,11 @@
 """Which native producers may not have heard that another broker leads a partition, or how many partitions there are.
 
 librdkafka learns of a new leader when the old one rejects a batch, or when its connection breaks. If the old one hangs,
-that takes a time-out (`socket.timeout.ms`, a minute), and each native producer would run into one of its own, one
-after the other. So when one of them has waited long for an answer, the others are to ask before they send.
+that takes a time-out (`socket.timeout.ms`, a minute), and each native producer would run into one of its own, one after
+the other. When one of them has waited long for an answer, the others are to ask before they send.
 
-One that does not know of an added partition fails the records for it. So when one of them has learned of another number
-of partitions, the others are to ask, too.
+One that does not know of an added partition fails the records for it. When one of them has learned of another number of
+partitions, the others are to ask, too.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class OutdatedLeaders:
     def answered_late(self, tp: TopicPartition, lane: int, sent_at: float, now: float) -> None:
         """The leader of this partition left `lane` without an answer since `sent_at`, and now there is one.
 
-        What was sent before the others were asked tells nothing new: each lane may have waited for the same leader.
+        A batch sent before the others were asked tells nothing new: each lane may have waited for the same leader.
         """
         if sent_at < self._asked_at.get(tp, sent_at):
             self._knows(tp, lane)

@@ -18,7 +18,7 @@ from safeproducer.pipeline.reports.report_queue import ReportQueue
 
 
 class DirectDeadline:
-    """The sender's thread calls. What is purged is reported once statistics tell what of it had been sent."""
+    """The sender's thread calls. Purged records are reported once statistics tell which of them had been sent."""
 
     def __init__(
         self, lane: DirectLane, holds: Holds, dispatcher: Dispatcher, report_queue: ReportQueue, failures: Failures

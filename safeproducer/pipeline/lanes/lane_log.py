@@ -1,4 +1,4 @@
-"""What an additional lane's log tells: that it has its producer ID.
+"""Reads from an additional lane's log that it has its producer ID.
 
 A batch that is handed over before waits for librdkafka's next look, half a second later (measured: 507 ms against
 2 ms). Statistics would tell, too, but many lanes of many partitions make long documents.

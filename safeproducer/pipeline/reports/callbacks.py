@@ -21,7 +21,7 @@ class CallbackErrors:
         self._raised: deque[tuple[BaseException, TracebackType | None]] = deque(maxlen=16)
 
     def note(self, error: BaseException) -> BaseException:
-        """What the callback is to raise instead."""
+        """The exception that the callback is to raise instead."""
         if isinstance(error, Exception):
             return StandIn(error)
         self._raised.append((error, error.__traceback__))

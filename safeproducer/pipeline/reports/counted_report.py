@@ -1,6 +1,6 @@
 """The report of records whose application asks for errors alone: those that are delivered need only be counted.
 
-So a batch lane keeps a number instead of their messages, and poll() counts them in one step.
+A batch lane keeps a number instead of their messages, and poll() counts them in one step.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ class Delivered(Protocol):
 
 
 class Account(Protocol):
-    """Of a topic."""
+    """The account of a topic."""
 
     def placed(self, partition: int) -> Delivered:
         """Records of that partition for which the caller named none."""

@@ -48,10 +48,10 @@ BOUNDS: dict[str, dict[str, int]] = {
     },
     "whole": {
         "each": 0,
-        "files": 315,  # aim: 185
+        "files": 316,  # aim: 185; 1 is of replication quotas
         "files under 60 lines": 81,  # aim: 25
-        "lines": 33_180,  # aim: 28 500
-        "lines of pipeline/ and policy/": 10_939,  # aim: 11 000 with what comes from the package root
+        "lines": 33_440,  # aim: 28 500; 260 are of replication quotas
+        "lines of pipeline/ and policy/": 11_199,  # aim: 11 000 with what comes from the package root; 260 as above
         "reads through three dots": 87,  # aim: 28, one per 1 000 lines
         "closures upward": 14,  # aim: 4
         "objects of a producer": 104,  # aim: 70

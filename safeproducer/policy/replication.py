@@ -1,0 +1,260 @@
+"""KIP-73: what replication quotas and the in-sync set do to a partition, and what a move of replicas needs.
+
+1. A listed replica out of sync gets at most the rate of either side. One in sync is never held back (KAFKA-4313), but
+   its bytes count.
+2. An acknowledgement waits for all replicas in sync, and for a living one that was in sync less than
+   `replica.lag.time.max.ms` ago. So a throttle delays acknowledgements only by a listed follower that came back.
+3. A follower has its rate less the bytes of all partitions that are listed for it, a leader its rate less bytes x
+   followers. At 0 or below a replica never catches up. One fetch passes in each time window, whatever the rate is.
+4. A missing replica matters at `min.insync.replicas`, and below it writes are refused. A complete set is healthy.
+5. A replica is being added if an earlier answer did not have it, or if only the follower list has it.
+6. A list is `partition:broker,...` or `*` alone. A rate is a broker's, in bytes/s.
+
+A producer knows its own bytes only. So "never" is certain, and "it ends" is not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from math import inf
+from typing import NamedTuple
+
+from safeproducer.policy.topic_partition import TopicPartition
+
+_LIST = re.compile(r"([0-9]{1,10}:[0-9]{1,10})?(,([0-9]{1,10}:[0-9]{1,10})?)*")
+_REMOVE = "If no move runs, remove both lists of throttled replicas of {}, and the rates of the brokers."
+WINDOW = 11.0
+"""Seconds over which a broker measures a rate (replication.quota.window.num x .size.seconds)."""
+FETCH, ANSWER = 1 << 20, 10 << 20
+"""Bytes of a partition, and of all, in a fetch (replica.fetch.max.bytes, replica.fetch.response.max.bytes)."""
+Moves = Mapping[TopicPartition, tuple[frozenset[int], frozenset[int]]]
+"""Partition -> its sources and its destinations."""
+Brokers = Mapping[TopicPartition, Iterable[int]]
+
+
+class Side(StrEnum):
+    """The broker that sends, and the one that receives. `side("rate")` and `side("replicas")` name their configs."""
+
+    LEADER = "leader"
+    FOLLOWER = "follower"
+
+    def __call__(self, what: str) -> str:
+        return f"{self}.replication.throttled.{what}"
+
+
+@dataclass(frozen=True, slots=True)
+class ThrottledReplicas:
+    """A list of a topic. `entries`: (partition, broker); `every`: all replicas."""
+
+    entries: frozenset[tuple[int, int]] = frozenset()
+    every: bool = False
+
+    @classmethod
+    def read(cls, text: str) -> ThrottledReplicas | None:
+        """None: it cannot be read. Kafka 4.4.0 takes empty entries."""
+        if not _LIST.fullmatch(text):
+            return cls(every=True) if text == "*" else None
+        pairs = (entry.split(":") for entry in text.split(",") if entry)
+        return cls(frozenset((int(partition), int(broker)) for partition, broker in pairs))
+
+    def has(self, partition: int, broker: int) -> bool:
+        return self.every or (partition, broker) in self.entries
+
+    def __str__(self) -> str:
+        return "*" if self.every else ",".join(sorted(f"{partition}:{broker}" for partition, broker in self.entries))
+
+
+class Replicas(NamedTuple):
+    """One partition by metadata. `alive`: brokers of the cluster; `added`: replicas that an earlier answer lacked.
+
+    `lost`: replica that was in sync -> when it was first seen out of sync.
+    """
+
+    leader: int | None
+    replicas: Sequence[int]
+    in_sync: frozenset[int]
+    alive: frozenset[int]
+    added: frozenset[int] = frozenset()
+    lost: Mapping[int, float] = {}
+
+
+class ReplicationState(StrEnum):
+    """How far the replicas of a partition are."""
+
+    IN_SYNC = "in_sync"
+    CATCHING_UP = "catching_up"
+    THROTTLED = "throttled"
+    NEVER_ENDS = "never_ends"
+    BROKER_DOWN = "broker_down"
+    UNREADABLE = "unreadable"
+
+
+class Room(NamedTuple):
+    """Bytes/s that are free to catch up with: a broker's rate less what its replicas in sync need of it."""
+
+    free: float
+    side: Side
+    broker: int
+    rate: float
+    needed: float
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """`lists` and `rates` lack what was not read; a rate that is not set is None. `bytes_in`: bytes/s on the wire.
+
+    `minimum`: min.insync.replicas, by topic. `lag_time`: replica.lag.time.max.ms, in seconds.
+    """
+
+    known: Mapping[TopicPartition, Replicas]
+    lists: Mapping[tuple[str, Side], ThrottledReplicas] = field(default_factory=dict)
+    rates: Mapping[tuple[int, Side], float | None] = field(default_factory=dict)
+    bytes_in: Mapping[TopicPartition, float] = field(default_factory=dict)
+    minimum: Mapping[str, int] = field(default_factory=dict)
+    lag_time: float = 30.0
+
+    def limited(self, side: Side, tp: TopicPartition, broker: int) -> bool | None:
+        """Whether a rate holds for this replica on this side; None: that was not read."""
+        found = self.lists.get((tp[0], side))
+        if self.rates.get((broker, side), 0) is None or (found is not None and not found.has(tp[1], broker)):
+            return False
+        return True if found is not None and (broker, side) in self.rates else None
+
+    def room(self, side: Side, broker: int, rate: float) -> Room:
+        """By rule 3, from all partitions that are known and listed."""
+        needed, behind = 0.0, 0
+        for tp, one in self.known.items():
+            others = set(one.replicas) & one.alive - {one.leader}
+            copies = others if broker == one.leader else others & {broker}
+            found = self.lists.get((tp[0], side))
+            if found is not None and found.has(tp[1], broker) and (broker == one.leader) is (side is Side.LEADER):
+                needed += self.bytes_in.get(tp, 0.0) * len(copies)
+                behind += not copies <= one.in_sync
+        return Room(max(rate, min(behind * FETCH, ANSWER) / WINDOW) - needed, side, broker, rate, needed)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`broker`: the replica behind. `moving`: it is being added. `delays_until`: acknowledgements may wait for it.
+
+    `spare`: so many more replicas may fail before writes are refused; below 0 they are. None: that is not known.
+    """
+
+    state: ReplicationState
+    sentence: str
+    cure: str = ""
+    broker: int | None = None
+    moving: bool | None = False
+    left_over: bool = False
+    spare: int | None = None
+    room: Room | None = None
+    delays_until: float | None = None
+
+
+def judge(facts: Facts, tp: TopicPartition, now: float) -> Verdict:
+    """The state of one partition. `now` is by the clock of `Replicas.lost`."""
+    one, (topic, partition) = facts.known[tp], tp
+    out = [broker for broker in one.replicas if broker not in one.in_sync]
+    minimum = facts.minimum.get(topic)
+    # Kafka asks for no more replicas than the partition has.
+    spare = None if minimum is None else len(one.in_sync) - min(minimum, len(one.replicas))
+    if not out:
+        left = not one.added and any(facts.limited(side, tp, broker) for side in Side for broker in one.replicas)
+        rest = ", and a throttle is still set: a broker that restarts catches up at its rate, and acknowledgements wait"
+        sentence, cure = f"all replicas of {topic} [{partition}] are in sync{left * rest}", left * _REMOVE.format(topic)
+        return Verdict(ReplicationState.IN_SYNC, sentence, cure, None, bool(one.added), left, spare)
+    tail = f"; {len(one.in_sync)} of {len(one.replicas)} replicas are in sync"
+    tail += f", min.insync.replicas is {minimum}" if minimum else ""
+    if spare is not None and spare <= 0:
+        tail += f": {'' if spare else 'one more failure, and '}writes with acks=all are refused (NOT_ENOUGH_REPLICAS)"
+    limits = {broker: _limit(facts, tp, broker) for broker in out if broker in one.alive}
+    if limits:
+        worst = min(limits, key=lambda broker: limits[broker][:2])
+        verdict = _behind(facts, tp, worst, limits[worst][2], limits[worst][0] == 1, now)
+        return replace(verdict, sentence=verdict.sentence + tail, spare=spare)
+    sentence = f"broker {out[0]}, which has a replica of {topic} [{partition}], is not in the cluster{tail}"
+    return Verdict(ReplicationState.BROKER_DOWN, sentence, f"Bring broker {out[0]} back.", out[0], spare=spare)
+
+
+def _limit(facts: Facts, tp: TopicPartition, broker: int) -> tuple[int, float, Room | None]:
+    """What limits a replica, worst first: a room (0), a throttle that was not read (1), nothing (2)."""
+    sides = {Side.FOLLOWER: broker, Side.LEADER: facts.known[tp].leader}
+    limited = {(at, side): facts.limited(side, tp, at) for side, at in sides.items() if at is not None}
+    rooms = [facts.room(side, at, facts.rates[at, side] or 0) for (at, side), holds in limited.items() if holds]
+    if rooms:
+        return 0, min(rooms).free, min(rooms)
+    return 1 if None in limited.values() else 2, 0.0, None
+
+
+def _behind(facts: Facts, tp: TopicPartition, broker: int, room: Room | None, unread: bool, now: float) -> Verdict:
+    """A replica that is out of sync on a living broker."""
+    one, (topic, partition) = facts.known[tp], tp
+    leaders, followers = (facts.lists.get((topic, side)) for side in Side)
+    new = leaders is not None and followers is not None and (partition, broker) in followers.entries
+    new = new and leaders is not None and not leaders.has(partition, broker)
+    moving = True if broker in one.added else False if broker in one.lost else new or None
+    action = f"replica {broker} of {topic} [{partition}] is {'being added' if moving else 'catching up'}"
+    if room is None and unread:
+        sentence, cure = f"{action}; its throttle could not be read", "Grant DESCRIBE_CONFIGS on topic and cluster."
+        return Verdict(ReplicationState.UNREADABLE, sentence, cure, broker, moving)
+    if room is None:
+        return Verdict(ReplicationState.CATCHING_UP, f"{action} without a throttle", "", broker, moving)
+    until = one.lost.get(broker, -inf) + facts.lag_time
+    config = f"{room.side('rate')} of broker {room.broker}"
+    own = f"{config} is {rate_text(room.rate)}, and this producer alone needs {rate_text(room.needed)} of it"
+    state, sentence = ReplicationState.NEVER_ENDS, f"{action} and never ends: {own}"
+    if room.free > 0:
+        state = ReplicationState.THROTTLED
+        sentence = f"{action} at {rate_text(room.free)} at most: {own}; the bytes of others are not known here"
+    if now < until:
+        sentence += f"; it was in sync lately, so acknowledgements may wait for it for {until - now:.0f} s"
+    cure = f"Raise {config} above {rate_text(max(room.rate, room.needed))}{', or write less' * (room.free <= 0)}."
+    cure += "" if moving else f" {_REMOVE.format(topic)}"
+    return Verdict(state, sentence, cure, broker, moving, moving is False, None, room, until if now < until else None)
+
+
+def rate_text(rate: float) -> str:
+    return f"{rate / 1e6:.1f} MB/s" if rate >= 1e5 else f"{rate / 1e3:.0f} kB/s"
+
+
+def moves(current: Brokers, ongoing: Brokers, target: Brokers) -> Moves:
+    """As Kafka's tool: `current` has all replicas, `ongoing` those that are being added, `target` the wanted ones."""
+    found = {tp: (frozenset(current[tp]) - frozenset(adding), frozenset(adding)) for tp, adding in ongoing.items()}
+    for tp, wanted in target.items():
+        sources = found[tp][0] if tp in found else frozenset(current[tp])
+        found[tp] = sources, frozenset(wanted) - sources
+    return found
+
+
+def throttled(moves: Moves) -> dict[tuple[str, Side], ThrottledReplicas]:
+    """The lists that limit these moves and nothing else: leaders are sources, followers destinations."""
+    found: dict[tuple[str, Side], set[tuple[int, int]]] = {}
+    for (topic, partition), move in moves.items():
+        for side, brokers in zip(Side, move, strict=True):
+            found.setdefault((topic, side), set()).update((partition, broker) for broker in brokers)
+    return {key: ThrottledReplicas(frozenset(entries)) for key, entries in found.items()}
+
+
+def move_time(moved: int, partitions: int, log: float, brokers: int, rate: float, bytes_in: float) -> float | None:
+    """MoveTime = MoveRatio x TotalLogSizePerBroker x #Brokers / (quota - max(BytesInPerSec)); None: never."""
+    return None if rate <= bytes_in else moved / partitions * log * brokers / (rate - bytes_in)
+
+
+def rate_bounds(bytes_in: float, network: float, factor: int) -> tuple[float, float]:
+    """KIP-73: IN < T < N - IN/R. IN is too low wherever replicas in sync are listed (rule 3)."""
+    return bytes_in, network - bytes_in / factor
+
+
+def first_answers(brokers: int, answer: float, rate: float, network: float) -> float:
+    """#brokers x replica.fetch.response.max.bytes / min(QuotaLeader x #brokers, NetworkSpeed), below WINDOW."""
+    return brokers * answer / min(rate * brokers, network)
+
+
+def estimate(size: float, free: float, partitions: int) -> tuple[float, float] | None:
+    """Seconds for so many bytes, as a range; None: never. First answers may exceed a rate; few partitions wait more."""
+    if free <= 0:
+        return None
+    return max(0.0, size - min(partitions * FETCH, ANSWER)) / free, size / free * (1.15 + 0.4 / max(1, partitions)) + 2

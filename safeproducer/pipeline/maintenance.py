@@ -158,8 +158,8 @@ class Control:
         waits = holds.gate.hold is not None or any(map(holds.waited_for_id, dispatcher.record_buffer.all))
         if holds.round_trip.long and not waits:
             dispatcher.lanes.prepare()
-        if not holds.slow_start and not len(self._client.native):
-            dispatcher.intake.forget_rejections()
+        if not holds.slow_start:
+            dispatcher.intake.release_reports()
         dispatcher.recheck(now)
 
 

@@ -7,7 +7,6 @@ reasons to hold: the first rule counts that closes the partition's path and appl
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import Enum
 from typing import Final, NamedTuple
 
 from safeproducer.policy.hold_reason import HoldReason as Why
@@ -132,13 +131,6 @@ class Hold(NamedTuple):
         return self.reason.template.format(leader=leader, seconds=left)
 
 
-class Send(Enum):
-    """Nothing holds what waits: it goes directly, record by record, or the next batch goes."""
-
-    DIRECTLY = 1
-    BATCH = 2
-
-
 Applies = Callable[[PartitionFacts, float], bool]
 
 
@@ -248,10 +240,10 @@ def hold(facts: PartitionFacts, way: int, now: float) -> Hold | None:
     return None
 
 
-def decide(facts: PartitionFacts, now: float) -> Send | Hold:
-    """What to do with the records of a partition that wait."""
+def decide(facts: PartitionFacts, now: float) -> int | Hold:
+    """The path by which the records of a partition leave that wait, or why they wait on."""
     way = path(facts)
-    return hold(facts, way, now) or (Send.BATCH if way == BATCH else Send.DIRECTLY)
+    return hold(facts, way, now) or way
 
 
 def depth(ack_time: float | None, guard: float) -> int:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from enum import StrEnum, unique
 from typing import Self
 
+_ANSWERED = ("max_in_flight", "window", "in_flight", "lanes_busy", "key_order")
+_WHATEVER_WAITS = ("throttled", "probing", "max_in_flight", "window")
+
 
 @unique
 class HoldReason(StrEnum):
@@ -14,6 +17,8 @@ class HoldReason(StrEnum):
       `PartitionSnapshot.why` is the sentence made of it.
     - `cure`: what an operator can do, None where waiting is all there is to do.
     - `kip`: the KIP that this comes from, None where there is none.
+    - `waits_for_answer`: an answer ends it that is under way.
+    - `unchanged_by_records`: no further record changes it.
 
     Constants: safe to use from any thread.
     """
@@ -21,6 +26,8 @@ class HoldReason(StrEnum):
     template: str
     cure: str | None
     kip: str | None
+    waits_for_answer: bool
+    unchanged_by_records: bool
 
     THROTTLED = (
         "throttled",
@@ -139,18 +146,5 @@ class HoldReason(StrEnum):
         member = str.__new__(cls, code)
         member._value_ = code
         member.template, member.cure, member.kip = template, cure, kip
+        member.waits_for_answer, member.unchanged_by_records = code in _ANSWERED, code in _WHATEVER_WAITS
         return member
-
-    @property
-    def waits_for_answer(self) -> bool:
-        """Whether an answer ends it that is under way."""
-        return self in _ANSWERED
-
-    @property
-    def unchanged_by_records(self) -> bool:
-        """Whether no further record changes it."""
-        return self in _WHATEVER_WAITS
-
-
-_ANSWERED = frozenset(map(HoldReason, ("max_in_flight", "window", "in_flight", "lanes_busy", "key_order")))
-_WHATEVER_WAITS = frozenset(map(HoldReason, ("throttled", "probing", "max_in_flight", "window")))

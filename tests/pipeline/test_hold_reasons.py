@@ -334,6 +334,41 @@ def test_the_reason_is_told(scenario: str) -> None:
     assert found() is reason
 
 
+def test_hold_times_add_up_by_reason() -> None:
+    """Of all partitions; those that wait still are included, and what has ended stays as it is."""
+    with begun("held") as rig:
+        holds, started = rig.engine.updates.holds, rig.time.now
+        holds.cluster.throttle.announce(1, 3.0, started)
+        accepted(rig)
+        accepted(rig, OF_THE_SAME)
+        rig.report_queue(1.0)
+        assert holds.hold_times()[HoldReason.THROTTLED] == pytest.approx(2.0, abs=0.01)
+        rig.report_queue(12.0)  # then one goes, and the other probes for as long again and 1 s
+        times = holds.hold_times()
+        assert times[HoldReason.THROTTLED] == pytest.approx(6.0, abs=0.02)
+        assert times[HoldReason.PROBING] == pytest.approx(4.0, abs=0.1)
+
+
+def test_a_hold_time_never_falls_and_ends_with_its_records() -> None:
+    """The sender dates what it does by the beginning of its turn, and another thread may have asked after that."""
+    with begun("held", **{"message.timeout.ms": 3000}) as rig:
+        holds, buffer = rig.engine.updates.holds, rig.dispatcher.record_buffer.buffers[TP]
+        accepted(rig)
+        rig.report_queue(SOON)
+        accepted(rig)
+        rig.report_queue(1.0)
+        assert buffer.why is not None
+        told = holds.hold_times()
+        assert told[HoldReason.IN_FLIGHT] == pytest.approx(1.0, abs=0.1)
+        buffer.wait_for(None, rig.time.now - 0.5)
+        assert holds.hold_times()[HoldReason.IN_FLIGHT] >= told[HoldReason.IN_FLIGHT]
+        rig.report_queue(30.0)
+        assert not buffer.waiting
+        told = holds.hold_times()
+        rig.report_queue(5.0)
+        assert holds.hold_times() == told
+
+
 def test_every_reason_has_a_scenario() -> None:
     assert {reason for reason, _ in SCENARIOS.values()} == set(HoldReason)
 

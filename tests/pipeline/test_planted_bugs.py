@@ -164,7 +164,7 @@ PLANTS: dict[str, tuple[str, type[RuleBasedStateMachine], Any, str, Any]] = {
     "takes the last records first": ("rule 6", CalmHeldMachine, PartitionBuffer, "take", last_first),
     "reports an expired record twice": ("rule 7", HeldMachine, InFlightBatch, "reported", report_again),
     "calls a sent record not written": ("rule 7", HeldMachine, Failures, "in_process", sure_of_everything),
-    "lets librdkafka expire": ("rule 7", HeldMachine, Expiry, "_purge_stalled", lambda *_: NEVER),
+    "lets librdkafka expire": ("rule 7", HeldMachine, RetryGuard, "purge", lambda *_: NEVER),
     "retries what its leader has forgotten": ("rule 7.* 2 times", ExpiryMachine, RetryGuard, "limit", None),
     "and by a batch lane": ("rule 7.* 2 times", HeldExpiryMachine, RetryGuard, "limit", None),
     "purges late": ("rule 7.* 2 times", ExpiryMachine, RetryGuard, "_age", property(lambda self: 70.0)),

@@ -20,7 +20,6 @@ from safeproducer.policy.decision import (
     Hold,
     LaneFacts,
     PartitionFacts,
-    Send,
     decide,
     depth,
     hold,
@@ -57,19 +56,19 @@ def of_batch(batch: BatchFacts, **more: Any) -> PartitionFacts:
 @pytest.mark.parametrize(
     ("facts", "expected"),
     [
-        (of_batch(RIPE), Send.BATCH),
-        (of_batch(FULL), Send.BATCH),
+        (of_batch(RIPE), BATCH),
+        (of_batch(FULL), BATCH),
         (of_batch(RIPE._replace(due=NOW + 0.004)), Hold(NOW + 0.004, HoldReason.LINGER, 7, NOW + 0.004)),
         (of_batch(RIPE, throttled_until=NOW + 2), Hold(NOW + 2, HoldReason.THROTTLED, 7, NOW + 2)),
-        (of_batch(RIPE, probing=True), Send.BATCH),
+        (of_batch(RIPE, probing=True), BATCH),
         (of_batch(RIPE._replace(in_flight=1), probing=True), Hold(None, HoldReason.PROBING, 7)),
-        (of_batch(RIPE._replace(in_flight=9)), Send.BATCH),
+        (of_batch(RIPE._replace(in_flight=9)), BATCH),
         (of_batch(RIPE._replace(on_lane=1)), Hold(None, HoldReason.IN_FLIGHT, 7)),
-        (of_batch(BEHIND), Send.BATCH),
+        (of_batch(BEHIND), BATCH),
         (of_batch(BEHIND._replace(on_lane=2)), Hold(None, HoldReason.IN_FLIGHT, 7)),
         (of_batch(BEHIND._replace(leaves_by=NEVER)), Hold(None, HoldReason.IN_FLIGHT, 7)),
         (of_batch(BEHIND._replace(leaves_by=NOW + 1)), Hold(NOW + 1, HoldReason.IN_FLIGHT, 7, NOW + 1)),
-        (of_batch(BEHIND._replace(leaves_by=NOW)), Send.BATCH),
+        (of_batch(BEHIND._replace(leaves_by=NOW)), BATCH),
         (of_batch(BEHIND._replace(full=False)), Hold(None, HoldReason.IN_FLIGHT, 7)),
         (of_batch(RIPE._replace(cap=2, in_flight=2)), Hold(None, HoldReason.MAX_IN_FLIGHT, 7)),
         (of_batch(RIPE._replace(outstanding=5, budget=5)), Hold(None, HoldReason.WINDOW, 7)),
@@ -121,7 +120,7 @@ def test_a_batch_that_goes_breaks_no_rule(
     batch: BatchFacts, throttled: float | None, probing: bool, now: float
 ) -> None:
     """Not to a throttled broker, not beyond the depth, not a partial batch behind another one."""
-    if decide(of_batch(batch, throttled_until=throttled, probing=probing), now) is Send.BATCH:
+    if decide(of_batch(batch, throttled_until=throttled, probing=probing), now) == BATCH:
         assert throttled is None
         assert not (probing and batch.in_flight)
         assert batch.on_lane == 0 or (batch.on_lane < batch.depth and batch.full and batch.leaves_by <= now)

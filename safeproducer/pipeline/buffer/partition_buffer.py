@@ -12,6 +12,7 @@ from safeproducer.pipeline.process.record import ACCEPTED_AT, KEY, SIZE, TIMESTA
 from safeproducer.policy.ack_time import AckTime
 from safeproducer.policy.affinity import Affinity
 from safeproducer.policy.decision import Hold
+from safeproducer.policy.hold_reason import HoldReason
 
 _NEAR_MS = 8191
 _FAR_TIMES = 3
@@ -19,18 +20,22 @@ _FAR_TIMES = 3
 MOST_OVERHEAD = 36
 """What librdkafka counts, and what the number of headers and an application's own times may take up."""
 
+Times = dict[HoldReason, tuple[int, float]]
+"""Reason -> (partitions that wait for it now, ends of the waits for it minus their beginnings, in seconds)."""
+
 
 class PartitionBuffer:
     """Any thread appends to `records`; only the sender takes away.
 
     Counters change by in-place addition, which is one step under the interpreter lock (see delivery_counters.py).
     `held` is why records of this partition are held back at all, None while they go directly; `held_since`: when the
-    last of them may have gone directly; `why` is what the next batch waits for. `bound`: records whose keys are bound
-    to a lane, by lane, and `keys` which keys are; None while every record of the partition stays on one lane.
+    last of them may have gone directly; `why` is what the next batch waits for. `times` is shared by all partitions.
+    `bound`: records whose keys are bound to a lane, by lane, and `keys` which keys are; None while every record of the
+    partition stays on one lane.
     `unknown_outcome`: the last batch of it that left `lane` ended so.
     """
 
-    def __init__(self, topic: str, partition: int, keys: Affinity | None = None) -> None:
+    def __init__(self, topic: str, partition: int, keys: Affinity | None = None, times: Times | None = None) -> None:
         self.topic = topic
         self.partition = partition
         self.tp = (topic, partition)
@@ -43,6 +48,7 @@ class PartitionBuffer:
         self.held: Hold | None = None
         self.held_since = 0.0
         self.why: Hold | None = None
+        self.times: Times = {} if times is None else times
         self.unknown_outcome = False
         self.lane: int | None = None
 
@@ -51,6 +57,17 @@ class PartitionBuffer:
         if reason is not None and self.held is None:
             self.held_since = now
         self.held = reason
+
+    def wait_for(self, hold: Hold | None, now: float) -> None:
+        """The next batch waits for this from now on, for nothing if it is None. The sender's thread calls."""
+        ends = None if self.why is None else self.why.reason
+        begins = None if hold is None else hold.reason
+        self.why = hold
+        if begins is not ends:
+            for reason, change in ((ends, -1), (begins, 1)):
+                if reason is not None:
+                    partitions, seconds = self.times.get(reason, (0, 0.0))
+                    self.times[reason] = partitions + change, seconds - change * now
 
     def went_directly(self, now: float) -> None:
         """A record of it may have gone directly until then."""

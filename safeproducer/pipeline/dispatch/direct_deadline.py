@@ -7,6 +7,7 @@ were lost.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from safeproducer.pipeline.cluster.outdated_leaders import DIRECT
 from safeproducer.pipeline.dispatch.dispatcher import Dispatcher
@@ -17,19 +18,17 @@ from safeproducer.pipeline.reports.purged_reports import purged_tps
 from safeproducer.pipeline.reports.report_queue import ReportQueue
 
 
+@dataclass(eq=False)
 class DirectDeadline:
     """The sender's thread calls. Purged records are reported once statistics tell which of them had been sent."""
 
-    def __init__(
-        self, lane: DirectLane, holds: Holds, dispatcher: Dispatcher, report_queue: ReportQueue, failures: Failures
-    ) -> None:
-        self._lane = lane
-        self._holds = holds
-        self._dispatcher = dispatcher
-        self._report_queue = report_queue
-        self._failures = failures
-        self._purged_at: float | None = None
-        self._within = ""
+    _lane: DirectLane
+    _holds: Holds
+    _dispatcher: Dispatcher
+    _report_queue: ReportQueue
+    _failures: Failures
+    _purged_at: float | None = None
+    _within: str = ""
 
     def act(self, now: float, hold: Callable[[], None], purge: Callable[[], object]) -> None:
         """Purge when a record in the lane reaches its deadline, after what is healthy has left it."""

@@ -17,7 +17,7 @@ from safeproducer.pipeline.process.record import ACCEPTED_AT, HEADERS, KEY, OVER
 from safeproducer.pipeline.process.sender import LONGEST_SLEEP
 from safeproducer.pipeline.reports.reports import Reports
 from safeproducer.policy.ack_time import LATE, LATE_TIMES
-from safeproducer.policy.decision import PATIENCE, Hold, Send, decide
+from safeproducer.policy.decision import BATCH, PATIENCE, Hold, decide
 from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.never import NEVER
 
@@ -107,7 +107,7 @@ class Dispatcher(Gatherer):
             if buffer.waiting:
                 due = min(due, self._hand_over(buffer, now))
                 continue
-            _wait(buffer, None)
+            buffer.wait_for(None, now)
             if not buffer.unresolved:
                 self.record_buffer.settle(buffer, now)
         return min(due, self._flush_timer.trigger_flush(now))
@@ -119,10 +119,13 @@ class Dispatcher(Gatherer):
             verdict, direct = decide(facts, now), self._holds.direct
             if isinstance(verdict, Hold):
                 self._choice.act_on(verdict, facts, buffer, now)
-                return _wait(buffer, verdict, verdict.again)
-            _wait(buffer, None)
-            if verdict is Send.DIRECTLY and direct is not None:
-                return _wait(buffer, *self._send_directly(direct, buffer))
+                buffer.wait_for(verdict, now)
+                return verdict.again
+            buffer.wait_for(None, now)
+            if verdict != BATCH and direct is not None:
+                why, due = self._send_directly(direct, buffer)
+                buffer.wait_for(why, now)
+                return due
             if lane is None:
                 return now + PATIENCE
             if lane.permitted:
@@ -190,9 +193,3 @@ class Dispatcher(Gatherer):
             self._flush_timer.discard(batch)
             for following in buffer.unresolved[:1]:
                 self._flush_timer.let_follow(following, now)
-
-
-def _wait(buffer: PartitionBuffer, why: Hold | None, due: float = NEVER) -> float:
-    """The one place that writes it."""
-    buffer.why = why
-    return due

@@ -92,7 +92,7 @@ class Expiry:
         deadline = self._schedule.deadline
         if deadline.rings(now):
             deadline.begin()
-            due = self._purge_stalled(now)
+            due = min([self.guard.purge(lane, now, self._report_expired) for lane in self._lanes], default=NEVER)
             for buffer in tuple(self._record_buffer.busy.values()):
                 due = min(due, self._expire(buffer, now))
             deadline.end(due)
@@ -100,10 +100,9 @@ class Expiry:
 
     def _expire(self, buffer: PartitionBuffer, now: float) -> float:
         """Fail what is past its deadline; when the next one is."""
-        timeout = self._delivery.timeout
-        if timeout is None:
-            return NEVER
         due = NEVER
+        if (timeout := self._delivery.timeout) is None:
+            return due
         for batch in buffer.unresolved if self._delivery.owns_timeout else ():
             self._report_expired(batch, now, timeout, KafkaError._MSG_TIMED_OUT, reason(TIMEOUT))
             due = min(due, batch.next_deadline(timeout) or NEVER)
@@ -126,10 +125,6 @@ class Expiry:
         if deadline <= now:
             return KafkaError._MSG_TIMED_OUT, _NOT_SENT
         return (KafkaError._MSG_TIMED_OUT, _THROTTLED_TOO_LONG) if deadline <= unmeetable_until else None
-
-    def _purge_stalled(self, now: float) -> float:
-        """Purge the batch lanes that have to be; when to look again."""
-        return min([self.guard.purge(lane, now, self._report_expired) for lane in self._lanes], default=NEVER)
 
     def _report(self, buffer: PartitionBuffer, record: HeldRecord, code: int, reason: str, handed_over: bool) -> None:
         """Queue a failed record's report, with a message as librdkafka would have made it."""

@@ -22,9 +22,6 @@ from safeproducer.policy.never import NEVER
 
 _LONGEST_WAIT = 1.0
 """Seconds that a batch may wait behind others inside librdkafka; at its deadline its outcome is unknown."""
-_REJECTED = PartitionFacts(rejected=True)
-_MISCOUNTED = PartitionFacts(miscounted=True)
-_UNKNOWN = PartitionFacts(unknown=True)
 
 
 @dataclass(eq=False)
@@ -66,10 +63,10 @@ class Gatherer:
         if gate.hold is not None:
             return self._holds.facts(buffer, now)
         if buffer.tp in rejections.tps:
-            return _REJECTED
+            return PartitionFacts(rejected=True)
         if buffer.partition == UNKNOWN and placement.outdated.differ(buffer.topic, now):
-            return _MISCOUNTED
-        return None if placement.puts_in_order(buffer, now) else _UNKNOWN
+            return PartitionFacts(miscounted=True)
+        return None if placement.puts_in_order(buffer, now) else PartitionFacts(unknown=True)
 
     def _of_path(self, direct: DirectLane, buffer: PartitionBuffer, now: float) -> tuple[PartitionFacts, int]:
         """Also which path it takes, unless a reason closes that."""

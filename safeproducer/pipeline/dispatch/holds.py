@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from safeproducer.pipeline.buffer.partition_buffer import PartitionBuffer
+from safeproducer import clock
+from safeproducer.pipeline.buffer.partition_buffer import PartitionBuffer, Times
 from safeproducer.pipeline.cluster.cluster_view import ClusterView
 from safeproducer.pipeline.cluster.outdated_leaders import DIRECT
 from safeproducer.pipeline.cluster.round_trip import RoundTrip
@@ -11,6 +12,7 @@ from safeproducer.pipeline.process.record import ACCEPTED_AT
 from safeproducer.policy import decision
 from safeproducer.policy.ack_time import LATE, LATE_TIMES
 from safeproducer.policy.decision import DirectFacts, Hold, PartitionFacts
+from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.never import NEVER
 from safeproducer.producer_ids.gate import Gate
 
@@ -18,7 +20,7 @@ _NEVER_HELD = PartitionFacts(stays=False)
 
 
 class Holds:
-    """Any thread asks. `direct`: None with safeproducer.mode=held."""
+    """Any thread asks. `direct`: None with safeproducer.mode=held. `times`: the partition buffers write it."""
 
     def __init__(self, cluster: ClusterView, round_trip: RoundTrip, direct: DirectLane | None, gate: Gate) -> None:
         self.gate = gate
@@ -27,6 +29,8 @@ class Holds:
         self.round_trip = round_trip
         self.direct = direct
         self.lane_ready = False
+        self.times: Times = {}
+        self._told: dict[HoldReason, float] = {}
 
     def lane_is_ready(self) -> None:
         self.lane_ready = True
@@ -120,3 +124,14 @@ class Holds:
     def blocks(self, buffer: PartitionBuffer, now: float) -> bool:
         """Whether this partition waits for something that may take long: its broker's throttle time, or its return."""
         return self.is_silent(buffer, now) or self.cluster.broker(buffer.tp, now).throttled_until is not None
+
+    def hold_times(self) -> dict[HoldReason, float]:
+        """Reason -> seconds that partitions have waited for it, added up; waits that go on count up to now.
+
+        A figure never falls. While a batch gathers, it waits for its linger.
+        """
+        now = clock.monotonic()
+        for reason, (partitions, seconds) in self.times.copy().items():
+            # The sender dates the end of a wait by the beginning of its turn, and another thread may have asked since.
+            self._told[reason] = max(self._told.get(reason, 0.0), partitions * now + seconds)
+        return self._told.copy()

@@ -159,12 +159,8 @@ class Intake:
         """The name of a topic that records were accepted for, None before the first."""
         return next(iter(tuple(self._topics)), None)
 
-    def forget_rejections(self) -> None:
-        """The brokers know this producer's ID by now."""
-        self._rejections.forget()
-
     def release_reports(self) -> None:
-        """Those of records that have ended: nobody may poll again."""
+        """Those of records that have ended: brokers know this producer's ID by now, or nobody may poll again."""
         if self._direct is not None and not len(self._direct):
             self._rejections.forget()
 

@@ -71,9 +71,8 @@ class LaneChoice:
     def _suggest_lanes(self, buffer: PartitionBuffer) -> None:
         """Tell, once, when batches pile up only because one of a partition is under way at a time."""
         hint, delivery = self._hint, self._delivery
-        if hint is None or delivery.spreads or not delivery.idempotent:
-            return
-        if buffer.waiting > _PILED_UP * delivery.batch_records:
+        helps = delivery.idempotent and not delivery.spreads
+        if hint is not None and helps and buffer.waiting > _PILED_UP * delivery.batch_records:
             self._hint = None
             hint(*buffer.tp)
 

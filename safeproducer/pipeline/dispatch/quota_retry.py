@@ -53,11 +53,9 @@ class QuotaRetry:
         due = NEVER
         for tp, rejected in tuple(self.rejections.tps.items()):
             buffer = self._record_buffer.find(tp)
-            if buffer.unresolved or not self._record_buffer.has_left_direct(buffer, now):
-                due = now + PATIENCE
-                continue
-            proven = self._proven(tp, rejected)
-            if not proven and now < rejected.at + _STATISTICS_COME:
+            under_way = buffer.unresolved or not self._record_buffer.has_left_direct(buffer, now)
+            proven = not under_way and self._proven(tp, rejected)
+            if under_way or not (proven or now >= rejected.at + _STATISTICS_COME):
                 due = now + PATIENCE
                 continue
             self.rejections.take(tp)

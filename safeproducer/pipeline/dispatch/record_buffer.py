@@ -70,7 +70,8 @@ class RecordBuffer:
         if (found := self.buffers.get(tp)) is not None:
             return found
         now = clock.monotonic()
-        made = PartitionBuffer(*tp, Affinity() if self._delivery.own.ordering == "key" and tp[1] != UNKNOWN else None)
+        keys = Affinity() if self._delivery.own.ordering == "key" and tp[1] != UNKNOWN else None
+        made = PartitionBuffer(*tp, keys, self._holds.times)
         made.went_directly(min(self._direct_at, now))
         made.hold(self._holds.reason(made, now), made.held_since)
         return self.buffers.setdefault(tp, made)

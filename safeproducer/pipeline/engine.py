@@ -121,6 +121,14 @@ class Engine:
         if usable:
             self.awake().threads.sender.run(partial(self.dispatcher.expiry.purge, in_queue, in_flight, blocking))
 
+    def subscribe(self, wake: Callable[[], object]) -> None:
+        """As Reports.subscribe()."""
+        self.dispatcher.reports.subscribe(wake)
+
+    def unsubscribe(self, wake: Callable[[], object]) -> None:
+        """As Reports.unsubscribe()."""
+        self.dispatcher.reports.unsubscribe(wake)
+
     def listen_once(self) -> None:
         """Take the reports that have arrived, for the last account: no callback runs, and nothing is waited for."""
         if self.client.in_callback:

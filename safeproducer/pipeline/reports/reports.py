@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from operator import itemgetter
 from typing import Any
 
+from safeproducer.log import logger
 from safeproducer.pipeline.process import stack
 from safeproducer.pipeline.reports.counted_report import CountedBunch
 
@@ -46,10 +47,35 @@ class Reports:
     raises between two steps. poll() asks `bunches`, the queue: one call less for each record.
     """
 
-    __slots__ = ("bunches",)
+    __slots__ = ("_wakers", "bunches")
 
     def __init__(self) -> None:
         self.bunches: deque[Bunch | CountedBunch] = deque()
+        self._wakers: tuple[Callable[[], object], ...] = ()
+
+    def subscribe(self, wake: Callable[[], object]) -> None:
+        """Have `wake()` called whenever the queue becomes non-empty, on the thread that adds: it must not block.
+
+        One call comes at once if something waits already. Whoever is woken runs reports until none are left. `wake`
+        must not refer to the producer, which native callbacks would keep alive then. An exception of it is logged.
+        """
+        self._wakers = (*self._wakers, wake)
+        if self.bunches:
+            _call(wake)
+
+    def unsubscribe(self, wake: Callable[[], object]) -> None:
+        """End that; a call that is under way may still come."""
+        self._wakers = tuple(other for other in self._wakers if other != wake)
+
+    def _put(self, *bunches: Bunch | CountedBunch) -> None:
+        was_empty = not self.bunches
+        self.bunches.extend(bunches)
+        if was_empty and self._wakers:
+            self._wake()
+
+    def _wake(self) -> None:
+        for wake in self._wakers:
+            _call(wake)
 
     def __bool__(self) -> bool:
         return bool(self.bunches)
@@ -65,22 +91,23 @@ class Reports:
         return sum([bunch.waiting * (bunch.size or 0) for bunch in self.bunches.copy()])
 
     def add(self, run: Run, first: Any, second: Any, size: int = 0) -> None:
-        self.bunches.append(Bunch(run, first, deque((second,)), size))
+        self._put(Bunch(run, first, deque((second,)), size))
 
     def add_event(self, run: Run, first: Any, second: Any) -> None:
         """What is no record's report: poll() runs it, and nobody waits for it."""
-        self.bunches.append(Bunch(run, first, deque((second,)), None))
+        self._put(Bunch(run, first, deque((second,)), None))
 
     def add_delivered(self, run: Run, messages: deque[Any], size: int = 0) -> None:
-        self.bunches.append(Bunch(run, None, messages, size))
+        self._put(Bunch(run, None, messages, size))
 
     def add_counted(self, bunch: CountedBunch) -> None:
-        self.bunches.append(bunch)
+        self._put(bunch)
 
     def replace(self, others: deque[Any], reports: Iterable[Report]) -> None:
         """Add these and take as many of `others` away, in one step under the interpreter lock."""
         bunches = [Bunch(run, first, deque((second,)), 0) for run, first, second in reports]
         self.bunches.extend(map(itemgetter(0), zip(bunches, iter(others.popleft, None), strict=False)))
+        self._wake()
 
     def delivered(self) -> Iterator[tuple[Run, Any]]:
         """(callable, message) of each report that waits and has no error."""
@@ -123,3 +150,10 @@ class Reports:
             self.bunches.remove(bunch)
         except ValueError:
             pass
+
+
+def _call(wake: Callable[[], object]) -> None:
+    try:
+        wake()
+    except Exception:
+        logger.exception("a function that reports are to wake raised")

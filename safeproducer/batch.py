@@ -37,7 +37,7 @@ def produce_batch(
     simple = not isinstance(messages, list) or not messages
     if not simple:
         engine.route.enter()
-    direct = engine.route.goes_direct and engine.route.observed is None and engine.client.state == "open"
+    direct = engine.route.goes_direct and engine.route.observed is None and engine.route.state == "open"
     if simple or (direct and _is_plain(messages) and _is_counted(engine, counters, topic, partition)):
         return _native(engine, counters, topic, messages, partition, callback)
     if isinstance(topic, str) and is_invalid(topic):
@@ -54,7 +54,7 @@ def _is_counted(engine: Engine, counters: DeliveryCounters, topic: str, partitio
     """
     if partition == -1 or not counters.times_batches:
         return True
-    found = engine.updates.holds.cluster.statistics.get(DIRECT)
+    found = engine.holds.cluster.statistics.get(DIRECT)
     entry = None if found is None else found.partitions.get((topic, partition))
     return entry is not None and entry.leader >= 0
 
@@ -105,13 +105,13 @@ def _native(
     call = account.batches.begin(offered) if partition != -1 else None
     good: int = 0
     try:
-        good = engine.client.native.produce_batch(topic, messages, partition, bound[1])
+        good = engine.native.produce_batch(topic, messages, partition, bound[1])
     except BaseException as error:
         counters.interrupts += offered  # how many were accepted is not known yet, and a handler may raise now
         if isinstance(error, Exception) and raised_by_native_call(error):
             account.accepted -= offered
             counters.interrupts -= offered  # one step with the line above
-            raise engine.errors.refusal_of(error) from None
+            raise engine.calls.refusal_of(error) from None
         raise
     finally:
         if call is not None:
@@ -120,7 +120,7 @@ def _native(
         account.accepted -= offered - good
         refusal = messages[-1].get("_error")
         if isinstance(refusal, KafkaError) and refusal.code() == KafkaError._FATAL:
-            raise engine.errors.refusal_of(KafkaException(refusal))
+            raise engine.calls.refusal_of(KafkaException(refusal))
     return good
 
 

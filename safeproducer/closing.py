@@ -108,9 +108,9 @@ class Closing:
 
     def close(self, timeout: float | None) -> CloseReport:
         """As SafeProducer.close()."""
-        if self._engine.client.state == "closed" and self._ends is None and self._report is not None:
+        if self._engine.route.state == "closed" and self._ends is None and self._report is not None:
             return self._report
-        if self._engine.awake().unresolved() or not self._engine.threads.sender.is_this_thread():
+        if self._engine.awake().unresolved() or not self._engine.sender.is_this_thread():
             self._engine.calls.refuse_in_callback("close")
         deadline = None if timeout is None or (left := seconds(timeout)) < 0 else clock.monotonic() + left
         closers, mark, raised = self.closers, object(), None
@@ -118,12 +118,12 @@ class Closing:
             closers[mark] = get_ident()
             while self._may_wait_for(next(iter(closers.copy().values())), deadline):
                 clock.sleep(_CLOSES)
-            if self._engine.client.state != "closed":
+            if self._engine.route.state != "closed":
                 raised = self._end(deadline)
             self._end_natives()
         except ProducerClosedError:
             # A handler, a destructor or another thread has closed it in the middle of this call.
-            if self._engine.client.state != "closed":
+            if self._engine.route.state != "closed":
                 raise
         finally:
             closers.pop(mark, None)  # the first call here, so no signal handler comes before it
@@ -137,9 +137,9 @@ class Closing:
 
     def _may_wait_for(self, closer: int, deadline: float | None) -> bool:
         """Not for the call that this one interrupted, nor on a thread that the other one waits for."""
-        if closer == get_ident() or self._engine.threads.sender.is_this_thread():
+        if closer == get_ident() or self._engine.sender.is_this_thread():
             return False
-        return self._engine.client.state != "closed" and (deadline is None or clock.monotonic() < deadline)
+        return self._engine.route.state != "closed" and (deadline is None or clock.monotonic() < deadline)
 
     def _end(self, deadline: float | None) -> Exception | None:
         """Have every record reported, and refuse what comes; what a callback raised.
@@ -147,7 +147,7 @@ class Closing:
         A signal handler that raises in it leaves the producer open, and as it was, up to the step that closes it.
         """
         engine = self._engine
-        inside = engine.client.inside  # a signal handler: the call that it interrupted still uses the native producer
+        inside = engine.route.inside  # a signal handler: the call that it interrupted still uses the native producer
         started = clock.monotonic()
         aborting = self._transactions.abort_for_close(_left(deadline)) if self._transactions.open else None
         queued, raised = engine.flush.drain(_left(deadline))
@@ -159,7 +159,7 @@ class Closing:
             raised = engine.flush.drain_purged() or raised
             more = max(0, reports_taken(engine, started) - taken)  # statistics may have told meanwhile
             left, taken = left - more, taken + more
-        engine.flush.release.now()
+        engine.flush.release()
         raised = await_proof(engine) or raised
         raised = self._serve_events() or raised
         self.report_loss("close deadline", taken)
@@ -168,10 +168,10 @@ class Closing:
         # With records in it, with a transaction, or another thread, the native close() would wait, for ever or worse;
         # letting go does not.
         free = not (inside or self._transactions.abandoned)
-        natives = engine.dispatcher.lanes, engine.client.native, engine.client.threads
+        natives = engine.dispatcher.lanes, engine.native, engine.route.threads
         lanes = left_by(engine) if free else None
         ends = Release(*natives, free and not engine.queued, lanes, engine.makes.park)
-        if engine.client.state != "closed":
+        if engine.route.state != "closed":
             self._report, self._ends = report, ends
             engine.retire("closed", lambda: ProducerClosedError(_CLOSED))
         return raised
@@ -182,7 +182,7 @@ class Closing:
         librdkafka counts them as it does records: here as one whose report a signal handler had stopped.
         """
         try:
-            if self._counters.interrupts and self._engine.queued and self._engine.client.state == "open":
+            if self._counters.interrupts and self._engine.queued and self._engine.route.state == "open":
                 self._engine.serving.poll(0)
         except Exception as error:
             return error
@@ -210,7 +210,7 @@ class Closing:
             ended = engine.stop_threads(_THREADS_PATIENCE)
             if not ends.parks(ended) and ended and ends.closes:
                 self._close_natives(ends)
-            engine.flush.release.now()
+            engine.flush.release()
             end_permit(engine, "closed", self._transactions.begun)
         except BaseException:
             self._ends = ends
@@ -228,7 +228,7 @@ class Closing:
 
     def become_forked(self) -> None:
         """In the child after a fork: the native producer's threads are gone, and touching it would hang."""
-        if self._engine.client.state in ("closed", "forked"):
+        if self._engine.route.state in ("closed", "forked"):
             return
         for native in self._engine.natives:
             forks.make_immortal(native)
@@ -248,7 +248,7 @@ class Closing:
 
     def report_loss(self, reason: str, taken: int = 0) -> None:
         """Once, for records that nobody is told of any more; of so many the report was `taken`, and is to be run."""
-        if not self._engine.client.usable or self._loss_reported:
+        if not self._engine.route.usable or self._loss_reported:
             return
         self._loss_reported = True
         try:

@@ -35,7 +35,7 @@ class Inspection:
         unresolved, interrupted = engine.counters.outstanding(queued)
         accepted, delivered, failed = engine.counters.totals()
         return Snapshot(
-            state=engine.client.state,
+            state=engine.route.state,
             client_id=info.client_id,
             bootstrap_servers=info.bootstrap_servers,
             principal=info.principal,
@@ -48,15 +48,15 @@ class Inspection:
             unresolved=unresolved,
             interrupted=interrupted,
             queued=queued,
-            not_written=engine.updates.failures.not_written,
-            unknown=engine.updates.failures.unknown,
+            not_written=engine.failures.not_written,
+            unknown=engine.failures.unknown,
             held=dispatcher.record_buffer.waiting,
             handed_over=dispatcher.lanes.handed_over,
             splits=dispatcher.lanes.splits,
             lanes=len(dispatcher.lanes),
             windows=self._windows(),
             partitions=partition_rows(engine.counters.topics, dispatcher.record_buffer.waits()),
-            last_error=engine.events.announcements.last_error,
+            last_error=engine.announcements.last_error,
             throttled_brokers=dict(engine.events.throttled),
             producer_ids=engine.gate.used + dispatcher.lanes.permits().used,
         )
@@ -64,31 +64,29 @@ class Inspection:
     def _known_ids(self) -> tuple[int, ...]:
         """Statistics tell those of the direct lane and of the first batch lane, its log that of each other lane."""
         logs = {lane.log.producer_id for lane in self._engine.dispatcher.lanes if lane.log is not None}
-        return tuple(sorted(self._engine.updates.failures.identities | {one for one in logs if one is not None}))
+        return tuple(sorted(self._engine.failures.identities | {one for one in logs if one is not None}))
 
     def _windows(self) -> tuple[WindowSnapshot, ...]:
-        if self._engine.client.state == "forked":  # a thread that is not here may have held the lock
+        if self._engine.route.state == "forked":  # a thread that is not here may have held the lock
             return ()
         now = clock.monotonic()
         return tuple(
             WindowSnapshot(
                 *tp, window.size, window.source.value, None if window.at is None else now - window.at, window.reason
             )
-            for tp, window in self._engine.threads.windows.known(now).items()
+            for tp, window in self._engine.windows.known(now).items()
         )
 
     def explain(self, topic: str | None, partition: int | None) -> str:
         """Say what records wait for."""
-        leaders = self._engine.updates.holds.partitions.leaders
+        leaders = self._engine.holds.partitions.leaders
         account = self.snapshot()
         told = explanation(account, topic, partition, self._troubles(), leaders)
-        return (
-            told if account.state in ("closed", "forked") else " ".join([told, *self._engine.threads.horizons.notes()])
-        )
+        return told if account.state in ("closed", "forked") else " ".join([told, *self._engine.horizons.notes()])
 
     def _troubles(self) -> Iterator[Trouble]:
         """The newest error of each broker and each throttle time, newest first. A generator: most often nobody asks."""
-        now, events, cluster = clock.monotonic(), self._engine.events, self._engine.updates.holds.cluster
+        now, events, cluster = clock.monotonic(), self._engine.events, self._engine.holds.cluster
         held = cluster.throttle.held(now)
         ended = {broker: until for broker, until in events.throttled_until.copy().items() if broker not in held}
         for broker, until in (held | ended).items():

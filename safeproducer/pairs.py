@@ -87,13 +87,13 @@ def placing(producer: SafeProducer, topic: str) -> Placing | None:
     Asks for the producer's permit, as the first produce() does.
     """
     engine: Engine = producer._SafeProducer__engine  # type: ignore[attr-defined]
-    partitions = engine.updates.holds.partitions
+    partitions = engine.holds.partitions
     count = partitions.count(topic)
-    if engine.route.gated is not None:
+    if engine.route.gate is not None:
         with suppress(SafeProducerError):  # a produce() is refused with it; what a signal handler raises goes on
             engine.route.enter()
-    direct = engine.updates.holds.direct
-    if engine.updates.holds.cluster.outdated.differ(topic, clock.monotonic()):
+    direct = engine.holds.direct
+    if engine.holds.cluster.outdated.differ(topic, clock.monotonic()):
         return None
     if not count or engine.route.send != engine.dispatcher.intake.send or (direct is not None and direct.starting):
         return None

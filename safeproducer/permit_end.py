@@ -26,7 +26,7 @@ def await_proof(engine: Engine) -> Exception | None:
     raised = None
     interval, gate = engine.updates.interval, engine.gate
     accepted, _, failed = engine.counters.totals()
-    if engine.client.inside or engine.client.state != "open" or not gate.used:
+    if engine.route.inside or engine.route.state != "open" or not gate.used:
         return None
     if accepted != failed or gate.wrote or _never_sent(engine):
         return None
@@ -57,7 +57,7 @@ def end_permit(engine: Engine, how: str, begun: bool) -> None:
 
 def _never_sent(engine: Engine) -> bool:
     """Whether each record that was accepted has ended without having been in a request."""
-    return engine.updates.failures.unsent >= engine.counters.totals()[0]
+    return engine.failures.unsent >= engine.counters.totals()[0]
 
 
 def _reached_nobody(engine: Engine) -> bool:
@@ -65,7 +65,7 @@ def _reached_nobody(engine: Engine) -> bool:
 
     Once the producer is closed it is not known any more.
     """
-    if engine.client.state != "open" or engine.updates.holds.partitions.nodes():
+    if engine.route.state != "open" or engine.holds.partitions.nodes():
         return False
     return not any(_knows_its_cluster(engine, native) for native in engine.natives)
 
@@ -85,4 +85,4 @@ def _knows_its_cluster(engine: Engine, native: Any) -> bool:
 def _shown_unsent(engine: Engine) -> bool:
     """Whether statistics from after the last record's end show that there never was a request."""
     accepted, delivered, failed = engine.counters.totals()
-    return not delivered and accepted == failed and engine.gate.unsent_at > engine.updates.failures.failed_at > 0
+    return not delivered and accepted == failed and engine.gate.unsent_at > engine.failures.failed_at > 0

@@ -20,8 +20,7 @@ from safeproducer.pipeline.assembly import assemble
 from safeproducer.pipeline.engine import Engine
 from safeproducer.pipeline.reports.delivery_counters import DeliveryCounters, TopicCounters
 from safeproducer.pipeline.reports.failures import Failures
-from safeproducer.pipeline.route import Route
-from safeproducer.pipeline.unusable import UNINITIALISED
+from safeproducer.pipeline.route import UNINITIALISED, Route
 from safeproducer.records import ProducerInfo, are_known, checked_names
 from safeproducer.snapshot import CloseReport, Snapshot
 from safeproducer.timeouts import NO_TIMEOUT, seconds
@@ -154,7 +153,7 @@ class SafeProducer(NativeProducer):
                 raise  # noqa: PLE0704 - produce() handles it
             account.accepted -= 1
             self.__counters.interrupts -= 1  # one step with the line above
-            refusal = self.__engine.errors.refusal_of(error)
+            refusal = self.__engine.calls.refusal_of(error)
             if isinstance(refusal, QueueFullError) and self.__may_block():
                 self.__produce_when_there_is_room(refusal, *record)
                 return
@@ -164,7 +163,7 @@ class SafeProducer(NativeProducer):
 
     def __may_block(self) -> bool:
         thread = get_ident()
-        return self.__settings.max_block > 0 and thread not in self.__blocked and not self.__engine.client.in_callback
+        return self.__settings.max_block > 0 and thread not in self.__blocked and not self.__engine.route.in_callback
 
     def __produce_when_there_is_room(self, refusal: QueueFullError, *record: Any) -> None:
         """Serve callbacks for up to safeproducer.max.block.ms until the record is accepted; else raise `refusal`."""
@@ -270,7 +269,7 @@ class SafeProducer(NativeProducer):
 
     def cluster_id(self, *args: Any, **kwargs: Any) -> Any:
         """As confluent_kafka: the cluster's ID, asked for with a timeout in seconds."""
-        return self.__engine.calls.ask(self.__engine.client.native.cluster_id, *args, **kwargs)
+        return self.__engine.calls.ask(self.__engine.native.cluster_id, *args, **kwargs)
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
         """As confluent_kafka: use these credentials from the next connection on, in every lane; needs no new
@@ -358,7 +357,7 @@ def _forward_the_rest() -> None:
     def forwarded(name: str) -> Callable[..., Any]:
         def method(self: SafeProducer, *args: Any, **kwargs: Any) -> Any:
             engine: Engine = self._SafeProducer__engine  # type: ignore[attr-defined]
-            return getattr(engine.client.native, name)(*args, **kwargs)
+            return getattr(engine.native, name)(*args, **kwargs)
 
         method.__name__ = name
         return method

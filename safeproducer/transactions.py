@@ -27,17 +27,17 @@ class Transactions:
         """Register with the coordinator, once there is a permit for its producer ID."""
         engine, started = self._engine, clock.monotonic()
         engine.calls.refuse_in_callback("init_transactions")
-        engine.gate.enter_by(timeout, lambda: engine.client.state == "open")
+        engine.gate.enter_by(timeout, lambda: engine.route.state == "open")
         left = timeout if timeout < 0 else max(0.0, timeout - (clock.monotonic() - started))
-        engine.calls.serve(engine.client.native.init_transactions, left)
+        engine.calls.serve(engine.native.init_transactions, left)
         self._rests_since = clock.monotonic()
 
     def begin(self) -> None:
         """Records produced from now on belong to a new one."""
-        self._engine.calls.serve(self._engine.client.native.begin_transaction)
+        self._engine.calls.serve(self._engine.native.begin_transaction)
         self._warn_after_rest()
         self.open = self.begun = True
-        self._without_offset = self._engine.updates.failures.without_offset
+        self._without_offset = self._engine.failures.without_offset
 
     def commit(self, timeout: float) -> None:
         """Wait for its reports, then commit."""
@@ -45,7 +45,7 @@ class Transactions:
         self._refuse_behind_callback("commit_transaction")
         if self.open:
             timeout, raised = self._settle(timeout)
-        self._advised(self._engine.client.native.commit_transaction, timeout)
+        self._advised(self._engine.native.commit_transaction, timeout)
         self._end()
         if raised is not None:
             try:
@@ -60,7 +60,7 @@ class Transactions:
         error, raised = self._abort(timeout)
         try:
             if (raised := error or raised) is not None:
-                self._engine.errors.told(raised)
+                self._engine.calls.told(raised)
                 raise raised
         finally:
             del error, raised  # they refer to this frame
@@ -68,7 +68,7 @@ class Transactions:
     def _abort(self, timeout: float) -> tuple[BaseException | None, BaseException | None]:
         """(why it failed, what a callback raised)."""
         raised: BaseException | None = None
-        call, deadline = self._engine.client.native.abort_transaction, clock.monotonic() + timeout
+        call, deadline = self._engine.native.abort_transaction, clock.monotonic() + timeout
         _, error, from_callback = self._engine.calls.attempt(call, timeout)
         while from_callback and isinstance(error, Exception):  # whether it has aborted the client keeps to itself
             raised, left = error, max(0.0, deadline - clock.monotonic())
@@ -80,7 +80,7 @@ class Transactions:
         return error, raised
 
     def _refuse_behind_callback(self, method: str) -> None:
-        if self._engine.client.behind_callback:  # librdkafka would wait for that report, for ever
+        if self._engine.route.behind_callback:  # librdkafka would wait for that report, for ever
             raise CallbackReentryError(
                 f"{method}() was called in a signal handler that interrupted a delivery callback, where it could never "
                 f"finish. Set a flag in the handler, and call it outside"
@@ -92,9 +92,9 @@ class Transactions:
 
     def _warn_after_rest(self) -> None:
         """The coordinator may have forgotten the transactional.id, which the commit would only learn."""
-        horizon, since, now = self._engine.threads.horizons.current, self._rests_since, clock.monotonic()
+        horizon, since, now = self._engine.horizons.current, self._rests_since, clock.monotonic()
         if horizon is not None and since is not None and now - since >= horizon.seconds:
-            self._engine.events.announcements.once(
+            self._engine.announcements.once(
                 f"rest {since}",
                 f"this transaction begins after a rest of {now - since:.0f} s, and the coordinator may have forgotten "
                 f"its transactional.id by now ({horizon.said}). If commit_transaction() raises "
@@ -121,7 +121,7 @@ class Transactions:
 
         What a callback raised.
         """
-        if self._engine.client.behind_callback:
+        if self._engine.route.behind_callback:
             self.open, self.abandoned = False, True
             return None
         error, raised = self._abort(timeout)
@@ -142,7 +142,7 @@ class Transactions:
         """
         started = clock.monotonic()
         _, raised = self._engine.awake().flush.drain(timeout)
-        if (missing := self._engine.updates.failures.without_offset - self._without_offset) > 0:
+        if (missing := self._engine.failures.without_offset - self._without_offset) > 0:
             raise KafkaException(
                 KafkaError(
                     KafkaError._INCONSISTENT,
@@ -156,5 +156,5 @@ class Transactions:
 
     def send_offsets(self, positions: Any, group_metadata: Any, timeout: float) -> None:
         """Commit consumer offsets with it."""
-        call = self._engine.client.native.send_offsets_to_transaction
+        call = self._engine.native.send_offsets_to_transaction
         self._advised(call, positions, group_metadata, timeout)

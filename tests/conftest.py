@@ -55,7 +55,9 @@ def plant_fatal() -> Callable[[SafeProducer | BatchLane], None]:
     out_of_order_sequence_number = 45
 
     def plant(owner: SafeProducer | BatchLane) -> None:
-        after_object_header = id((owner if isinstance(owner, BatchLane) else engine_of(owner)).client.native) + 16
+        after_object_header = (
+            id(owner.client.native if isinstance(owner, BatchLane) else engine_of(owner).route.native) + 16
+        )
         handle = ctypes.c_void_p.from_address(after_object_header).value
         assert library.rd_kafka_test_fatal_error(handle, out_of_order_sequence_number, b"planted") == 0
 

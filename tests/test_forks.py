@@ -138,7 +138,7 @@ def test_a_fork_in_c_is_noticed_by_whoever_asks(look: Callable[[Any], Any], prod
 
     def body() -> int:
         look(producer)
-        return 0 if engine_of(producer).client.state == "forked" else 1
+        return 0 if engine_of(producer).route.state == "forked" else 1
 
     assert in_child(fork_in_c, body) == 0
 

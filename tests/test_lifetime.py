@@ -343,7 +343,7 @@ def test_interpreter_exit_tells_only_of_what_is_not_known_to_be_written(mode: st
         producer.produce("t", b"acknowledged", on_delivery=lambda error, message: print("called"))
         deadline = time.monotonic() + 10
         # Its report waits here, or in librdkafka, which counts the event beside its record.
-        reports, native = lane.counters.report_queue.reports, lane.client.native
+        reports, native = lane.counters.report_queue.reports, lane.route.native
         while not (reports.count or ("{mode}" == "passthrough" and len(native) == 2)):
             assert time.monotonic() < deadline
             time.sleep(0.01)
@@ -470,7 +470,7 @@ def test_close_keeps_native_producers_that_a_thread_is_inside(monkeypatch: pytes
     """Closed under it, they would take the process with them; released, they end with that thread's call."""
     monkeypatch.setattr(Metadata, "join", lambda self, timeout: time.sleep(timeout))
     producer = SafeProducer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
-    native = engine_of(producer).client.native
+    native = engine_of(producer).route.native
     assert producer.close(0)
     native.poll(0)  # raises once it is closed
 

@@ -31,7 +31,7 @@ from safeproducer.cli.doctor.examined import Examined
 from safeproducer.cli.doctor.host import read_host
 from safeproducer.config import parse
 from safeproducer.id_settings import LEDGER_VARIABLE, POLICY_VARIABLE
-from safeproducer.pipeline.access import gate_of
+from safeproducer.pipeline.assembly import gate_of
 from safeproducer.producer_ids import guard
 from safeproducer.producer_ids.gate import Gate
 from safeproducer.producer_ids.place import Place

@@ -110,7 +110,7 @@ def test_a_close_behind_a_raising_callback_of_an_abort(producer: SafeProducer, r
     def report(error: Any, message: Any) -> None:
         raise raised("planted")
 
-    native: Any = engine_of(producer).client.native
+    native: Any = engine_of(producer).route.native
     producer.begin_transaction()
     producer.produce("topic", b"v", on_delivery=report)
     with pytest.raises(raised, match="planted"):

@@ -25,7 +25,7 @@ The direct path
   The direct lane chooses the partition, batches and sends. poll() (`serving`) or flush() (`flush`) serves it on the
   application's thread, where the report callback counts the record (`delivery_counters`), with its outcome from
   `failures`, and then runs hooks and the application's callback. While the application does not poll, the sender takes
-  the reports (Standby in `maintenance`) and keeps them in `report_queue`.
+  the reports (`Serving.stand_by`) and keeps them in `report_queue`.
 
 The buffered path
   1. Intake (`intake`), on the application's thread: checks the arguments, chooses the partition, appends the record to

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from operator import attrgetter
 from typing import Any
@@ -9,8 +10,8 @@ from typing import Any
 from safeproducer.announcements import Announcements
 from safeproducer.config import Settings
 from safeproducer.hooks import Hooks
-from safeproducer.pipeline.access import gate_of
-from safeproducer.pipeline.calls import Calls, NativeErrors
+from safeproducer.kafka.numbers import whole
+from safeproducer.pipeline.calls import Calls
 from safeproducer.pipeline.cluster import throttles
 from safeproducer.pipeline.cluster.cluster_view import ClusterView
 from safeproducer.pipeline.cluster.events import ClientEvents, EventCallbacks
@@ -33,12 +34,11 @@ from safeproducer.pipeline.dispatch.record_buffer import RecordBuffer
 from safeproducer.pipeline.dispatch.retry_guard import RetryGuard
 from safeproducer.pipeline.dispatch.updates import ClientUpdates
 from safeproducer.pipeline.engine import Engine, Threads
-from safeproducer.pipeline.flush import CallbackRelease, Flush
-from safeproducer.pipeline.gated_send import GatedSend
+from safeproducer.pipeline.flush import Flush
 from safeproducer.pipeline.lane_natives import Natives
 from safeproducer.pipeline.lanes.direct_lane import DirectLane
 from safeproducer.pipeline.lanes.lane_pool import LanePool
-from safeproducer.pipeline.maintenance import Control, LaneUpkeep, Maintenance, Standby
+from safeproducer.pipeline.maintenance import Control, Maintenance
 from safeproducer.pipeline.natives import discovery, expirations
 from safeproducer.pipeline.parked import ParkedLanes, take_over
 from safeproducer.pipeline.process.alarm import Schedule
@@ -50,14 +50,18 @@ from safeproducer.pipeline.reports.observed import ObservedSend
 from safeproducer.pipeline.reports.quota_rejections import QuotaRejections
 from safeproducer.pipeline.reports.report_numbers import ReportNumbers
 from safeproducer.pipeline.reports.report_queue import ReportQueue
-from safeproducer.pipeline.rest import Rest
-from safeproducer.pipeline.route import Client, Route
+from safeproducer.pipeline.route import Route
 from safeproducer.pipeline.serving import Serving
-from safeproducer.producer_ids.gate import Gate
+from safeproducer.policy.permits import Kind
+from safeproducer.producer_ids.gate import Gate, Terms
+from safeproducer.producer_ids.guard import guard_of
+from safeproducer.producer_ids.permit import Request
+from safeproducer.producer_ids.place import OFF
 from safeproducer.records import ProducerInfo
-from safeproducer.upward import Upward
 
 _NOTHING: Elsewhere = (0, 0, {})
+_TRANSACTION_TIMEOUT_MS = 60_000
+MOCK = "mock cluster"
 _NO_TOPICS: dict[str, Any] = {}
 RECORD_EVENTS = ("record_accepted", "record_refused", "record_resolved")
 
@@ -67,39 +71,30 @@ def assemble(
 ) -> Engine:
     """A new engine; raises ConfigurationError."""
     delivery, report_queue = settings.delivery, counters.report_queue
-    upward, sender = Upward(), Sender()
+    sender = Sender()
     notices = Notices(sender.is_this_thread)
     announcements = _announcements(settings, info, hooks, notices)
     taken, gate = take_over(settings), gate_of(settings, info, announcements)
     updates = ClientUpdates(delivery, _holds(settings, counters, gate, taken), failures, counters)
     callbacks = EventCallbacks(settings, counters.errors, report_queue, notices)
-    events = ClientEvents(settings, announcements, callbacks, updates, upward.call(attrgetter("elsewhere"), _NOTHING))
+    events = ClientEvents(settings, announcements, callbacks, updates, sender.asks(attrgetter("elsewhere"), _NOTHING))
     natives = Natives(settings, events, taken)
-    client = Client(natives.first(), sender)
-    threads = _threads(settings, natives, sender, updates, events, upward)
-    dispatcher = _dispatcher(settings, natives, client, threads, updates, events, counters, upward)
-    unresolved = upward.call(lambda engine: engine.unresolved, 0)
-    fail = upward.call(lambda engine: engine.route.fail, None)
-    errors = NativeErrors(counters, events, unresolved, dispatcher.record_buffer.full, fail)
-    queued = upward.call(lambda engine: lambda: engine.queued, 0)
-    calls = Calls(client, errors, sender.wake)
-    observed = _observed(settings, dispatcher, info, hooks, errors, updates, report_queue, upward)
-    gated = _gated(settings, dispatcher, updates, upward)
-    route = Route(client, dispatcher, sender, observed, gated, direct=not delivery.holds_back)
-    serving = Serving(client, route, dispatcher, sender, events, updates, report_queue, calls, errors)
-    release = CallbackRelease(dispatcher, counters, sender, notices, queued)
-    flush = Flush(release, client, serving, calls, errors, dispatcher, sender, updates, counters, queued)
-    lanes = LaneUpkeep(client, dispatcher, announcements, updates)
+    native = natives.first()
+    threads = _threads(settings, natives, sender, updates, events)
+    refusal_of = sender.asks(lambda engine: engine.calls.refusal_of, None)
+    dispatcher = _dispatcher(settings, natives, native, threads, updates, events, counters, refusal_of)
+    observed = _observed(settings, dispatcher, info, hooks, refusal_of, updates, report_queue)
+    # Of a transaction that is decided in init_transactions(); without idempotence there is nothing to decide.
+    gate_for_records = gate if settings.transactional_id is None and settings.idempotent else None
+    route = Route(native, dispatcher, sender, observed, gate_for_records, direct=not delivery.holds_back)
+    calls = Calls(route, dispatcher, sender, counters, events)
+    serving = Serving(route, dispatcher, sender, events, updates, report_queue, calls, delivery.buffer.bytes)
+    flush = Flush(route, serving, calls, dispatcher, sender, updates, counters, notices)
     holds, lane, question = updates.holds, updates.holds.direct, threads.first_question
     deadline = DirectDeadline(lane, holds, dispatcher, report_queue, failures) if lane else None
-    control = Control(delivery, client, route, dispatcher, updates, counters, lanes, deadline, question)
-    standby = Standby(client, route, dispatcher, report_queue, delivery.buffer.bytes)
-    rest = Rest(delivery, client, route, dispatcher, updates, counters)
-    maintenance = Maintenance(
-        client, dispatcher, serving, standby, lanes, control, release, question, errors, announcements, holds, rest
-    )
-    parts = client, route, dispatcher, serving, flush, calls, errors, counters, updates, events, threads, maintenance
-    return Engine(*parts, natives, upward).awake()
+    control = Control(delivery, route, dispatcher, updates, counters, announcements, deadline, question)
+    maintenance = Maintenance(route, dispatcher, serving, control, flush, calls, announcements)
+    return Engine(route, dispatcher, serving, flush, calls, updates, threads, maintenance, natives).awake()
 
 
 def _holds(settings: Settings, counters: DeliveryCounters, gate: Gate, taken: ParkedLanes | None) -> Holds:
@@ -111,13 +106,6 @@ def _holds(settings: Settings, counters: DeliveryCounters, gate: Gate, taken: Pa
     return Holds(ClusterView(delivery, throttles.of(settings.cluster)), round_trip, direct, gate)
 
 
-def _gated(settings: Settings, dispatcher: Dispatcher, updates: ClientUpdates, upward: Upward) -> GatedSend | None:
-    if settings.transactional_id is not None or not settings.idempotent:
-        return None  # decided in init_transactions(), or nothing to decide
-    enter = upward.call(lambda engine: engine.route.enter, dispatcher.intake.send)
-    return GatedSend(updates.holds.gate, enter)
-
-
 def _announcements(settings: Settings, info: ProducerInfo, hooks: Hooks, notices: Notices) -> Announcements:
     held = "records for its partitions are held back until then"
     meanwhile = held if settings.delivery.holds_back else "records of a transaction are not held back"
@@ -125,15 +113,15 @@ def _announcements(settings: Settings, info: ProducerInfo, hooks: Hooks, notices
 
 
 def _threads(
-    settings: Settings, natives: Natives, sender: Sender, updates: ClientUpdates, events: ClientEvents, upward: Upward
+    settings: Settings, natives: Natives, sender: Sender, updates: ClientUpdates, events: ClientEvents
 ) -> Threads:
     delivery, holds = settings.delivery, updates.holds
     no_lanes: dict[int, Any] = {}
-    lanes_to_ask = upward.call(lambda engine: engine.lanes_to_ask, no_lanes)
-    heard = upward.call(lambda engine: engine.updates.heard_leaders, True)
+    lanes_to_ask = sender.asks(lambda engine: engine.lanes_to_ask, no_lanes)
+    heard = sender.asks(lambda engine: engine.updates.heard_leaders, True)
     metadata = Metadata(lanes_to_ask, heard, sender.wake, events.announcements.trouble)
     topics, ask = (
-        upward.call(lambda engine: engine.counters.topics.copy, _NO_TOPICS),
+        sender.asks(lambda engine: engine.counters.topics.copy, _NO_TOPICS),
         partial(expirations, settings.lane),
     )
     horizons = Horizons(delivery, ask, holds.partitions.nodes, topics, events.announcements, natives.expiry)
@@ -143,28 +131,28 @@ def _threads(
         partial(discovery, settings.lane, horizons.heard),
         events.announcements.window,
         sender.wake,
-        upward.lives,
+        sender.works,
         events.announcements.trouble,
     )
     first_question = FirstQuestion(
-        upward.call(lambda engine: engine.waits_for_id, None),
-        upward.call(lambda engine: engine.answered_within, None),
+        sender.asks(lambda engine: engine.waits_for_id, None),
+        sender.asks(lambda engine: engine.answered_within, None),
         delivery.waits_for_id and natives.taken is None,
     )
     holds.cluster.outdated.connect(lanes_to_ask, metadata.tell)
-    updates.connect(windows, upward.call(lambda engine: engine.route.hold, None))
+    updates.connect(windows, sender.asks(lambda engine: engine.route.hold, None))
     return Threads(sender, windows, metadata, first_question, horizons)
 
 
 def _dispatcher(
     settings: Settings,
     natives: Natives,
-    client: Client,
+    native: Any,
     threads: Threads,
     updates: ClientUpdates,
     events: ClientEvents,
     counters: DeliveryCounters,
-    upward: Upward,
+    refusal_of: Callable[[Exception], Exception | None],
 ) -> Dispatcher:
     delivery, report_queue, numbers = settings.delivery, counters.report_queue, ReportNumbers()
     held = delivery.mode == "held"
@@ -172,21 +160,20 @@ def _dispatcher(
     permits, not_made = updates.holds.gate.lane_permits, events.announcements.lane_not_made
     lanes = LanePool(make, delivery, report_queue.reports, numbers, permits, not_made)
     if held:
-        lanes.adopt(client.native, new=natives.taken is None)
-    for native, log in natives.further():
-        lanes.take_over(native, log)
+        lanes.adopt(native, new=natives.taken is None)
+    for further, log in natives.further():
+        lanes.take_over(further, log)
         updates.failures.sent_by_many()
-    rejections = QuotaRejections(upward.call(lambda engine: engine.quota_rejected, None), numbers)
+    rejections = QuotaRejections(threads.sender.asks(lambda engine: engine.quota_rejected, None), numbers)
     if delivery.holds_back:
         report_queue.rejections = rejections
     holds, failures, metadata, wake = updates.holds, updates.failures, threads.metadata, threads.sender.wake
-    direct, queue = None if held else client.native, report_queue
-    fatal = upward.call(lambda engine: engine.errors.fatal_in, None)
+    direct, queue = None if held else native, report_queue
     when = Schedule(delivery, wake)
     buffer = RecordBuffer(delivery, holds, direct, lanes, queue, rejections, numbers)
     retry = QuotaRetry(delivery, holds, buffer, rejections, queue, failures, when, updates.sent_once)
     guard = RetryGuard(delivery, threads.horizons, holds.round_trip, lanes, when, failures, events.announcements)
-    expiry = Expiry(delivery, holds, lanes, buffer, retry, when, failures, queue.reports, fatal, guard)
+    expiry = Expiry(delivery, holds, lanes, buffer, retry, when, failures, queue.reports, refusal_of, guard)
     records, size = delivery.batch_records, max(1, delivery.batch_bytes)
     placement = Placement(holds.partitions, buffer, lanes, metadata, when, holds.cluster.outdated)
     intake = BlockIntake(records, size, holds, direct, buffer, rejections, queue, lanes, placement, when)
@@ -201,13 +188,38 @@ def _observed(
     dispatcher: Dispatcher,
     info: ProducerInfo,
     hooks: Hooks,
-    errors: NativeErrors,
+    refusal_of: Callable[[Exception], Exception | None],
     updates: ClientUpdates,
     report_queue: ReportQueue,
-    upward: Upward,
 ) -> ObservedSend | None:
     if not hooks.wants(*RECORD_EVENTS):
         return None
-    way = upward.call(lambda engine: lambda: engine.route.way, dispatcher.intake.send)
     explained, proves = updates.failures.reported, settings.delivery.idempotent
-    return ObservedSend(way, hooks, info, errors.refusal_of, explained, report_queue, proves)
+    return ObservedSend(dispatcher.intake.send, hooks, info, refusal_of, explained, report_queue, proves)
+
+
+def gate_of(settings: Settings, info: ProducerInfo, announcements: Announcements) -> Gate:
+    """Without idempotence a producer takes no ID, and there is nothing to guard."""
+    return Gate(settings.idempotent, partial(_terms, settings, info), announcements)
+
+
+def _terms(settings: Settings, info: ProducerInfo) -> Terms:
+    ids, delivery = settings.ids, settings.delivery
+    request = Request(
+        Kind.FIRST,
+        settings.producer_ids_per_hour,
+        ids.enforces and delivery.mode != "passthrough",
+        info.site,
+        settings.transactional_id,
+        [],
+    )
+    place = OFF if settings.bootstrap_servers == MOCK else ids.ledger
+    guard = guard_of((settings.cluster, settings.principal), place) if settings.idempotent else None
+    lanes = Kind.LANE if delivery.own.lanes is None else Kind.FIXED_LANE
+    patience = 0.0 if settings.transactional_id is None else _patience(settings)
+    return Terms(guard, request, lanes, info, settings.cluster, ids.policy, delivery.holds_back, patience)
+
+
+def _patience(settings: Settings) -> float:
+    timeout_ms = whole(settings.lane.get("transaction.timeout.ms"))
+    return 2 * (_TRANSACTION_TIMEOUT_MS if timeout_ms is None else timeout_ms) / 1000

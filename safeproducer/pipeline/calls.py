@@ -12,40 +12,104 @@ from safeproducer.errors import CallbackReentryError, FatalError, QueueFullError
 from safeproducer.kafka.aside import aside
 from safeproducer.kafka.native import KafkaError, KafkaException
 from safeproducer.pipeline.cluster.events import ClientEvents
+from safeproducer.pipeline.dispatch.dispatcher import Dispatcher
 from safeproducer.pipeline.process import stack
-from safeproducer.pipeline.process.sender import get_ident
+from safeproducer.pipeline.process.sender import Sender, get_ident
 from safeproducer.pipeline.reports.delivery_counters import DeliveryCounters
-from safeproducer.pipeline.route import Client
+from safeproducer.pipeline.route import Route
 
+_FEW_EVENTS = 4
 _LOST_EXIT = "exception <class 'int'> is not a BaseException subclass"
 _LOST_EXCEPTION = "returned NULL without setting an exception"
 
 
 @dataclass(eq=False, repr=False)
-class NativeErrors:
-    """Any thread. It finds out that the producer is fatal, and knows whether a call has raised that.
+class Calls:
+    """On the threads of the application. While one is under way, its thread is among `Route.threads`.
 
-    - `full()`: says what fills the buffer.
-    - `fail(again)`: called when a call raised a fatal error; from then on produce() raises what `again()` makes.
+    It finds out that the producer is fatal, and knows whether a call has raised that.
     """
 
-    _counters: DeliveryCounters
-    _events: ClientEvents
-    _unresolved: Callable[[], int]
-    _full: Callable[[], str]
-    _fail: Callable[[Callable[[], FatalError]], None]
+    _route: Route
+    _dispatcher: Dispatcher
+    _sender: Sender
+    counters: DeliveryCounters
+    events: ClientEvents
     fatal_told: bool = False
+    _warned: bool = False
+
+    def attempt(self, call: Callable[..., Any], *args: Any) -> tuple[Any, BaseException | None, bool]:
+        """(result, what to raise, whether a callback raised it)."""
+        thread, route = get_ident(), self._route
+        threads, barred_threads = route.threads, route.barred
+        fresh = thread not in threads
+        barred = not fresh and thread not in barred_threads and stack.in_native_callback()
+        try:
+            threads.add(thread)
+            if barred:
+                barred_threads.add(thread)
+                self._sender.wake(0.0)  # the sender serves in place of this thread
+            return call(*args), None, False
+        except:  # noqa: E722 - a pending fatal error can be a KafkaError, which is no BaseException
+            return None, *self.noted(sys.exc_info()[1])
+        finally:
+            if barred:
+                barred_threads.discard(thread)
+            if fresh:
+                threads.discard(thread)
+
+    def serve(self, call: Callable[..., Any], *args: Any) -> Any:
+        """Run a native call that may run callbacks on this thread."""
+        self.refuse_in_callback(getattr(call, "__name__", "this method"))
+        return self.run(call, *args)
+
+    def run(self, call: Callable[..., Any], *args: Any) -> Any:
+        """What it returns; raises what attempt() gives."""
+        result, error, _ = self.attempt(call, *args)
+        try:
+            if error is not None:
+                self.told(error)
+                raise error
+            return result
+        finally:
+            del error  # it refers to this frame
+
+    def ask(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Make a native call that may come from inside another one, in a callback or a signal handler."""
+        return aside(call, *args, **kwargs) if self._route.inside else call(*args, **kwargs)
+
+    def refuse_in_callback(self, method: str) -> None:
+        """Raise CallbackReentryError when the calling thread is inside a callback."""
+        if self._route.in_callback:
+            raise CallbackReentryError(
+                f"{method}() was called inside a callback, where it could never finish. Return from the callback and "
+                f"call it outside"
+            )
+
+    def answer_in_callback(self, method: str, answer: int) -> int:
+        """What a poll() or flush() in a callback returns; the first one is warned of."""
+        if not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"{method}() was called inside a callback: it serves nothing there and returned {answer}. "
+                f"Return from the callback; the poll() or flush() that runs it serves the rest",
+                RuntimeWarning,
+                stacklevel=5,
+            )
+        return answer
+
+    # --- what they raise ----------------------------------------------------------------------------------------------
 
     def refusal_of(self, error: Exception) -> Exception:
         """What the application should see when the native produce() raised `error`."""
         if isinstance(error, BufferError) and not isinstance(error, SafeProducerError):
-            return QueueFullError(self._full())
+            return QueueFullError(self._dispatcher.record_buffer.full())
         return self.fatal_in(error) or error
 
     def noted(self, error: Any) -> tuple[BaseException, bool]:
         """(what to raise, whether a callback raised it) for what a serving native call raised."""
-        self._counters.interrupts += 1
-        raised, from_callback = self._counters.errors.claimed(error)
+        self.counters.interrupts += 1
+        raised, from_callback = self.counters.errors.claimed(error)
         return self.instead_of(raised), from_callback
 
     def instead_of(self, error: Any) -> BaseException:
@@ -67,14 +131,14 @@ class NativeErrors:
             cause = error.args[0]
         if isinstance(error, FatalError) or cause is None or not (cause.fatal() or cause.code() == KafkaError._FATAL):
             return None
-        self._events.on_fatal(cause)
-        self._fail(self.fatal_again)
+        self.events.on_fatal(cause)
+        self._route.fail(self.fatal_again)
         return self.fatal_again()
 
     def fatal_again(self) -> FatalError:
         """As raised for each call after the first one."""
-        assert self._events.fatal is not None  # noqa: S101 - set before this is called
-        return FatalError(self._events.fatal, self._unresolved())
+        assert self.events.fatal is not None  # noqa: S101 - set before this is called
+        return FatalError(self.events.fatal, self.unresolved())
 
     def tell_fatal(self, error: FatalError, _: None) -> None:
         """An event for poll(): raise it, if none was raised."""
@@ -86,72 +150,21 @@ class NativeErrors:
         """A call of the application is about to raise this."""
         self.fatal_told = self.fatal_told or isinstance(error, FatalError)
 
+    # --- how much is left ---------------------------------------------------------------------------------------------
 
-@dataclass(eq=False, repr=False)
-class Calls:
-    """On the threads of the application. While one is under way, its thread is among `Client.threads`."""
+    @property
+    def queued(self) -> int:
+        """Records and events that wait here or in librdkafka."""
+        if not self._route.usable:
+            return 0
+        count = self._dispatcher.record_buffer.queued
+        if 0 < count <= _FEW_EVENTS and not self._route.threads and not self.events.callbacks.any:
+            # Records, or statistics that the application did not ask for? In a callback its own record counts, too.
+            if self._dispatcher.alone and not self._dispatcher.record_buffer.records:
+                return 0  # as the delivery counters would say, after adding up all partitions
+            return count if self.counters.outstanding(count)[0] else 0
+        return count
 
-    _client: Client
-    _errors: NativeErrors
-    _wake: Callable[[float], None]
-    _warned: bool = False
-
-    def attempt(self, call: Callable[..., Any], *args: Any) -> tuple[Any, BaseException | None, bool]:
-        """(result, what to raise, whether a callback raised it)."""
-        thread, client = get_ident(), self._client
-        threads, barred_threads = client.threads, client.barred
-        fresh = thread not in threads
-        barred = not fresh and thread not in barred_threads and stack.in_native_callback()
-        try:
-            threads.add(thread)
-            if barred:
-                barred_threads.add(thread)
-                self._wake(0.0)  # the sender serves in place of this thread
-            return call(*args), None, False
-        except:  # noqa: E722 - a pending fatal error can be a KafkaError, which is no BaseException
-            return None, *self._errors.noted(sys.exc_info()[1])
-        finally:
-            if barred:
-                barred_threads.discard(thread)
-            if fresh:
-                threads.discard(thread)
-
-    def serve(self, call: Callable[..., Any], *args: Any) -> Any:
-        """Run a native call that may run callbacks on this thread."""
-        self.refuse_in_callback(getattr(call, "__name__", "this method"))
-        return self.run(call, *args)
-
-    def run(self, call: Callable[..., Any], *args: Any) -> Any:
-        """What it returns; raises what attempt() gives."""
-        result, error, _ = self.attempt(call, *args)
-        try:
-            if error is not None:
-                self._errors.told(error)
-                raise error
-            return result
-        finally:
-            del error  # it refers to this frame
-
-    def ask(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Make a native call that may come from inside another one, in a callback or a signal handler."""
-        return aside(call, *args, **kwargs) if self._client.inside else call(*args, **kwargs)
-
-    def refuse_in_callback(self, method: str) -> None:
-        """Raise CallbackReentryError when the calling thread is inside a callback."""
-        if self._client.in_callback:
-            raise CallbackReentryError(
-                f"{method}() was called inside a callback, where it could never finish. Return from the callback and "
-                f"call it outside"
-            )
-
-    def answer_in_callback(self, method: str, answer: int) -> int:
-        """What a poll() or flush() in a callback returns; the first one is warned of."""
-        if not self._warned:
-            self._warned = True
-            warnings.warn(
-                f"{method}() was called inside a callback: it serves nothing there and returned {answer}. "
-                f"Return from the callback; the poll() or flush() that runs it serves the rest",
-                RuntimeWarning,
-                stacklevel=5,
-            )
-        return answer
+    def unresolved(self) -> int:
+        """Records without a report."""
+        return self.counters.outstanding(self.queued)[0]

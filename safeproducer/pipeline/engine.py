@@ -8,8 +8,10 @@ from functools import partial
 from typing import Any
 
 from safeproducer import clock
+from safeproducer.announcements import Announcements
 from safeproducer.errors import SafeProducerError
-from safeproducer.pipeline.calls import Calls, NativeErrors
+from safeproducer.kafka.lane_client import LaneClient
+from safeproducer.pipeline.calls import Calls
 from safeproducer.pipeline.cluster.events import ClientEvents
 from safeproducer.pipeline.cluster.first_question import FirstQuestion
 from safeproducer.pipeline.cluster.horizons import Horizons
@@ -18,18 +20,18 @@ from safeproducer.pipeline.cluster.outdated_leaders import DIRECT
 from safeproducer.pipeline.cluster.told_statistics import Elsewhere
 from safeproducer.pipeline.cluster.windows import Windows
 from safeproducer.pipeline.dispatch.dispatcher import Dispatcher
+from safeproducer.pipeline.dispatch.holds import Holds
 from safeproducer.pipeline.dispatch.updates import ClientUpdates
 from safeproducer.pipeline.flush import Flush
 from safeproducer.pipeline.lane_natives import Natives
 from safeproducer.pipeline.maintenance import Maintenance
 from safeproducer.pipeline.process.sender import Sender
 from safeproducer.pipeline.reports.delivery_counters import DeliveryCounters
-from safeproducer.pipeline.route import Client, Route
+from safeproducer.pipeline.reports.failures import Failures
+from safeproducer.pipeline.route import Route
 from safeproducer.pipeline.serving import Serving
 from safeproducer.producer_ids.gate import Gate
-from safeproducer.upward import Upward
 
-_FEW_EVENTS = 4
 _LAST_TURN = 0.1
 """Seconds that the end of the interpreter waits for the sender."""
 
@@ -49,64 +51,103 @@ class Threads:
 class Engine:
     """Made by `assembly`; it alone keeps its parts alive."""
 
-    client: Client
     route: Route
     dispatcher: Dispatcher
     serving: Serving
     flush: Flush
     calls: Calls
-    errors: NativeErrors
-    counters: DeliveryCounters
     updates: ClientUpdates
-    events: ClientEvents
     threads: Threads
     maintenance: Maintenance
     makes: Natives
-    upward: Upward
 
     def awake(self) -> Engine:
         """Itself, with its sender and its parts knowing it: a destructor may call that the collector runs."""
-        if not self.upward.lives():
-            self.upward.bind(self)
-            self.threads.sender.work_for(self.maintenance)
+        if not self.sender.works():
+            self.sender.work_for(self)
         return self
+
+    def turn(self, now: float) -> float:
+        """As Maintenance.turn()."""
+        return self.maintenance.turn(now)
+
+    def near(self, now: float) -> tuple[LaneClient, float] | None:
+        """The lane whose answer may come at any moment, and how long to wait for it."""
+        return self.dispatcher.lanes.near(now) if self.route.usable else None
+
+    @property
+    def counters(self) -> DeliveryCounters:
+        """Which records were accepted, and what became of them."""
+        return self.calls.counters
+
+    @property
+    def events(self) -> ClientEvents:
+        """What librdkafka has told that is not one record's report."""
+        return self.calls.events
+
+    @property
+    def sender(self) -> Sender:
+        """The thread that sends."""
+        return self.threads.sender
+
+    @property
+    def horizons(self) -> Horizons:
+        """For how long brokers remember the producer ID."""
+        return self.threads.horizons
+
+    @property
+    def windows(self) -> Windows:
+        """How many batches of each partition may be under way."""
+        return self.threads.windows
 
     @property
     def gate(self) -> Gate:
         """Whether this producer may write."""
-        return self.updates.holds.gate
+        return self.holds.gate
+
+    @property
+    def holds(self) -> Holds:
+        """What holds records back, and what is known of the cluster."""
+        return self.updates.holds
+
+    @property
+    def failures(self) -> Failures:
+        """What became of records that were not delivered."""
+        return self.updates.failures
+
+    @property
+    def announcements(self) -> Announcements:
+        """What tells people of this producer."""
+        return self.events.announcements
+
+    @property
+    def native(self) -> Any:
+        """The native producer that calls of the application go to, or an Unusable."""
+        return self.route.native
 
     @property
     def queued(self) -> int:
         """Records and events that wait here or in librdkafka."""
-        if not self.client.usable:
-            return 0
-        count = self.awake().dispatcher.record_buffer.queued
-        if 0 < count <= _FEW_EVENTS and not self.client.threads and not self.events.callbacks.any:
-            # Records, or statistics that the application did not ask for? In a callback its own record counts, too.
-            if self.dispatcher.alone and not self.dispatcher.record_buffer.records:
-                return 0  # as the delivery counters would say, after adding up all partitions
-            return count if self.counters.outstanding(count)[0] else 0
-        return count
+        return self.awake().calls.queued
 
     @property
     def natives(self) -> list[Any]:
         """The native producers, the one that was swapped for an Unusable excepted."""
-        native = self.client.native
+        native = self.native
         return [native, *(other for other in self.dispatcher.lanes.natives if other is not native)]
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
         """Everything that connects uses these from its next connection on, what is made later as well."""
         # First: it raises for what is no text.
-        self.calls.ask(self.client.native.set_sasl_credentials, username, password)
+        self.calls.ask(self.native.set_sasl_credentials, username, password)
         self.makes.renew({"sasl.username": username, "sasl.password": password})
         self.dispatcher.lanes.set_sasl_credentials(username, password)
-        self.threads.windows.set_sasl_credentials(username, password)
+        self.windows.set_sasl_credentials(username, password)
 
     def list_topics(self, *args: Any, **kwargs: Any) -> Any:
         """As the native producer's; what it says of a single topic counts here as well."""
         asked_at = clock.real()
-        found = self.calls.ask(self.client.native.list_topics, *args, **kwargs)
+        found = self.calls.ask(self.native.list_topics, *args, **kwargs)
         for topic, entry in found.topics.items() if len(found.topics) == 1 else ():
             if entry.error is None and entry.partitions:
                 leaders = {number: partition.leader for number, partition in entry.partitions.items()}
@@ -115,9 +156,9 @@ class Engine:
 
     def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
         """As confluent_kafka's, over the records here and in all lanes."""
-        usable = self.client.usable
+        usable = self.route.usable
         if not (self.dispatcher.alone and usable):  # else it is one of the lanes
-            self.client.native.purge(in_queue, in_flight, blocking)
+            self.native.purge(in_queue, in_flight, blocking)
         if usable:
             self.awake().threads.sender.run(partial(self.dispatcher.expiry.purge, in_queue, in_flight, blocking))
 
@@ -131,14 +172,14 @@ class Engine:
 
     def listen_once(self) -> None:
         """Take the reports that have arrived, for the last account: no callback runs, and nothing is waited for."""
-        if self.client.in_callback:
+        if self.route.in_callback:
             return
-        sender, report_queue = self.threads.sender, self.counters.report_queue
+        sender, report_queue = self.sender, self.counters.report_queue
         sender.stop()
         report_queue.end(True)
         try:
             if not self.dispatcher.alone:
-                self.client.native.poll(0)
+                self.native.poll(0)
             if sender.join(_LAST_TURN):
                 self.dispatcher.serve()
         except:  # noqa: E722, S110 - as in Calls.attempt(); what it raises concerns nobody any more
@@ -149,7 +190,7 @@ class Engine:
 
     def stop_threads(self, timeout: float | None) -> bool:
         """End them; wait for them up to `timeout` seconds, not at all if that is None. Whether they have ended."""
-        if self.client.state == "forked":  # there are none in the child, and they may have held locks when it was made
+        if self.route.state == "forked":  # there are none in the child, and they may have held locks when it was made
             return True
         known = self.threads
         threads = (known.sender, known.windows, known.metadata, known.first_question, known.horizons)
@@ -164,7 +205,7 @@ class Engine:
 
     def retire(self, state: str, refusal: Callable[[], SafeProducerError]) -> None:
         """Release the native producers; from now on every call raises what `refusal` makes."""
-        self.client.retire(state, refusal, self.route, self.dispatcher)
+        self.route.retire(state, refusal)
 
     def unresolved(self) -> int:
         """Records without a report."""
@@ -172,7 +213,7 @@ class Engine:
 
     def elsewhere(self) -> Elsewhere:
         """What is not in the direct lane: records, bytes, and by partition those that are in no native producer."""
-        if not self.client.usable:
+        if not self.route.usable:
             return 0, 0, {}
         record_buffer, lanes = self.dispatcher.record_buffer, self.dispatcher.lanes
         records = record_buffer.waiting + lanes.records + self.dispatcher.reports.count
@@ -180,19 +221,19 @@ class Engine:
 
     def lanes_to_ask(self) -> dict[int, Any]:
         """By number, the lanes that may be asked for metadata."""
-        if self.client.state != "open":
+        if self.route.state != "open":
             return {}
-        lanes: dict[int, Any] = {} if self.dispatcher.alone else {DIRECT: self.client.native}
+        lanes: dict[int, Any] = {} if self.dispatcher.alone else {DIRECT: self.native}
         lanes.update((lane.number, lane.client) for lane in self.dispatcher.lanes if not lane.client.failed)
         return lanes
 
     def waits_for_id(self) -> Any:
         """The native producer of the direct lane, until what was sent by it first has been answered."""
-        return self.client.native if self.client.state == "open" and self.updates.holds.slow_start else None
+        return self.native if self.route.state == "open" and self.holds.slow_start else None
 
     def quota_rejected(self) -> None:
         """A broker rejected a record because of a quota on producer IDs. Inside a native call."""
-        if (direct := self.updates.holds.direct) is not None:
+        if (direct := self.holds.direct) is not None:
             direct.reject()
         self.updates.look_again()
         self.route.hold()
@@ -200,4 +241,4 @@ class Engine:
     def answered_within(self, seconds: float | None) -> None:
         """The first question was, if it was."""
         self.updates.answered_within(seconds)
-        self.threads.sender.wake(0.0)
+        self.sender.wake(0.0)

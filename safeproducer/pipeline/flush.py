@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from safeproducer import clock
 from safeproducer.errors import FatalError
-from safeproducer.pipeline.calls import Calls, NativeErrors
+from safeproducer.pipeline.calls import Calls
 from safeproducer.pipeline.dispatch.dispatcher import Dispatcher
 from safeproducer.pipeline.dispatch.updates import ClientUpdates
 from safeproducer.pipeline.process.notices import Notices
 from safeproducer.pipeline.process.sender import Sender, get_ident
 from safeproducer.pipeline.reports.delivery_counters import DeliveryCounters
-from safeproducer.pipeline.route import Client
+from safeproducer.pipeline.route import Route
 from safeproducer.pipeline.serving import Serving
 from safeproducer.policy.never import NEVER
 
@@ -29,64 +28,27 @@ _NOTED = 0.05
 
 
 @dataclass(eq=False, repr=False)
-class CallbackRelease:
-    """`now()` on the threads of the application, at the end of flush() and close(); `when_idle()` on the sender's."""
-
-    _dispatcher: Dispatcher
-    _counters: DeliveryCounters
-    _sender: Sender
-    _notices: Notices
-    _queued: Callable[[], int]
-    _at: float = 0.0
-    _accepted: int = 0
-
-    def now(self) -> None:
-        """Those under way refer to their own.
-
-        The delivery counters' reference is the last: what the application has to destroy then is destroyed with no lock
-        held.
-        """
-        self._dispatcher.intake.release_reports()
-        deadline = clock.monotonic() + _NOTED
-        while self._sender.alive and self._dispatcher.record_buffer.numbers.reports and clock.monotonic() < deadline:
-            if self._dispatcher.record_buffer.records:
-                break
-            self._sender.wait(_TURN)  # batches refer to callbacks until the sender has taken note of their end
-        self._counters.release_callbacks()
-
-    def when_idle(self, now: float) -> None:
-        """For an application that only polls. What is destroyed then may call this producer: not on this thread."""
-        if now < self._at:
-            return
-        self._at = now + _RELEASE_EVERY
-        accepted = self._counters.accepted
-        if accepted != self._accepted and not self._queued():
-            self._accepted = accepted
-            self._notices.tell(self.now)
-
-
-@dataclass(eq=False, repr=False)
 class Flush:
-    """On the threads of the application. `release`: what flush() ends with."""
+    """On the threads of the application."""
 
-    release: CallbackRelease
-    _client: Client
+    _route: Route
     _serving: Serving
     _calls: Calls
-    _errors: NativeErrors
     _dispatcher: Dispatcher
     _sender: Sender
     _updates: ClientUpdates
     _counters: DeliveryCounters
-    _queued: Callable[[], int]
+    _notices: Notices
     _failed_then: int = 0
+    _release_at: float = 0.0
+    _accepted_then: int = 0
 
     def flush(self, timeout: float) -> int:
         """As the native flush()."""
-        if self._client.in_callback:
-            return self._calls.answer_in_callback("flush", self._queued())
+        if self._route.in_callback:
+            return self._calls.answer_in_callback("flush", self._calls.queued)
         left, raised = self.drain(timeout)
-        self.release.now()
+        self.release()
         if raised is not None:
             raise raised
         return left
@@ -101,10 +63,10 @@ class Flush:
         deadline = clock.monotonic() + timeout if timeout >= 0 else None
         raised: Exception | None = None
         dispatcher = self._dispatcher
-        if not dispatcher.record_buffer.records and self._client.state == "open":
+        if not dispatcher.record_buffer.records and self._route.state == "open":
             return 0, None  # events are for poll(), as in confluent_kafka
-        since = clock.monotonic() if self._client.behind_callback else NEVER
-        told = self._errors.fatal_told
+        since = clock.monotonic() if self._route.behind_callback else NEVER
+        told = self._calls.fatal_told
         while True:
             dispatcher.schedule.flush(clock.monotonic() + _LINGER_OFF)
             dispatcher.schedule.hurry()
@@ -118,7 +80,7 @@ class Flush:
                         del error
                 if not (told and isinstance(error, FatalError)):  # its event may come behind a call that raised it
                     raised = error
-                    self._errors.told(error)
+                    self._calls.told(error)
             left = self._left()
             if left <= 0 or remaining == 0.0 or self._all_acknowledged(since):
                 dispatcher.schedule.flush(0.0)  # another thread's flush() sets it again in its next round
@@ -126,7 +88,7 @@ class Flush:
 
     def _left(self) -> int:
         record_buffer = self._dispatcher.record_buffer
-        left = record_buffer.records if self._dispatcher.alone else self._queued()
+        left = record_buffer.records if self._dispatcher.alone else self._calls.queued
         # A signal handler's flush(): its thread runs that report itself.
         return left - 1 if get_ident() in self._counters.report_queue.running else left
 
@@ -144,17 +106,17 @@ class Flush:
     def _fatal_meanwhile(self) -> Exception | None:
         """The fatal error that the sender has met and nobody was told of, for the flush() that it ended."""
         failed = self._updates.failures.not_written + self._updates.failures.unknown
-        if self._sender.alive and failed != self._failed_then and self._client.state == "open":
+        if self._sender.alive and failed != self._failed_then and self._route.state == "open":
             self._failed_then = failed
             looks_end = clock.monotonic() + (_FATAL_COMES if self._dispatcher.alone else 0.0)
             while True:  # a fatal error may be why they failed, and the sender may be about to note it
                 self._calls.attempt(self._sender.run, self._dispatcher.look_everywhere)
-                if self._client.state != "open" or clock.monotonic() >= looks_end:
+                if self._route.state != "open" or clock.monotonic() >= looks_end:
                     break
                 self._sender.wait(_TURN)
-        if self._client.state != "fatal" or self._errors.fatal_told:
+        if self._route.state != "fatal" or self._calls.fatal_told:
             return None
-        self._errors.told(fatal := self._errors.fatal_again())
+        self._calls.told(fatal := self._calls.fatal_again())
         return fatal
 
     def drain_purged(self) -> Exception | None:
@@ -166,3 +128,30 @@ class Flush:
             last = raised or last
             if not left or self._counters.resolved == before:
                 return last
+
+    def release(self) -> None:
+        """Forget callbacks, on the threads of the application; those under way refer to their own.
+
+        The delivery counters' reference is the last: what the application has to destroy then is destroyed with no lock
+        held.
+        """
+        self._dispatcher.intake.release_reports()
+        deadline = clock.monotonic() + _NOTED
+        while self._sender.alive and self._dispatcher.record_buffer.numbers.reports and clock.monotonic() < deadline:
+            if self._dispatcher.record_buffer.records:
+                break
+            self._sender.wait(_TURN)  # batches refer to callbacks until the sender has taken note of their end
+        self._counters.release_callbacks()
+
+    def release_when_idle(self, now: float) -> None:
+        """On the sender's thread, for an application that only polls.
+
+        What is destroyed then may call this producer: not on this thread.
+        """
+        if now < self._release_at:
+            return
+        self._release_at = now + _RELEASE_EVERY
+        accepted = self._counters.accepted
+        if accepted != self._accepted_then and not self._calls.queued:
+            self._accepted_then = accepted
+            self._notices.tell(self.release)

@@ -25,17 +25,17 @@ def left_by(engine: Engine) -> ParkedLanes | None:
     """What an open engine leaves, None when that is of no use to others. Its threads may still be inside."""
     # One that never wrote has no permit yet, which the next owner would not ask for.
     wrote = [lane for lane in engine.dispatcher.lanes if lane.counts.batches or engine.makes.took(lane.client.native)]
-    direct, lanes = engine.updates.holds.direct, wrote
+    direct, lanes = engine.holds.direct, wrote
     if not (engine.makes.reusable and _all_delivered(engine) and _is_sound(direct, lanes)):
         return None
-    natives: list[tuple[Any, LaneLog | None]] = [] if direct is None else [(engine.client.native, None)]
+    natives: list[tuple[Any, LaneLog | None]] = [] if direct is None else [(engine.native, None)]
     natives += [(lane.client.native, lane.log) for lane in lanes]
     relays = engine.makes.relays
     left = [ParkedLane(native, relays[id(native)], log) for native, log in natives if id(native) in relays]
     if not left or len(left) != len(natives):
         return None
     given = None if direct is None else partial(direct.given.passed_on, engine.counters)
-    round_trip, expiry = engine.updates.holds.round_trip.passed_on(), engine.threads.horizons.known
+    round_trip, expiry = engine.holds.round_trip.passed_on(), engine.horizons.known
     return ParkedLanes(left, round_trip, Former(_outside(engine), given), expiry=expiry)
 
 
@@ -44,10 +44,10 @@ def reports_taken(engine: Engine, since: float) -> int:
 
     Their callbacks run when that call goes on. 0 while statistics have not told which of its records are no others.
     """
-    direct, knows = engine.updates.holds.direct, engine.counters.times_batches  # for the backlogs
-    if direct is None or not (knows and engine.client.behind_callback):
+    direct, knows = engine.holds.direct, engine.counters.times_batches  # for the backlogs
+    if direct is None or not (knows and engine.route.behind_callback):
         return 0
-    elsewhere = engine.dispatcher.record_buffer.records - len(engine.client.native)
+    elsewhere = engine.dispatcher.record_buffer.records - len(engine.native)
     unacknowledged = direct.unacknowledged(since)
     return 0 if unacknowledged is None else max(0, engine.unresolved() - elsewhere - unacknowledged)
 
@@ -57,8 +57,9 @@ def _outside(engine: Engine) -> Callable[[float], bool]:
 
     The application's are those that serve now: once the engine is retired, others find no native producer.
     """
-    ours = engine.threads.sender, engine.threads.metadata, engine.threads.first_question
-    serving = engine.client.threads
+    threads = engine.threads
+    ours = threads.sender, threads.metadata, threads.first_question
+    serving = engine.route.threads
 
     def ended(timeout: float) -> bool:
         return until(lambda: not serving and all(thread.join(0.0) for thread in ours), Patience(timeout, STARVED))
@@ -68,8 +69,8 @@ def _outside(engine: Engine) -> Callable[[float], bool]:
 
 def _all_delivered(engine: Engine) -> bool:
     """Whether it wrote something, and each record has had its report, which no failure inside librdkafka caused."""
-    client, failures, report_queue = engine.client, engine.updates.failures, engine.counters.report_queue
-    if client.state != "open" or failures.unknown:
+    route, failures, report_queue = engine.route, engine.failures, engine.counters.report_queue
+    if route.state != "open" or failures.unknown:
         return False
     if failures.failed_at or report_queue.failed_at or report_queue.records:
         return False

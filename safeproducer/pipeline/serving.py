@@ -6,14 +6,14 @@ import sys
 from dataclasses import dataclass
 
 from safeproducer import clock
-from safeproducer.pipeline.calls import Calls, NativeErrors
+from safeproducer.pipeline.calls import Calls
 from safeproducer.pipeline.cluster.events import ClientEvents
 from safeproducer.pipeline.dispatch.dispatcher import Dispatcher
 from safeproducer.pipeline.dispatch.updates import ClientUpdates
 from safeproducer.pipeline.process import stack
 from safeproducer.pipeline.process.sender import Sender, get_ident
 from safeproducer.pipeline.reports.report_queue import ReportQueue
-from safeproducer.pipeline.route import Client, Route
+from safeproducer.pipeline.route import Route
 from safeproducer.policy.never import NEVER
 
 _SLICE = 0.01
@@ -34,7 +34,6 @@ class Serving:
     The sender asks whether the application polls. Signal handlers may raise in, or call, any of it.
     """
 
-    _client: Client
     _route: Route
     _dispatcher: Dispatcher
     _sender: Sender
@@ -42,7 +41,8 @@ class Serving:
     _updates: ClientUpdates
     _report_queue: ReportQueue
     _calls: Calls
-    _errors: NativeErrors
+    _limit: int | None
+    """Bytes of the buffer, None when that has no limit."""
     _served_at: float = 0.0
     _seen_at: float = 0.0
     _polls: int = 0
@@ -52,15 +52,33 @@ class Serving:
         """Whether the application serves, so that its callbacks come when it expects them."""
         if self._polls != self._polls_seen:
             self._polls_seen, self._seen_at = self._polls, now
-        client = self._client
-        return client.busy or (not client.barred and now - max(self._seen_at, self._served_at) < _POLLING)
+        route = self._route
+        return route.busy or (not route.barred and now - max(self._seen_at, self._served_at) < _POLLING)
+
+    @stack.calls_natively
+    def stand_by(self) -> None:
+        """Take the direct lane's reports for an application that does not poll, until half of our room is used up.
+
+        The sender calls. They are queued, so that the lane has room.
+        """
+        if self._dispatcher.alone or not len(self._route.native):
+            return
+        if self._limit is not None and self._report_queue.bytes > self._limit / 2:
+            return
+        self._route.leave()  # its room is not the producer's any more
+        self._report_queue.serve_on(get_ident())
+        try:
+            if not self._route.busy:
+                self._route.native.poll(0)
+        finally:
+            self._report_queue.serve_on(0)
 
     @stack.calls_natively
     def poll(self, timeout: float) -> int:
         """As the native poll()."""
         # What Calls.attempt() does, inline: many applications poll after each record.
-        thread, client, report_queue = get_ident(), self._client, self._report_queue
-        threads = client.threads
+        thread, route, report_queue = get_ident(), self._route, self._report_queue
+        threads = route.threads
         if thread in threads:
             return self._poll_inside(timeout)
         try:
@@ -70,7 +88,7 @@ class Serving:
                 started = clock.monotonic() if timeout > 0 else 0.0
                 unseen = self._events.unseen
                 before = unseen.get(thread, 0)
-                served: int = client.native.poll(timeout)
+                served: int = route.native.poll(timeout)
                 if not (served or timeout):
                     return 0
                 if self._updates.changed:
@@ -84,7 +102,7 @@ class Serving:
                     timeout = max(0.0, started + timeout - clock.monotonic())
             return self._wait(timeout)
         except:  # noqa: E722 - as in Calls.attempt()
-            error = self._errors.noted(sys.exc_info()[1])[0]
+            error = self._calls.noted(sys.exc_info()[1])[0]
         finally:
             threads.discard(thread)
         try:
@@ -100,8 +118,8 @@ class Serving:
 
     def _wait(self, timeout: float) -> int:
         """Serve the direct lane and the reports kept here for up to `timeout` seconds, until something was served."""
-        if not self._client.usable:
-            self._client.native.poll(timeout)  # raises
+        if not self._route.usable:
+            self._route.native.poll(timeout)  # raises
         if self._sender.is_this_thread():  # in a destructor: what it waits for would wait for it
             return self._calls.answer_in_callback("poll", 0)
         end = clock.monotonic() + timeout if timeout >= 0 else NEVER
@@ -113,7 +131,7 @@ class Serving:
                 if served:
                     self._let_go_directly()
                 left = end - clock.monotonic()
-                if served or left <= 0 or not self._client.usable:
+                if served or left <= 0 or not self._route.usable:
                     return served
                 if served := self._wait_once(left):
                     return served
@@ -134,14 +152,14 @@ class Serving:
     @property
     def _serves_direct(self) -> bool:
         """Whether the calling thread may serve the direct lane now."""
-        barred = self._client.barred
+        barred = self._route.barred
         return not (self._dispatcher.alone or self._report_queue.thread or (barred and get_ident() in barred))
 
     def _serve_now(self) -> int:
         """Run callbacks: first those that wait here, the sender may have taken some out of the direct lane."""
         served = self._report_queue.run() if self._report_queue.reports else 0
         # Records and events: to ask costs less than to serve nothing.
-        if self._serves_direct and len(self._client.native):
+        if self._serves_direct and len(self._route.native):
             served += self._poll_native(0)
         self._tell_sender()
         return served
@@ -152,7 +170,7 @@ class Serving:
             self._sender.wait(left)
             return 0
         goes_direct = self._route.goes_direct
-        if not (self._serves_direct and (goes_direct or len(self._client.native))):
+        if not (self._serves_direct and (goes_direct or len(self._route.native))):
             self._sender.wait(min(left, _LONG_SLICE))
             return 0
         # The sender rings for what it has; here nobody hears it.
@@ -164,22 +182,22 @@ class Serving:
         """Serve it; how much of what it served poll() counts."""
         unseen, thread = self._events.unseen, get_ident()
         before = unseen.get(thread, 0)
-        served: int = self._client.native.poll(timeout)
+        served: int = self._route.native.poll(timeout)
         return served - (unseen.get(thread, 0) - before)
 
     @stack.calls_natively
     def flush_round(self, timeout: float) -> None:
         """Serve for up to `timeout` seconds, or until a record has its report."""
-        client = self._client
+        route = self._route
         if self._serves_direct and self._route.goes_direct and not self._report_queue.reports:
-            client.native.flush(timeout)
-            if len(client.native):  # events, which flush() does not serve once all reports are
-                client.native.poll(0)
+            route.native.flush(timeout)
+            if len(route.native):  # events, which flush() does not serve once all reports are
+                route.native.poll(0)
             self._tell_sender()
             if timeout > 0 and (self._dispatcher.lanes.events or self._report_queue.deferred):
                 self._sender.wait(min(timeout, _SLICE))
         elif not self._wait(0) and timeout > 0:
-            if self._serves_direct and len(client.native):
-                client.native.flush(min(timeout, _SLICE))
+            if self._serves_direct and len(route.native):
+                route.native.flush(min(timeout, _SLICE))
             else:
                 self._wait(timeout)

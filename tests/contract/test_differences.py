@@ -370,7 +370,7 @@ library = ctypes.CDLL(str(next(pathlib.Path(confluent_kafka.__file__).parent.wit
     "librdkafka*"))))
 library.rd_kafka_test_fatal_error.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p]
 engine = getattr(p, "_SafeProducer__engine", None)
-native = engine.client.native if engine else p
+native = engine.route.native if engine else p
 handle = ctypes.c_void_p.from_address(id(native) + 16).value  # the first field behind the object header
 assert handle, "no librdkafka handle there"
 assert library.rd_kafka_test_fatal_error(handle, confluent_kafka.KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, b"x") == 0

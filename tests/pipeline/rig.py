@@ -18,6 +18,7 @@ from safeproducer import DeliveryError, HoldReason, QueueFullError, SafeProducer
 from safeproducer.pairs import Block, produce_block
 from safeproducer.pipeline import assembly, lane_natives
 from safeproducer.pipeline.cluster.windows import Windows
+from safeproducer.pipeline.process.sender import Sender
 from safeproducer.pipeline.serving import Serving
 from safeproducer.policy.outcome import Outcome
 from safeproducer.policy.window import LEAST
@@ -40,11 +41,14 @@ class HandSender:
 
     def __init__(self) -> None:
         self.asked = float("inf")
+        self._sends: Any = lambda: None
 
     alive = False
+    works, asks = Sender.works, Sender.asks
 
-    def work_for(self, sends: Any) -> None:
-        self._sends = sends
+    def work_for(self, engine: Any) -> None:
+        self._engine = engine
+        self._sends = lambda: engine
 
     def is_this_thread(self) -> bool:
         return False
@@ -54,7 +58,7 @@ class HandSender:
 
     def turn(self) -> float:
         self.asked = float("inf")
-        due: float = self._sends.turn(self.time.monotonic())
+        due: float = self._engine.turn(self.time.monotonic())
         return due
 
     def let_work(self) -> None:
@@ -65,13 +69,13 @@ class HandSender:
         end = self.time.now + timeout
         while True:
             due = min(self.turn(), self.asked, self.time.now + 0.25)
-            if self._sends._dispatcher.reports or self.time.now >= end or not self._sends._client.usable:
+            if self._engine.dispatcher.reports or self.time.now >= end or not self._engine.route.usable:
                 return
             self.rest(min(end, due))
 
     def rest(self, until: float) -> None:
         """Until then, or until an answer or somebody who wakes it."""
-        if (near := self._sends.near(self.time.now)) is not None and until > self.time.now:
+        if (near := self._engine.near(self.time.now)) is not None and until > self.time.now:
             near[0].wait(min(near[1], until - self.time.now))
             return
         while self.time.now < until and self.time.step(until):
@@ -570,4 +574,4 @@ def rigged(
         try:
             yield rig
         finally:
-            rig.engine.client.state = "closed"
+            rig.engine.route.state = "closed"

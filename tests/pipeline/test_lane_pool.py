@@ -189,13 +189,13 @@ def test_the_first_lane_is_replaced_too() -> None:
     """It answers what is no record when everything is held: its successor does that, and tells of the cluster."""
     with rigged(CONFIG, LONG_ROUND_TRIP) as rig:
         stream(rig, 2.0)
-        failed = rig.engine.client.native
+        failed = rig.engine.route.native
         assert failed is rig.dispatcher.lanes.first.client.native
         failed.fail_fatally()
         stream(rig, 2.0)
         first = rig.dispatcher.lanes.first.client.native
         assert first is not failed
-        assert rig.engine.client.native is first
+        assert rig.engine.route.native is first
         assert not any(native.closed for native in rig.natives if native is not failed)
         rig.close()
 

@@ -9,14 +9,14 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import Any
 
 import pytest
 
 from safeproducer import ProducerIdLimitError, SafeProducer, batch, delivery
 from safeproducer.closing import Closing, Release
-from safeproducer.pipeline.calls import Calls, NativeErrors
+from safeproducer.pipeline.calls import Calls
 from safeproducer.pipeline.cluster.first_question import FirstQuestion
 from safeproducer.pipeline.cluster.metadata import Metadata
 from safeproducer.pipeline.cluster.windows import Windows
@@ -25,8 +25,7 @@ from safeproducer.pipeline.dispatch.expiry import Expiry
 from safeproducer.pipeline.dispatch.intake import Intake
 from safeproducer.pipeline.dispatch.record_buffer import RecordBuffer
 from safeproducer.pipeline.engine import Engine, Threads
-from safeproducer.pipeline.flush import CallbackRelease, Flush
-from safeproducer.pipeline.gated_send import GatedSend
+from safeproducer.pipeline.flush import Flush
 from safeproducer.pipeline.process.alarm import Schedule
 from safeproducer.pipeline.process.flag import Flag
 from safeproducer.pipeline.process.helper import Helper
@@ -34,7 +33,7 @@ from safeproducer.pipeline.process.sender import Bell, Sender
 from safeproducer.pipeline.reports.quota_rejections import QuotaRejections
 from safeproducer.pipeline.reports.report_queue import ReportQueue
 from safeproducer.pipeline.reports.reports import Reports
-from safeproducer.pipeline.route import Client, Route
+from safeproducer.pipeline.route import Route, _gated
 from safeproducer.pipeline.serving import Serving
 from safeproducer.policy import permit_wait
 from safeproducer.producer_ids.gate import Gate
@@ -53,10 +52,11 @@ MODES: dict[str, dict[str, Any]] = {
 }
 FAMILY = [SafeProducer, Intake, Schedule, Dispatcher, Expiry, Engine, Release, Reports, ReportQueue]
 FAMILY += [QuotaRejections, RecordBuffer, Bell, Sender]
-FAMILY += [Client, Route, Calls, NativeErrors, Serving, Flush, CallbackRelease, Threads, Closing]
+FAMILY += [Route, Calls, Serving, Flush, Threads, Closing]
 FAMILY += [Flag, Helper, FirstQuestion, Metadata, Windows]
-FAMILY += [GatedSend, Gate]
+FAMILY += [Gate]
 FAMILY += [threading.Event, threading.Condition]  # whose lock a handler that raises in set() leaves taken
+GATED = {each for each in _gated.__code__.co_consts if isinstance(each, CodeType)}
 OF_THE_SENDER = {"_turn", "pump", "sleep", "turn", "live", "end"}
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
 EVERY_DAY = 60
@@ -163,7 +163,7 @@ class Application:
         while lane.dispatcher.record_buffer.numbers.reports and time.monotonic() < deadline:
             time.sleep(0.01)  # until the sender has taken note of the last batch
         assert not lane.dispatcher.record_buffer.numbers.reports, "no callback is kept"
-        assert not lane.client.threads
+        assert not lane.route.threads
         assert self.producer.close(10)
 
     def check_end(self) -> None:
@@ -237,7 +237,7 @@ def test_a_record_that_is_refused_while_a_handler_raises_is_not_accepted(
 ) -> None:
     """Nobody will report it: it counts as interrupted at most."""
     application = Application(cluster, "auto")
-    inside = codes(SafeProducer, Calls, NativeErrors) | codes_of(batch._native)
+    inside = codes(SafeProducer, Calls) | codes_of(batch._native)
     wait_until(lambda: engine_of(application.producer).route.goes_direct)  # the native calls are those of this test
     step, raised = 0, True
     while raised:
@@ -301,7 +301,7 @@ def test_a_handler_may_raise_anywhere_before_the_permit(
     cluster: FakeCluster, permits: Permits, mode: str, call: str, policy: str
 ) -> None:
     """The next call asks again, from another thread, too: one permit is used, and none is lost."""
-    inside = codes(SafeProducer, GatedSend, Gate, Route)
+    inside = codes(SafeProducer, Gate, Route) | GATED
     step, raised = 0, True
     while raised:
         permits.__init__(0 if policy == "warn" else 1)  # type: ignore[misc]

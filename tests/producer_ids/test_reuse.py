@@ -60,7 +60,7 @@ def written(cluster: FakeCluster) -> Counter[bytes]:
 
 
 def native_of(producer: SafeProducer) -> Any:
-    return engine_of(producer).client.native
+    return engine_of(producer).route.native
 
 
 def send(producer: SafeProducer, value: bytes = b"v", **more: Any) -> None:
@@ -536,7 +536,7 @@ def test_a_lane_that_never_wrote_does_not_go_over(cluster: FakeCluster, parking:
     engine_of(second).threads.sender.run(engine_of(second).dispatcher.lanes.prepare)
     for lane in engine_of(second).dispatcher.lanes:
         lane.counts.handed_over(1)  # as if it had
-        known = lane.client.native
+        known = lane.route.native
     send(second)
     second.close()
     for _ in range(2):

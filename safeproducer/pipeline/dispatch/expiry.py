@@ -9,7 +9,7 @@ from typing import Any
 from safeproducer import clock
 from safeproducer.delivery import Delivery
 from safeproducer.kafka.arguments import is_no_name
-from safeproducer.kafka.native import KafkaError, Message
+from safeproducer.kafka.native import KafkaError, KafkaException, Message
 from safeproducer.pipeline.buffer.in_flight_batch import InFlightBatch
 from safeproducer.pipeline.buffer.partition_buffer import PartitionBuffer
 from safeproducer.pipeline.dispatch.holds import Holds
@@ -33,7 +33,7 @@ _THROTTLED_TOO_LONG = "Local: Message timed out: its broker is throttled for lon
 class Expiry:
     """Queues the reports of records that end here. The sender's thread calls; `fail_soon()` from any thread.
 
-    `met_fatal(error)` is called when librdkafka takes no record because of a fatal error.
+    `refusal_of(error)` is called when librdkafka takes no record because of a fatal error.
     """
 
     _delivery: Delivery
@@ -44,7 +44,7 @@ class Expiry:
     _schedule: Schedule
     _failures: Failures
     _reports: Reports
-    _met_fatal: Callable[[KafkaError], object]
+    _refusal_of: Callable[[Exception], object]
     guard: RetryGuard
     _failing: tuple[int, str] | None = None
     """The error with which all that waits is to fail."""
@@ -79,7 +79,7 @@ class Expiry:
             if is_no_name(buffer.topic):
                 error = KafkaError(KafkaError.TOPIC_EXCEPTION)
         if error.code() == KafkaError._FATAL:
-            self._met_fatal(error)  # before the record is told of it: then produce() raises
+            self._refusal_of(KafkaException(error))  # before the record is told of it: then produce() raises
         if bound and buffer.keys is not None and record[KEY] is not None:
             buffer.keys.release(record[KEY])
         self._report(buffer, record, error.code(), error.str(), handed_over=False)

@@ -12,7 +12,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from safeproducer import clock, frames
 from safeproducer.forks import Work
@@ -31,6 +31,7 @@ _ROUND_UP = 0.00099
 _LEAST_PAUSE = 0.001
 """What becomes due within this time is done in one turn, unless somebody rings."""
 _ANSWERED = 0.1
+_T = TypeVar("_T")
 
 
 def gevent() -> Any:
@@ -132,8 +133,25 @@ class Sender:
         self.at_work = Work()
 
     def work_for(self, sends: Sends) -> None:
-        """Before it is woken first."""
+        """Before it is woken first; again in a destructor: the collector clears references like this before it runs
+        any."""
         self._sends = weakref.ref(sends)
+
+    def works(self) -> bool:
+        """Whether there is still somebody to work for."""
+        return self._sends() is not None
+
+    def asks(self, method: Callable[[Any], Callable[..., _T]], otherwise: _T) -> Callable[..., _T]:
+        """A call of what it works for, by parts that must not keep that alive: native producers and threads hold them.
+
+        Gives `otherwise` while there is nobody, and once that is gone.
+        """
+
+        def called(*args: Any) -> _T:
+            sends = self._sends()
+            return otherwise if sends is None else method(sends)(*args)
+
+        return called
 
     def is_this_thread(self) -> bool:
         """Whether the calling thread is this one."""

@@ -63,21 +63,24 @@ class ObservedSend:
 
     def __init__(
         self,
-        way: Callable[[], Callable[..., Any]],
+        way: Callable[..., Any],
         hooks: Hooks,
         producer: ProducerInfo,
-        refusal_of: Callable[[Exception], Exception],
+        refusal_of: Callable[[Exception], Exception | None],
         explained: Explained,
         report_queue: ReportQueue,
         offset_proves: bool,
     ) -> None:
-        self._way = way
-        """Where a record goes on; the route knows."""
         self._hooks = hooks
         self._producer = producer
         self._refusal_of = refusal_of
+        self._way = way
         self.open: set[Record] = set()
         self._shared = _Shared(hooks, self.open, explained, report_queue, offset_proves)
+
+    def go_on_to(self, way: Callable[..., Any]) -> None:
+        """Where records go on from now on."""
+        self._way = way
 
     def __call__(
         self,
@@ -102,12 +105,12 @@ class ObservedSend:
         sent_headers = record.headers if record.headers_changed and well_formed else headers
         self._shared.report_queue.note_headers(topic, sent_headers)
         try:
-            self._way()(topic, value, key, partition, resolve, None, timestamp, sent_headers)
+            self._way(topic, value, key, partition, resolve, None, timestamp, sent_headers)
         except Exception as error:
             if not raised_by_native_call(error):
                 raise
             open_records.discard(record)
-            refusal = self._refusal_of(error)
+            refusal = self._refusal_of(error) or error
             hooks.call("record_refused", record, refusal)
             try:
                 raise refusal from None

@@ -7,6 +7,8 @@ reasons to hold: the first rule counts that closes the partition's path and appl
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import compress
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from safeproducer.policy.hold_reason import HoldReason as Why
@@ -73,7 +75,7 @@ class BatchFacts(NamedTuple):
     - `outstanding`: those of the partition; `budget`: how many there may be (KIP-1269).
     - `on_lane`: those of the partition in the lane that would take the next one; `depth`: how many there may be;
       `leaves_by`: by when each has left librdkafka's queue, long ago for one that leaves by its count.
-    - `full`: what waits fills a batch, by count or by size; `due`: when its linger is over.
+    - `full`: what waits fills a batch, by count or by size; `due`: when its linger is over, 0 where it is full.
     """
 
     in_flight: int = 0
@@ -84,7 +86,7 @@ class BatchFacts(NamedTuple):
     depth: int = 1
     leaves_by: float = -NEVER
     full: bool = True
-    due: float = -NEVER
+    due: float = 0.0
 
 
 class PartitionFacts(NamedTuple):
@@ -131,18 +133,17 @@ class Hold(NamedTuple):
         return self.reason.template.format(leader=leader, seconds=left)
 
 
-Applies = Callable[[PartitionFacts, float], bool]
-
-
 class Rule(NamedTuple):
-    """A reason, the paths that it closes, when it applies, and until when, None while that is unknown.
+    """A reason, the paths that it closes, the fact without which it is not asked, and until when it closes them.
 
-    `again`: when to look again; None where something rings at its end: an answer, another record, or the clock.
+    `until` may be unknown: None. `again` says when to look again; it is None where something rings at the end: an
+    answer, another record, or the clock.
     """
 
     reason: Why
     closes: int
-    applies: Applies
+    fact: str
+    applies: Callable[[PartitionFacts, float], bool] = lambda *_: True
     until: Callable[[PartitionFacts], float | None] = lambda _: None
     again: Callable[[PartitionFacts, float], float] | None = lambda _, now: now + PATIENCE
 
@@ -155,54 +156,48 @@ def _lanes_come(f: PartitionFacts, now: float) -> float:
     return now + PATIENCE if f.lane.lanes_come else NEVER
 
 
-def _is_behind(batch: BatchFacts) -> bool:
-    """Whether it may wait in librdkafka behind the batch in flight, once that has left the queue: never mixed."""
-    return batch.full and batch.on_lane < batch.depth and batch.leaves_by < NEVER
+def _behind(f: PartitionFacts) -> float | None:
+    """From when on a batch may wait in librdkafka behind the one in flight: that has left the queue, never mixed."""
+    return f.batch.leaves_by if f.batch.full and f.batch.on_lane < f.batch.depth and f.batch.leaves_by < NEVER else None
 
 
 RULES: tuple[Rule, ...] = (
-    Rule(Why.PRODUCER_ID_LIMIT, EVERY, lambda f, _: f.id_at is not None, lambda f: f.id_at, lambda f, _: f.asks_at),
-    Rule(Why.QUOTA_RETRY, EVERY, lambda f, _: f.rejected),
-    Rule(Why.OUTDATED_METADATA, EVERY, lambda f, _: f.miscounted),
-    Rule(Why.UNKNOWN_TOPIC, EVERY, lambda f, _: f.unknown),
-    Rule(Why.LEADER_SILENT, DIRECT | CHANGE, lambda f, _: f.direct.stalled),
-    Rule(Why.THROTTLED, EVERY, lambda f, _: f.throttled_until is not None, lambda f: f.throttled_until, _when_it_ends),
-    Rule(Why.LANE_CHANGE, CHANGE, lambda *_: True),
-    Rule(Why.PROBING, DIRECT, lambda f, _: f.probing),
-    Rule(Why.MODE_HELD, DIRECT, lambda f, _: f.only_batches),
-    Rule(Why.PRODUCER_ID_QUOTA, DIRECT, lambda f, _: f.direct.id_rejected),
-    Rule(Why.UNKNOWN_OUTCOME, DIRECT, lambda f, _: f.direct.pinned),
-    Rule(Why.LONG_ROUND_TRIP, DIRECT, lambda f, _: f.direct.far and not (f.direct.keeps or f.direct.draining)),
-    Rule(Why.EXPIRY, DIRECT, lambda f, _: f.direct.draining),
-    Rule(Why.SEQUENCE_GAP, DIRECT, lambda f, _: f.direct.closed_by_gap),
-    Rule(Why.OUTDATED_METADATA, DIRECT, lambda f, _: f.direct.outdated),
-    Rule(Why.PREPARING_LANE, DIRECT, lambda f, _: f.direct.paced),
-    Rule(Why.FIRST_ACKNOWLEDGEMENT, DIRECT, lambda f, _: f.direct.starting),
+    Rule(Why.PRODUCER_ID_LIMIT, EVERY, "id_at", until=lambda f: f.id_at, again=lambda f, _: f.asks_at),
+    Rule(Why.QUOTA_RETRY, EVERY, "rejected"),
+    Rule(Why.OUTDATED_METADATA, EVERY, "miscounted"),
+    Rule(Why.UNKNOWN_TOPIC, EVERY, "unknown"),
+    Rule(Why.LEADER_SILENT, DIRECT | CHANGE, "direct.stalled"),
+    Rule(Why.THROTTLED, EVERY, "throttled_until", until=lambda f: f.throttled_until, again=_when_it_ends),
+    Rule(Why.LANE_CHANGE, CHANGE, "direct"),
+    Rule(Why.PROBING, DIRECT, "probing"),
+    Rule(Why.MODE_HELD, DIRECT, "only_batches"),
+    Rule(Why.PRODUCER_ID_QUOTA, DIRECT, "direct.id_rejected"),
+    Rule(Why.UNKNOWN_OUTCOME, DIRECT, "direct.pinned"),
+    Rule(Why.LONG_ROUND_TRIP, DIRECT, "direct.far", lambda f, _: not (f.direct.keeps or f.direct.draining)),
+    Rule(Why.EXPIRY, DIRECT, "direct.draining"),
+    Rule(Why.SEQUENCE_GAP, DIRECT, "direct.closed_by_gap"),
+    Rule(Why.OUTDATED_METADATA, DIRECT, "direct.outdated"),
+    Rule(Why.PREPARING_LANE, DIRECT, "direct.paced"),
+    Rule(Why.FIRST_ACKNOWLEDGEMENT, DIRECT, "direct.starting"),
     # The answer under way may bring a longer throttle time, and what is sent meanwhile would wait unread (KIP-219).
-    Rule(Why.PROBING, IN_PLACE | BATCH, lambda f, _: f.probing and f.batch.in_flight > 0, again=None),
-    Rule(Why.MAX_IN_FLIGHT, LEAVING, lambda f, _: f.batch.in_flight >= f.batch.cap, again=None),
-    Rule(Why.WINDOW, LEAVING, lambda f, _: f.batch.outstanding >= f.batch.budget, again=None),
-    Rule(
-        Why.IN_FLIGHT,
-        BATCH,
-        lambda f, now: f.batch.on_lane > 0 and not (_is_behind(f.batch) and f.batch.leaves_by <= now),
-        lambda f: f.batch.leaves_by if _is_behind(f.batch) else None,
-        None,
-    ),
-    Rule(Why.LINGER, LEAVING, lambda f, now: not f.batch.full and f.batch.due > now, lambda f: f.batch.due, None),
-    Rule(Why.EXPIRY, BATCH, lambda f, _: f.lane.quarantined),
-    Rule(Why.OUTDATED_METADATA, BATCH, lambda f, _: f.lane.outdated),
-    Rule(Why.SEQUENCE_GAP, BATCH, lambda f, _: f.lane.gap),
-    Rule(Why.KEY_ORDER, BATCH, lambda f, _: f.lane.keys_wait, again=None),
-    Rule(Why.LANES_LIMITED, BATCH, lambda f, _: f.lane.limited, again=_lanes_come),
-    Rule(Why.LANES_BUSY, BATCH, lambda f, _: f.lane.busy, again=_lanes_come),
+    Rule(Why.PROBING, IN_PLACE | BATCH, "probing", lambda f, _: f.batch.in_flight > 0, again=None),
+    Rule(Why.MAX_IN_FLIGHT, LEAVING, "batch.in_flight", lambda f, _: f.batch.in_flight >= f.batch.cap, again=None),
+    Rule(Why.WINDOW, LEAVING, "batch.outstanding", lambda f, _: f.batch.outstanding >= f.batch.budget, again=None),
+    Rule(Why.IN_FLIGHT, BATCH, "batch.on_lane", lambda f, now: (_behind(f) or NEVER) > now, _behind, None),
+    Rule(Why.LINGER, LEAVING, "batch.due", lambda f, now: f.batch.due > now, lambda f: f.batch.due, None),
+    Rule(Why.EXPIRY, BATCH, "lane.quarantined"),
+    Rule(Why.OUTDATED_METADATA, BATCH, "lane.outdated"),
+    Rule(Why.SEQUENCE_GAP, BATCH, "lane.gap"),
+    Rule(Why.KEY_ORDER, BATCH, "lane.keys_wait", again=None),
+    Rule(Why.LANES_LIMITED, BATCH, "lane.limited", again=_lanes_come),
+    Rule(Why.LANES_BUSY, BATCH, "lane.busy", again=_lanes_come),
 )
 
 
-def by_path(rules: tuple[Rule, ...]) -> dict[int, tuple[tuple[Applies, Rule], ...]]:
-    """Path -> the rules that close it, each behind its question."""
-    ways = DIRECT, IN_PLACE, CHANGE, BATCH
-    return {way: tuple((rule.applies, rule) for rule in rules if rule.closes & way) for way in ways}
+def by_path(rules: tuple[Rule, ...]) -> dict[int, tuple[tuple[Rule, ...], attrgetter[tuple[object, ...]]]]:
+    """Path -> the rules that close it, and how their facts are read."""
+    ways = {way: tuple(rule for rule in rules if rule.closes & way) for way in (DIRECT, IN_PLACE, CHANGE, BATCH)}
+    return {way: (found, attrgetter(*[rule.fact for rule in found])) for way, found in ways.items()}
 
 
 _RULES_OF = by_path(RULES)
@@ -232,8 +227,9 @@ def path(facts: PartitionFacts) -> int:
 
 def hold(facts: PartitionFacts, way: int, now: float) -> Hold | None:
     """Why nothing may go this way; None when it may."""
-    for applies, rule in _RULES_OF[way]:
-        if applies(facts, now):
+    rules, read = _RULES_OF[way]
+    for rule in compress(rules, read(facts)):
+        if rule.applies(facts, now):
             ends = rule.until(facts)
             rings = NEVER if ends is None else ends
             return Hold(ends, rule.reason, facts.node, rings if rule.again is None else rule.again(facts, now))

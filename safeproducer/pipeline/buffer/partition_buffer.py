@@ -60,14 +60,13 @@ class PartitionBuffer:
 
     def wait_for(self, hold: Hold | None, now: float) -> None:
         """The next batch waits for this from now on, for nothing if it is None. The sender's thread calls."""
-        ends = None if self.why is None else self.why.reason
-        begins = None if hold is None else hold.reason
-        self.why = hold
-        if begins is not ends:
-            for reason, change in ((ends, -1), (begins, 1)):
-                if reason is not None:
-                    partitions, seconds = self.times.get(reason, (0, 0.0))
-                    self.times[reason] = partitions + change, seconds - change * now
+        before, self.why = self.why, hold
+        if before is hold or (before is not None and hold is not None and before.reason is hold.reason):
+            return
+        for each, change in ((before, -1), (hold, 1)):
+            if each is not None:
+                partitions, seconds = self.times.get(each.reason, (0, 0.0))
+                self.times[each.reason] = partitions + change, seconds - change * now
 
     def went_directly(self, now: float) -> None:
         """A record of it may have gone directly until then."""

@@ -19,6 +19,7 @@ from safeproducer.pipeline.lanes.lane_pool import LanePool
 from safeproducer.pipeline.process.alarm import Schedule
 from safeproducer.policy.decision import BATCH, CHANGE, DIRECT, BatchFacts, LaneFacts, PartitionFacts, depth, hold, path
 from safeproducer.policy.never import NEVER
+from safeproducer.policy.window import MOST
 
 _LONGEST_WAIT = 1.0
 """Seconds that a batch may wait behind others inside librdkafka; at its deadline its outcome is unknown."""
@@ -98,19 +99,21 @@ class Gatherer:
     def _with_batch(
         self, facts: PartitionFacts, lane: BatchLane | None, buffer: PartitionBuffer, now: float
     ) -> PartitionFacts:
-        delivery, unresolved = self._delivery, buffer.unresolved
-        on_lane = [batch for batch in unresolved if lane is not None and batch.lane == lane.number]
+        delivery, unresolved, node = self._delivery, buffer.unresolved, facts.node
+        in_flight, count = self._choice.in_flight.get(node, 0), len(unresolved)
+        full = buffer.waiting >= delivery.batch_records or buffer.bytes >= delivery.batch_bytes
+        on_lane = [batch for batch in unresolved if batch.lane == lane.number] if lane is not None and count else ()
         alone = not on_lane or buffer.ack.rested(on_lane[0].at)
         batch = BatchFacts(
-            in_flight=self._choice.in_flight[facts.node],
-            cap=delivery.connection_cap or NEVER if delivery.spreads else NEVER,
-            outstanding=len(unresolved),
-            budget=self._choice.budget(buffer, facts.node, now),
-            on_lane=len(on_lane),
-            depth=1 if alone else depth(buffer.ack.seconds, min(_LONGEST_WAIT, delivery.guard_ms / 1000)),
-            leaves_by=max([batch.leaves_by for batch in on_lane], default=-NEVER),
-            full=buffer.waiting >= delivery.batch_records or buffer.bytes >= delivery.batch_bytes,
-            due=buffer.oldest + self.schedule.linger(now),
+            in_flight,
+            delivery.connection_cap or NEVER if in_flight and delivery.spreads else NEVER,
+            count,
+            self._choice.budget(buffer, node, now) if count else MOST,
+            len(on_lane),
+            1 if alone else depth(buffer.ack.seconds, min(_LONGEST_WAIT, delivery.guard_ms / 1000)),
+            max([batch.leaves_by for batch in on_lane]) if on_lane else -NEVER,
+            full,
+            0.0 if full else buffer.oldest + self.schedule.linger(now),
         )
         return PartitionFacts(*facts[:-2], batch)
 

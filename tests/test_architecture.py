@@ -21,9 +21,7 @@ BOUNDS: dict[str, dict[str, int]] = {
         "snapshot.py:Snapshot": 17,  # what snapshot() shows, field by field: public names, which stay
     },
     "lines of a module": {
-        "each": 300,
-        "producer.py": 377,
-        "testing/codec.py": 314,
+        "each": 400,
     },
     "lines of a function": {
         "each": 40,

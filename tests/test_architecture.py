@@ -43,8 +43,8 @@ BOUNDS: dict[str, dict[str, int]] = {
         "each": 0,
         "files": 311,  # aim: 185; 1 is of replication quotas
         "files under 60 lines": 77,  # aim: 25
-        "lines": 33_403,  # aim: 28 500; 260 are of replication quotas, 30 of seams
-        "lines of pipeline/ and policy/": 11_201,  # aim: 11 000 with what comes from the package root; 290 as above
+        "lines": 33_446,  # aim: 28 500; 260 are of replication quotas, 75 of seams
+        "lines of pipeline/ and policy/": 11_244,  # aim: 11 000 with what comes from the package root; 335 as above
         "reads through three dots": 58,  # aim: 28, one per 1 000 lines
         "closures upward": 8,  # aim: 4
         "objects of a producer": 96,  # aim: 70

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from safeproducer import SafeProducer
+from safeproducer import QueueFullError, SafeProducer
 from safeproducer.testing import FakeCluster
+from tests.contract.support import wait_until
 from tests.inside import engine_of
 
 PATIENCE = 20
@@ -76,3 +77,53 @@ def test_a_late_subscriber_is_woken_at_once(cluster: FakeCluster) -> None:
         calls = list[int]()
         engine.subscribe(lambda: calls.append(1))
         assert calls == [1]
+
+
+# --- there is room ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["auto", "held"])
+def test_a_coroutine_that_was_refused_waits_for_room(cluster: FakeCluster, mode: str) -> None:
+    """Each record of a producer with a buffer of five is accepted in the end; who is woken was refused before."""
+
+    async def accepted() -> tuple[int, int]:
+        loop, room, refused = asyncio.get_running_loop(), asyncio.Event(), 0
+        config = {**HELD, "queue.buffering.max.messages": 5, "safeproducer.max.block.ms": 0}
+        with SafeProducer({**config, "bootstrap.servers": cluster.bootstrap, "safeproducer.mode": mode}) as producer:
+            for number in range(20):
+                while True:
+                    try:
+                        producer.produce("t", b"%d" % number)
+                        break
+                    except QueueFullError:
+                        refused += 1
+                    engine_of(producer).when_room(lambda: loop.call_soon_threadsafe(room.set))
+                    serving = loop.run_in_executor(None, producer.flush, PATIENCE)
+                    await asyncio.wait_for(room.wait(), PATIENCE)
+                    room.clear()
+                    await serving
+            producer.flush(PATIENCE)
+            return producer.snapshot().delivered, refused
+
+    delivered, refused = asyncio.run(accepted())
+    assert delivered == 20
+    assert refused >= 3
+
+
+def test_room_wakes_once_and_only_when_there_is_some() -> None:
+    """Nothing is delivered nowhere: only a purge makes room."""
+    calls = list[int]()
+    producer = SafeProducer({**HELD, "bootstrap.servers": "127.0.0.1:1", "queue.buffering.max.messages": 2})
+    buffer = engine_of(producer).dispatcher.record_buffer
+    buffer.when_room(lambda: calls.append(0))
+    assert calls == [0], "there is room now"
+    for _ in range(2):
+        producer.produce("t", b"value", partition=0)
+    engine_of(producer).when_room(lambda: calls.append(1))
+    engine_of(producer).sender.wait(0.1)
+    assert calls == [0]
+    producer.purge()
+    producer.poll(0)
+    wait_until(lambda: len(calls) > 1)
+    producer.close(0)
+    assert calls == [0, 1]

@@ -170,6 +170,11 @@ class Engine:
         """As Reports.unsubscribe()."""
         self.dispatcher.reports.unsubscribe(wake)
 
+    def when_room(self, wake: Callable[[], object]) -> None:
+        """As RecordBuffer.when_room()."""
+        self.awake().dispatcher.record_buffer.when_room(wake)
+        self.sender.wake(0.0)
+
     def listen_once(self) -> None:
         """Take the reports that have arrived, for the last account: no callback runs, and nothing is waited for."""
         if self.route.in_callback:

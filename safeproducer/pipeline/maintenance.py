@@ -26,6 +26,8 @@ _NOT_POLLING = 0.1
 _AFTER_ERROR = 0.1
 _ASKING = 0.01
 """Between two looks while a lane asks for its producer ID."""
+_MAKES_ROOM = 0.01
+"""Between two looks while somebody waits for room, which any thread that serves may make."""
 _TURN_EVERY = 5.0
 """Seconds from one whole turn of an idle producer to the next: what comes by time alone is noticed by then."""
 _RESTS_AFTER = LONGEST_SLEEP
@@ -230,6 +232,8 @@ class Maintenance:
         dispatcher.expiry.guard.look(now)
         self._control.act(now)
         self._flush.release_when_idle(now)
+        if dispatcher.record_buffer.room_wanted and dispatcher.record_buffer.tell_of_room():
+            again = min(again, now + _MAKES_ROOM)
         due = min(again, dispatcher.schedule.alarm.at)
         if self._expects or (dispatcher.alone and not polling):
             return min(due, now + _NOT_POLLING)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +12,7 @@ from safeproducer.delivery import Delivery
 from safeproducer.errors import QueueFullError
 from safeproducer.kafka.arguments import unable
 from safeproducer.kafka.native import KafkaError
+from safeproducer.log import logger
 from safeproducer.pipeline.buffer.partition_buffer import MOST_OVERHEAD, PartitionBuffer
 from safeproducer.pipeline.cluster.partitions import UNKNOWN
 from safeproducer.pipeline.dispatch.holds import Holds
@@ -55,9 +58,10 @@ class RecordBuffer:
     """When a record of any partition went directly last: of a new one, too, while librdkafka places it."""
     taken_in_at: float = -NEVER
     """The same, of records that the intake or the sender gave to the direct lane."""
-    _room: int = 0
-    _room_bytes: float = 0.0
+    _room: list[float] = field(default_factory=lambda: [0, 0.0])
     """How much more is accepted, in records and bytes, before the shares of the buffer are looked at again."""
+    _room_wanted: deque[tuple[Callable[[], object], int, int]] = field(default_factory=deque)
+    """Who waits for room, and how many records and bytes there were then."""
 
     # --- partition buffers -------------------------------------------------------------------------------------------
 
@@ -220,7 +224,7 @@ class RecordBuffer:
 
     def look_again(self) -> None:
         """Something changed that shares depend on, or records took a path that is not counted here."""
-        self._room = 0
+        self._room[0] = 0
 
     def refuse_excess(self, buffer: PartitionBuffer, size: int, count: int = 1, largest: int = 0) -> None:
         """Raise what produce() raises when a record of `size` bytes is too large, or there is no room for it.
@@ -231,9 +235,10 @@ class RecordBuffer:
         if largest + MOST_OVERHEAD > most.record_bytes:
             raise unable(KafkaError.MSG_SIZE_TOO_LARGE)
         most_bytes = most.bytes
-        if self._room >= count and size <= self._room_bytes:
-            self._room -= count
-            self._room_bytes -= size
+        room = self._room
+        if room[0] >= count and size <= room[1]:
+            room[0] -= count
+            room[1] -= size
             return
         limit, total, total_bytes = most.records, self.records + count - 1, self.bytes(size)
         if (limit is not None and total >= limit) or (most_bytes is not None and total_bytes + size > most_bytes):
@@ -246,10 +251,41 @@ class RecordBuffer:
                 crowded_bytes and most_bytes is not None and not has_share(held_bytes, total_bytes, most_bytes, others)
             ):
                 raise QueueFullError(self.full(buffer))
-        self._room = _SHARES if limit is None else min(limit // _SHARES, limit - total) - 1
-        self._room_bytes = NEVER
-        if most_bytes is not None:
-            self._room_bytes = min(most_bytes // _SHARES, most_bytes - total_bytes) - size
+        room[0] = _SHARES if limit is None else min(limit // _SHARES, limit - total) - 1
+        room[1] = NEVER if most_bytes is None else min(most_bytes // _SHARES, most_bytes - total_bytes) - size
+
+    def when_room(self, wake: Callable[[], object]) -> None:
+        """Have `wake()` called once when there is room, for whoever was refused: less is here then than there is now.
+
+        At once if most of the buffer is free, and else on the sender's thread: it must not block, and must not refer to
+        the producer. It is not called any more once the producer is closed. An exception of it is logged. Any thread.
+        """
+        self._room_wanted.append((wake, self.records, self.bytes()))
+        self.tell_of_room()
+
+    def tell_of_room(self) -> bool:
+        """Wake who waited for room, in order; whether somebody still waits."""
+        records, size, most = self.records, self.bytes(), self._delivery.buffer
+        free = most.records is None or records < most.records * ALWAYS_FREE
+        free = free and (most.bytes is None or size < most.bytes * ALWAYS_FREE)
+        for waits in tuple(self._room_wanted):
+            wake, records_then, size_then = waits
+            if not (free or records < records_then or size < size_then):
+                continue
+            try:
+                self._room_wanted.remove(waits)
+            except ValueError:  # another thread was quicker
+                continue
+            try:
+                wake()
+            except Exception:
+                logger.exception("a function that room is to wake raised")
+        return bool(self._room_wanted)
+
+    @property
+    def room_wanted(self) -> bool:
+        """Whether somebody waits for room."""
+        return bool(self._room_wanted)
 
     def _group(self, buffer: PartitionBuffer, records: int, held_bytes: int) -> tuple[int, int, bool]:
         """So many (records, bytes) and what waits for the same broker; whether anybody else is in need."""

@@ -23,7 +23,8 @@ from benchmarks import permit_costs
 from benchmarks.interleaved import show
 from benchmarks.table import Bar
 from safeproducer import SafeProducer, id_settings
-from safeproducer.pipeline import assembly, lane_natives
+from safeproducer.pipeline import assembly
+from safeproducer.pipeline.reuse import Key
 from safeproducer.policy.permits import Kind
 from safeproducer.producer_ids.lane_permits import LanePermits
 from safeproducer.producer_ids.permit import Request
@@ -59,10 +60,9 @@ class _NoGate:
 _NO_GATE = _NoGate()
 _CUT: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
     (id_settings, "take", lambda *_: _DEFAULTS),
-    (assembly, "take_over", lambda *_: None),
     (assembly, "gate_of", lambda *_: _NO_GATE),
     (assembly, "_gated", lambda *_: None),
-    (lane_natives, "key_of", lambda *_: None),
+    (Key, "of", lambda *_: None),
 )
 
 

@@ -18,7 +18,7 @@ from integration.portions import Around, Case, Feeder, busy
 from integration.tap import BatchSeen, Tap
 from safeproducer import SafeProducer, delivery
 from safeproducer.kafka.native import NativeProducer
-from safeproducer.pipeline import lane_natives
+from safeproducer.pipeline.lanes import native_producers
 
 NewTopic = Callable[..., str]
 GUARD, INTERRUPTION = 1, 1.5
@@ -135,7 +135,7 @@ def test_provoked_split_is_reported(
                 time.sleep(INTERRUPTION)
             super().produce(*args, **kwargs)
 
-    monkeypatch.setattr(lane_natives, "NativeProducer", Interrupted)
+    monkeypatch.setattr(native_producers, "NativeProducer", Interrupted)
     with held(kafka_tapped.bootstrap, count, "none", linger=10.0) as producer:
         for number in range(count):
             producer.produce(name, b"%d" % number, partition=0, headers={"a": b"b"})

@@ -14,6 +14,7 @@ from confluent_kafka.cimpl import Producer
 from integration.kafka.cluster import KafkaCluster
 from integration.kafka.log import read_records
 from safeproducer import SafeProducer
+from safeproducer.pipeline import reuse
 from safeproducer.producer_ids.patience import Patience
 
 COUNT = 1000
@@ -39,8 +40,8 @@ def test_a_thousand_one_after_another(
     kafka: KafkaCluster, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Half of them never closed: one ID, each record once, no callback of a former owner, no connection more."""
-    for module in ("producer_ids.parking", "pipeline.leaving"):  # on a busy machine, too
-        monkeypatch.setattr(f"safeproducer.{module}.Patience", lambda seconds, starved: Patience(10 * seconds, starved))
+    # On a busy machine, too.
+    monkeypatch.setattr(reuse, "Patience", lambda seconds, starved: Patience(10 * seconds, starved))
     name, told, present = topic(), Counter[tuple[int, bool]](), [0]
     seen: list[int] = []
 

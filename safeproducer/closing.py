@@ -14,9 +14,8 @@ from safeproducer.log import logger
 from safeproducer.permit_end import await_proof, end_permit
 from safeproducer.pipeline.engine import Engine
 from safeproducer.pipeline.lanes.lane_pool import LanePool
-from safeproducer.pipeline.leaving import left_by, reports_taken
-from safeproducer.pipeline.parked import ParkedLanes
 from safeproducer.pipeline.reports.observed import record_of
+from safeproducer.pipeline.reuse import Left, left_by
 from safeproducer.records import ProducerInfo
 from safeproducer.snapshot import CloseReport
 from safeproducer.timeouts import NO_TIMEOUT, seconds
@@ -36,7 +35,7 @@ _ENDS = {"garbage collection": "collected", lifetime.EXIT: "exit"}
 class Release:
     """The native producers that an engine has released, and which threads were inside them then.
 
-    `closes`: whether they may be closed at all. `left`: what another producer may have of them, which `park` keeps.
+    `closes`: whether they may be closed at all. `left`: what another producer may have of them.
     """
 
     def __init__(
@@ -45,11 +44,10 @@ class Release:
         native: Any,
         serving: set[int],
         closes: bool,
-        left: ParkedLanes | None,
-        park: Callable[[ParkedLanes], bool],
+        left: Left | None,
     ) -> None:
         self._lanes, self._native, self._serving = lanes, native, serving
-        self._left, self._park = left, park
+        self._left = left
         self._parked = False
         self.closes = closes
 
@@ -77,7 +75,7 @@ class Release:
         """
         if not self._parked and self._left is not None:
             self._parked = True  # before: a signal handler may raise when they are parked already
-            self._parked = self._park(self._left)
+            self._parked = self._left.park()
         if self._parked and self._left is not None and ended:
             for native in self._lanes.natives:
                 if not any(native is other for other in self._left.natives):
@@ -152,12 +150,12 @@ class Closing:
         aborting = self._transactions.abort_for_close(_left(deadline)) if self._transactions.open else None
         queued, raised = engine.flush.drain(_left(deadline))
         raised = raised or aborting
-        taken = reports_taken(engine, started)
+        taken = _reports_taken(engine, started)
         left = self._count_left(queued, taken)
         if left or (queued and not taken):
             engine.purge()
             raised = engine.flush.drain_purged() or raised
-            more = max(0, reports_taken(engine, started) - taken)  # statistics may have told meanwhile
+            more = max(0, _reports_taken(engine, started) - taken)  # statistics may have told meanwhile
             left, taken = left - more, taken + more
         engine.flush.release()
         raised = await_proof(engine) or raised
@@ -170,7 +168,7 @@ class Closing:
         free = not (inside or self._transactions.abandoned)
         natives = engine.dispatcher.lanes, engine.native, engine.route.threads
         lanes = left_by(engine) if free else None
-        ends = Release(*natives, free and not engine.queued, lanes, engine.makes.park)
+        ends = Release(*natives, free and not engine.queued, lanes)
         if engine.route.state != "closed":
             self._report, self._ends = report, ends
             engine.retire("closed", lambda: ProducerClosedError(_CLOSED))
@@ -244,7 +242,7 @@ class Closing:
             accepted, delivered, failed = self._counters.totals()
             self._report = CloseReport(accepted, delivered, failed, 0, 0.0)
             engine.retire("closed", lambda: ProducerClosedError(_CLOSED))
-            engine.makes.park(left)
+            left.park()
 
     def report_loss(self, reason: str, taken: int = 0) -> None:
         """Once, for records that nobody is told of any more; of so many the report was `taken`, and is to be run."""
@@ -283,6 +281,19 @@ class Closing:
         logger.error(text)
         self._hooks.call("records_lost", RecordsLost(self._info, reason, unresolved, tuple(open_records)))
         return text
+
+
+def _reports_taken(engine: Engine, since: float) -> int:
+    """Records whose reports a call has taken that a signal handler, the caller, interrupted in a callback at `since`.
+
+    Their callbacks run when that call goes on. 0 while statistics have not told which of its records are no others.
+    """
+    direct, knows = engine.holds.direct, engine.counters.times_batches  # for the backlogs
+    if direct is None or not (knows and engine.route.behind_callback):
+        return 0
+    elsewhere = engine.dispatcher.record_buffer.records - len(engine.native)
+    unacknowledged = direct.unacknowledged(since)
+    return 0 if unacknowledged is None else max(0, engine.unresolved() - elsewhere - unacknowledged)
 
 
 def _left(deadline: float | None) -> float:

@@ -58,6 +58,14 @@ class Settings:
         return _cluster(self.bootstrap_servers)
 
     @property
+    def reuses(self) -> bool:
+        """Whether another producer may have its native producers.
+
+        Without idempotence there is no producer ID to save, and a transaction's belongs to its transactional.id.
+        """
+        return self.ids.policy == "reuse" and self.delivery.idempotent and not self.delivery.transactional
+
+    @property
     def max_block(self) -> float:
         """Seconds that produce() may wait for room."""
         return self.delivery.own.max_block

@@ -20,6 +20,7 @@ from safeproducer.pipeline.assembly import assemble
 from safeproducer.pipeline.engine import Engine
 from safeproducer.pipeline.reports.delivery_counters import DeliveryCounters, TopicCounters
 from safeproducer.pipeline.reports.failures import Failures
+from safeproducer.pipeline.reuse import release
 from safeproducer.pipeline.route import UNINITIALISED, Route
 from safeproducer.records import ProducerInfo, are_known, checked_names
 from safeproducer.snapshot import CloseReport, Snapshot
@@ -275,6 +276,7 @@ class SafeProducer(NativeProducer):
         """As confluent_kafka: use these credentials from the next connection on, in every lane; needs no new
         producer."""
         self.__engine.set_sasl_credentials(username, password)
+        release(self.__settings.cluster)
 
     def __len__(self) -> int:
         """As confluent_kafka: records and events inside librdkafka, reports that wait to be served included. 0 once

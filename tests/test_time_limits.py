@@ -112,7 +112,7 @@ def check_arguments(patch: pytest.MonkeyPatch) -> None:
 
 
 def wake_the_sender(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(sender, "_start_new_thread", Interrupted().start)
+    patch.setattr(sender, "start_new_thread", Interrupted().start)
     sender.Sender().wake(0.0)
 
 

@@ -52,8 +52,8 @@ A statistics event
 
 The end, and another owner
   close() (`closing.py`) waits until each record has its report, and closes the native producers. With the policy
-  `reuse` they are kept instead (`leaving`, `parked`), and the next producer of the process with an equal configuration
-  takes them over (`lane_natives`). One has one owner at a time: librdkafka's callbacks go to a Relay (`relay`), whose
+  `reuse` they are kept instead (`reuse`), and the next producer of the process with an equal configuration
+  takes them over. One has one owner at a time: librdkafka's callbacks go to a Relay (`native_producers`), whose
   owner changes in one step. librdkafka's counts go on, and Given (`given`) keeps them. See docs/internals/reuse.md.
 
 Who owns which state, and which thread changes it (ARCHITECTURE.md has every state)

@@ -35,12 +35,11 @@ from safeproducer.pipeline.dispatch.retry_guard import RetryGuard
 from safeproducer.pipeline.dispatch.updates import ClientUpdates
 from safeproducer.pipeline.engine import Engine, Threads
 from safeproducer.pipeline.flush import Flush
-from safeproducer.pipeline.lane_natives import Natives
 from safeproducer.pipeline.lanes.direct_lane import DirectLane
 from safeproducer.pipeline.lanes.lane_pool import LanePool
+from safeproducer.pipeline.lanes.native_producers import NativeProducers
 from safeproducer.pipeline.maintenance import Control, Maintenance
 from safeproducer.pipeline.natives import discovery, expirations
-from safeproducer.pipeline.parked import ParkedLanes, take_over
 from safeproducer.pipeline.process.alarm import Schedule
 from safeproducer.pipeline.process.notices import Notices
 from safeproducer.pipeline.process.sender import Sender
@@ -50,6 +49,7 @@ from safeproducer.pipeline.reports.observed import ObservedSend
 from safeproducer.pipeline.reports.quota_rejections import QuotaRejections
 from safeproducer.pipeline.reports.report_numbers import ReportNumbers
 from safeproducer.pipeline.reports.report_queue import ReportQueue
+from safeproducer.pipeline.reuse import Left, take
 from safeproducer.pipeline.route import Route
 from safeproducer.pipeline.serving import Serving
 from safeproducer.policy.permits import Kind
@@ -74,13 +74,13 @@ def assemble(
     sender = Sender()
     notices = Notices(sender.is_this_thread)
     announcements = _announcements(settings, info, hooks, notices)
-    taken, gate = take_over(settings), gate_of(settings, info, announcements)
+    taken, gate = take(settings), gate_of(settings, info, announcements)
     updates = ClientUpdates(delivery, _holds(settings, counters, gate, taken), failures, counters)
     callbacks = EventCallbacks(settings, counters.errors, report_queue, notices)
     events = ClientEvents(settings, announcements, callbacks, updates, sender.asks(attrgetter("elsewhere"), _NOTHING))
-    natives = Natives(settings, events, taken)
+    natives = NativeProducers(settings, events, taken.lanes if taken else ())
     native = natives.first()
-    threads = _threads(settings, natives, sender, updates, events)
+    threads = _threads(settings, taken, sender, updates, events)
     refusal_of = sender.asks(lambda engine: engine.calls.refusal_of, None)
     dispatcher = _dispatcher(settings, natives, native, threads, updates, events, counters, refusal_of)
     observed = _observed(settings, dispatcher, info, hooks, refusal_of, updates, report_queue)
@@ -97,7 +97,7 @@ def assemble(
     return Engine(route, dispatcher, serving, flush, calls, updates, threads, maintenance, natives).awake()
 
 
-def _holds(settings: Settings, counters: DeliveryCounters, gate: Gate, taken: ParkedLanes | None) -> Holds:
+def _holds(settings: Settings, counters: DeliveryCounters, gate: Gate, taken: Left | None) -> Holds:
     delivery, round_trip = settings.delivery, RoundTrip(settings.delivery, counters)
     if taken is not None:
         round_trip.take_over(taken.known)
@@ -113,7 +113,7 @@ def _announcements(settings: Settings, info: ProducerInfo, hooks: Hooks, notices
 
 
 def _threads(
-    settings: Settings, natives: Natives, sender: Sender, updates: ClientUpdates, events: ClientEvents
+    settings: Settings, taken: Left | None, sender: Sender, updates: ClientUpdates, events: ClientEvents
 ) -> Threads:
     delivery, holds = settings.delivery, updates.holds
     no_lanes: dict[int, Any] = {}
@@ -124,7 +124,8 @@ def _threads(
         sender.asks(lambda engine: engine.counters.topics.copy, _NO_TOPICS),
         partial(expirations, settings.lane),
     )
-    horizons = Horizons(delivery, ask, holds.partitions.nodes, topics, events.announcements, natives.expiry)
+    known = None if taken is None else taken.expiry
+    horizons = Horizons(delivery, ask, holds.partitions.nodes, topics, events.announcements, known)
     windows = Windows(
         delivery.own.window,
         min(REFRESH, delivery.metadata_refresh / 2),
@@ -137,7 +138,7 @@ def _threads(
     first_question = FirstQuestion(
         sender.asks(lambda engine: engine.waits_for_id, None),
         sender.asks(lambda engine: engine.answered_within, None),
-        delivery.waits_for_id and natives.taken is None,
+        delivery.waits_for_id and taken is None,
     )
     holds.cluster.outdated.connect(lanes_to_ask, metadata.tell)
     updates.connect(windows, sender.asks(lambda engine: engine.route.hold, None))
@@ -146,7 +147,7 @@ def _threads(
 
 def _dispatcher(
     settings: Settings,
-    natives: Natives,
+    natives: NativeProducers,
     native: Any,
     threads: Threads,
     updates: ClientUpdates,
@@ -160,7 +161,7 @@ def _dispatcher(
     permits, not_made = updates.holds.gate.lane_permits, events.announcements.lane_not_made
     lanes = LanePool(make, delivery, report_queue.reports, numbers, permits, not_made)
     if held:
-        lanes.adopt(native, new=natives.taken is None)
+        lanes.adopt(native, new=natives.new)
     for further, log in natives.further():
         lanes.take_over(further, log)
         updates.failures.sent_by_many()

@@ -23,7 +23,7 @@ from safeproducer.pipeline.dispatch.dispatcher import Dispatcher
 from safeproducer.pipeline.dispatch.holds import Holds
 from safeproducer.pipeline.dispatch.updates import ClientUpdates
 from safeproducer.pipeline.flush import Flush
-from safeproducer.pipeline.lane_natives import Natives
+from safeproducer.pipeline.lanes.native_producers import NativeProducers
 from safeproducer.pipeline.maintenance import Maintenance
 from safeproducer.pipeline.process.sender import Sender
 from safeproducer.pipeline.reports.delivery_counters import DeliveryCounters
@@ -59,7 +59,7 @@ class Engine:
     updates: ClientUpdates
     threads: Threads
     maintenance: Maintenance
-    makes: Natives
+    makes: NativeProducers
 
     def awake(self) -> Engine:
         """Itself, with its sender and its parts knowing it: a destructor may call that the collector runs."""

@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka.cimpl import KafkaError, KafkaException
 
 from safeproducer import Hook, SafeProducer
-from safeproducer.pipeline import lane_natives
+from safeproducer.pipeline.lanes import native_producers
 from safeproducer.testing import FakeCluster
 
 BATCH = 10
@@ -59,9 +59,9 @@ def test_a_quota_is_waited_out_without_it(
     )
     producer.produce("t", b"warm", partition=0)
     assert producer.flush(10) == 0
-    real = lane_natives.NativeProducer
+    real = native_producers.NativeProducer
     cannot = Cannot()
-    monkeypatch.setattr(lane_natives, "NativeProducer", cannot)
+    monkeypatch.setattr(native_producers, "NativeProducer", cannot)
     cluster.set_throttle(300)
     told: Counter[bytes] = Counter()
 
@@ -88,7 +88,7 @@ def test_a_quota_is_waited_out_without_it(
     assert "another native producer could not be made (ssl.ca.location failed" in errors.sentences[0]
     assert len([text for text in caplog.messages if "could not be made" in text]) == 1, "told once"
     assert all(after - before > 0.9 for before, after in pairwise(cannot.times)), "tried again after a second or more"
-    monkeypatch.setattr(lane_natives, "NativeProducer", real)
+    monkeypatch.setattr(native_producers, "NativeProducer", real)
     producer.produce("t", b"after", partition=0, on_delivery=report)
     assert producer.flush(20) == 0
     producer.close()

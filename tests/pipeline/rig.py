@@ -16,8 +16,9 @@ from confluent_kafka.cimpl import KafkaError, Message
 
 from safeproducer import DeliveryError, HoldReason, QueueFullError, SafeProducer, Snapshot, clock, dice, frames
 from safeproducer.pairs import Block, produce_block
-from safeproducer.pipeline import assembly, lane_natives
+from safeproducer.pipeline import assembly
 from safeproducer.pipeline.cluster.windows import Windows
+from safeproducer.pipeline.lanes import native_producers
 from safeproducer.pipeline.process.sender import Sender
 from safeproducer.pipeline.serving import Serving
 from safeproducer.policy.outcome import Outcome
@@ -555,7 +556,7 @@ def rigged(
         # Of the module: Hypothesis gives it a seed for each example.
         stack.enter_context(mock.patch.multiple(dice, share=random.random, one_of=random.choice))
         stack.enter_context(mock.patch.multiple(clock, monotonic=time.monotonic, time=time.time))
-        stack.enter_context(mock.patch.object(lane_natives, "NativeProducer", native))
+        stack.enter_context(mock.patch.object(native_producers, "NativeProducer", native))
         stack.enter_context(mock.patch.object(assembly, "Sender", HandSender))
         stack.enter_context(mock.patch.object(HandSender, "time", time, create=True))
         stack.enter_context(mock.patch.object(assembly, "Metadata", HandMetadata))

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from safeproducer import SafeProducer, closing
-from safeproducer.pipeline import lane_natives, leaving
-from safeproducer.pipeline.cluster.relay import Relay
+from safeproducer.pipeline import reuse
+from safeproducer.pipeline.lanes import native_producers
 from safeproducer.pipeline.lanes.given import Given
-from safeproducer.pipeline.parked import ParkedLanes
-from safeproducer.producer_ids.parking import Key, Parking
+from safeproducer.pipeline.lanes.native_producers import Relay
+from safeproducer.pipeline.reuse import Key, Left, Parking
 from safeproducer.testing import FakeCluster
-from tests.pipeline import test_given
-from tests.producer_ids import test_parking, test_reuse
+from tests.pipeline import test_given, test_parking
+from tests.producer_ids import test_reuse
 from tests.producer_ids.test_reuse import T, cluster, config, parking, send
 
 __all__ = ["cluster", "parking"]
@@ -77,24 +77,24 @@ def what_was_purged_stays(cluster: FakeCluster, parking: Parking, _: pytest.Monk
 
 
 def take_without_taking_out(self: Parking, key: Key) -> Any:
-    return next((entry.what for entry in list(self._parked.values()) if entry.key == key), None)
+    return next((left for left in list(self._parked.values()) if left.key == key), None)
 
 
 def parks_again(self: closing.Release, ended: bool) -> bool:
-    return self._left is not None and self._park(self._left)
+    return self._left is not None and self._left.park()
 
 
 PLANTED: dict[str, tuple[Check, Any, str, Any]] = {
     "the relay keeps its owner": (nobody_hears_of_others, Relay, "belong_to", lambda self, owner: None),
     "nobody serves what is parked": (
         memory_stays_flat,
-        ParkedLanes,
+        Left,
         "serve",
         lambda self: True,
     ),
     "records under way do not matter": (
         no_report_comes_under_the_next_owner,
-        leaving,
+        reuse,
         "_all_delivered",
         lambda engine: True,
     ),
@@ -116,11 +116,11 @@ PLANTED: dict[str, tuple[Check, Any, str, Any]] = {
     "parked at each close()": (close_parks_once, closing.Release, "parks", parks_again),
     "told from the beginning": (
         statistics_begin_anew,
-        lane_natives,
-        "of_the_first",
-        lambda events, application, before=None, of=lane_natives.of_the_first: of(events, application),
+        native_producers,
+        "owner",
+        lambda events, application, role, before=None, of=native_producers.owner: of(events, application, role),
     ),
-    "a purge does not matter": (what_was_purged_stays, leaving, "_all_delivered", lambda engine: True),
+    "a purge does not matter": (what_was_purged_stays, reuse, "_all_delivered", lambda engine: True),
 }
 
 

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from safeproducer import DeliveryError, FatalError, ProducerClosedError, SafeProducer
-from safeproducer.pipeline import lane_natives, parked
-from safeproducer.producer_ids.parking import Parking
+from safeproducer.pipeline import reuse
+from safeproducer.pipeline.reuse import Parking
 from safeproducer.producer_ids.patience import Patience
 from safeproducer.testing import FakeCluster
 from tests.inside import engine_of
@@ -31,8 +31,7 @@ WAYS = ["auto", "held", "passthrough"]
 def parking(monkeypatch: pytest.MonkeyPatch) -> Iterator[Parking]:
     """Of this test alone."""
     own = Parking()
-    monkeypatch.setattr(lane_natives, "parking", own)
-    monkeypatch.setattr(parked, "parking", own)
+    monkeypatch.setattr(reuse, "parking", own)
     yield own
     own.end()
 
@@ -99,8 +98,8 @@ def test_many_one_after_another_are_one_producer_id(
     cluster: FakeCluster, parking: Parking, monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:
     """A thousand, half of them never closed: each record once, and no callback of a former owner."""
-    for module in ("producer_ids.parking", "pipeline.leaving"):  # on a busy machine, too
-        monkeypatch.setattr(f"safeproducer.{module}.Patience", lambda seconds, starved: Patience(10 * seconds, starved))
+    # On a busy machine, too.
+    monkeypatch.setattr(reuse, "Patience", lambda seconds, starved: Patience(10 * seconds, starved))
     count = 200 if mode == "held" else 1000
     told: dict[str, Counter[Any]] = {kind: Counter() for kind in ("delivered", "error", "stats", "throttle")}
     settings = config(cluster, safeproducer__mode=mode, statistics__interval__ms=5)

@@ -45,8 +45,8 @@ def _original(name: str) -> Any:
     return getattr(_thread, name) if monkey is None else monkey.get_original("_thread", name)
 
 
-_allocate_lock: Callable[[], Any] = _original("allocate_lock")
-_start_new_thread: Callable[..., int] = _original("start_new_thread")
+allocate_lock: Callable[[], Any] = _original("allocate_lock")
+start_new_thread: Callable[..., int] = _original("start_new_thread")
 get_ident: Callable[[], int] = _original("get_ident")
 """Of the thread, not of the greenlet."""
 
@@ -57,7 +57,7 @@ class Bell:
     __slots__ = ("_lock",)
 
     def __init__(self) -> None:
-        self._lock = _allocate_lock()
+        self._lock = allocate_lock()
         self._lock.acquire()
 
     def ring(self) -> None:
@@ -121,7 +121,7 @@ class Sender:
         self._sends: Callable[[], Sends | None] = _nobody
         self._bell = Bell()
         self._turned = Bell()
-        self._running = _allocate_lock()
+        self._running = allocate_lock()
         """Held by the thread as long as it lives, or by a thread of the application that works in its place."""
         self._tasks: deque[Task] = deque()
         self._stopped = False
@@ -171,7 +171,7 @@ class Sender:
             return False
         started = 0
         with frames.without_a_thread():  # whoever waits works in its place
-            started = _start_new_thread(_work, (self._sends, self))
+            started = start_new_thread(_work, (self._sends, self))
         return started != 0
 
     def wait(self, timeout: float) -> None:

@@ -18,12 +18,15 @@ from unittest import mock
 import pytest
 
 from safeproducer import clock, forks
-from safeproducer.pipeline import leaving
-from safeproducer.producer_ids import parking as module
+from safeproducer.config import Settings, parse
+from safeproducer.kafka.native import KafkaError, NativeProducer
+from safeproducer.pipeline import reuse as module
+from safeproducer.pipeline.lanes.given import Given
+from safeproducer.pipeline.lanes.native_producers import NativeLane, Relay
+from safeproducer.pipeline.reuse import MOST, Key, Left, Parking
 from safeproducer.producer_ids import patience
-from safeproducer.producer_ids.parking import MOST, Key, Parking, Same
 
-KEY = Key("a", frozenset())
+KEY = Key("a")
 CLUSTER = "kafka:9092"
 LONG = 300.0
 
@@ -32,15 +35,20 @@ class InterruptedHereError(Exception):
     """Raised by a signal handler."""
 
 
-class Lanes:
-    """What a producer leaves. `owners`: threads that have it now, which is one at most."""
+class Lanes(Left):
+    """What a producer leaves. `inside`: threads that serve it now, which is one at most."""
 
-    def __init__(self) -> None:
-        self.natives: list[Any] = [object()]
-        self.served = self.closed = 0
+    def __init__(self, key: Key = KEY, cluster: str = CLUSTER, seconds: float = LONG) -> None:
+        super().__init__(key, cluster, seconds, [], (False, 0.0, {}), None, None, None)
+        self.handles = [object()]
+        self.served_times = self.closed = 0
         self.useful = self.ended = True
         self.inside = 0
         self.most_inside = 0
+
+    @property
+    def natives(self) -> list[Any]:
+        return self.handles
 
     def settled(self, timeout: float) -> bool:
         if not self.ended and timeout > 0.01:
@@ -52,11 +60,20 @@ class Lanes:
         self.most_inside = max(self.most_inside, self.inside)
         time.sleep(0.0005)
         self.inside -= 1
-        self.served += 1
+        self.served_times += 1
         return self.useful
 
     def close(self) -> None:
         self.closed += 1
+
+
+def settings(**given: Any) -> Settings:
+    named = {name.replace("__", "."): value for name, value in given.items()}
+    return parse(({"bootstrap.servers": "a:1", "safeproducer.producer.ids.policy": "reuse", **named},), {})
+
+
+def parsed(**given: Any) -> Key:
+    return Key.of(settings(**given))
 
 
 def until(condition: Callable[[], Any]) -> None:
@@ -70,52 +87,53 @@ def until(condition: Callable[[], Any]) -> None:
 def parking(monkeypatch: pytest.MonkeyPatch) -> Iterator[Parking]:
     monkeypatch.setattr(module, "SERVE_EVERY", 0.005)
     made = Parking()
+    monkeypatch.setattr(module, "parking", made)
     yield made
     made.end()
 
 
 def test_the_next_one_with_an_equal_key_gets_it_and_nobody_else(parking: Parking) -> None:
     left = Lanes()
-    assert parking.park(KEY, CLUSTER, left, LONG)
-    assert parking.take(Key("b", frozenset())) is None
+    assert left.park()
+    assert parking.take(Key("b")) is None
     assert parking.take(KEY) is left
     assert parking.take(KEY) is None
-    served = left.served
+    served = left.served_times
     time.sleep(0.05)
-    assert left.served == served, "who owns it serves it"
+    assert left.served_times == served, "who owns it serves it"
     assert not left.closed
 
 
 def test_a_native_producer_is_served_while_it_is_parked(parking: Parking) -> None:
     left = Lanes()
-    parking.park(KEY, CLUSTER, left, LONG)
-    until(lambda: left.served > 5)
+    left.park()
+    until(lambda: left.served_times > 5)
     assert parking.take(KEY) is left
     assert left.most_inside == 1
 
 
 def test_a_parked_producer_is_closed_after_its_time(parking: Parking) -> None:
-    left = Lanes()
-    parking.park(KEY, CLUSTER, left, 0.1)
+    left = Lanes(seconds=0.1)
+    left.park()
     until(lambda: left.closed)
     assert parking.take(KEY) is None
     assert left.closed == 1
-    assert not parking.park(KEY, CLUSTER, Lanes(), 0.0), "0 keeps nothing"
+    assert not Lanes(seconds=0.0).park(), "0 keeps nothing"
 
 
 def test_the_oldest_go_beyond_the_most(parking: Parking) -> None:
-    left = [Lanes() for _ in range(MOST + 3)]
-    for number, one in enumerate(left):
-        parking.park(Key(number, frozenset()), CLUSTER, one, LONG)
+    left = [Lanes(Key(number)) for number in range(MOST + 3)]
+    for one in left:
+        one.park()
     until(lambda: sum(one.closed for one in left) == 3)
     assert [one.closed for one in left[:4]] == [1, 1, 1, 0]
     assert len(parking) == MOST
 
 
 def test_those_of_a_cluster_go_when_its_credentials_change(parking: Parking) -> None:
-    here, there = Lanes(), Lanes()
-    parking.park(KEY, CLUSTER, here, LONG)
-    parking.park(KEY, "other:9092", there, LONG)
+    here, there = Lanes(), Lanes(cluster="other:9092")
+    here.park()
+    there.park()
     parking.release(CLUSTER)
     until(lambda: here.closed)
     assert parking.take(KEY) is there
@@ -125,7 +143,7 @@ def test_those_of_a_cluster_go_when_its_credentials_change(parking: Parking) -> 
 @pytest.mark.parametrize("taken", [True, False], ids=["by the next", "by nobody"])
 def test_a_parked_producer_that_has_failed_is_closed(parking: Parking, taken: bool) -> None:
     left = Lanes()
-    parking.park(KEY, CLUSTER, left, LONG)
+    left.park()
     left.useful = False
     if taken:
         assert parking.take(KEY) is None
@@ -137,9 +155,9 @@ def test_a_parked_producer_that_has_failed_is_closed(parking: Parking, taken: bo
 def test_a_former_owner_that_is_still_inside_is_waited_for(parking: Parking) -> None:
     left = Lanes()
     left.ended = False
-    parking.park(KEY, CLUSTER, left, LONG)
+    left.park()
     time.sleep(0.05)
-    assert not left.served, "two threads would be inside"
+    assert not left.served_times, "two threads would be inside"
     threading.Timer(0.1, setattr, (left, "ended", True)).start()
     time.sleep(0.15)
     assert parking.take(KEY) is left
@@ -149,7 +167,7 @@ def test_one_that_stays_inside_is_not_taken_and_not_closed(parking: Parking, mon
     """close() would wait for it for ever; the last one that refers to it destroys it."""
     left = Lanes()
     left.ended = False
-    parking.park(KEY, CLUSTER, left, LONG)
+    left.park()
     assert parking.take(KEY) is None
     time.sleep(0.1)
     assert not left.closed
@@ -157,27 +175,28 @@ def test_one_that_stays_inside_is_not_taken_and_not_closed(parking: Parking, mon
 
 def test_no_entry_is_kept_after_the_end(parking: Parking) -> None:
     left = Lanes()
-    parking.park(KEY, CLUSTER, left, LONG)
+    left.park()
     parking.end()
     until(lambda: left.closed)
-    assert not parking.park(KEY, CLUSTER, Lanes(), LONG)
+    assert not Lanes().park()
 
 
 def test_an_object_made_anew_is_told_once(parking: Parking, caplog: pytest.LogCaptureFixture) -> None:
     """A lambda in the configuration is another one each time."""
 
     def key() -> Key:
-        return Key("a", frozenset({("oauth_cb", Same(lambda _: None)), ("logger", Same(logging))}))
+        return parsed(oauth_cb=lambda _: None, logger=logging.getLogger())
 
     with caplog.at_level(logging.WARNING, "safeproducer"):
         for _ in range(3):
             assert parking.take(key()) is None
-            parking.park(key(), CLUSTER, Lanes(), LONG)
+            Lanes(key()).park()
     (told,) = caplog.messages
     assert "oauth_cb is another object" in told
     same = key()
-    parking.park(same, CLUSTER, left := Lanes(), LONG)
-    assert parking.take(Key("a", frozenset(same.objects))) is left
+    left = Lanes(same)
+    left.park()
+    assert parking.take(same) is left
 
 
 def test_no_two_have_the_same_one(parking: Parking) -> None:
@@ -202,7 +221,7 @@ def test_no_two_have_the_same_one(parking: Parking) -> None:
                 twice.append(taken)
             taken.inside -= 1
             owners[id(taken)] -= 1
-            parking.park(KEY, CLUSTER, taken, LONG)
+            taken.park()
 
     threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
     for thread in threads:
@@ -222,7 +241,7 @@ def test_a_signal_handler_may_take_and_park_at_any_moment(parking: Parking) -> N
     def handler(_: int, frame: Any) -> None:
         calls[0] += 1
         inside.append(frame)
-        parking.park(KEY, CLUSTER, parking.take(KEY) or Lanes(), LONG)
+        (parking.take(KEY) or Lanes()).park()
         inside.pop()
         if not inside and frame.f_globals is vars(module) and calls[0] % 2:
             raise InterruptedHereError
@@ -233,12 +252,13 @@ def test_a_signal_handler_may_take_and_park_at_any_moment(parking: Parking) -> N
         deadline = time.monotonic() + 2
         while time.monotonic() < deadline:
             with contextlib.suppress(InterruptedHereError):
-                parking.park(KEY, CLUSTER, parking.take(KEY) or Lanes(), LONG)
+                (parking.take(KEY) or Lanes()).park()
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     assert calls[0] > 100
-    parking.park(KEY, CLUSTER, left := Lanes(), LONG)
+    left = Lanes()
+    assert left.park()
     assert parking.take(KEY) is left
     assert len(parking) <= MOST
 
@@ -248,21 +268,27 @@ def test_a_child_never_touches_what_its_parent_parked(monkeypatch: pytest.Monkey
     immortal: list[Any] = []
     monkeypatch.setattr(forks, "make_immortal", immortal.append)
     parking, left = Parking(), Lanes()
-    parking.park(KEY, CLUSTER, left, LONG)
+    monkeypatch.setattr(module, "parking", parking)
+    left.park()
     child = os.fork()
     if child == 0:
         code = 1
         try:
             parking.renew()
-            served = left.served
+            served = left.served_times
             ours = Lanes()
             # At the fork itself those of other tests were made so.
             known = (immortal[-len(left.natives) :] == left.natives, len(parking), parking.take(KEY))
-            parking.park(KEY, CLUSTER, ours, LONG)
+            ours.park()
             deadline = time.monotonic() + 5
-            while not ours.served and time.monotonic() < deadline:
+            while not ours.served_times and time.monotonic() < deadline:
                 time.sleep(0.01)
-            good = known == (True, 0, None) and ours.served and parking.take(KEY) is ours and left.served == served
+            good = (
+                known == (True, 0, None)
+                and ours.served_times
+                and parking.take(KEY) is ours
+                and left.served_times == served
+            )
             code = 0 if good and not left.closed else 2
         finally:
             os._exit(code)
@@ -303,8 +329,8 @@ def test_on_a_busy_machine_the_former_owners_threads_are_waited_for(
         thread.join.side_effect = lambda _, name=name: name != inside or machine.sleeps >= 5
     if inside == "application":
         serving = mock.MagicMock(__bool__=lambda _: machine.sleeps < 5)
-    engine: Any = SimpleNamespace(threads=SimpleNamespace(**threads), client=SimpleNamespace(threads=serving))
-    assert leaving._outside(engine)(0.5)
+    engine: Any = SimpleNamespace(threads=SimpleNamespace(**threads), route=SimpleNamespace(threads=serving))
+    assert module._ended(engine)(0.5)
     assert machine.now > 1
 
 
@@ -314,7 +340,7 @@ def test_one_whose_thread_stays_inside_is_for_a_later_constructor(parking: Parki
     left.ended = False
     settled = left.settled
     left.settled = lambda timeout: (waits.append(timeout), settled(timeout))[1]  # type: ignore[method-assign]
-    parking.park(KEY, CLUSTER, left, LONG)
+    left.park()
     assert parking.take(KEY) is None
     assert parking.take(KEY) is None
     assert len([timeout for timeout in waits if timeout > 0.01]) == 1
@@ -334,10 +360,97 @@ def test_one_that_is_served_for_long_is_for_a_later_constructor(parking: Parking
         return goes_on.wait(10) and serve()
 
     left.serve = slow  # type: ignore[method-assign]
-    parking.park(KEY, CLUSTER, left, LONG)
+    left.park()
     assert began.wait(10)
     assert parking.take(KEY) is None
     goes_on.set()
     until(lambda: parking.take(KEY) is left)
     assert left.most_inside == 1
     assert not left.closed
+
+
+# --- real native producers -------------------------------------------------------------------------------------------
+
+
+def parked(config: dict[str, Any], ended: Any = None, passes_on: Any = None) -> Left:
+    relay = Relay()
+    lanes = [NativeLane(NativeProducer(relay.configured(config)), relay, None)]
+    left = Left(KEY, CLUSTER, 0.0, lanes, (False, 0.0, {}), None, ended, passes_on)
+    assert not left.park()
+    return left
+
+
+def test_tokens_are_renewed() -> None:
+    """By the application's oauth_cb, which is the same object for whoever comes next."""
+    asked: list[str] = []
+
+    def token(config: str) -> tuple[str, float]:
+        asked.append(config)
+        return "token", time.time() + 2
+
+    left = parked(
+        {
+            "bootstrap.servers": "127.0.0.1:1",
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanisms": "OAUTHBEARER",
+            "oauth_cb": token,
+            "log_level": 0,
+        }
+    )
+    deadline = time.monotonic() + 20
+    while len(asked) < 3 and time.monotonic() < deadline:
+        left.serve()
+        time.sleep(0.05)
+    assert len(asked) >= 3
+    left.close()
+
+
+def test_one_that_its_former_owner_has_closed_is_of_no_use() -> None:
+    """Its sender may have closed an idle lane while the producer was collected."""
+    left = parked({"test.mock.num.brokers": 1})
+    left.natives[0].close()
+    assert not left.serve()
+
+
+@pytest.mark.parametrize("fatal", [True, False])
+def test_a_fatal_error_is_noted(fatal: bool) -> None:
+    left = parked({"test.mock.num.brokers": 1})
+    left.lanes[0].relay.error(KafkaError(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, "no", fatal=fatal))
+    assert left.serve() is not fatal
+    left.close()
+
+
+def test_a_former_owner_is_released_when_its_threads_have_ended() -> None:
+    """And not before: what it was given may still change."""
+    ends, given = [False, False, True], Given()
+    left = parked({"test.mock.num.brokers": 1}, lambda _: ends.pop(0), lambda _: given)
+    assert [left.settled(0.1) for _ in range(4)] == [False, False, True, True]
+    assert left.given is given
+    assert left._ended is left._passes_on is None
+    left.close()
+
+
+def same(*_: Any) -> None:
+    """A callback."""
+
+
+def test_equal_is_what_librdkafka_got() -> None:
+    """Values as text, objects by identity; what is the owner's does not matter."""
+    assert parsed() == parsed(error_cb=same, on_delivery=print)
+    assert parsed(linger__ms=5) == parsed(linger__ms="5")
+    assert parsed(oauth_cb=same) == parsed(oauth_cb=same)
+    assert parsed(oauth_cb=same) != parsed(oauth_cb=lambda _: None)
+    assert parsed(safeproducer__max__block__ms=5) == parsed()
+    for different in (
+        {"linger__ms": 6},
+        {"sasl__password": "x"},
+        {"safeproducer__mode": "held"},
+        {"safeproducer__ordering": "key"},
+        {"stats_cb": same, "statistics__interval__ms": 100},
+        {"bootstrap__servers": "b:1"},
+    ):
+        assert parsed(**different) != parsed(), different
+    assert "secret" not in repr(parsed(sasl__password="secret"))
+    assert settings().reuses
+    assert not settings(enable__idempotence=False).reuses
+    assert not settings(safeproducer__producer__ids__policy="warn").reuses

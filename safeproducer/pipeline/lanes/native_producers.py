@@ -1,0 +1,187 @@
+"""Makes the native producers of one SafeProducer's lanes, or takes them over from another one.
+
+librdkafka takes callbacks at construction and never others. A native producer that outlives its SafeProducer (see
+`reuse`) must not call what belonged to the former one. So a Relay stands between both: what librdkafka calls stays, and
+one assignment changes the owner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from safeproducer.config import Settings, explain_refusal
+from safeproducer.kafka.native import KafkaError, KafkaException, NativeProducer, ThrottleEvent
+from safeproducer.pipeline.cluster.events import ClientEvents
+from safeproducer.pipeline.cluster.told_statistics import Speaker
+from safeproducer.pipeline.lanes.lane_log import LaneLog
+from safeproducer.pipeline.process import stack
+
+
+class Owner(NamedTuple):
+    """Who is told. Each runs on the thread that serves the native producer."""
+
+    error: Callable[[KafkaError], object]
+    throttle: Callable[[ThrottleEvent], object]
+    statistics: Callable[[str], object]
+    log: Callable[..., object]
+
+
+def _nobody(*_: Any) -> None:
+    pass
+
+
+NOBODY = Owner(_nobody, _nobody, _nobody, _nobody)
+
+
+class Relay:
+    """Any thread. It refers to no native producer: that holds it, and a cycle would keep both.
+
+    It stands where a logging.Logger would, too: librdkafka asks for `log()` only.
+    """
+
+    __slots__ = ("_keeps", "_owner", "heard")
+
+    def __init__(self, owner: Owner = NOBODY, keeps: bool = False) -> None:
+        self._owner = owner
+        self._keeps = keeps
+        self.heard: str | None = None
+        """The last statistics since nobody owned it, if they are to be kept: what a new owner is told begins there."""
+
+    def belong_to(self, owner: Owner) -> None:
+        """From now on nobody else is told. One step: there is no moment with two owners."""
+        self._owner = owner
+
+    def leave(self, nobody: Owner) -> None:
+        """Its owner has left it, and none of its records is under way any more: all is counted in the statistics that
+        librdkafka makes from now on. It has told those from before, as they come in the order of reports.
+        """
+        self.belong_to(nobody)
+        if self._keeps:
+            self.heard = ""
+
+    def configured(self, config: dict[str, Any]) -> dict[str, Any]:
+        """`config` with this as what librdkafka calls."""
+        logger = {} if config.get("logger") is None else {"logger": self}
+        return {**config, "error_cb": self.error, "throttle_cb": self.throttle, "stats_cb": self.statistics, **logger}
+
+    @stack.called_natively
+    def error(self, error: KafkaError) -> None:
+        self._owner.error(error)
+
+    @stack.called_natively
+    def throttle(self, event: ThrottleEvent) -> None:
+        self._owner.throttle(event)
+
+    @stack.called_natively
+    def statistics(self, text: str) -> None:
+        if self._keeps:
+            self.heard = text
+        self._owner.statistics(text)
+
+    @stack.called_natively
+    def log(self, *line: Any) -> None:
+        """As logging.Logger.log()."""
+        self._owner.log(*line)
+
+
+_FIRST, _BATCH_LANE, _ONE_MORE = range(3)
+"""A native producer that tells of the cluster: the direct lane, or the first one when there is none. The first batch
+lane beside a direct one. A further lane, whose statistics concern the application alone."""
+
+
+def owner(events: ClientEvents, application: Any, role: int, before: str | None = None) -> Owner:
+    """`application`: its logger. `before`: `Relay.heard` of the former owner."""
+    statistics = (events.on_statistics, events.on_batch_lane_statistics, events.on_further_statistics)[role]
+    error = events.on_error if role == _FIRST else events.on_batch_lane_error
+    log = partial(events.callbacks.log, application)
+    return Owner(error, events.on_throttle, partial(statistics, Speaker(before)), log)
+
+
+class NativeLane(NamedTuple):
+    """`log`: of a batch lane that has one."""
+
+    native: Any
+    relay: Relay
+    log: LaneLog | None
+
+
+class NativeProducers:
+    """`first()` and `further()` on the thread that constructs, `batch_lane()` on the sender's.
+
+    `taken`: what a former producer with an equal configuration has left. `relays`: by the identity of the native
+    producer, for as long as somebody refers to that; None where no other producer may have any.
+    """
+
+    def __init__(self, settings: Settings, events: ClientEvents, taken: Sequence[NativeLane]) -> None:
+        self.settings = settings
+        self.relays: dict[int, Relay] | None = {} if settings.reuses else None
+        self._events = events
+        self._taken = taken
+
+    def first(self) -> NativeProducer:
+        """The direct lane, or the first batch lane when everything is held back; raises ConfigurationError."""
+        settings = self.settings
+        delivery = settings.delivery
+        if self._taken:
+            return self._adopted(self._taken[0], _FIRST)
+        config = (delivery.batch_lane if delivery.mode == "held" else delivery.lane)(settings.lane)
+        try:
+            return self._made(config, None, _FIRST)
+        except (KafkaException, TypeError, ValueError) as error:
+            refusal = explain_refusal(error, settings)
+            if refusal is None:
+                raise
+        raise refusal  # without that context, whose frames know secrets
+
+    def further(self) -> Iterator[tuple[NativeProducer, LaneLog | None]]:
+        """The batch lanes beside the first one that were taken over."""
+        for lane in self._taken[1:]:
+            yield self._adopted(lane, self._role(lane.log)), lane.log
+
+    def batch_lane(self, log: LaneLog | None) -> NativeProducer:
+        """One that tells of the cluster by its statistics; with a log that does not tell, one more."""
+        delivery, lane = self.settings.delivery, self.settings.lane
+        config = delivery.batch_lane(lane) if log is None else delivery.told_lane(lane)
+        if log is not None and not log.tells:
+            config = delivery.more_lanes(lane)
+        return self._made(config, log, self._role(log))
+
+    @property
+    def new(self) -> bool:
+        """Whether they are made, and not taken over."""
+        return not self._taken
+
+    def took(self, native: object) -> bool:
+        """Whether another producer had it before, and wrote with it."""
+        return any(native is lane.native for lane in self._taken)
+
+    def renew(self, changes: dict[str, str]) -> None:
+        """Other credentials from now on."""
+        self.relays = None
+        self.settings.renew(changes)
+
+    def _role(self, log: LaneLog | None) -> int:
+        if log is not None and not log.tells:
+            return _ONE_MORE
+        return _FIRST if self.settings.delivery.mode == "held" else _BATCH_LANE
+
+    def _adopted(self, lane: NativeLane, role: int) -> NativeProducer:
+        lane.relay.belong_to(owner(self._events, self.settings.lane.get("logger"), role, lane.relay.heard))
+        native: NativeProducer = lane.native
+        return self._noted(native, lane.relay)
+
+    def _made(self, config: dict[str, Any], log: LaneLog | None, role: int) -> NativeProducer:
+        keeps = self.relays is not None and self.settings.statistics_cb is not None
+        relay = Relay(owner(self._events, config.get("logger"), role), keeps)
+        config = relay.configured(config)
+        if log is not None:
+            log.application = config.get("logger")
+            config["logger"] = log
+        return self._noted(NativeProducer(config), relay)
+
+    def _noted(self, native: NativeProducer, relay: Relay) -> NativeProducer:
+        if self.relays is not None:
+            self.relays[id(native)] = relay
+        return native

@@ -1,0 +1,368 @@
+"""Native producers that change their owner (KIP-936): what a SafeProducer leaves, and the next one takes over.
+
+A producer ID costs brokers memory for a day, and closing frees nothing. With safeproducer.producer.ids.policy=reuse the
+native producers of a closed SafeProducer stay open for a while, without an owner. The next SafeProducer of an equal
+configuration writes on with the same ID, over the same connections. One in use is never shared.
+"""
+
+from __future__ import annotations
+
+import atexit
+import sys
+from collections import deque
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from safeproducer import clock, forks, frames
+from safeproducer.config import Settings
+from safeproducer.kafka.native import KafkaError
+from safeproducer.log import logger
+from safeproducer.pipeline.cluster import horizons, round_trip
+from safeproducer.pipeline.engine import Engine
+from safeproducer.pipeline.lanes.batch_lane import BatchLane
+from safeproducer.pipeline.lanes.direct_lane import DirectLane
+from safeproducer.pipeline.lanes.given import Given
+from safeproducer.pipeline.lanes.lane_log import LaneLog
+from safeproducer.pipeline.lanes.native_producers import NOBODY, NativeLane
+from safeproducer.pipeline.process.sender import allocate_lock, start_new_thread
+from safeproducer.policy.never import NEVER
+from safeproducer.producer_ids.patience import Patience, until
+
+MOST = 16
+"""Closed producers whose native producers are kept in one process."""
+SERVE_EVERY = 0.1
+"""Seconds: statistics pile up in what nobody serves, and tokens expire."""
+_PATIENCE = 0.5
+"""Seconds that a constructor waits for the threads of the former owner, and for the one that serves what is parked.
+More than any of them stays inside librdkafka, unless the machine is so busy that they are not run: see Patience."""
+_STARVED = 20
+"""Times as long at most, on a machine so busy that who waits, and whom it waits for, are not given the processor."""
+_NO_PATIENCE = 0.001
+_EXIT = 0.5
+_SERVED_WITHIN, _LOOKS = 0.5, 5
+"""Seconds to take what is to be told, and calls at least: with a callback that blocks it is of no use to anybody. On a
+busy machine one call alone may take so long."""
+_PLAIN = (str, int, float, bool, type(None))
+
+
+@dataclass(frozen=True, repr=False)
+class Key:
+    """Of an equal configuration: values are equal, and objects, by setting and identity, the same.
+
+    It has no repr(): passwords are among the values. `_alive`: those objects, whose identities are theirs for so long.
+    """
+
+    values: Hashable
+    objects: frozenset[tuple[str, int]] = frozenset()
+    _alive: tuple[object, ...] = field(default=(), compare=False)
+
+    @staticmethod
+    def of(settings: Settings) -> Key:
+        delivery = settings.delivery
+        configs = [(delivery.batch_lane if delivery.mode == "held" else delivery.lane)(settings.lane)]
+        if delivery.holds_back:
+            configs += [delivery.told_lane(settings.lane), delivery.more_lanes(settings.lane)]
+        values = tuple(
+            frozenset((name, str(value)) for name, value in config.items() if type(value) in _PLAIN)
+            for config in configs
+        )
+        objects = {name: value for name, value in settings.lane.items() if type(value) not in _PLAIN}
+        own, identities = delivery.own, frozenset((name, id(value)) for name, value in objects.items())
+        return Key((own.mode, own.ordering, own.lanes, values), identities, tuple(objects.values()))
+
+
+@dataclass(eq=False)
+class Left:
+    """The native producers of one SafeProducer while nobody owns them. One thread at a time, which holds `served`.
+
+    - `lanes`: the first is the direct one if there is one.
+    - `known`: of round trips. `expiry`: for how long brokers remember their producer IDs.
+    - `given`: what the direct lane has been given, once it is settled.
+    - `seconds`: for how long it is kept, `until` then.
+    - `patience`: for how long a constructor waits for it. One that was waited for in vain delays no other one.
+    """
+
+    key: Key
+    cluster: str
+    seconds: float
+    lanes: list[NativeLane]
+    known: round_trip.Known
+    expiry: horizons.Known | None
+    _ended: Callable[[float], bool] | None
+    _passes_on: Callable[[float], Given] | None
+    given: Given | None = None
+    until: float = NEVER
+    patience: float = _PATIENCE
+    served: Any = None
+    _failed: list[KafkaError] = field(default_factory=list)
+
+    @property
+    def natives(self) -> list[Any]:
+        """The native producers."""
+        return [lane.native for lane in self.lanes]
+
+    def park(self) -> bool:
+        """Keep them for another producer; False when they are to be closed. The former owner is told nothing more."""
+        nobody = NOBODY._replace(error=partial(_note_fatal, self._failed))  # not self: the relay would refer to it
+        for lane in self.lanes:
+            lane.relay.leave(nobody)
+        self.until, self.served, self.patience = clock.monotonic() + self.seconds, allocate_lock(), _PATIENCE
+        return self.seconds > 0 and parking.park(self)
+
+    def freed(self) -> bool:
+        """Wait until nobody is inside, and have it served no more; False when somebody is for longer."""
+        if until(lambda: bool(self.served.acquire(False)), Patience(self.patience, _STARVED)):
+            if self.settled(self.patience):
+                return True
+            self.served.release()
+        self.patience = _NO_PATIENCE
+        return False
+
+    def settled(self, timeout: float) -> bool:
+        """Wait until no thread of the former owner is inside; False when one is for longer. It is released then."""
+        if self._ended is not None and self._ended(timeout):
+            self.given = None if self._passes_on is None else self._passes_on(clock.monotonic())
+            self._ended = self._passes_on = None
+        return self._ended is None
+
+    def serve(self) -> bool:
+        """Take what they have to tell, which nobody hears; whether they are still of use."""
+        give_up_at = clock.monotonic() + _SERVED_WITHIN
+        try:
+            for native in self.natives:
+                native.poll(0)  # raises if the former owner has closed it: it was one lane too many
+                looks = 0
+                while len(native):
+                    if looks >= _LOOKS and clock.monotonic() > give_up_at:
+                        return False
+                    native.poll(0)
+                    looks += 1
+        except:  # noqa: E722 - a fatal error can be raised as a KafkaError, which is no BaseException
+            raised: Any = sys.exc_info()[1]
+            if isinstance(raised, BaseException) and not isinstance(raised, Exception):  # a signal handler's
+                raise
+            return False
+        return not self._failed
+
+    def close(self) -> None:
+        for native in self.natives:
+            native.close()
+
+
+def _note_fatal(failed: list[KafkaError], error: KafkaError) -> None:
+    if error.fatal() or error.code() == KafkaError._FATAL:
+        failed.append(error)
+
+
+class Parking:
+    """Any thread, signal handlers and destructors: there is no lock that two of them could wait for.
+
+    Whoever takes an entry out of the dictionary, in one step, owns what is in it. A thread of its own serves the rest,
+    and closes what is released; it lives while there is something to do.
+    """
+
+    def __init__(self) -> None:
+        self._told = self._over = False
+        self._begin()
+
+    def _begin(self) -> None:
+        self._parked: dict[int, Left] = {}
+        """By identity, the oldest first."""
+        self._leaving: deque[Left] = deque()
+        self._running = allocate_lock()
+        self._work = forks.Work()
+
+    def __len__(self) -> int:
+        return len(self._parked)
+
+    def park(self, left: Left) -> bool:
+        """Keep it; False when nothing is kept any more, and the caller is to close it."""
+        if self._over:
+            return False
+        self._parked[id(left)] = left
+        for oldest in list(self._parked)[:-MOST]:
+            self._release(oldest)
+        self._serve_on_a_thread()
+        return True
+
+    def take(self, key: Key) -> Left | None:
+        """What was left by a producer of an equal configuration; nobody else gets it. None: there is nothing."""
+        found = list(self._parked.values())
+        for left in reversed(found):  # the newest: its connections are
+            if left.key != key or self._parked.pop(id(left), None) is None:
+                continue
+            if not left.freed():
+                self._parked[id(left)] = left  # for the next constructor
+                if self._over:
+                    self._release(id(left))
+            elif left.serve():
+                return left
+            else:
+                self._leaving.append(left)
+            self._serve_on_a_thread()
+        self._tell_of_new_objects(key, found)
+        return None
+
+    def _tell_of_new_objects(self, key: Key, found: list[Left]) -> None:
+        """Once: nothing is ever taken over where a callback is made anew for each producer."""
+        for left in found:
+            if not self._told and left.key.values == key.values and left.key.objects != key.objects:
+                self._told = True
+                names = " and ".join(sorted({name for name, _ in left.key.objects ^ key.objects}))
+                logger.warning(
+                    "safeproducer.producer.ids.policy=reuse: a producer with the same settings was closed, and is not "
+                    "taken over because %s is another object. Make it once, and give each producer the same one",
+                    names,
+                )
+
+    def release(self, cluster: str) -> None:
+        """Credentials for this cluster have changed: what is parked has those from before."""
+        for left in list(self._parked.values()):
+            if left.cluster == cluster:
+                self._release(id(left))
+        self._serve_on_a_thread()
+
+    def _release(self, identity: int) -> None:
+        if (left := self._parked.pop(identity, None)) is not None:
+            self._leaving.append(left)
+
+    def end(self) -> None:
+        """The interpreter ends: close everything, and keep nothing any more."""
+        self._over = True
+        for identity in list(self._parked):
+            self._release(identity)
+        if self._running.acquire(True, _EXIT):  # its thread must not be inside librdkafka then
+            self._close_leaving()
+
+    def renew(self) -> None:
+        """In a forked child: librdkafka's threads are not there, and touching anything would hang."""
+        for left in [*list(self._parked.values()), *list(self._leaving)]:
+            for native in left.natives:
+                forks.make_immortal(native)
+        self._begin()
+
+    # --- its thread --------------------------------------------------------------------------------------------------
+
+    def _serve_on_a_thread(self) -> None:
+        if not self._running.locked() and (self._parked or self._leaving):
+            with frames.without_a_thread():  # too many threads: whoever parks next tries again
+                start_new_thread(self._serve_all, (self._running,))
+
+    def _serve_all(self, running: Any) -> None:
+        pause = allocate_lock()
+        pause.acquire()
+        while self._parked or self._leaving:  # again: somebody may have parked while this thread was about to end
+            if not running.acquire(False):
+                return
+            try:
+                while self._parked or self._leaving:
+                    with self._work:
+                        self._close_leaving()
+                        self._serve_parked()
+                    if not self._over:
+                        pause.acquire(True, SERVE_EVERY)
+            finally:
+                running.release()
+
+    def _serve_parked(self) -> None:
+        now = clock.monotonic()
+        for left in list(self._parked.values()):
+            served = left.served
+            if not served.acquire(False):
+                continue  # somebody takes it
+            try:
+                if self._parked.get(id(left)) is not left:
+                    continue
+                if left.until <= now or (left.settled(_NO_PATIENCE) and not left.serve()):
+                    self._release(id(left))
+            finally:
+                served.release()
+
+    def _close_leaving(self) -> None:
+        while self._leaving:
+            try:
+                left = self._leaving.popleft()
+            except IndexError:
+                return
+            if left.settled(_PATIENCE):  # else the last one that refers to it destroys it
+                left.close()
+
+
+parking = Parking()
+forks.in_child(parking.renew)
+atexit.register(parking.end)
+
+
+def release(cluster: str) -> None:
+    """Credentials for this cluster have changed: what is parked has those from before."""
+    parking.release(cluster)
+
+
+def take(settings: Settings) -> Left | None:
+    """What a former producer with an equal configuration has left, None if there is nothing."""
+    taken = parking.take(Key.of(settings)) if settings.reuses else None
+    if taken is not None and taken.given is not None:
+        taken.given.taken_over(clock.monotonic())
+    return taken
+
+
+def left_by(engine: Engine) -> Left | None:
+    """What an open engine leaves, None when that is of no use to others. Its threads may still be inside.
+
+    Only what is beyond doubt goes over: each record has its report, none has failed inside librdkafka, and nothing was
+    purged. So no report of a former owner can come any more, librdkafka has acknowledged all that it has counted, and
+    sequence numbers have no gap. And the credentials are those of the construction.
+    """
+    holds, makes = engine.holds, engine.makes
+    direct, relays, settings = holds.direct, makes.relays, makes.settings
+    if relays is None or not _all_delivered(engine):
+        return None
+    # A lane that never wrote has no permit yet, which the next owner would not ask for.
+    wrote = [lane for lane in engine.dispatcher.lanes if lane.counts.batches or makes.took(lane.client.native)]
+    natives: list[tuple[Any, LaneLog | None]] = [] if direct is None else [(engine.native, None)]
+    natives += [(lane.client.native, lane.log) for lane in wrote]
+    lanes = [NativeLane(native, relays[id(native)], log) for native, log in natives if id(native) in relays]
+    if not lanes or len(lanes) != len(natives) or not _is_sound(direct, wrote):
+        return None
+    known, expiry, ended = holds.round_trip.passed_on(), engine.horizons.known, _ended(engine)
+    passes_on = None if direct is None else partial(direct.given.passed_on, engine.counters)
+    return Left(Key.of(settings), settings.cluster, settings.ids.reuse, lanes, known, expiry, ended, passes_on)
+
+
+def _ended(engine: Engine) -> Callable[[float], bool]:
+    """Waits until no thread is inside a native producer, of ours or of the application; False when one is for longer.
+
+    The application's are those that serve now: once the engine is retired, others find no native producer.
+    """
+    threads = engine.threads
+    ours = threads.sender, threads.metadata, threads.first_question
+    serving = engine.route.threads
+
+    def ended(timeout: float) -> bool:
+        return until(lambda: not serving and all(thread.join(0.0) for thread in ours), Patience(timeout, _STARVED))
+
+    return ended
+
+
+def _all_delivered(engine: Engine) -> bool:
+    """Whether it wrote something, and each record has had its report, which no failure inside librdkafka caused."""
+    route, failures, report_queue = engine.route, engine.failures, engine.counters.report_queue
+    if route.state != "open" or failures.unknown:
+        return False
+    if failures.failed_at or report_queue.failed_at or report_queue.records:
+        return False
+    rejected = engine.dispatcher.quota_retry.rejections.count
+    accepted, delivered, failed = engine.counters.totals()
+    return delivered > 0 and accepted == delivered + failed and not rejected
+
+
+def _is_sound(direct: DirectLane | None, lanes: list[BatchLane]) -> bool:
+    """Whether no lane has failed, been purged, or was rejected by a quota; nothing is inside."""
+    if direct is not None and (direct.rejected or direct.draining or direct.gaps.purged_at > -NEVER):
+        return False
+    return not any(
+        lane.client.failed or lane.quarantined or lane.batches or lane.inside or lane.gaps.purged_at > -NEVER
+        for lane in lanes
+    )

@@ -41,14 +41,14 @@ BOUNDS: dict[str, dict[str, int]] = {
     },
     "whole": {
         "each": 0,
-        "files": 311,  # aim: 185; 1 is of replication quotas
+        "files": 308,  # aim: 185; 1 is of replication quotas
         "files under 60 lines": 77,  # aim: 25
-        "lines": 33_446,  # aim: 28 500; 260 are of replication quotas, 75 of seams
-        "lines of pipeline/ and policy/": 11_244,  # aim: 11 000 with what comes from the package root; 335 as above
-        "reads through three dots": 58,  # aim: 28, one per 1 000 lines
+        "lines": 33_336,  # aim: 28 500; 260 are of replication quotas, 75 of seams
+        "lines of pipeline/ and policy/": 11_363,  # aim: 11 000; 335 as above, 250 of reuse from producer_ids/
+        "reads through three dots": 57,  # aim: 28, one per 1 000 lines
         "closures upward": 8,  # aim: 4
         "objects of a producer": 96,  # aim: 70
-        "references among its stateful objects": 213,  # aim: 150
+        "references among its stateful objects": 212,  # aim: 150
     },
 }
 UPWARD: set[str] = set()

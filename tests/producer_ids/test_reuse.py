@@ -535,7 +535,7 @@ def test_a_lane_that_never_wrote_does_not_go_over(cluster: FakeCluster, parking:
     engine_of(second).threads.sender.run(engine_of(second).dispatcher.lanes.prepare)
     for lane in engine_of(second).dispatcher.lanes:
         lane.counts.handed_over(1)  # as if it had
-        known = lane.route.native
+        known = lane.client.native
     send(second)
     second.close()
     for _ in range(2):

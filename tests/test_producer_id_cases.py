@@ -36,6 +36,11 @@ def write(producer):
 CRASH = """
 producer = make()
 write(producer)
+raise ValueError("a bug")
+"""
+KILLED = """
+producer = make()
+write(producer)
 os.kill(os.getpid(), signal.SIGKILL)
 """
 REQUESTS = """
@@ -157,14 +162,15 @@ def patterns(place: Place) -> list[str]:
     return [pattern.code for pattern in ledger(place).patterns()]
 
 
-def test_a_pod_that_crashes(run: Run, place: Place) -> None:
+@pytest.mark.parametrize(("program", "code"), [(CRASH, "crash-loop"), (KILLED, "one-per-process")])
+def test_a_pod_that_crashes(run: Run, place: Place, program: str, code: str) -> None:
     """From the fourth start on each log names line and pattern, though each start is another process; with `refuse`
     produce() raises at once, and says when the next permit comes."""
-    logs = [run(CRASH).stderr for _ in range(5)]
+    logs = [run(program).stderr for _ in range(5)]
     assert ["producer-ID churn" in log for log in logs] == [False] * RATE + [True] * 2
     assert all("program.py:7 in make" in log and "crash loop" in log for log in logs[RATE:])
-    assert patterns(place) == ["crash-loop"]
-    refused = run(CRASH, policy="refuse")
+    assert patterns(place) == [code]
+    refused = run(program, policy="refuse")
     assert refused.returncode == 1
     assert "ProducerIdLimitError" in refused.stderr
     assert len(ledger(place).in_hour) == 5
@@ -181,16 +187,16 @@ def test_a_producer_for_each_request(run: Run, place: Place) -> None:
 
 
 def test_tasks_in_workers_that_are_ended(run: Run, place: Place) -> None:
-    """As Spark's, whose workers end between triggers: short-lived processes, which closed their producer."""
+    """As Spark's, whose workers end between triggers."""
     logs = [run(TASK).stderr for _ in range(5)]
     assert ["producer-ID churn" in log for log in logs] == [False] * RATE + [True] * 2
-    assert patterns(place) == ["short-lived-processes"]
+    assert patterns(place) == ["one-per-process"]
 
 
 def test_workers_of_a_pre_fork_server(run: Run, place: Place) -> None:
-    """One burst within the rate is a start: known as that, and not told. Recycled workers are told."""
+    """A start within the rate is not told. Recycled workers are, and not as a crash loop."""
     done = run(WORKERS, "1", place.setting)
-    assert (done.returncode, done.stdout.split()) == (0, ["pre-fork-workers"]), done.stderr
+    assert (done.returncode, done.stdout.split()) == (0, ["one-per-process"]), done.stderr
     assert "producer-ID churn" not in done.stderr
     recycled = run(WORKERS, "1", place.setting)
     assert recycled.returncode == 0, recycled.stderr
@@ -199,10 +205,10 @@ def test_workers_of_a_pre_fork_server(run: Run, place: Place) -> None:
 
 
 def test_workers_whose_master_has_not_loaded_the_library(run: Run, place: Place) -> None:
-    """As gunicorn's without `preload_app`: replaced ones are told as such, and not as short-lived processes."""
+    """As gunicorn's without `preload_app`."""
     done = run(RECYCLED, begin="")
     assert done.returncode == 0, done.stderr
-    assert patterns(place) == ["pre-fork-workers-again"]
+    assert patterns(place) == ["one-per-process"]
 
 
 def test_a_function_that_keeps_its_producer(run: Run, place: Place) -> None:

@@ -225,7 +225,7 @@ class Guard:
             self._told.add(request.site)  # a lane that is refused what is left for producers tells nobody
         recent = [record for record in young if record.ended != UNSENT]
         by_site = sum(record.site == site for record in recent)
-        pattern = patterns.find(recent, site, process.is_alive)
+        pattern = patterns.find(recent, site)
         return answer._replace(in_hour=in_hour, by_site=by_site, pattern=pattern, told_before=told_before)
 
     def _permit(

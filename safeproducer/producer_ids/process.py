@@ -5,51 +5,31 @@ from __future__ import annotations
 import os
 import threading
 
-from safeproducer import forks, frames
-from safeproducer.producer_ids import master
+from safeproducer import forks
 from safeproducer.producer_ids.record import ProcessId
 
 
-class _Tokens:
-    """Of this process and, in a forked child, of its parent."""
+class _Process:
+    """Of this process: `token`, and its last name."""
 
     def __init__(self) -> None:
-        self.own, self.parent = _token(), master.token()
-
-        self.process = ProcessId(0, 0, 0)
+        self.renew()
 
     def renew(self) -> None:
-        self.own, self.parent, self.process = _token(), self.own, ProcessId(0, 0, 0)
-
-    def named(self, parent: int) -> ProcessId:
-        self.process = ProcessId(os.getpid(), parent, self.own, self.parent)
-        return self.process
+        self.token = int.from_bytes(os.urandom(8), "little") or 1
+        self.named = ProcessId(0, 0, 0)
 
 
-def _token() -> int:
-    return int.from_bytes(os.urandom(8), "little") or 1
-
-
-_tokens = _Tokens()
-forks.in_child(_tokens.renew)
+_process = _Process()
+forks.in_child(_process.renew)
 
 
 def this() -> ProcessId:
     """This process now: an orphan has another parent."""
-    parent, process = os.getppid(), _tokens.process
-    return process if process.parent == parent and process.pid else _tokens.named(parent)
-
-
-def is_alive(pid: int) -> bool:
-    """Whether there is a process with this number, as far as can be seen from here."""
-    try:
-        os.kill(pid, 0)
-    except PermissionError:
-        return True
-    except OSError as error:
-        frames.let_handlers_through(error)
-        return False
-    return True
+    parent, named = os.getppid(), _process.named
+    if named.parent != parent or not named.pid:
+        named = _process.named = ProcessId(os.getpid(), parent, _process.token)
+    return named
 
 
 _local = threading.local()

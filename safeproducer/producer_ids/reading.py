@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from safeproducer.policy import permits
 from safeproducer.policy.permits import Kind
-from safeproducer.producer_ids import boot, header, ledger_copy, patterns, places, process, ring
+from safeproducer.producer_ids import boot, header, ledger_copy, patterns, places, ring
 from safeproducer.producer_ids.header import Header, Unreadable
 from safeproducer.producer_ids.ledger_copy import RING_AT
 from safeproducer.producer_ids.patterns import Pattern
@@ -51,7 +51,7 @@ class LedgerReading:
         """The patterns of the hour's permits, for each line that took more than one."""
         in_hour = self.in_hour
         sites: dict[CallSite, None] = dict.fromkeys(record.site for record in in_hour)
-        found = (patterns.find(in_hour, site, process.is_alive) for site in sites)
+        found = (patterns.find(in_hour, site) for site in sites)
         return sorted((pattern for pattern in found if pattern is not None), key=lambda found: -found.count)
 
 

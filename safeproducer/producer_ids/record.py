@@ -15,12 +15,11 @@ ENDS = ("", "closed", "collected", "exit", "failed", "crashed", UNSENT)
 
 
 class ProcessId(NamedTuple):
-    """`token` and `parent_token` tell processes apart whose numbers are equal, as in containers; 0 is not known."""
+    """`token` tells processes apart whose numbers are equal, as in containers."""
 
     pid: int
     parent: int
     token: int
-    parent_token: int = 0
 
 
 class Times(NamedTuple):

@@ -21,7 +21,7 @@ SLOTS = 256
 SIZE = 256
 _KINDS = list(Kind)
 _CHECK = struct.Struct("<I")
-_FORM = struct.Struct("<BBBBQQIIQQQqqqqqI")
+_FORM = struct.Struct("<BBBBQQIIQ8xQqqqqqI")
 _TEXT = SIZE - _CHECK.size - _FORM.size
 _FUNCTION = 48
 _BLANK = bytes(SIZE)
@@ -66,7 +66,6 @@ def encode(record: IdRecord) -> bytes:
             record.process.pid & 0xFFFFFFFF,
             record.process.parent & 0xFFFFFFFF,
             record.process.token,
-            record.process.parent_token,
             record.boot_id,
             nanoseconds(record.at.boot),
             nanoseconds(record.at.wall),
@@ -86,9 +85,7 @@ def decode(data: bytes) -> IdRecord | None:
     """None for what is damaged or empty."""
     if len(data) != SIZE or _CHECK.unpack_from(data)[0] != zlib.crc32(data[4:]):
         return None
-    kind, ended, filename, function, number, serial, pid, parent, token, parent_token, boot_id, *rest = (
-        _FORM.unpack_from(data, 4)
-    )
+    kind, ended, filename, function, number, serial, pid, parent, token, boot_id, *rest = _FORM.unpack_from(data, 4)
     at, at_wall, until, until_wall, producer_id, line = rest
     begins = 4 + _FORM.size
     if kind >= len(_KINDS) or ended >= len(ENDS) or begins + filename + function > SIZE:
@@ -97,7 +94,7 @@ def decode(data: bytes) -> IdRecord | None:
     return IdRecord(
         number,
         serial,
-        ProcessId(pid, parent, token, parent_token),
+        ProcessId(pid, parent, token),
         _KINDS[kind],
         CallSite(texts[0].decode(errors="replace"), line, texts[1].decode(errors="replace")),
         Times(at / 1e9, at_wall / 1e9),

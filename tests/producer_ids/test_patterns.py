@@ -18,15 +18,13 @@ def record(
     at: float,
     token: int = 1,
     ended: str = "",
-    parent: int = 10,
     kind: Kind = Kind.FIRST,
     site: CallSite = SITE,
-    parent_token: int = 0,
 ) -> IdRecord:
     return IdRecord(
         0,
         int(at),
-        ProcessId(token, parent, token, parent_token),
+        ProcessId(token, 10, token),
         kind,
         site,
         Times(at, at),
@@ -37,8 +35,8 @@ def record(
     )
 
 
-def found(records: list[IdRecord], alive: bool = False) -> Pattern:
-    pattern = patterns.find(records, SITE, lambda pid: alive)
+def found(records: list[IdRecord]) -> Pattern:
+    pattern = patterns.find(records, SITE)
     assert pattern is not None
     return pattern
 
@@ -46,12 +44,9 @@ def found(records: list[IdRecord], alive: bool = False) -> Pattern:
 CASES = {
     "one-per-request": [record(at, ended="closed") for at in range(20)],
     "one-per-error": [record(at, ended="failed") for at in range(20)],
+    "crash-loop": [record(10 * at, token=at, ended="crashed") for at in range(1, 20)],
+    "one-per-process": [record(10 * at, token=at, ended="exit") for at in range(1, 20)],
     "many-at-once": [record(at) for at in range(20)],
-    "crash-loop": [record(10 * at, token=at, parent=1) for at in range(1, 20)],
-    "short-lived-processes": [record(10 * at, token=at, ended="exit") for at in range(1, 20)],
-    "pre-fork-workers-again": [
-        record(600 * burst + worker, token=100 * burst + worker + 1) for burst in range(3) for worker in range(4)
-    ],
     "lanes": [record(0)] + [record(at, kind=Kind.LANE) for at in range(1, 20)],
 }
 
@@ -67,50 +62,21 @@ def test_each_pattern_is_told_from_the_others(code: str) -> None:
     assert pattern.cure.endswith(".")
 
 
-def test_workers_that_start_once_are_no_churn() -> None:
-    """One burst from one parent, all alive; the same burst of processes that are gone is a crash loop."""
-    burst = [record(at / 10, token=at + 1) for at in range(30)]
-    assert found(burst, alive=True).code == "pre-fork-workers"
-    assert "no churn unless it repeats" in found(burst, alive=True).cure
-    assert found(burst).code == "crash-loop"
+@pytest.mark.parametrize("lanes", [1, 2, 7])
+def test_one_producer_is_no_churn_however_many_lanes_it_has(lanes: int) -> None:
+    """A throttle time makes a second one: it was told as a crash loop, with the advice to stop it."""
+    own = [record(0, ended="closed")] + [record(1, kind=Kind.LANE, ended="closed") for _ in range(lanes)]
+    assert found(own).code == "lanes"
+    restarted = own + [record(at, token=2, kind=Kind.LANE) for at in range(2, 2 + lanes)]
+    assert found(restarted).code == "lanes"
 
 
-@pytest.mark.parametrize("ended", ["", "exit", "closed"])
-def test_workers_that_are_recycled_one_by_one(ended: str) -> None:
-    """As Celery's, whose master has loaded the library: some at once at first, then each in its own time."""
-    start = [record(at / 10, token=at + 1, ended=ended, parent_token=99) for at in range(4)]
-    later = [record(60 * at, token=100 + at, ended=ended, parent_token=99) for at in range(1, 9)]
-    assert found(start + later).code == "pre-fork-workers-again"
-    assert "one parent started" in found(start + later).sentence
-    assert "find in its log why it ends" in found(start + later).cure
-
-
-def test_workers_that_are_recycled_within_seconds() -> None:
-    """Some of the burst have ended when the next ones begin."""
-    burst = [record(at / 10, token=at + 1, ended="exit" if at < 5 else "", parent_token=99) for at in range(8)]
-    assert found(burst).code == "pre-fork-workers-again"
-    start = [one._replace(ended="") for one in burst]
-    assert found(start, alive=True).code == "pre-fork-workers"
-
-
-def test_an_hour_later_the_living_tell_that_the_dead_were_replaced() -> None:
-    """The ring knows of no burst any more. Of a loop of one after another none is alive but the newest."""
-    later = [record(60 * at, token=at, parent_token=99) for at in range(1, 9)]
-    pattern = patterns.find(later, SITE, lambda pid: pid in (3, 6))
-    assert pattern is not None
-    assert pattern.code == "pre-fork-workers-again"
-    newest = patterns.find(later, SITE, lambda pid: pid == 8)
-    assert newest is not None
-    assert newest.code == "crash-loop"
-
-
-def test_forked_workers_that_crash_are_a_crash_loop() -> None:
-    """If they could tell so; and so are children of a parent that has not loaded the library, such as a supervisor."""
-    crashed = [record(60 * (at // 2), token=at, ended="crashed", parent_token=99) for at in range(1, 4)]
-    crashed += [record(60 * at, token=at, ended="crashed", parent_token=99) for at in range(4, 9)]
-    assert found(crashed, alive=True).code == "crash-loop"
-    supervised = [record(60 * at, token=at) for at in range(1, 9)]
-    assert found(supervised, alive=True).code == "crash-loop"
+@pytest.mark.parametrize("ended", ["", "exit", "closed", "collected"])
+def test_processes_that_no_error_ended_are_no_crash_loop(ended: str) -> None:
+    """Workers of Spark and of a server are killed or end by os._exit(), and tell nothing: not why they ended."""
+    assert found([record(60 * at, token=at, ended=ended) for at in range(1, 3)]).code == "one-per-process"
+    half = [record(at, token=at, ended=ended if at % 2 else "crashed") for at in range(1, 10)]
+    assert found(half).code == "one-per-process"
 
 
 def test_collected_and_crashed_ones_count_as_well() -> None:
@@ -121,9 +87,9 @@ def test_collected_and_crashed_ones_count_as_well() -> None:
 
 def test_one_permit_is_no_pattern() -> None:
     """Nor are those of another line."""
-    assert patterns.find([record(1), record(2, site=OTHER)], SITE, lambda _: True) is None
+    assert patterns.find([record(1), record(2, site=OTHER)], SITE) is None
 
 
 def test_every_pattern_has_a_text() -> None:
     """None is left over."""
-    assert set(patterns._TEXTS) == {*CASES, "pre-fork-workers"}
+    assert set(patterns._TEXTS) == set(CASES)

@@ -206,12 +206,17 @@ def _used_up(ledger: Ledger, rate: int, others: bool) -> Finding:
     )
     if others:
         message += " It is not the ledger of this configuration: its producers may have another limit."
-    message += "".join(f" {pattern.line}: {pattern.sentence}." for pattern in ledger.patterns[:_MOST_PATTERNS])
+    shown = ledger.patterns[:_MOST_PATTERNS]
+    message += "".join(f" {pattern.line}: {pattern.sentence}." for pattern in shown)
+    lines: dict[str, list[str]] = {}
+    for pattern in shown:
+        lines.setdefault(pattern.cure, []).append(pattern.line)
+    cures = [f"For {', '.join(of)}: {cure}" for cure, of in lines.items()] if len(lines) > 1 else list(lines)
     return Finding(
         Severity.INFO if others else Severity.WARNING,
         "host-over-limit",
         message,
-        ledger.patterns[0].cure if ledger.patterns else _ONE_PRODUCER,
+        " ".join(cures) or _ONE_PRODUCER,
     )
 
 

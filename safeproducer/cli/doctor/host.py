@@ -110,7 +110,7 @@ def read_host(place: Place, names: Mapping[str, str], rate: float, *, paths: boo
     found = reading.read_ledgers(place)
     show = _Lines(paths)
     return Host(
-        tuple(_ledger(one, names, rate, show) for one in found),
+        tuple(sorted((_ledger(one, names, rate, show) for one in found), key=lambda ledger: not ledger.asked)),
         tuple(show.text(problem, place) for problem in (() if place == OFF else reading.not_kept(place))),
         tuple(show.text(problem, place) for one in found for problem in one.problems),
         place == OFF,

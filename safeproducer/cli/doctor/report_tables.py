@@ -97,7 +97,11 @@ def _draw_partitions(screen: Screen, topic: TopicCensus, host: Host) -> None:
 
 def _draw_host(screen: Screen, host: Host) -> None:
     rows = [
-        (ledger.name, f"{ledger.in_hour:,}", "now" if ledger.wait <= 0 else f"in {span(ledger.wait)}")
+        (
+            f"{ledger.name} (of this configuration)" if ledger.asked else ledger.name,
+            f"{ledger.in_hour:,}",
+            "now" if ledger.wait <= 0 else f"in {span(ledger.wait)}",
+        )
         for ledger in host.ledgers
     ]
     _table(screen, "this host, by cluster and user", ("ledger", "IDs in the hour", "next one"), rows)

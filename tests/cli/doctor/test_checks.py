@@ -155,7 +155,7 @@ def test_partitions_that_nobody_told_of() -> None:
 
 
 def test_a_host_that_has_used_up_its_hour() -> None:
-    """Named with the next time, the lines that took the IDs, and the cure of the most frequent pattern."""
+    """Named with the next time, the lines that took the IDs, and the cure of each pattern."""
     loop = KnownPattern("crash-loop", "a.py:7 in main", 90, "90 in 30 s, a crash loop", "Find out why it ends.")
     used = Host([Ledger("k1:9092 as User:a", 101, 36.0, patterns=[loop]), Ledger("k2:9092 as User:a", 5, 0.0)])
     finding = only(replace(examined(topic(small=1)), host=used))
@@ -163,6 +163,11 @@ def test_a_host_that_has_used_up_its_hour() -> None:
     for words in ("k1:9092 as User:a", "101 producer IDs", "in 36 s", "a.py:7 in main: 90 in 30 s, a crash loop."):
         assert words in finding.message
     assert finding.cure == "Find out why it ends."
+    lanes = [KnownPattern("lanes", f"b.py:{line} in run", 9, "9 in 3 s, lanes", "Set lanes.") for line in (1, 2)]
+    of_both = Host([Ledger("k1:9092 as User:a", 101, 36.0, patterns=[*lanes, loop])])
+    assert only(replace(examined(topic(small=1)), host=of_both)).cure == (
+        "For b.py:1 in run, b.py:2 in run: Set lanes. For a.py:7 in main: Find out why it ends."
+    )
     unknown = Host([Ledger("k1:9092 as User:a", 101, 36.0)])
     assert "one producer for each process" in only(replace(examined(topic(small=1)), host=unknown)).cure
 

@@ -85,6 +85,9 @@ def test_an_id_is_looked_up_in_the_ledger_of_its_cluster(place: Place, guard: Gu
     assert host.lines == {7: str(HERE), 8: str(HERE)}
     assert list(host.patterns) == [str(HERE)]
     assert len(host.ledgers) == 2
+    for name in (OTHER, IDENTITY):
+        asked = read_host(place, {name_of(name).removesuffix(SUFFIX): "asked"}, 20, paths=True)
+        assert [ledger.asked for ledger in asked.ledgers] == [True, False], "it comes first, or a table may not show it"
 
 
 def test_a_line_has_the_pattern_of_its_cluster(place: Place, guard: Guard) -> None:

@@ -19,7 +19,6 @@ from safeproducer.pipeline.lanes.lane_pool import LanePool
 from safeproducer.pipeline.process.alarm import Schedule
 from safeproducer.policy.decision import BATCH, CHANGE, DIRECT, BatchFacts, LaneFacts, PartitionFacts, depth, hold, path
 from safeproducer.policy.never import NEVER
-from safeproducer.policy.window import MOST
 
 _LONGEST_WAIT = 1.0
 """Seconds that a batch may wait behind others inside librdkafka; at its deadline its outcome is unknown."""
@@ -108,7 +107,7 @@ class Gatherer:
             in_flight,
             delivery.connection_cap or NEVER if in_flight and delivery.spreads else NEVER,
             count,
-            self._choice.budget(buffer, node, now) if count else MOST,
+            self._choice.budget(buffer, node, now),
             len(on_lane),
             1 if alone else depth(buffer.ack.seconds, min(_LONGEST_WAIT, delivery.guard_ms / 1000)),
             max([batch.leaves_by for batch in on_lane]) if on_lane else -NEVER,

@@ -16,6 +16,17 @@ LIMIT_KB = 1024
 VALUE = b"x" * 20_000
 
 
+def test_a_record_larger_than_the_room_left_is_refused(unreachable: dict[str, object]) -> None:
+    """A share of the buffer would let it in: nobody else waits."""
+    producer = SafeProducer({**unreachable, "safeproducer.mode": "held", "queue.buffering.max.kbytes": 100})
+    producer.produce("t", bytes(70_000), partition=0)
+    with pytest.raises(BufferError):
+        producer.produce("t", bytes(70_000), partition=0)
+    producer.produce("t", bytes(20_000), partition=0)
+    producer.purge()
+    producer.close(5)
+
+
 @pytest.mark.parametrize(
     ("cls", "mode", "times"), [(Producer, None, 1.05), (SafeProducer, "held", 1.05), (SafeProducer, "auto", 1.55)]
 )

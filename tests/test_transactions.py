@@ -8,11 +8,13 @@ import threading
 import time
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import pytest
 from confluent_kafka import KafkaException, Producer
 
 from safeproducer import CallbackReentryError, FatalError, SafeProducer
+from safeproducer.policy.expiry import DAY, Horizon, Source
 from tests.inside import engine_of
 
 
@@ -51,6 +53,20 @@ def test_no_record_of_a_transaction_is_held_back(producer: SafeProducer) -> None
     assert producer.snapshot().held == 0
     assert producer.flush(20) == 0
     producer.commit_transaction(30)
+    producer.close()
+
+
+def test_the_guard_leaves_a_transaction_alone(producer: SafeProducer) -> None:
+    """Its records are committed or not, however old they are: no age is theirs, though the broker's is known."""
+    engine: Any = engine_of(producer)
+    guard = engine.dispatcher.expiry.guard
+    guard._look_at, guard.horizons.current = 0.0, Horizon(DAY, Source.BROKER, "broker 1", {})
+    with (
+        mock.patch.object(guard.horizons, "look"),
+        mock.patch.object(engine.updates.failures, "retries_beyond") as told,
+    ):
+        guard.look(time.monotonic())
+    assert not told.called
     producer.close()
 
 

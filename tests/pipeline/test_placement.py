@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from confluent_kafka import KafkaException
 
 from safeproducer import HoldReason
 from tests.pipeline.rig import Rig, rigged
@@ -27,6 +28,20 @@ def test_both_kinds_keep_their_order(mode: str, batch: int, named: tuple[bool, .
 def reasons(rig: Rig) -> dict[tuple[str, int], HoldReason]:
     """Why records wait, by partition."""
     return {tp: reason for tp, (_, _, reason) in rig.dispatcher.record_buffer.waits().items()}
+
+
+def test_a_topic_that_is_known_not_to_exist_is_refused_until_it_does() -> None:
+    """As librdkafka does, which asks again meanwhile."""
+    with rigged({"safeproducer.mode": "held", **CONFIG}, partitions={"c": 1}) as rig:
+        missing = rig.dispatcher.intake._lanes.missing
+        missing.add("c")
+        with pytest.raises(KafkaException, match="_UNKNOWN_TOPIC"):
+            rig.produce("c")
+        rig.time.pass_(1.0)
+        assert rig.produce("c"), "a broker has told of it"
+        assert not missing
+        rig.close()
+        assert len(rig.cluster.log["c", 0]) == 1
 
 
 def test_a_record_that_got_its_partition_waits_for_no_other_broker() -> None:

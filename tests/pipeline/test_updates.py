@@ -131,6 +131,17 @@ def test_a_rush_is_noticed_before_statistics_come(
     assert updates.holds.round_trip.long is long_round_trip
 
 
+def test_a_rush_is_measured_over_the_last_tenth_of_a_second(
+    updates: ClientUpdates, measured: Callable[[], bool]
+) -> None:
+    """A second of few records before it makes it no slower."""
+    assert tell_twice(updates, measured, LONG_ROUND_TRIP)
+    batch = updates._delivery.batch_records
+    for accepted, now, is_high in ((0, 200.0, False), (100, 201.0, False), (25_100, 201.2, True)):
+        with mock.patch.object(DeliveryCounters, "accepted", accepted):
+            assert updates.holds.round_trip.has_high_rate(batch, now) is is_high
+
+
 def test_statistics_are_no_rush_while_less_than_a_batch_waits(
     updates: ClientUpdates, measured: Callable[[], bool]
 ) -> None:
@@ -180,6 +191,32 @@ def test_statistics_that_cost_much_are_read_less_often(updates: ClientUpdates, m
         assert is_read(0.04, 0.5), "what has failed is to be explained"
         held.return_value = True
         assert is_read(0.04, 0.5), "records are held"
+
+
+@pytest.mark.parametrize("because", ["a broker throttles", "records were accepted"])
+def test_statistics_in_use_are_read_though_nothing_is_under_way(updates: ClientUpdates, because: str) -> None:
+    """An idle producer skips what takes a while to read; here each record has ended, and yet it is not idle."""
+    if because == "a broker throttles":
+        updates.throttled(1, "broker", 60.0)
+    for count in range(10):
+        accepted = count if because == "records were accepted" else 0
+        totals = accepted, accepted, 0
+        with (
+            mock.patch.object(DeliveryCounters, "accepted", accepted + 1),
+            mock.patch.object(DeliveryCounters, "totals", return_value=totals),
+        ):
+            updates._last_read = (time.monotonic(), 1.0)
+            updates.statistics(statistics(1, NEAR))
+        assert updates._skipped is None
+        updates.read_arrived()
+
+
+def test_statistics_of_another_clock_are_put_on_ours(updates: ClientUpdates) -> None:
+    """librdkafka takes the time of day where there is no monotonic clock."""
+    before = time.monotonic()
+    told = json.loads(statistics(1, NEAR))
+    tell(updates, json.dumps({**told, "ts": told["ts"] + int(50 * 365 * 86_400 * 1e6)}))
+    assert before <= updates.holds.cluster.statistics[DIRECT].at <= time.monotonic()
 
 
 def test_a_shortened_document_says_the_same() -> None:

@@ -68,6 +68,14 @@ def test_stuck_is_what_is_not_acknowledged_or_too_old() -> None:
     assert backlogs.earliest() == 0.0
 
 
+def test_the_oldest_record_is_too_old_though_others_keep_coming() -> None:
+    """The newest one of the same partition is young."""
+    backlogs = Backlogs()
+    for second in range(10):
+        backlogs.observe(A, second + 1, 0, float(second))
+    assert backlogs.stalled(9.0, patience=100.0, age=8.0) == {A}
+
+
 def test_forgiven_records_are_no_backlog() -> None:
     """An empty lane has nothing that could still be acknowledged, whatever the counts say."""
     backlogs = Backlogs()

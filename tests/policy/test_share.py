@@ -18,7 +18,7 @@ def test_no_group_takes_what_is_left_for_others(limit: int, asks: list[int]) -> 
         if has_share(held[group], sum(held), limit, others=True):
             held[group] += 1
     assert sum(held) <= limit
-    assert max(held) <= limit / 2 + 1
+    assert max(held) <= (limit + 1) // 2
 
 
 @given(limits)
@@ -27,7 +27,7 @@ def test_one_greedy_group_leaves_half(limit: int) -> None:
     held = 0
     while has_share(held, held, limit, others=True):
         held += 1
-    assert limit / 2 <= held <= limit / 2 + 1
+    assert held == (limit + 1) // 2
 
 
 @given(limits)

@@ -33,6 +33,7 @@ def test_a_broker_is_calmed_for_as_long_again() -> None:
     assert throttle.probes(None, 110.9)
     assert not throttle.probes(2, 106.0)
     assert not throttle.probes(1, 110.0 + CALM)
+    assert not throttle.probes(None, 110.0 + CALM)
     throttle.announce(2, 1.0, now=200.0)
     assert not throttle.probes(1, 200.0)
 

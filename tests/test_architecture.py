@@ -41,9 +41,9 @@ BOUNDS: dict[str, dict[str, int]] = {
     },
     "whole": {
         "each": 0,
-        "files": 307,  # aim: 185; 1 is of replication quotas
+        "files": 311,  # aim: 185; 5 are of replication quotas
         "files under 60 lines": 77,  # aim: 25
-        "lines": 33_209,  # aim: 28 500; 260 are of replication quotas, 75 of seams
+        "lines": 33_690,  # aim: 28 500; 741 are of replication quotas, 75 of seams
         "lines of pipeline/ and policy/": 11_363,  # aim: 11 000; 335 as above, 250 of reuse from producer_ids/
         "reads through three dots": 57,  # aim: 28, one per 1 000 lines
         "closures upward": 8,  # aim: 4

@@ -12,11 +12,13 @@ from safeproducer.cli.common.failure import NOTHING_SENT, Failure
 from safeproducer.cli.common.screen import Screen
 from safeproducer.cli.demo import command as demo
 from safeproducer.cli.doctor import command as doctor
+from safeproducer.cli.replication import command as replication
 
 _EPILOG = """\
 examples:
   safeproducer demo
   safeproducer doctor --bootstrap-servers localhost:9092
+  safeproducer replication status --bootstrap-servers localhost:9092
 """
 
 
@@ -67,7 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"safeproducer {version('safeproducer')}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for command in (demo, doctor):
+    for command in (demo, doctor, replication):
         subparser = command.add_parser(subparsers)
         subparser.add_argument("--debug", action="store_true", help="show log messages and tracebacks")
     return parser

@@ -16,10 +16,13 @@ _SCHEME = re.compile(r"^\w+://")
 _CODE = "not-translated"
 
 
-def admin_settings(settings: Mapping[str, Setting]) -> dict[str, Any]:
+def admin_settings(
+    settings: Mapping[str, Setting], what: str = "What brokers keep about producer IDs"
+) -> dict[str, Any]:
     """Return the keyword arguments of kafka-python's clients that connect in the same way.
 
-    Raises Failure, naming the setting, for a SASL mechanism or a key store that has no counterpart there.
+    Raises Failure, naming the setting, for a SASL mechanism or a key store that has no counterpart there. `what`
+    cannot be read then.
     """
     by_name = {canonical(name): value for name, value in settings.items()}
     protocol = str(by_name.get("security.protocol", "plaintext")).upper()
@@ -30,17 +33,17 @@ def admin_settings(settings: Mapping[str, Setting]) -> dict[str, Any]:
         "security_protocol": protocol,
     }
     if "SASL" in protocol:
-        found |= _sasl(by_name)
+        found |= _sasl(by_name, what)
     if "SSL" in protocol:
-        found["ssl_context"] = _context(by_name)
+        found["ssl_context"] = _context(by_name, what)
     return found
 
 
-def _sasl(by_name: Mapping[str, Setting]) -> dict[str, Any]:
+def _sasl(by_name: Mapping[str, Setting], what: str) -> dict[str, Any]:
     mechanism = str(by_name.get("sasl.mechanisms", "GSSAPI")).upper()
     if mechanism not in MECHANISMS:
         raise Failure(
-            f"What brokers keep about producer IDs can be read with the SASL mechanisms {', '.join(MECHANISMS)}, not "
+            f"{what} can be read with the SASL mechanisms {', '.join(MECHANISMS)}, not "
             f"with {mechanism}: run the command as a user of one of those (sasl.mechanism, sasl.username, "
             "sasl.password), or over a listener without SASL.",
             code=_CODE,
@@ -52,11 +55,11 @@ def _sasl(by_name: Mapping[str, Setting]) -> dict[str, Any]:
     }
 
 
-def _context(by_name: Mapping[str, Setting]) -> ssl.SSLContext:
+def _context(by_name: Mapping[str, Setting], what: str) -> ssl.SSLContext:
     for name in _NOT_READABLE:
         if by_name.get(name):
             raise Failure(
-                f"What brokers keep about producer IDs cannot be read with {name}: give the certificate as PEM files "
+                f"{what} cannot be read with {name}: give the certificate as PEM files "
                 "instead (ssl.certificate.location, ssl.key.location).",
                 code=_CODE,
             )

@@ -125,6 +125,18 @@ def refusals() -> Iterator[None]:
         ) from error
 
 
+@contextmanager
+def extra(purpose: str) -> Iterator[None]:
+    """Turn an import that fails into a Failure; `purpose` is what the package does."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise Failure(
+            f"The package {error.name}, which {purpose}, is not installed: pip install 'safeproducer[cli]'.",
+            code="missing-package",
+        ) from error
+
+
 def await_topic(
     producer: Client,
     topic: str | None,

@@ -1,4 +1,4 @@
-"""Asks brokers what they remember about producer IDs: DescribeProducers, which confluent_kafka does not offer.
+"""Asks brokers what confluent_kafka does not offer: producer IDs, moves of replicas, and the sizes of replicas.
 
 The one module of the commands that knows kafka-python, whose admin client sends the request.
 """
@@ -6,9 +6,11 @@ The one module of the commands that knows kafka-python, whose admin client sends
 import logging
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
+
+import tenacity
 
 from safeproducer.cli.common.admin_settings import admin_settings
 from safeproducer.cli.common.config_file import Setting
@@ -35,6 +37,23 @@ _NONE = -1
 _WAIT = 0.1
 
 
+def admin_client(settings: Mapping[str, Setting], servers: Sequence[str], timeout: float, what: str) -> Any:
+    """kafka-python's, connected; raises Failure, which says that `what` was not read."""
+    translated = {**admin_settings(settings, what), "bootstrap_servers": list(servers)}
+    # It would log each attempt to connect that failed, which is told once here.
+    logging.getLogger("kafka").addHandler(logging.NullHandler())
+    limit = max(1, int(timeout * 1000))
+    try:
+        return kafka.KafkaAdminClient(
+            **translated,
+            request_timeout_ms=limit,
+            bootstrap_timeout_ms=limit,
+            max_in_flight_requests_per_connection=100,
+        )
+    except errors.KafkaError as error:
+        raise Failure(f"{advice('_TRANSPORT', str(error))} {what} was not read.", code="_TRANSPORT") from error
+
+
 class ProducerStates:
     """One admin client. ask() may be called by several threads at once.
 
@@ -44,23 +63,8 @@ class ProducerStates:
     """
 
     def __init__(self, settings: Mapping[str, Setting], servers: Sequence[str], timeout: float) -> None:
-        translated = {**admin_settings(settings), "bootstrap_servers": list(servers)}
-        # It would log each attempt to connect that failed, which is told once here.
-        logging.getLogger("kafka").addHandler(logging.NullHandler())
         self._timeout = timeout
-        limit = max(1, int(timeout * 1000))
-        try:
-            self._admin: Any = kafka.KafkaAdminClient(
-                **translated,
-                request_timeout_ms=limit,
-                bootstrap_timeout_ms=limit,
-                max_in_flight_requests_per_connection=100,
-            )
-        except errors.KafkaError as error:
-            raise Failure(
-                f"{advice('_TRANSPORT', str(error))} What brokers keep about producer IDs was not read.",
-                code="_TRANSPORT",
-            ) from error
+        self._admin = admin_client(settings, servers, timeout, "What brokers keep about producer IDs")
 
     def __enter__(self) -> Self:
         return self
@@ -109,3 +113,53 @@ def _ask_error(error: Exception) -> AskError:
     code = next((name for kind, name in _CODES.items() if isinstance(error, kind)), type(error).__name__)
     of_broker = not isinstance(error, errors.BrokerResponseError) or isinstance(error, _OF_BROKER)
     return AskError(code, str(error), of_broker=of_broker)
+
+
+class ReplicaQuestions:
+    """One admin client, for one thread. Each question raises Failure if it has no answer within `timeout` seconds."""
+
+    _WHAT = "What is moved, and how large replicas are,"
+
+    def __init__(self, settings: Mapping[str, Setting], servers: Sequence[str], timeout: float) -> None:
+        self._admin = admin_client(settings, servers, timeout, self._WHAT)
+        self._again = tenacity.Retrying(
+            # It is throttled, or was connected to in vain a moment ago.
+            retry=tenacity.retry_if_exception_type(errors.NodeNotReadyError),
+            stop=tenacity.stop_after_delay(timeout),
+            wait=tenacity.wait_fixed(_WAIT),
+            reraise=True,
+        )
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._admin.close()
+
+    def moves(self) -> dict[TopicPartition, Sequence[int]]:
+        """Partition that moves -> the replicas that are being added."""
+        found = self._ask(self._admin.list_partition_reassignments)
+        return {(tp.topic, tp.partition): one["adding_replicas"] for tp, one in found.items()}
+
+    def sizes(self, brokers: Iterable[int]) -> dict[tuple[TopicPartition, int], tuple[float, int]]:
+        """Partition and broker -> when it was asked, and the bytes of that replica."""
+        found = {}
+        for broker in brokers:
+            (answer,) = self._ask(self._admin.describe_log_dirs, brokers=[broker])
+            now = time.monotonic()
+            if not answer["log_dirs"]:  # without the right a broker tells of no directory
+                raise self._failure(errors.ClusterAuthorizationFailedError())
+            for topic in (topic for directory in answer["log_dirs"] for topic in directory["topics"]):
+                for one in topic["partitions"]:
+                    if not one["is_future_key"]:
+                        found[(topic["name"], one["partition_index"]), broker] = now, one["partition_size"]
+        return found
+
+    def _ask(self, question: Any, **arguments: Any) -> Any:
+        try:
+            return self._again(question, **arguments)
+        except errors.KafkaError as error:
+            raise self._failure(error) from error
+
+    def _failure(self, error: Exception) -> Failure:
+        if isinstance(error, errors.ClusterAuthorizationFailedError):
+            return Failure(f"{self._WHAT} cannot be read: the user needs DESCRIBE on the cluster.", code="no-right")
+        return Failure(f"{advice('_TRANSPORT', str(error))} {self._WHAT} was not read.", code="_TRANSPORT")

@@ -5,8 +5,8 @@ import importlib
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, NoReturn, TextIO
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 from safeproducer.cli.common.failure import Failure
 from safeproducer.cli.common.secrets import Redactor
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 # Wide enough for every table here; rich would take 80 columns when the output is a file or a pipe.
 _WIDTH_WITHOUT_TERMINAL = 120
+_MOST_ROWS = 20
 
 
 class Screen:
@@ -71,6 +72,22 @@ class Screen:
         with _reader_may_leave(sys.stdout):
             sys.stdout.write(self.redact(drawn.get()))
             sys.stdout.flush()
+
+    def table(self, title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+        """Draw the first rows, and say how many more there are; without rows nothing."""
+        from rich.table import Table  # noqa: PLC0415 - rich is an extra
+
+        shown = list(rows)
+        if not shown:
+            return
+        drawn: Any = Table(title=title, title_justify="left")
+        for number, column in enumerate(columns):
+            drawn.add_column(column, justify="left" if number == 0 else "right", overflow="fold")
+        for row in shown[:_MOST_ROWS]:
+            drawn.add_row(*row)
+        self.result(drawn)
+        if len(shown) > _MOST_ROWS:
+            self.note(f"{len(shown) - _MOST_ROWS:,} more rows: --json shows all")
 
     def result_json(self, document: Mapping[str, object]) -> None:
         """Write one JSON document to stdout."""

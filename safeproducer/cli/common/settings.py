@@ -13,6 +13,9 @@ CONFIG_FILE_VARIABLE = "SAFEPRODUCER_CONFIG_FILE"
 
 _FILES = frozenset({"ssl.ca.location", "ssl.certificate.location", "ssl.key.location", "ssl.keystore.location"})
 _PORT = re.compile(r":\d+$")
+_RATE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?) ?(?:([kKMG]?)(i?)B(?:/s)?)?")
+_DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?) ?(s|min|m|h|d)")
+_SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3_600, "d": 86_400}
 
 
 def add_settings_arguments(parser: argparse.ArgumentParser, *, servers_help: str) -> None:
@@ -47,6 +50,25 @@ def seconds(text: str) -> float:
     if not 0 <= value < float("inf"):
         raise ValueError(text)
     return value
+
+
+def rate(text: str) -> int:
+    """Convert an argument into bytes per second: 10000000, 10MB, 10 MB/s, 9.5MiB. Bits are refused."""
+    found = _RATE.fullmatch(text.strip())
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no rate, give bytes (not bits) per second, like 10MB")
+    size = float(found[1]) * (1024 if found[3] else 1000) ** " kMG".index((found[2] or " ").replace("K", "k"))
+    if not 1 <= size < 2**63:
+        raise argparse.ArgumentTypeError(f"{text!r} is no rate above zero that Kafka takes, give one like 10MB")
+    return int(size)
+
+
+def duration(text: str) -> float:
+    """Convert an argument into seconds, more than zero: 90s, 30min, 2h, 1d."""
+    found = _DURATION.fullmatch(text.strip())
+    if found is None or not float(found[1]):
+        raise argparse.ArgumentTypeError(f"{text!r} is no time above zero, give one like 90s, 30min or 2h")
+    return float(found[1]) * _SECONDS[found[2]]
 
 
 def read_settings(args: argparse.Namespace, screen: Screen, *, transactions: bool = False) -> dict[str, Setting]:

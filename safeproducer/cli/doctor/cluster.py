@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from safeproducer.cli.common.admin_settings import admin_settings
 from safeproducer.cli.common.config_file import Setting
-from safeproducer.cli.common.connection import BrokerErrors, await_topic, open_reader, topic_failure
+from safeproducer.cli.common.connection import BrokerErrors, await_topic, extra, open_reader, topic_failure
 from safeproducer.cli.common.failure import Failure
 from safeproducer.cli.common.producer_state import ProducerState, TopicPartition
 from safeproducer.cli.common.progress import Progress
@@ -94,14 +94,8 @@ class ClusterLook:
 
 
 def _producer_states(settings: Mapping[str, Setting], servers: Sequence[str], timeout: float) -> "ProducerStates":
-    try:
+    with extra("asks brokers for producer IDs"):
         from safeproducer.cli.common.producer_states import ProducerStates  # noqa: PLC0415 - kafka-python is an extra
-    except ModuleNotFoundError as error:
-        raise Failure(
-            f"The package {error.name}, which asks brokers for producer IDs, is not installed: "
-            "pip install 'safeproducer[cli]'.",
-            code="missing-package",
-        ) from error
     return ProducerStates(settings, servers, timeout)
 
 

@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from safeproducer.cli.common.failure import Failure
+from safeproducer.cli.common.finding import Finding, exit_code
 from safeproducer.cli.doctor.census import Idle, PartitionCensus, TopicCensus
 from safeproducer.cli.doctor.examined import Broker, Examined
-from safeproducer.cli.doctor.finding import Finding, exit_code
 from safeproducer.cli.doctor.host import Host
 
 

@@ -1,20 +1,14 @@
 """The report for a person: tables and findings on stdout, what failed on stderr."""
 
-from collections.abc import Iterable, Sequence
-from itertools import groupby
-from typing import Any
+from collections.abc import Sequence
 
+from safeproducer.cli.common.finding import draw_findings
 from safeproducer.cli.common.screen import Screen
+from safeproducer.cli.common.words import moment, span
 from safeproducer.cli.doctor.census import Idle, TopicCensus
 from safeproducer.cli.doctor.examined import Broker
-from safeproducer.cli.doctor.finding import Finding, Severity
 from safeproducer.cli.doctor.host import Host
 from safeproducer.cli.doctor.report import Report
-from safeproducer.cli.doctor.words import moment, span
-
-_MOST_ROWS = 20
-_MOST_FINDINGS = 10
-_STYLES = {Severity.INFO: "dim", Severity.WARNING: "yellow", Severity.ERROR: "bold red"}
 
 
 def show(report: Report, screen: Screen, *, by_partition: bool) -> None:
@@ -31,7 +25,7 @@ def show(report: Report, screen: Screen, *, by_partition: bool) -> None:
             _draw_partitions(screen, topic, report.examined.host)
     if not screen.quiet:
         _draw_host(screen, report.examined.host)
-    _draw_findings(screen, report.findings, failed=report.failure is not None)
+    draw_findings(screen, report.findings, failed=report.failure is not None)
 
 
 def _draw_brokers(screen: Screen, brokers: Sequence[Broker]) -> None:
@@ -43,7 +37,7 @@ def _draw_brokers(screen: Screen, brokers: Sequence[Broker]) -> None:
         )
         for broker in brokers
     ]
-    _table(screen, "brokers", ("broker", "address", "remembers an idle ID for"), rows)
+    screen.table("brokers", ("broker", "address", "remembers an idle ID for"), rows)
 
 
 def _draw_topics(screen: Screen, topics: Sequence[TopicCensus]) -> None:
@@ -72,7 +66,7 @@ def _draw_topics(screen: Screen, topics: Sequence[TopicCensus]) -> None:
         )
         for topic in found
     ]
-    _table(screen, "producer IDs by topic", columns, rows)
+    screen.table("producer IDs by topic", columns, rows)
     if len(found) < len(topics):
         screen.note(f"{len(topics) - len(found):,} of {len(topics):,} topics without producer IDs")
 
@@ -89,10 +83,10 @@ def _draw_partitions(screen: Screen, topic: TopicCensus, host: Host) -> None:
         )
         for one in topic.partitions
     ]
-    _table(screen, topic.topic, ("partition", "leader", "IDs", "small", "expire within 1 h", "idle"), rows)
+    screen.table(topic.topic, ("partition", "leader", "IDs", "small", "expire within 1 h", "idle"), rows)
     lines = sorted((topic.of_host or {}).items(), key=lambda item: -len(item[1]))
     title = f"{topic.topic}: IDs of this host{'' if host.asks else ', or of another cluster'}"
-    _table(screen, title, ("line", "IDs"), [(line, f"{len(ids):,}") for line, ids in lines])
+    screen.table(title, ("line", "IDs"), [(line, f"{len(ids):,}") for line, ids in lines])
 
 
 def _draw_host(screen: Screen, host: Host) -> None:
@@ -104,41 +98,11 @@ def _draw_host(screen: Screen, host: Host) -> None:
         )
         for ledger in host.ledgers
     ]
-    _table(screen, "this host, by cluster and user", ("ledger", "IDs in the hour", "next one"), rows)
+    screen.table("this host, by cluster and user", ("ledger", "IDs in the hour", "next one"), rows)
     patterns = [
         (pattern.line, f"{pattern.count:,}", pattern.sentence) for ledger in host.ledgers for pattern in ledger.patterns
     ]
-    _table(screen, "this host, by line of code", ("line", "IDs in the hour", "pattern"), patterns)
-
-
-def _draw_findings(screen: Screen, findings: Sequence[Finding], *, failed: bool) -> None:
-    from rich.text import Text  # noqa: PLC0415 - rich is an extra
-
-    for (severity, code), same in groupby(findings, key=lambda finding: (finding.severity, finding.code)):
-        found = list(same)
-        for finding in found[:_MOST_FINDINGS]:
-            text = Text(f"{severity.value}: ", style=_STYLES[severity])
-            screen.result(text.append(f"{code}: {finding.message}\n  {finding.cure}", style="default"))
-        if len(found) > _MOST_FINDINGS:
-            screen.result(f"{len(found) - _MOST_FINDINGS:,} more of {code}: --json shows all")
-    if not findings and not failed:
-        screen.result("Nothing was found.")
-
-
-def _table(screen: Screen, title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    from rich.table import Table  # noqa: PLC0415 - rich is an extra
-
-    shown = list(rows)
-    if not shown:
-        return
-    table: Any = Table(title=title, title_justify="left")
-    for number, column in enumerate(columns):
-        table.add_column(column, justify="left" if number == 0 else "right", overflow="fold")
-    for row in shown[:_MOST_ROWS]:
-        table.add_row(*row)
-    screen.result(table)
-    if len(shown) > _MOST_ROWS:
-        screen.note(f"{len(shown) - _MOST_ROWS:,} more rows: --json shows all")
+    screen.table("this host, by line of code", ("line", "IDs in the hour", "pattern"), patterns)
 
 
 def _age(idle: Idle | None) -> str:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from safeproducer.cli.common.finding import Finding, Severity, exit_code
 from safeproducer.cli.doctor.census import BusiestHour, PartitionCensus, TopicCensus
 from safeproducer.cli.doctor.checks import check
 from safeproducer.cli.doctor.examined import Broker, Cluster, Configuration, Examined
-from safeproducer.cli.doctor.finding import Finding, Severity, exit_code
 from safeproducer.cli.doctor.host import Host, KnownId, KnownPattern, Ledger
 from safeproducer.policy.expiry import DAY, Told, unreadable
 from safeproducer.producer_ids.patterns import _TEXTS

@@ -9,13 +9,13 @@ from unittest import mock
 import pytest
 
 from safeproducer.cli.common.failure import Failure
+from safeproducer.cli.common.finding import Finding, Severity
 from safeproducer.cli.common.producer_state import ProducerState
 from safeproducer.cli.doctor import census, checks, cluster, command, host, leaders, report
 from safeproducer.cli.doctor.census import TopicCensus
 from safeproducer.cli.doctor.checks import CHECKS
 from safeproducer.cli.doctor.cluster import ClusterLook
 from safeproducer.cli.doctor.examined import Examined
-from safeproducer.cli.doctor.finding import Finding, Severity
 from safeproducer.cli.doctor.report import Report
 from safeproducer.producer_ids import places
 from safeproducer.producer_ids.guard import Guard, guard_of

@@ -1,0 +1,1 @@
+"""``safeproducer replication``: what a move of replicas needs, and what limits the moves that run."""

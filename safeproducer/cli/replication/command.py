@@ -1,0 +1,145 @@
+"""``safeproducer replication``: plan the throttle of a move, and see what moves and throttles do. It only reads."""
+
+import argparse
+import json
+from collections.abc import Callable
+from math import inf
+from typing import Any
+
+from safeproducer.cli.common.failure import Failure
+from safeproducer.cli.common.finding import draw_findings, exit_code
+from safeproducer.cli.common.screen import Screen
+from safeproducer.cli.common.settings import add_settings_arguments, duration, rate, read_settings, seconds
+from safeproducer.cli.common.words import span
+from safeproducer.cli.replication.cluster import read_cluster
+from safeproducer.cli.replication.report import Document, Target, plan, status
+from safeproducer.policy.replication import ANSWER, WINDOW, first_answers, moves, rate_text
+from safeproducer.policy.topic_partition import TopicPartition
+
+_EPILOG = """\
+Both change nothing. The user needs DESCRIBE and DESCRIBE_CONFIGS on the topics and on the cluster.
+
+exit status:
+  0    in order
+  1    something to do: a move never ends, or a throttle is left over
+  2    could not ask: wrong usage, no connection, a right is missing
+  130  stopped by Ctrl-C
+
+examples:
+  safeproducer replication plan --bootstrap-servers localhost:9092 --reassignment move.json --within 2h
+  safeproducer replication plan --ongoing --rate 50MB --config-file kafka.properties
+  safeproducer replication status --bootstrap-servers localhost:9092 --json
+"""
+_SMALL = 1_000_000
+"""Bytes/s below which a rate is warned of."""
+_SHOWN: dict[str, Callable[..., str]] = {
+    **dict.fromkeys(("rate", "needed", "free", "bytes_in"), rate_text),
+    **dict.fromkeys(("bytes", "sum_replica_lag"), lambda size: f"{size / 1e6:,.1f} MB"),
+    "seconds": lambda ends: " to ".join(map(span, ends)),
+}
+
+
+def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> argparse.ArgumentParser:
+    """Declare the command and its arguments."""
+    parser = subparsers.add_parser(
+        "replication",
+        help="plan the throttle of a move of replicas, and find throttles that are left over",
+        description="Replication quotas (KIP-73): plan a throttle, or show moves and throttles.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("action", choices=("plan", "status"), help="what to do")
+    parser.add_argument("--reassignment", metavar="FILE", help="moves as kafka-reassign-partitions takes them")
+    parser.add_argument("--ongoing", action="store_true", help="plan for the moves that run")
+    parser.add_argument("--rate", metavar="R", type=rate, help="bytes per second of each broker and side, like 50MB")
+    parser.add_argument(
+        "--within", metavar="T", type=duration, help="find the rate with which the moves end in time, like 2h"
+    )
+    parser.add_argument("--measure", metavar="S", type=seconds, default=5.0, help="measure bytes in for S seconds (5)")
+    parser.add_argument("--json", action="store_true", help="write the result as JSON")
+    parser.add_argument("--quiet", action="store_true", help="no tables; findings are still shown")
+    add_settings_arguments(parser, servers_help="brokers to start from")
+    parser.set_defaults(run=run)
+    return parser
+
+
+def run(args: argparse.Namespace, screen: Screen) -> int:
+    """Run the command and return its exit status."""
+    screen.require_rich()
+    planning = args.action == "plan"
+    if planning and bool(args.reassignment) is args.ongoing:
+        raise Failure("A plan is for --reassignment FILE or for --ongoing: give one of them.")
+    if sum(one is not None for one in (args.rate, args.within)) > planning or (args.ongoing and not planning):
+        raise Failure("--ongoing, and one of --rate and --within, belong to plan: remove the others.")
+    target = read_reassignment(args.reassignment) if args.reassignment else {}
+    settings = read_settings(args, screen, transactions=True)
+    if "bootstrap.servers" not in settings:
+        raise Failure("The command needs brokers: give --bootstrap-servers HOST:PORT, or a --config-file.")
+    settings = {"client.id": "safeproducer-replication", **settings}
+    cluster = read_cluster(settings, screen, args.connect_timeout, args.measure)
+    known = cluster.facts.known
+    for tp, replicas in target.items():
+        if tp not in known:
+            raise Failure(f"{tp[0]} [{tp[1]}] does not exist, or the user may not DESCRIBE it.", code="unknown")
+        if unknown := set(replicas) - cluster.brokers:
+            raise Failure(f"Broker {min(unknown)} of {tp[0]} [{tp[1]}] is not in the cluster.", code="unknown")
+    if planning:
+        adding = {tp: move[1] for tp, move in cluster.moves.items() if args.ongoing or tp in target}
+        wanted = moves({tp: one.replicas for tp, one in known.items()}, adding, target)
+        document = plan(cluster, wanted, args.rate, args.within)
+    else:
+        document = status(cluster, target)
+    if (given := document.get("rate")) is not None and given < _SMALL:
+        took = first_answers(1, ANSWER, given, inf)
+        screen.warn(f"{rate_text(given)} is little: the first answers take {took:.0f} s of a window of {WINDOW:.0f} s.")
+    return _show(args.action, document, screen)
+
+
+def read_reassignment(path: str) -> Target:
+    """The file that kafka-reassign-partitions takes: partition -> its replicas, the preferred leader first."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            document = json.load(file)
+    except (OSError, ValueError, RecursionError) as error:
+        why = getattr(error, "strerror", None) or "it is no JSON"
+        raise Failure(
+            f"--reassignment {path} cannot be read ({why}): give a file of kafka-reassign-partitions."
+        ) from None
+    entries = document.get("partitions") if isinstance(document, dict) else None
+    target = dict(_entry(one, path) for one in entries) if isinstance(entries, list) else {}
+    if not target or len(target) < len(entries or ()):
+        raise Failure(f'--reassignment {path} must have each partition once, in a list "partitions".')
+    return target
+
+
+def _entry(entry: Any, path: str) -> tuple[TopicPartition, tuple[int, ...]]:
+    values: dict[str, Any] = entry if isinstance(entry, dict) else {}
+    topic, partition, brokers = (values.get(name) for name in ("topic", "partition", "replicas"))
+    brokers = brokers if isinstance(brokers, list) and brokers else [None]
+    numbers = all(type(one) is int and one >= 0 for one in [partition, *brokers])
+    if not isinstance(topic, str) or not numbers or len(set(brokers)) < len(brokers):
+        form = '{"topic": NAME, "partition": NUMBER, "replicas": [different brokers]}'
+        raise Failure(f"--reassignment {path}: {json.dumps(entry)[:80]} is not {form}.")
+    return (topic, values["partition"]), tuple(brokers)
+
+
+def _show(action: str, document: Document, screen: Screen) -> int:
+    findings = document["findings"]
+    code = exit_code(findings)
+    if screen.json_output:
+        told = {**document, "findings": [finding.document() for finding in findings]}
+        screen.result_json({"command": "replication", "action": action, "exit_code": code, **told})
+        return code
+    for title in ("moves", "lists", "rates", "sides", "brokers"):
+        if (rows := document.get(title)) and not screen.quiet:
+            texts = [["" if of is None else str(_SHOWN.get(name, str)(of)) for name, of in row.items()] for row in rows]
+            screen.table(title, [name.replace("_", " ") for name in rows[0]], texts)
+    if action == "plan":
+        text = f"Moves end with any rate above {rate_text(document['ends_above'])}."
+        if document["rate"] is not None:
+            ends = "never" if document["never_ends"] else _SHOWN["seconds"](document["seconds"] or [0])
+            text = f"With {rate_text(document['rate'])} they take: {ends}. {text}"
+        screen.result(text)
+    draw_findings(screen, findings, failed=action == "plan")
+    return code

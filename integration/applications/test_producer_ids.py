@@ -50,7 +50,7 @@ def judge(found: LedgerReading, errors: str, policy: str) -> None:
     told = re.findall(r"producer-ID churn.*", errors)
     assert bool(told) == (policy == "warn")
     assert all("given.py:" in line for line in told)
-    assert {pattern.code for pattern in found.patterns()} == {"pre-fork-workers-again"}
+    assert {pattern.code for pattern in found.patterns()} == {"one-per-process"}
 
 
 @RATES

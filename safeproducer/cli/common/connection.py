@@ -126,13 +126,13 @@ def refusals() -> Iterator[None]:
 
 
 @contextmanager
-def extra(purpose: str) -> Iterator[None]:
-    """Turn an import that fails into a Failure; `purpose` is what the package does."""
+def extra(purpose: str, otherwise: str = "") -> Iterator[None]:
+    """Turn an import that fails into a Failure. `purpose`: why it is needed; `otherwise`: the way without it."""
     try:
         yield
     except ModuleNotFoundError as error:
         raise Failure(
-            f"The package {error.name}, which {purpose}, is not installed: pip install 'safeproducer[cli]'.",
+            f"The package {error.name}, which {purpose}, is not installed: pip install 'safeproducer[cli]'{otherwise}.",
             code="missing-package",
         ) from error
 

@@ -3,7 +3,7 @@
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
-from safeproducer.cli.common.failure import Failure
+from safeproducer.cli.common.connection import extra
 from safeproducer.cli.demo.steps import BROKER_CONFIG
 
 if TYPE_CHECKING:
@@ -14,12 +14,6 @@ BROKERS = 3
 
 def embedded_cluster() -> "AbstractContextManager[FakeCluster]":
     """A FakeCluster, which starts when it is entered; Failure if what it needs is not installed."""
-    try:
+    with extra("the embedded brokers need", ", or name real brokers with --bootstrap-servers"):
         from safeproducer.testing import FakeCluster  # noqa: PLC0415 - kafka-python is an extra
-    except ModuleNotFoundError as error:
-        raise Failure(
-            f"The package {error.name}, which the embedded brokers need, is not installed: "
-            "pip install 'safeproducer[cli]', or name real brokers with --bootstrap-servers.",
-            code="missing-package",
-        ) from error
     return FakeCluster(BROKERS, broker_config=BROKER_CONFIG)

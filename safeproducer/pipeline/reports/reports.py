@@ -51,7 +51,7 @@ class Reports:
 
     def __init__(self) -> None:
         self.bunches: deque[Bunch | CountedBunch] = deque()
-        self._wakers: tuple[Callable[[], object], ...] = ()
+        self._wakers: list[Callable[[], object]] = []
 
     def subscribe(self, wake: Callable[[], object]) -> None:
         """Have `wake()` called whenever the queue becomes non-empty, on the thread that adds: it must not block.
@@ -59,13 +59,14 @@ class Reports:
         One call comes at once if something waits already. Whoever is woken runs reports until none are left. `wake`
         must not refer to the producer, which native callbacks would keep alive then. An exception of it is logged.
         """
-        self._wakers = (*self._wakers, wake)
+        self._wakers.append(wake)  # one step: two threads may subscribe at once
         if self.bunches:
             _call(wake)
 
     def unsubscribe(self, wake: Callable[[], object]) -> None:
         """End that; a call that is under way may still come."""
-        self._wakers = tuple(other for other in self._wakers if other != wake)
+        if wake in self._wakers:
+            self._wakers.remove(wake)
 
     def _put(self, *bunches: Bunch | CountedBunch) -> None:
         was_empty = not self.bunches
@@ -74,7 +75,7 @@ class Reports:
             self._wake()
 
     def _wake(self) -> None:
-        for wake in self._wakers:
+        for wake in self._wakers.copy():
             _call(wake)
 
     def __bool__(self) -> bool:

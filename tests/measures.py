@@ -61,18 +61,28 @@ def foreign_writes(modules: Trees) -> dict[str, int]:
 
 
 def parts(modules: Trees) -> dict[str, int]:
-    """How many arguments make an object of each class; of a dataclass those without default. Values are left out."""
+    """How many arguments make an object of each class; of a dataclass those without default, with those of its bases.
+
+    Values are left out.
+    """
+    classes = [
+        (path, node) for path, tree in modules.items() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)
+    ]
+    by_name = {node.name: node for _, node in classes}
     found: dict[str, int] = {}
-    for path, tree in modules.items():
-        for node in (each for each in ast.walk(tree) if isinstance(each, ast.ClassDef)):
-            made = [each for each in node.body if isinstance(each, ast.FunctionDef) and each.name == "__init__"]
-            decorators = " ".join(map(ast.unparse, node.decorator_list))
-            if made:
-                found[f"{path}:{node.name}"] = len(made[0].args.args) - 1 + len(made[0].args.kwonlyargs)
-            elif "dataclass" in decorators and "frozen=True" not in decorators:
-                fields = [each for each in node.body if isinstance(each, ast.AnnAssign) and each.value is None]
-                found[f"{path}:{node.name}"] = len(fields)
+    for path, node in classes:
+        made = [each for each in node.body if isinstance(each, ast.FunctionDef) and each.name == "__init__"]
+        decorators = " ".join(map(ast.unparse, node.decorator_list))
+        if made:
+            found[f"{path}:{node.name}"] = len(made[0].args.args) - 1 + len(made[0].args.kwonlyargs)
+        elif "dataclass" in decorators and "frozen=True" not in decorators:
+            found[f"{path}:{node.name}"] = _fields(node, by_name)
     return found
+
+
+def _fields(node: ast.ClassDef, by_name: Mapping[str, ast.ClassDef]) -> int:
+    own = sum(isinstance(each, ast.AnnAssign) and each.value is None for each in node.body)
+    return own + sum(_fields(by_name[base], by_name) for base in map(ast.unparse, node.bases) if base in by_name)
 
 
 def far_reads(modules: Trees) -> int:

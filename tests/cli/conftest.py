@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.in_process import CommandHere
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -60,6 +62,12 @@ class Command:
                 if stream is not None:
                     with contextlib.suppress(BrokenPipeError):
                         stream.close()
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> CommandHere:
+    """The same, for tests that only run it to its end: a process takes a second to start."""
+    return CommandHere(tmp_path)
 
 
 @pytest.fixture

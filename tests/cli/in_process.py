@@ -20,6 +20,9 @@ class CommandHere:
         """As a process would end."""
         streams = [io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2)]
         with mock.patch.dict(os.environ, self.environment), redirect_stdout(streams[0]), redirect_stderr(streams[1]):
-            status = main(arguments)
+            try:
+                status = main(arguments)
+            except SystemExit as exited:  # of argparse
+                status = exited.code  # type: ignore[assignment]
         written = [stream.detach().getvalue() for stream in streams]
         return subprocess.CompletedProcess(arguments, status, *written)

@@ -86,8 +86,6 @@ def test_that_is_noticed_when_idle_lanes_are_given_up_as_before() -> None:
 
 NIGHT = 10 * HOUR
 DAY = 14
-POLICIES = ("warn", "delay", "refuse")
-"""`off` acts as `warn` here, and `reuse` as `delay`."""
 
 
 def days(count: int, policy: str, lanes: object, mode: str) -> tuple[Permits, list[FakeNative], set[HoldReason | None]]:
@@ -119,11 +117,12 @@ def days(count: int, policy: str, lanes: object, mode: str) -> tuple[Permits, li
     return permits, found, waited
 
 
-@pytest.mark.parametrize(("lanes", "mode"), [("auto", "held"), (10, "held"), (10, "auto")])
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize(
+    ("policy", "lanes", "mode"), [("warn", "auto", "held"), ("delay", 10, "held"), ("refuse", 10, "auto")]
+)
 def test_well_behaved_lanes_never_wait(policy: str, lanes: object, mode: str) -> None:
     """Ten lanes, two days: no policy holds anything back or makes a lane less. With `auto` the direct lane is one more,
-    which sends what is lone."""
+    which sends what is lone. The policy `off` acts as `warn` here, and `reuse` as `delay`."""
     permits, found, waited = days(2, policy, lanes, mode)
     assert waited, "it was to be busy"
     assert not waited & {HoldReason.LANES_LIMITED, HoldReason.PRODUCER_ID_LIMIT}

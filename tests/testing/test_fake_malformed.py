@@ -12,6 +12,7 @@ import pytest
 
 from safeproducer.testing import FakeCluster
 from safeproducer.testing.codec import WireError
+from safeproducer.testing.fake.handlers import SERVED
 from safeproducer.testing.wire import decode_request, encode_request, read_request_header, versions
 from tests.testing.malformed import pieces, requests, with_giant_lengths
 from tests.testing.raw import RawClient, hung_up, make_batch
@@ -65,6 +66,11 @@ def attacker(cluster: FakeCluster) -> Iterator[Attacker]:
     made.close()
 
 
+def ends() -> list[tuple[str, int]]:
+    """The oldest and the newest version of each API: one has the lengths of old, the other one the compact ones."""
+    return sorted({(api, version) for api, (first, last, _) in SERVED.items() for version in (first, last)})
+
+
 def rss() -> int:
     return psutil.Process().memory_info().rss
 
@@ -89,7 +95,7 @@ def test_every_length_of_every_request_may_lie(cluster: FakeCluster, attacker: A
     seen: Counter[str] = Counter()
     tracemalloc.start()
     try:
-        for api, version in requests():
+        for api, version in ends():
             for what, frame in with_giant_lengths(api, version):
                 if waits(frame):
                     continue
@@ -99,8 +105,8 @@ def test_every_length_of_every_request_may_lie(cluster: FakeCluster, attacker: A
         assert tracemalloc.get_traced_memory()[1] < 30 * MEGABYTE
     finally:
         tracemalloc.stop()
-    assert seen["hung up"] > 1000
-    assert seen["answered"] > 100
+    assert seen["hung up"] > 300
+    assert seen["answered"] > 30
 
 
 @pytest.mark.parametrize("size", [2**31 - 1, 2**32 - 1, 2**31, 100 * MEGABYTE + 1])
@@ -146,23 +152,23 @@ def mutated(rng: random.Random, frame: bytes) -> bytes:
     return bytes(data)
 
 
-def test_ten_thousand_mutations(cluster: FakeCluster, attacker: Attacker) -> None:
+def test_three_thousand_mutations(cluster: FakeCluster, attacker: Attacker) -> None:
     """Each is answered or hung up on within two seconds, and memory does not grow with them."""
     rng = random.Random(1269)
     frames = [b"".join(piece.data for piece in pieces(api, version)) for api, version in requests()]
     seen: Counter[str] = Counter()
     before = 0
-    while seen.total() < 10_000:
+    while seen.total() < 3_000:
         frame = mutated(rng, rng.choice(frames))
         if waits(frame):
             continue
         began = time.monotonic()
         seen[attacker.send(frame)] += 1
         assert time.monotonic() - began < 2, frame.hex()
-        if seen.total() == 2000:
+        if seen.total() == 1_000:
             before = rss()
     assert rss() - before < 60 * MEGABYTE
-    assert min(seen["answered"], seen["hung up"]) > 1000
+    assert min(seen["answered"], seen["hung up"]) > 300
 
 
 def test_mutated_records_are_read_or_refused(cluster: FakeCluster) -> None:

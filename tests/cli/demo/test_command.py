@@ -20,6 +20,7 @@ import pytest
 from safeproducer.cli.demo import steps
 from safeproducer.cli.main import main
 from safeproducer.testing import FakeCluster
+from tests.cli.in_process import CommandHere
 
 MARKER = "MARKER-s3cret"
 PLAIN_LOGIN = [
@@ -176,11 +177,11 @@ def test_ctrl_c_ends_the_steps_on_a_terminal(command: Any) -> None:
     assert b"3 throttled" not in text
 
 
-def test_the_demo_takes_files(command: Any) -> None:
+def test_the_demo_takes_files(here: CommandHere) -> None:
     """Given files are sent whole; one given twice is sent once; the same text twice is two records."""
     path = Path(sysconfig.get_path("stdlib")) / "this.py"
     lines = len(path.read_bytes().splitlines())
-    done = command.run("demo", "--json", str(path), str(path), str(Path(__file__)))
+    done = here.run("demo", "--json", str(path), str(path), str(Path(__file__)))
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert document["total"]["accepted"] == lines + len(Path(__file__).read_bytes().splitlines())
@@ -216,9 +217,12 @@ def test_a_record_that_fails_spoils_the_demo(command: Any, tmp_path: Path) -> No
         (["--config-file", "/no/such/config"], ["/no/such/config"]),
     ],
 )
-def test_the_demo_refuses_in_one_sentence(arguments: list[str], words: list[str], command: Any) -> None:
+def test_the_demo_refuses_in_one_sentence(
+    arguments: list[str], words: list[str], here: CommandHere, capfd: pytest.CaptureFixture[str]
+) -> None:
     """Wrong arguments and unreachable brokers: status 2, one line, no traceback."""
-    done = command.run("demo", "--json", *arguments)
+    done = here.run("demo", "--json", *arguments)
+    assert capfd.readouterr() == ("", ""), "of librdkafka"
     text = done.stderr.decode()
     assert done.returncode == 2, text
     assert text.count("\n") == 1
@@ -252,8 +256,9 @@ def test_rich_is_named_when_it_is_missing(command: Any, tmp_path: Path) -> None:
         ["--config", f"sasl.password={MARKER}", *PLAIN_LOGIN, "--debug"],
     ],
 )
-def test_no_output_holds_a_secret(arguments: list[str], command: Any) -> None:
+def test_no_output_holds_a_secret(arguments: list[str], here: CommandHere, capfd: pytest.CaptureFixture[str]) -> None:
     """Right, misspelt and misplaced passwords appear on neither stream, not even with --debug."""
-    done = command.run("demo", "--records", "1", "--connect-timeout", "1", *arguments)
+    done = here.run("demo", "--records", "1", "--connect-timeout", "1", *arguments)
     assert MARKER.encode() not in done.stdout + done.stderr
+    assert MARKER not in "".join(capfd.readouterr())
     assert done.stderr

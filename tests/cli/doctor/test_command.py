@@ -22,6 +22,7 @@ from safeproducer.producer_ids.place import Place
 from safeproducer.producer_ids.reading import read_ledgers
 from safeproducer.records import CallSite
 from safeproducer.testing import FakeCluster
+from tests.cli.in_process import CommandHere
 from tests.contract.support import wait_until
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -31,10 +32,11 @@ KEYS = ["brokers", "command", "exit_code", "findings", "host", "topics"]
 
 
 @pytest.fixture(autouse=True)
-def ledger(command: Any, tmp_path: Path) -> str:
+def ledger(command: Any, here: CommandHere, tmp_path: Path) -> str:
     """The command's own: what other tests took is not in it."""
     directory = str(tmp_path / "ledger")
-    command.environment["SAFEPRODUCER_PRODUCER_IDS_LEDGER"] = directory
+    for one in (command, here):
+        one.environment["SAFEPRODUCER_PRODUCER_IDS_LEDGER"] = directory
     return directory
 
 
@@ -104,83 +106,85 @@ def test_all_is_well_within_the_rate(command: Any, cluster: FakeCluster) -> None
     assert done.stderr == b""
 
 
-def test_one_topic_by_partition(command: Any, cluster: FakeCluster) -> None:
+def test_one_topic_by_partition(here: CommandHere, cluster: FakeCluster) -> None:
     """--topic takes the others out, and shows partitions."""
     arguments = ("doctor", "--bootstrap-servers", cluster.bootstrap, "--topic", "churned")
-    assert [one["topic"] for one in document(command.run(*arguments, "--json"), 0)["topics"]] == ["churned"]
-    text = command.run(*arguments).stdout.decode()
+    assert [one["topic"] for one in document(here.run(*arguments, "--json"), 0)["topics"]] == ["churned"]
+    text = here.run(*arguments).stdout.decode()
     assert "partition" in text
     assert "calm" not in text
 
 
-def test_a_topic_that_does_not_exist(command: Any, cluster: FakeCluster) -> None:
+def test_a_topic_that_does_not_exist(here: CommandHere, cluster: FakeCluster) -> None:
     """Exit 2 with its name, and the topic is not made by asking."""
-    found = document(command.run("doctor", "--bootstrap-servers", cluster.bootstrap, "--topic", "missing", "--json"), 2)
+    found = document(here.run("doctor", "--bootstrap-servers", cluster.bootstrap, "--topic", "missing", "--json"), 2)
     assert "missing" in found["error"]["message"]
-    everything = document(command.run("doctor", "--bootstrap-servers", cluster.bootstrap, "--json"), 0)
+    everything = document(here.run("doctor", "--bootstrap-servers", cluster.bootstrap, "--json"), 0)
     assert "missing" not in [one["topic"] for one in everything["topics"]]
 
 
-def test_doctor_takes_no_producer_id_and_writes_nothing(command: Any, cluster: FakeCluster, tmp_path: Path) -> None:
+def test_doctor_takes_no_producer_id_and_writes_nothing(
+    here: CommandHere, cluster: FakeCluster, tmp_path: Path
+) -> None:
     """Not even with the configuration of a transactional producer."""
     config = properties(tmp_path / "c", **{"bootstrap.servers": cluster.bootstrap, "transactional.id": "app-1"})
     before = len(cluster.journal())
-    document(command.run("doctor", "--config-file", config, "--json"), 0)
+    document(here.run("doctor", "--config-file", config, "--json"), 0)
     asked = {entry.api for entry in cluster.journal()[before:]}
     assert "DescribeProducers" in asked
     assert asked <= {"ApiVersions", "Metadata", "DescribeConfigs", "DescribeProducers", "DescribeCluster"}
 
 
-def test_time_outs_against_each_broker(command: Any, tmp_path: Path) -> None:
+def test_time_outs_against_each_broker(here: CommandHere, tmp_path: Path) -> None:
     """One broker remembers for five minutes, shorter than a record may be under way: it alone is named, and that the
     brokers differ. Without a configuration nothing is known of time-outs."""
     with FakeCluster(brokers=2) as cluster:
         cluster.create_topic("t", partitions=2)
         cluster.set_broker_config(2, "producer.id.expiration.ms", "300000")
         config = properties(tmp_path / "c", **{"bootstrap.servers": cluster.bootstrap})
-        found = document(command.run("doctor", "--config-file", config, "--json"), 1)
+        found = document(here.run("doctor", "--config-file", config, "--json"), 1)
         assert [(one["code"], one.get("broker")) for one in found["findings"]] == [
             ("expiration-below-timeout", 2),
             ("expiration-differs", None),
         ]
         assert "430 s" in found["findings"][0]["message"]
-        found = document(command.run("doctor", "--bootstrap-servers", cluster.bootstrap, "--json"), 1)
+        found = document(here.run("doctor", "--bootstrap-servers", cluster.bootstrap, "--json"), 1)
         assert [one["code"] for one in found["findings"]] == ["expiration-differs"]
         safe = ["--config", "message.timeout.ms=30000", "--config", "socket.timeout.ms=10000"]
-        found = document(command.run("doctor", "--config-file", config, *safe, "--json"), 1)
+        found = document(here.run("doctor", "--config-file", config, *safe, "--json"), 1)
         assert [one["code"] for one in found["findings"]] == ["expiration-differs"]
 
 
-def test_a_warning_is_a_failure(command: Any) -> None:
+def test_a_warning_is_a_failure(here: CommandHere) -> None:
     """With tables, too."""
     with FakeCluster(brokers=2) as cluster:
         cluster.create_topic("t", partitions=2)
         cluster.set_broker_config(2, "producer.id.expiration.ms", "300000")
-        assert command.run("doctor", "--bootstrap-servers", cluster.bootstrap).returncode == 1
+        assert here.run("doctor", "--bootstrap-servers", cluster.bootstrap).returncode == 1
 
 
-def test_an_info_is_no_finding(command: Any) -> None:
+def test_an_info_is_no_finding(here: CommandHere) -> None:
     """That a ledger is switched off is what was asked for."""
-    command.environment["SAFEPRODUCER_PRODUCER_IDS_LEDGER"] = "off"
-    found = document(command.run("doctor", "--json"), 0)
+    here.environment["SAFEPRODUCER_PRODUCER_IDS_LEDGER"] = "off"
+    found = document(here.run("doctor", "--json"), 0)
     assert [(one["code"], one["severity"]) for one in found["findings"]] == [("ledger-not-kept", "info")]
 
 
-def test_topics_of_kafka_itself_are_left_out(command: Any) -> None:
+def test_topics_of_kafka_itself_are_left_out(here: CommandHere) -> None:
     """Coordinators write to them with the IDs of others; who names one sees it."""
     with FakeCluster(brokers=1) as cluster:
         for name in ("__transaction_state", "t"):
             cluster.create_topic(name, partitions=1)
-        found = document(command.run("doctor", "--bootstrap-servers", cluster.bootstrap, "--json"), 0)
+        found = document(here.run("doctor", "--bootstrap-servers", cluster.bootstrap, "--json"), 0)
         assert [one["topic"] for one in found["topics"]] == ["t"]
         named = ("--topic", "__transaction_state", "--json")
-        found = document(command.run("doctor", "--bootstrap-servers", cluster.bootstrap, *named), 0)
+        found = document(here.run("doctor", "--bootstrap-servers", cluster.bootstrap, *named), 0)
         assert [one["topic"] for one in found["topics"]] == ["__transaction_state"]
 
 
-def test_ids_of_this_host_have_their_line(command: Any) -> None:
+def test_ids_of_this_host_have_their_line(here: CommandHere) -> None:
     """Brokers know no line of code; the ledger does, and both are joined by the number of the ID."""
-    ledger = command.environment["SAFEPRODUCER_PRODUCER_IDS_LEDGER"]
+    ledger = here.environment["SAFEPRODUCER_PRODUCER_IDS_LEDGER"]
     with FakeCluster(brokers=1) as cluster, contextlib.ExitStack() as open_:
         cluster.create_topic("t", partitions=1)
         config = {"bootstrap.servers": cluster.bootstrap, "log_level": 0, "safeproducer.producer.ids.ledger": ledger}
@@ -190,16 +194,16 @@ def test_ids_of_this_host_have_their_line(command: Any) -> None:
             assert producer.flush(20) == 0
         wait_until(lambda: all(one.producer_id is not None for one in read_ledgers(Place(ledger))[0].records))
         allowed = ["--config", "safeproducer.producer.ids.per.hour=3"]
-        found = document(command.run("doctor", "--bootstrap-servers", cluster.bootstrap, *allowed, "--json"), 1)
+        found = document(here.run("doctor", "--bootstrap-servers", cluster.bootstrap, *allowed, "--json"), 1)
     churn = next(one for one in found["findings"] if one["code"] == "producer-id-churn")
     assert f"This host's ledger knows where some come from: 4 from {__file__}:" in churn["message"]
     (of_host,) = found["topics"][0]["of_this_host"]
     assert (of_host["ids"], len(set(of_host["producer_ids"]))) == (4, 4)
 
 
-def test_an_id_of_another_cluster_has_no_line_here(command: Any) -> None:
+def test_an_id_of_another_cluster_has_no_line_here(here: CommandHere) -> None:
     """Each cluster counts from 0: this host took the same numbers there."""
-    ledger = command.environment["SAFEPRODUCER_PRODUCER_IDS_LEDGER"]
+    ledger = here.environment["SAFEPRODUCER_PRODUCER_IDS_LEDGER"]
     guard = guard_of(("k1:9092", "User:a"), Place(ledger))
     with FakeCluster(brokers=1) as cluster:
         cluster.create_topic("t", partitions=2)
@@ -210,7 +214,7 @@ def test_an_id_of_another_cluster_has_no_line_here(command: Any) -> None:
             guard.note(permit, batch.producer_id)
         allowed = ["--config", "safeproducer.producer.ids.per.hour=1", "--json"]
         arguments = ("doctor", "--bootstrap-servers", cluster.bootstrap, *allowed)
-        maybe = document(command.run(*arguments), 1)
+        maybe = document(here.run(*arguments), 1)
         assert [one["asked"] for one in maybe["host"]["ledgers"]] == [False]
         churn = next(one for one in maybe["findings"] if one["code"] == "producer-id-churn")
         assert "2 from /srv/other.py:7 in main. They may be of another cluster" in churn["message"]
@@ -218,7 +222,7 @@ def test_an_id_of_another_cluster_has_no_line_here(command: Any) -> None:
         with SafeProducer(config) as producer:
             producer.produce("t", b"x")
             assert producer.flush(20) == 0
-        found = document(command.run(*arguments), 1)
+        found = document(here.run(*arguments), 1)
     churn = next(one for one in found["findings"] if one["code"] == "producer-id-churn")
     assert "/srv/other.py" not in churn["message"]
     used = [(one["code"], one["severity"]) for one in found["findings"] if one["code"] == "host-over-limit"]
@@ -236,16 +240,16 @@ def test_doctor_makes_no_directory(command: Any, cluster: FakeCluster, tmp_path:
     assert [path.name for path in tmp_path.iterdir()] == ["c"]
 
 
-def test_ids_that_are_about_to_expire(command: Any) -> None:
+def test_ids_that_are_about_to_expire(here: CommandHere) -> None:
     """Those that have 50 minutes left of a day, and of no other."""
     with FakeCluster(brokers=1, broker_config={"producer.id.expiration.ms": "3000000"}) as cluster:
         cluster.create_topic("t", partitions=2)
         write(cluster, "t", 2)
-        found = document(command.run("doctor", "--bootstrap-servers", cluster.bootstrap, "--json"), 0)
+        found = document(here.run("doctor", "--bootstrap-servers", cluster.bootstrap, "--json"), 0)
         assert (found["topics"][0]["about_to_expire"], found["topics"][0]["small_ids"]) == (2, 2)
 
 
-def test_without_rights_there_are_findings(command: Any) -> None:
+def test_without_rights_there_are_findings(here: CommandHere) -> None:
     """A leader that refuses a topic: no traceback, and the other topic is counted."""
     with FakeCluster(brokers=1) as cluster:
         cluster.create_topic("hidden", partitions=2)
@@ -253,16 +257,16 @@ def test_without_rights_there_are_findings(command: Any) -> None:
         write(cluster, "hidden", 2)
         write(cluster, "shown", 2)
         cluster.fail_next("DescribeProducers", TOPIC_AUTHORIZATION_FAILED, 50, topic="hidden")
-        found = document(command.run("doctor", "--bootstrap-servers", cluster.bootstrap, "--json"), 1)
+        found = document(here.run("doctor", "--bootstrap-servers", cluster.bootstrap, "--json"), 1)
         assert [(one["code"], one["topic"]) for one in found["findings"]] == [("rights-missing", "hidden")]
         assert {one["topic"]: one["distinct_ids"] for one in found["topics"]} == {"hidden": 0, "shown": 2}
 
 
-def test_brokers_that_do_not_show_their_configs(command: Any) -> None:
+def test_brokers_that_do_not_show_their_configs(here: CommandHere) -> None:
     """The right is named, and what is assumed."""
     with FakeCluster(brokers=1) as cluster:
         cluster.fail_next("DescribeConfigs", CLUSTER_AUTHORIZATION_FAILED)
-        found = document(command.run("doctor", "--bootstrap-servers", cluster.bootstrap, "--json"), 1)
+        found = document(here.run("doctor", "--bootstrap-servers", cluster.bootstrap, "--json"), 1)
         assert [(one["code"], one["severity"]) for one in found["findings"]] == [
             ("expiration-unreadable", "warning"),
             ("rights-missing", "warning"),
@@ -283,7 +287,7 @@ def test_no_broker_answers_at_the_address(command: Any) -> None:
     assert found["brokers"] == found["topics"] == []
 
 
-def test_a_broker_that_stands_still(command: Any) -> None:
+def test_a_broker_that_stands_still(here: CommandHere) -> None:
     """Its partitions are named as not read; those of the other broker are counted. It takes about the time to
     connect, not that for each question."""
     with FakeCluster(brokers=2) as cluster:
@@ -292,7 +296,7 @@ def test_a_broker_that_stands_still(command: Any) -> None:
         leader = cluster.leader("t", 0)[0]
         cluster.pause(3 - leader)
         started = time.monotonic()
-        done = command.run("doctor", "--bootstrap-servers", cluster.bootstrap, "--connect-timeout", "3", "--json")
+        done = here.run("doctor", "--bootstrap-servers", cluster.bootstrap, "--connect-timeout", "3", "--json")
         cluster.resume(3 - leader)
         assert time.monotonic() - started < 25
         found = document(done, 1)
@@ -301,7 +305,7 @@ def test_a_broker_that_stands_still(command: Any) -> None:
         assert found["topics"][0]["distinct_ids"] >= 1
 
 
-def test_a_thousand_partitions_on_a_long_link(command: Any) -> None:
+def test_a_thousand_partitions_on_a_long_link(here: CommandHere) -> None:
     """Within 30 s, with 100 ms for each answer."""
     with FakeCluster(brokers=3) as cluster:
         cluster.create_topic("wide", partitions=500)
@@ -309,42 +313,42 @@ def test_a_thousand_partitions_on_a_long_link(command: Any) -> None:
             cluster.create_topic(f"t{number}", partitions=2)
         cluster.delay(0.1)
         started = time.monotonic()
-        found = document(command.run("doctor", "--bootstrap-servers", cluster.bootstrap, "--json"), 0)
+        found = document(here.run("doctor", "--bootstrap-servers", cluster.bootstrap, "--json"), 0)
         assert time.monotonic() - started < 30
         assert sum(len(one["partitions"]) for one in found["topics"]) == 1_000
 
 
-def test_without_brokers_the_host_alone(command: Any) -> None:
+def test_without_brokers_the_host_alone(here: CommandHere) -> None:
     """Exit 0, no error."""
-    found = document(command.run("doctor", "--json"), 0)
+    found = document(here.run("doctor", "--json"), 0)
     assert found["brokers"] == found["topics"] == []
-    assert command.run("doctor").returncode == 0
+    assert here.run("doctor").returncode == 0
 
 
-def test_a_host_that_has_used_up_its_hour(command: Any, ledger: str) -> None:
+def test_a_host_that_has_used_up_its_hour(here: CommandHere, ledger: str) -> None:
     """Exit 1 without any broker, with the line that took the IDs; with --no-paths without it."""
     guard = guard_of(("k1:9092", "User:a"), Place(ledger))
     for _ in range(4):
         guard.ask(Request(Kind.FIRST, 3, False, CallSite("/srv/secret.py", 7, "main")))
-    found = document(command.run("doctor", "--config", "safeproducer.producer.ids.per.hour=3", "--json"), 1)
+    found = document(here.run("doctor", "--config", "safeproducer.producer.ids.per.hour=3", "--json"), 1)
     assert [one["code"] for one in found["findings"]] == ["host-over-limit"]
     (kept,) = found["host"]["ledgers"]
     assert (kept["ids_in_hour"], kept["next_in_seconds"] > 0) == (4, True)
     assert {one["line"] for one in kept["ids"]} == {"/srv/secret.py:7 in main"}
-    hidden = command.run("doctor", "--config", "safeproducer.producer.ids.per.hour=3", "--no-paths")
+    hidden = here.run("doctor", "--config", "safeproducer.producer.ids.per.hour=3", "--no-paths")
     assert hidden.returncode == 1
     assert b"secret" not in hidden.stdout + hidden.stderr
     assert b"line 1" in hidden.stdout
 
 
-def test_wrong_usage(command: Any) -> None:
+def test_wrong_usage(here: CommandHere) -> None:
     """One sentence each, exit 2, and JSON all the same."""
     for arguments, words in (
         (["--topic", "t"], "--topic needs brokers"),
         (["--bootstrap-servers", "127.0.0.1:1", "--config", "safeproducer.mode=x"], "safeproducer.mode"),
         (["--bootstrap-servers", "127.0.0.1:1", "--config", "no.such=x"], "no.such"),
     ):
-        done = command.run("doctor", *arguments, "--json")
+        done = here.run("doctor", *arguments, "--json")
         assert done.returncode == 2
         assert words in json.loads(done.stdout)["error"]["message"]
         assert done.stderr.decode().count("\n") == 1

@@ -7,11 +7,11 @@ import random
 from collections.abc import Callable, Iterator
 
 import pytest
-from tenacity import RetryCallState
 
 from safeproducer import dice
-from safeproducer.kafka.discovery import Discovery
-from safeproducer.pipeline.cluster.partitions import Partitions
+from safeproducer.pipeline.cluster import asker
+from safeproducer.pipeline.cluster.cluster_view import Partitions
+from safeproducer.policy.metadata import PartitionMetadata
 from tests.producer_ids import test_gate
 
 
@@ -23,16 +23,14 @@ def waits_for_a_permit() -> None:
 
 
 def asks_a_broker_again() -> None:
-    again = Discovery({}, lambda seconds: None).again
-    state = RetryCallState(again, None, (), {})
-    pauses = {again.wait(state) for _ in range(100)}  # type: ignore[misc]
+    pauses = {asker._after_failure(None)[1] for _ in range(100)}
     assert len(pauses) > 50, "never together"
-    assert all(0.1 <= pause <= 1.0 for pause in pauses)
+    assert all(0.375 <= pause <= 0.5 for pause in pauses)
 
 
 def chooses_a_partition() -> None:
     partitions = Partitions("consistent_random", 0.0)
-    partitions.update("t", dict.fromkeys(range(10), (1, 0)), 1.0)
+    partitions.update("t", dict.fromkeys(range(10), PartitionMetadata(1, 0)), 1.0)
     assert len({partitions.choose("t", None, float(now)) for now in range(100)}) > 5
 
 

@@ -12,8 +12,9 @@ import pytest
 from confluent_kafka.cimpl import KafkaError, KafkaException, Producer
 
 from safeproducer import SafeProducer
-from safeproducer.pipeline.cluster import first_question
-from safeproducer.pipeline.cluster.first_question import FirstQuestion
+from safeproducer.kafka import lane_client
+from safeproducer.pipeline.cluster import metadata
+from safeproducer.pipeline.cluster.metadata import FirstQuestion, Metadata
 from safeproducer.testing import FakeCluster
 from tests.contract.support import run_script
 from tests.inside import engine_of
@@ -56,7 +57,7 @@ def test_far_away_it_takes_no_half_second_either(mode: str) -> None:
 
 
 def test_librdkafka_alone_still_takes_it() -> None:
-    """The trap: when this fails, a newer librdkafka may not need `pipeline/cluster/first_question.py`.
+    """The trap: when this fails, a newer librdkafka may not need `pipeline/cluster/metadata.py`.
 
     See docs/internals/librdkafka.md.
     """
@@ -81,7 +82,7 @@ def test_the_first_question_costs_the_brokers_a_few_requests() -> None:
     ours, stock = asked[SafeProducer], asked[Producer]
     assert ours.count("InitProducerId") == stock.count("InitProducerId") == 1
     # One may be asked again because its connection goes; the last ones are timed.
-    assert ours.count("Metadata") <= stock.count("Metadata") + 2 + first_question._MEASURES
+    assert ours.count("Metadata") <= stock.count("Metadata") + 2 + lane_client.MEASURES
     assert ours.count("ApiVersions") <= stock.count("ApiVersions") + 1
 
 
@@ -98,9 +99,9 @@ def test_the_first_question_costs_the_brokers_a_few_requests() -> None:
 def test_no_thread_asks_where_nothing_waits_for_a_producer_id(config: dict[str, Any]) -> None:
     """No thread is started."""
     producer = SafeProducer({**NOWHERE, **config})
-    question = engine_of(producer).threads.first_question
-    assert question.look("t", 0.0) == question.look("t", 1.0) == float("inf")
-    assert question._thread is None
+    asks = engine_of(producer).threads.metadata
+    assert asks.look("t", 0.0) == asks.look("t", 1.0) == float("inf")
+    assert asks._helper._thread is None
     producer.close(0)
 
 
@@ -109,7 +110,7 @@ def asking() -> SafeProducer:
     producer = SafeProducer(NOWHERE)
     producer.produce("t", b"x")
     deadline = time.monotonic() + 10
-    while engine_of(producer).threads.first_question._thread is None:
+    while engine_of(producer).threads.metadata._helper._thread is None:
         assert time.monotonic() < deadline
         time.sleep(0.005)
     return producer
@@ -118,7 +119,7 @@ def asking() -> SafeProducer:
 def test_close_does_not_wait_for_an_answer() -> None:
     """No broker is there: it ends with its question, within a slice or two."""
     producer = asking()
-    thread = engine_of(producer).threads.first_question._thread
+    thread = engine_of(producer).threads.metadata._helper._thread
     began = time.monotonic()
     producer.close(0)
     assert time.monotonic() - began < 2
@@ -129,7 +130,7 @@ def test_close_does_not_wait_for_an_answer() -> None:
 def test_a_dropped_producer_ends_its_question() -> None:
     """The thread holds the native producer for a slice or two, and then destroys it."""
     producer = asking()
-    thread = engine_of(producer).threads.first_question._thread
+    thread = engine_of(producer).threads.metadata._helper._thread
     assert thread is not None
     with pytest.warns(ResourceWarning):
         del producer
@@ -143,7 +144,7 @@ began = []
 atexit.register(lambda: print("left", time.monotonic() - began[0] < 2))  # runs last
 producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0})
 producer.produce("t", b"x")
-while producer._SafeProducer__engine.threads.first_question._thread is None:
+while producer._SafeProducer__engine.threads.metadata._helper._thread is None:
     time.sleep(0.005)
 """
 
@@ -191,16 +192,17 @@ class Client:
 def ask(native: Callable[[], Any]) -> list[float | None]:
     """What was heard of the distance."""
     heard: list[float | None] = []
-    question = FirstQuestion(native, heard.append, wanted=True)
-    due = question.look("t", 5.0)
+    asks = asker_of(native, heard)
+    due = asks.look("t", 5.0)
     assert due > 5.0
-    assert question.look("t", due) == float("inf")
-    assert question.join(10)
-    assert question._thread is not None
-    question._thread.join(10)  # what was heard is told behind that
-    assert not question._thread.is_alive()
-    assert not question.open
+    assert asks.look("t", due) == float("inf")
+    assert asks.join(10)
+    assert not asks.first.open
     return heard
+
+
+def asker_of(native: Callable[[], Any], heard: list[float | None]) -> Metadata:
+    return Metadata(dict, lambda *_: True, heard.append, FirstQuestion(native, True))
 
 
 @pytest.mark.parametrize(
@@ -223,12 +225,12 @@ def test_the_thread_gives_up_with_brokers_that_have_no_id() -> None:
     """They say so at once, again and again; how long their round trip is, is asked for all the same."""
     client = Client(cluster=KafkaError._TIMED_OUT)
     assert ask(lambda: client) != [None]
-    assert len(client.asked) <= first_question._MEASURES
+    assert len(client.asked) <= lane_client.MEASURES
 
 
 def test_the_thread_gives_up_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     """Brokers that are away for long do not keep a thread."""
-    monkeypatch.setattr(first_question, "_PATIENCE", 0.1)
+    monkeypatch.setattr(metadata, "_PATIENCE", 0.1)
     client = Client(*[KafkaError._TRANSPORT] * 1_000_000)
     ask(lambda: client)
     assert client.asked
@@ -240,13 +242,15 @@ def test_the_thread_ends_with_its_producer() -> None:
 
 
 def test_no_room_for_a_thread_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """librdkafka asks by itself, later."""
+    """librdkafka asks by itself, later; it is tried again."""
 
     def refuse(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
-    question = FirstQuestion(lambda: None, lambda _: None, wanted=True)
-    question.look("t", 5.0)
-    assert question.look("t", 6.0) == float("inf")
-    question.join(1)
+    heard: list[float | None] = []
+    asks = asker_of(lambda: None, heard)
+    asks.look("t", 5.0)
+    asks.look("t", 6.0)
+    assert asks.join(1)
+    assert heard == []

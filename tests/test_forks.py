@@ -97,7 +97,6 @@ def test_no_call_in_a_child_waits_for_a_lock(fork: Callable[[], int], mode: str,
     lane: Any = engine_of(producer)
     lane.dispatcher.lanes.prepare()
     locks = [
-        lane.threads.windows._lock,
         lane.threads.sender.at_work,
         *(fed.client._asking for fed in lane.dispatcher.lanes),
     ]

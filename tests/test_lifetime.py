@@ -28,8 +28,8 @@ from safeproducer import (
     SafeProducer,
 )
 from safeproducer.pipeline import flush
+from safeproducer.pipeline.cluster.asker import Asker
 from safeproducer.pipeline.cluster.metadata import Metadata
-from safeproducer.pipeline.cluster.windows import Windows
 from safeproducer.pipeline.process.sender import Sender
 from safeproducer.records import ProducerInfo
 from safeproducer.snapshot import CloseReport
@@ -154,14 +154,14 @@ def test_a_forked_child_ends_normally_although_it_holds_the_producer() -> None:
     assert "lost" not in result.stderr
 
 
-@pytest.mark.parametrize("thread", ["sender", "windows"])
+@pytest.mark.parametrize("thread", ["sender", "asker"])
 def test_a_fork_waits_for_a_log_line_that_is_being_written(thread: str) -> None:
     """A stream has a lock of its own, which logging does not renew in the child, and flushes at its exit."""
     result = run(
         f"""
         import logging, os, sys, threading, time
         from safeproducer import SafeProducer
-        from safeproducer.policy.window import Announcement, Source
+        from safeproducer.policy.metadata import PartitionMetadata
 
         class Stream:
             lock, busy = threading.Lock(), threading.Event()
@@ -174,8 +174,8 @@ def test_a_fork_waits_for_a_log_line_that_is_being_written(thread: str) -> None:
                     pass
 
         class Broker:
-            def ask(self, node, topic):
-                return Announcement(20, Source.LEADER, "it says so")
+            def window(self, node, topic):
+                raise ValueError("of the client")
 
         stream = Stream()
         logging.getLogger("safeproducer").addHandler(logging.StreamHandler(stream))
@@ -183,10 +183,10 @@ def test_a_fork_waits_for_a_log_line_that_is_being_written(thread: str) -> None:
         if "{thread}" == "sender":
             producer.produce("t", b"x")
         else:
-            logging.getLogger("safeproducer").setLevel("INFO")
-            windows = producer._SafeProducer__engine.threads.windows
-            windows._make = lambda _: Broker()
-            windows.budget(("t", 0), 1, time.monotonic())
+            engine = producer._SafeProducer__engine
+            engine.threads.asker._make = Broker
+            engine.updates.holds.partitions.update("t", {{0: PartitionMetadata(1)}}, 1.0)
+            engine.threads.windows.budget(("t", 0), time.monotonic())
         assert stream.busy.wait(5)
         if os.fork() == 0:
             sys.exit(7)
@@ -448,7 +448,7 @@ class Interrupting(logging.Handler):
 @pytest.mark.parametrize("mode", ["auto", "held"])
 def test_close_waits_for_its_own_work_two_seconds_at_most(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads that do not end, reports that do not come, records that do not leave."""
-    for helper in (Sender, Windows, Metadata):
+    for helper in (Sender, Asker, Metadata):
         monkeypatch.setattr(helper, "join", lambda self, timeout: time.sleep(timeout))
     with FakeCluster(brokers=1) as cluster:
         cluster.create_topic("t", partitions=1)

@@ -10,11 +10,16 @@ from typing import Any
 
 from safeproducer import clock
 from safeproducer.kafka.native import KafkaError, KafkaException, NativeProducer
+from safeproducer.policy.metadata import PartitionMetadata
 
 _QUESTIONS = 3
 _QUESTION_EVERY = 0.1
 """Seconds: the first may go to a connection that is about to end."""
 _QUESTIONS_FOR = 10.0
+MEASURES = 2
+_MEASURE_FOR = 0.15
+"""Seconds; so many are made at least. The shortest counts: a busy machine makes any of them late."""
+NEAR = 0.01
 FLUSH = 0.001
 """Seconds of flush() that send what is queued. flush(0) does not: its flag is gone before the broker's thread looks."""
 
@@ -95,7 +100,7 @@ class LaneClient:
 
     def asks_for_id(self, topic: str, now: float) -> bool:
         """Have librdkafka ask for its producer ID as soon as it has a connection, without waiting for one; whether to
-        come again soon. See pipeline/cluster/first_question.py.
+        come again soon. See pipeline/cluster/metadata.py.
         """
         if not self._questions or now > self._made_at + _QUESTIONS_FOR:
             return False
@@ -127,6 +132,33 @@ def is_asked(native: Any, topic: str, patience: float) -> bool:
     except KafkaException as error:
         return bool(error.args[0].code() != KafkaError._TRANSPORT)  # no connection; else it is on its way
     return True
+
+
+def measured(native: Any, topic: str, patience: float, goes_on: Callable[[], bool]) -> float | None:
+    """For how long answers for metadata take, or longer: the shortest of some; None without one, and when told to end.
+
+    `patience`: seconds of one wait.
+    """
+    shortest, measures, began_at = float("inf"), 0, clock.real()
+    while measures < MEASURES or clock.real() < began_at + _MEASURE_FOR:
+        measures += 1
+        if not goes_on():
+            return None
+        began = clock.real()
+        try:
+            native.list_topics(topic, patience)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError._TIMED_OUT:
+                return None
+        if (shortest := min(shortest, clock.real() - began)) < NEAR:
+            break
+    return shortest
+
+
+def partitions_of(topic: Any) -> dict[int, PartitionMetadata]:
+    """The partitions in an answer for metadata of one topic."""
+    found = topic.partitions.items()
+    return {number: PartitionMetadata(it.leader, None, tuple(it.replicas), tuple(it.isrs)) for number, it in found}
 
 
 def cause_of(error: Exception) -> KafkaError:

@@ -46,7 +46,7 @@ The buffered path
 A statistics event
   ClientEvents (`events`) gets it on whichever thread serves, leaves the text with ClientUpdates (`updates`), and tells
   stats_cb (`told_statistics`). The sender reads it in its next turn: round trips (`round_trip`), leaders
-  (`cluster_view`, `partitions`), backlogs (`direct_lane`), windows (`windows`), what proves that a record was not sent
+  (`cluster_view`), backlogs (`direct_lane`), windows (`windows`), what proves that a record was not sent
   (`failures`). Then it looks at each partition buffer again. A throttle time does not wait for that turn: it holds at
   once.
 
@@ -63,8 +63,8 @@ Who owns which state, and which thread changes it (ARCHITECTURE.md has every sta
   LanePool, BatchLane             which lanes there are, their batches and sequence gaps: the sender
   InFlightBatch                   the records of a batch, its deadlines, what was reported of it: the sender
   DirectLane                      backlogs, gaps and purges: the sender; produce() takes from its slow start
-  ClusterView, RoundTrip          leaders, connections, outdated metadata, round trips: the sender, and the threads that
-                                  ask for metadata or put the first question
+  ClusterView, RoundTrip          partitions, brokers, outdated metadata, round trips: the sender, and the threads of
+                                  `metadata` and `asker`; each value is replaced whole
   Throttle (`throttles`)          deadlines, for all producers of a process: the threads that serve throttle_cb
   Reports, ReportQueue            reports on their way: who serves adds, who polls takes
   Gate                            the permit for the first producer ID: any thread asks with the first record, and the
@@ -78,15 +78,14 @@ Which thread does what
                 what has to be one step is one, without a call in it.
   sender        all that takes more than one step. No callback, hook or log handler of the application runs on it:
                 callbacks wait for poll(); hooks and log lines have a thread of their own (`notices`).
-  others        `metadata`, `windows` and `first_question` ask brokers on threads of their own, and wake the sender.
+  others        `metadata` and `asker` ask brokers on threads of their own, and wake the sender.
   Native producers and threads never keep the engine alive (`assembly` gives them weak references): `del producer` ends
   all of it.
 
 Lock order
   1. Sender.at_work: a turn of the sender. Notices._work: one notice. Neither is taken inside the other; a fork waits
      for both, a second at most.
-  2. LaneClient._asking: a question of that lane's. Windows._lock: what is known of windows. Inside a turn, or on the
-     thread that asks.
+  2. LaneClient._asking: a question of that lane's. Inside a turn, or on the thread that asks.
   3. Gate._lock: while the guard is asked with the first record; waited for 0.1 s at most, never by the sender.
   4. ThrottleRegistry, Hooks: arithmetic only; nothing is called under them.
   No thread of the application waits for a lock that the sender takes, but in a fork and in a round of the ledger: a

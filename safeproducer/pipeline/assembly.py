@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from safeproducer import clock
 from safeproducer.announcements import Announcements
 from safeproducer.config import Settings
 from safeproducer.hooks import Hooks
 from safeproducer.kafka.numbers import whole
 from safeproducer.pipeline.calls import Calls
 from safeproducer.pipeline.cluster import throttles
+from safeproducer.pipeline.cluster.asker import Asker
 from safeproducer.pipeline.cluster.cluster_view import ClusterView
 from safeproducer.pipeline.cluster.events import ClientEvents, EventCallbacks
-from safeproducer.pipeline.cluster.first_question import FirstQuestion
-from safeproducer.pipeline.cluster.horizons import Horizons
-from safeproducer.pipeline.cluster.metadata import Metadata
+from safeproducer.pipeline.cluster.horizons import Horizons, Known
+from safeproducer.pipeline.cluster.metadata import FirstQuestion, Metadata
 from safeproducer.pipeline.cluster.round_trip import RoundTrip
 from safeproducer.pipeline.cluster.told_statistics import Elsewhere
 from safeproducer.pipeline.cluster.windows import REFRESH, Windows
@@ -39,7 +40,6 @@ from safeproducer.pipeline.lanes.direct_lane import DirectLane
 from safeproducer.pipeline.lanes.lane_pool import LanePool
 from safeproducer.pipeline.lanes.native_producers import NativeProducers
 from safeproducer.pipeline.maintenance import Control, Maintenance
-from safeproducer.pipeline.natives import discovery, expirations
 from safeproducer.pipeline.process.alarm import Schedule
 from safeproducer.pipeline.process.notices import Notices
 from safeproducer.pipeline.process.sender import Sender
@@ -58,6 +58,9 @@ from safeproducer.producer_ids.guard import guard_of
 from safeproducer.producer_ids.permit import Request
 from safeproducer.producer_ids.place import OFF
 from safeproducer.records import ProducerInfo
+
+if TYPE_CHECKING:
+    from safeproducer.kafka.admin import Admin
 
 _NOTHING: Elsewhere = (0, 0, {})
 _TRANSACTION_TIMEOUT_MS = 60_000
@@ -90,9 +93,9 @@ def assemble(
     calls = Calls(route, dispatcher, sender, counters, events)
     serving = Serving(route, dispatcher, sender, events, updates, report_queue, calls, delivery.buffer.bytes)
     flush = Flush(route, serving, calls, dispatcher, sender, updates, counters, notices)
-    holds, lane, question = updates.holds, updates.holds.direct, threads.first_question
+    holds, lane, metadata = updates.holds, updates.holds.direct, threads.metadata
     deadline = DirectDeadline(lane, holds, dispatcher, report_queue, failures) if lane else None
-    control = Control(delivery, route, dispatcher, updates, counters, announcements, deadline, question)
+    control = Control(delivery, route, dispatcher, updates, counters, announcements, deadline, metadata)
     maintenance = Maintenance(route, dispatcher, serving, control, flush, calls, announcements)
     return Engine(route, dispatcher, serving, flush, calls, updates, threads, maintenance, natives).awake()
 
@@ -118,31 +121,29 @@ def _threads(
     delivery, holds = settings.delivery, updates.holds
     no_lanes: dict[int, Any] = {}
     lanes_to_ask = sender.asks(lambda engine: engine.lanes_to_ask, no_lanes)
-    heard = sender.asks(lambda engine: engine.updates.heard_leaders, True)
-    metadata = Metadata(lanes_to_ask, heard, sender.wake, events.announcements.trouble)
-    topics, ask = (
-        sender.asks(lambda engine: engine.counters.topics.copy, _NO_TOPICS),
-        partial(expirations, settings.lane),
-    )
-    known = None if taken is None else taken.expiry
-    horizons = Horizons(delivery, ask, holds.partitions.nodes, topics, events.announcements, known)
-    windows = Windows(
-        delivery.own.window,
-        min(REFRESH, delivery.metadata_refresh / 2),
-        partial(discovery, settings.lane, horizons.heard),
-        events.announcements.window,
-        sender.wake,
-        sender.works,
-        events.announcements.trouble,
-    )
-    first_question = FirstQuestion(
-        sender.asks(lambda engine: engine.waits_for_id, None),
-        sender.asks(lambda engine: engine.answered_within, None),
-        delivery.waits_for_id and taken is None,
-    )
+    topics, announcements = sender.asks(lambda engine: engine.counters.topics.copy, _NO_TOPICS), events.announcements
+
+    def answered(seconds: float | None = None) -> None:
+        updates.answered_within(seconds)
+        sender.wake(0.0)
+
+    waits_for_id = sender.asks(lambda engine: engine.waits_for_id, None)
+    first_question = FirstQuestion(waits_for_id, delivery.waits_for_id and taken is None)
+    metadata = Metadata(lanes_to_ask, updates.heard_leaders, answered, first_question, announcements.trouble)
+
+    def admin() -> Admin:  # the admin client takes longer to import than everything else here
+        from safeproducer.kafka.admin import Admin  # noqa: PLC0415
+
+        return Admin(settings.lane)
+
+    known = (taken and taken.expiry) or Known(clock.monotonic())
+    asker = Asker(admin, answered, sender.works, announcements.trouble)
+    horizons = Horizons(delivery, holds.cluster, asker, topics, announcements, known)
+    refresh = min(REFRESH, delivery.metadata_refresh / 2)
+    windows = Windows(delivery.own.window, refresh, holds.cluster, asker, announcements.window, horizons.heard)
     holds.cluster.outdated.connect(lanes_to_ask, metadata.tell)
-    updates.connect(windows, sender.asks(lambda engine: engine.route.hold, None))
-    return Threads(sender, windows, metadata, first_question, horizons)
+    updates.connect(sender.asks(lambda engine: engine.route.hold, None))
+    return Threads(sender, asker, windows, metadata, horizons)
 
 
 def _dispatcher(

@@ -10,10 +10,10 @@ from typing import Any
 from safeproducer import clock
 from safeproducer.announcements import Announcements
 from safeproducer.errors import SafeProducerError
-from safeproducer.kafka.lane_client import LaneClient
+from safeproducer.kafka.lane_client import LaneClient, partitions_of
 from safeproducer.pipeline.calls import Calls
+from safeproducer.pipeline.cluster.asker import Asker
 from safeproducer.pipeline.cluster.events import ClientEvents
-from safeproducer.pipeline.cluster.first_question import FirstQuestion
 from safeproducer.pipeline.cluster.horizons import Horizons
 from safeproducer.pipeline.cluster.metadata import Metadata
 from safeproducer.pipeline.cluster.outdated_leaders import DIRECT
@@ -38,12 +38,15 @@ _LAST_TURN = 0.1
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Threads:
-    """Of one producer. Each is started when there is something for it to do."""
+    """Of one producer. Each is started when there is something for it to do.
+
+    `windows` and `horizons` have the asker ask.
+    """
 
     sender: Sender
+    asker: Asker
     windows: Windows
     metadata: Metadata
-    first_question: FirstQuestion
     horizons: Horizons
 
 
@@ -142,7 +145,7 @@ class Engine:
         self.calls.ask(self.native.set_sasl_credentials, username, password)
         self.makes.renew({"sasl.username": username, "sasl.password": password})
         self.dispatcher.lanes.set_sasl_credentials(username, password)
-        self.windows.set_sasl_credentials(username, password)
+        self.threads.asker.set_sasl_credentials(username, password)
 
     def list_topics(self, *args: Any, **kwargs: Any) -> Any:
         """As the native producer's; what it says of a single topic counts here as well."""
@@ -150,8 +153,7 @@ class Engine:
         found = self.calls.ask(self.native.list_topics, *args, **kwargs)
         for topic, entry in found.topics.items() if len(found.topics) == 1 else ():
             if entry.error is None and entry.partitions:
-                leaders = {number: partition.leader for number, partition in entry.partitions.items()}
-                self.updates.heard_leaders(topic, None, asked_at, leaders)
+                self.updates.heard_leaders(topic, None, asked_at, partitions_of(entry))
         return found
 
     def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
@@ -198,7 +200,7 @@ class Engine:
         if self.route.state == "forked":  # there are none in the child, and they may have held locks when it was made
             return True
         known = self.threads
-        threads = (known.sender, known.windows, known.metadata, known.first_question, known.horizons)
+        threads = (known.sender, known.asker, known.metadata)
         for thread in threads:
             thread.stop()
         if timeout is None:
@@ -242,8 +244,3 @@ class Engine:
             direct.reject()
         self.updates.look_again()
         self.route.hold()
-
-    def answered_within(self, seconds: float | None) -> None:
-        """The first question was, if it was."""
-        self.updates.answered_within(seconds)
-        self.sender.wake(0.0)

@@ -11,7 +11,7 @@ from safeproducer.announcements import Announcements
 from safeproducer.delivery import Delivery
 from safeproducer.errors import FatalError
 from safeproducer.pipeline.calls import Calls
-from safeproducer.pipeline.cluster.first_question import FirstQuestion
+from safeproducer.pipeline.cluster.metadata import Metadata
 from safeproducer.pipeline.dispatch.direct_deadline import DirectDeadline
 from safeproducer.pipeline.dispatch.dispatcher import Dispatcher
 from safeproducer.pipeline.dispatch.updates import ClientUpdates
@@ -52,7 +52,7 @@ class Control:
     _counters: DeliveryCounters
     _announcements: Announcements
     _direct_deadline: DirectDeadline | None
-    _first_question: FirstQuestion
+    _metadata: Metadata
     _accepted: int = 0
     _since: float = 0.0
     """When `_accepted` was seen to have grown last."""
@@ -63,7 +63,7 @@ class Control:
         """Before reports are served: have what is needed to send made and asked for; when to look again."""
         dispatcher = self._dispatcher
         topic = dispatcher.intake.any_topic
-        again = self._first_question.look(topic, now) if self._updates.holds.slow_start else NEVER
+        again = self._metadata.look(topic, now) if self._updates.holds.slow_start else NEVER
         self._resize(now)
         if topic is not None and dispatcher.lanes.ask_for_ids(topic, now):
             again = min(again, now + _ASKING)
@@ -100,7 +100,7 @@ class Control:
         if not holds.starting:
             return False
         resolved = self._counters.resolved + self._dispatcher.reports.count if holds.slow_start else 0
-        return holds.start(resolved, len(native), self._first_question.open, self._dispatcher.lanes.acquired, now)
+        return holds.start(resolved, len(native), self._metadata.first.open, self._dispatcher.lanes.acquired, now)
 
     def _look_again(self, now: float) -> None:
         holds, dispatcher = self._updates.holds, self._dispatcher

@@ -326,7 +326,7 @@ def left_by(engine: Engine) -> Left | None:
     lanes = [NativeLane(native, relays[id(native)], log) for native, log in natives if id(native) in relays]
     if not lanes or len(lanes) != len(natives) or not _is_sound(direct, wrote):
         return None
-    known, expiry, ended = holds.round_trip.passed_on(), engine.horizons.known, _ended(engine)
+    known, expiry, ended = holds.round_trip.passed_on(), engine.horizons.passed_on(), _ended(engine)
     passes_on = None if direct is None else partial(direct.given.passed_on, engine.counters)
     return Left(Key.of(settings), settings.cluster, settings.ids.reuse, lanes, known, expiry, ended, passes_on)
 
@@ -337,7 +337,7 @@ def _ended(engine: Engine) -> Callable[[float], bool]:
     The application's are those that serve now: once the engine is retired, others find no native producer.
     """
     threads = engine.threads
-    ours = threads.sender, threads.metadata, threads.first_question
+    ours = threads.sender, threads.metadata
     serving = engine.route.threads
 
     def ended(timeout: float) -> bool:

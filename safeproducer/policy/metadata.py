@@ -7,7 +7,10 @@ anew: it may have fewer partitions then, and its epochs begin at 0 (KIP-320).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
+
+from safeproducer.policy.never import NEVER
 
 SETTLES = 1.0
 """Seconds within which brokers may still differ: metadata that is younger by more counts, whatever it says."""
@@ -16,15 +19,41 @@ _SAME = 0.01
 NO_EPOCH = -1
 
 
-class PartitionInfo(NamedTuple):
-    """One partition in the metadata. `leader` None and `epoch` NO_EPOCH while unknown.
+class PartitionMetadata(NamedTuple):
+    """One partition as an answer or statistics tell of it: `leader` -1 for none, `epoch` None where it is not told.
 
-    `at`: when that metadata came, in seconds of the monotonic clock.
+    `replicas` and `in_sync`: node IDs; None where they are not told.
     """
 
-    leader: int | None
-    epoch: int
-    at: float
+    leader: int
+    epoch: int | None = None
+    replicas: tuple[int, ...] | None = None
+    in_sync: tuple[int, ...] | None = None
+
+
+TopicMetadata = Mapping[int, PartitionMetadata]
+
+
+class PartitionInfo(NamedTuple):
+    """One partition, as far as is known. `leader` None and `epoch` NO_EPOCH while unknown; replicas empty.
+
+    - `at`: when that metadata came, in seconds of the monotonic clock.
+    - `led_since`: the step at which its leader, or the leader's epoch, was learnt to have changed; 0: never. Steps
+      count what is learnt: of two of them, the larger one is the later.
+    """
+
+    leader: int | None = None
+    epoch: int = NO_EPOCH
+    at: float = -NEVER
+    replicas: tuple[int, ...] = ()
+    in_sync: tuple[int, ...] = ()
+    led_since: int = 0
+
+    def led_from(self, leader: int | None, epoch: int, step: int) -> int:
+        """`led_since` after this was learnt. An epoch that is learnt later was that of the same leader all along."""
+        if self.leader is None:
+            return step if self.led_since else 0
+        return self.led_since if leader == self.leader and self.epoch in (epoch, NO_EPOCH) else step
 
 
 def supersedes(rank: int, at: float, known_rank: int, known_at: float) -> bool:

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from safeproducer.policy import kip_1269
-from safeproducer.policy.topic_partition import TopicPartition
+from safeproducer.policy.metadata import PartitionInfo
 
 LEAST = kip_1269.MINIMUM
 """Batches that every broker since Kafka 0.11 remembers; librdkafka relies on them."""
 MOST = 1000
 """The highest value of safeproducer.window."""
+NOT_ASKED = "its leader has not been asked yet"
 
 
 class Source(StrEnum):
@@ -82,75 +84,39 @@ class Window:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Leader:
-    """The leader of a partition, and its epoch; None where it is not known."""
+class Said(NamedTuple):
+    """The answer of a broker about a topic. `asked`: the step at which it was asked, see policy/metadata.py."""
 
-    node: int | None
-    epoch: int | None
-
-
-NOT_ASKED = "its leader has not been asked yet"
+    window: Window
+    asked: int
 
 
-class Windows:
-    """The windows of all partitions of one producer. It is not thread-safe: its owner locks. Times are seconds.
+def said(announcement: Announcement, asked: int, at: float) -> Said:
+    """What is kept of an announcement. `at`: when it was asked for, in seconds."""
+    if announcement.value is None:
+        return Said(_assumed(announcement.reason), asked)
+    size = min(MOST, max(LEAST, announcement.value))
+    return Said(Window(size, announcement.source, at, announcement.reason), asked)
 
-    `max_age`: how long an announcement is believed.
+
+def window(answer: Said | None, info: PartitionInfo, broke: int, max_age: float, now: float) -> Window:
+    """How many batches of a partition may be unresolved at `now`, by the `answer` of its leader.
+
+    The answer counts if it was asked for after the leader became that in its epoch, and after the last connection to it
+    `broke`, a step: it may have been restarted, and remember less. `max_age`: seconds for which it is believed.
     """
+    asked = 0 if answer is None else answer.asked
+    if info.led_since > asked:
+        return _assumed("its leader changed, and the new one has not answered yet")
+    if answer is None:
+        return _assumed(NOT_ASKED)
+    if broke > asked:
+        return _assumed(f"the connection to broker {info.leader}, its leader, broke")
+    at = answer.window.at
+    if at is not None and now - at > max_age:
+        return _assumed(f"what its leader said is {now - at:.0f} s old")
+    return answer.window
 
-    def __init__(self, max_age: float) -> None:
-        self._max_age = max_age
-        self._leaders: dict[TopicPartition, Leader] = {}
-        self._down: set[int] = set()
-        self._windows: dict[TopicPartition, Window] = {}
 
-    def leader(self, tp: TopicPartition) -> Leader:
-        """Its leader, as far as was told."""
-        return self._leaders.get(tp, Leader(None, None))
-
-    def window(self, tp: TopicPartition, now: float) -> Window:
-        """The number of batches of this partition that may be unresolved at `now`."""
-        known = self._windows.get(tp)
-        if known is None:
-            return Window(LEAST, Source.ASSUMED, None, NOT_ASKED)
-        if known.at is not None and now - known.at > self._max_age:
-            return Window(LEAST, Source.ASSUMED, None, f"what its leader said is {now - known.at:.0f} s old")
-        return known
-
-    def led_by(self, tp: TopicPartition, leader: Leader) -> bool:
-        """Note who leads a partition; whether that took away what was known.
-
-        An epoch that is not told changes nothing as long as the node is the same.
-        """
-        known = self._leaders.get(tp)
-        if known is not None and known.node == leader.node and (leader.epoch is None or known.epoch == leader.epoch):
-            return False
-        if known is not None and known.node == leader.node and known.epoch is None:
-            self._leaders[tp] = leader
-            return False
-        self._leaders[tp] = leader
-        if known is None:
-            return False
-        return self.reset(tp, "its leader changed, and the new one has not answered yet")
-
-    def broke(self, down: set[int]) -> set[int]:
-        """Brokers that nobody is connected to, of which a lane tells; those that were connected before."""
-        before, self._down = self._down, down
-        return down - before
-
-    def reset(self, tp: TopicPartition, reason: str) -> bool:
-        """Believe nothing any more; whether that makes the window smaller."""
-        known = self._windows.get(tp)
-        self._windows[tp] = Window(LEAST, Source.ASSUMED, None, reason)
-        return known is not None and known.size > LEAST
-
-    def announced(self, tp: TopicPartition, asked: Leader, announcement: Announcement, at: float) -> None:
-        """Note what `asked` said when it was asked at `at`, unless another broker leads the partition by now."""
-        if self._leaders.get(tp) != asked:
-            return
-        if announcement.value is None:
-            self._windows[tp] = Window(LEAST, Source.ASSUMED, None, announcement.reason)
-        else:
-            size = min(MOST, max(LEAST, announcement.value))
-            self._windows[tp] = Window(size, announcement.source, at, announcement.reason)
+def _assumed(reason: str) -> Window:
+    return Window(LEAST, Source.ASSUMED, None, reason)

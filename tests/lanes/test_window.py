@@ -11,11 +11,12 @@ import pytest
 
 from safeproducer import SafeProducer
 from safeproducer.pipeline.cluster import windows
-from safeproducer.policy.window import Windows
+from safeproducer.pipeline.cluster.cluster_view import ClusterView
 from safeproducer.snapshot import WindowSnapshot
 from safeproducer.testing import FakeCluster
 from tests.lanes.conftest import BATCH, LATE, RETAIN, Changes, Make
 from tests.lanes.traffic import Traffic, most_unresolved
+from tests.pipeline.test_lane_pool import of_whoever_said_most
 
 BACKLOG = 60 * BATCH
 """Records that wait while a load goes on, so that batches are always ready."""
@@ -186,7 +187,7 @@ def test_five_from_the_moment_a_change_of_the_leader_is_known(
 def test_without_the_reset_it_would_stay_at_twenty(cluster: FakeCluster, make: Make, changes: Changes) -> None:
     """The test above can fail: what the old leader announced is believed of the new one when nothing resets it."""
     with (
-        mock.patch.object(Windows, "reset", return_value=False),
+        mock.patch.object(ClusterView, "window", of_whoever_said_most),
         pytest.raises(AssertionError, match=r"\d\d <= 5"),
     ):
         move_to_an_old_broker(cluster, make, changes)

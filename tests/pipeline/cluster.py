@@ -64,10 +64,11 @@ class ScriptedCluster:
         """Partition -> leader; empty when there is no such topic."""
         return {number: leader for (topic, number), leader in self.leaders.items() if topic == name}
 
-    def ask(self, node: int, topic: str) -> Announcement:
+    def window(self, node: int, topic: str) -> tuple[Announcement, None]:
         """What a broker says of its window."""
         size = self.windows.get((node, topic))
-        return announcement(node, None if size is None else Config("5"), None if size is None else Config(str(size)))
+        config = None if size is None else Config(str(size))
+        return announcement(node, config and Config("5"), config), None
 
     def move(self, tp: TopicPartition, node: int) -> None:
         if self.leaders[tp] != node:

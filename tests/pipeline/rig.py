@@ -9,6 +9,8 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -17,10 +19,12 @@ from confluent_kafka.cimpl import KafkaError, Message
 from safeproducer import DeliveryError, HoldReason, QueueFullError, SafeProducer, Snapshot, clock, dice, frames
 from safeproducer.pairs import Block, produce_block
 from safeproducer.pipeline import assembly
-from safeproducer.pipeline.cluster.windows import Windows
+from safeproducer.pipeline.cluster import windows
+from safeproducer.pipeline.cluster.asker import Asker, Question
 from safeproducer.pipeline.lanes import native_producers
 from safeproducer.pipeline.process.sender import Sender
 from safeproducer.pipeline.serving import Serving
+from safeproducer.policy.metadata import PartitionMetadata
 from safeproducer.policy.outcome import Outcome
 from safeproducer.policy.window import LEAST
 from tests.inside import engine_of
@@ -153,8 +157,6 @@ class Rig:
         self.engine: Any = engine_of(self.producer)
         self.dispatcher: Any = self.engine.dispatcher
         self.engine.events.announcements.turn_failed = _raise
-        for asking in (self.engine.threads.first_question, self.engine.threads.horizons):
-            asking.stop()  # it would ask on a thread, which knows no virtual time, and uses up random numbers
 
     # --- seen by the fake client ---------------------------------------------------------------------
 
@@ -480,7 +482,9 @@ class HandMetadata:
 
     answers_after = 0.02
 
-    def __init__(self, lanes: Any, heard: Any, wake: Any, _trouble: Any) -> None:
+    first = SimpleNamespace(open=False)
+
+    def __init__(self, lanes: Any, heard: Any, wake: Any, *_: Any) -> None:
         self._lanes = lanes
         self._heard = heard
         self._wake = wake
@@ -508,8 +512,11 @@ class HandMetadata:
         found = native.cluster.topic(topic)
         for number, leader in found.items():
             native.observer.told_of_leader((topic, number), leader, native.cluster.leader_epochs[topic, number])
-        self._heard(topic, lane, asked_at, found)
+        self._heard(topic, lane, asked_at, {number: PartitionMetadata(leader) for number, leader in found.items()})
         self._wake(0.0)
+
+    def look(self, topic: str | None, now: float) -> float:
+        return float("inf")
 
     def stop(self) -> None:
         pass
@@ -518,27 +525,30 @@ class HandMetadata:
         return True
 
 
-class HandWindows(Windows):
+class HandAsker(Asker):
     """Asks without a thread; `answers_after` seconds later the answer is what the `windows` of the cluster say."""
 
     answers_after = 0.02
 
-    def bind(self, cluster: ScriptedCluster, rig: Callable[[], Rig]) -> HandWindows:
+    def bind(self, cluster: ScriptedCluster, rig: Callable[[], Rig]) -> HandAsker:
         self._cluster = cluster
         self._rig = rig
-        self._asking: set[tuple[int, str]] = set()
+        self._asking: set[Question] = set()
         return self
 
-    def _want(self, question: tuple[int, str], tp: TopicPartition, now: float) -> None:
-        super()._want(question, tp, now)
-        if self._questions[question].due <= now and question not in self._asking:
-            self._asking.add(question)
-            self._cluster.time.after(self.answers_after, lambda: self._answer(question))
+    def _start(self) -> None:
+        for question in self._wanted:
+            due = self._due(question, self._wanted[question][2]) <= self._cluster.time.now
+            if due and question.what == windows.WHAT and question not in self._asking:
+                self._asking.add(question)
+                self._cluster.time.after(self.answers_after, partial(self._answer, question))
 
-    def _answer(self, question: tuple[int, str]) -> None:
+    def _answer(self, question: Question) -> None:
         self._asking.discard(question)
-        self._rig().told_of_window(*question, self._cluster.windows.get(question))
-        self.ask(self._cluster, question)
+        node, topic = question.node, question.topic
+        assert node is not None
+        self._rig().told_of_window(node, topic, self._cluster.windows.get((node, topic)))
+        self.ask(question)
 
 
 @contextmanager
@@ -568,8 +578,8 @@ def rigged(
         stack.enter_context(
             mock.patch.object(
                 assembly,
-                "Windows",
-                lambda fixed, refresh, _, *rest: HandWindows(fixed, refresh, None, *rest).bind(cluster, lambda: rig),
+                "Asker",
+                lambda _, *rest: HandAsker(lambda: cluster, *rest).bind(cluster, lambda: rig),
             )
         )
         stack.enter_context(mock.patch.object(Serving, "flush_round", flush_round))

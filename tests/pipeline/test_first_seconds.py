@@ -8,11 +8,10 @@ from unittest import mock
 
 import pytest
 
-from safeproducer.pipeline.cluster.first_question import FirstQuestion
 from safeproducer.pipeline.dispatch.updates import ClientUpdates
 from safeproducer.pipeline.lanes.lane_pool import LanePool
 from safeproducer.policy.slow_start import LONGEST_PACE
-from tests.pipeline.rig import Rig, rigged
+from tests.pipeline.rig import HandMetadata, Rig, rigged
 
 ROUND_TRIP = 0.1
 LONG_ROUND_TRIP = dict.fromkeys((1, 2, 3), ROUND_TRIP)
@@ -101,7 +100,7 @@ def test_beside_the_brokers_records_go_straight_at_once(distance: float | None) 
 def test_the_distance_is_waited_for() -> None:
     """It comes with the first acknowledgement, a little later: until then a batch may go, and no more."""
     with rigged(CONFIG, LONG_ROUND_TRIP) as rig:
-        with mock.patch.object(FirstQuestion, "open", True):
+        with mock.patch.object(HandMetadata.first, "open", True):
             assert rig.produce(*PLACES[0])
             rig.poll(1.2 * ROUND_TRIP)
             for _ in range(10 * BATCH):

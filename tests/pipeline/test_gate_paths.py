@@ -181,7 +181,7 @@ def test_far_from_its_brokers_what_waited_leaves_by_the_native_producer_of_the_p
         for number in range(300):
             assert rig.produce("a", number % 3)
         rig.report_queue(1)
-        rig.engine.answered_within(0.1)
+        rig.engine.updates.answered_within(0.1)
         rig.engine.updates.holds.lane_is_ready()  # as soon as there is one
         rig.flush(60)
         assert not rig.open_records

@@ -9,10 +9,16 @@ from typing import Any
 
 import pytest
 
-from safeproducer import SafeProducer
+from safeproducer import SafeProducer, delivery
+from safeproducer.own_settings import OwnSettings
+from safeproducer.pipeline.cluster import asker
+from safeproducer.pipeline.cluster.asker import Asker
+from safeproducer.pipeline.cluster.cluster_view import ClusterView
 from safeproducer.pipeline.cluster.windows import Windows
 from safeproducer.pipeline.process import helper
 from safeproducer.pipeline.process.helper import Helper
+from safeproducer.policy.metadata import PartitionMetadata
+from safeproducer.policy.throttle import Throttle
 from safeproducer.policy.window import Announcement, Source
 from tests.inside import engine_of
 
@@ -38,7 +44,7 @@ def starts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     start = threading.Thread.start
 
     def attempt(thread: threading.Thread) -> None:
-        if thread.name in ("safeproducer-windows", "safeproducer-metadata", "x"):
+        if thread.name in ("safeproducer-asker", "safeproducer-metadata", "x"):
             tried.append(thread.name)
             if tried[0] == "none":
                 raise RuntimeError(NO_THREAD)
@@ -102,14 +108,14 @@ def test_no_thread_is_no_reason_for_a_call_to_fail(
     producer = SafeProducer(
         {**unreachable, "safeproducer.mode": "held", "safeproducer.ordering": ordering, "linger.ms": 0}
     )
-    engine_of(producer).updates.holds.partitions.update("known", {0: (1, 0)}, 1.0)
+    engine_of(producer).updates.holds.partitions.update("known", {0: PartitionMetadata(1, 0)}, 1.0)
     for number in range(20):
         for topic in ("new", "known"):
             producer.produce(topic, b"x" * 200_000, b"%d" % number)
         producer.poll(0.05)
     assert producer.flush(0.2) == 40
     lines = [record.getMessage() for record in caplog.records if NO_THREAD in record.getMessage()]
-    expected = {"safeproducer-metadata"} | ({"safeproducer-windows"} if ordering == "key" else set())
+    expected = {"safeproducer-metadata"} | ({"safeproducer-asker"} if ordering == "key" else set())
     assert {name for name in starts if name != "none"} == expected
     assert len(lines) == len(expected)
     producer.purge()
@@ -122,28 +128,42 @@ class Odd:
     def __init__(self, *raises: Exception) -> None:
         self.raises = list(raises)
 
-    def ask(self, node: int, topic: str) -> Announcement:
+    def window(self, node: int, topic: str) -> tuple[Announcement, None]:
         if self.raises:
             raise self.raises.pop(0)
-        return Announcement(20, Source.LEADER, "it says so")
+        return Announcement(20, Source.LEADER, "it says so"), None
 
 
 @pytest.mark.parametrize("error", [TimeoutError(), ValueError("99 is not a valid ConfigSource"), KeyError("t")])
-def test_the_thread_of_windows_survives_whatever_is_raised(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_asker_survives_whatever_is_raised(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the question, and by the making of the client that asks; it asks again later, and less and less often."""
-    monkeypatch.setattr("safeproducer.pipeline.cluster.windows._AFTER_FAILURE", 0.01)
+    monkeypatch.setattr(asker, "_FIRST_PAUSE", 0.01)
     makes: list[Exception] = [RuntimeError("no admin client"), OSError(24, "Too many open files")]
     odd, troubles = Odd(error, error), Troubles()
 
-    def make(sleep: object) -> Any:
+    def make() -> Any:
         if makes:
             raise makes.pop(0)
         return odd
 
-    windows = Windows(None, 1000.0, make, lambda *_: None, lambda due: None, lambda: True, troubles)
-    eventually(lambda: windows.budget(("t", 0), 1, time.monotonic()).size == 20)
+    cluster = ClusterView(delivery.read({}, OwnSettings(mode="held"), True, False), Throttle())
+    cluster.partitions.update("t", {0: PartitionMetadata(1)}, 1.0)
+    asks = Asker(make, bool, lambda: True, troubles)
+    windows = Windows(None, 1000.0, cluster, asks, lambda *_: None)
+    eventually(lambda: windows.budget(("t", 0), time.monotonic()).size == 20)
     assert len(troubles) == 4
-    assert windows._pause == pytest.approx(0.01)
     assert type(error).__name__ in troubles[-1][1]
-    windows.stop()
-    windows.join(5)
+    assert [asked.failed for asked in asks._asked.values()] == [None]
+    asks.stop()
+    assert asks.join(5)
+    assert asks._admin is None
+
+
+def test_pauses_after_failures_grow_up_to_a_minute_for_each_question() -> None:
+    state, pauses = None, []
+    for _ in range(10):
+        state, pause = asker._after_failure(state)
+        pauses.append(pause)
+    assert all(
+        0.75 * full <= pause <= full for full, pause in zip([0.5, 1, 2, 4, 8, 16, 32, 60, 60, 60], pauses, strict=True)
+    )

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+from confluent_kafka.cimpl import KafkaError, KafkaException
 
 from safeproducer import clock
 from safeproducer.config import parse
 from safeproducer.pipeline.cluster import horizons
+from safeproducer.pipeline.cluster.asker import Asker
+from safeproducer.pipeline.cluster.cluster_view import ClusterView
 from safeproducer.pipeline.cluster.horizons import Horizons, Known
 from safeproducer.policy.expiry import DAY, PRODUCER_ID_CONFIG, TRANSACTIONAL_ID_CONFIG, Source, Told, told, unreadable
+from safeproducer.policy.metadata import PartitionMetadata
+from safeproducer.policy.throttle import Throttle
 
 HOUR = 3600.0
 
@@ -25,34 +29,23 @@ class Brokers:
         self.asked: list[int] = []
         self.leads: dict[str, set[int]] = {}
         self.asked_for: list[str] = []
-        self.made = self.closed = 0
         self.log_append_time: set[str] = set()
-
-    def make(self, _: Callable[[float], object]) -> Brokers:
-        self.made += 1
-        return self
 
     def leaders(self, topic: str) -> frozenset[int]:
         self.asked_for.append(topic)
         return frozenset(self.leads.get(topic, ()))
 
-    def told(self, node: int) -> tuple[Told, bool]:
+    def expiration(self, node: int) -> Told:
         self.asked.append(node)
         found = self.says[node]
         if isinstance(found, Exception):
             raise found
         if found is None:
-            return unreadable(node, "CLUSTER_AUTHORIZATION_FAILED: no"), True
-        if found == "away":
-            return unreadable(node, "_TRANSPORT: away"), False
-        values = {PRODUCER_ID_CONFIG: f"{found * 1000:.0f}", TRANSACTIONAL_ID_CONFIG: "5000"}
-        return told(node, values), True
+            return unreadable(node, "CLUSTER_AUTHORIZATION_FAILED: no")
+        return told(node, {PRODUCER_ID_CONFIG: f"{found * 1000:.0f}", TRANSACTIONAL_ID_CONFIG: "5000"})
 
     def takes_create_time(self, topic: str) -> bool:
         return topic not in self.log_append_time
-
-    def close(self) -> None:
-        self.closed += 1
 
 
 class People:
@@ -68,26 +61,36 @@ class People:
 
 
 class Rig:
-    """Horizons in a time of its own, with the thread run to its end after each look."""
+    """Horizons in a time of its own; what is due is asked after each look."""
 
     def __init__(self, known: Known | None = None, now: float = 1000.0, **config: Any) -> None:
         self.now = now
-        self.leaders = {1}
         self.brokers, self.people = Brokers(), People()
         delivery = parse(({"bootstrap.servers": "x", **config},), {}).delivery
         people: Any = self.people
         self.topics: list[str] = []
-        self.horizons = Horizons(delivery, self.brokers.make, lambda: self.leaders, lambda: self.topics, people, known)
+        self.cluster = ClusterView(delivery, Throttle())
+        self.asker = Asker(lambda: self.brokers, bool, lambda: True, people.trouble)  # type: ignore[arg-type, return-value]
+        self.asker.stop()  # no thread asks
+        self.horizons = Horizons(delivery, self.cluster, self.asker, lambda: self.topics, people, known or Known(now))
+        self.led_by(1)
+
+    def led_by(self, *nodes: int) -> None:
+        """These brokers lead the partitions of the topics in use, as statistics tell it; none: they tell nothing."""
+        self.cluster.partitions.update("led", {}, self.now)
+        told = {number: PartitionMetadata(node) for number, node in enumerate(nodes or (-1,))}
+        self.cluster.partitions.update("led", told, self.now + 5 * len(self.cluster.partitions.nodes()))
 
     def look(self, after: float = 1.0) -> None:
         self.now += after
         self.horizons.look(self.now)
-        deadline = time.monotonic() + 5
-        while self.horizons._helper.alive:
-            assert time.monotonic() < deadline
-            time.sleep(0.001)
-        self.now += 1.0
-        self.horizons.look(self.now)
+        while (question := self.asker.next(self.now)[0]) is not None:
+            self.asker.ask(question)
+        for _ in range(2):  # who leads is known by then
+            self.now += 0.5
+            self.horizons.look(self.now)
+            while (question := self.asker.next(self.now)[0]) is not None:
+                self.asker.ask(question)
 
     @property
     def seconds(self) -> float | None:
@@ -97,7 +100,7 @@ class Rig:
 
 
 @pytest.fixture
-def rigs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Rig]]:
+def rigs(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Rig]:
     made: list[Rig] = []
     monkeypatch.setattr(clock, "monotonic", lambda: getattr(made[-1], "now", 1000.0) if made else 1000.0)
 
@@ -105,32 +108,28 @@ def rigs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Rig]]:
         made.append(rig := Rig(known, now, **config))
         return rig
 
-    yield make
-    for rig in made:
-        rig.horizons.stop()
+    return make
 
 
 Rigs = Callable[..., Rig]
 
 
 def test_no_broker_is_asked_in_the_first_minute(rigs: Rigs) -> None:
-    """Then the admin client is closed again."""
     rig = rigs()
     rig.look(horizons.NOT_BEFORE - 5)
     assert (rig.brokers.asked, rig.seconds) == ([], None)
     rig.look(5)
     assert (rig.brokers.asked, rig.seconds) == ([1], 600)
-    assert rig.brokers.made == rig.brokers.closed == 1
 
 
 def test_new_leaders_are_asked_at_once_and_all_of_them_hourly(rigs: Rigs) -> None:
     """Nothing of a broker counts that leads nothing any more."""
     rig = rigs()
     rig.look(61)
-    rig.leaders = {1, 2}
+    rig.led_by(1, 2)
     rig.look()
     assert (rig.brokers.asked, rig.seconds) == ([1, 2], 20)
-    rig.leaders = {1}
+    rig.led_by(1)
     rig.look()
     assert rig.seconds == 600
     rig.look(HOUR / 2)
@@ -145,7 +144,7 @@ def test_each_value_that_is_not_safe_is_told_once(rigs: Rigs) -> None:
     rig = rigs(**{"message.timeout.ms": 300_000})
     rig.look(61)
     assert not rig.people.kinds
-    rig.leaders = {2}
+    rig.led_by(2)
     rig.look()
     rig.look(HOUR + 1)
     (sentence,) = rig.people.kinds.values()
@@ -172,29 +171,35 @@ def test_a_user_who_may_not_read_configs_is_told_by_explain(rigs: Rigs) -> None:
     assert not rig.people.kinds
 
 
-def test_a_broker_that_is_away_is_asked_again_in_a_minute(rigs: Rigs) -> None:
-    """And a day is assumed until then."""
+def test_a_broker_that_is_away_is_asked_again_and_again(rigs: Rigs) -> None:
+    """After pauses of up to a minute; a day is assumed until then."""
     rig = rigs()
-    rig.brokers.says[1] = "away"
+    rig.brokers.says[1] = KafkaException(KafkaError(KafkaError._TRANSPORT))
     rig.look(61)
     assert rig.seconds == DAY
-    rig.look(30)
-    assert rig.brokers.asked == [1]
+    for _ in range(240):
+        rig.look(0)
+    assert 7 <= len(rig.brokers.asked) <= 11
     rig.brokers.says[1] = 20.0
-    rig.look(31)
-    assert (rig.brokers.asked, rig.seconds) == ([1, 1], 20)
+    for _ in range(61):
+        rig.look(0)
+    assert rig.seconds == 20
     assert not [note for note in rig.horizons.notes() if "could not be read" in note]
+    asked = len(rig.brokers.asked)
+    rig.look(HOUR / 2)
+    assert len(rig.brokers.asked) == asked
 
 
-def test_a_client_that_raises_harms_nobody(rigs: Rigs) -> None:
-    """It is told, closed, and tried again in a minute."""
+def test_a_client_that_raises_harms_no_turn(rigs: Rigs) -> None:
+    """It is told, and tried again."""
     rig = rigs()
     rig.brokers.says[1] = ValueError("no such mechanism")
     rig.look(61)
-    assert "no such mechanism" in rig.people.kinds["expiry"]
-    assert rig.brokers.closed == 1
-    rig.look(10)
-    assert rig.brokers.asked == [1]
+    (told,) = rig.people.kinds.values()
+    assert "no such mechanism" in told
+    rig.brokers.says[1] = 20.0
+    rig.look(60)
+    assert rig.seconds == 20
 
 
 def test_an_answer_with_windows_is_not_asked_for_again(rigs: Rigs) -> None:
@@ -210,7 +215,7 @@ def test_a_given_horizon_asks_nobody(rigs: Rigs) -> None:
     """For those who may not read broker configs."""
     rig = rigs(**{"safeproducer.expiry.ms": 20_000})
     rig.look(HOUR)
-    assert (rig.brokers.made, rig.seconds) == (0, 20)
+    assert (rig.brokers.asked, rig.seconds) == ([], 20)
     assert "safeproducer.expiry.ms is 20000" in next(iter(rig.people.kinds.values()))
 
 
@@ -220,7 +225,7 @@ def test_a_producer_that_does_not_care_asks_no_broker(rigs: Rigs, config: dict[s
     rig = rigs(**config)
     rig.horizons.timestamps.note("t", 1)
     rig.look(HOUR)
-    assert (rig.brokers.made, rig.seconds) == (0, None)
+    assert (rig.brokers.asked, rig.seconds) == ([], None)
 
 
 def test_a_transactional_producer_has_the_horizon_of_its_transactional_id(rigs: Rigs) -> None:
@@ -264,13 +269,14 @@ def test_a_wrong_timestamp_is_the_native_calls_to_refuse(rigs: Rigs, topic: Any,
 def test_leaders_are_asked_for_where_no_statistics_tell_them(rigs: Rigs) -> None:
     """After a minute, then every five minutes, and of a new topic at once; a new leader is asked for its value then."""
     rig = rigs(**{"safeproducer.mode": "passthrough"})
-    rig.leaders, rig.topics, rig.brokers.leads = set(), ["a"], {"a": {1}, "b": {1, 2}}
+    rig.led_by()
+    rig.topics, rig.brokers.leads = ["a"], {"a": {1}, "b": {1, 2}}
     rig.look(horizons.NOT_BEFORE - 5)
     assert (rig.brokers.asked_for, rig.seconds) == ([], None)
     rig.look(5)
     assert (rig.brokers.asked_for, rig.brokers.asked, rig.seconds) == (["a"], [1], 600)
     rig.look(60)
-    assert rig.brokers.made == 1
+    assert len(rig.brokers.asked) == 1
     rig.topics.append("b")
     rig.look()
     assert (rig.brokers.asked_for, rig.brokers.asked, rig.seconds) == (["a", "b"], [1, 2], 20)
@@ -287,20 +293,17 @@ def test_leaders_are_asked_for_where_no_statistics_tell_them(rigs: Rigs) -> None
     assert rig.brokers.asked[3:] == [1, 2, 3]
 
 
-def test_a_cluster_that_cannot_be_asked_who_leads_is_asked_again_in_a_minute(
-    rigs: Rigs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cluster_that_cannot_be_asked_who_leads_is_asked_again(rigs: Rigs, monkeypatch: pytest.MonkeyPatch) -> None:
     rig = rigs()
-    rig.leaders, rig.topics = set(), ["a"]
+    rig.led_by()
+    rig.topics = ["a"]
     with monkeypatch.context() as patch:
         patch.setattr(Brokers, "leaders", lambda *_: 1 / 0)
         rig.look(horizons.NOT_BEFORE)
-        assert "ZeroDivisionError" in rig.people.kinds["expiry"]
+        assert "ZeroDivisionError" in next(iter(rig.people.kinds.values()))
     rig.brokers.leads = {"a": {1}}
-    rig.look(30)
-    assert (rig.brokers.made, rig.seconds) == (1, None)
-    rig.look(30)
-    assert (rig.brokers.made, rig.seconds) == (2, 600)
+    rig.look(60)
+    assert rig.seconds == 600
 
 
 def test_the_knowledge_of_a_former_owner_goes_over(rigs: Rigs) -> None:
@@ -308,13 +311,14 @@ def test_the_knowledge_of_a_former_owner_goes_over(rigs: Rigs) -> None:
     owners = [rigs()]
     for _ in range(3):
         last = owners[-1]
-        last.topics, last.leaders, last.brokers.leads = ["a"], set(), {"a": {2}}
+        last.led_by()
+        last.topics, last.brokers.leads = ["a"], {"a": {2}}
         last.look(30)
-        owners.append(rigs(known=last.horizons.known, now=last.now))
+        owners.append(rigs(known=last.horizons.passed_on(), now=last.now))
     owners[-1].topics = ["a"]
-    owners[-1].leaders = set()
+    owners[-1].led_by()
     owners[-1].look()
-    assert [rig.brokers.made for rig in owners] == [0, 1, 0, 0], "a crash loop asks nobody, others once"
+    assert [len(rig.brokers.asked) for rig in owners] == [0, 1, 0, 0], "a crash loop asks no broker, others once"
     assert [rig.seconds for rig in owners] == [None, 20, 20, 20]
     assert [len(rig.people.kinds) for rig in owners] == [0, 1, 0, 0]
 
@@ -326,7 +330,7 @@ def test_whom_a_former_owner_has_begun_to_ask_is_not_asked_at_once_again(
     first = rigs()
     known: list[float] = []
     monkeypatch.setattr(
-        Brokers, "told", lambda *_: known.append(first.horizons.known.due[1]) or (_ for _ in ()).throw(ValueError)
+        Brokers, "expiration", lambda *_: known.append(first.horizons.known.due[1]) or (_ for _ in ()).throw(ValueError)
     )
     first.look(horizons.NOT_BEFORE)
     assert known[0] > first.now + 30

@@ -22,7 +22,7 @@ from safeproducer.testing import FakeCluster
 from tests.inside import engine_of
 from tests.pipeline.interleaving import between, codes_of
 
-SENDERS = codes_of(ClientUpdates._of_direct_lane, DirectLane.update, ClientUpdates.read_arrived, Windows.update)
+SENDERS = codes_of(ClientUpdates._of_direct_lane, DirectLane.update, ClientUpdates.read_arrived, Windows.tell)
 """What they mean: with locks, and with what takes more than one step."""
 SERVED = codes_of(
     ClientEvents.on_statistics,

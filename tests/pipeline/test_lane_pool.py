@@ -10,13 +10,15 @@ import pytest
 from confluent_kafka.cimpl import KafkaError, KafkaException
 
 from safeproducer.kafka import lane_client
+from safeproducer.pipeline.cluster.cluster_view import ClusterView
 from safeproducer.pipeline.dispatch import updates
 from safeproducer.pipeline.dispatch.lane_choice import LaneChoice
 from safeproducer.policy import idle_lanes
 from safeproducer.policy.affinity import Affinity
 from safeproducer.policy.idle_lanes import IdleLanes
 from safeproducer.policy.outcome import Outcome
-from safeproducer.policy.window import Windows
+from safeproducer.policy.topic_partition import TopicPartition
+from safeproducer.policy.window import Window
 from tests.pipeline.cluster import DELAY, LOSE_REQUEST, QUOTA
 from tests.pipeline.fake_native import FakeNative
 from tests.pipeline.rig import Rig, RuleError, rigged
@@ -32,7 +34,7 @@ MANY_IDS = {"safeproducer.producer.ids.per.hour": 1_000_000}
 """So that lanes which idle are given up soon."""
 LONG_ROUND_TRIP = {1: 0.1, 2: 0.1, 3: 0.1}
 WAITING = 600
-real_budget = LaneChoice.budget
+real_budget, real_window = LaneChoice.budget, ClusterView.window
 
 
 def stream(rig: Rig, seconds: float, topic: str = "a", keys: int = 5000) -> None:
@@ -77,7 +79,7 @@ def leader_moves() -> None:
     with rigged(CONFIG, LONG_ROUND_TRIP) as rig:
         rig.cluster.windows[1, "a"] = 20
         stream(rig, 3.0)
-        rig.engine.threads.windows.answers_after = 1.0
+        rig.engine.threads.asker.answers_after = 1.0
         rig.cluster.move(("a", 0), 2)
         stream(rig, 3.0)
         assert under_way(rig) == 5
@@ -116,12 +118,20 @@ def late_copy() -> None:
         rig.close()
 
 
-def one_more(self: LaneChoice, buffer: Any, node: int | None, now: float) -> int:
-    return real_budget(self, buffer, node, now) + 1
+def one_more(self: LaneChoice, buffer: Any, now: float) -> int:
+    return real_budget(self, buffer, now) + 1
 
 
-def of_each_lane(self: LaneChoice, buffer: Any, node: int | None, now: float) -> int:
-    return real_budget(self, buffer, node, now) * max(1, len(self._lanes))
+def of_each_lane(self: LaneChoice, buffer: Any, now: float) -> int:
+    return real_budget(self, buffer, now) * max(1, len(self._lanes))
+
+
+def of_whoever_said_most(
+    self: ClusterView, tp: TopicPartition, max_age: float, now: float
+) -> tuple[Window, int | None, int]:
+    found, *rest = real_window(self, tp, max_age, now)
+    said = [info.windows[tp[0]].window for info in self._brokers.values() if tp[0] in info.windows]
+    return (max([found, *said], key=lambda window: window.size), *rest)  # type: ignore[return-value]
 
 
 def released_early(self: Affinity, keys: Iterable[bytes]) -> None:
@@ -137,7 +147,7 @@ def undoubted(self: Affinity, keys: Iterable[bytes], lane: int) -> None:
 PLANTS: dict[str, tuple[Callable[[], None], Any, str, Any, str]] = {
     "one batch more than the budget": (grows_to_the_window, LaneChoice, "budget", one_more, "rule 2"),
     "the budget for each lane": (grows_to_the_window, LaneChoice, "budget", of_each_lane, "rule 2"),
-    "the window of the old leader": (leader_moves, Windows, "reset", lambda *_: False, "rule 2"),
+    "the window of the old leader": (leader_moves, ClusterView, "window", of_whoever_said_most, "rule 2"),
     "a key released early": (hot_key, Affinity, "release_all", released_early, "rule 6"),
     "a key of unknown outcome released": (late_copy, Affinity, "note_unknown", undoubted, "rule 6"),
 }

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from confluent_kafka.cimpl import KafkaError, KafkaException
 
-from safeproducer.pipeline.cluster.metadata import Metadata
+from safeproducer.pipeline.cluster.metadata import FirstQuestion, Metadata
 from safeproducer.pipeline.cluster.outdated_leaders import DIRECT, OutdatedLeaders
+from safeproducer.policy.metadata import PartitionMetadata
 
 PLACE = ("t", 0)
+PARTITION = SimpleNamespace(leader=2, replicas=[2, 3], isrs=[2])
+TOLD = {0: PartitionMetadata(2, None, (2, 3), (2,))}
 
 
 class Client:
@@ -29,7 +32,7 @@ class Client:
         self.before()
         if self.hangs:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
-        return SimpleNamespace(topics={topic: SimpleNamespace(error=None, partitions={0: SimpleNamespace(leader=2)})})
+        return SimpleNamespace(topics={topic: SimpleNamespace(error=None, partitions={0: PARTITION})})
 
 
 @pytest.fixture
@@ -41,14 +44,15 @@ class Service:
     """A Metadata for `clients` that tells a OutdatedLeaders of what was heard."""
 
     def __init__(self, clients: dict[int, Any]) -> None:
-        self.learned: list[tuple[str, dict[int, int]]] = []
+        self.learned: list[tuple[str, Mapping[int, PartitionMetadata]]] = []
         self.behind: dict[int | None, bool] = {}
         self.outdated = OutdatedLeaders()
-        self.metadata = Metadata(lambda: clients, self.heard, lambda due: None)
+        first = FirstQuestion(lambda: None, False)
+        self.metadata = Metadata(lambda: clients, self.heard, lambda due: None, first)
         self.outdated.connect(lambda: clients, self.metadata.tell)
 
-    def heard(self, topic: str, lane: int | None, asked_at: float, leaders: dict[int, int]) -> bool:
-        self.learned.append((topic, leaders))
+    def heard(self, topic: str, lane: int | None, asked_at: float, told: Mapping[int, PartitionMetadata]) -> bool:
+        self.learned.append((topic, told))
         if lane is not None:
             self.outdated.heard(topic, lane, asked_at)
         return not self.behind.pop(lane, False)
@@ -74,7 +78,7 @@ def test_every_other_lane_is_asked_once(clients: dict[int, Any]) -> None:
     asking.set()
     service.finish()
     assert [client.asked for client in clients.values()] == [1, 0, 1]
-    assert service.learned == [("t", {0: 2})] * 2
+    assert service.learned == [("t", TOLD)] * 2
     assert not any(map(service.concerns, clients))
     assert not service.outdated.concern(DIRECT, 101.0)
 

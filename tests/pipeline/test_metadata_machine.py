@@ -15,13 +15,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from safeproducer import delivery
 from safeproducer.kafka.statistics import PartitionStatistics, Statistics
 from safeproducer.own_settings import OwnSettings
-from safeproducer.pipeline.cluster import partitions
-from safeproducer.pipeline.cluster.cluster_view import ClusterView
+from safeproducer.pipeline.cluster import cluster_view
+from safeproducer.pipeline.cluster.asker import Asker, Question
+from safeproducer.pipeline.cluster.cluster_view import UNKNOWN, ClusterView
 from safeproducer.pipeline.cluster.outdated_leaders import DIRECT, OutdatedLeaders
-from safeproducer.pipeline.cluster.partitions import UNKNOWN
-from safeproducer.pipeline.cluster.windows import Windows
+from safeproducer.pipeline.cluster.windows import WHAT, Windows
 from safeproducer.pipeline.dispatch.placement import Placement
-from safeproducer.policy.metadata import SETTLES, supersedes
+from safeproducer.policy.metadata import SETTLES, PartitionMetadata, supersedes
 from safeproducer.policy.throttle import Throttle
 from safeproducer.policy.window import LEAST, Announcement, Source
 from tests.effort import effort
@@ -89,7 +89,9 @@ class LanesMachine(RuleBasedStateMachine):
             SimpleNamespace(),  # type: ignore[arg-type]
             self.view.outdated,
         )
-        self.windows = Windows(None, 1e9, None, lambda *_: None, lambda _: None, lambda: True)
+        self.asker = Asker(lambda: self, bool, lambda: True)  # type: ignore[arg-type, return-value]
+        self.asker.stop()  # no thread asks
+        self.windows = Windows(None, 1e9, self.view, self.asker, lambda *_: None)
         self.epochs: dict[tuple[int, int], int] = defaultdict(lambda: -1)
         self.keys: dict[bytes, Seen] = defaultdict(Seen)
         self.told: list[tuple[float, Topic]] = []
@@ -151,7 +153,7 @@ class LanesMachine(RuleBasedStateMachine):
             self.refresh(number, 0.0)
             known = self.lanes[lane]
             self.note(lane, known)
-            told = {partition: leader for partition, (leader, _) in enumerate(known.topic.leaders)}
+            told = {number: PartitionMetadata(leader) for number, (leader, _) in enumerate(known.topic.leaders)}
             known.asks = not self.view.heard("t", lane, known.at, told)
             self.look()
 
@@ -192,7 +194,7 @@ class LanesMachine(RuleBasedStateMachine):
             self.lanes[lane].most = len(known.topic.leaders)
 
     def look(self) -> None:
-        self.windows.update(self.view.partitions.info, set(), self.now)
+        self.windows.tell(self.now)
 
     @rule(number=st.integers(0, 20), key=st.sampled_from(KEYS))
     def produce(self, number: int, key: bytes) -> None:
@@ -220,12 +222,12 @@ class LanesMachine(RuleBasedStateMachine):
         leader = self.view.partitions.leader(*tp)
         if leader is None:
             return
-        self.windows.budget(tp, leader, self.now)
-        self.windows.ask(self, (leader, "t"))  # type: ignore[arg-type]
-        assert self.windows.budget(tp, leader, self.now).size == max(LEAST, WINDOWS[leader] or 0)
+        self.windows.budget(tp, self.now)
+        self.windows.ask(self, Question(WHAT, leader, "t"))  # type: ignore[arg-type]
+        assert self.windows.budget(tp, self.now).size == max(LEAST, WINDOWS[leader] or 0)
 
-    def ask(self, node: int, topic: str) -> Announcement:
-        return Announcement(WINDOWS[node], Source.LEADER, "it says so")
+    def window(self, node: int, topic: str) -> tuple[Announcement, None]:
+        return Announcement(WINDOWS[node], Source.LEADER, "it says so"), None
 
     @invariant()
     def one_truth(self) -> None:
@@ -238,7 +240,7 @@ class LanesMachine(RuleBasedStateMachine):
         assert count in {len(topic.leaders) for topic in recent}
         for number in range(count):
             tp = ("t", number)
-            leader, epoch, _ = self.view.partitions.info(tp)
+            leader, epoch, *_ = self.view.partitions.info(tp)
             said = {topic.leaders[number] for topic in recent if number < len(topic.leaders)}
             # An answer to a question tells no epoch: the one that is known may be of the topic before it was made anew.
             if len(made) == 1 and (leader, epoch) in said:
@@ -248,7 +250,7 @@ class LanesMachine(RuleBasedStateMachine):
             window = self.windows.known(self.now).get(tp)
             if window is not None and leader is not None:
                 assert window.size in (LEAST, max(LEAST, WINDOWS[leader] or 0)), f"{window} is not of {leader}"
-            sizes = {self.windows.budget(tp, leader, self.now).size for _ in range(3)}
+            sizes = {self.windows.budget(tp, self.now).size for _ in range(3)}
             assert len(sizes) == 1
 
 
@@ -277,9 +279,9 @@ def told_nobody(self: OutdatedLeaders, *_: Any) -> None:
 
 
 PLANTED = {
-    "youngest not taken": (partitions, "supersedes", last_one_counts),
-    "older metadata taken": (partitions, "supersedes", oldest_counts),
-    "epochs and counts ignored": (partitions, "supersedes", youngest_alone),
+    "youngest not taken": (cluster_view, "supersedes", last_one_counts),
+    "older metadata taken": (cluster_view, "supersedes", oldest_counts),
+    "epochs and counts ignored": (cluster_view, "supersedes", youngest_alone),
     "a lane is not told": (OutdatedLeaders, "counted", told_nobody),
 }
 

@@ -315,7 +315,7 @@ class Stalls:
     perf_counter_ns = staticmethod(time.perf_counter_ns)
 
 
-@pytest.mark.parametrize("inside", ["sender", "metadata", "first_question", "application"])
+@pytest.mark.parametrize("inside", ["sender", "metadata", "application"])
 def test_on_a_busy_machine_the_former_owners_threads_are_waited_for(
     monkeypatch: pytest.MonkeyPatch, inside: str
 ) -> None:
@@ -324,7 +324,7 @@ def test_on_a_busy_machine_the_former_owners_threads_are_waited_for(
     monkeypatch.setattr(patience, "time", machine)
     monkeypatch.setattr(clock, "monotonic", machine.monotonic)
     monkeypatch.setattr(clock, "sleep", machine.sleep)
-    threads, serving = {name: mock.Mock() for name in ("sender", "metadata", "first_question")}, set[int]()
+    threads, serving = {name: mock.Mock() for name in ("sender", "metadata")}, set[int]()
     for name, thread in threads.items():
         thread.join.side_effect = lambda _, name=name: name != inside or machine.sleeps >= 5
     if inside == "application":

@@ -17,8 +17,8 @@ import pytest
 from safeproducer import ProducerIdLimitError, SafeProducer, batch, delivery
 from safeproducer.closing import Closing, Release
 from safeproducer.pipeline.calls import Calls
-from safeproducer.pipeline.cluster.first_question import FirstQuestion
-from safeproducer.pipeline.cluster.metadata import Metadata
+from safeproducer.pipeline.cluster.asker import Asker
+from safeproducer.pipeline.cluster.metadata import FirstQuestion, Metadata
 from safeproducer.pipeline.cluster.windows import Windows
 from safeproducer.pipeline.dispatch.dispatcher import Dispatcher
 from safeproducer.pipeline.dispatch.expiry import Expiry
@@ -53,7 +53,7 @@ MODES: dict[str, dict[str, Any]] = {
 FAMILY = [SafeProducer, Intake, Schedule, Dispatcher, Expiry, Engine, Release, Reports, ReportQueue]
 FAMILY += [QuotaRejections, RecordBuffer, Bell, Sender]
 FAMILY += [Route, Calls, Serving, Flush, Threads, Closing]
-FAMILY += [Flag, Helper, FirstQuestion, Metadata, Windows]
+FAMILY += [Flag, Helper, FirstQuestion, Metadata, Asker, Windows]
 FAMILY += [Gate]
 FAMILY += [threading.Event, threading.Condition]  # whose lock a handler that raises in set() leaves taken
 GATED = {each for each in _gated.__code__.co_consts if isinstance(each, CodeType)}

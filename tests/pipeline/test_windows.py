@@ -5,9 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+import pytest
+from confluent_kafka.cimpl import KafkaError, KafkaException
+
 from safeproducer import delivery
 from safeproducer.kafka.statistics import BrokerStatistics, PartitionStatistics, Statistics
 from safeproducer.own_settings import OwnSettings
+from safeproducer.pipeline.cluster.asker import Asker
 from safeproducer.pipeline.cluster.cluster_view import ClusterView
 from safeproducer.pipeline.cluster.outdated_leaders import DIRECT
 from safeproducer.pipeline.cluster.windows import Windows
@@ -26,79 +30,126 @@ class Leaders:
         self.asked: list[int] = []
         self.meanwhile: list[Callable[[], object]] = []
 
-    def ask(self, node: int, topic: str) -> Announcement:
+    def window(self, node: int, topic: str) -> tuple[Announcement, None]:
         self.asked.append(node)
         if self.meanwhile:
             self.meanwhile.pop()()
-        return Announcement(20 if node == 1 else None, Source.LEADER if node == 1 else Source.ASSUMED, "it says so")
+        source = Source.LEADER if node == 1 else Source.ASSUMED
+        return Announcement(20 if node == 1 else None, source, "it says so"), None
 
 
-def seen(leader: int, epoch: int | None, now: float, broken: bool = False) -> Statistics:
-    """What statistics say of one partition and its leader."""
-    broker = BrokerStatistics("b", "DOWN" if broken else "UP", 0, 0, 0, 0, 0, 0, None)
-    return Statistics(now, 7, 0, 0, 0, {leader: broker}, {PLACE: PartitionStatistics(leader, epoch, 0, 0, 0, 0, 0)})
+class Rig:
+    """Windows of a cluster, with an asker whose thread does not run: `answer_all()` asks what is due."""
+
+    def __init__(self) -> None:
+        self.leaders, self.changes = Leaders(), list[tuple[int, int]]()
+        self.cluster = ClusterView(delivery.read({}, OwnSettings(mode="held"), True, False), Throttle())
+        self.asker = Asker(lambda: self.leaders, bool, lambda: True)  # type: ignore[arg-type, return-value]
+        self.asker.stop()
+        self.windows = Windows(None, REFRESH, self.cluster, self.asker, self.changed)
+        self.at = time.monotonic()
+
+    def changed(self, tp: TopicPartition, before: Window, after: Window) -> None:
+        self.changes.append((before.size, after.size))
+
+    def tell(self, leader: int, epoch: int | None = None, broken: bool = False) -> None:
+        """As the sender does with statistics of two partitions and their leader."""
+        self.at += 10.0
+        broker = BrokerStatistics("b", "DOWN" if broken else "UP", 0, 0, 0, 0, 0, 0, None)
+        partition = PartitionStatistics(leader, epoch, 0, 0, 0, 0, 0)
+        tps = dict.fromkeys([PLACE, ("t", 1), ("other", 0)], partition)
+        self.cluster.update(DIRECT, Statistics(self.at, 7, 0, 0, 0, {leader: broker}, tps))
+        self.windows.tell(self.at)
+
+    def answer_all(self) -> None:
+        """Ask what is due, as the thread does, until nothing is."""
+        while (question := self.asker.next(time.monotonic())[0]) is not None:
+            assert len(self.leaders.asked) < 10
+            self.asker.ask(question)
+        self.windows.tell(self.at)
+
+    def budget(self, tp: TopicPartition = PLACE) -> int:
+        return self.windows.budget(tp, time.monotonic()).size
 
 
-def tell(asker: Windows, found: Statistics) -> None:
-    """As the sender does, with what the memory of the cluster makes of it."""
-    cluster = ClusterView(delivery.read({}, OwnSettings(mode="held"), True, False), Throttle())
-    cluster.update(DIRECT, found)
-    asker.update(cluster.partitions.info, cluster.lost(), found.at)
+@pytest.fixture
+def rig() -> Rig:
+    rig = Rig()
+    rig.tell(1)
+    rig.budget()
+    return rig
 
 
-def windows(changes: list[tuple[int, int]]) -> Windows:
-    def changed(tp: TopicPartition, before: Window, after: Window) -> None:
-        changes.append((before.size, after.size))
-
-    return Windows(None, REFRESH, None, changed, lambda due: None, lambda: True)
-
-
-def answer_all(asker: Windows, leaders: Leaders) -> None:
-    """Ask what is due, as the thread does, until nothing is."""
-    while (question := asker._next(time.monotonic())) is not None:
-        assert len(leaders.asked) < 10
-        asker.ask(leaders, question)
-
-
-def test_a_new_leader_is_asked_though_nobody_has_produced_to_it_yet() -> None:
+def test_a_new_leader_is_asked_though_no_record_is_for_it_yet(rig: Rig) -> None:
     """Statistics tell of a change before the next record needs the window: the asking goes on, with the new leader."""
-    changes: list[tuple[int, int]] = []
-    asker, leaders, now = windows(changes), Leaders(), time.monotonic()
-    asker.budget(PLACE, 1, now)
-    answer_all(asker, leaders)
-    tell(asker, seen(2, 1, now))
-    answer_all(asker, leaders)
-    assert leaders.asked == [1, 2]
-    assert changes == [(5, 20), (20, 5)]
+    rig.answer_all()
+    rig.tell(2, 1)
+    rig.answer_all()
+    assert rig.leaders.asked == [1, 2]
+    assert rig.changes == [(5, 20), (20, 5)]
 
 
-def test_an_epoch_learnt_between_question_and_answer_costs_one_question_more() -> None:
+def test_an_epoch_learnt_between_question_and_answer_costs_one_question_more(rig: Rig) -> None:
     """The answer may be of the time before the change; the next one is not, and does not wait for the refresh."""
-    asker, leaders, now = windows([]), Leaders(), time.monotonic()
-    asker.budget(PLACE, 1, now)
-    leaders.meanwhile = [lambda: tell(asker, seen(1, 3, now))]
-    answer_all(asker, leaders)
-    assert leaders.asked == [1, 1]
-    assert asker.budget(PLACE, 1, now).size == 20
+    rig.leaders.meanwhile = [lambda: rig.tell(1, 3)]
+    rig.answer_all()
+    assert rig.leaders.asked == [1, 1]
+    assert rig.budget() == 20
 
 
-def test_a_partition_that_comes_later_shares_the_answer() -> None:
+def test_a_change_between_question_and_answer_costs_one_question_more(rig: Rig) -> None:
+    """The leader was away in between, and leads in another epoch."""
+    rig.tell(1, 3)
+    rig.leaders.meanwhile = [lambda: rig.tell(1, 4)]
+    rig.answer_all()
+    assert rig.leaders.asked == [1, 1]
+    assert rig.budget() == 20
+
+
+def test_a_partition_that_comes_later_shares_the_answer(rig: Rig) -> None:
     """What the leader said of the topic holds for each partition of it, without another question."""
-    asker, leaders, now = windows([]), Leaders(), time.monotonic()
-    asker.budget(PLACE, 1, now)
-    answer_all(asker, leaders)
-    assert asker.budget(("t", 1), 1, now).size == 20
-    assert asker.budget(("t", 2), 2, now).size == 5
-    assert asker.budget(("other", 0), 1, now).size == 5
-    assert leaders.asked == [1]
+    rig.answer_all()
+    assert rig.budget(("t", 1)) == 20
+    assert rig.budget(("other", 0)) == 5
+    assert rig.leaders.asked == [1]
 
 
-def test_a_broken_connection_takes_the_answer_away() -> None:
+def test_a_broken_connection_takes_the_answer_away(rig: Rig) -> None:
     """From all partitions, those that come later included, until the leader has answered again."""
-    asker, leaders, now = windows([]), Leaders(), time.monotonic()
-    asker.budget(PLACE, 1, now)
-    answer_all(asker, leaders)
-    tell(asker, seen(1, None, now, broken=True))
-    assert [asker.budget(("t", number), 1, now).size for number in (0, 1)] == [5, 5]
-    answer_all(asker, leaders)
-    assert [asker.budget(("t", number), 1, now).size for number in (0, 1)] == [20, 20]
+    rig.answer_all()
+    rig.tell(1, broken=True)
+    rig.tell(1, broken=True)
+    assert [rig.budget(("t", number)) for number in (0, 1)] == [5, 5]
+    assert "connection to broker 1" in rig.windows.known(rig.at)[PLACE].reason
+    rig.answer_all()
+    assert [rig.budget(("t", number)) for number in (0, 1)] == [20, 20]
+    assert rig.leaders.asked == [1, 1]
+
+
+def test_a_question_that_fails_is_asked_again_after_a_pause_of_its_own(rig: Rig) -> None:
+    """What the leader said before is believed meanwhile; another question does not wait."""
+    rig.answer_all()
+
+    def fail() -> None:
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+    rig.leaders.meanwhile = [fail]
+    rig.asker._asked.clear()
+    rig.answer_all()
+    assert (rig.budget(), rig.leaders.asked) == (20, [1, 1])
+    rig.budget(("other", 0))
+    rig.answer_all()
+    assert rig.leaders.asked == [1, 1, 1]
+    (failed,) = [asked for asked in rig.asker._asked.values() if asked.failed is not None]
+    assert 0 < failed.due - time.monotonic() <= 0.5
+
+
+def test_a_leader_that_has_never_answered_is_the_reason(rig: Rig) -> None:
+    """It is told in snapshot()."""
+
+    def fail() -> None:
+        raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+
+    rig.leaders.meanwhile = [fail]
+    rig.answer_all()
+    assert rig.windows.known(rig.at)[PLACE].reason.startswith("broker 1 did not tell: _TRANSPORT")

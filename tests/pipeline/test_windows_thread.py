@@ -7,11 +7,18 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from safeproducer import delivery
 from safeproducer.kafka.statistics import BrokerStatistics, PartitionStatistics, Statistics
+from safeproducer.own_settings import OwnSettings
+from safeproducer.pipeline.cluster import asker
+from safeproducer.pipeline.cluster.asker import Asker
+from safeproducer.pipeline.cluster.cluster_view import ClusterView
+from safeproducer.pipeline.cluster.outdated_leaders import DIRECT
 from safeproducer.pipeline.cluster.windows import Windows
+from safeproducer.policy.metadata import PartitionMetadata
+from safeproducer.policy.throttle import Throttle
 from safeproducer.policy.topic_partition import TopicPartition
 from safeproducer.policy.window import Announcement, Source, Window
-from tests.pipeline.test_windows import tell
 
 A, B, ELSEWHERE = ("a", 0), ("a", 1), ("b", 0)
 REFRESH = 0.2
@@ -24,10 +31,10 @@ class Brokers:
         self.says: dict[int, int | None] = {1: 20, 2: 8}
         self.asked: list[tuple[int, str]] = []
 
-    def ask(self, node: int, topic: str) -> Announcement:
+    def window(self, node: int, topic: str) -> tuple[Announcement, None]:
         self.asked.append((node, topic))
         value = self.says[node]
-        return Announcement(value, Source.ASSUMED if value is None else Source.LEADER, f"broker {node}")
+        return Announcement(value, Source.ASSUMED if value is None else Source.LEADER, f"broker {node}"), None
 
 
 def eventually(happened: Callable[[], object]) -> None:
@@ -56,69 +63,91 @@ def told() -> list[tuple[TopicPartition, int, int]]:
     return []
 
 
+class Rig:
+    """Windows that an asker's thread asks for."""
+
+    def __init__(self, brokers: Brokers, told: list[tuple[TopicPartition, int, int]], fixed: int | None = None) -> None:
+        self.told = told
+        self.cluster = ClusterView(delivery.read({}, OwnSettings(mode="held"), True, False), Throttle())
+        self.asker = Asker(lambda: brokers, bool, lambda: True)  # type: ignore[arg-type, return-value]
+        self.windows = Windows(fixed, REFRESH, self.cluster, self.asker, self.changed)
+
+    def changed(self, tp: TopicPartition, before: Window, after: Window) -> None:
+        self.told.append((tp, before.size, after.size))
+
+    def tell(self, found: Statistics) -> None:
+        self.cluster.update(DIRECT, found)
+        self.windows.tell(found.at)
+
+    def size(self, tp: TopicPartition = A) -> int:
+        return self.windows.budget(tp, time.monotonic()).size
+
+
 @pytest.fixture
-def windows(brokers: Brokers, told: list[tuple[TopicPartition, int, int]]) -> Iterator[Windows]:
-    def changed(tp: TopicPartition, before: Window, after: Window) -> None:
-        told.append((tp, before.size, after.size))
-
-    made = Windows(None, REFRESH, lambda _: brokers, changed, lambda _: None, lambda: True)
-    yield made
-    made.stop()
-    made.join(5)
+def rig(brokers: Brokers, told: list[tuple[TopicPartition, int, int]]) -> Iterator[Rig]:
+    rig = Rig(brokers, told)
+    rig.tell(statistics(leader=1))
+    yield rig
+    rig.asker.stop()
+    assert rig.asker.join(5)
 
 
-def size(windows: Windows, tp: TopicPartition = A, node: int = 1) -> int:
-    return windows.budget(tp, node, time.monotonic()).size
-
-
-def test_a_lost_connection_is_a_change(
-    windows: Windows, brokers: Brokers, told: list[tuple[TopicPartition, int, int]]
-) -> None:
+def test_a_lost_connection_is_a_change(rig: Rig, brokers: Brokers, told: list[tuple[TopicPartition, int, int]]) -> None:
     """The leader may have been restarted, and remember less: five, once for each loss, until it has answered again."""
-    tell(windows, statistics(leader=1))
-    eventually(lambda: size(windows) == 20)
+    eventually(lambda: rig.size() == 20)
     brokers.says[1] = None
-    tell(windows, statistics(leader=1, state="DOWN"))
-    assert size(windows) == 5
+    rig.tell(statistics(leader=1))
+    rig.tell(statistics(leader=1, state="DOWN"))
+    assert rig.size() == 5
     assert told == [(A, 5, 20), (A, 20, 5)]
     brokers.says[1] = 12
-    tell(windows, statistics(leader=1, epoch=1))
-    eventually(lambda: size(windows) == 12)
-    tell(windows, statistics(leader=1, epoch=1, state="DOWN"))
-    tell(windows, statistics(leader=1, epoch=1, state="DOWN"))
-    eventually(lambda: size(windows) == 12)
+    rig.tell(statistics(leader=1, epoch=1))
+    eventually(lambda: rig.size() == 12)
+    rig.tell(statistics(leader=1, epoch=1, state="DOWN"))
+    rig.tell(statistics(leader=1, epoch=1, state="DOWN"))
+    eventually(lambda: rig.size() == 12)
 
 
-def test_partitions_of_a_topic_share_the_question_and_not_the_answer(windows: Windows, brokers: Brokers) -> None:
+def test_partitions_of_a_topic_share_the_question_and_not_the_answer(rig: Rig, brokers: Brokers) -> None:
     """When one of them moves, the other one's window stays."""
-    tell(windows, statistics(leader=1))
-    eventually(lambda: size(windows, A) == size(windows, B) == 20)
+    eventually(lambda: rig.size(A) == rig.size(B) == 20)
     assert set(brokers.asked) == {(1, "a")}
-    tell(windows, statistics(2, 1, "UP", A))
-    assert (size(windows, A, 2), size(windows, B)) == (5, 20)
+    rig.cluster.partitions.update("a", {0: PartitionMetadata(2, 1), 1: PartitionMetadata(1, 0)}, time.monotonic())
+    assert (rig.size(A), rig.size(B)) == (5, 20)
 
 
-def test_an_unused_partition_is_not_asked_for(windows: Windows, brokers: Brokers) -> None:
+def test_an_unused_partition_is_not_asked_for(rig: Rig, brokers: Brokers) -> None:
     """Used again, it is five until the answer is there."""
-    eventually(lambda: size(windows) == 20)
-    eventually(lambda: windows.budget(ELSEWHERE, 1, time.monotonic()).size == 20)
+    eventually(lambda: rig.size() == 20)
+    eventually(lambda: rig.size(ELSEWHERE) == 20)
     asked_once = brokers.asked.count((1, "a"))
     end = time.monotonic() + 4 * REFRESH
     while time.monotonic() < end:
-        size(windows, ELSEWHERE)
+        rig.size(ELSEWHERE)
         time.sleep(0.01)
     assert brokers.asked.count((1, "a")) <= asked_once + 1
     assert brokers.asked.count((1, "b")) >= 3
-    assert size(windows) == 5
-    eventually(lambda: size(windows) == 20)
+    assert rig.size() == 5
+    eventually(lambda: rig.size() == 20)
 
 
-def test_a_window_that_was_set_needs_nobody() -> None:
+def test_a_window_that_was_set_needs_no_question(brokers: Brokers, told: list[tuple[TopicPartition, int, int]]) -> None:
     """No thread, no question, whatever statistics say."""
-    brokers = Brokers()
-    windows = Windows(12, REFRESH, lambda _: brokers, lambda *_: None, lambda _: None, lambda: True)
-    tell(windows, statistics(leader=1))
-    assert windows.budget(A, 1, time.monotonic()) == Window(12, Source.SETTING, None, "safeproducer.window says so")
+    rig = Rig(brokers, told, fixed=12)
+    rig.tell(statistics(leader=1))
+    assert rig.windows.budget(A, time.monotonic()) == Window(12, Source.SETTING, None, "safeproducer.window says so")
     assert brokers.asked == []
-    windows.stop()
-    windows.join(0)
+    assert not rig.asker._helper.alive
+
+
+def test_the_admin_client_is_closed_when_there_is_no_question_for_a_while(
+    rig: Rig, brokers: Brokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread ends with it; both come back with the next question."""
+    monkeypatch.setattr(asker, "_LINGERS", 0.05)
+    eventually(lambda: rig.size() == 20)
+    eventually(lambda: not rig.asker._helper.alive)
+    assert rig.asker._admin is None
+    time.sleep(2 * REFRESH)
+    assert rig.size() == 5
+    eventually(lambda: rig.size() == 20)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -9,7 +11,13 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
+from safeproducer import delivery
+from safeproducer.own_settings import OwnSettings
+from safeproducer.pipeline.cluster import cluster_view
+from safeproducer.pipeline.cluster.cluster_view import BrokerInfo, ClusterView, change, next_step
 from safeproducer.policy import kip_1269
+from safeproducer.policy.metadata import PartitionInfo, PartitionMetadata
+from safeproducer.policy.throttle import Throttle
 from safeproducer.policy.topic_partition import TopicPartition
 from safeproducer.policy.window import (
     LEAST,
@@ -17,15 +25,15 @@ from safeproducer.policy.window import (
     NOT_ASKED,
     Announcement,
     Config,
-    Leader,
     Source,
     Window,
-    Windows,
     announcement,
+    said,
 )
 
 A: TopicPartition = ("a", 0)
-NEW, OTHER = Leader(1, 7), Leader(2, 8)
+B: TopicPartition = ("a", 1)
+ELSEWHERE: TopicPartition = ("b", 0)
 TWENTY = Announcement(20, Source.LEADER, "it says so")
 SILENT = Announcement(None, Source.ASSUMED, "it does not tell")
 
@@ -81,79 +89,123 @@ def test_an_announcement_is_a_number_from_five_on_or_none(broker: Config | None,
 # --- what is believed ----------------------------------------------------------------------------------------------
 
 
+class Memory:
+    """The memory of a cluster; metadata come so late after each other that the last ones count."""
+
+    def __init__(self, max_age: float = 60.0) -> None:
+        self.view = ClusterView(delivery.read({}, OwnSettings(mode="held"), True, False), Throttle())
+        self.max_age = max_age
+        self.at = 0.0
+        self.told: dict[TopicPartition, PartitionMetadata] = {}
+
+    def led_by(self, tp: TopicPartition, node: int, epoch: int | None) -> None:
+        self.at += 10.0
+        self.told[tp] = PartitionMetadata(node, epoch)
+        topic = {other[1]: told for other, told in self.told.items() if other[0] == tp[0]}
+        unknown = dict.fromkeys(range(max(topic)), PartitionMetadata(-1))
+        self.view.partitions.update(tp[0], unknown | topic, self.at)
+
+    def said(self, node: int, announced: Announcement, at: float, asked: int | None = None, topic: str = "a") -> None:
+        self.view.said(node, topic, said(announced, next_step() if asked is None else asked, at))
+
+    def broke(self, node: int) -> None:
+        change(self.view._brokers, node, BrokerInfo(), lambda info: info._replace(broke=next_step()))
+
+    def window(self, now: float, tp: TopicPartition = A) -> Window:
+        return self.view.window(tp, self.max_age, now)[0]
+
+
 def test_five_until_asked_and_again_when_what_was_said_is_old() -> None:
     """Each with its reason; on the last moment of its age it is still believed."""
-    windows = Windows(max_age=60)
-    assert windows.window(A, 0) == Window(5, Source.ASSUMED, None, NOT_ASKED)
-    windows.led_by(A, NEW)
-    windows.announced(A, NEW, TWENTY, at=100)
-    assert windows.window(A, 160) == Window(20, Source.LEADER, 100, "it says so")
-    assert windows.window(A, 161) == Window(5, Source.ASSUMED, None, "what its leader said is 61 s old")
+    memory = Memory()
+    assert memory.window(0) == Window(5, Source.ASSUMED, None, NOT_ASKED)
+    memory.led_by(A, 1, 7)
+    memory.said(1, TWENTY, at=100)
+    assert memory.window(160) == Window(20, Source.LEADER, 100, "it says so")
+    assert memory.window(161) == Window(5, Source.ASSUMED, None, "what its leader said is 61 s old")
 
 
 @pytest.mark.parametrize(
     "later",
     [
-        pytest.param(OTHER, id="another broker"),
-        pytest.param(Leader(1, 8), id="the same one in a later epoch: it was away in between"),
-        pytest.param(Leader(1, 6), id="the same one in an earlier epoch: the topic is another one"),
-        pytest.param(Leader(2, None), id="another broker, and the epoch is not known"),
+        pytest.param((2, 8), id="another broker"),
+        pytest.param((1, 8), id="the same one in a later epoch: it was away in between"),
+        pytest.param((1, 6), id="the same one in an earlier epoch: the topic is another one"),
+        pytest.param((2, None), id="another broker, and the epoch is not known"),
+        pytest.param((-1, 8), id="no broker"),
     ],
 )
-def test_any_change_of_the_leader_takes_it_away(later: Leader) -> None:
-    """From the moment it is known, and only once."""
-    windows = Windows(max_age=60)
-    windows.led_by(A, NEW)
-    windows.announced(A, NEW, TWENTY, at=0)
-    assert windows.led_by(A, later)
-    assert windows.window(A, 1).size == 5
-    assert "leader changed" in windows.window(A, 1).reason
-    assert not windows.led_by(A, later)
+def test_any_change_of_the_leader_takes_it_away(later: tuple[int, int | None]) -> None:
+    """From the moment it is known; when the former leader is back, it has to say so again."""
+    memory = Memory()
+    memory.led_by(A, 1, 7)
+    memory.said(1, TWENTY, at=0)
+    memory.led_by(A, *later)
+    assert memory.window(1).size == 5
+    assert "leader changed" in memory.window(1).reason
+    memory.led_by(A, 1, 9)
+    assert memory.window(1).size == 5
+    memory.said(1, TWENTY, at=0)
+    assert memory.window(1).size == 20
 
 
 def test_the_same_leader_told_with_more_or_less_detail_is_no_change() -> None:
     """Metadata may tell no epoch; when one is learned later, it was the same leader all along."""
-    windows = Windows(max_age=60)
-    windows.led_by(A, Leader(1, None))
-    windows.announced(A, Leader(1, None), TWENTY, at=0)
-    for same in (Leader(1, 7), Leader(1, None), Leader(1, 7)):
-        assert not windows.led_by(A, same)
-        assert windows.window(A, 1).size == 20
-    assert windows.leader(A) == Leader(1, 7)
+    memory = Memory()
+    memory.led_by(A, 1, None)
+    memory.said(1, TWENTY, at=0)
+    for epoch in (7, None, 7):
+        memory.led_by(A, 1, epoch)
+        assert memory.window(1).size == 20
+    assert memory.view.partitions.info(A).epoch == 7
 
 
-def test_an_answer_that_comes_after_a_change_is_not_used() -> None:
+def test_an_answer_to_a_question_of_before_a_change_is_not_used() -> None:
     """Whether the answer was that of the old leader, or of the same one in an older epoch."""
-    windows = Windows(max_age=60)
-    windows.led_by(A, NEW)
-    for later in (OTHER, Leader(1, 9)):
-        asked = windows.leader(A)
-        windows.led_by(A, later)
-        windows.announced(A, asked, TWENTY, at=0)
-        assert windows.window(A, 0).size == 5
+    memory = Memory()
+    memory.led_by(A, 1, 7)
+    for node, epoch in ((2, 8), (1, 9)):
+        asked = next_step()
+        memory.led_by(A, node, epoch)
+        memory.said(1, TWENTY, 0, asked)
+        memory.said(2, TWENTY, 0, asked)
+        assert memory.window(0).size == 5
 
 
 def test_a_leader_that_stops_announcing_is_believed() -> None:
     """It was downgraded, or the rights are gone: five at once, not when the age is over."""
-    windows = Windows(max_age=60)
-    windows.led_by(A, NEW)
-    windows.announced(A, NEW, TWENTY, at=0)
-    windows.announced(A, NEW, SILENT, at=1)
-    assert windows.window(A, 1) == Window(5, Source.ASSUMED, None, SILENT.reason)
+    memory = Memory()
+    memory.led_by(A, 1, 7)
+    memory.said(1, TWENTY, at=0)
+    memory.said(1, SILENT, at=1)
+    assert memory.window(1) == Window(5, Source.ASSUMED, None, SILENT.reason)
 
 
 @given(st.integers(-5, 10 * MOST))
 def test_a_window_is_never_less_than_five_nor_more_than_may_be_set(value: int) -> None:
     """Even if somebody announced that."""
-    windows = Windows(max_age=60)
-    windows.led_by(A, NEW)
-    windows.announced(A, NEW, Announcement(value, Source.LEADER, ""), at=0)
-    assert windows.window(A, 0).size == min(max(value, LEAST), MOST)
+    memory = Memory()
+    memory.led_by(A, 1, 7)
+    memory.said(1, Announcement(value, Source.LEADER, ""), at=0)
+    assert memory.window(0).size == min(max(value, LEAST), MOST)
 
 
-PLACES = [("a", 0), ("a", 1), ("b", 0)]
+def test_replicas_are_kept_when_a_younger_source_does_not_tell_them() -> None:
+    """Metadata tell them, statistics do not."""
+    memory = Memory()
+    memory.view.partitions.update("a", {0: PartitionMetadata(1, None, (1, 2, 3), (1, 2))}, 1.0)
+    memory.view.partitions.update("a", {0: PartitionMetadata(2, 5)}, 9.0)
+    info = memory.view.partitions.info(A)
+    assert (info.leader, info.epoch, info.replicas, info.in_sync) == (2, 5, (1, 2, 3), (1, 2))
+    memory.view.partitions.update("a", {0: PartitionMetadata(2, None, (1, 2, 3), (2,))}, 9.5)
+    info = memory.view.partitions.info(A)
+    assert (info.epoch, info.in_sync) == (5, (2,))
+
+
+PLACES = [A, B, ELSEWHERE]
 tps = st.sampled_from(PLACES)
-leaders = st.builds(Leader, st.integers(1, 2), st.integers(0, 2))
+nodes = st.integers(1, 2)
+topics = st.sampled_from(["a", "b"])
 MAX_AGE = 10.0
 
 
@@ -162,50 +214,56 @@ class WindowMachine(RuleBasedStateMachine):
 
     @initialize()
     def start(self) -> None:
-        self.windows = Windows(MAX_AGE)
+        self.memory = Memory(MAX_AGE)
         self.now = 0.0
-        self.log: list[tuple[TopicPartition, str, Leader | None, int | None, float]] = []
+        self.log: list[tuple[Any, ...]] = []
+        self.asked: list[tuple[int, str, int, int, float]] = []
 
-    @rule(tp=tps, leader=leaders)
-    def lead(self, tp: TopicPartition, leader: Leader) -> None:
-        self.windows.led_by(tp, leader)
-        self.log.append((tp, "led", leader, None, self.now))
+    @rule(tp=tps, node=nodes, epoch=st.integers(0, 2))
+    def lead(self, tp: TopicPartition, node: int, epoch: int) -> None:
+        self.memory.led_by(tp, node, epoch)
+        self.log.append(("led", tp, (node, epoch)))
 
-    @rule(tp=tps)
-    def disconnect(self, tp: TopicPartition) -> None:
-        self.windows.reset(tp, "its connection broke")
-        self.log.append((tp, "reset", None, None, self.now))
+    @rule(node=nodes)
+    def disconnect(self, node: int) -> None:
+        self.memory.broke(node)
+        self.log.append(("broke", node))
 
-    @rule(tp=tps, asked=leaders, value=st.none() | st.integers(5, 40), ago=st.floats(0, 3))
-    def announce(self, tp: TopicPartition, asked: Leader, value: int | None, ago: float) -> None:
-        at = self.now - ago
-        said = SILENT if value is None else Announcement(value, Source.LEADER, "")
-        self.windows.announced(tp, asked, said, at)
-        if self.leader(tp) == asked:
-            self.log.append((tp, "said", asked, value, at))
+    @rule(node=nodes, topic=topics)
+    def ask(self, node: int, topic: str) -> None:
+        self.asked.append((node, topic, next_step(), len(self.log), self.now))
+
+    @rule(value=st.none() | st.integers(5, 40))
+    def answer(self, value: int | None) -> None:
+        if self.asked:
+            node, topic, asked, since, at = self.asked.pop(0)
+            announced = SILENT if value is None else Announcement(value, Source.LEADER, "")
+            self.memory.said(node, announced, at, asked, topic)
+            self.log.append(("said", node, topic, value, since, at))
 
     @rule(seconds=st.floats(0.1, 20))
     def wait(self, seconds: float) -> None:
         self.now += seconds
 
-    def leader(self, tp: TopicPartition) -> Leader | None:
-        return next((leader for of, what, leader, _, _ in reversed(self.log) if (of, what) == (tp, "led")), None)
-
     def expected(self, tp: TopicPartition) -> int:
-        """The last answer of the leader, unless anything but the same leader being told came after it."""
-        leader = self.leader(tp)
-        for of, what, who, value, at in reversed(self.log):
-            if of != tp or (what == "led" and who == leader):
-                continue
-            if what != "said" or value is None or who != leader:
-                return LEAST
-            return value if self.now - at <= MAX_AGE else LEAST
-        return LEAST
+        """The last answer of the leader, if all that changed for it was before the question."""
+        led = [(index, entry[2]) for index, entry in enumerate(self.log) if entry[:2] == ("led", tp)]
+        if not led:
+            return LEAST
+        node, _ = led[-1][1]
+        changes = [later[0] for before, later in pairwise(led) if before[1] != later[1]]
+        broke = [index for index, entry in enumerate(self.log) if entry == ("broke", node)]
+        said = [entry[3:] for entry in self.log if entry[:3] == ("said", node, tp[0])]
+        if not said:
+            return LEAST
+        value, since, at = said[-1]
+        valid = value is not None and max([*changes, *broke], default=-1) < since and self.now - at <= MAX_AGE
+        return value if valid else LEAST
 
     @invariant()
     def agrees(self) -> None:
         for tp in PLACES:
-            assert self.windows.window(tp, self.now).size == self.expected(tp)
+            assert self.memory.window(self.now, tp).size == self.expected(tp)
 
 
 def test_the_window_is_what_a_naive_model_says() -> None:
@@ -213,17 +271,20 @@ def test_the_window_is_what_a_naive_model_says() -> None:
     run_state_machine_as_test(WindowMachine)
 
 
-def forgetful(self: Windows, tp: TopicPartition, leader: Leader) -> bool:
-    self._leaders[tp] = leader
-    return False
+def never_changed(*_: object) -> int:
+    return 0
 
 
-def of_the_topic(self: Windows, tp: TopicPartition, now: float) -> Window:
-    return real_window(self, (tp[0], 0), now)
+def of_the_topic(self: ClusterView, tp: TopicPartition, max_age: float, now: float) -> tuple[Window, int | None, int]:
+    return real_window(self, (tp[0], 0), max_age, now)
 
 
-def whoever_says_it(self: Windows, tp: TopicPartition, asked: Leader, said: Announcement, at: float) -> None:
-    real_announced(self, tp, self.leader(tp), said, at)
+def as_if_asked_now(self: ClusterView, node: int, topic: str, answer: Any) -> None:
+    real_said(self, node, topic, answer._replace(asked=next_step()))
+
+
+def never_breaks(answer: Any, info: Any, broke: int, max_age: float, now: float) -> Window:
+    return real_policy(answer, info, 0, max_age, now)
 
 
 TO_FIND = settings(
@@ -234,15 +295,20 @@ TO_FIND = settings(
     report_multiple_bugs=False,
     phases=[Phase.generate],
 )
-real_window, real_announced = Windows.window, Windows.announced
+real_window, real_said, real_policy = ClusterView.window, ClusterView.said, cluster_view.window
 
 
 @pytest.mark.parametrize(
-    ("method", "bug"),
-    [("led_by", forgetful), ("window", of_the_topic), ("announced", whoever_says_it)],
-    ids=["no reset", "one window for a topic", "an answer of anybody"],
+    ("owner", "name", "bug"),
+    [
+        (PartitionInfo, "led_from", never_changed),
+        (ClusterView, "window", of_the_topic),
+        (ClusterView, "said", as_if_asked_now),
+        (cluster_view, "window", never_breaks),
+    ],
+    ids=["a change ignored", "one window for a topic", "an old answer", "a broken connection ignored"],
 )
-def test_the_model_notices(method: str, bug: object) -> None:
+def test_the_model_notices(owner: Any, name: str, bug: object) -> None:
     """Each rule broken on purpose is found."""
-    with mock.patch.object(Windows, method, bug), pytest.raises((AssertionError, ExceptionGroup)):
+    with mock.patch.object(owner, name, bug), pytest.raises((AssertionError, ExceptionGroup)):
         run_state_machine_as_test(WindowMachine, settings=TO_FIND)

@@ -1,16 +1,126 @@
-"""What is known of the cluster: who leads which partition, who throttles, and which lanes may not know it yet."""
+"""What is known of the cluster: its partitions and brokers, who throttles, and which lanes may not know it yet.
+
+The youngest metadata of any native producer counts; see `policy/metadata.py`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from itertools import count
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeVar
 
+from safeproducer import dice
 from safeproducer.delivery import Delivery
 from safeproducer.kafka.statistics import Statistics
 from safeproducer.pipeline.cluster.outdated_leaders import DIRECT, OutdatedLeaders
-from safeproducer.pipeline.cluster.partitions import Partitions
+from safeproducer.policy.expiry import Told
+from safeproducer.policy.metadata import NO_EPOCH, SETTLES, PartitionInfo, PartitionMetadata, TopicMetadata, supersedes
+from safeproducer.policy.never import NEVER
+from safeproducer.policy.partitioner import ANY, partitioner
 from safeproducer.policy.throttle import Throttle
 from safeproducer.policy.topic_partition import TopicPartition
+from safeproducer.policy.window import Said, Window, window
+
+UNKNOWN = -1
+_NONE = 0, -NEVER
+_UNHEARD = PartitionInfo()
+next_step = count(1).__next__
+"""Counts what is learnt: of two steps, the larger one is the later. One step under the interpreter lock."""
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
+_NO_ANSWERS: Mapping[str, Said] = MappingProxyType({})
+
+
+def change(known: dict[_Key, _Value], key: _Key, none: _Value, to: Callable[[_Value], _Value]) -> None:
+    """Replace a value as a whole, so that no thread undoes what another one has written meanwhile. No lock."""
+    while True:
+        before = known.setdefault(key, none)
+        after = to(before)
+        if known[key] is before:  # one step under the interpreter lock: it switches only at calls and backward jumps
+            known[key] = after
+            return
+
+
+class Partitions:
+    """Learned from statistics and metadata; asked for each record that is held back. Any thread may use it."""
+
+    def __init__(self, partitioner_name: str, sticky: float) -> None:
+        self.partitioner = partitioner_name
+        self._choose = partitioner(partitioner_name)
+        self._sticky = sticky
+        self._counts: dict[str, tuple[int, float]] = {}
+        """(number of partitions, when the metadata that says so came); 0 when there is no such topic."""
+        self._infos: dict[TopicPartition, PartitionInfo] = {}
+        self._stalled_to: dict[str, tuple[int, float]] = {}
+
+    def known(self, topic: str) -> bool:
+        """Whether a broker has told of this topic, if only that it does not exist."""
+        return topic in self._counts
+
+    def count(self, topic: str) -> int:
+        """0 while it is not known, and when there is no such topic."""
+        return self._counts.get(topic, _NONE)[0]
+
+    def has(self, topic: str, partition: int) -> bool:
+        """False only when it is known that there is no such partition."""
+        count = self.count(topic)
+        return partition == UNKNOWN or not count or 0 <= partition < count
+
+    def info(self, tp: TopicPartition) -> PartitionInfo:
+        """What is known of one partition."""
+        return self._infos.get(tp, _UNHEARD)
+
+    def leader(self, topic: str, partition: int) -> int | None:
+        """Node ID; None while unknown."""
+        return self._infos.get((topic, partition), _UNHEARD).leader
+
+    def leaders(self, topic: str, partition: int) -> set[int]:
+        """Who may lead a record of it: of one whose partition is not known, all that lead one of the topic."""
+        infos = self._infos.copy().items()
+        found = {info.leader for (name, number), info in infos if name == topic and partition in (number, UNKNOWN)}
+        return {node for node in found if node is not None}
+
+    def nodes(self) -> set[int]:
+        """The brokers that lead a partition."""
+        return {info.leader for info in self._infos.copy().values() if info.leader is not None}
+
+    def update(self, topic: str, told: TopicMetadata, at: float) -> None:
+        """What metadata that came at `at` say of a topic's partitions; empty: no such topic.
+
+        Metadata of the same moment may come again and again: each lane's statistics tell what it knows.
+        """
+        if not told:
+            self._counts.setdefault(topic, _NONE)
+            return
+        highest, (count, since) = max(told) + 1, self._counts.get(topic, _NONE)
+        if not count or supersedes(highest, at, count, since):
+            self._counts[topic] = highest, at
+            for partition in range(highest, count):
+                change(self._infos, (topic, partition), _UNHEARD, _forgotten)
+            count = highest
+        for partition, metadata in told.items():
+            known = self._infos.get((topic, partition), _UNHEARD)
+            if partition < count and _learnt(known, metadata, at) is not known:
+                change(self._infos, (topic, partition), _UNHEARD, partial(_learnt, told=metadata, at=at))
+
+    def choose(self, topic: str, key: Any, now: float) -> int:
+        """The partition librdkafka's partitioner gives this key; UNKNOWN while the topic is not known."""
+        count = self.count(topic)
+        if not count:
+            return UNKNOWN
+        partition = self._choose(key.encode() if type(key) is str else key, count)
+        return partition if partition != ANY else self._any(topic, count, now)
+
+    def _any(self, topic: str, count: int, now: float) -> int:
+        """As librdkafka does: one for `sticky.partitioning.linger.ms`, and one that has a leader if possible."""
+        partition, until = self._stalled_to.get(topic, (UNKNOWN, 0.0))
+        if now >= until or partition >= count:
+            led = [number for number in range(count) if self.leader(topic, number) is not None]
+            partition = dice.one_of(led or range(count))
+            self._stalled_to[topic] = (partition, now + self._sticky)
+        return partition
 
 
 class Leader(NamedTuple):
@@ -19,6 +129,25 @@ class Leader(NamedTuple):
     node: int | None
     throttled_until: float | None
     probing: bool
+
+
+class BrokerInfo(NamedTuple):
+    """One broker, as far as is known. How long it throttles is in `Throttle`, which all producers of a cluster share.
+
+    - `connected_at`: when statistics of any lane showed it connected, if the last ones did.
+    - `lost`: a lane has lost its connection to it, and no lane is connected. `broke`: the step at which that came last.
+    - `windows`: by topic, what it said last of how many batches it remembers.
+    - `expiration`: what it said last of how long it remembers a producer ID.
+    """
+
+    connected_at: float | None = None
+    lost: bool = False
+    broke: int = 0
+    windows: Mapping[str, Said] = _NO_ANSWERS
+    expiration: Told | None = None
+
+
+_NEW = BrokerInfo()
 
 
 class ClusterView:
@@ -33,49 +162,74 @@ class ClusterView:
         self.holds_back = delivery.holds_back
         self.statistics: dict[int, Statistics] = {}
         """The last ones of the direct lane and of the first batch lane."""
+        self._brokers: dict[int, BrokerInfo] = {}
 
     def update(self, lane: int, statistics: Statistics) -> None:
         """Leaders, partition counts and connections from statistics of the direct lane or the first batch lane."""
         self.statistics = {**self.statistics, lane: statistics}
-        topics: dict[str, dict[int, tuple[int, int | None]]] = {}
+        topics: dict[str, dict[int, PartitionMetadata]] = {}
         for (topic, partition), entry in statistics.partitions.items():
             if partition >= 0:
-                topics.setdefault(topic, {})[partition] = entry.leader, entry.leader_epoch
-        for topic, leaders in topics.items():
+                topics.setdefault(topic, {})[partition] = PartitionMetadata(entry.leader, entry.leader_epoch)
+        for topic, told in topics.items():
             # A topic that a lane has not heard of is listed, too, with the partitions that records were made for.
             known, age = self.partitions.count(topic), statistics.metadata_ages.get(topic, 0.0)
-            if max(leaders.values())[0] >= 0 or (age and known and len(leaders) >= known):
-                self._learn(topic, leaders, statistics.at - age, lane if lane == DIRECT else None, statistics.at)
+            if max(told.values())[0] >= 0 or (age and known and len(told) >= known):
+                self._learn(topic, told, statistics.at - age, lane if lane == DIRECT else None, statistics.at)
+        self._meet_brokers()
 
-    def heard(self, topic: str, lane: int | None, asked_at: float, leaders: Mapping[int, int]) -> bool:
-        """Partition -> leader, as this lane was told, None for the first one. Whether it knows all partitions now."""
-        told: dict[int, tuple[int, int | None]] = {number: (leader, None) for number, leader in leaders.items()}
+    def heard(self, topic: str, lane: int | None, asked_at: float, told: TopicMetadata) -> bool:
+        """What this lane was told of a topic, None for the first one. Whether it knows all partitions now."""
         number = next(iter(self.outdated.lanes()), DIRECT) if lane is None else lane
         self._learn(topic, told, asked_at, number, asked_at)
         self.outdated.heard(topic, number, asked_at)
         return not self.outdated.miscounts(topic, number)
 
-    def _learn(
-        self, topic: str, leaders: Mapping[int, tuple[int, int | None]], at: float, lane: int | None, now: float
-    ) -> None:
+    def _learn(self, topic: str, told: TopicMetadata, at: float, lane: int | None, now: float) -> None:
         """By which lane, None for the first batch lane."""
         before = self.partitions.count(topic)
-        self.partitions.update(topic, leaders, at)
-        if leaders:
-            self.outdated.counted(topic, lane, max(leaders) + 1, before, self.partitions.count(topic), now)
+        self.partitions.update(topic, told, at)
+        if told:
+            self.outdated.counted(topic, lane, max(told) + 1, before, self.partitions.count(topic), now)
         else:
             self.outdated.forget(topic)
 
-    def lost(self) -> set[int]:
-        """Brokers that a lane has lost its connection to, and no lane is connected to."""
-        brokers = [row for statistics in self.statistics.values() for row in statistics.brokers.items()]
-        down = {node for node, broker in brokers if broker.state == "DOWN"}
-        return down - {node for node, broker in brokers if broker.state == "UP"}
+    def _meet_brokers(self) -> None:
+        """Note which brokers are connected, by the last statistics of all lanes."""
+        found = sorted(self.statistics.values(), key=lambda one: one.at)
+        up = {node: one.at for one in found for node, broker in one.brokers.items() if broker.state == "UP"}
+        down = {node for one in found for node, broker in one.brokers.items() if broker.state == "DOWN"} - up.keys()
+        for node in up.keys() | down | self._brokers.keys():
+            change(self._brokers, node, _NEW, partial(_connected, at=up.get(node), lost=node in down))
 
     def connected(self) -> dict[int, float]:
         """Broker -> when statistics of any lane showed it connected, if the last ones did."""
-        found = sorted(self.statistics.values(), key=lambda one: one.at)
-        return {node: one.at for one in found for node, broker in one.brokers.items() if broker.state == "UP"}
+        brokers = self._brokers.copy().items()
+        return {node: info.connected_at for node, info in brokers if info.connected_at is not None}
+
+    def broker_info(self, node: int) -> BrokerInfo:
+        """What is known of one broker."""
+        return self._brokers.get(node, _NEW)
+
+    def said(self, node: int, topic: str, answer: Said) -> None:
+        """A broker has told how many batches it remembers."""
+        change(self._brokers, node, _NEW, lambda info: info._replace(windows={**info.windows, topic: answer}))
+
+    def said_expiration(self, told: Told) -> None:
+        """A broker has told for how long it remembers a producer ID, or does not tell."""
+        change(self._brokers, told.node, _NEW, lambda info: info._replace(expiration=told))
+
+    def expirations(self) -> dict[int, Told]:
+        """What brokers have told, by node."""
+        brokers = self._brokers.copy().items()
+        return {node: info.expiration for node, info in brokers if info.expiration is not None}
+
+    def window(self, tp: TopicPartition, max_age: float, now: float) -> tuple[Window, int | None, int]:
+        """How many batches of a partition may be unresolved; who leads it; the step at which that answer was due."""
+        info = self.partitions.info(tp)
+        broker = _NEW if info.leader is None else self.broker_info(info.leader)
+        found = window(broker.windows.get(tp[0]), info, broker.broke, max_age, now)
+        return found, info.leader, max(info.led_since, broker.broke)
 
     def probes(self, broker: int, now: float) -> bool:
         """Whether it gets one batch at a time because it throttled so lately."""
@@ -106,3 +260,28 @@ class ClusterView:
     def serves_others(self, node: int | None, silent: Collection[int | None], now: float) -> bool:
         """Whether a broker other than `node` takes records, and none of those that are `silent`."""
         return bool(self.partitions.nodes() - {node} - set(self.throttle.held(now)) - set(silent))
+
+
+def _connected(info: BrokerInfo, at: float | None, lost: bool) -> BrokerInfo:
+    broke = next_step() if lost and not info.lost else info.broke
+    return info._replace(connected_at=at, lost=lost, broke=broke)
+
+
+def _forgotten(known: PartitionInfo) -> PartitionInfo:
+    return _UNHEARD._replace(led_since=known.led_from(None, NO_EPOCH, next_step()))
+
+
+def _learnt(known: PartitionInfo, told: PartitionMetadata, at: float) -> PartitionInfo:
+    leader, epoch, replicas, in_sync = told
+    if known.at - SETTLES > at:
+        return known
+    if replicas is not None and at >= known.at and (replicas, in_sync) != (known.replicas, known.in_sync):
+        known = known._replace(replicas=replicas, in_sync=in_sync or ())
+    if leader == known.leader and epoch is None and known.epoch != NO_EPOCH:
+        return known  # it says less
+    # Without an epoch: the same one, but for metadata that is so much younger that its age decides.
+    rank = epoch if epoch is not None else known.epoch if at - known.at <= SETTLES else NO_EPOCH
+    if not supersedes(rank, at, known.epoch, known.at):
+        return known
+    node = leader if leader >= 0 else None
+    return known._replace(leader=node, epoch=rank, at=at, led_since=known.led_from(node, rank, next_step()))

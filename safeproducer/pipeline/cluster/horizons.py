@@ -1,27 +1,30 @@
-"""For how long the leaders in use remember this producer's ID (KIP-854): asked by a thread of its own, told once.
+"""For how long the leaders in use remember this producer's ID (KIP-854), and what follows from that.
 
-Nobody is asked before the native producer has lived for a minute, so that a crash loop asks nobody; then hourly, and
-new leaders at once. What the thread for windows hears counts, too (see `windows`). Where statistics have told no leader
-yet, the thread asks who leads, every five minutes: they are not read with safeproducer.mode=passthrough, and who takes
-native producers over may end before they come.
+No broker is asked before the native producer has lived for a minute, so that a crash loop asks none; then hourly, and
+new leaders at once. What brokers say of it when they are asked for windows counts, too. Where statistics have told no
+leader yet, the cluster is asked who leads, every five minutes: statistics are not read with
+safeproducer.mode=passthrough, and who takes native producers over may end before they come.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, cast
 
 from safeproducer import clock
 from safeproducer.announcements import Announcements
 from safeproducer.delivery import Delivery
+from safeproducer.kafka.native import KafkaException
 from safeproducer.own_settings import EXPIRY_MS
-from safeproducer.pipeline.cluster.old_timestamps import OldTimestamps
-from safeproducer.pipeline.process.flag import Flag
-from safeproducer.pipeline.process.helper import Helper
+from safeproducer.pipeline.cluster.asker import Asker, Question
+from safeproducer.pipeline.cluster.cluster_view import ClusterView
 from safeproducer.policy import expiry
-from safeproducer.policy.expiry import Horizon, Told, Unsafe
+from safeproducer.policy.expiry import Horizon, Told, Unsafe, is_too_old, unreadable
 from safeproducer.policy.never import NEVER
+
+if TYPE_CHECKING:
+    from safeproducer.kafka.admin import Admin
 
 NOT_BEFORE = 60.0
 """Seconds that a native producer has lived before anybody is asked."""
@@ -30,25 +33,71 @@ LEADERS_REFRESH = 300.0
 """Seconds, where statistics tell no leader: as often as librdkafka itself asks (topic.metadata.refresh.interval.ms)."""
 _AFTER_FAILURE = 60.0
 _LOOK_EVERY = 0.5
+_MOST_TOPICS = 1000
+_SEEN_BY = 1.0
+"""Seconds by which statistics have told of a record."""
+EXPIRATION = "for how long it remembers producer IDs"
+LEADERS = "who leads partitions of"
+TIMESTAMPS = "for whose timestamps the records have in"
 
 
-class Asks(Protocol):
-    """Who can be asked; see Expirations. `told()`: (what a broker says, whether asking again soon is of no use)."""
+class OldTimestamps:
+    """Record timestamps that have a leader forget the producer ID: it counts from them, not from arrival (KIP-854).
 
-    def leaders(self, topic: str) -> frozenset[int]: ...
-    def told(self, node: int) -> tuple[Told, bool]: ...
-    def takes_create_time(self, topic: str) -> bool: ...
-    def close(self) -> None: ...
+    `note()` on the threads of the application; the rest on the sender's and the asker's.
+    """
+
+    def __init__(self) -> None:
+        self._ages: dict[str, float] = {}
+        """By topic, how old the oldest timestamp was when it was produced, in seconds."""
+        self._settled: set[str] = set()
+        """Topics that were told of, or that keep the broker's time."""
+        self._broker_time: set[str] = set()
+        self._last: dict[str, tuple[float, float]] = {}
+        """By topic, when a timestamp of more than `age` came last, and the oldest of them."""
+        self.age = NEVER
+
+    def note(self, topic: Any, timestamp: Any) -> None:
+        """A record of `topic` comes with a timestamp of its own, in milliseconds. Raises nothing."""
+        if type(timestamp) is int and timestamp > 0 and isinstance(topic, str):
+            age = clock.time() - timestamp / 1000
+            if age > self.age and len(self._last) < _MOST_TOPICS:
+                now = clock.monotonic()
+                self._last[str.__str__(topic)] = now, min(now - age, self._last.get(topic, (0.0, NEVER))[1])
+            if age > self._ages.get(topic, 1.0) and len(self._ages) < _MOST_TOPICS:
+                self._ages[str.__str__(topic)] = age
+
+    def too_old(self, horizon: float) -> dict[str, float]:
+        """Topics that nothing was told of yet, and the age of their oldest timestamp, which is beyond the horizon."""
+        ages = self._ages.copy()
+        return {topic: age for topic, age in ages.items() if topic not in self._settled and is_too_old(age, horizon)}
+
+    def __bool__(self) -> bool:
+        return bool(self._last)
+
+    def oldest(self, topic: str, given: float) -> float:
+        """The oldest timestamp that a leader counts from of records that were given then; NEVER without an old one."""
+        at, oldest = self._last.get(topic, (-NEVER, NEVER))
+        return oldest if at + _SEEN_BY >= given and topic not in self._broker_time else NEVER
+
+    def keeps(self, topic: str) -> bool:
+        """Whether the topic keeps the timestamps of applications, as far as is known."""
+        return topic not in self._broker_time
+
+    def settle(self, topic: str, broker_time: bool = False) -> None:
+        """Nothing more is told of this topic, which may keep the broker's time."""
+        self._settled.add(topic)
+        if broker_time:
+            self._broker_time.add(topic)
 
 
 @dataclass(eq=False)
 class Known:
-    """What brokers have told. It goes over with native producers to their next owner.
+    """What goes over with native producers to their next owner.
 
-    `since`: when the native producer was made. `due` and `topics_due`: when a broker, and who leads a topic, is asked
-    for again. `leaders`: by topic, where statistics tell none. `warned`: of which horizons, in seconds.
-
-    A thread that began to ask for the former owner may still write what it hears: each step is one of a dictionary.
+    `since`: when the native producer was made. `answers`: what brokers have told. `due` and `topics_due`: when a
+    broker, and who leads a topic, is asked for again. `leaders`: by topic, where statistics tell none. `warned`: of
+    which horizons, in seconds. The asker of the former owner may still write: each step is one of a dictionary.
     """
 
     since: float
@@ -58,60 +107,41 @@ class Known:
     topics_due: dict[str, float] = field(default_factory=dict)
     warned: set[float] = field(default_factory=set)
 
-    def learn(self, told: Told, lasts: bool) -> None:
-        self.due[told.node] = clock.monotonic() + (_REFRESH if lasts else _AFTER_FAILURE)
-        self.answers[told.node] = told
 
-    def learn_leaders(self, topic: str, found: frozenset[int]) -> None:
-        self.topics_due[topic] = clock.monotonic() + LEADERS_REFRESH
-        self.leaders[topic] = found
-
-    def put_off(self, nodes: Iterable[int], topics: Iterable[str] = ()) -> None:
-        """They are asked again in a minute, whatever comes of it: the next owner shall not ask at once, too."""
-        at = clock.monotonic() + _AFTER_FAILURE
-        for node in nodes:
-            self.due[node] = max(self.due.get(node, 0.0), at)
-        for topic in topics:
-            self.topics_due[topic] = max(self.topics_due.get(topic, 0.0), at)
-
-
+@dataclass(eq=False)
 class Horizons:
-    """`look()` on the sender's thread; `heard()`, `notes()`, `stop()` and `join()` from any. It takes no lock.
+    """`look()` on the sender's thread; `heard()` and `notes()` from any; the asker's thread admin. It takes no lock.
 
     - `current`: None before anything is known, without idempotence, and with safeproducer.expiry=off.
     - `timestamps`: those that applications gave.
-    - `leaders()`: the brokers that lead a partition of a topic in use, by statistics.
     - `topics()`: the topics in use.
-    - `known`: what was known to the former owner of the native producer.
+    - `known`: of a new native producer, or as its former owner has passed it on.
     """
 
-    def __init__(
-        self,
-        delivery: Delivery,
-        make: Callable[[Callable[[float], object]], Asks],
-        leaders: Callable[[], set[int]],
-        topics: Callable[[], Iterable[str]],
-        announcements: Announcements,
-        known: Known | None = None,
-    ) -> None:
-        own = delivery.own
-        self._delivery = delivery
-        self._make = make
-        self._leaders = leaders
-        self._topics = topics
-        self._announcements = announcements
-        self.current: Horizon | None = None
-        self.timestamps = OldTimestamps()
-        self.known = known or Known(clock.monotonic())
-        self._wanted: tuple[set[int], list[str]] = set(), []
-        self._too_old: dict[str, float] = {}
-        """By topic that keeps such timestamps, the age of one, which the sender is to tell of."""
-        self._look_at = 0.0 if delivery.idempotent and own.expiry != "off" else NEVER
+    _delivery: Delivery
+    _cluster: ClusterView
+    _asker: Asker
+    _topics: Callable[[], Iterable[str]]
+    _announcements: Announcements
+    known: Known
+    timestamps: OldTimestamps = field(default_factory=OldTimestamps)
+    current: Horizon | None = None
+    _too_old: dict[str, float] = field(default_factory=dict)
+    """By topic that keeps such timestamps, the age of one, which the sender is to tell of."""
+
+    def __post_init__(self) -> None:
+        own = self._delivery.own
+        self._look_at = 0.0 if self._delivery.idempotent and own.expiry != "off" else NEVER
         self._not_before = self.known.since + NOT_BEFORE if own.expiry_ms is None else NEVER
-        self._helper = Helper("safeproducer-expiry", self._serve, announcements.trouble)
-        self._stopped = Flag()
+        for told in self.known.answers.copy().values():
+            self._cluster.said_expiration(told)
         if own.expiry_ms is not None and self._look_at != NEVER:
             self._set(expiry.given(own.expiry_ms / 1000, EXPIRY_MS))
+
+    def passed_on(self) -> Known:
+        """For the next owner of the native producers."""
+        self.known.answers.update(self._cluster.expirations())
+        return self.known
 
     @property
     def unsafe(self) -> Unsafe | None:
@@ -124,28 +154,30 @@ class Horizons:
         return expiry.unsafe(self._delivery.timeout, self._delivery.socket_timeout, self.current.seconds)
 
     def look(self, now: float) -> None:
-        """Whether somebody has to be asked, and what follows from the answers."""
+        """Have asked who has to be, and draw what follows from the answers."""
         if now < self._look_at:
             return
         self._look_at = now + _LOOK_EVERY
-        wanted, unknown, known = set[int](), list[str](), self.known
+        known = self.known
         if now >= self._not_before:
-            leaders = self._leaders()
+            leaders = self._cluster.partitions.nodes()
             if not leaders:
                 topics = list(self._topics())
-                unknown = [topic for topic in topics if known.topics_due.get(topic, 0.0) <= now]
+                for topic in topics:
+                    if known.topics_due.get(topic, 0.0) <= now:
+                        self._asker.want(Question(LEADERS, None, topic), self._ask_leaders, now)
                 leaders = set().union(*(known.leaders.get(topic, ()) for topic in topics))
-            wanted = {node for node in leaders if known.due.get(node, 0.0) <= now}
+            for node in leaders:
+                if known.due.get(node, 0.0) <= now:
+                    self._asker.want(Question(EXPIRATION, node, ""), self._ask_expiration, now)
             self._judge(leaders)
         while self._too_old and self.current is not None:
             self._tell_of(*self._too_old.popitem(), self.current)
-        old = self.current is not None and self.timestamps.too_old(self.current.seconds)
-        if (wanted or unknown or old) and not self._stopped.is_set():
-            self._wanted = wanted, unknown
-            self._helper.start()
+        for topic in {} if self.current is None else self.timestamps.too_old(self.current.seconds):
+            self._asker.want(Question(TIMESTAMPS, None, topic), self._ask_timestamps, now)
 
     def _judge(self, leaders: set[int]) -> None:
-        answers = [told for node, told in self.known.answers.copy().items() if node in leaders]
+        answers = [told for node, told in self._cluster.expirations().items() if node in leaders]
         if answers and (found := expiry.horizon(answers, self._delivery.transactional)) != self.current:
             self._set(found)
 
@@ -168,40 +200,41 @@ class Horizons:
         return f"Until then retries go on, and may write twice ({setting})"
 
     def heard(self, told: Told) -> None:
-        """What a broker said when it was asked for something else."""
+        """What a broker said, also when it was asked for something else."""
         if self._not_before != NEVER:
-            self.known.learn(told, lasts=True)
+            self.known.due[told.node] = clock.monotonic() + _REFRESH
+            self._cluster.said_expiration(told)
 
-    def _serve(self) -> None:
-        known, (wanted, unknown) = self.known, self._wanted
-        known.put_off(wanted, unknown)
-        asks = self._make(self._stopped.wait)
+    def _ask_expiration(self, admin: Admin, question: Question) -> float | None:
+        node = cast("int", question.node)
+        self._put_off(self.known.due, node)
         try:
-            for topic in unknown:
-                if not self._stopped.is_set():
-                    known.learn_leaders(topic, found := asks.leaders(topic))
-                    wanted |= {node for node in found if known.due.get(node, 0.0) <= clock.monotonic()}
-            for node in sorted(wanted):
-                if not self._stopped.is_set():
-                    known.learn(*asks.told(node))
-            horizon = self.current
-            for topic, age in ({} if horizon is None else self.timestamps.too_old(horizon.seconds)).items():
-                if not self._stopped.is_set():
-                    if create_time := asks.takes_create_time(topic):
-                        self._too_old[topic] = age
-                    self.timestamps.settle(topic, not create_time)
-        except Exception as error:  # whatever the client raises
-            self._put_off(error)
-        finally:
-            asks.close()
+            self.heard(admin.expiration(node))
+        except KafkaException as error:
+            cause, before = error.args[0], self._cluster.broker_info(node).expiration
+            if before is None or before.producer_id is None:  # else it is as before, as far as is known
+                self._cluster.said_expiration(unreadable(node, f"{cause.name()}: {cause.str()}"))
+            return None
+        return NEVER
 
-    def _put_off(self, error: Exception) -> None:
-        self.known.put_off(*self._wanted)
-        cause = f"{type(error).__name__}: {error}"
-        self._announcements.trouble(
-            "expiry", f"brokers cannot be asked for how long they remember a producer ID; again in a minute ({cause})"
-        )
-        self._stopped.wait(1.0)
+    def _ask_leaders(self, admin: Admin, question: Question) -> float:
+        self._put_off(self.known.topics_due, topic := question.topic)
+        self.known.leaders[topic] = admin.leaders(topic)
+        self.known.topics_due[topic] = clock.monotonic() + LEADERS_REFRESH
+        return NEVER
+
+    def _ask_timestamps(self, admin: Admin, question: Question) -> float:
+        topic, horizon = question.topic, self.current
+        age = None if horizon is None else self.timestamps.too_old(horizon.seconds).get(topic)
+        if age is not None:
+            if create_time := admin.takes_create_time(topic):
+                self._too_old[topic] = age
+            self.timestamps.settle(topic, not create_time)
+        return NEVER
+
+    def _put_off(self, due: dict[Any, float], key: Any) -> None:
+        """It is asked again in a minute, whatever comes of it: the next owner shall not ask at once, too."""
+        due[key] = max(due.get(key, 0.0), clock.monotonic() + _AFTER_FAILURE)
 
     def _tell_of(self, topic: str, age: float, horizon: Horizon) -> None:
         self._announcements.once(
@@ -226,10 +259,3 @@ class Horizons:
         if unsafe is not None:
             notes.append(f"Not safe: {unsafe.sentence}. {unsafe.cure}.")
         return notes
-
-    def stop(self) -> None:
-        self._stopped.set()
-
-    def join(self, timeout: float) -> None:
-        """Wait until the thread has ended: at exit it must not be inside librdkafka."""
-        self._helper.join(timeout)

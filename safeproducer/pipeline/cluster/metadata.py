@@ -1,45 +1,120 @@
-"""Asks the cluster who leads the partitions of topics: one thread a producer, while there is something to ask."""
+"""Asks the cluster who leads the partitions of topics: one thread a producer, while there is something to ask.
+
+It also has the first record of an idempotent producer acknowledged half a second sooner. librdkafka asks for its
+producer ID with each answer for metadata, and every 500 ms. The first such answer comes over the connection to a
+bootstrap server, which ends in the same moment, and no other one is up yet. So one more question is asked as soon as
+there is a connection that stays.
+"""
 
 from __future__ import annotations
 
+import atexit
+import sys
+import weakref
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import InitVar, dataclass, field
 from typing import Any
 
 from safeproducer import clock
+from safeproducer.kafka.lane_client import NEAR, is_asked, measured, partitions_of
 from safeproducer.kafka.native import KafkaError
 from safeproducer.pipeline.process.flag import Flag
-from safeproducer.pipeline.process.helper import Helper, Trouble
+from safeproducer.pipeline.process.helper import Helper, Trouble, wait_while
+from safeproducer.policy.metadata import TopicMetadata
+from safeproducer.policy.never import NEVER
 
 _FIRST_PAUSE = 0.02
 _LONGEST_PAUSE = 1.0
 _ASK_FOR = 0.3
 """Seconds of one question: how long closing the producer may have to wait for it."""
+_SLICE = 0.1
+"""Seconds of one wait for a connection, of which two may follow each other: close() and the exit wait for them."""
+_DELAY = 0.01
+"""librdkafka connects to a broker it has heard of no sooner than 50 ms after it was made."""
+_PATIENCE = 10.0
+"""Brokers that were away for longer may take half a second more."""
 
 
+@dataclass(eq=False)
+class FirstQuestion:
+    """`look()` on the sender's thread, `ask()` on that of Metadata. No caller waits for the answer.
+
+    - `native()`: the native producer that is to get its ID, None when it needs it no more or is gone.
+    - `wanted`: whether there is one that waits for its ID.
+    - `topic`: while it is to be asked; `asking`: while a thread is inside librdkafka.
+    """
+
+    _native: Callable[[], Any]
+    _wanted: bool
+    _due: float | None = None
+    _give_up_at: float = 0.0
+    _answered_at: float = -NEVER
+    topic: str | None = None
+    asking: bool = False
+
+    def look(self, topic: str | None, now: float) -> float:
+        """Have metadata of `topic`, where records go, asked for soon after the first of them; when to look again."""
+        if not self._wanted or topic is None or sys.is_finalizing():
+            return NEVER
+        if self._due is None:
+            self._due = now + _DELAY
+        if now < self._due:
+            return self._due
+        self._wanted, self._give_up_at, self.topic = False, clock.real() + _PATIENCE, topic
+        _all.add(self)
+        return NEVER
+
+    def end(self) -> None:
+        """Ask no more."""
+        self._wanted, self.topic = False, None
+
+    @property
+    def open(self) -> bool:
+        """Whether the distance is still to be heard of: what is acknowledged at once after the answer is near."""
+        return self.topic is not None and clock.real() >= self._answered_at + NEAR
+
+    def ask(self, heard: Callable[[float | None], None]) -> None:
+        """Wait for a connection once; when there is one, measure for how long an answer takes, or longer."""
+        topic, native = self.topic, self._native()
+        over, distance = True, None
+        self.asking = True
+        try:
+            if topic is not None and native is not None and clock.real() < self._give_up_at:
+                over = is_asked(native, topic, _SLICE)
+                if over:
+                    self._answered_at = clock.real()
+                    distance = measured(native, topic, _SLICE, lambda: self.topic is not None)
+        finally:
+            self.asking = False
+            if over:
+                self.topic = None
+        if over:
+            heard(distance)
+
+
+@dataclass(eq=False)
 class Metadata:
-    """`want(topic)` and `tell(topic, lanes)` from any thread.
+    """`want(topic)` and `tell(topic, lanes)` from any thread, `look()` on the sender's.
 
     - `lanes()`: by number, the first of all first, what has `list_topics(topic, timeout)` of its native producer, which
       hears the answer, too.
-    - `heard(topic, lane, asked at, partition -> leader)` is called with what the cluster said, lane None for the first
-      one; no partitions when it does not know the topic: librdkafka decides what that means. The lane is asked again
-      unless that returns True.
+    - `heard(topic, lane, asked at, by partition)` is called with what the cluster said, lane None for the first one; no
+      partitions when it does not know the topic: librdkafka decides what that means. The lane is asked again unless
+      that returns True.
+    - `answered(seconds)` is called after each answer, with how long it took when it is that of the first question.
     """
 
-    def __init__(
-        self,
-        lanes: Callable[[], Mapping[int, Any]],
-        heard: Callable[[str, int | None, float, dict[int, int]], bool],
-        wake: Callable[[float], None],
-        trouble: Trouble = lambda kind, what: None,
-    ) -> None:
-        self._lanes = lanes
-        self._heard = heard
-        self._wake = wake
-        self._wanted: dict[tuple[str, int | None], float] = {}
-        """Since when."""
+    _lanes: Callable[[], Mapping[int, Any]]
+    _heard: Callable[[str, int | None, float, TopicMetadata], bool]
+    _answered: Callable[[float | None], None]
+    first: FirstQuestion
+    trouble: InitVar[Trouble] = lambda kind, what: None
+    _wanted: dict[tuple[str, int | None], float] = field(default_factory=dict)
+    """Since when."""
+    _stopped: Flag = field(default_factory=Flag)
+
+    def __post_init__(self, trouble: Trouble) -> None:
         self._helper = Helper("safeproducer-metadata", self._ask, trouble)
-        self._stopped = Flag()
 
     def want(self, topic: str) -> None:
         """Records wait for this topic to be known, by the first lane; an answer that is under way tells them, too."""
@@ -53,12 +128,20 @@ class Metadata:
             self._wanted[topic, lane] = now
         self._start()
 
+    def look(self, topic: str | None, now: float) -> float:
+        """Let the first question be asked when it is time; when to look again."""
+        due = self.first.look(topic, now)
+        if self.first.topic is not None:
+            self._start()
+        return due
+
     def _start(self) -> None:
         if not self._stopped.is_set():
             self._helper.start()
 
     def stop(self) -> None:
         self._stopped.set()
+        self.first.end()
 
     def join(self, timeout: float) -> bool:
         """Wait until its thread has left librdkafka; whether it has."""
@@ -67,8 +150,10 @@ class Metadata:
 
     def _ask(self) -> None:
         pause = _FIRST_PAUSE
-        while self._wanted:
+        while (self._wanted or self.first.topic is not None) and not self._stopped.is_set():
             answered = False
+            if asked_first := self.first.topic is not None:
+                self.first.ask(self._answered)
             for (topic, number), since in tuple(self._wanted.items()):
                 if self._stopped.is_set():
                     return
@@ -85,17 +170,31 @@ class Metadata:
                         answered = True
                         if self._wanted.get((topic, number)) == since:  # else it is to ask again
                             self._wanted.pop((topic, number), None)
-                    self._wake(0.0)
+                    self._answered(None)
             pause = _FIRST_PAUSE if answered else min(2 * pause, _LONGEST_PAUSE)
-            if not answered:  # a lane asks a broker that it is connected to, and that may be the one that hangs
+            if not (answered or asked_first):  # the broker that a lane asks may be the one that hangs
                 self._stopped.wait(pause)
 
 
-def _answer(lane: Any, topic: str) -> dict[int, int] | None:
+def _answer(lane: Any, topic: str) -> TopicMetadata | None:
     try:
         entry = lane.list_topics(topic, _ASK_FOR).topics.get(topic)
     except Exception:  # it has no answer, or is closed by now; what is wrong with it is told where records need it
         return None
     if entry is None or (entry.error is not None and entry.error.code() == KafkaError.LEADER_NOT_AVAILABLE):
         return None
-    return {number: partition.leader for number, partition in entry.partitions.items()}
+    return partitions_of(entry)
+
+
+_all: weakref.WeakSet[FirstQuestion] = weakref.WeakSet()
+
+
+def _at_exit() -> None:
+    # A thread inside librdkafka would keep its producer from being destroyed before the C library's own end.
+    questions = list(_all)
+    for question in questions:
+        question.end()
+    wait_while(lambda: any(question.asking for question in questions), None, 3 * _SLICE)
+
+
+atexit.register(_at_exit)

@@ -1,221 +1,103 @@
-"""What the leaders of a producer's partitions remember (KIP-1269), asked by a thread of its own, never by produce().
+"""How many batches the leaders of a producer's partitions remember (KIP-1269): who is to be asked, and for whom.
 
-One question for each leader and topic, whatever the number of lanes and partitions; asked anew while it is used, so
-that a lowered value is known before long, and at once when the leader changed.
+Each leader is asked once for a topic, whatever the number of lanes and partitions; again while that is in use, so that
+a lowered value is known before long; and at once when the leader changed.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, cast
 
 from safeproducer import clock
-from safeproducer.pipeline.process.flag import Flag
-from safeproducer.pipeline.process.helper import Helper, Trouble
-from safeproducer.policy.metadata import NO_EPOCH, PartitionInfo
+from safeproducer.kafka.native import KafkaException
+from safeproducer.pipeline.cluster.asker import Asker, Question
+from safeproducer.pipeline.cluster.cluster_view import ClusterView, next_step
+from safeproducer.policy.expiry import Told
+from safeproducer.policy.metadata import NO_EPOCH
 from safeproducer.policy.never import NEVER
 from safeproducer.policy.topic_partition import TopicPartition
-from safeproducer.policy.window import Announcement, Leader, Source, Window
-from safeproducer.policy.window import Windows as WindowPolicy
+from safeproducer.policy.window import Announcement, Source, Window, said
+
+if TYPE_CHECKING:
+    from safeproducer.kafka.admin import Admin
 
 REFRESH = 30.0
 """Seconds after which an announcement that is in use is asked for again."""
-_AFTER_FAILURE = 5.0
-_LONGEST_PAUSE = 60.0
-_IDLE = 0.5
-
-Question = tuple[int, str]  # (broker, topic)
+_SILENT_FOR = 5.0
+"""Seconds after which a leader that announces nothing is asked again."""
+WHAT = "how many batches it remembers for"
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """About whom, when somebody needed it last, when it is asked next, and what was answered to which question."""
-
-    tps: set[TopicPartition] = field(default_factory=set)
-    used: float = 0.0
-    due: float = 0.0
-    answer: tuple[Announcement, float] | None = None
-
-
-class Asks(Protocol):
-    """Who can be asked; see Discovery."""
-
-    def ask(self, node: int, topic: str) -> Announcement: ...
-    def set_sasl_credentials(self, username: str, password: str) -> None: ...
-
-
+@dataclass(eq=False)
 class Windows:
-    """`budget()` and `update()` on the sender's thread, which shares a lock with the one that asks; `known()`, `stop()`
-    and `join()` from any. `changed(tp, before, after)` runs outside the lock.
+    """`budget()` and `tell()` on the sender's thread, `known()` from any; the asker's thread admin.
 
     - `fixed`: safeproducer.window when it is a number; then nobody is asked.
-    - `alive`: whether there is still a producer to ask for; the thread ends with it.
     - `refresh`: seconds after which an announcement is asked for again; believed for twice as long.
-    - `trouble`: is told when nobody can be asked.
+    - `changed(tp, before, after)`: a window has another size.
+    - `heard(told)` gets what a broker says of producer IDs in the same answer (KIP-854).
     """
 
-    def __init__(
-        self,
-        fixed: int | None,
-        refresh: float,
-        make: Callable[[Callable[[float], object]], Asks] | None,
-        changed: Callable[[TopicPartition, Window, Window], None],
-        wake: Callable[[float], None],
-        alive: Callable[[], bool],
-        trouble: Trouble = lambda kind, what: None,
-    ) -> None:
-        self._fixed = None if fixed is None else Window(fixed, Source.SETTING, None, "safeproducer.window says so")
-        self._refresh = refresh
-        self._make = make
-        self._changed = changed
-        self._wake = wake
-        self._alive = alive
-        self._policy = WindowPolicy(max_age=2 * refresh)
-        self._lock = threading.RLock()
-        self._questions: dict[Question, _Asked] = {}
-        self._bell = Flag()
-        self._stopped = Flag()
-        self._trouble = trouble
-        self._helper = Helper("safeproducer-windows", self._serve, trouble)
-        self._asks: Asks | None = None
-        self._pause = _AFTER_FAILURE
+    _fixed: int | None
+    _refresh: float
+    _cluster: ClusterView
+    _asker: Asker
+    _changed: Callable[[TopicPartition, Window, Window], None]
+    _heard: Callable[[Told], None] = lambda told: None
+    _told: dict[TopicPartition, Window] = field(default_factory=dict)
+    """The windows of the partitions in use, as they were told."""
 
-    def budget(self, tp: TopicPartition, node: int | None, now: float) -> Window:
-        """How many batches of this partition, led by `node` as far as is known, may be unresolved at once."""
+    def budget(self, tp: TopicPartition, now: float) -> Window:
+        """How many batches of this partition may be unresolved at once."""
         if self._fixed is not None:
-            return self._fixed
-        with self._lock:
-            known = self._policy.leader(tp)
-            if known.node != node is not None:
-                self._policy.led_by(tp, Leader(node, None))
-                known = self._policy.leader(tp)
-                # About its topic, when another partition was there to ask for.
-                if (asked := self._questions.get((node, tp[0]))) is not None and asked.answer is not None:
-                    self._policy.announced(tp, known, *asked.answer)
-            if known.node is not None:
-                self._want((known.node, tp[0]), tp, now)
-            return self._policy.window(tp, now)
+            return Window(self._fixed, Source.SETTING, None, "safeproducer.window says so")
+        window, node, since = self._cluster.window(tp, 2 * self._refresh, now)
+        self._told.setdefault(tp, window)
+        if node is not None:
+            self._asker.want(Question(WHAT, node, tp[0]), self.ask, now, since, self._refresh)
+        return window
 
     def known(self, now: float) -> dict[TopicPartition, Window]:
-        """The windows of all partitions that were asked for."""
-        return {tp: self._policy.window(tp, now) for tp in sorted(self._tps())}  # no lock: a handler may come in here
+        """The windows of all partitions in use."""
+        return {tp: self._cluster.window(tp, 2 * self._refresh, now)[0] for tp in sorted(self._told.copy())}
 
-    def _tps(self) -> set[TopicPartition]:
-        return set().union(*[asked.tps for asked in tuple(self._questions.values())])
+    def tell(self, now: float) -> None:
+        """Look whether windows have changed; have new leaders asked before the next batch needs their answer."""
+        for tp, before in self._told.copy().items():
+            after, node, since = self._cluster.window(tp, NEVER, now)
+            self._told[tp] = after
+            if after.size < before.size and node is not None:
+                self._asker.want(Question(WHAT, node, tp[0]), self.ask, now, since, self._refresh)
+            if after.size != before.size:
+                self._changed(tp, before, after)
 
-    def update(self, info: Callable[[TopicPartition], PartitionInfo], lost: set[int], now: float) -> None:
-        """Who leads a partition since which epoch, and which brokers are not connected, as is known now."""
-        if self._fixed is not None:
-            return
-        changes = []
-        with self._lock:
-            broke = self._policy.broke(lost)
-            for tp in self._tps():
-                leader, epoch, _ = info(tp)
-                if leader is None:
-                    continue
-                before = self._policy.window(tp, now)
-                smaller = self._policy.led_by(tp, Leader(leader, None if epoch == NO_EPOCH else epoch))
-                if leader in broke:
-                    smaller |= self._policy.reset(tp, f"the connection to broker {leader}, its leader, broke")
-                if smaller:
-                    changes.append((tp, before, self._policy.window(tp, now)))
-                    question = (leader, tp[0])
-                    asked = self._questions.get(question, _Asked())
-                    self._questions[question] = replace(asked, answer=None, due=0.0)
-                    self._want(question, tp, now)
-        for change in changes:
-            self._changed(*change)
-            self._bell.set()
-
-    def _want(self, question: Question, tp: TopicPartition, now: float) -> None:
-        asked = self._questions.get(question, _Asked())
-        asked.tps.add(tp)
-        due = 0.0 if asked.due == NEVER else asked.due
-        self._questions[question] = replace(asked, used=now, due=due)
-        if due <= now:
-            if self._make is not None and not self._stopped.is_set():
-                self._helper.start()
-            self._bell.set()
-
-    def set_sasl_credentials(self, username: str, password: str) -> None:
-        """Let who asks use these from the next connection on; what it is made of has them already."""
-        if (asks := self._asks) is not None:
-            asks.set_sasl_credentials(username, password)
-
-    def _serve(self) -> None:
-        assert self._make is not None  # noqa: S101 - or the thread would not have been started
-        while not self._stopped.is_set() and self._alive():
-            question = self._next(clock.monotonic())
-            if question is None:
-                self._bell.wait(_IDLE)
-                self._bell.clear()
-                continue
-            try:
-                self._asks = self._asks or self._make(self._stopped.wait)
-                self.ask(self._asks, question)
-                self._pause = _AFTER_FAILURE
-            except Exception as error:  # whatever the client raises, and what it reads from brokers
-                self._put_off(question, error)
-
-    def _put_off(self, question: Question, error: Exception) -> None:
-        node, topic = question
-        cause = f"{type(error).__name__}: {error}"
-        self._trouble(
-            f"windows {type(error).__name__}",
-            f"broker {node} cannot be asked how many batches it remembers for {topic}, so 5 of them may be under way; "
-            f"it is asked again later ({cause})",
-        )
-        with self._lock:
-            if (asked := self._questions.get(question)) is not None and asked.due != NEVER:
-                self._questions[question] = replace(asked, due=clock.monotonic() + self._pause)
-        self._pause = min(2 * self._pause, _LONGEST_PAUSE)
-
-    def _next(self, now: float) -> Question | None:
-        with self._lock:
-            for question, asked in tuple(self._questions.items()):
-                if asked.due <= now:
-                    if now - asked.used <= self._refresh:
-                        return question
-                    # Nobody needs it any more; the next one who does asks at once.
-                    self._questions[question] = replace(asked, due=NEVER)
+    def ask(self, admin: Admin, question: Question) -> float | None:
+        """Ask one leader, and take note of the answer; in how many seconds to ask again, None after a pause."""
+        topic, node = question.topic, cast("int", question.node)
+        at, asked, partitions = clock.monotonic(), next_step(), self._cluster.partitions
+        without_epoch = [tp for tp in self._led(node, topic) if partitions.info(tp).epoch == NO_EPOCH]
+        try:
+            answer, told = admin.window(node, topic)
+        except KafkaException as error:
+            cause, before = error.args[0], self._cluster.broker_info(node).windows.get(topic)
+            if before is None or before.window.at is None:  # else that is believed until it is too old
+                why = f"broker {node} did not tell: {cause.name()}: {cause.str()}"
+                self._cluster.said(node, topic, said(Announcement(None, Source.ASSUMED, why), asked, at))
             return None
+        led = self._led(node, topic)
+        if any(tp in led and partitions.info(tp).epoch != NO_EPOCH for tp in without_epoch):
+            return 0.0  # the answer may be of an older epoch than the one that was learnt meanwhile
+        self._cluster.said(node, topic, said(answer, asked, at))
+        if told is not None:
+            self._heard(told)
+        if not led:
+            return NEVER
+        if any(self._cluster.window(tp, NEVER, at)[2] > asked for tp in led):
+            return 0.0
+        return _SILENT_FOR if answer.value is None else self._refresh
 
-    def ask(self, asks: Asks, question: Question) -> None:
-        """Ask one leader, and take note of the answer for the partitions that it still leads in the same epoch."""
-        node, topic = question
-        at = clock.monotonic()
-        with self._lock:
-            asked = {tp: self._policy.leader(tp) for tp in self._questions.get(question, _Asked()).tps}
-        said = asks.ask(node, topic)
-        changes = []
-        with self._lock:
-            for tp, leader in asked.items():
-                if leader.node != node:
-                    continue
-                before = self._policy.window(tp, at)
-                self._policy.announced(tp, leader, said, at)
-                after = self._policy.window(tp, at)
-                if after.size != before.size:
-                    changes.append((tp, before, after))
-            entry = self._questions.get(question, _Asked())
-            still = {tp for tp in entry.tps if self._policy.leader(tp).node == node}
-            # An epoch that was learnt meanwhile makes the answer useless, though the same broker leads.
-            useless = any(self._policy.leader(tp) != asked.get(tp) for tp in still)
-            pause = 0.0 if useless else self._refresh if said.value is not None else _AFTER_FAILURE
-            self._questions[question] = replace(entry, tps=still, answer=(said, at), due=at + pause)
-            if not still:
-                del self._questions[question]
-        for change in changes:
-            self._changed(*change)
-        self._wake(0.0)
-
-    def stop(self) -> None:
-        self._stopped.set()
-        self._bell.set()
-
-    def join(self, timeout: float) -> None:
-        """Wait until the thread has ended: at exit it must not be inside librdkafka."""
-        self._helper.join(timeout)
+    def _led(self, node: int, topic: str) -> list[TopicPartition]:
+        """The partitions in use that this broker leads."""
+        return [tp for tp in self._told.copy() if tp[0] == topic and self._cluster.partitions.leader(*tp) == node]

@@ -81,6 +81,7 @@ class Dispatcher(Gatherer):
     def recheck(self, now: float) -> None:
         """Ask each partition buffer again whether it is held: something about brokers or acknowledgements changed."""
         self.intake.rechecked()
+        self._choice.windows.tell(now)
         self.record_buffer.recheck(now)
         self.schedule.deadline.hurry()
         self.schedule.alarm.hurry()

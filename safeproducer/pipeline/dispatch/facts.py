@@ -7,7 +7,7 @@ from typing import Any
 
 from safeproducer.delivery import Delivery
 from safeproducer.pipeline.buffer.partition_buffer import PartitionBuffer
-from safeproducer.pipeline.cluster.partitions import UNKNOWN
+from safeproducer.pipeline.cluster.cluster_view import UNKNOWN
 from safeproducer.pipeline.dispatch.holds import Holds
 from safeproducer.pipeline.dispatch.lane_choice import LaneChoice
 from safeproducer.pipeline.dispatch.placement import Placement
@@ -107,7 +107,7 @@ class Gatherer:
             in_flight,
             delivery.connection_cap or NEVER if in_flight and delivery.spreads else NEVER,
             count,
-            self._choice.budget(buffer, node, now),
+            self._choice.budget(buffer, now),
             len(on_lane),
             1 if alone else depth(buffer.ack.seconds, min(_LONGEST_WAIT, delivery.guard_ms / 1000)),
             max([batch.leaves_by for batch in on_lane]) if on_lane else -NEVER,
@@ -119,7 +119,7 @@ class Gatherer:
     def _of_lanes(self, lane: BatchLane | None, node: int | None, buffer: PartitionBuffer, now: float) -> LaneFacts:
         """Why none takes the next batch; `lane` would, if that were not closed."""
         lanes, choice = self.lanes, self._choice
-        wanted = choice.wanted(buffer, node, now) if buffer.records else 0
+        wanted = choice.wanted(buffer, now) if buffer.records else 0
         grows = wanted > len(lanes)
         return LaneFacts(
             quarantined=lane is not None and lane.quarantined,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from safeproducer.delivery import Delivery
 from safeproducer.pipeline.buffer.in_flight_batch import InFlightBatch
 from safeproducer.pipeline.buffer.partition_buffer import PartitionBuffer
-from safeproducer.pipeline.cluster.partitions import UNKNOWN
+from safeproducer.pipeline.cluster.cluster_view import UNKNOWN
 from safeproducer.pipeline.cluster.windows import Windows
 from safeproducer.pipeline.dispatch.holds import Holds
 from safeproducer.pipeline.lanes.batch_lane import BatchLane
@@ -37,7 +37,7 @@ class LaneChoice:
     _delivery: Delivery
     _holds: Holds
     _lanes: LanePool
-    _windows: Windows
+    windows: Windows
     _wake: Callable[[float], None]
     _hint: Callable[[str, int], None] | None
     in_flight: Counter[int | None] = field(default_factory=Counter)
@@ -66,7 +66,7 @@ class LaneChoice:
             elif self._delivery.spreads:
                 self._want(lacks.wanted)
         elif ahead and buffer.partition >= 0 and reason is not HoldReason.LINGER and path(facts) != BATCH:
-            self._want(self.wanted(buffer, facts.node, now))  # as many as what gathers meanwhile will need
+            self._want(self.wanted(buffer, now))  # as many as what gathers meanwhile will need
 
     def _suggest_lanes(self, buffer: PartitionBuffer) -> None:
         """Tell, once, when batches pile up only because one of a partition is under way at a time."""
@@ -82,11 +82,11 @@ class LaneChoice:
         if self._lanes.wanted > len(self._lanes) and not self._lanes.permits().paused:
             self._wake(0.0)
 
-    def budget(self, buffer: PartitionBuffer, node: int | None, now: float) -> int:
-        """How many batches of this partition may be unresolved, led by that broker."""
+    def budget(self, buffer: PartitionBuffer, now: float) -> int:
+        """How many batches of this partition may be unresolved."""
         if not self._delivery.spreads or buffer.partition < 0:  # one lane has fewer under way than that anyway
             return LEAST
-        return self._windows.budget(buffer.tp, node, now).size
+        return self.windows.budget(buffer.tp, now).size
 
     def lane_for(self, buffer: PartitionBuffer, node: int | None, now: float) -> BatchLane | None:
         """The batch lane for the next batch; None while all are busy that could take it.
@@ -113,9 +113,9 @@ class LaneChoice:
         """Whether nothing of this partition may go by this lane for now."""
         return self.is_outdated(lane, buffer, now) or not self.is_exclusive(lane, buffer, node, now)
 
-    def wanted(self, buffer: PartitionBuffer, node: int | None, now: float) -> int:
+    def wanted(self, buffer: PartitionBuffer, now: float) -> int:
         """How many lanes there should be while this partition lacks one."""
-        lanes, delivery, budget = self._lanes, self._delivery, self.budget(buffer, node, now)
+        lanes, delivery, budget = self._lanes, self._delivery, self.budget(buffer, now)
         of_use = self._of_use(buffer, now) if delivery.spreads else 0
         ready = sum(lane.ready for lane in lanes)
         return max(lanes.wanted, lane_count.wanted(len(lanes), ready, budget, delivery.own.lanes, of_use))

@@ -12,9 +12,9 @@ from typing import Any
 from safeproducer.kafka.arguments import unable
 from safeproducer.kafka.native import KafkaError
 from safeproducer.pipeline.buffer.partition_buffer import PartitionBuffer
+from safeproducer.pipeline.cluster.cluster_view import UNKNOWN, Partitions
 from safeproducer.pipeline.cluster.metadata import Metadata
 from safeproducer.pipeline.cluster.outdated_leaders import OutdatedLeaders
-from safeproducer.pipeline.cluster.partitions import UNKNOWN, Partitions
 from safeproducer.pipeline.dispatch.record_buffer import RecordBuffer
 from safeproducer.pipeline.lanes.lane_pool import LanePool
 from safeproducer.pipeline.process.alarm import Schedule

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 
 from safeproducer import clock
@@ -11,12 +11,12 @@ from safeproducer.delivery import Delivery
 from safeproducer.kafka.librdkafka_clock import LibrdkafkaClock
 from safeproducer.kafka.statistics import Statistics, read
 from safeproducer.pipeline.cluster.outdated_leaders import DIRECT
-from safeproducer.pipeline.cluster.windows import Windows
 from safeproducer.pipeline.dispatch.holds import Holds
 from safeproducer.pipeline.reports.batch_calls import BatchCount
 from safeproducer.pipeline.reports.delivery_counters import DeliveryCounters
 from safeproducer.pipeline.reports.failures import Failures
 from safeproducer.policy.ack_time import LATE
+from safeproducer.policy.metadata import TopicMetadata
 from safeproducer.policy.never import NEVER
 from safeproducer.policy.topic_partition import TopicPartition
 
@@ -49,7 +49,6 @@ class ClientUpdates:
         self.holds = holds
         self.failures = failures
         self.changed = False
-        self._windows: Windows | None = None
         self._hold: Callable[[], object] = bool
         self._arrived: deque[tuple[Callable[[str], None], str]] = deque(maxlen=_KEPT)
         self._batch_statistics: Statistics | None = None
@@ -59,9 +58,9 @@ class ClientUpdates:
         """(when it ended, how long it took)."""
         self._clock = LibrdkafkaClock()
 
-    def connect(self, windows: Windows, hold: Callable[[], object]) -> None:
+    def connect(self, hold: Callable[[], object]) -> None:
         """`hold()` is called as soon as a throttle time is known: a callback served next may produce."""
-        self._windows, self._hold = windows, hold
+        self._hold = hold
 
     @property
     def delivered(self) -> int:
@@ -84,9 +83,9 @@ class ClientUpdates:
             self._hold()
         return first
 
-    def heard_leaders(self, topic: str, lane: int | None, asked_at: float, leaders: Mapping[int, int]) -> bool:
+    def heard_leaders(self, topic: str, lane: int | None, asked_at: float, told: TopicMetadata) -> bool:
         """This lane has asked who leads the topic's partitions; whether it knows all of them now."""
-        knows = self.holds.cluster.heard(topic, lane, asked_at, leaders)
+        knows = self.holds.cluster.heard(topic, lane, asked_at, told)
         self.changed = True
         return knows
 
@@ -101,7 +100,7 @@ class ClientUpdates:
         return changed
 
     def answered_within(self, seconds: float | None) -> None:
-        """The first question was answered, or nobody answers it."""
+        """The first question was answered, or another one, or no broker answers."""
         if seconds is not None:
             self.holds.round_trip.guess(seconds)
         self.changed = True
@@ -194,8 +193,6 @@ class ClientUpdates:
         if lane == DIRECT or self.holds.direct is None:
             self.holds.gate.heard(found)
         self.holds.cluster.update(lane, found)
-        if self._windows is not None:
-            self._windows.update(self.holds.partitions.info, self.holds.cluster.lost(), found.at)
 
     def _read(self, text: str) -> Statistics | None:
         if (found := read(text)) is None:

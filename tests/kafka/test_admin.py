@@ -8,8 +8,9 @@ from unittest import mock
 
 import pytest
 
-from safeproducer.kafka import discovery
-from safeproducer.kafka.discovery import Discovery
+from safeproducer.kafka import admin
+from safeproducer.kafka.admin import Admin
+from safeproducer.kafka.native import KafkaException
 from safeproducer.policy.window import Announcement, Source
 from safeproducer.testing import FakeCluster
 
@@ -33,14 +34,8 @@ def cluster(running: FakeCluster) -> FakeCluster:
 
 
 @pytest.fixture
-def naps() -> list[float]:
-    """How long the one who asks slept between attempts; it does not really."""
-    return []
-
-
-@pytest.fixture
-def asks(cluster: FakeCluster, naps: list[float]) -> Discovery:
-    return Discovery({"bootstrap.servers": cluster.bootstrap, "linger.ms": 5, "on_delivery": print}, naps.append)
+def asks(cluster: FakeCluster) -> Admin:
+    return Admin({"bootstrap.servers": cluster.bootstrap, "linger.ms": 5, "on_delivery": print})
 
 
 def nothing(cluster: FakeCluster) -> None:
@@ -97,30 +92,32 @@ def old_with_an_unknown_config_of_its_own(cluster: FakeCluster) -> None:
     ],
 )
 def test_broker_1_is_asked_by_one_request(
-    cluster: FakeCluster, asks: Discovery, arrange: Callable[[FakeCluster], None], value: int | None, source: Source
+    cluster: FakeCluster, asks: Admin, arrange: Callable[[FakeCluster], None], value: int | None, source: Source
 ) -> None:
     """One request, to that broker, for itself and the topic."""
     arrange(cluster)
-    said = asks.ask(1, "t")
+    said, _ = asks.window(1, "t")
     assert (said.value, said.source) == (value, source)
     assert [(entry.broker, entry.outcome) for entry in cluster.journal("DescribeConfigs")] == [(1, "answered")]
 
 
-def test_each_broker_answers_for_itself(cluster: FakeCluster, asks: Discovery) -> None:
+def test_each_broker_answers_for_itself(cluster: FakeCluster, asks: Admin) -> None:
     """What a topic inherits is the answering broker's own value."""
     inherited(cluster)
-    assert [asks.ask(node, "t").value for node in (1, 2, 1)] == [9, 12, 9]
+    assert [asks.window(node, "t")[0].value for node in (1, 2, 1)] == [9, 12, 9]
     assert [entry.broker for entry in cluster.journal("DescribeConfigs")] == [1, 2, 1]
 
 
-def test_an_upgraded_broker_is_heard(cluster: FakeCluster, asks: Discovery) -> None:
+def test_an_upgraded_broker_is_heard(cluster: FakeCluster, asks: Admin) -> None:
     """Nothing of an earlier answer is kept."""
     old_with_a_topic_of_20(cluster)
-    assert asks.ask(1, "t").value is None
+    assert asks.window(1, "t")[0].value is None
     cluster.set_kip_1269(1, True)
-    assert asks.ask(1, "t") == Announcement(20, Source.TOPIC, "the topic's producer.state.batches.to.retain is 20")
+    assert asks.window(1, "t")[0] == Announcement(
+        20, Source.TOPIC, "the topic's producer.state.batches.to.retain is 20"
+    )
     cluster.set_topic_config("t", TOPIC_RETAINS, "8")
-    assert asks.ask(1, "t").value == 8
+    assert asks.window(1, "t")[0].value == 8
 
 
 @pytest.mark.parametrize(
@@ -130,55 +127,45 @@ def test_an_upgraded_broker_is_heard(cluster: FakeCluster, asks: Discovery) -> N
         (CLUSTER_AUTHORIZATION_FAILED, "CLUSTER_AUTHORIZATION_FAILED"),
     ],
 )
-def test_without_rights_it_asks_once_and_says_why(
-    cluster: FakeCluster, asks: Discovery, naps: list[float], code: int, name: str
-) -> None:
+def test_without_rights_it_asks_once_and_says_why(cluster: FakeCluster, asks: Admin, code: int, name: str) -> None:
     """Rights do not come back within a second."""
     cluster.fail_next("DescribeConfigs", code, 9)
-    said = asks.ask(1, "t")
+    said, _ = asks.window(1, "t")
     assert (said.value, said.source) == (None, Source.ASSUMED)
     assert said.reason.startswith(f"broker 1 did not tell: {name}: ")
     assert len(cluster.journal("DescribeConfigs")) == 1
-    assert naps == []
 
 
-def test_a_topic_that_is_not_there_is_asked_for_once(cluster: FakeCluster, asks: Discovery) -> None:
+def test_a_topic_that_is_not_there_is_asked_for_once(cluster: FakeCluster, asks: Admin) -> None:
     """It has just been deleted, say."""
-    said = asks.ask(1, "gone")
+    said, _ = asks.window(1, "gone")
     assert said.value is None
     assert "UNKNOWN_TOPIC_OR_PART" in said.reason
     assert len(cluster.journal("DescribeConfigs")) == 1
 
 
-def test_an_error_that_may_pass_is_tried_three_times(cluster: FakeCluster, asks: Discovery, naps: list[float]) -> None:
-    """With longer pauses in between; then it gives up, and says why."""
+def test_an_error_that_may_pass_is_raised(cluster: FakeCluster, asks: Admin) -> None:
+    """The caller asks again after a pause."""
     cluster.set_topic_config("t", TOPIC_RETAINS, "20")
-    cluster.fail_next("DescribeConfigs", REQUEST_TIMED_OUT, 2)
-    assert asks.ask(1, "t").value == 20
-    assert len(naps) == 2
-    assert all(0 < nap <= 1 + 1 for nap in naps)
-    cluster.fail_next("DescribeConfigs", REQUEST_TIMED_OUT, 9)
-    said = asks.ask(1, "t")
-    assert said.value is None
-    assert "REQUEST_TIMED_OUT" in said.reason
-    assert len(cluster.journal("DescribeConfigs")) == 6
+    cluster.fail_next("DescribeConfigs", REQUEST_TIMED_OUT, 1)
+    with pytest.raises(KafkaException, match="REQUEST_TIMED_OUT"):
+        asks.window(1, "t")
+    assert asks.window(1, "t")[0].value == 20
 
 
 @pytest.mark.parametrize("node", [2, 7], ids=["stopped", "not in the cluster"])
-def test_a_broker_that_cannot_be_reached_says_nothing(cluster: FakeCluster, asks: Discovery, node: int) -> None:
+def test_a_broker_that_cannot_be_reached_says_nothing(cluster: FakeCluster, asks: Admin, node: int) -> None:
     """After a bounded time; no other broker is asked in its place."""
     cluster.stop(2)
     began = time.monotonic()
-    with mock.patch.object(discovery, "TIMEOUT", 0.3):
-        said = asks.ask(node, "t")
+    with mock.patch.object(admin, "TIMEOUT", 0.3), pytest.raises(KafkaException, match="_T"):
+        asks.window(node, "t")
     assert time.monotonic() - began < 5
-    assert said.value is None
-    assert said.reason.startswith(f"broker {node} did not tell: _")
     assert cluster.journal("DescribeConfigs") == []
 
 
-def test_the_admin_client_logs_in_as_the_producer_does(naps: list[float]) -> None:
-    """With its SASL settings, and none that only a producer understands; a wrong password is a reason, too."""
+def test_the_admin_client_logs_in_as_the_producer_does() -> None:
+    """With its SASL settings, and none that only a producer understands."""
     with FakeCluster(brokers=1, users={"alice": "secret"}) as cluster:
         cluster.create_topic("t")
         config = {
@@ -189,10 +176,9 @@ def test_the_admin_client_logs_in_as_the_producer_does(naps: list[float]) -> Non
             "sasl.password": "secret",
             "enable.idempotence": True,
         }
-        assert Discovery(config, naps.append).ask(1, "t").value == 5
+        assert Admin(config).window(1, "t")[0].value == 5
         assert [entry.user for entry in cluster.journal("DescribeConfigs")] == ["alice"]
-        with mock.patch.object(discovery, "TIMEOUT", 0.3):
-            said = Discovery({**config, "sasl.password": "wrong"}, naps.append).ask(1, "t")
-        assert said.value is None
-        assert "secret" not in said.reason
+        with mock.patch.object(admin, "TIMEOUT", 0.3), pytest.raises(KafkaException) as raised:
+            Admin({**config, "sasl.password": "wrong"}).window(1, "t")
+        assert "secret" not in str(raised.value)
         assert len(cluster.journal("DescribeConfigs")) == 1

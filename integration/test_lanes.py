@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from types import MethodType
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from safeproducer import SafeProducer
 from safeproducer.hooks import Hook, LanesChanged, WindowChanged
 from safeproducer.policy.kip_1269 import BROKER_CONFIG, TOPIC_CONFIG
 from tests.inside import engine_of
+from tests.pipeline.test_lane_pool import of_whoever_said_most
 
 TopicFactory = Callable[..., str]
 
@@ -175,8 +177,8 @@ def test_only_the_leader_is_believed(nodes: KafkaCluster, far: Tap, topic: Topic
     far.rewrite_configs(announce({sound: 20, planted: 20}), broker=2)
     long = {"topic.metadata.refresh.interval.ms": 40_000}
     applications = [Application(nodes.bootstrap, name, config=long) for name in (sound, planted)]
-    without_reset = engine_of(applications[1].producer).threads.windows._policy
-    without_reset.reset = lambda *_: False
+    without_reset = engine_of(applications[1].producer).holds.cluster
+    without_reset.window = MethodType(of_whoever_said_most, without_reset)
 
     def sizes() -> list[int]:
         return [one.size(name) for one, name in zip(applications, (sound, planted), strict=True)]

@@ -303,12 +303,12 @@ def test_an_expiration_that_came_with_windows_is_not_asked_for_again(
     """With several lanes leaders were asked before; it does not count sooner than a minute, as otherwise."""
     asked: list[Any] = []
     monkeypatch.setattr(horizons, "NOT_BEFORE", 3.0)
-    monkeypatch.setattr(horizons.Horizons, "_serve", lambda _: asked.append("again"))
+    monkeypatch.setattr(horizons.Horizons, "_ask_expiration", lambda *_: asked.append("again"))
     with made(SafeProducer, forgetful, **{"safeproducer.mode": "held", "safeproducer.ordering": "key"}) as producer:
         producer.produce("t", b"first")
         assert producer.flush(10) == 0
         found = engine_of(producer).threads.horizons
-        serve(producer, lambda: found.known.answers)
+        serve(producer, engine_of(producer).holds.cluster.expirations)
         assert found.current is None
         serve(producer, lambda: found.current)
         assert found.current is not None

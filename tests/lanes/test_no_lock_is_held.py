@@ -15,9 +15,7 @@ from typing import Any
 import pytest
 
 from safeproducer import Hook, SafeProducer
-from safeproducer.pipeline.cluster import windows
-from safeproducer.pipeline.dispatch import dispatcher
-from safeproducer.pipeline.lanes import batch_lane
+from safeproducer.kafka import lane_client
 from safeproducer.testing import FakeCluster
 from tests.lanes.conftest import BATCH, REFRESH_MS, RETAIN
 from tests.lanes.traffic import Traffic
@@ -98,12 +96,7 @@ def witness(monkeypatch: pytest.MonkeyPatch) -> Iterator[Witness]:
 
         return made
 
-    for module in (batch_lane, dispatcher):
-        for name, make in (("Lock", threading.Lock), ("RLock", threading.RLock)):
-            if hasattr(module, name):
-                monkeypatch.setattr(module, name, owned(make))
-    own = type("threading", (), {**vars(threading), "RLock": staticmethod(owned(threading.RLock))})
-    monkeypatch.setattr(windows, "threading", own)
+    monkeypatch.setattr(lane_client, "Lock", owned(threading.Lock))
     found = Witness(locks)
     logger = logging.getLogger("safeproducer")
     level = logger.level

@@ -29,7 +29,7 @@ ON_ITS_WAY = 0.1
 @pytest.fixture
 def impatient() -> Iterator[None]:
     """A leader that announces nothing is asked again soon."""
-    with mock.patch.object(windows, "_AFTER_FAILURE", 0.2):
+    with mock.patch.object(windows, "_SILENT_FOR", 0.2):
         yield
 
 

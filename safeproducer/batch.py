@@ -9,7 +9,7 @@ from collections.abc import Callable
 from operator import itemgetter
 from typing import Any
 
-from safeproducer.frames import raised_by_native_call
+from safeproducer.errors import NOT_ACCEPTED
 from safeproducer.kafka.arguments import is_invalid
 from safeproducer.kafka.native import KafkaError, KafkaException
 from safeproducer.pipeline.cluster.outdated_leaders import DIRECT
@@ -106,12 +106,11 @@ def _native(
     good: int = 0
     try:
         good = engine.native.produce_batch(topic, messages, partition, bound[1])
-    except BaseException as error:
-        counters.interrupts += offered  # how many were accepted is not known yet, and a handler may raise now
-        if isinstance(error, Exception) and raised_by_native_call(error):
-            account.accepted -= offered
-            counters.interrupts -= offered  # one step with the line above
-            raise engine.calls.refusal_of(error) from None
+    except NOT_ACCEPTED as error:
+        account.accepted -= offered
+        raise engine.calls.refusal_of(error) from None
+    except BaseException:
+        counters.interrupts += offered  # how many were accepted is not known
         raise
     finally:
         if call is not None:

@@ -121,6 +121,13 @@ def _by_code(compare: Callable[[int, int], bool]) -> Callable[[KafkaError, objec
     return method
 
 
+NOT_ACCEPTED = (SafeProducerError, KafkaException, BufferError, TypeError, ValueError, OverflowError)
+"""A record is not accepted if produce(), of this library or of the client, raises one of these.
+
+Of any other exception a signal handler may be the author, and whether the record was accepted is not known.
+"""
+
+
 class DeliveryError(KafkaError):
     """Why a record was not delivered, and its outcome: the error that a delivery callback gets.
 

@@ -4,8 +4,8 @@ A hook overrides the methods it wants; an event nobody overrides costs nothing. 
 the event happens: that of produce(), poll(), flush() or close(). Events that the producer's own thread notices are told
 on a thread that this library makes for it. Hooks must be fast, must not block, and must expect several threads; no lock
 of this library is held. docs/use/hooks-and-tracing.md has the thread of each event. A hook that raises an Exception is
-reported once through the `safeproducer` logger and switched off; it never breaks the application. An exception of a
-signal handler meanwhile, such as a time limit, is not the hook's, and goes on.
+reported once through the `safeproducer` logger and switched off; it never breaks the application. An Exception that
+a signal handler raises inside a hook counts as the hook's.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from safeproducer.frames import raised_by_handler
 from safeproducer.kafka.native import KafkaError, Message
 from safeproducer.log import logger
 from safeproducer.records import CallSite, ProducerInfo, Record
@@ -181,9 +180,7 @@ class Hooks:
         for hook, method in self._listeners[event]:
             try:
                 method(*args)
-            except Exception as error:
-                if raised_by_handler(error):
-                    raise
+            except Exception:
                 self._switch_off(hook, event)
 
     def _switch_off(self, hook: Hook, event: str) -> None:

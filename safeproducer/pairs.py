@@ -13,17 +13,11 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from safeproducer import clock
-from safeproducer.errors import SafeProducerError
-from safeproducer.frames import raised_by_native_call
+from safeproducer.errors import NOT_ACCEPTED, SafeProducerError
 from safeproducer.pipeline.engine import Engine
 from safeproducer.producer import SafeProducer
 
 ANY_PARTITION = -1
-
-
-def is_refusal(error: BaseException) -> bool:
-    """Whether produce() raised this because it accepted nothing; what a signal handler raised there says nothing."""
-    return isinstance(error, Exception) and raised_by_native_call(error)
 
 
 def produce_pairs(
@@ -48,12 +42,11 @@ def produce_pairs(
         account.accepted += 1  # as in produce()
         try:
             route.send(topic, value, key, partition, report)  # looked up for each: the route may change meanwhile
-        except BaseException as error:
-            counters.interrupts += 1
-            if not is_refusal(error):
-                raise
+        except NOT_ACCEPTED:
             account.accepted -= 1
-            counters.interrupts -= 1  # one step with the line above
+        except BaseException:
+            counters.interrupts += 1
+            raise
         else:
             continue
         refused(topic, value, key)
@@ -116,13 +109,11 @@ def produce_block(producer: SafeProducer, block: Block, callback: Callable[..., 
     account.accepted += count
     try:
         taken = intake.send_block(*block, report)
-    except BaseException as error:
+    except NOT_ACCEPTED:
+        taken = False
+    except BaseException:
         counters.interrupts += count
-        if not is_refusal(error):
-            raise
-        account.accepted -= count
-        counters.interrupts -= count  # one step with the line above
-        return False
+        raise
     if not taken:
         account.accepted -= count
     return taken

@@ -8,11 +8,11 @@ from threading import get_ident
 from types import MethodType, TracebackType
 from typing import Any, NoReturn
 
-from safeproducer import clock, forks, frames, lifetime
+from safeproducer import clock, forks, lifetime
 from safeproducer.batch import produce_batch
 from safeproducer.closing import Closing
 from safeproducer.config import Settings, parse
-from safeproducer.errors import ConfigurationError, QueueFullError
+from safeproducer.errors import NOT_ACCEPTED, ConfigurationError, QueueFullError
 from safeproducer.hooks import Hook, Hooks
 from safeproducer.inspection import Inspection
 from safeproducer.kafka.native import NativeProducer
@@ -22,7 +22,7 @@ from safeproducer.pipeline.reports.delivery_counters import DeliveryCounters, To
 from safeproducer.pipeline.reports.failures import Failures
 from safeproducer.pipeline.reuse import release
 from safeproducer.pipeline.route import UNINITIALISED, Route
-from safeproducer.records import ProducerInfo, are_known, checked_names
+from safeproducer.records import ProducerInfo, are_known, call_site, checked_names
 from safeproducer.snapshot import CloseReport, Snapshot
 from safeproducer.timeouts import NO_TIMEOUT, seconds
 from safeproducer.transactions import Transactions
@@ -70,7 +70,7 @@ class SafeProducer(NativeProducer):
             raise RuntimeError("Producer already __init__:ialized: make a new one instead of calling __init__() again")
         forks.notice()
         try:
-            settings, info = parse(args, config).made_at(frames.caller())
+            settings, info = parse(args, config).made_at(call_site())
             observers, delivery = Hooks(hooks), settings.delivery
             failures, only_errors = Failures(delivery), settings.only_errors
             counters = DeliveryCounters(only_errors, failures.reported, delivery.idempotent, delivery.owns_timeout)
@@ -146,11 +146,11 @@ class SafeProducer(NativeProducer):
         if timestamp is not _NOW:
             self.__engine.threads.horizons.timestamps.note(topic, timestamp)
 
-    def __not_accepted(self, error: BaseException | None, account: Any, *record: Any) -> None:
+    def __not_accepted(self, error: BaseException, account: Any, *record: Any) -> None:
         """Raise what produce() is to raise for `error`, unless the record is accepted after all."""
         refusal: Exception | None = None
         try:
-            if not (isinstance(error, Exception) and frames.raised_by_native_call(error)):
+            if not isinstance(error, NOT_ACCEPTED):
                 raise  # noqa: PLE0704 - produce() handles it
             account.accepted -= 1
             self.__counters.interrupts -= 1  # one step with the line above
@@ -160,7 +160,7 @@ class SafeProducer(NativeProducer):
                 return
             raise refusal from None
         finally:
-            error = refusal = None  # they refer to this frame, which refers to the callback: a cycle
+            del error, refusal  # they refer to this frame, which refers to the callback: a cycle
 
     def __may_block(self) -> bool:
         thread = get_ident()

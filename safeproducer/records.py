@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
 from typing import Any
 
 HeaderValue = str | bytes | None
 
+_PACKAGE = __name__.removesuffix("records")
 _MOST_NAMES = 100
 
 
@@ -20,6 +22,15 @@ class CallSite:
 
     def __str__(self) -> str:
         return f"{self.filename}:{self.line} in {self.function}"
+
+
+def call_site() -> CallSite:
+    """The line of code outside this package that is running it."""
+    frame = sys._getframe(1)
+    # By the names of modules: bytecode that was compiled elsewhere, or frozen, has other file names.
+    while frame.f_back is not None and f"{frame.f_globals.get('__name__')}.".startswith(_PACKAGE):
+        frame = frame.f_back
+    return CallSite(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_qualname)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import signal
 import threading
 
 import pytest
@@ -186,37 +185,3 @@ def test_one_hook_that_raises_on_two_threads_is_reported_once(caplog: pytest.Log
         thread.join(10)
     assert not hooks.wants("producer_created")
     assert len(caplog.records) == 1
-
-
-@pytest.mark.parametrize("form", ["named", "any"])
-def test_an_exception_of_a_signal_handler_in_a_hook_goes_on(form: str, caplog: pytest.LogCaptureFixture):
-    """It is a time limit of the application, not a fault of the hook."""
-
-    class LimitError(Exception):
-        pass
-
-    def limit(number: int, frame: object) -> None:
-        raise LimitError
-
-    def limit_of_any(*_: object) -> None:
-        raise LimitError
-
-    handlers = {"named": limit, "any": limit_of_any}
-
-    class Waits(Counting):
-        def record_accepted(self, record: Record) -> None:
-            super().record_accepted(record)
-            if self.accepted == 1:
-                signal.raise_signal(signal.SIGUSR1)
-
-    hook = Waits()
-    hooks = Hooks([hook])
-    before = signal.signal(signal.SIGUSR1, handlers[form])
-    try:
-        with pytest.raises(LimitError):
-            hooks.call("record_accepted", a_record())
-    finally:
-        signal.signal(signal.SIGUSR1, before)
-    hooks.call("record_accepted", a_record())
-    assert hook.accepted == 2
-    assert not caplog.records

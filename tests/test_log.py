@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import logging
-import signal
 from collections.abc import Iterator
 
 import pytest
@@ -100,26 +99,6 @@ def test_a_line_names_the_code_that_wrote_it(caplog: pytest.LogCaptureFixture) -
     """Not the module in between."""
     logger.warning("hello")
     assert caplog.records[0].filename == "test_log.py"
-
-
-def test_an_exception_of_a_signal_handler_meanwhile_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is not the handler's, nor is what another thread has set."""
-
-    def over(*_: object) -> None:
-        raise TimeLimitError
-
-    def interrupted(self: logging.Handler, record: logging.LogRecord) -> None:
-        signal.raise_signal(signal.SIGUSR1)
-
-    monkeypatch.setattr(logging.NullHandler, "handle", interrupted)
-    handler, before = logging.NullHandler(), signal.signal(signal.SIGUSR1, over)
-    logger.logger.addHandler(handler)
-    try:
-        with pytest.raises(TimeLimitError):
-            logger.warning("hello")
-    finally:
-        logger.logger.removeHandler(handler)
-        signal.signal(signal.SIGUSR1, before)
 
 
 def test_a_client_id_forges_no_line(brokers: FakeCluster, caplog: pytest.LogCaptureFixture) -> None:

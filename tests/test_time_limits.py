@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import signal
 import sys
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from types import FrameType
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from safeproducer import SafeProducer
-from safeproducer.kafka import arguments
-from safeproducer.kafka.aside import aside
-from safeproducer.pipeline.process import sender
-from safeproducer.pipeline.process.helper import Helper
-from safeproducer.pipeline.process.notices import Notices
 from safeproducer.testing import FakeCluster
 from tests.inside import engine_of
 
@@ -45,14 +38,6 @@ def start(brokers: FakeCluster, **settings: Any) -> SafeProducer:
     return producer
 
 
-def frameless(error: type[Exception]) -> Callable[..., None]:
-    """Raises as if the library's own code did, since no other frame is in the traceback."""
-    names: dict[str, Any] = {"__name__": "safeproducer.somewhere", "error": error}
-    exec("def interrupt(*_): raise error", names)  # noqa: S102 - a function of another module
-    found: Callable[..., None] = names["interrupt"]
-    return found
-
-
 @pytest.mark.parametrize("error", [TimeLimitError, TimeoutError])
 def test_a_time_limit_behind_the_acceptance_is_no_refusal(
     brokers: FakeCluster, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
@@ -61,7 +46,7 @@ def test_a_time_limit_behind_the_acceptance_is_no_refusal(
     producer = start(brokers, **HELD)
     schedule = engine_of(producer).dispatcher.schedule
     with monkeypatch.context() as patch:
-        patch.setattr(schedule, "begin", frameless(error))
+        patch.setattr(schedule, "begin", Mock(side_effect=error))
         with pytest.raises(error):
             producer.produce("t", b"v")
     assert producer.flush(10) == 0
@@ -76,68 +61,12 @@ def test_a_time_limit_before_the_acceptance_is_counted_apart(
 ) -> None:
     producer = start(brokers, **HELD)
     with monkeypatch.context() as patch:
-        patch.setattr(engine_of(producer).dispatcher.record_buffer, "refuse_excess", frameless(TimeLimitError))
+        patch.setattr(engine_of(producer).dispatcher.record_buffer, "refuse_excess", Mock(side_effect=TimeLimitError))
         with pytest.raises(TimeLimitError):
             producer.produce("t", b"v")
     account = producer.snapshot()
     assert (account.accepted, account.delivered, account.interrupted, account.unresolved) == (2, 1, 1, 0)
     assert producer.close(10)
-
-
-class RuntimeLimitError(RuntimeError):
-    """A time limit of the class that locks and threads raise."""
-
-
-class Interrupted:
-    """In place of a lock, a native producer, a thread: a signal handler raises behind the call."""
-
-    def release(self, *_: object) -> None:
-        self.handle(signal.SIGALRM, sys._getframe())
-
-    def handle(self, _number: int, _interrupted: FrameType) -> None:
-        raise RuntimeLimitError
-
-    produce = start = release
-
-
-def ring(patch: pytest.MonkeyPatch) -> None:
-    bell = sender.Bell()
-    patch.setattr(bell, "_lock", Interrupted())
-    bell.ring()
-
-
-def check_arguments(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(arguments, "_VALIDATOR", Interrupted())
-    arguments.checked("t", b"v", None, -1, None, 0, None)
-
-
-def wake_the_sender(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(sender, "start_new_thread", Interrupted().start)
-    sender.Sender().wake(0.0)
-
-
-def start_a_helper(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(threading.Thread, "start", Interrupted().start)
-    Helper("helper", lambda: None, lambda *_: None).start()
-
-
-def call_aside(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(threading.Thread, "start", Interrupted().start)
-    aside(lambda: None)
-
-
-def tell_later(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(threading.Thread, "start", Interrupted().start)
-    Notices(lambda: False).later(lambda: None)
-
-
-@pytest.mark.parametrize("place", [ring, check_arguments, wake_the_sender, start_a_helper, call_aside, tell_later])
-def test_a_time_limit_that_is_a_runtime_error_is_not_lost(
-    monkeypatch: pytest.MonkeyPatch, place: Callable[[pytest.MonkeyPatch], None]
-) -> None:
-    """It was taken for what a lock raises that is open, and for what a producer or thread raises at the end."""
-    with pytest.raises(RuntimeLimitError), monkeypatch.context() as patch:
-        place(patch)
 
 
 def at_depth(left: int, call: Callable[[], object]) -> None:

@@ -42,7 +42,7 @@ def checked(
     try:
         _VALIDATOR.produce(topic, value, key, partition, report, None, timestamp, headers)
     except RuntimeError as error:
-        if type(error) is not RuntimeError:  # a time limit
+        if type(error) is not RuntimeError:  # the stack is full
             raise
     if is_invalid(topic):
         raise unable(KafkaError._INVALID_ARG)

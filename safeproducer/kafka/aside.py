@@ -5,9 +5,8 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
-
-from safeproducer.frames import without_a_thread
 
 
 def aside(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -27,7 +26,7 @@ def aside(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
     thread = threading.Thread(target=run, name="safeproducer-aside", daemon=True)
     if not sys.is_finalizing():  # before Python 3.12 the start would never end
-        with without_a_thread():
+        with suppress(RuntimeError):
             thread.start()
     if thread.ident is None:
         return call(*args, **kwargs)

@@ -11,11 +11,12 @@ import atexit
 import sys
 from collections import deque
 from collections.abc import Callable, Hashable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from safeproducer import clock, forks, frames
+from safeproducer import clock, forks
 from safeproducer.config import Settings
 from safeproducer.kafka.native import KafkaError
 from safeproducer.log import logger
@@ -247,7 +248,7 @@ class Parking:
 
     def _serve_on_a_thread(self) -> None:
         if not self._running.locked() and (self._parked or self._leaving):
-            with frames.without_a_thread():  # too many threads: whoever parks next tries again
+            with suppress(RuntimeError):  # too many threads: whoever parks next tries again
                 start_new_thread(self._serve_all, (self._running,))
 
     def _serve_all(self, running: Any) -> None:

@@ -8,7 +8,7 @@ from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 
-from safeproducer import clock, frames
+from safeproducer import clock
 from safeproducer.producer_ids.record import Times
 
 _LINUX = Path("/proc/sys/kernel/random/boot_id")
@@ -24,8 +24,7 @@ def boot_id() -> int:
     """Another number after each start of the system; 0 when the system does not tell."""
     try:
         name = _LINUX.read_bytes() if sys.platform == "linux" else _mac_os_x()
-    except (OSError, ValueError, AttributeError) as error:
-        frames.let_handlers_through(error)
+    except (OSError, ValueError, AttributeError):
         return 0
     return int.from_bytes(blake2b(name.strip(), digest_size=8).digest(), "little") if name.strip() else 0
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from hashlib import blake2b
 
-from safeproducer import clock, frames
+from safeproducer import clock
 from safeproducer.producer_ids import boot, header, ledger_copy, places, ring, sweep
 from safeproducer.producer_ids.header import Header, Unreadable
 from safeproducer.producer_ids.ledger_copy import RING_AT, LedgerCopy, LedgerError, LockedError
@@ -108,7 +108,6 @@ class Ledger:
                     raise
                 problems.append(str(error))
             except (OSError, LedgerError) as error:
-                frames.let_handlers_through(error)
                 problems.append(str(error))
         return missing
 
@@ -118,7 +117,6 @@ class Ledger:
             try:
                 copy = ledger_copy.made(path, Header(_generation(), boot.boot_id(), Times(0.0, 0.0), 0))
             except OSError as error:
-                frames.let_handlers_through(error)
                 problems.append(str(error))
                 continue
             if copy is None:

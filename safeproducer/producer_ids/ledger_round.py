@@ -8,7 +8,6 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self, TypeVar
 
-from safeproducer import frames
 from safeproducer.policy.permits import HOUR
 from safeproducer.producer_ids import boot, known_ids, ring
 from safeproducer.producer_ids.header import Header, encode, nanoseconds
@@ -218,7 +217,6 @@ class LedgerRound:
             return None
 
     def _do_without(self, copy: LedgerCopy, error: Exception) -> None:
-        frames.let_handlers_through(error)
         copy.close()
         self._copies.remove(copy)
 

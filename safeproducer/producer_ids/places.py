@@ -8,7 +8,6 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from safeproducer import frames
 from safeproducer.producer_ids.place import AUTO, OFF, Place
 
 SUFFIX = ".ledger"
@@ -66,8 +65,7 @@ def _is_as_it_was(directory: str, ours: bool) -> bool:
     try:
         found = os.lstat(directory)
         return known == (found.st_dev, found.st_ino, found.st_mode, found.st_uid)
-    except OSError as error:
-        frames.let_handlers_through(error)
+    except OSError:
         return False
 
 
@@ -103,7 +101,6 @@ def problem(directory: str, make: bool = True, ours: bool = False) -> str | None
             return f"{directory} cannot be made"
         network = _network(os.stat(parent).st_dev)
     except OSError as error:
-        frames.let_handlers_through(error)
         return f"{directory}: {error.strerror or error}"
     return f"{directory} is on a network file system ({network}), where locks hold nobody off" if network else None
 
@@ -131,8 +128,7 @@ def _network(device: int) -> str | None:
 def _looked_up(device: int) -> str | None:
     try:
         lines = _MOUNTS.read_text(errors="surrogateescape").splitlines()
-    except OSError as error:
-        frames.let_handlers_through(error)
+    except OSError:
         return None
     number = f"{os.major(device)}:{os.minor(device)}"
     for line in lines:

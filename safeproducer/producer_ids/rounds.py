@@ -10,9 +10,10 @@ import _thread
 import threading
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
+from traceback import clear_frames
 from typing import TypeVar
 
-from safeproducer import frames
 from safeproducer.log import logger
 from safeproducer.producer_ids import boot, process
 from safeproducer.producer_ids.alone import Alone
@@ -59,16 +60,15 @@ class Rounds:
                         due(round_)
                         self.later.remove(due)
                     return act(round_)
-        except BaseException as error:
-            round_ = None
-            frames.release(error)
-            if not isinstance(error, LedgerError | OSError | ValueError):
-                raise
-            frames.let_handlers_through(error)
+        except (LedgerError, OSError, ValueError) as error:
             if isinstance(error, LockedError):
                 alone.read(self._ledger.peek(boot.now()) or 0.0)
             self._problem = str(error) if self._problem is None else self._problem
             return None
+        except BaseException as error:
+            round_ = None
+            clear_frames(error.__traceback__)  # who keeps a time limit would keep the lock
+            raise
         finally:
             self._rounds.pop(thread, None)
 
@@ -87,7 +87,7 @@ class Rounds:
         """On a thread of its own: who asks may hold locks, which a log handler may wait for."""
         if self._problem and self.inside() is None:
             problem, self._problem = self._problem, ""
-            with frames.without_a_thread():  # the interpreter ends
+            with suppress(RuntimeError):  # the interpreter ends
                 _thread.start_new_thread(_warn, (problem,))
 
 

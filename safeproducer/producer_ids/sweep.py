@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 
-from safeproducer import frames
 from safeproducer.policy.permits import HOUR
 from safeproducer.producer_ids import boot, ledger_copy, patience, ring
 from safeproducer.producer_ids.header import Header, Unreadable
@@ -25,8 +24,7 @@ def sweep(directory: str, keep: str) -> None:
         for path in [path for path in ages if path.endswith(".new")]:
             if ages.pop(path) > _HALF_MADE:
                 os.unlink(path)
-    except OSError as error:  # another process deletes, too
-        frames.let_handlers_through(error)
+    except OSError:  # another process deletes, too
         return
     excess = len(ages) + 1 - MOST
     for path in sorted(ages, key=lambda path: -ages[path]):
@@ -53,8 +51,7 @@ def _deleted(path: str, age: float, at_once: bool) -> bool:
             over = copy.content is not Unreadable.NEWER and (at_once or _is_over(copy, age))
             if over:
                 os.unlink(path)  # locked: who waits for it finds that it is gone, and makes a new one
-    except (OSError, LedgerError) as error:
-        frames.let_handlers_through(error)
+    except (OSError, LedgerError):
         return False
     return over
 

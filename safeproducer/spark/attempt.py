@@ -14,7 +14,6 @@ import pyarrow as pa
 from safeproducer import clock
 from safeproducer.kafka.native import KafkaError, KafkaException
 from safeproducer.own_settings import MAX_BLOCK_MS
-from safeproducer.pairs import is_refusal
 from safeproducer.spark import topics
 from safeproducer.spark.columns import Columns
 from safeproducer.spark.counts import Counts
@@ -151,8 +150,6 @@ class Attempt:
         try:
             self._worker.kafka.produce(*record)
         except (BufferError, KafkaException) as error:
-            if not is_refusal(error):
-                raise
             return error
         return None
 

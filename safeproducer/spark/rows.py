@@ -11,7 +11,8 @@ from functools import partial
 from typing import Any
 
 from safeproducer import SafeProducer
-from safeproducer.pairs import Block, Placing, is_refusal, placing, produce_block, produce_pairs
+from safeproducer.errors import NOT_ACCEPTED
+from safeproducer.pairs import Block, Placing, placing, produce_block, produce_pairs
 from safeproducer.spark.blocks import blocks, halves
 from safeproducer.spark.columns import ANY_PARTITION, Columns
 
@@ -105,9 +106,7 @@ def _routed(produce: Produce, columns: Columns, callback: Callback, again: Again
     for topic, value, key in zip(columns.topics(None), columns.values(), columns.keys(), strict=True):
         try:
             produce(topic, value, key, ANY_PARTITION, callback)
-        except Exception as error:
-            if not is_refusal(error):
-                raise
+        except NOT_ACCEPTED:
             again(topic, value, key, ANY_PARTITION, callback)
 
 
@@ -116,9 +115,7 @@ def _placed(topic: str | None, produce: Produce, columns: Columns, callback: Cal
     for name, value, key, partition in rows:
         try:
             produce(name, value, key, partition, callback)
-        except Exception as error:
-            if not is_refusal(error):
-                raise
+        except NOT_ACCEPTED:
             again(name, value, key, partition, callback)
 
 
@@ -136,7 +133,5 @@ def _with_extras(topic: str | None, produce: Produce, columns: Columns, callback
         report = partial(callback, row=row)
         try:
             produce(name, value, key, partition, report, None, timestamp, headers)
-        except Exception as error:
-            if not is_refusal(error):
-                raise
+        except NOT_ACCEPTED:
             again(name, value, key, partition, report, None, timestamp, headers)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from safeproducer import FatalError, SafeProducer, SafeProducerError, clock, frames
+from safeproducer import FatalError, SafeProducer, SafeProducerError, clock
 from safeproducer.kafka.native import KafkaError, ThrottleEvent
 from safeproducer.kafka.numbers import whole
 from safeproducer.kafka.properties import canonical
@@ -267,7 +267,7 @@ class WorkerProducers:
             left = min(worker.idle_until for worker in here) - clock.monotonic()
             self._timer = timer = threading.Timer(max(0.0, left), self.close_idle)
             timer.daemon = True
-            with frames.without_a_thread():  # no thread is to be had: the end of another task looks again
+            with suppress(RuntimeError):  # no thread is to be had: the end of another task looks again
                 timer.start()
 
     def _make_room(self) -> None:

@@ -88,10 +88,6 @@ def record_by_record(
         _extend(self, buffer, [record], report, size // len(records))
 
 
-def told_by_all(error: BaseException) -> bool:
-    return isinstance(error, Exception)
-
-
 def blocks_in_two_steps(cluster: FakeCluster, _: MakeOptions) -> None:
     cluster.create_topic("stopped", 3)
     test_pairs.test_a_handler_that_raises_anywhere_in_a_block_leaves_a_right_account(cluster)
@@ -144,7 +140,7 @@ PLANTS: dict[str, tuple[Callable[[], AbstractContextManager[object]], Find]] = {
         blocks_in_two_steps,
     ),
     "what a signal handler raised sent again": (
-        lambda: mock.patch.object(rows, "is_refusal", told_by_all),
+        lambda: mock.patch.object(rows, "NOT_ACCEPTED", Exception),
         an_interrupted_row,
     ),
 }

@@ -46,7 +46,7 @@ def held(cluster: FakeCluster) -> Iterator[SafeProducer]:
 
 def interrupted(*_: Any) -> None:
     """As a signal handler of the application may do anywhere."""
-    raise BufferError("out of a signal handler")
+    raise TimeoutError("out of a signal handler")
 
 
 def ignored(part: Columns, row: int) -> Any:
@@ -67,7 +67,7 @@ def test_an_exception_of_a_signal_handler_is_no_refusal_of_a_row(
     monkeypatch.setattr(SafeProducer, "produce", interrupted)
     with (
         SafeProducer({"bootstrap.servers": cluster.bootstrap}) as near,
-        pytest.raises(BufferError, match="out of a signal handler"),
+        pytest.raises(TimeoutError, match="out of a signal handler"),
     ):
         produce_rows(columns, "rows", near, ignored, never)
 
@@ -75,32 +75,9 @@ def test_an_exception_of_a_signal_handler_is_no_refusal_of_a_row(
 def test_an_exception_of_a_signal_handler_is_no_refusal_of_a_block(held: SafeProducer) -> None:
     """Its rows wait by then, and go once."""
     engine_of(held).dispatcher.intake._extended = interrupted
-    with pytest.raises(BufferError, match="out of a signal handler"):
+    with pytest.raises(TimeoutError, match="out of a signal handler"):
         produce_rows(Columns.of(batch(VALUES[:100]), "rows"), "rows", held, ignored, never)
     assert held.snapshot().accepted == 100
-
-
-def test_an_exception_of_a_signal_handler_leaves_a_row_that_waits_for_room(
-    cluster: FakeCluster, options: MakeOptions, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It leaves the task at once, which Spark repeats."""
-    cluster.delay(0.05, api="Produce", side="request")
-    produce, full = SafeProducer.produce, []
-
-    def interrupted_when_full(self: SafeProducer, *record: Any) -> None:
-        if full:
-            interrupted()
-        try:
-            produce(self, *record)
-        except BufferError as error:
-            full.append(error)
-            raise
-
-    monkeypatch.setattr(SafeProducer, "produce", interrupted_when_full)
-    made = options()
-    made.config["queue.buffering.max.messages"] = "100"
-    with pytest.raises(BufferError, match="out of a signal handler"):
-        write_task([batch(VALUES, **ONE_BY_ONE["partition"])], made, Task(0, 0))
 
 
 @pytest.mark.parametrize(("answers", "parts"), [(None, [0, 1000, 2000]), (placing, [0])], ids=["near", "far"])

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from safeproducer import clock
-from safeproducer.frames import raised_by_native_call
+from safeproducer.errors import NOT_ACCEPTED
 from safeproducer.kafka.lane_client import LaneClient, cause_of
 from safeproducer.kafka.native import KafkaError
 from safeproducer.kafka.statistics import Statistics
@@ -122,9 +122,7 @@ class BatchLane:
                 bound = batch.bind(self._sinks.numbers[number])
             try:
                 produce(topic, value, key, partition, bound, None, timestamp, headers)
-            except Exception as raised:
-                if not raised_by_native_call(raised):
-                    raise
+            except NOT_ACCEPTED as raised:
                 cause, taken = cause_of(raised), index - len(refused)
                 if self.client.fails_by(cause):
                     self.refused = records[taken:]

@@ -10,9 +10,9 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
-from safeproducer import frames
 from safeproducer.forks import Work
 from safeproducer.log import logger
 
@@ -45,7 +45,7 @@ class Notices:
         thread = self._thread
         if (thread is None or not thread.is_alive()) and not sys.is_finalizing():
             self._thread = thread = threading.Thread(target=self._tell_all, name="safeproducer-notices", daemon=True)
-            with frames.without_a_thread():  # too many threads, or the interpreter ends: the next notice tries again
+            with suppress(RuntimeError):  # too many threads, or the interpreter ends: the next notice tries again
                 thread.start()
 
     def _tell_all(self) -> None:

@@ -12,9 +12,10 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
-from safeproducer import clock, frames
+from safeproducer import clock
 from safeproducer.forks import Work
 
 LONGEST_SLEEP = 0.25
@@ -61,11 +62,10 @@ class Bell:
         self._lock.acquire()
 
     def ring(self) -> None:
-        try:
+        try:  # noqa: SIM105 - a context manager for each wake takes longer
             self._lock.release()
-        except RuntimeError as error:  # it was rung already
-            if type(error) is not RuntimeError:  # a time limit
-                raise
+        except RuntimeError:  # it was rung already
+            pass
 
     def wait(self, timeout: float) -> bool:
         """Until it is rung, for `timeout` seconds at most; whether it was."""
@@ -118,7 +118,7 @@ class Sender:
     """
 
     def __init__(self) -> None:
-        self._sends: Callable[[], Sends | None] = _nobody
+        self._sends: Callable[[], Sends | None] = lambda: None
         self._bell = Bell()
         self._turned = Bell()
         self._running = allocate_lock()
@@ -169,10 +169,9 @@ class Sender:
         """Whether there is a thread now. One that comes second ends at once, see _work()."""
         if self._stopped or sys.is_finalizing():
             return False
-        started = 0
-        with frames.without_a_thread():  # whoever waits works in its place
-            started = start_new_thread(_work, (self._sends, self))
-        return started != 0
+        with suppress(RuntimeError):  # whoever waits works in its place
+            return start_new_thread(_work, (self._sends, self)) != 0
+        return False
 
     def wait(self, timeout: float) -> None:
         """Until the thread has ended a turn, or begins to have nothing to do; for `timeout` seconds at most."""
@@ -273,10 +272,6 @@ class Sender:
         self.ident = 0
         self._running.release()
         self._turned.ring()
-
-
-def _nobody() -> None:
-    pass
 
 
 def _work(sends: Callable[[], Sends | None], sender: Sender) -> None:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from inspect import CO_VARARGS
+from itertools import chain
 from types import CodeType, FrameType
 from typing import Any, TypeVar
-
-from safeproducer.frames import handles_signal
 
 _OURS = (
     "safeproducer.pipeline.",
@@ -31,22 +31,20 @@ _reporters: set[CodeType] = set()
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
-def calls_natively(function: _Function) -> _Function:
-    """It makes native calls that run callbacks."""
-    _native_callers.add(function.__code__)
-    return function
+def _added_to(codes: set[CodeType]) -> Callable[[_Function], _Function]:
+    def decorator(function: _Function) -> _Function:
+        codes.add(function.__code__)
+        return function
+
+    return decorator
 
 
-def runs_reports(function: _Function) -> _Function:
-    """It runs without a native call what native calls run, too."""
-    _reporters.add(function.__code__)
-    return function
-
-
-def called_natively(function: _Function) -> _Function:
-    """Native calls run it as a callback."""
-    _natively_called.add(function.__code__)
-    return function
+calls_natively = _added_to(_native_callers)
+"""The function makes native calls that run callbacks."""
+runs_reports = _added_to(_reporters)
+"""The function runs without a native call what native calls run, too."""
+called_natively = _added_to(_natively_called)
+"""Native calls run the function as a callback."""
 
 
 def in_callback() -> bool:
@@ -82,6 +80,15 @@ def in_native_callback() -> bool:
             return True  # a log handler
         frame = frame.f_back
     return False
+
+
+def handles_signal(frame: FrameType) -> bool:
+    """Whether this is a signal handler's first frame: it is given the frame that it interrupted."""
+    code, values = frame.f_code, frame.f_locals
+    count = code.co_argcount + (1 + code.co_kwonlyargcount) * bool(code.co_flags & CO_VARARGS)
+    given = [values.get(name) for name in code.co_varnames[:count]]
+    parts = chain(given, *[value for value in given if isinstance(value, tuple)])
+    return frame.f_back is not None and any(part is frame.f_back for part in parts)
 
 
 def _is_ours(frame: FrameType) -> bool:

@@ -288,7 +288,7 @@ class DeliveryCounters:
         claim more than librdkafka holds.
         """
         accepted, delivered, failed = self.totals()
-        missing = accepted - delivered - failed
+        missing = max(0, accepted - delivered - failed)
         interrupted = min(self.interrupts, max(0, missing - queued))
         return missing - interrupted, interrupted
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-from safeproducer.frames import raised_by_native_call
+from safeproducer.errors import NOT_ACCEPTED
 from safeproducer.hooks import Hooks
 from safeproducer.kafka.native import KafkaError, Message
 from safeproducer.kafka.without_offset import WITHOUT_OFFSET
@@ -106,9 +106,7 @@ class ObservedSend:
         self._shared.report_queue.note_headers(topic, sent_headers)
         try:
             self._way(topic, value, key, partition, resolve, None, timestamp, sent_headers)
-        except Exception as error:
-            if not raised_by_native_call(error):
-                raise
+        except NOT_ACCEPTED as error:
             open_records.discard(record)
             refusal = self._refusal_of(error) or error
             hooks.call("record_refused", record, refusal)

@@ -7,14 +7,22 @@ import logging
 from collections.abc import Iterator
 
 import pytest
+from confluent_kafka import KafkaError
 
-from safeproducer import QueueFullError, SafeProducer
+from safeproducer import DeliveryError, Hook, Outcome, QueueFullError, Record, SafeProducer
 from safeproducer.testing import FakeCluster
 from tests.contract.support import wait_until
 from tests.inside import engine_of
 
 PATIENCE = 20
 HELD = {"safeproducer.mode": "held", "linger.ms": 5, "log_level": 0}
+
+
+class Observing(Hook):
+    """Asks for records."""
+
+    def record_accepted(self, record: Record) -> None:
+        """It needs them for nothing."""
 
 
 @pytest.fixture
@@ -127,3 +135,36 @@ def test_room_wakes_once_and_only_when_there_is_some() -> None:
     wait_until(lambda: len(calls) > 1)
     producer.close(0)
     assert calls == [0, 1]
+
+
+# --- take this record back -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("hooks", [[], [Observing()]], ids=["plain", "hooked"])
+@pytest.mark.parametrize("ordering", ["partition", "key"])
+def test_a_held_record_is_taken_back_by_its_report(cluster: FakeCluster, ordering: str, hooks: list[Hook]) -> None:
+    """Only that one fails, certainly not written and with its one report; key, share and number are free again."""
+    told = dict[int, list[object]]()
+    config = {**HELD, "linger.ms": 60_000, "safeproducer.ordering": ordering, "bootstrap.servers": cluster.bootstrap}
+    with SafeProducer(config, hooks=hooks) as producer:
+        engine, reports = engine_of(producer), []
+        account = engine.counters.open("t")
+        for number in range(5):
+            told[number] = []
+            reports.append(account.bind(lambda error, _, to=told[number]: to.append(error))[1])
+            account.accepted += 1
+            engine.route.send("t", b"%d" % number, b"key", -1, reports[-1])
+        buffer = engine.dispatcher.record_buffer
+        waiting, size = buffer.waiting, buffer.waiting_bytes
+        engine.withdraw_soon(reports[2])
+        wait_until(lambda: len(buffer.numbers.reports) == waiting - 1)
+        assert (buffer.waiting, buffer.waiting_bytes) == (waiting - 1, size - len(b"2key"))
+        engine.withdraw_soon(reports[2])  # it is gone
+        assert producer.flush(PATIENCE) == 0
+        engine.withdraw_soon(reports[3])  # it is delivered
+    (failed,) = told.pop(2)
+    assert isinstance(failed, DeliveryError)
+    assert (failed.code(), failed.outcome) == (KafkaError._PURGE_QUEUE, Outcome.NOT_WRITTEN)
+    assert list(told.values()) == [[None]] * 4
+    assert [record.value for record in cluster.log("t")] == [b"0", b"1", b"3", b"4"]
+    assert producer.snapshot().unresolved == 0

@@ -177,6 +177,10 @@ class Engine:
         self.awake().dispatcher.record_buffer.when_room(wake)
         self.sender.wake(0.0)
 
+    def withdraw_soon(self, report: Callable[..., Any]) -> None:
+        """As Expiry.withdraw_soon()."""
+        self.awake().dispatcher.expiry.withdraw_soon(report)
+
     def listen_once(self) -> None:
         """Take the reports that have arrived, for the last account: no callback runs, and nothing is waited for."""
         if self.route.in_callback:

@@ -87,7 +87,7 @@ def sure_of_everything(self: Failures, *args: Any) -> Any:
 def unreported(self: Expiry, code: int, reason: str) -> None:
     for buffer in self._record_buffer.all:
         while buffer.records:
-            self._record_buffer.numbers.release(buffer.take_first(buffer.records)[REPORT])
+            self._record_buffer.numbers.release(buffer.take_out(buffer.records)[REPORT])
 
 
 def never_blocked(self: RecordBuffer, buffer: PartitionBuffer, size: int, *_: int) -> None:
@@ -126,7 +126,7 @@ def not_at_all(*_: object) -> bool:
 
 
 def to_the_end(self: PartitionBuffer, other: PartitionBuffer) -> None:
-    record = self.take_first(self.records)
+    record = self.take_out(self.records)
     other.bytes += record[SIZE]
     other.records.append(record)
 

@@ -151,9 +151,10 @@ class PartitionBuffer:
         taken_bytes = ends[fit - 1] - extra * fit
         self.bytes -= taken_bytes  # as in take()
 
-    def take_first(self, queue: deque[HeldRecord]) -> HeldRecord:
-        """The first of one of the queues, which will not be handed over."""
-        record = queue.popleft()
+    def take_out(self, queue: deque[HeldRecord], index: int = 0) -> HeldRecord:
+        """One of the records of one of the queues, the first if none is named, which will not be handed over."""
+        record = queue[index]
+        del queue[index]  # one step under the interpreter lock: any thread may append
         self.bytes -= record[SIZE]
         if queue is not self.records and self.keys is not None:
             self.keys.release(record[KEY])

@@ -168,7 +168,7 @@ class Dispatcher(Gatherer):
                 return None, now + PATIENCE
             except KafkaException as error:
                 self.expiry.refused(buffer, record, error.args[0], bound=False)
-            numbers.release(buffer.take_first(records)[REPORT])
+            numbers.release(buffer.take_out(records)[REPORT])
         buffer.hold(None, clock.monotonic())
         return None, NEVER
 

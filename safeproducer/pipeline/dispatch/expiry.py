@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from safeproducer import clock
@@ -18,20 +19,22 @@ from safeproducer.pipeline.dispatch.record_buffer import RecordBuffer
 from safeproducer.pipeline.dispatch.retry_guard import TIMEOUT, RetryGuard, reason
 from safeproducer.pipeline.lanes.lane_pool import LanePool
 from safeproducer.pipeline.process.alarm import Schedule
-from safeproducer.pipeline.process.record import ACCEPTED_AT, KEY, REPORT, HeldRecord
+from safeproducer.pipeline.process.record import ACCEPTED_AT, KEY, REPORT, DeliveryCallback, HeldRecord
 from safeproducer.pipeline.reports.failures import Failures
+from safeproducer.pipeline.reports.observed import report_of
 from safeproducer.pipeline.reports.reports import Reports
 from safeproducer.policy.never import NEVER
 
 _CREATE_TIME = 1
 _NOT_SENT = "Local: Message timed out: it was not sent within message.timeout.ms"
 _NO_PRODUCER_ID = "Local: No producer ID in time"
+_WITHDRAWN = "Local: Withdrawn before it was sent"
 _THROTTLED_TOO_LONG = "Local: Message timed out: its broker is throttled for longer than the time it has left"
 
 
 @dataclass(eq=False)
 class Expiry:
-    """Queues the reports of records that end here. The sender's thread calls; `fail_soon()` from any thread.
+    """Queues the reports of records that end here. The sender's thread calls; what is `..._soon()` any thread.
 
     `refusal_of(error)` is called when librdkafka takes no record because of a fatal error.
     """
@@ -48,11 +51,31 @@ class Expiry:
     guard: RetryGuard
     _failing: tuple[int, str] | None = None
     """The error with which all that waits is to fail."""
+    _withdrawn: deque[DeliveryCallback] = field(default_factory=deque)
+    """Reports of records that are to be taken back."""
 
     def fail_soon(self, code: int, reason: str) -> None:
         """Have the sender fail what waits."""
         self._failing = code, reason
         self._schedule.hurry()
+
+    def withdraw_soon(self, report: DeliveryCallback) -> None:
+        """Have the sender take back the records with this report that wait here: each gets it, as not written.
+
+        A record that was handed over meanwhile goes on, and gets its own report. So each gets exactly one.
+        """
+        self._withdrawn.append(report)
+        self._schedule.hurry()
+
+    def _withdraw(self) -> None:
+        """Take all of them back in one look at what waits; their order is kept."""
+        reports = [self._withdrawn.popleft() for _ in range(len(self._withdrawn))]
+        wanted, numbers = set(map(id, reports)), self._record_buffer.numbers
+        for buffer in self._record_buffer.all:
+            for queue in buffer.queues():
+                found = [at for at, each in enumerate(tuple(queue)) if id(report_of(numbers[each[REPORT]])) in wanted]
+                for before, at in enumerate(found):
+                    self._end(buffer, queue, KafkaError._PURGE_QUEUE, _WITHDRAWN, at - before)
 
     def fail_all(self, code: int, reason: str) -> None:
         """Fail every waiting record, certainly not written."""
@@ -60,7 +83,7 @@ class Expiry:
         for buffer in self._record_buffer.all:
             for queue in buffer.queues():
                 while queue:
-                    self._end_first(buffer, queue, code, reason)
+                    self._end(buffer, queue, code, reason)
 
     def purge(self, in_queue: bool, in_flight: bool, blocking: bool) -> None:
         """As confluent_kafka's purge(), over what waits here and what the batch lanes have."""
@@ -89,6 +112,8 @@ class Expiry:
         if self._failing is not None:
             failing, self._failing = self._failing, None
             self.fail_all(*failing)
+        if self._withdrawn:
+            self._withdraw()
         deadline = self._schedule.deadline
         if deadline.rings(now):
             deadline.begin()
@@ -114,7 +139,7 @@ class Expiry:
                     due = min(due, deadline)
                     break
                 held = f" (it {self._record_buffer.waits_for(buffer, now).sentence(now)})"
-                self._end_first(buffer, queue, end[0], end[1] + held)
+                self._end(buffer, queue, end[0], end[1] + held)
         return due
 
     def _end_at(self, deadline: float, unmeetable_until: float, now: float) -> tuple[int, str] | None:
@@ -135,10 +160,10 @@ class Expiry:
         message = Message(topic=buffer.topic, value=value, key=key, error=error, **known)
         self._reports.add(self._record_buffer.numbers[record[REPORT]], error, message, size)
 
-    def _end_first(self, buffer: PartitionBuffer, queue: Any, code: int, reason: str) -> None:
-        """The first record of one of the queues is not handed over any more."""
-        self._report(buffer, queue[0], code, reason, handed_over=False)
-        self._record_buffer.numbers.release(buffer.take_first(queue)[REPORT])
+    def _end(self, buffer: PartitionBuffer, queue: Any, code: int, reason: str, index: int = 0) -> None:
+        """A record of one of the queues, most often the first, is not handed over any more."""
+        self._report(buffer, queue[index], code, reason, handed_over=False)
+        self._record_buffer.numbers.release(buffer.take_out(queue, index)[REPORT])
 
     def _report_expired(self, batch: InFlightBatch, now: float, timeout: float, code: int, reason: str) -> None:
         """Report what of this batch is past its deadline."""

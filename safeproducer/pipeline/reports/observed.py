@@ -55,6 +55,11 @@ def record_of(report: object) -> Record | None:
     return None
 
 
+def report_of(report: Any) -> Any:
+    """The report of a record as it was before a hook asked for the record."""
+    return report.args[2] if isinstance(report, partial) and report.func is _resolve else report
+
+
 class ObservedSend:
     """Takes the place of the native produce(): makes a Record, tells the hooks, and hands over.
 

@@ -13,10 +13,9 @@ from integration.kafka.log import Record, read_records
 from integration.tap import Tap
 from safeproducer import SafeProducer
 from safeproducer.policy.partitioner import murmur2
-from safeproducer.spark.engine import Task, write_task
-from safeproducer.spark.id_rate import IdRate
 from safeproducer.spark.options import Options
-from safeproducer.spark.report import BatchReport
+from safeproducer.spark.report import BatchReport, IdRate
+from safeproducer.spark.task import Task, write_task
 
 pytestmark = pytest.mark.usefixtures("_no_idle_producer_left")
 

@@ -357,7 +357,7 @@ def test_no_producer_is_made_on_the_driver(story: Story) -> None:
     """Nor is anything loaded there that makes one: a driver may have neither the way nor the secrets."""
     modules = set(story.case("driver")["modules"])
     assert "safeproducer.spark.sink" in modules
-    assert not modules & {"safeproducer.spark.engine", "safeproducer.spark.worker_producers"}
+    assert not modules & {"safeproducer.spark.task", "safeproducer.spark.worker_producers"}
 
 
 @pytest.mark.parametrize(

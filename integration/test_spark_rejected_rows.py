@@ -8,9 +8,9 @@ import pytest
 from integration.conftest import TopicFactory
 from integration.kafka.cluster import KafkaCluster
 from integration.kafka.log import read_records
-from safeproducer.spark.engine import Task, write_task
 from safeproducer.spark.errors import KafkaWriteError
 from safeproducer.spark.options import Options
+from safeproducer.spark.task import Task, write_task
 
 pytestmark = pytest.mark.usefixtures("_no_idle_producer_left")
 

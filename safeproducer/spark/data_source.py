@@ -16,11 +16,10 @@ from pyspark.sql.datasource import (
 
 from safeproducer.errors import ConfigurationValueError
 from safeproducer.spark import task_run
-from safeproducer.spark.account import Account, callback_of
 from safeproducer.spark.options import Options
+from safeproducer.spark.query_account import Account, Told, callback_of
+from safeproducer.spark.report import TaskTotals
 from safeproducer.spark.schema_check import check_schema, check_session
-from safeproducer.spark.told import Told
-from safeproducer.spark.totals import TaskTotals
 from safeproducer.telemetry import spark_events
 
 if TYPE_CHECKING:

@@ -12,10 +12,9 @@ from safeproducer.kafka.properties import PRODUCER_PROPERTIES, canonical, sugges
 from safeproducer.kafka.secrets import HIDDEN
 from safeproducer.own_settings import MAX_BLOCK_MS, OWN_PREFIX, OWN_SETTINGS
 from safeproducer.spark import security
-from safeproducer.spark.conversions import JAVAS_PARTITIONER, whole_number
+from safeproducer.spark.conversions import JAVAS_PARTITIONER, KAFKA_PREFIX, kafka_refused, refused, whole_number
 from safeproducer.spark.java_settings import REFUSED, TRANSLATED, WITHOUT_EFFECT
-from safeproducer.spark.option_errors import KAFKA_PREFIX, kafka_refused, refused
-from safeproducer.spark.secret_places import resolve
+from safeproducer.spark.secrets import resolve
 
 SINK_PREFIX = "safeproducer.spark."
 TOPIC = "topic"

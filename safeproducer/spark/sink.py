@@ -11,11 +11,10 @@ from pyspark.errors import PySparkException
 
 from safeproducer.errors import ConfigurationError
 from safeproducer.spark import task_run
-from safeproducer.spark.account import Account, callback_of
 from safeproducer.spark.options import TOPIC, Options
-from safeproducer.spark.report import BatchReport
+from safeproducer.spark.query_account import Account, callback_of
+from safeproducer.spark.report import SCHEMA, BatchReport, TaskTotals
 from safeproducer.spark.schema_check import TYPES, check_schema, check_session, speculates
-from safeproducer.spark.totals import SCHEMA, TaskTotals
 
 if TYPE_CHECKING:
     import pyarrow as pa

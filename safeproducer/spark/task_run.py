@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pyspark import TaskContext
 
 from safeproducer.spark.options import Options
-from safeproducer.spark.totals import TaskTotals
+from safeproducer.spark.report import TaskTotals
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def write(batches: Iterator[pa.RecordBatch], options: Options) -> TaskTotals:
     """Write all rows of this task and wait for their reports. Raises KafkaWriteError."""
     # Here, for whatever plans or commits needs no producer.
-    from safeproducer.spark.engine import Task, write_task  # noqa: PLC0415
+    from safeproducer.spark.task import Task, write_task  # noqa: PLC0415
 
     context = _context()
     return write_task(batches, options, Task(context.partitionId(), context.attemptNumber()))

@@ -1,4 +1,4 @@
-"""The producers of this Python worker process: made in a task, kept for the next ones, dropped after an error.
+"""The producers of this Python worker are made in a task, kept for the next ones, and dropped after an error.
 
 In an importable module, because Spark unpickles what it runs for every task anew: only a module's globals live as long
 as the process.
@@ -8,20 +8,60 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
-from safeproducer import FatalError, SafeProducer, SafeProducerError, clock
+from safeproducer import FatalError, SafeProducer, SafeProducerError, Snapshot, clock
 from safeproducer.kafka.native import KafkaError, ThrottleEvent
 from safeproducer.kafka.numbers import whole
 from safeproducer.kafka.properties import canonical
 from safeproducer.own_settings import MAX_BLOCK_MS
-from safeproducer.spark import topics
-from safeproducer.spark.counts import Counts
+from safeproducer.spark import topic_limits
+from safeproducer.spark.bad_rows import TopicFacts
 from safeproducer.spark.options import Options
-from safeproducer.spark.row_checks import TopicFacts
-from safeproducer.spark.secret_places import VALUE, is_place
+from safeproducer.spark.secrets import VALUE, is_place
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Records, as in Snapshot; `by_topic`: delivered ones. `ids_used`: producer IDs, `known_ids`: those that are
+    known."""
+
+    delivered: int = 0
+    interrupted: int = 0
+    unresolved: int = 0
+    ids_used: int = 0
+    known_ids: frozenset[int] = frozenset()
+    by_topic: Counter[str] = field(default_factory=Counter)
+
+    @classmethod
+    def of(cls, account: Snapshot) -> Counts:
+        """Those of one producer."""
+        by_topic: Counter[str] = Counter()
+        for row in account.partitions:
+            by_topic[row.topic] += row.delivered
+        return cls(
+            account.delivered,
+            account.interrupted,
+            account.unresolved,
+            account.producer_ids,
+            frozenset(account.known_producer_ids),
+            by_topic,
+        )
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(
+            self.delivered + other.delivered,
+            self.interrupted + other.interrupted,
+            self.unresolved + other.unresolved,
+            self.ids_used + other.ids_used,
+            self.known_ids | other.known_ids,
+            self.by_topic + other.by_topic,
+        )
+
 
 MOST_PRODUCERS = 4
 """In one process, idle ones included: each has threads, connections and a buffer."""
@@ -94,7 +134,7 @@ class WorkerProducer:
                 throttle_cb=self._on_throttle,
             )
         except SafeProducerError as error:
-            refusal = topics.TaskEndedError(type(error).__name__, f"cannot make a producer: {error}")
+            refusal = topic_limits.TaskEndedError(type(error).__name__, f"cannot make a producer: {error}")
         raise refusal
 
     def begin(self) -> None:
@@ -143,16 +183,16 @@ class WorkerProducer:
         return {name: self.facts[name] for name in names}
 
     def _learn(self, names: Sequence[str]) -> None:
-        counts = topics.partition_counts(
-            self.kafka, names, appears_within=topics.APPEARS_WITHIN, answer_within=topics.ANSWER_WITHIN
+        counts = topic_limits.partition_counts(
+            self.kafka, names, appears_within=topic_limits.APPEARS_WITHIN, answer_within=topic_limits.ANSWER_WITHIN
         )
         self._read_limits([name for name in names if name not in self._limits])
         self.outgrown |= self._cut_to_limits(names)
-        self.facts |= topics.facts(counts, self._limits, self._compressed)
+        self.facts |= topic_limits.facts(counts, self._limits, self._compressed)
 
     def _read_limits(self, names: Sequence[str]) -> None:
         if names:
-            self._limits |= topics.batch_limits({**self._config, **self._secrets}, names)
+            self._limits |= topic_limits.batch_limits({**self._config, **self._secrets}, names)
 
     def _cut_to_limits(self, names: Sequence[str]) -> bool:
         """Have the next producer make batches that these topics take; whether they are smaller than before."""
@@ -209,7 +249,7 @@ class WorkerProducers:
         try:
             secrets = Secrets(options.resolve_secrets())
         except SafeProducerError as error:
-            refusal = topics.TaskEndedError(type(error).__name__, str(error))
+            refusal = topic_limits.TaskEndedError(type(error).__name__, str(error))
         else:
             return self._with(options, names, secrets)
         raise refusal

@@ -30,7 +30,7 @@ from opentelemetry.trace import (
 from safeproducer.hooks import Hook, RecordsLost
 from safeproducer.kafka.native import KafkaError, Message
 from safeproducer.records import ProducerInfo, Record
-from safeproducer.telemetry.error_type import error_type
+from safeproducer.telemetry import error_type
 
 # The messaging conventions are not stable, so the names are pinned here, with the version that defines them.
 SCHEMA_URL = "https://opentelemetry.io/schemas/1.44.0"

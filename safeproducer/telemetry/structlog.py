@@ -19,7 +19,7 @@ from safeproducer.hooks import (
 from safeproducer.kafka.native import KafkaError, Message
 from safeproducer.records import ProducerInfo, Record
 from safeproducer.snapshot import CloseReport
-from safeproducer.telemetry.error_type import error_type
+from safeproducer.telemetry import error_type
 
 
 class StructlogHook(Hook):

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from safeproducer.pairs import Block, Placing
 from safeproducer.policy.partitioner import ANY, NAMES, murmur2, partitioner
-from safeproducer.spark.blocks import MOST_ROWS, blocks, halves, hashes
 from safeproducer.spark.columns import Columns
+from safeproducer.spark.rows import MOST_ROWS, blocks, halves, hashes
 
 KEYS = st.lists(st.none() | st.binary(max_size=40) | st.binary(min_size=250, max_size=300), max_size=40)
 STICKY = 2

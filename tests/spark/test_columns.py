@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from safeproducer.spark.engine import Task, write_task
+from safeproducer.spark.task import Task, write_task
 from safeproducer.testing import FakeCluster
 from tests.spark.arrow import HEADERS, batch
 from tests.spark.conftest import MakeOptions

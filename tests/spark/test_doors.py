@@ -26,7 +26,7 @@ from safeproducer.spark import (
 )
 from safeproducer.spark.data_source import MOST_QUERIES, Written
 from safeproducer.spark.options import Options
-from safeproducer.spark.totals import TaskTotals, TopicTotals
+from safeproducer.spark.report import TaskTotals, TopicTotals
 
 OPTIONS = {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "orders"}
 VALUES = StructType([StructField("value", StringType())])

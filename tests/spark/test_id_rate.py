@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 
-from safeproducer.spark.id_rate import HOUR, IdRate, Used
+from safeproducer.spark.report import HOUR, IdRate, Used
 
 FIRST, SECOND = ("host", 1), ("host", 2)
 

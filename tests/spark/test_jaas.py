@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from safeproducer import ConfigurationError
-from safeproducer.spark.jaas import MODULES, read
+from safeproducer.spark.security import MODULES, read
 
 PLAIN, SCRAM = MODULES["PLAIN"], MODULES["SCRAM-SHA-512"]
 

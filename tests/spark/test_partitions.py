@@ -8,7 +8,7 @@ from itertools import cycle, islice
 import pytest
 
 from safeproducer.policy.partitioner import partitioner
-from safeproducer.spark.engine import Task, write_task
+from safeproducer.spark.task import Task, write_task
 from safeproducer.testing import FakeCluster
 from tests.spark.arrow import batch
 from tests.spark.conftest import MakeOptions

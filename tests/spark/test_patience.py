@@ -6,10 +6,10 @@ import time
 
 import pytest
 
-from safeproducer.spark import attempt, topics
-from safeproducer.spark.engine import Task, write_task
+from safeproducer.spark import attempt, topic_limits
+from safeproducer.spark.attempt import ASK_AFTER, UNREACHABLE_AFTER, Patience, Verdict
 from safeproducer.spark.errors import UNREACHABLE, KafkaWriteError
-from safeproducer.spark.patience import ASK_AFTER, UNREACHABLE_AFTER, Patience, Verdict
+from safeproducer.spark.task import Task, write_task
 from tests.spark.arrow import rows
 from tests.spark.conftest import MakeOptions
 
@@ -75,9 +75,9 @@ def test_a_short_deadline_ends_the_wait_before_all_that() -> None:
 
 def test_a_task_without_brokers_ends_within_thirty_seconds() -> None:
     """At its begin and in its middle, the questions included."""
-    at_the_begin = topics.LIMITS_WITHIN + topics.ANSWER_WITHIN
+    at_the_begin = topic_limits.LIMITS_WITHIN + topic_limits.ANSWER_WITHIN
     assert at_the_begin <= 20
-    assert topics.LIMITS_WITHIN + topics.APPEARS_WITHIN < 30
+    assert topic_limits.LIMITS_WITHIN + topic_limits.APPEARS_WITHIN < 30
     assert UNREACHABLE_AFTER + attempt._ANSWER < 30
 
 

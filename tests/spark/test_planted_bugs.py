@@ -14,22 +14,21 @@ from safeproducer.pipeline.buffer.partition_buffer import PartitionBuffer
 from safeproducer.pipeline.dispatch.block_intake import BlockIntake
 from safeproducer.pipeline.process.record import DeliveryCallback, HeldRecord
 from safeproducer.policy import partitioner
-from safeproducer.spark import blocks, report, rows
+from safeproducer.spark import report, rows
 from safeproducer.spark.attempt import Attempt
+from safeproducer.spark.bad_rows import FailedRows, Found
 from safeproducer.spark.errors import Failure, KafkaWriteError
-from safeproducer.spark.failed_rows import FailedRows
-from safeproducer.spark.row_checks import Found
-from safeproducer.spark.totals import TaskTotals, TopicTotals
+from safeproducer.spark.report import TaskTotals, TopicTotals
 from safeproducer.spark.worker_producers import WorkerProducer, producers
 from safeproducer.testing import FakeCluster
 from tests import test_pairs
 from tests.spark import (
     test_bad_rows,
     test_blocks,
-    test_engine,
     test_partitions,
     test_report,
     test_rows,
+    test_task,
     test_worker_producers,
 )
 from tests.spark.conftest import MakeOptions
@@ -37,7 +36,7 @@ from tests.spark.conftest import MakeOptions
 Find = Callable[[FakeCluster, MakeOptions], None]
 
 _write, _found, _by_topic = Attempt.write, FailedRows.found, report._by_topic
-_extend, _halves = BlockIntake._extend, blocks.halves
+_extend, _halves = BlockIntake._extend, rows.halves
 
 
 def kept(self: Attempt, batches: Iterable[object]) -> Failure | None:
@@ -72,7 +71,7 @@ def bad_row(cluster: FakeCluster, options: MakeOptions) -> None:
 
 
 class Unstable:
-    """numpy, as blocks.py knows it, whose sort turns equal elements round."""
+    """numpy, as rows.py knows it, whose sort turns equal elements round."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(np, name)
@@ -105,7 +104,7 @@ def rows_without_room(cluster: FakeCluster, options: MakeOptions) -> None:
 PLANTS: dict[str, tuple[Callable[[], AbstractContextManager[object]], Find]] = {
     "flush left out": (
         lambda: mock.patch.object(Attempt, "_settle"),
-        test_engine.test_all_rows_are_in_the_log_when_a_task_returns,
+        test_task.test_all_rows_are_in_the_log_when_a_task_returns,
     ),
     "totals of a failed attempt added": (
         lambda: mock.patch.object(report, "_by_topic", with_failed_attempts),
@@ -120,7 +119,7 @@ PLANTS: dict[str, tuple[Callable[[], AbstractContextManager[object]], Find]] = {
         lambda *_: test_partitions.test_a_hundred_thousand_keys_on_one_to_fifty_partitions(),
     ),
     "murmur2 of signed bytes in a column": (
-        lambda: mock.patch.object(blocks, "_hashes", of_signed_octets),
+        lambda: mock.patch.object(rows, "_hashes", of_signed_octets),
         lambda *given: test_partitions.test_rows_are_on_javas_partitions("held", *given),
     ),
     "row number from the Arrow batch": (
@@ -128,7 +127,7 @@ PLANTS: dict[str, tuple[Callable[[], AbstractContextManager[object]], Find]] = {
         bad_row,
     ),
     "unstable order of rows": (
-        lambda: mock.patch.object(blocks, "np", Unstable()),
+        lambda: mock.patch.object(rows, "np", Unstable()),
         lambda *_: test_blocks.test_each_row_is_in_one_block("murmur2_random"),
     ),
     "halves of a block in turn": (

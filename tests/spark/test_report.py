@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from safeproducer.spark.id_rate import IdRate
-from safeproducer.spark.report import BatchReport
-from safeproducer.spark.totals import TaskTotals, TopicTotals
+from safeproducer.spark.report import BatchReport, IdRate, TaskTotals, TopicTotals
 
 
 def task(partition: int, rows: int = 10, *, topic: str = "orders", **fields: Any) -> TaskTotals:

@@ -15,10 +15,10 @@ from safeproducer.pairs import placing
 from safeproducer.policy.partitioner import murmur2
 from safeproducer.spark import rows
 from safeproducer.spark.columns import Columns
-from safeproducer.spark.engine import Task, write_task
 from safeproducer.spark.options import Options
+from safeproducer.spark.report import TaskTotals
 from safeproducer.spark.rows import produce_rows
-from safeproducer.spark.totals import TaskTotals
+from safeproducer.spark.task import Task, write_task
 from safeproducer.testing import FakeCluster
 from tests.inside import engine_of
 from tests.spark.arrow import HEADERS, batch

@@ -17,8 +17,8 @@ from cryptography.hazmat.primitives.serialization.pkcs12 import serialize_key_an
 from cryptography.x509 import load_pem_x509_certificate
 
 from safeproducer import ConfigurationError
-from safeproducer.spark.jaas import MODULES
 from safeproducer.spark.options import Options
+from safeproducer.spark.security import MODULES
 
 LOGIN = f'{MODULES["SCRAM-SHA-512"]} required username="alice" password="marker";'
 SCRAM = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-512"}

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from safeproducer import clock
-from safeproducer.spark import topics
-from safeproducer.spark.engine import Task, write_task
+from safeproducer.spark import topic_limits
 from safeproducer.spark.errors import KafkaWriteError
 from safeproducer.spark.options import Options
+from safeproducer.spark.task import Task, write_task
 from safeproducer.spark.worker_producers import MOST_PRODUCERS, Secrets, WorkerProducer, producers
 from safeproducer.testing import FakeCluster
 from tests.spark.arrow import batch, numbers, rows
@@ -310,8 +310,8 @@ def test_another_changed_secret_makes_a_new_producer(cluster: FakeCluster, optio
 
 def test_brokers_that_cannot_be_reached_end_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the servers and this host's name; no producer is left."""
-    monkeypatch.setattr(topics, "ANSWER_WITHIN", 1.0)
-    monkeypatch.setattr(topics, "LIMITS_WITHIN", 0.5)
+    monkeypatch.setattr(topic_limits, "ANSWER_WITHIN", 1.0)
+    monkeypatch.setattr(topic_limits, "LIMITS_WITHIN", 0.5)
     made = quiet(Options.parse({"topic": "rows", "kafka.bootstrap.servers": "127.0.0.1:1"}))
     with pytest.raises(KafkaWriteError) as raised:
         write_task([rows(0, 3)], made, TASK)
@@ -327,7 +327,7 @@ def test_a_topic_that_is_not_there_ends_a_task(
     cluster: FakeCluster, options: MakeOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With its name and this host's, whether the option or the column names it."""
-    monkeypatch.setattr(topics, "APPEARS_WITHIN", 0.3)
+    monkeypatch.setattr(topic_limits, "APPEARS_WITHIN", 0.3)
     for batches, made in (
         ([rows(0, 3)], options("missing")),
         ([batch([b"0", b"1", b"2"], topic=["rows", "missing", "rows"])], options(None)),
@@ -346,19 +346,19 @@ def test_many_topics_that_are_not_there_end_a_task_in_time(
     """Each is asked for by itself, so the time is looked at between two of them."""
     now = [1000.0]
     asked: list[str] = []
-    real = topics._listed
+    real = topic_limits._listed
 
     def slow(producer: Any, name: Any, *rest: Any) -> Any:
         asked.append(name)
         now[0] += 1.0
         return real(producer, name, *rest)
 
-    monkeypatch.setattr(topics, "_listed", slow)
-    monkeypatch.setattr(topics.clock, "monotonic", lambda: now[0])
+    monkeypatch.setattr(topic_limits, "_listed", slow)
+    monkeypatch.setattr(topic_limits.clock, "monotonic", lambda: now[0])
     missing = batch([b"0"] * 100, topic=[f"missing-{n}" for n in range(100)])
     with pytest.raises(KafkaWriteError, match="topic 'missing-0' cannot be used"):
         write_task([missing], options(None), TASK)
-    assert len(asked) <= topics.APPEARS_WITHIN + 2
+    assert len(asked) <= topic_limits.APPEARS_WITHIN + 2
 
 
 def test_a_topic_that_appears_is_waited_for(cluster: FakeCluster, options: MakeOptions) -> None:

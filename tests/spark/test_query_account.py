@@ -9,8 +9,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from safeproducer import clock
-from safeproducer.spark.account import IDLE_LIMIT, Account
-from safeproducer.spark.totals import TaskTotals, TopicTotals
+from safeproducer.spark.query_account import IDLE_LIMIT, Account
+from safeproducer.spark.report import TaskTotals, TopicTotals
 
 
 def tasks(*ids: int) -> list[TaskTotals]:

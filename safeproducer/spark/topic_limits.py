@@ -10,8 +10,8 @@ from typing import Any
 from safeproducer import SafeProducer, clock
 from safeproducer.kafka.cluster_reader import ClusterReader
 from safeproducer.kafka.native import KafkaError, KafkaException
+from safeproducer.spark.bad_rows import TopicFacts
 from safeproducer.spark.errors import UNREACHABLE
-from safeproducer.spark.row_checks import TopicFacts
 
 ANSWER_WITHIN = 15.0
 """Seconds for a first answer of any broker. With the limits, and what a busy machine adds, a task ends within 30."""
@@ -29,7 +29,7 @@ _NO_MORE_PATIENCE = frozenset(
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,
     }
 )
-_quiet = logging.getLogger("safeproducer.spark.topics")
+_quiet = logging.getLogger("safeproducer.spark.topic_limits")
 _quiet.addHandler(logging.NullHandler())
 _quiet.propagate = False
 

@@ -1,4 +1,4 @@
-"""The account of a query over its micro-batches, kept where they are committed."""
+"""The account of a query makes the reports of its micro-batches, and tells each note once."""
 
 from __future__ import annotations
 
@@ -8,12 +8,24 @@ from typing import Any
 
 from safeproducer import clock
 from safeproducer.errors import ConfigurationValueError
-from safeproducer.spark.id_rate import IdRate
 from safeproducer.spark.options import ON_BATCH, Options
-from safeproducer.spark.report import BatchReport
-from safeproducer.spark.told import Told
-from safeproducer.spark.totals import TaskTotals
+from safeproducer.spark.report import BatchReport, IdRate, TaskTotals
 from safeproducer.telemetry import spark_events
+
+
+class Told:
+    """Tells each sentence once. One thread at a time; can be pickled. `sentences`: those that were told."""
+
+    def __init__(self, sentences: Iterable[str] = ()) -> None:
+        self.sentences = set(sentences)
+
+    def once(self, sentences: Iterable[str]) -> None:
+        """Log those that were not told yet."""
+        for sentence in sentences:
+            if sentence not in self.sentences:
+                self.sentences.add(sentence)
+                spark_events.note(sentence)
+
 
 IDLE_LIMIT = 60.0
 """Seconds after which Spark ends a Python worker that has nothing to do (Spark 4.2: not a setting)."""

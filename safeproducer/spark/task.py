@@ -19,8 +19,8 @@ from safeproducer.spark.attempt import Attempt
 from safeproducer.spark.columns import Columns
 from safeproducer.spark.errors import Failure, KafkaWriteError
 from safeproducer.spark.options import Options
-from safeproducer.spark.topics import TaskEndedError
-from safeproducer.spark.totals import TaskTotals
+from safeproducer.spark.report import TaskTotals
+from safeproducer.spark.topic_limits import TaskEndedError
 from safeproducer.spark.worker_producers import producers
 
 

@@ -1,22 +1,28 @@
-"""Finds errors in the rows of an Arrow batch before any of them is sent."""
+"""This module finds bad rows before any is sent, and the rows that failed, with why and which came first."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from safeproducer.kafka.native import KafkaError, Message
+from safeproducer.pipeline.reports.purged_reports import PURGED
+from safeproducer.policy.outcome import Outcome
 from safeproducer.spark.columns import ANY_PARTITION, Columns, Header
 from safeproducer.spark.errors import (
     HEADER_NAME_WITH_NUL,
     HEADER_WITHOUT_NAME,
+    MOST_BAD_ROWS,
     NO_SUCH_PARTITION,
     NULL_TOPIC,
     ROW_TOO_LARGE,
     TIMESTAMP_TOO_OLD,
+    BadRow,
 )
 
 BATCH_HEADER = 61
@@ -177,3 +183,117 @@ def _field(content: bytes | None) -> int:
 def _varint(number: int) -> int:
     """Bytes of a number that is not negative, zigzag-encoded."""
     return max(1, ((number << 1).bit_length() + 6) // 7)
+
+
+REFUSED_TOGETHER = frozenset(
+    {
+        "INVALID_RECORD",
+        "INVALID_TIMESTAMP",
+        "MSG_SIZE_TOO_LARGE",
+        "POLICY_VIOLATION",
+        "RECORD_LIST_TOO_LARGE",
+        "_INVALID_DIFFERENT_RECORD",
+    }
+)
+"""A broker refuses a whole batch with these for one record in it, so that most of the rows are good."""
+
+
+_Content = tuple[object, bytes | None, bytes | None, int | None]
+
+
+class SentBatch:
+    """An Arrow batch on its way; `first_row`: the number of its first row in the Spark partition. For one thread.
+
+    The report callback of a batch refers to it, so it lives as long as a report of its rows is missing, and no longer.
+    A row takes no note: a failed one is found again by its content. A report brings topic, partition, key and value,
+    but neither headers nor timestamp. Rows that have these get a callback each, which says which row it is.
+    """
+
+    __slots__ = ("_columns", "_rows", "_topic", "first_row")
+
+    def __init__(self, columns: Columns, topic: str | None, first_row: int) -> None:
+        self._columns = columns
+        self._topic = topic
+        self.first_row = first_row
+        self._rows: dict[_Content, deque[int]] | None = None
+
+    def row_of(self, message: Message) -> int | None:
+        """The row of this batch that `message` was made of, counted from its first; each row is named once.
+
+        Where rows are equal in all that a report brings, any of them is named. None when there is no such row.
+        """
+        if self._rows is None:
+            self._rows = self._by_content()
+        content = message.topic(), message.key(), message.value()
+        # First those that ask for this partition: one of any other may have gone elsewhere.
+        for partition in (message.partition(), ANY_PARTITION):
+            if rows := self._rows.get((*content, partition)):
+                return rows.popleft()
+        return None
+
+    def _by_content(self) -> dict[_Content, deque[int]]:
+        columns = self._columns
+        lists = columns.topics(self._topic), columns.keys(), columns.values(), columns.partitions()
+        found: dict[_Content, deque[int]] = {}
+        for row, content in enumerate(zip(*lists, strict=True)):
+            found.setdefault(content, deque()).append(row)
+        return found
+
+
+class FailedRows:
+    """`report()` is the callback of a delivery report with an error; on the task's thread, as all of it.
+
+    `ended_by`: the code of what ended the attempt; it is the cause of the rows that were purged because of it.
+    """
+
+    def __init__(self, partition: int) -> None:
+        self.codes: Counter[str] = Counter()
+        self.unknown = 0
+        self.ended_by: str | None = None
+        self._partition = partition
+        self._bad: list[BadRow] = []
+        self._together: dict[tuple[str | None, int | None, str], BadRow] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self.codes)
+
+    @property
+    def bad_rows(self) -> list[BadRow]:
+        """Those that are named; of each partition the rows that a broker refused together are one range."""
+        return [*self._bad, *self._together.values()]
+
+    def report(self, batch: SentBatch, error: KafkaError, message: Message, row: int | None = None) -> None:
+        """A row of `batch` failed; `row` counts from its first and is found out when it is None."""
+        cause = error.name() if self.ended_by is None or error.code() not in PURGED else self.ended_by
+        self.codes[cause] += 1
+        self.unknown += getattr(error, "outcome", Outcome.NOT_WRITTEN) == Outcome.UNKNOWN
+        together = cause in REFUSED_TOGETHER
+        if not (together or len(self._bad) < MOST_BAD_ROWS):
+            return
+        row = batch.row_of(message) if row is None else row
+        size = len(message.key() or b"") + len(message.value() or b"") if cause == "MSG_SIZE_TOO_LARGE" else None
+        number = None if row is None else batch.first_row + row
+        bad = BadRow(self._partition, number, message.topic(), message.partition(), size, None, cause)
+        if together and number is not None:
+            self._extend(bad, number)
+        else:
+            self._bad.append(bad)
+
+    def _extend(self, bad: BadRow, number: int) -> None:
+        key = bad.topic, bad.target_partition, bad.cause
+        known = self._together.get(key)
+        if known is not None and known.row is not None:
+            last = known.row if known.last is None else known.last
+            bad = replace(known, row=min(known.row, number), last=max(last, number), size=None)
+        self._together[key] = bad
+
+    def found(self, rows: Iterable[Found], first_row: int) -> None:
+        """Rows that are not to be sent, of a batch whose first row has this number."""
+        for row in rows:
+            self.codes[row.cause] += 1
+            if len(self._bad) < MOST_BAD_ROWS:
+                self._bad.append(BadRow(self._partition, first_row + row.row, *row[1:]))
+
+    def count(self, code: str) -> None:
+        """An error of the producer itself, of no row."""
+        self.codes[code] += 1

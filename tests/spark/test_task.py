@@ -14,9 +14,9 @@ import pyarrow as pa
 import pytest
 
 from safeproducer import SafeProducer
-from safeproducer.spark.engine import Task, write_task
 from safeproducer.spark.errors import KafkaWriteError
-from safeproducer.spark.totals import SCHEMA, TaskTotals, TopicTotals
+from safeproducer.spark.report import SCHEMA, TaskTotals, TopicTotals
+from safeproducer.spark.task import Task, write_task
 from safeproducer.spark.worker_producers import WorkerProducer, producers
 from safeproducer.testing import FakeCluster
 from tests.spark.arrow import HEADERS, batch, numbers, rows

@@ -3,9 +3,8 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from safeproducer.testing.fake.cluster import FakeCluster
-    from safeproducer.testing.fake.control.quota_control import DEFAULT
-    from safeproducer.testing.fake.state.warning import FakeClusterWarning
+    from safeproducer.testing.fake.cluster import DEFAULT, FakeCluster
+    from safeproducer.testing.fake.state.cluster_state import FakeClusterWarning
 
 __all__ = ["DEFAULT", "FakeCluster", "FakeClusterWarning"]
 
@@ -17,11 +16,11 @@ def __getattr__(name: str) -> Any:
 
         return FakeCluster
     if name == "DEFAULT":
-        from safeproducer.testing.fake.control.quota_control import DEFAULT  # noqa: PLC0415
+        from safeproducer.testing.fake.cluster import DEFAULT  # noqa: PLC0415
 
         return DEFAULT
     if name == "FakeClusterWarning":
-        from safeproducer.testing.fake.state.warning import FakeClusterWarning  # noqa: PLC0415
+        from safeproducer.testing.fake.state.cluster_state import FakeClusterWarning  # noqa: PLC0415
 
         return FakeClusterWarning
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

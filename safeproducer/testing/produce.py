@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from safeproducer.testing import kip_1269
+from safeproducer.testing import wire
 from safeproducer.testing.codec import Body, WireError
 from safeproducer.testing.wire import RequestHeader, crc32c, decode_request, decode_response
 
@@ -192,7 +192,7 @@ def read_produce_answer(version: int, frame: bytes) -> ProduceAnswer:
             answer["error_code"],
             answer["base_offset"],
             answer.get("error_message"),
-            answer.get(kip_1269.FIELD, topic.get(kip_1269.FIELD)),
+            answer.get(wire.FIELD, topic.get(wire.FIELD)),
         )
         for topic in body["responses"]
         for answer in topic["partition_responses"]

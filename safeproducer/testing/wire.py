@@ -1,12 +1,16 @@
-"""Kafka's messages as bytes and back: the one module that touches the wire library.
+"""This module makes bytes of Kafka's messages and back. No other one touches the wire library.
 
-The schemas are those that kafka-python ships (extra ``safeproducer[testing]``), and what :mod:`kip_848`,
-:mod:`kip_1242` and :mod:`kip_1269` add to them. Reading and writing is :mod:`codec`'s, because a tap and a fake broker
-need three things the library's own codec does not give: declared lengths checked against the bytes left, unknown tagged
-fields kept through a round trip, and one error, :class:`WireError`, for whatever is wrong with the bytes.
+The schemas are those that kafka-python ships (extra ``safeproducer[testing]``). Those of KIP-848 (how consumers join a
+group), KIP-1242 (a client says which cluster and broker it means) and KIP-1269 (batches to retain) are added here.
+Reading and writing is :mod:`codec`'s, because a tap and a fake broker need three things the library's own codec does
+not give: declared lengths checked against the bytes left, unknown tagged fields kept through a round trip, and one
+error, :class:`WireError`, for whatever is wrong with the bytes.
 
 A *frame* is what follows the four size bytes on the connection. Importing this module is cheap: a schema is loaded
 when its API is first used. All functions are pure and may be called from any thread.
+
+KIP-1269's prose has its field in each partition of an answer, its schema beside the partitions of a topic. Here both
+can be read and written; FakeCluster's `kip_1269_field` chooses. Names and numbers are in safeproducer.policy.kip_1269.
 """
 
 import json
@@ -21,7 +25,15 @@ from typing import Any, Literal
 
 import google_crc32c
 
-from safeproducer.testing import kip_848, kip_1242, kip_1269
+from safeproducer.policy.kip_1269 import (
+    BROKER_CONFIG,
+    DEFAULT,
+    FIELD,
+    MINIMUM,
+    PRODUCE_VERSION,
+    TAG,
+    TOPIC_CONFIG,
+)
 from safeproducer.testing.codec import (
     Body,
     Read,
@@ -35,6 +47,15 @@ from safeproducer.testing.codec import (
 )
 
 __all__ = [
+    "API_KEYS",
+    "BROKER_CONFIG",
+    "DEFAULT",
+    "FIELD",
+    "MINIMUM",
+    "PRODUCE_VERSION",
+    "SCHEMAS",
+    "TAG",
+    "TOPIC_CONFIG",
     "Body",
     "RequestHeader",
     "WireError",
@@ -46,10 +67,97 @@ __all__ = [
     "decode_response",
     "encode_request",
     "encode_response",
+    "extend_api_versions",
+    "extend_produce",
     "find_schemas",
     "read_request_header",
     "versions",
 ]
+
+_KEY = 68
+API_KEYS = {"ConsumerGroupHeartbeat": _KEY}
+
+
+def _field(name: str, kind: str, versions: str = "0+", **more: Any) -> dict[str, Any]:
+    return {"name": name, "type": kind, "versions": versions, **more}
+
+
+def _nullable(name: str, kind: str, versions: str = "0+", **more: Any) -> dict[str, Any]:
+    return _field(name, kind, versions, nullableVersions=versions, default="null", **more)
+
+
+_PARTITIONS = [_field("TopicId", "uuid"), _field("Partitions", "[]int32")]
+_HEAD = {"apiKey": _KEY, "validVersions": "0-1", "flexibleVersions": "0+"}
+
+SCHEMAS: dict[str, dict[str, Any]] = {
+    "ConsumerGroupHeartbeatRequest": {
+        "name": "ConsumerGroupHeartbeatRequest",
+        **_HEAD,
+        "fields": [
+            _field("GroupId", "string"),
+            _field("MemberId", "string"),
+            _field("MemberEpoch", "int32"),
+            _nullable("InstanceId", "string"),
+            _nullable("RackId", "string"),
+            _field("RebalanceTimeoutMs", "int32", default="-1"),
+            _nullable("SubscribedTopicNames", "[]string"),
+            _nullable("SubscribedTopicRegex", "string", "1+"),
+            _nullable("ServerAssignor", "string"),
+            _nullable("TopicPartitions", "[]TopicPartitions", fields=_PARTITIONS),
+        ],
+    },
+    "ConsumerGroupHeartbeatResponse": {
+        "name": "ConsumerGroupHeartbeatResponse",
+        **_HEAD,
+        "fields": [
+            _field("ThrottleTimeMs", "int32"),
+            _field("ErrorCode", "int16"),
+            _nullable("ErrorMessage", "string"),
+            _nullable("MemberId", "string"),
+            _field("MemberEpoch", "int32"),
+            _field("HeartbeatIntervalMs", "int32"),
+            _nullable(
+                "Assignment", "Assignment", fields=[_field("TopicPartitions", "[]TopicPartitions", fields=_PARTITIONS)]
+            ),
+        ],
+    },
+}
+"""As the files of Kafka spell them, by the name of such a file."""
+
+
+_VERSION = 5
+
+
+def extend_api_versions(schema: dict[str, Any]) -> None:
+    """Teach a schema of ApiVersions the version of this KIP, whose answer has nothing new; others are left alone."""
+    first, _, last = schema["validVersions"].partition("-")
+    if schema["name"] not in ("ApiVersionsRequest", "ApiVersionsResponse") or int(last or first) >= _VERSION:
+        return
+    schema["validVersions"] = f"{first}-{_VERSION}"
+    if schema["name"] == "ApiVersionsRequest":
+        versions = f"{_VERSION}+"
+        cluster = {"name": "ClusterId", "type": "string", "versions": versions, "nullableVersions": versions}
+        node = {"name": "NodeId", "type": "int32", "versions": versions, "default": "-1"}
+        schema["fields"] += [{**cluster, "default": "null"}, node]
+
+
+_SCHEMA_NAME = "ProducerStateBatchesToRetain"
+
+
+def extend_produce(schema: dict[str, Any]) -> None:
+    """Teach a schema of Kafka 4.4's Produce request or answer the version of this KIP; others are left alone."""
+    if schema["name"] not in ("ProduceRequest", "ProduceResponse"):
+        return
+    first, _, last = schema["validVersions"].partition("-")
+    schema["validVersions"] = f"{first}-{max(int(last), PRODUCE_VERSION)}"
+    if schema["name"] == "ProduceResponse":
+        topics = next(field for field in schema["fields"] if field["name"] == "Responses")
+        partitions = next(field for field in topics["fields"] if field["name"] == "PartitionResponses")
+        versions = f"{PRODUCE_VERSION}+"
+        field = {"name": _SCHEMA_NAME, "type": "int32", "versions": versions, "taggedVersions": versions, "tag": TAG}
+        for fields in (partitions["fields"], topics["fields"]):
+            fields.append({**field, "default": str(DEFAULT)})
+
 
 Kind = Literal["Request", "Response"]
 
@@ -93,7 +201,7 @@ def find_schemas() -> Path:
 
 @lru_cache(maxsize=1)
 def _api_keys() -> dict[str, int]:
-    found = dict(kip_848.API_KEYS)
+    found = dict(API_KEYS)
     for path in find_schemas().glob("*Request.json"):
         key = re.search(r'"apiKey":\s*(\d+)', path.read_text(encoding="utf-8"))
         if key is not None:
@@ -122,13 +230,13 @@ def api_key(api: str) -> int:
 @cache
 def _schema(api: str, kind: Kind) -> Mapping[str, Any]:
     path = find_schemas() / f"{api}{kind}.json"
-    if path.stem in kip_848.SCHEMAS:
-        return kip_848.SCHEMAS[path.stem]
+    if path.stem in SCHEMAS:
+        return SCHEMAS[path.stem]
     if not path.exists():
         raise WireError(f"there is no schema of {api}")
     schema: dict[str, Any] = json.loads(re.sub(r"(?m)^\s*//.*$", "", path.read_text(encoding="utf-8")))
-    kip_1242.extend_schema(schema)
-    kip_1269.extend_schema(schema)
+    extend_api_versions(schema)
+    extend_produce(schema)
     shared = {struct["name"]: struct["fields"] for struct in schema.get("commonStructs", ())}
     schema["fields"] = _with_shared(schema["fields"], shared)
     return schema

@@ -6,7 +6,7 @@ import time
 
 from safeproducer import SafeProducer
 from safeproducer.testing import FakeCluster
-from safeproducer.testing.fake.credentials import Credentials
+from safeproducer.testing.fake.state.sasl import Credentials
 from tests.lanes.conftest import RETAIN
 from tests.lanes.traffic import Traffic
 

@@ -6,8 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from safeproducer.testing.fake.rules.bloom import MOST_ITEMS, LayeredBloomFilter
-from safeproducer.testing.fake.rules.producer_id_quota import ProducerIdQuota, ProducerIdWindow
+from safeproducer.testing.fake.rules.producer_id_quota import (
+    MOST_ITEMS,
+    LayeredBloomFilter,
+    ProducerIdQuota,
+    ProducerIdWindow,
+)
 
 START = 1_700_000_000_000
 HOUR = 3_600_000

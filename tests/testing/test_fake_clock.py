@@ -6,7 +6,7 @@ import time
 import pytest
 
 from safeproducer.testing import FakeCluster
-from safeproducer.testing.fake.state.clock import ClusterClock
+from safeproducer.testing.fake.state.cluster_state import ClusterClock
 from tests.testing.raw import RawClient
 
 

@@ -15,9 +15,9 @@ from typing import cast
 import pytest
 
 from safeproducer.testing import FakeCluster
-from safeproducer.testing.fake.network import broker, inbox, outbox
+from safeproducer.testing.fake.network import broker, buffers
+from safeproducer.testing.fake.network.buffers import MOST_BYTES, Outbox
 from safeproducer.testing.fake.network.connection import Connection
-from safeproducer.testing.fake.network.outbox import MOST_BYTES, Outbox
 from safeproducer.testing.fake.state.faults import Side
 from safeproducer.testing.wire import decode_response, encode_request
 from tests.testing.raw import RawClient, make_batch
@@ -115,8 +115,8 @@ def test_a_client_that_never_waits_is_not_read(
 ) -> None:
     """Neither its small requests nor their small answers fill the memory; its own socket fills, as with a broker."""
     most = 2 * 1024 * 1024
-    monkeypatch.setattr(outbox, "MOST_BYTES", most)
-    monkeypatch.setattr(inbox, "_MOST_BYTES", most)
+    monkeypatch.setattr(buffers, "MOST_BYTES", most)
+    monkeypatch.setattr(buffers, "_MOST_BYTES", most)
     cluster.delay(3600, side=side)
     frame = encode_request("Metadata", 12, 1, "raw", {"topics": []})
     flood = (struct.pack(">i", len(frame)) + frame) * 200_000

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from safeproducer import SafeProducer
 from safeproducer.testing import FakeCluster
-from safeproducer.testing.fake.credentials import Credentials
-from safeproducer.testing.fake.state.sasl import MECHANISMS, SaslError, ScramExchange, begin
+from safeproducer.testing.fake.state.sasl import MECHANISMS, Credentials, SaslError, ScramExchange, begin
 from safeproducer.testing.wire import encode_request
 from tests.testing.raw import RawClient, hung_up
 

@@ -6,10 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from safeproducer.testing.fake.rules.client_quotas import ClientQuotas
-from safeproducer.testing.fake.rules.quota_limits import QuotaLimits, QuotaRefusedError
-from safeproducer.testing.fake.rules.quota_window import SampledRate, round_half_up
-from safeproducer.testing.fake.rules.token_bucket import TokenBucket
+from safeproducer.testing.fake.rules.quotas import (
+    ClientQuotas,
+    QuotaLimits,
+    QuotaRefusedError,
+    SampledRate,
+    TokenBucket,
+    round_half_up,
+)
 
 START = 1_700_000_000_000
 BYTES = "producer_byte_rate"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from safeproducer.testing.fake.state.journal import JournalBatch, JournalEntry
+    from safeproducer.testing.fake.state.cluster_state import JournalBatch, JournalEntry
 
 _NOT_LEADER = 6
 

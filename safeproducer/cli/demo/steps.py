@@ -16,7 +16,7 @@ from safeproducer.cli.demo.step_sender import StepSender
 
 if TYPE_CHECKING:
     from safeproducer.testing import FakeCluster
-    from safeproducer.testing.fake.state.journal import JournalEntry
+    from safeproducer.testing.fake.state.cluster_state import JournalEntry
 
 PARTITIONS = 6
 RECORDS = 20_000

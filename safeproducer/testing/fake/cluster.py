@@ -1,21 +1,184 @@
-"""FakeCluster: a Kafka cluster inside the process, controlled from any thread."""
+"""FakeCluster is a Kafka cluster inside the process, controlled from any thread, with faults and quotas on order."""
 
 import itertools
 from collections.abc import Mapping
+from enum import Enum
 from types import TracebackType
-from typing import Literal, Self
+from typing import Final, Literal, Self
 
-from safeproducer.testing.fake.control.broker_control import BrokerControl
-from safeproducer.testing.fake.control.fault_control import FaultControl
-from safeproducer.testing.fake.control.quota_control import QuotaControl
-from safeproducer.testing.fake.control.reading import Reading
-from safeproducer.testing.fake.control.topic_control import TopicControl
-from safeproducer.testing.fake.credentials import Credentials
+from safeproducer.testing.fake.control import BrokerControl, Reading, Runtime, TopicControl
+from safeproducer.testing.fake.handlers import SERVED
 from safeproducer.testing.fake.network.broker import Broker, reserve
 from safeproducer.testing.fake.rules import configs
+from safeproducer.testing.fake.rules.producer_id_quota import ProducerIdUsage
+from safeproducer.testing.fake.rules.quotas import CLIENT_ID, USER, Entity, QuotaUsage, describe_entity
 from safeproducer.testing.fake.state.cluster_state import BrokerState
+from safeproducer.testing.fake.state.faults import Scope, Side
+from safeproducer.testing.fake.state.sasl import Credentials
 
-__all__ = ["FakeCluster"]
+__all__ = ["DEFAULT", "FakeCluster", "FaultControl", "QuotaControl", "QuotaName"]
+
+_NAMING_PARTITIONS = ("Produce", "Fetch", "ListOffsets", "OffsetForLeaderEpoch", "DescribeProducers")
+
+
+class FaultControl(Runtime):
+    """Makes brokers fail on purpose.
+
+    A fault is for all brokers or for one, and where a ``topic`` can be given, for requests that name it or one
+    ``partition`` of it; a request counts once, however many partitions it names. Each method raises ValueError for
+    what is not there.
+    """
+
+    def delay(
+        self, seconds: float, *, broker: int | None = None, api: str | None = None, side: Side = "answer"
+    ) -> None:
+        """Let answers come this much later, or with ``side="request"`` let requests arrive so; always in order.
+
+        With a late answer the work is done at once; a late request is not worked on before. Requests in flight are
+        late side by side, not one after the other, as on a long link; but a connection with 16 MB of answers on their
+        way, or 64 MB of requests, is not read until there is room. The newest call that covers a request counts; 0
+        ends it.
+        """
+        if not 0 <= seconds < float("inf"):
+            raise ValueError(f"seconds: {seconds} is no delay; give 0 or more")
+        if side not in ("request", "answer"):
+            raise ValueError(f"side: {side!r} is neither 'request' nor 'answer'")
+        scope = Scope(None if api is None else _served(api), self._checked(broker))
+        self._call(lambda: self._state.faults.set_delay(seconds, scope, side))
+
+    def lose_acks(
+        self,
+        n: int = 1,
+        *,
+        broker: int | None = None,
+        api: str = "Produce",
+        topic: str | None = None,
+        partition: int | None = None,
+    ) -> None:
+        """The next ``n`` answers are dropped and their connections cut: the work is done, the client never hears."""
+        scope = self._scope(api, broker, topic, partition)
+        self._call(lambda: self._state.faults.lose(_positive(n), scope))
+
+    def fail_next(
+        self,
+        api: str,
+        error_code: int,
+        n: int = 1,
+        *,
+        broker: int | None = None,
+        topic: str | None = None,
+        partition: int | None = None,
+    ) -> None:
+        """The next ``n`` requests of this API are answered with an error of the protocol; nothing is done for them.
+
+        With a ``topic`` only its partitions fail, and the rest of the request is done.
+        """
+        if error_code == 0:
+            raise ValueError("error_code: 0 is success")
+        scope = self._scope(api, broker, topic, partition)
+        self._call(lambda: self._state.faults.fail(error_code, _positive(n), scope))
+
+    def set_throttle(self, milliseconds: int, *, broker: int | None = None, api: str = "Produce") -> None:
+        """Answers of this API announce this throttle time (KIP-219), without holding anything back. 0 ends it."""
+        if milliseconds < 0:
+            raise ValueError(f"milliseconds: {milliseconds} is below 0")
+        scope = Scope(_served(api), self._checked(broker))
+        self._call(lambda: self._state.faults.set_throttle(milliseconds, scope))
+
+    @property
+    def faults_left(self) -> int:
+        """How many ordered losses and errors have not happened yet."""
+        return self._call(lambda: self._state.faults.left)
+
+    def _scope(self, api: str, broker: int | None, topic: str | None, partition: int | None) -> Scope:
+        if topic is None and partition is not None:
+            raise ValueError(f"partition: {partition} of which topic? Give topic too")
+        if topic is not None:
+            if _served(api) not in _NAMING_PARTITIONS:
+                raise ValueError(
+                    f"topic: faults of {api} are for whole requests; only {_NAMING_PARTITIONS} name topics"
+                )
+            self._call(lambda: self._partition(topic, partition or 0))
+        return Scope(_served(api), self._checked(broker), topic, partition)
+
+
+def _served(api: str) -> str:
+    if api not in SERVED:
+        raise ValueError(f"api: {api!r} is not served, only {', '.join(SERVED)}")
+    return api
+
+
+def _positive(n: int) -> int:
+    if n < 1:
+        raise ValueError(f"n: {n} is below 1")
+    return n
+
+
+QuotaName = Literal["producer_byte_rate", "consumer_byte_rate", "request_percentage", "producer_ids_rate"]
+
+
+class _Default(Enum):
+    ENTITY = "default"
+
+    def __repr__(self) -> str:
+        return "DEFAULT"
+
+
+DEFAULT: Final = _Default.ENTITY
+"""As ``user`` or ``client_id``: everybody who has no quota of his own; each gets the whole of it."""
+
+
+def _entity(user: str | _Default | None, client_id: str | _Default | None) -> Entity:
+    given = {USER: user, CLIENT_ID: client_id}
+    return frozenset((kind, None if name is DEFAULT else name) for kind, name in given.items() if name is not None)
+
+
+class QuotaControl(Runtime):
+    """Moves the clock, and sets quotas."""
+
+    def advance(self, seconds: float) -> float:
+        """Move the cluster's clock on; returns its time in seconds since the Unix epoch. Raises ValueError below 0.
+
+        Producer IDs expire and quotas recover by it. Waits stay real: delays, the time a throttled connection is muted,
+        long polls. Clients know nothing of it, so new records carry real timestamps.
+        """
+        return self._call(lambda: self._state.clock.advance(seconds))
+
+    def now(self) -> float:
+        """The cluster's time, in seconds since the Unix epoch."""
+        return self._call(self._state.clock.now)
+
+    def set_quota(
+        self,
+        name: QuotaName,
+        value: float | None,
+        *,
+        user: str | _Default | None = None,
+        client_id: str | _Default | None = None,
+    ) -> None:
+        """Set a quota on a user, a client ID, or both; None takes it away. As AlterClientQuotas, in force at once.
+
+        ``producer_byte_rate`` and ``consumer_byte_rate``: bytes per second and broker. ``request_percentage``: 100 is
+        one thread of a broker. ``producer_ids_rate`` (KIP-936): new producer IDs per hour and broker, of users only.
+        :data:`DEFAULT` stands for all users or clients without their own. Without a log-in a user is "ANONYMOUS".
+        Raises ValueError, with the way out, for a quota that Kafka would refuse.
+        """
+        entity = _entity(user, client_id)
+        self._call(lambda: self._state.quotas.set(entity, {name: value}))
+
+    def quotas(self) -> dict[str, dict[str, float]]:
+        """The quotas that are set and their values, by entity in words ("user 'alice' and default client-id")."""
+        return self._call(lambda: {describe_entity(e): dict(limits) for e, limits in self._state.quotas.entities()})
+
+    def quota_usage(self, broker: int) -> list[QuotaUsage]:
+        """The use of byte and request quotas at this broker, lately. Measured once a quota was set."""
+        state = self._broker(broker)
+        return self._call(lambda: state.quotas.usage(self._state.clock.now_ms()))
+
+    def producer_id_usage(self, broker: int) -> dict[str, ProducerIdUsage]:
+        """KIP-936's metrics at this broker, by user: rate, tokens, throttle time; users with a quota only."""
+        state = self._broker(broker)
+        return self._call(lambda: state.producer_ids.usage(self._state.clock.now_ms()))
 
 
 class FakeCluster(BrokerControl, TopicControl, QuotaControl, FaultControl, Reading):

@@ -13,7 +13,7 @@ from safeproducer.cli.demo.proof import (
     of_move,
     of_throttle,
 )
-from safeproducer.testing.fake.state.journal import JournalBatch, JournalEntry, Outcome
+from safeproducer.testing.fake.state.cluster_state import JournalBatch, JournalEntry, Outcome
 
 NOT_LEADER = 6
 LED = [0, 1]

@@ -1,23 +1,65 @@
-"""Which APIs a broker serves, in which versions (those of Kafka 4.4.0, and KIP-1269's), and who answers them."""
+"""A broker serves these APIs, in these versions (those of Kafka 4.4.0, and KIP-1269's). Here clients log in, too."""
 
 import re
 
-from safeproducer.testing.fake.handlers.coordinator import find_coordinator
-from safeproducer.testing.fake.handlers.groups import heartbeat, join_group, offset_commit, offset_fetch
-from safeproducer.testing.fake.handlers.log_in import sasl_authenticate, sasl_handshake
-from safeproducer.testing.fake.handlers.manage_configs import alter_configs, describe_configs
-from safeproducer.testing.fake.handlers.manage_quotas import alter_client_quotas, describe_client_quotas
-from safeproducer.testing.fake.handlers.manage_topics import create_partitions, create_topics, delete_topics
+from safeproducer.testing.fake.handlers.admin import (
+    alter_client_quotas,
+    alter_configs,
+    create_partitions,
+    create_topics,
+    delete_topics,
+    describe_client_quotas,
+    describe_configs,
+)
+from safeproducer.testing.fake.handlers.groups import (
+    find_coordinator,
+    heartbeat,
+    join_group,
+    offset_commit,
+    offset_fetch,
+)
 from safeproducer.testing.fake.handlers.metadata import describe_cluster, describe_topic_partitions, metadata
-from safeproducer.testing.fake.handlers.producers import describe_producers, init_producer_id
 from safeproducer.testing.fake.handlers.read import fetch, list_offsets, offset_for_leader_epoch
 from safeproducer.testing.fake.handlers.request import Handler, Request
-from safeproducer.testing.fake.handlers.write import produce
+from safeproducer.testing.fake.handlers.write import describe_producers, init_producer_id, produce
 from safeproducer.testing.fake.state.cluster_state import BrokerState
-from safeproducer.testing.kip_1269 import PRODUCE_VERSION
-from safeproducer.testing.wire import Body, api_key
+from safeproducer.testing.fake.state.sasl import MECHANISMS, SaslError
+from safeproducer.testing.wire import PRODUCE_VERSION, Body, api_key
 
-__all__ = ["SERVED", "Handler", "Request", "api_versions", "served"]
+__all__ = ["SERVED", "Handler", "Request", "api_versions", "sasl_authenticate", "sasl_handshake", "served"]
+
+UNSUPPORTED_SASL_MECHANISM = 33
+ILLEGAL_SASL_STATE = 34
+SASL_AUTHENTICATION_FAILED = 58
+
+
+def sasl_handshake(request: Request) -> Body:
+    """Which mechanisms there are. Where nobody needs to log in, or somebody has already, it is out of place."""
+    session = request.session
+    if session.open:
+        return {"error_code": request.error or ILLEGAL_SASL_STATE, "mechanisms": []}
+    if session.chosen or request.error:
+        session.fail()
+        return {"error_code": request.error or ILLEGAL_SASL_STATE, "mechanisms": []}
+    known = session.choose(request.body["mechanism"], request.header.version)
+    return {"error_code": 0 if known else UNSUPPORTED_SASL_MECHANISM, "mechanisms": MECHANISMS}
+
+
+def sasl_authenticate(request: Request) -> Body:
+    """One message of the log-in. A failure is told in words that do not say what was wrong, and ends the connection."""
+    session = request.session
+    if session.open:
+        text = "there is no log-in in progress"
+        return {"error_code": request.error or ILLEGAL_SASL_STATE, "error_message": text, "auth_bytes": b""}
+    if request.error:
+        session.fail()
+        return {"error_code": request.error, "error_message": None, "auth_bytes": b""}
+    try:
+        answer = session.step(bytes(request.body["auth_bytes"]))
+    except SaslError as problem:
+        return {"error_code": SASL_AUTHENTICATION_FAILED, "error_message": str(problem), "auth_bytes": b""}
+    return {"error_code": 0, "auth_bytes": answer}
+
 
 UNSUPPORTED_VERSION, INVALID_REQUEST, REBOOTSTRAP_REQUIRED = 35, 42, 129
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")

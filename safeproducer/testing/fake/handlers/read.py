@@ -4,7 +4,7 @@ import asyncio
 
 from safeproducer.testing.fake.handlers.request import Request
 from safeproducer.testing.fake.rules.records import read_records
-from safeproducer.testing.fake.state.log import PartitionLog
+from safeproducer.testing.fake.state.topics import PartitionLog
 from safeproducer.testing.wire import Body, WireError
 
 __all__ = ["fetch", "list_offsets", "offset_for_leader_epoch"]

@@ -4,9 +4,8 @@ import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from safeproducer.testing.fake.state.cluster_state import BrokerState, ClusterState
-from safeproducer.testing.fake.state.journal import JournalBatch
-from safeproducer.testing.fake.state.session import Session
+from safeproducer.testing.fake.state.cluster_state import BrokerState, ClusterState, JournalBatch
+from safeproducer.testing.fake.state.sasl import Session
 from safeproducer.testing.fake.state.topics import NO_LEADER, Partition, Topic
 from safeproducer.testing.wire import Body, RequestHeader
 

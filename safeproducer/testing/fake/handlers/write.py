@@ -1,18 +1,22 @@
-"""Produce: check, decide, append. Batches are known by their headers alone; records are never unpacked."""
+"""Produce: check, decide, append. Batches are known by their headers alone; records are never unpacked.
+
+InitProducerId and DescribeProducers.
+"""
 
 import uuid
 from typing import NamedTuple
 
-from safeproducer.testing import kip_1269
-from safeproducer.testing.fake.handlers.request import Request
+from safeproducer.testing import wire
+from safeproducer.testing.fake.handlers.request import NOT_LEADER_OR_FOLLOWER, Request
 from safeproducer.testing.fake.rules.producer_state import Decision, Sequence
-from safeproducer.testing.fake.rules.quota_limits import PRODUCER_IDS_RATE
-from safeproducer.testing.fake.state.journal import JournalBatch
+from safeproducer.testing.fake.rules.quotas import PRODUCER_IDS_RATE
+from safeproducer.testing.fake.state.cluster_state import JournalBatch
+from safeproducer.testing.fake.state.topic_changes import INVALID_TOPIC, is_topic_name
 from safeproducer.testing.fake.state.topics import Partition, Topic
 from safeproducer.testing.produce import BatchHeader, CorruptBatchError, ProducedBatch, read_batch_headers
 from safeproducer.testing.wire import Body, WireError
 
-__all__ = ["produce"]
+__all__ = ["describe_producers", "init_producer_id", "produce"]
 
 UNKNOWN_SERVER_ERROR = -1
 CORRUPT_MESSAGE = 2
@@ -54,8 +58,8 @@ def produce(request: Request) -> Body | None:
         response = {"name": topic.get("name"), "topic_id": topic.get("topic_id"), "partition_responses": answers}
         responses.append(response)
         if request.cluster.kip_1269_field == "topic":
-            retained = [answer.pop(kip_1269.FIELD) for answer in answers if kip_1269.FIELD in answer]
-            response |= {kip_1269.FIELD: retained[0]} if retained else {}
+            retained = [answer.pop(wire.FIELD) for answer in answers if wire.FIELD in answer]
+            response |= {wire.FIELD: retained[0]} if retained else {}
     request.cluster.changed()
     if acks == 0:
         failed = [answer["error_code"] for answer in hints if answer["error_code"]]
@@ -105,7 +109,7 @@ def _retained(request: Request, topic: Topic | None, partition: Partition | None
     if topic is None or partition is None or partition.leader != request.broker.id:
         return {}
     retained = request.cluster.retain(request.broker, topic)
-    return {} if retained == kip_1269.DEFAULT else {kip_1269.FIELD: retained}
+    return {} if retained == wire.DEFAULT else {wire.FIELD: retained}
 
 
 def _seen(batch: ProducedBatch, error: int, offset: int, duplicate: bool) -> JournalBatch:
@@ -191,3 +195,49 @@ def _append(request: Request, topic: Topic, partition: Partition, batch: Produce
         states = cluster.producers(partition, broker)
         states.append(sequence, offset, header.max_timestamp, cluster.retain(broker, topic))
     return Appended(0, offset, False, stamp)
+
+
+INVALID_REQUEST = 42
+
+
+def init_producer_id(request: Request) -> Body:
+    """A new ID for each call, as Kafka does for a producer without a transactional ID.
+
+    There is no transaction coordinator: a transactional ID is answered with INVALID_REQUEST.
+    """
+    error = request.error or (INVALID_REQUEST if request.body["transactional_id"] is not None else 0)
+    if error:
+        return {"error_code": error, "producer_id": -1, "producer_epoch": -1}
+    return {"producer_id": request.cluster.new_producer_id(), "producer_epoch": 0}
+
+
+def describe_producers(request: Request) -> Body:
+    """The producers that this replica remembers, leader or follower."""
+    topics = []
+    for topic in request.body["topics"]:
+        partitions = [_producers_of(request, topic["name"], index) for index in topic["partition_indexes"]]
+        topics.append({"name": topic["name"], "partitions": partitions})
+    return {"topics": topics}
+
+
+def _producers_of(request: Request, name: str, index: int) -> Body:
+    _, partition, error = request.find_led(name or "", None, index)
+    if not is_topic_name(name):
+        error = INVALID_TOPIC
+    if error == NOT_LEADER_OR_FOLLOWER and partition is not None and request.broker.id in partition.replicas:
+        error = 0
+    error = request.error or error
+    if partition is None or error:
+        return {"partition_index": index, "error_code": error, "active_producers": []}
+    active = [
+        {
+            "producer_id": producer_id,
+            "producer_epoch": entry.epoch,
+            "last_sequence": entry.last_sequence,
+            "last_timestamp": entry.batches[-1].timestamp,
+            "coordinator_epoch": -1,
+            "current_txn_start_offset": -1,
+        }
+        for producer_id, entry in request.cluster.producers(partition, request.broker).entries().items()
+    ]
+    return {"partition_index": index, "error_code": 0, "active_producers": active}

@@ -6,7 +6,7 @@ A config that is listed here acts, unless its definition says that it is only ke
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from safeproducer.testing import kip_1269 as kip
+from safeproducer.testing import wire as kip
 
 __all__ = [
     "BROKER",

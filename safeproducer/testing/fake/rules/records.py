@@ -1,13 +1,114 @@
-"""The records inside a batch of message format 2 (KIP-98): for reading a log back, never on the produce path."""
+"""Unpacks record batches by Kafka's four codecs (KIP-110), with cramjam where Python has none.
 
+No batch is unpacked to more than :data:`MAX_UNPACKED` bytes: a small batch can claim to be a giant one.
+
+The records inside a batch of message format 2 (KIP-98): for reading a log back, never on the produce path.
+"""
+
+import struct
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from safeproducer.testing.codec import WireError
-from safeproducer.testing.fake.rules.compression import codec_name, unpack
 from safeproducer.testing.produce import BatchHeader
 
-__all__ = ["StoredRecord", "read_records"]
+__all__ = ["MAX_UNPACKED", "StoredRecord", "codec_name", "read_records", "unpack"]
+
+_CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+MAX_UNPACKED = 100 * 1024 * 1024
+_GZIP_WINDOW = 31
+_FIRST_GUESS, _STEP = 64 * 1024, 16
+_BLOCKS_MAGIC = b"\x82SNAPPY\0"
+_BLOCKS_HEADER = 16
+_SIZE = struct.Struct(">i")
+
+
+def codec_name(codec: int) -> str:
+    """The name for the number in a batch's attributes."""
+    return _CODECS[codec] if codec < len(_CODECS) else f"codec {codec}"
+
+
+def unpack(codec: int, packed: bytes) -> bytes:
+    """The bytes behind a batch's header, uncompressed.
+
+    Raises WireError for bytes that are not what the codec makes, for too many of them, for an unknown codec, and
+    if cramjam is missing.
+    """
+    if codec == 0:
+        return packed
+    if codec == 1:
+        return _gunzip(packed)
+    if codec >= len(_CODECS):
+        raise WireError("no codec has this number")
+    name = _CODECS[codec]
+    try:
+        import cramjam  # noqa: PLC0415 - most clusters never read anything compressed
+    except ImportError as error:
+        raise WireError(f"reading {name} needs cramjam: install safeproducer[testing]") from error
+    try:
+        return _unsnap(cramjam.snappy, packed) if name == "snappy" else _grow(getattr(cramjam, name), packed)
+    except cramjam.DecompressionError as error:
+        raise WireError(f"not {name}: {error}") from error
+
+
+def _too_much() -> WireError:
+    return WireError(f"unpacked it is larger than {MAX_UNPACKED} bytes")
+
+
+def _gunzip(packed: bytes) -> bytes:
+    reader = zlib.decompressobj(_GZIP_WINDOW)
+    try:
+        unpacked = reader.decompress(packed, MAX_UNPACKED)
+    except zlib.error as error:
+        raise WireError(f"not gzip: {error}") from error
+    if reader.unconsumed_tail:
+        raise _too_much()
+    if not reader.eof:
+        raise WireError("not gzip: it is cut short")
+    return unpacked
+
+
+def _grow(library: Any, packed: bytes) -> bytes:
+    """Frames of lz4 and zstd need not say how much they hold, so ever larger room is tried."""
+    size = min(MAX_UNPACKED, max(_FIRST_GUESS, len(packed) * 8))
+    while True:
+        room = bytearray(size)
+        try:
+            used = library.decompress_into(packed, room)
+            return bytes(memoryview(room)[:used])
+        except Exception as error:
+            if "whole buffer" not in str(error):
+                raise
+        if size == MAX_UNPACKED:
+            raise _too_much()
+        size = min(MAX_UNPACKED, size * _STEP)
+
+
+def _unsnap(library: Any, packed: bytes) -> bytes:
+    """One raw block, as librdkafka writes it, or blocks with their sizes, as Java does."""
+    if not packed.startswith(_BLOCKS_MAGIC):
+        return _unsnap_block(library, packed, MAX_UNPACKED)
+    unpacked, pos = bytearray(), _BLOCKS_HEADER
+    while pos < len(packed):
+        if len(packed) - pos < _SIZE.size:
+            raise WireError("not snappy: it is cut short")
+        (size,) = _SIZE.unpack_from(packed, pos)
+        pos += _SIZE.size
+        if not 0 <= size <= len(packed) - pos:
+            raise WireError(f"not snappy: a block declares {size} bytes, {len(packed) - pos} are left")
+        unpacked += _unsnap_block(library, packed[pos : pos + size], MAX_UNPACKED - len(unpacked))
+        pos += size
+    return bytes(unpacked)
+
+
+def _unsnap_block(library: Any, block: bytes, most: int) -> bytes:
+    if library.decompress_raw_len(block) > most:
+        raise _too_much()
+    return bytes(library.decompress_raw(block))
+
 
 _HEADER_SIZE = 61
 _SEQUENCES = 1 << 31

@@ -1,26 +1,110 @@
-"""The state of the whole cluster, shared by its brokers. Touched by the cluster's own thread only."""
+"""The state of the whole cluster, its time and its journal, is touched by the cluster's own thread only."""
 
 import asyncio
+import math
+import time
 import uuid
 import warnings
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
-from safeproducer.testing import kip_1269
-from safeproducer.testing.fake.credentials import Credentials
+from safeproducer.testing import wire
 from safeproducer.testing.fake.rules import configs
-from safeproducer.testing.fake.rules.client_quotas import ClientQuotas
 from safeproducer.testing.fake.rules.producer_id_quota import ProducerIdQuota, ProducerIdWindow
 from safeproducer.testing.fake.rules.producer_state import RETAINED_BEFORE_KIP_1269, ProducerStates
-from safeproducer.testing.fake.rules.quota_limits import QuotaLimits
-from safeproducer.testing.fake.state.clock import ClusterClock
+from safeproducer.testing.fake.rules.quotas import ClientQuotas, QuotaLimits
 from safeproducer.testing.fake.state.faults import Faults
-from safeproducer.testing.fake.state.journal import JournalEntry
+from safeproducer.testing.fake.state.sasl import Credentials
 from safeproducer.testing.fake.state.topics import Partition, Topic
-from safeproducer.testing.fake.state.warning import FakeClusterWarning
 
-__all__ = ["JOURNAL_SIZE", "BrokerState", "ClusterState"]
+__all__ = [
+    "JOURNAL_SIZE",
+    "BrokerState",
+    "ClusterClock",
+    "ClusterState",
+    "FakeClusterWarning",
+    "JournalBatch",
+    "JournalEntry",
+    "Outcome",
+]
+
+
+class ClusterClock:
+    """Real time plus an offset. Expiry and rates go by it; waits do not."""
+
+    def __init__(self) -> None:
+        # Whoever sets the machine's clock meanwhile shall not make time go back here.
+        self._offset = time.time() - time.monotonic()
+
+    def now(self) -> float:
+        """Seconds since the Unix epoch."""
+        return time.monotonic() + self._offset
+
+    def now_ms(self) -> int:
+        """Milliseconds since the Unix epoch, as the protocol counts."""
+        return int(self.now() * 1000)
+
+    def advance(self, seconds: float) -> float:
+        """Move on by this much; returns the new time. Raises ValueError: time never goes back."""
+        if not 0 <= seconds < math.inf:
+            raise ValueError(f"seconds: {seconds} is no step forward in time; give 0 or more")
+        self._offset += seconds
+        return self.now()
+
+
+class FakeClusterWarning(UserWarning):
+    """A client asks for what FakeCluster does not have, or the process has no room for its connection.
+
+    Where warnings are errors it is raised with whatever else went wrong inside the cluster: at the end of the ``with``
+    block, or by ``reset()``.
+    """
+
+
+Outcome = Literal["answered", "failed", "lost", "unanswered", "unsupported", "malformed", "unauthenticated"]
+"""``failed``: by ``fail_next``. ``lost``: done, but the answer was dropped. ``unanswered``: acks=0.
+
+``unauthenticated``: asked before, or instead of, a log-in that has to come first.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class JournalBatch:
+    """One batch of a Produce request and the broker's verdict; ``duplicate`` is a success without an append."""
+
+    topic: str
+    partition: int
+    producer_id: int
+    epoch: int
+    first_sequence: int
+    last_sequence: int
+    records: int
+    error_code: int
+    offset: int
+    duplicate: bool
+
+
+@dataclass(frozen=True, slots=True)
+class JournalEntry:
+    """One request. ``time`` is that of arrival, in real seconds since the Unix epoch; ``note`` says what was wrong.
+
+    ``user`` is who is logged in. ``throttled_ms`` is how long a quota mutes the connection after the answer.
+    """
+
+    time: float
+    broker: int
+    connection: int
+    client_id: str | None
+    api: str
+    version: int
+    correlation_id: int
+    outcome: Outcome
+    batches: tuple[JournalBatch, ...] = ()
+    note: str = ""
+    user: str = "ANONYMOUS"
+    throttled_ms: int = 0
+
 
 JOURNAL_SIZE = 200_000
 _FIRST_PRODUCER_ID = 1000
@@ -161,7 +245,7 @@ class ClusterState:
         """How many batches of a producer this broker remembers in a partition of this topic (KIP-1269)."""
         if not broker.kip_1269:
             return RETAINED_BEFORE_KIP_1269
-        return self.value(broker, topic, kip_1269.TOPIC_CONFIG)
+        return self.value(broker, topic, wire.TOPIC_CONFIG)
 
     def producers(self, partition: Partition, broker: BrokerState) -> ProducerStates:
         """The producers that this replica remembers, without those that its checks found expired (KIP-854)."""

@@ -1,6 +1,16 @@
 """The server's half of SASL: PLAIN (RFC 4616) and SCRAM (RFC 5802, RFC 7677) as Kafka speaks them (KIP-43, KIP-84).
 
 No channel binding and no delegation tokens. Like Kafka, and unlike the RFC, passwords are not prepared with SASLprep.
+
+The users who may log in: user names and what checks a password, for PLAIN and SCRAM. Prints no secret, ever.
+
+The user of a connection, and which requests it may make before the log-in.
+
+Kafka's order on a SASL listener: at most one ApiVersions, then SaslHandshake, then the mechanism's messages, and from
+then on everything. Whatever else comes too early ends the connection; between handshake and log-in it is answered with
+error 34 (ILLEGAL_SASL_STATE) first. Since handshake version 1 (KIP-152) the
+messages travel in SaslAuthenticate requests, before it they travel bare, with four bytes of size, and a failure has no
+answer.
 """
 
 import base64
@@ -9,11 +19,75 @@ import hashlib
 import hmac
 import re
 import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
 from typing import Protocol
 
-from safeproducer.testing.fake.credentials import SCRAM_DIGESTS, Credentials, ScramKeys
+__all__ = [
+    "ANONYMOUS",
+    "MAX_UNAUTHENTICATED",
+    "MECHANISMS",
+    "SCRAM_DIGESTS",
+    "Credentials",
+    "Exchange",
+    "PlainExchange",
+    "SaslError",
+    "ScramExchange",
+    "ScramKeys",
+    "Session",
+    "begin",
+]
 
-__all__ = ["MECHANISMS", "Exchange", "PlainExchange", "SaslError", "ScramExchange", "begin"]
+SCRAM_DIGESTS = {"SCRAM-SHA-256": "sha256"}
+ITERATIONS = 4096
+"""Iterations that Kafka asks for at least, and makes by default."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScramKeys:
+    """A server's record of one password for one SCRAM mechanism (RFC 5802)."""
+
+    salt: bytes
+    iterations: int
+    stored_key: bytes = field(repr=False)
+    server_key: bytes = field(repr=False)
+
+
+class Credentials:
+    """Users and their passwords. It is not thread-safe. Raises ValueError for an empty name or password."""
+
+    def __init__(self, users: Mapping[str, str]) -> None:
+        if not users:
+            raise ValueError("users: nobody could log in; give at least one user with a password, or leave it out")
+        for user, password in users.items():
+            if not user or not password or "\0" in user + password:
+                raise ValueError(f"users: {user!r} needs a name and a password, both without a zero character")
+        self._passwords = {user: password.encode() for user, password in users.items()}
+        self._keys: dict[tuple[str, str], ScramKeys] = {}
+
+    def __repr__(self) -> str:
+        return f"Credentials({len(self._passwords)} users)"
+
+    def verify(self, user: str, password: str) -> bool:
+        """Whether this is the user's password."""
+        known = self._passwords.get(user)
+        return known is not None and hmac.compare_digest(known, password.encode())
+
+    def scram_keys(self, user: str, mechanism: str) -> ScramKeys | None:
+        """The keys for a mechanism of :data:`SCRAM_DIGESTS`, None for an unknown user. Made once, 2 ms."""
+        password = self._passwords.get(user)
+        if password is None:
+            return None
+        if (user, mechanism) not in self._keys:
+            digest, salt = SCRAM_DIGESTS[mechanism], secrets.token_bytes(16)
+            salted = hashlib.pbkdf2_hmac(digest, password, salt, ITERATIONS)
+            client_key = hmac.digest(salted, b"Client Key", digest)
+            stored_key = hashlib.new(digest, client_key).digest()
+            server_key = hmac.digest(salted, b"Server Key", digest)
+            self._keys[user, mechanism] = ScramKeys(salt, ITERATIONS, stored_key, server_key)
+        return self._keys[user, mechanism]
+
 
 MECHANISMS = ("PLAIN", *SCRAM_DIGESTS)
 
@@ -119,3 +193,81 @@ class ScramExchange:
 
 def _unescape(name: str) -> str:
     return name.replace("=2C", ",").replace("=3D", "=")
+
+
+ANONYMOUS = "ANONYMOUS"
+MAX_UNAUTHENTICATED = 524_288
+"""``sasl.server.max.receive.size``: no stranger may make a broker hold more."""
+
+
+class _Stage(Enum):
+    CONNECTED = frozenset({"ApiVersions", "SaslHandshake"})
+    VERSIONS_KNOWN = frozenset({"SaslHandshake"})
+    LOGGING_IN = frozenset({"SaslAuthenticate", "SaslHandshake"})
+    FAILED = frozenset[str]()
+
+
+class Session:
+    """One connection's log-in; without credentials everybody is ANONYMOUS and may ask everything."""
+
+    def __init__(self, credentials: Credentials | None) -> None:
+        self._credentials = credentials
+        self._stage: _Stage | None = None if credentials is None else _Stage.CONNECTED
+        self._exchange: Exchange | None = None
+        self.bare = False
+        """Whether the next frame is a SASL message without a Kafka header."""
+        self.user = ANONYMOUS
+
+    @property
+    def open(self) -> bool:
+        """Whether everything may be asked."""
+        return self._stage is None
+
+    @property
+    def failed(self) -> bool:
+        """Whether the log-in has failed for good; the connection has to end."""
+        return self._stage is _Stage.FAILED
+
+    @property
+    def chosen(self) -> bool:
+        """Whether there is a mechanism already, and no second handshake is in order."""
+        return self._exchange is not None
+
+    @property
+    def logging_in(self) -> bool:
+        """Whether a mechanism is chosen and its messages are not through."""
+        return self._stage is _Stage.LOGGING_IN
+
+    def may_ask(self, api: str) -> bool:
+        """Whether this API is in order now."""
+        return self._stage is None or api in self._stage.value
+
+    def versions_told(self) -> None:
+        """ApiVersions was answered."""
+        if self._stage is _Stage.CONNECTED:
+            self._stage = _Stage.VERSIONS_KNOWN
+
+    def choose(self, mechanism: str, version: int) -> bool:
+        """Begin the log-in; False, and the session has failed, for a mechanism that is not offered."""
+        if self._credentials is None or mechanism not in MECHANISMS:
+            self._stage = _Stage.FAILED
+            return False
+        self._stage, self._exchange, self.bare = _Stage.LOGGING_IN, begin(mechanism, self._credentials), version == 0
+        return True
+
+    def step(self, token: bytes) -> bytes:
+        """The answer to a SASL message. Raises SaslError, and the session has failed."""
+        if self._exchange is None:
+            raise SaslError("log-in failed: no mechanism was chosen")
+        try:
+            answer = self._exchange.step(token)
+        except SaslError:
+            self.fail()
+            raise
+        if self._exchange.user is not None:
+            self.user, self._stage, self.bare = self._exchange.user, None, False
+        return answer
+
+    def fail(self) -> None:
+        """No more of this."""
+        self._stage, self.bare = _Stage.FAILED, False

@@ -1,0 +1,259 @@
+"""Tests stop and start brokers, change topics, and read logs and requests, from any thread."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Self, TypeVar
+
+from safeproducer.testing.fake.handlers.request import LOOPBACK
+from safeproducer.testing.fake.network.broker import Broker
+from safeproducer.testing.fake.rules import configs
+from safeproducer.testing.fake.rules.producer_state import ProducerEntry
+from safeproducer.testing.fake.rules.records import StoredRecord, read_records
+from safeproducer.testing.fake.state import topic_changes
+from safeproducer.testing.fake.state.cluster_state import BrokerState, ClusterState, JournalEntry
+from safeproducer.testing.fake.state.topics import Partition
+from safeproducer.testing.produce import BatchHeader
+
+__all__ = ["BrokerControl", "Reading", "Runtime", "TopicControl"]
+
+T = TypeVar("T")
+
+
+class Runtime:
+    """The base of every group of control methods: the cluster's state, touched on its own thread only."""
+
+    def __init__(self, timeout: float) -> None:
+        self._timeout = timeout
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="fake-cluster", daemon=True)
+        self._brokers: dict[int, Broker] = {}
+        self._state = ClusterState([])
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+
+    def _await(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        if not self._thread.is_alive():
+            raise RuntimeError("this FakeCluster is not running: use it inside `with FakeCluster() as cluster:`")
+        return asyncio.run_coroutine_threadsafe(work(), self._loop).result(self._timeout)
+
+    def _call(self, work: Callable[[], T]) -> T:
+        async def run() -> T:
+            return work()
+
+        return self._await(run)
+
+    @property
+    def bootstrap(self) -> str:
+        """``bootstrap.servers`` of all brokers."""
+        return ",".join(f"{LOOPBACK}:{broker.port}" for broker in self._state.brokers.values())
+
+    @property
+    def brokers(self) -> tuple[int, ...]:
+        """The ids of all brokers, living or not."""
+        return tuple(self._brokers)
+
+    def _broker(self, broker: int) -> BrokerState:
+        if broker not in self._state.brokers:
+            raise ValueError(f"broker: there is no broker {broker}, only {sorted(self._state.brokers)}")
+        return self._state.brokers[broker]
+
+    def _checked(self, broker: int | None) -> int | None:
+        return None if broker is None else self._broker(broker).id
+
+    def _partition(self, topic: str, partition: int) -> Partition:
+        found = self._state.topics.get(topic)
+        if found is None:
+            raise ValueError(f"topic: there is no {topic!r}, only {sorted(self._state.topics)}")
+        if not 0 <= partition < len(found.partitions):
+            raise ValueError(f"partition: {topic!r} has {len(found.partitions)}, not one with number {partition}")
+        return found.partitions[partition]
+
+
+class BrokerControl(Runtime):
+    """Stops, starts and configures brokers."""
+
+    def stop(self, broker: int) -> None:
+        """Cut its connections, refuse new ones, and move its partitions to living replicas.
+
+        Its memory of producers shrinks to the last batch each, which is what a restart finds in a snapshot.
+        """
+        self._broker(broker)
+
+        async def work() -> None:
+            await self._brokers[broker].stop()
+            if self._state.brokers[broker].alive:
+                self._state.set_alive(broker, False)
+
+        self._await(work)
+
+    def start(self, broker: int) -> None:
+        """Bring a stopped broker back on its port. It leads only what has no other leader."""
+        self._broker(broker)
+
+        async def work() -> None:
+            self._state.set_alive(broker, True)
+            await self._brokers[broker].start()
+
+        self._await(work)
+
+    def pause(self, broker: int) -> None:
+        """Let it accept connections and nothing else: it reads nothing, and its answers wait for :meth:`resume`.
+
+        To clients it is as a broker whose process hangs. It goes on leading: move its partitions if they shall not
+        wait. A fetch that waits for records goes on waiting, unanswered. :meth:`stop` and ``reset()`` end a pause.
+        """
+        self._broker(broker)
+        self._call(self._brokers[broker].pause)
+
+    def resume(self, broker: int) -> None:
+        """Work on what came during the pause, in order, and send what waited. Without a pause it does nothing."""
+        self._broker(broker)
+        self._call(self._brokers[broker].resume)
+
+    def cut(self, broker: int | None = None, *, client_id: str | None = None) -> int:
+        """End all connections, or those of a broker, of a client, or both, now; returns how many."""
+        chosen = self.brokers if self._checked(broker) is None else (broker,)
+
+        async def work() -> int:
+            return sum([await self._brokers[one].cut(client_id) for one in chosen if one is not None])
+
+        return self._await(work)
+
+    def set_kip_1269(self, broker: int, known: bool) -> None:
+        """Upgrade or downgrade a broker at run time. An old one remembers five batches and lists neither config."""
+        state = self._broker(broker)
+        self._call(lambda: setattr(state, "kip_1269", known))
+
+    def set_broker_config(self, broker: int, name: str, value: str | None) -> None:
+        """A dynamic broker config; None takes it away again. Raises ValueError for what a broker would refuse."""
+        state = self._broker(broker)
+        if value is not None or name not in configs.BROKER:
+            configs.check(configs.BROKER, name, value)
+        if not configs.BROKER[name].dynamic:
+            raise ValueError(f"{name}: cannot be changed while the broker runs; give it as broker_config")
+
+        def work() -> None:
+            self._state.expire_producers(state)
+            state.dynamic.pop(name, None)
+            if value is not None:
+                state.dynamic[name] = value
+
+        self._call(work)
+
+
+class TopicControl(Runtime):
+    """Makes, changes and deletes topics."""
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        *,
+        replication_factor: int | None = None,
+        config: Mapping[str, str] | None = None,
+    ) -> None:
+        """On the living brokers, three replicas if there are as many. Raises ValueError for what Kafka would refuse."""
+
+        def work() -> None:
+            factor = min(3, len(self._state.alive)) if replication_factor is None else replication_factor
+            topic_changes.create_topic(self._state, name, partitions, factor, dict(config or {}))
+
+        self._call(work)
+
+    def set_topic_config(self, topic: str, name: str, value: str | None) -> None:
+        """Set a config on the topic, or take it away with None. Raises ValueError for what Kafka would refuse."""
+        if value is not None or name not in configs.TOPIC:
+            configs.check(configs.TOPIC, name, value)
+
+        def work() -> None:
+            found = self._state.topics.get(topic)
+            if found is None:
+                raise ValueError(f"topic: there is no {topic!r}, only {sorted(self._state.topics)}")
+            found.config.pop(name, None)
+            if value is not None:
+                found.config[name] = value
+
+        self._call(work)
+
+    def apply_retention(self) -> int:
+        """Delete what ``retention.ms`` and ``retention.bytes`` released, as a broker does every five minutes.
+
+        It happens when asked only, so that no test loses records unawares. A batch is as old as its newest record and
+        goes as a whole. Returns how many batches went.
+        """
+        return self._call(self._state.apply_retention)
+
+    def leader(self, topic: str, partition: int = 0) -> tuple[int, int]:
+        """The leading broker (-1: none is alive) and the leader epoch."""
+
+        def work() -> tuple[int, int]:
+            found = self._partition(topic, partition)
+            return found.leader, found.leader_epoch
+
+        return self._call(work)
+
+    def move_leader(self, topic: str, partition: int = 0, to: int | None = None) -> int:
+        """Hand the partition to another living replica, the next one if ``to`` is None; returns the new leader.
+
+        The leader epoch grows. Raises ValueError if there is no such replica.
+        """
+
+        def work() -> int:
+            found = self._partition(topic, partition)
+            living = [replica for replica in found.replicas if self._state.brokers[replica].alive]
+            others = [replica for replica in living if replica != found.leader]
+            chosen = to if to is not None else next(iter(others), None)
+            if chosen not in others:
+                raise ValueError(f"to: {to} does not follow {topic}-{partition}; its living followers are {others}")
+            found.lead(chosen)
+            self._state.changed()
+            return chosen
+
+        return self._call(work)
+
+
+class Reading(Runtime):
+    """Shows a test what the cluster holds."""
+
+    def batches(self, topic: str, partition: int = 0) -> list[BatchHeader]:
+        """The batches in the log, oldest first, by their headers."""
+        return [header for header, _ in self._stored(topic, partition)]
+
+    def log(self, topic: str, partition: int = 0) -> list[StoredRecord]:
+        """All records in the log, unpacked. Raises WireError for a batch that holds none."""
+        return [record for header, data in self._stored(topic, partition) for record in read_records(header, data)]
+
+    def _stored(self, topic: str, partition: int) -> list[tuple[BatchHeader, bytes]]:
+        def work() -> list[tuple[BatchHeader, bytes]]:
+            return self._partition(topic, partition).log.batches()
+
+        return self._call(work)
+
+    def producer_state(self, topic: str, partition: int = 0, *, broker: int | None = None) -> dict[int, ProducerEntry]:
+        """The producers that a replica (default: the leader) remembers, by producer ID, right now; copies."""
+
+        def work() -> dict[int, ProducerEntry]:
+            found = self._partition(topic, partition)
+            replica = found.leader if broker is None else broker
+            if replica not in found.states:
+                raise ValueError(f"broker: {replica} has no replica of {topic}-{partition}, only {found.replicas} have")
+            return self._state.producers(found, self._broker(replica)).entries()
+
+        return self._call(work)
+
+    def journal(self, api: str | None = None, *, broker: int | None = None) -> list[JournalEntry]:
+        """The newest 200 000 requests, oldest first, all or those of one API or broker."""
+        entries = self._call(lambda: list(self._state.journal))
+        return [entry for entry in entries if api in (None, entry.api) and broker in (None, entry.broker)]
+
+    def wait(self, happened: Callable[[Self], bool], timeout: float = 10) -> None:
+        """Return when ``happened(cluster)`` is true. Raises TimeoutError after ``timeout`` seconds."""
+        deadline = time.monotonic() + timeout
+        while not happened(self):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"it did not happen within {timeout} s")
+            time.sleep(0.002)

@@ -19,7 +19,7 @@ from benchmarks.interleaved import Bystanders, show
 from benchmarks.table import Bar, conclude, disturbed, table
 from integration.crash_loop import Start, loop, settings
 from integration.kafka.cluster import KafkaCluster
-from safeproducer.id_settings import LEDGER_VARIABLE
+from safeproducer.settings.id_settings import LEDGER_VARIABLE
 
 PROCESSES, QUICK = 200, 40
 STOCK_SHARE = 4

@@ -22,13 +22,14 @@ from confluent_kafka import Producer
 from benchmarks import permit_costs
 from benchmarks.interleaved import show
 from benchmarks.table import Bar
-from safeproducer import SafeProducer, id_settings
+from safeproducer import SafeProducer
 from safeproducer.pipeline import assembly
 from safeproducer.pipeline.reuse import Key
 from safeproducer.policy.permits import Kind
 from safeproducer.producer_ids.lane_permits import LanePermits
 from safeproducer.producer_ids.permit import Request
 from safeproducer.records import CallSite
+from safeproducer.settings import id_settings
 
 ROUNDS, QUICK = 600, 60
 RUN = 5

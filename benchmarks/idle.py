@@ -25,7 +25,7 @@ from benchmarks.brokers import broker
 from benchmarks.interleaved import show
 from benchmarks.table import Bar, conclude, table
 from safeproducer import SafeProducer
-from safeproducer.delivery import STATISTICS_MS
+from safeproducer.settings.delivery import STATISTICS_MS
 
 MOST = 0.01
 SETTLE = 8.0

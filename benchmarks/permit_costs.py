@@ -21,12 +21,12 @@ from pathlib import Path
 from unittest import mock
 
 from benchmarks.table import Bar
-from safeproducer.id_settings import LEDGER_VARIABLE, POLICY_VARIABLE
 from safeproducer.policy import permits
 from safeproducer.policy.permits import Kind
 from safeproducer.producer_ids import places
 from safeproducer.producer_ids.guard import AUTO, Guard, Request
 from safeproducer.records import CallSite
+from safeproducer.settings.id_settings import LEDGER_VARIABLE, POLICY_VARIABLE
 
 IDENTITY = ("benchmark", "")
 """The same in each writer: they are to share one ledger."""

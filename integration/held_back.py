@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from safeproducer import SafeProducer
-from safeproducer.config import parse
 from safeproducer.errors import ConfigurationError
+from safeproducer.settings.config import parse
 
 MODE = "safeproducer.mode"
 

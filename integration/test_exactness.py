@@ -16,9 +16,10 @@ from integration.kafka.cluster import KafkaCluster
 from integration.kafka.poll import until
 from integration.portions import Around, Case, Feeder, busy
 from integration.tap import BatchSeen, Tap
-from safeproducer import SafeProducer, delivery
+from safeproducer import SafeProducer
 from safeproducer.kafka.native import NativeProducer
 from safeproducer.pipeline.lanes import native_producers
+from safeproducer.settings import delivery
 
 NewTopic = Callable[..., str]
 GUARD, INTERRUPTION = 1, 1.5

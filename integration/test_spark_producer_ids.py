@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from integration.spark import run_script
-from safeproducer.id_settings import LEDGER_VARIABLE, POLICY_VARIABLE
 from safeproducer.producer_ids.place import Place
 from safeproducer.producer_ids.reading import LedgerReading, read_ledgers
+from safeproducer.settings.id_settings import LEDGER_VARIABLE, POLICY_VARIABLE
 from safeproducer.testing import FakeCluster
 
 BATCHES, PARTITIONS = 4, 2

@@ -10,6 +10,7 @@ from typing import Any
 from safeproducer import clock, forks, lifetime
 from safeproducer.errors import ForkedProducerError, ProducerClosedError
 from safeproducer.hooks import Hooks, RecordsLost
+from safeproducer.kafka.arguments import NO_TIMEOUT, seconds
 from safeproducer.log import logger
 from safeproducer.permit_end import await_proof, end_permit
 from safeproducer.pipeline.engine import Engine
@@ -18,7 +19,6 @@ from safeproducer.pipeline.reports.observed import record_of
 from safeproducer.pipeline.reuse import Left, left_by
 from safeproducer.records import ProducerInfo
 from safeproducer.snapshot import CloseReport
-from safeproducer.timeouts import NO_TIMEOUT, seconds
 from safeproducer.transactions import Transactions
 
 _THREADS_PATIENCE = 0.5

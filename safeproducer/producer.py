@@ -11,10 +11,10 @@ from typing import Any, NoReturn
 from safeproducer import clock, forks, lifetime
 from safeproducer.batch import produce_batch
 from safeproducer.closing import Closing
-from safeproducer.config import Settings, parse
 from safeproducer.errors import NOT_ACCEPTED, ConfigurationError, QueueFullError
 from safeproducer.hooks import Hook, Hooks
 from safeproducer.inspection import Inspection
+from safeproducer.kafka.arguments import NO_TIMEOUT, seconds
 from safeproducer.kafka.native import NativeProducer
 from safeproducer.pipeline.assembly import assemble
 from safeproducer.pipeline.engine import Engine
@@ -23,8 +23,8 @@ from safeproducer.pipeline.reports.failures import Failures
 from safeproducer.pipeline.reuse import release
 from safeproducer.pipeline.route import UNINITIALISED, Route
 from safeproducer.records import ProducerInfo, are_known, call_site, checked_names
+from safeproducer.settings.config import Settings, parse
 from safeproducer.snapshot import CloseReport, Snapshot
-from safeproducer.timeouts import NO_TIMEOUT, seconds
 from safeproducer.transactions import Transactions
 
 _HERE = forks.here

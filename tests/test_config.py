@@ -12,8 +12,8 @@ import pytest
 from confluent_kafka.cimpl import KafkaError, KafkaException, Producer
 
 from safeproducer import ConfigurationError, SafeProducer, SafeSerializingProducer
-from safeproducer.config import parse
 from safeproducer.kafka.properties import ALIASES, HANDLED_HERE, PRODUCER_PROPERTIES, REFUSED, is_sensitive
+from safeproducer.settings.config import parse
 from tests.inside import settings_of
 
 MARKER = "marker-Xy7-secret"

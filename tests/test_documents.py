@@ -15,8 +15,8 @@ import pytest
 import safeproducer
 from safeproducer.cli import main
 from safeproducer.kafka.properties import HANDLED_HERE, REFUSED
-from safeproducer.own_settings import OWN_SETTINGS
 from safeproducer.policy.decision import BATCH, CHANGE, DIRECT, RULES, Hold
+from safeproducer.settings.own_settings import OWN_SETTINGS
 from tests import measures
 
 ROOT = Path(__file__).resolve().parents[1]

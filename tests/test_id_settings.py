@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from safeproducer import ConfigurationError, SafeProducer
-from safeproducer.id_settings import LEDGER_VARIABLE, POLICY_VARIABLE, IdSettings
 from safeproducer.pipeline import reuse
 from safeproducer.pipeline.cluster import horizons
 from safeproducer.producer_ids import ledger, places, sweep
 from safeproducer.producer_ids.guard import OFF, Kind, Place, Request, guard_of
 from safeproducer.records import CallSite
+from safeproducer.settings.id_settings import LEDGER_VARIABLE, POLICY_VARIABLE, IdSettings
 from safeproducer.testing import FakeCluster
 from tests.inside import settings_of
 

@@ -29,12 +29,12 @@ from safeproducer import (
 from safeproducer.cli.doctor.checks import host_over_limit
 from safeproducer.cli.doctor.examined import Examined
 from safeproducer.cli.doctor.host import read_host
-from safeproducer.config import parse
-from safeproducer.id_settings import LEDGER_VARIABLE, POLICY_VARIABLE
 from safeproducer.pipeline.assembly import gate_of
 from safeproducer.producer_ids import guard
 from safeproducer.producer_ids.gate import Gate
 from safeproducer.producer_ids.place import Place
+from safeproducer.settings.config import parse
+from safeproducer.settings.id_settings import LEDGER_VARIABLE, POLICY_VARIABLE
 from safeproducer.testing import FakeCluster
 from tests.permit_count import permits_counted
 from tests.producer_ids.test_gate import INFO, Told

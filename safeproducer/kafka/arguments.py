@@ -1,7 +1,11 @@
-"""The arguments of produce() for a record that is held back: checked as confluent_kafka checks them, and copied."""
+"""The arguments of produce() for a record that is held back: checked as confluent_kafka checks them, and copied.
+
+Timeouts of calls, as confluent_kafka takes them.
+"""
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
@@ -61,3 +65,14 @@ def _copied(content: Any) -> bytes | None:
         return content
     # Not a subclass's own encode(): confluent_kafka does not call it.
     return str.encode(content) if isinstance(content, str) else bytes(memoryview(content))
+
+
+NO_TIMEOUT = -1.0
+
+
+def seconds(timeout: float) -> float:
+    """A timeout that confluent_kafka takes for a number, text not; raises its TypeError."""
+    try:
+        return math.ldexp(timeout, 0)
+    except TypeError as error:
+        raise TypeError(f"timeout {error}: give seconds, such as 1.5") from None

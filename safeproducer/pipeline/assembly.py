@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from safeproducer import clock
 from safeproducer.announcements import Announcements
-from safeproducer.config import Settings
 from safeproducer.hooks import Hooks
 from safeproducer.kafka.numbers import whole
 from safeproducer.pipeline.calls import Calls
@@ -58,6 +57,7 @@ from safeproducer.producer_ids.guard import guard_of
 from safeproducer.producer_ids.permit import Request
 from safeproducer.producer_ids.place import OFF
 from safeproducer.records import ProducerInfo
+from safeproducer.settings.config import Settings
 
 if TYPE_CHECKING:
     from safeproducer.kafka.admin import Admin

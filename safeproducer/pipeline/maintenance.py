@@ -8,7 +8,6 @@ from typing import Any
 
 from safeproducer import clock
 from safeproducer.announcements import Announcements
-from safeproducer.delivery import Delivery
 from safeproducer.errors import FatalError
 from safeproducer.pipeline.calls import Calls
 from safeproducer.pipeline.cluster.metadata import Metadata
@@ -21,6 +20,7 @@ from safeproducer.pipeline.reports.delivery_counters import DeliveryCounters
 from safeproducer.pipeline.route import Route
 from safeproducer.pipeline.serving import Serving
 from safeproducer.policy.never import NEVER
+from safeproducer.settings.delivery import Delivery
 
 _NOT_POLLING = 0.1
 _AFTER_ERROR = 0.1

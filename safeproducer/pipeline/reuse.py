@@ -17,7 +17,6 @@ from functools import partial
 from typing import Any
 
 from safeproducer import clock, forks
-from safeproducer.config import Settings
 from safeproducer.kafka.native import KafkaError
 from safeproducer.log import logger
 from safeproducer.pipeline.cluster import horizons, round_trip
@@ -30,6 +29,7 @@ from safeproducer.pipeline.lanes.native_producers import NOBODY, NativeLane
 from safeproducer.pipeline.process.sender import allocate_lock, start_new_thread
 from safeproducer.policy.never import NEVER
 from safeproducer.producer_ids.patience import Patience, until
+from safeproducer.settings.config import Settings
 
 MOST = 16
 """Closed producers whose native producers are kept in one process."""

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from safeproducer import clock
 from safeproducer.kafka.native import KafkaError, KafkaException
-from safeproducer.own_settings import MAX_BLOCK_MS
+from safeproducer.settings.own_settings import MAX_BLOCK_MS
 from safeproducer.spark import topic_limits
 from safeproducer.spark.bad_rows import FailedRows, SentBatch, check
 from safeproducer.spark.columns import Columns

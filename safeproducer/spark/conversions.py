@@ -11,8 +11,8 @@ from difflib import get_close_matches
 from safeproducer.errors import ConfigurationError
 from safeproducer.kafka.properties import is_sensitive
 from safeproducer.kafka.secrets import HIDDEN
-from safeproducer.own_settings import MAX_BLOCK_MS
 from safeproducer.policy.partitioner import PARTITIONERS
+from safeproducer.settings.own_settings import MAX_BLOCK_MS
 
 KAFKA_PREFIX = "kafka."
 SECRETS = (

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from safeproducer.own_settings import MAX_BLOCK_MS
+from safeproducer.settings.own_settings import MAX_BLOCK_MS
 from safeproducer.spark import conversions as to
 from safeproducer.spark.conversions import Convert, whole
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from safeproducer import id_settings, own_settings
 from safeproducer.errors import ConfigurationError
 from safeproducer.kafka.properties import PRODUCER_PROPERTIES, canonical, suggestions
 from safeproducer.kafka.secrets import HIDDEN
-from safeproducer.own_settings import MAX_BLOCK_MS, OWN_PREFIX, OWN_SETTINGS
+from safeproducer.settings import id_settings, own_settings
+from safeproducer.settings.own_settings import MAX_BLOCK_MS, OWN_PREFIX, OWN_SETTINGS
 from safeproducer.spark import security
 from safeproducer.spark.conversions import JAVAS_PARTITIONER, KAFKA_PREFIX, kafka_refused, refused, whole_number
 from safeproducer.spark.java_settings import REFUSED, TRANSLATED, WITHOUT_EFFECT

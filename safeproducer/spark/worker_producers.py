@@ -18,7 +18,7 @@ from safeproducer import FatalError, SafeProducer, SafeProducerError, Snapshot, 
 from safeproducer.kafka.native import KafkaError, ThrottleEvent
 from safeproducer.kafka.numbers import whole
 from safeproducer.kafka.properties import canonical
-from safeproducer.own_settings import MAX_BLOCK_MS
+from safeproducer.settings.own_settings import MAX_BLOCK_MS
 from safeproducer.spark import topic_limits
 from safeproducer.spark.bad_rows import TopicFacts
 from safeproducer.spark.options import Options

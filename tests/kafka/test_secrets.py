@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from safeproducer.config import parse
 from safeproducer.kafka import properties
 from safeproducer.kafka.advice import advice, sentences
 from safeproducer.kafka.secrets import HIDDEN, LEAST, ORDINARY, scrub
+from safeproducer.settings.config import parse
 
 SEPARATORS = " ,=&\"';"
 TOKENS = st.text(string.ascii_letters + string.digits + "-_/+.!$%", min_size=1, max_size=24)

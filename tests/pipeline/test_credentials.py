@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from safeproducer import delivery
-from safeproducer.own_settings import OwnSettings
 from safeproducer.pipeline.lanes.lane_maker import LaneMaker
 from safeproducer.pipeline.lanes.lane_pool import LanePool
 from safeproducer.pipeline.reports.report_numbers import ReportNumbers
@@ -14,6 +12,8 @@ from safeproducer.policy.permits import Kind
 from safeproducer.producer_ids.lane_permits import LanePermits
 from safeproducer.producer_ids.permit import Request
 from safeproducer.records import CallSite
+from safeproducer.settings import delivery
+from safeproducer.settings.own_settings import OwnSettings
 from tests.pipeline.interleaving import between, codes_of
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from safeproducer.delivery import read
 from safeproducer.kafka.statistics import PartitionStatistics, Statistics
-from safeproducer.own_settings import OwnSettings
 from safeproducer.pipeline.lanes.direct_lane import DirectLane
 from safeproducer.pipeline.lanes.given import Given
 from safeproducer.pipeline.reports.delivery_counters import DeliveryCounters
+from safeproducer.settings.delivery import read
+from safeproducer.settings.own_settings import OwnSettings
 
 TP = ("t", 0)
 

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from safeproducer import SafeProducer, delivery
-from safeproducer.own_settings import OwnSettings
+from safeproducer import SafeProducer
 from safeproducer.pipeline.cluster import asker
 from safeproducer.pipeline.cluster.asker import Asker
 from safeproducer.pipeline.cluster.cluster_view import ClusterView
@@ -20,6 +19,8 @@ from safeproducer.pipeline.process.helper import Helper
 from safeproducer.policy.metadata import PartitionMetadata
 from safeproducer.policy.throttle import Throttle
 from safeproducer.policy.window import Announcement, Source
+from safeproducer.settings import delivery
+from safeproducer.settings.own_settings import OwnSettings
 from tests.inside import engine_of
 
 NO_THREAD = "can't start new thread"

@@ -9,7 +9,6 @@ import pytest
 from confluent_kafka.cimpl import KafkaError, KafkaException
 
 from safeproducer import clock
-from safeproducer.config import parse
 from safeproducer.pipeline.cluster import horizons
 from safeproducer.pipeline.cluster.asker import Asker
 from safeproducer.pipeline.cluster.cluster_view import ClusterView
@@ -17,6 +16,7 @@ from safeproducer.pipeline.cluster.horizons import Horizons, Known
 from safeproducer.policy.expiry import DAY, PRODUCER_ID_CONFIG, TRANSACTIONAL_ID_CONFIG, Source, Told, told, unreadable
 from safeproducer.policy.metadata import PartitionMetadata
 from safeproducer.policy.throttle import Throttle
+from safeproducer.settings.config import parse
 
 HOUR = 3600.0
 

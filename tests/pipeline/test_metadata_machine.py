@@ -12,9 +12,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from safeproducer import delivery
 from safeproducer.kafka.statistics import PartitionStatistics, Statistics
-from safeproducer.own_settings import OwnSettings
 from safeproducer.pipeline.cluster import cluster_view
 from safeproducer.pipeline.cluster.asker import Asker, Question
 from safeproducer.pipeline.cluster.cluster_view import UNKNOWN, ClusterView
@@ -24,6 +22,8 @@ from safeproducer.pipeline.dispatch.placement import Placement
 from safeproducer.policy.metadata import SETTLES, PartitionMetadata, supersedes
 from safeproducer.policy.throttle import Throttle
 from safeproducer.policy.window import LEAST, Announcement, Source
+from safeproducer.settings import delivery
+from safeproducer.settings.own_settings import OwnSettings
 from tests.effort import effort
 
 EFFORT = effort(400, 60)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from safeproducer import delivery
 from safeproducer.kafka.statistics import PartitionStatistics, Statistics
-from safeproducer.own_settings import OwnSettings
 from safeproducer.pipeline.cluster.cluster_view import ClusterView
 from safeproducer.pipeline.cluster.outdated_leaders import DIRECT
 from safeproducer.policy.throttle import Throttle
+from safeproducer.settings import delivery
+from safeproducer.settings.own_settings import OwnSettings
 
 
 def seen(*leaders: int, at: float = 1.0) -> Statistics:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from safeproducer import ProducerIdLimitError, SafeProducer, batch, delivery
+from safeproducer import ProducerIdLimitError, SafeProducer, batch
 from safeproducer.closing import Closing, Release
 from safeproducer.pipeline.calls import Calls
 from safeproducer.pipeline.cluster.asker import Asker
@@ -39,6 +39,7 @@ from safeproducer.policy import permit_wait
 from safeproducer.producer_ids.gate import Gate
 from safeproducer.producer_ids.guard import Guard
 from safeproducer.producer_ids.permit import Answer, Permit, Request
+from safeproducer.settings import delivery
 from safeproducer.snapshot import CloseReport
 from safeproducer.testing import FakeCluster
 from tests.contract.support import wait_until

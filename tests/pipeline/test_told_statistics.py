@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from safeproducer.config import parse
 from safeproducer.pipeline.cluster import told_statistics
 from safeproducer.pipeline.cluster.told_statistics import Elsewhere, Speaker, ToldStatistics
+from safeproducer.settings.config import parse
 from tests.kafka.test_summed_statistics import T, broker, document, partition
 
 NOTHING: Elsewhere = (0, 0, {})

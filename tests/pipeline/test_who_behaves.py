@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from safeproducer import HoldReason
-from safeproducer.id_settings import LEDGER_VARIABLE, POLICIES, POLICY_VARIABLE
+from safeproducer.settings.id_settings import LEDGER_VARIABLE, POLICIES, POLICY_VARIABLE
 from tests.pipeline.rig import Rig, rigged
 from tests.pipeline.test_switch import LONG_ROUND_TRIP
 

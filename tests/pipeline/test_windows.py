@@ -8,9 +8,7 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka.cimpl import KafkaError, KafkaException
 
-from safeproducer import delivery
 from safeproducer.kafka.statistics import BrokerStatistics, PartitionStatistics, Statistics
-from safeproducer.own_settings import OwnSettings
 from safeproducer.pipeline.cluster.asker import Asker
 from safeproducer.pipeline.cluster.cluster_view import ClusterView
 from safeproducer.pipeline.cluster.outdated_leaders import DIRECT
@@ -18,6 +16,8 @@ from safeproducer.pipeline.cluster.windows import Windows
 from safeproducer.policy.throttle import Throttle
 from safeproducer.policy.topic_partition import TopicPartition
 from safeproducer.policy.window import Announcement, Source, Window
+from safeproducer.settings import delivery
+from safeproducer.settings.own_settings import OwnSettings
 
 REFRESH = 1000.0
 PLACE = ("t", 0)

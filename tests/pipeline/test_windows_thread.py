@@ -7,9 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from safeproducer import delivery
 from safeproducer.kafka.statistics import BrokerStatistics, PartitionStatistics, Statistics
-from safeproducer.own_settings import OwnSettings
 from safeproducer.pipeline.cluster import asker
 from safeproducer.pipeline.cluster.asker import Asker
 from safeproducer.pipeline.cluster.cluster_view import ClusterView
@@ -19,6 +17,8 @@ from safeproducer.policy.metadata import PartitionMetadata
 from safeproducer.policy.throttle import Throttle
 from safeproducer.policy.topic_partition import TopicPartition
 from safeproducer.policy.window import Announcement, Source, Window
+from safeproducer.settings import delivery
+from safeproducer.settings.own_settings import OwnSettings
 
 A, B, ELSEWHERE = ("a", 0), ("a", 1), ("b", 0)
 REFRESH = 0.2

@@ -11,8 +11,6 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from safeproducer import delivery
-from safeproducer.own_settings import OwnSettings
 from safeproducer.pipeline.cluster import cluster_view
 from safeproducer.pipeline.cluster.cluster_view import BrokerInfo, ClusterView, change, next_step
 from safeproducer.policy import kip_1269
@@ -30,6 +28,8 @@ from safeproducer.policy.window import (
     announcement,
     said,
 )
+from safeproducer.settings import delivery
+from safeproducer.settings.own_settings import OwnSettings
 
 A: TopicPartition = ("a", 0)
 B: TopicPartition = ("a", 1)

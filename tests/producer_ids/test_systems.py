@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from safeproducer.id_settings import LEDGER_VARIABLE, POLICY_VARIABLE
 from safeproducer.producer_ids import boot, places
 from safeproducer.producer_ids.guard import AUTO, Guard
+from safeproducer.settings.id_settings import LEDGER_VARIABLE, POLICY_VARIABLE
 from safeproducer.testing import FakeCluster
 from tests.producer_ids.host import IDENTITY, Host, first
 

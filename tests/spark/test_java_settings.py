@@ -7,7 +7,7 @@ from confluent_kafka import Producer
 
 from safeproducer import ConfigurationError
 from safeproducer.kafka.properties import PRODUCER_PROPERTIES
-from safeproducer.own_settings import OWN_PREFIX, OWN_SETTINGS
+from safeproducer.settings.own_settings import OWN_PREFIX, OWN_SETTINGS
 from safeproducer.spark.java_settings import REFUSED, TRANSLATED, WITHOUT_EFFECT
 from safeproducer.spark.options import Options
 

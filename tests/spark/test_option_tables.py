@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from safeproducer.own_settings import MAX_BLOCK_MS
+from safeproducer.settings.own_settings import MAX_BLOCK_MS
 from safeproducer.spark import options
 from safeproducer.spark.java_settings import REFUSED, TRANSLATED, WITHOUT_EFFECT
 from tests.spark.option_tables import DOCUMENT, renewed

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from safeproducer import ConfigurationError
-from safeproducer.own_settings import OWN_SETTINGS
+from safeproducer.settings.own_settings import OWN_SETTINGS
 from safeproducer.spark.options import Options
 from safeproducer.spark.sink import SafeProducerSink
 

@@ -11,9 +11,9 @@ from safeproducer.cli.common.words import moment, some, span
 from safeproducer.cli.doctor.census import HOUR, SMALL, BusiestHour, PartitionCensus, TopicCensus
 from safeproducer.cli.doctor.examined import Examined
 from safeproducer.cli.doctor.host import Ledger
-from safeproducer.own_settings import PRODUCER_IDS_PER_HOUR
 from safeproducer.policy.expiry import PRODUCER_ID_CONFIG, TRANSACTIONAL_ID_CONFIG, unsafe
 from safeproducer.producer_ids import told
+from safeproducer.settings.own_settings import PRODUCER_IDS_PER_HOUR
 
 _NO_RIGHT = frozenset({"CLUSTER_AUTHORIZATION_FAILED", "TOPIC_AUTHORIZATION_FAILED"})
 _MOST_PATTERNS = 3

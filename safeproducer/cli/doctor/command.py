@@ -5,7 +5,6 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from safeproducer import config
 from safeproducer.cli.common.config_file import Setting
 from safeproducer.cli.common.connection import refusals
 from safeproducer.cli.common.failure import Failure
@@ -18,10 +17,11 @@ from safeproducer.cli.doctor.host import read_host
 from safeproducer.cli.doctor.report import Report
 from safeproducer.cli.doctor.report_tables import show
 from safeproducer.kafka.numbers import whole
-from safeproducer.own_settings import DEFAULT_PRODUCER_IDS_PER_HOUR
 from safeproducer.producer_ids.ledger import name_of
 from safeproducer.producer_ids.place import AUTO, Place
 from safeproducer.producer_ids.places import SUFFIX
+from safeproducer.settings import config
+from safeproducer.settings.own_settings import DEFAULT_PRODUCER_IDS_PER_HOUR
 
 _EPILOG = """\
 It counts the producer IDs that brokers remember, by topic and partition, and reads this host's ledger of the IDs that

@@ -12,7 +12,6 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from safeproducer import dice
-from safeproducer.delivery import Delivery
 from safeproducer.kafka.statistics import Statistics
 from safeproducer.pipeline.cluster.outdated_leaders import DIRECT, OutdatedLeaders
 from safeproducer.policy.expiry import Told
@@ -22,6 +21,7 @@ from safeproducer.policy.partitioner import ANY, partitioner
 from safeproducer.policy.throttle import Throttle
 from safeproducer.policy.topic_partition import TopicPartition
 from safeproducer.policy.window import Said, Window, window
+from safeproducer.settings.delivery import Delivery
 
 UNKNOWN = -1
 _NONE = 0, -NEVER

@@ -8,7 +8,6 @@ from typing import Any, Protocol
 
 from safeproducer import clock
 from safeproducer.announcements import Announcements
-from safeproducer.config import Settings
 from safeproducer.kafka.advice import advice
 from safeproducer.kafka.native import KafkaError, ThrottleEvent
 from safeproducer.kafka.statistics import repaired
@@ -19,6 +18,7 @@ from safeproducer.pipeline.process.sender import get_ident
 from safeproducer.pipeline.reports.callbacks import CallbackErrors
 from safeproducer.pipeline.reports.report_queue import ReportQueue
 from safeproducer.policy.trouble import ClientError, broker_in
+from safeproducer.settings.config import Settings
 
 _FEW_THREADS = 64
 

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 from safeproducer import clock
 from safeproducer.announcements import Announcements
-from safeproducer.delivery import Delivery
 from safeproducer.kafka.native import KafkaException
-from safeproducer.own_settings import EXPIRY_MS
 from safeproducer.pipeline.cluster.asker import Asker, Question
 from safeproducer.pipeline.cluster.cluster_view import ClusterView
 from safeproducer.policy import expiry
 from safeproducer.policy.expiry import Horizon, Told, Unsafe, is_too_old, unreadable
 from safeproducer.policy.never import NEVER
+from safeproducer.settings.delivery import Delivery
+from safeproducer.settings.own_settings import EXPIRY_MS
 
 if TYPE_CHECKING:
     from safeproducer.kafka.admin import Admin

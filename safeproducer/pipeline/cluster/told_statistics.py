@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from safeproducer.delivery import Delivery
 from safeproducer.kafka.statistics import load
 from safeproducer.kafka.summed_statistics import Document, add_held, began, left_behind, since, summed
 from safeproducer.policy.topic_partition import TopicPartition
+from safeproducer.settings.delivery import Delivery
 
 Elsewhere = tuple[int, int, Mapping[TopicPartition, tuple[int, int]]]
 """Records and bytes that are not in the direct lane; (records, bytes) by partition of those in no native producer."""

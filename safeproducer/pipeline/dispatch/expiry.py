@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from safeproducer import clock
-from safeproducer.delivery import Delivery
 from safeproducer.kafka.arguments import is_no_name
 from safeproducer.kafka.native import KafkaError, KafkaException, Message
 from safeproducer.pipeline.buffer.in_flight_batch import InFlightBatch
@@ -24,6 +23,7 @@ from safeproducer.pipeline.reports.failures import Failures
 from safeproducer.pipeline.reports.observed import report_of
 from safeproducer.pipeline.reports.reports import Reports
 from safeproducer.policy.never import NEVER
+from safeproducer.settings.delivery import Delivery
 
 _CREATE_TIME = 1
 _NOT_SENT = "Local: Message timed out: it was not sent within message.timeout.ms"

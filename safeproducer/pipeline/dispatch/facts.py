@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from safeproducer.delivery import Delivery
 from safeproducer.pipeline.buffer.partition_buffer import PartitionBuffer
 from safeproducer.pipeline.cluster.cluster_view import UNKNOWN
 from safeproducer.pipeline.dispatch.holds import Holds
@@ -19,6 +18,7 @@ from safeproducer.pipeline.lanes.lane_pool import LanePool
 from safeproducer.pipeline.process.alarm import Schedule
 from safeproducer.policy.decision import BATCH, CHANGE, DIRECT, BatchFacts, LaneFacts, PartitionFacts, depth, hold, path
 from safeproducer.policy.never import NEVER
+from safeproducer.settings.delivery import Delivery
 
 _LONGEST_WAIT = 1.0
 """Seconds that a batch may wait behind others inside librdkafka; at its deadline its outcome is unknown."""

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from safeproducer.delivery import Delivery
 from safeproducer.pipeline.buffer.in_flight_batch import InFlightBatch
 from safeproducer.pipeline.buffer.partition_buffer import PartitionBuffer
 from safeproducer.pipeline.cluster.cluster_view import UNKNOWN
@@ -20,6 +19,7 @@ from safeproducer.policy.decision import BATCH, Hold, PartitionFacts, path
 from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.never import NEVER
 from safeproducer.policy.window import LEAST
+from safeproducer.settings.delivery import Delivery
 
 _PILED_UP = 3
 _TURN = 0.05

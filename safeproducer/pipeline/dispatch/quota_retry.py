@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from safeproducer.delivery import Delivery
 from safeproducer.pipeline.buffer.in_flight_batch import InFlightBatch
 from safeproducer.pipeline.dispatch.holds import Holds
 from safeproducer.pipeline.dispatch.record_buffer import RecordBuffer
@@ -18,6 +17,7 @@ from safeproducer.policy.decision import PATIENCE
 from safeproducer.policy.never import NEVER
 from safeproducer.policy.outcome import Outcome
 from safeproducer.policy.topic_partition import TopicPartition
+from safeproducer.settings.delivery import Delivery
 
 _STATISTICS_COME = 1.2
 """Seconds within which a lane's next statistics are served."""

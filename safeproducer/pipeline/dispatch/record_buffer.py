@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from safeproducer import clock
-from safeproducer.delivery import Delivery
 from safeproducer.errors import QueueFullError
 from safeproducer.kafka.arguments import unable
 from safeproducer.kafka.native import KafkaError
@@ -28,6 +27,7 @@ from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.never import NEVER
 from safeproducer.policy.share import ALWAYS_FREE, has_share
 from safeproducer.policy.topic_partition import TopicPartition
+from safeproducer.settings.delivery import Delivery
 
 _SHARES = 64
 """A share of the buffer is looked at each time another part of so many is filled: it costs more than the record."""

@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 from safeproducer import clock
 from safeproducer.announcements import Announcements
-from safeproducer.delivery import Delivery
 from safeproducer.kafka.native import KafkaError
 from safeproducer.pipeline.buffer.in_flight_batch import InFlightBatch
 from safeproducer.pipeline.cluster.horizons import Horizons
@@ -26,6 +25,7 @@ from safeproducer.policy.backlog import Backlogs
 from safeproducer.policy.deadline import BACKSTOP_MARGIN
 from safeproducer.policy.expiry import LEAST_LIMIT, purge_at
 from safeproducer.policy.never import NEVER
+from safeproducer.settings.delivery import Delivery
 
 _PATIENCE = 0.01
 """How soon to look again when nothing tells of the change that is waited for."""

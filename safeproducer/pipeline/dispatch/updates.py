@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from safeproducer import clock
-from safeproducer.delivery import Delivery
 from safeproducer.kafka.librdkafka_clock import LibrdkafkaClock
 from safeproducer.kafka.statistics import Statistics, read
 from safeproducer.pipeline.cluster.outdated_leaders import DIRECT
@@ -19,6 +18,7 @@ from safeproducer.policy.ack_time import LATE
 from safeproducer.policy.metadata import TopicMetadata
 from safeproducer.policy.never import NEVER
 from safeproducer.policy.topic_partition import TopicPartition
+from safeproducer.settings.delivery import Delivery
 
 _NONE = BatchCount()
 _KEPT = 16

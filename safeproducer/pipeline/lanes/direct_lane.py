@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 
 from safeproducer import clock
-from safeproducer.delivery import Delivery
 from safeproducer.kafka.statistics import PartitionStatistics, Statistics
 from safeproducer.pipeline.lanes.given import Given
 from safeproducer.pipeline.reports.delivery_counters import DeliveryCounters
@@ -15,6 +14,7 @@ from safeproducer.policy.never import NEVER
 from safeproducer.policy.sequence_gaps import SequenceGaps
 from safeproducer.policy.slow_start import PacedStart, SlowStart
 from safeproducer.policy.topic_partition import TopicPartition
+from safeproducer.settings.delivery import Delivery
 
 _STALLED_SHARE = 1 / 3
 """A record in the lane that is older than this share of its time: its partition takes no more."""

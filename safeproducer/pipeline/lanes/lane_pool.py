@@ -12,7 +12,6 @@ from operator import attrgetter
 from typing import Any
 
 from safeproducer import clock
-from safeproducer.delivery import Delivery
 from safeproducer.kafka.lane_client import LaneClient
 from safeproducer.kafka.native import NativeProducer
 from safeproducer.kafka.statistics import Statistics
@@ -25,6 +24,7 @@ from safeproducer.pipeline.reports.reports import Reports
 from safeproducer.policy.idle_lanes import IdleLanes
 from safeproducer.policy.never import NEVER
 from safeproducer.producer_ids.lane_permits import LanePermits
+from safeproducer.settings.delivery import Delivery
 
 _TURN = 0.001
 """How long to wait at least for an answer that is late: others may come before it."""

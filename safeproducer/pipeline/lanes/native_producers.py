@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from safeproducer.config import Settings, explain_refusal
 from safeproducer.kafka.native import KafkaError, KafkaException, NativeProducer, ThrottleEvent
 from safeproducer.pipeline.cluster.events import ClientEvents
 from safeproducer.pipeline.cluster.told_statistics import Speaker
 from safeproducer.pipeline.lanes.lane_log import LaneLog
 from safeproducer.pipeline.process import stack
+from safeproducer.settings.config import Settings, explain_refusal
 
 
 class Owner(NamedTuple):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from safeproducer.delivery import Delivery
 from safeproducer.policy.never import NEVER
+from safeproducer.settings.delivery import Delivery
 
 
 class Alarm:

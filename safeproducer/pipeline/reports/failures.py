@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from safeproducer import clock
-from safeproducer.delivery import Delivery
 from safeproducer.errors import DeliveryError
 from safeproducer.kafka.native import KafkaError, Message
 from safeproducer.kafka.statistics import Statistics
@@ -17,6 +16,7 @@ from safeproducer.pipeline.reports.report_queue import Deferred
 from safeproducer.policy.never import NEVER
 from safeproducer.policy.outcome import Outcome, is_first_attempt, outcome_of
 from safeproducer.policy.topic_partition import TopicPartition
+from safeproducer.settings.delivery import Delivery
 
 
 class Failures:

@@ -13,7 +13,8 @@ from typing import Any, Literal, TypeVar
 
 from safeproducer.errors import ConfigurationError
 from safeproducer.log import logger
-from safeproducer.own_settings import (
+from safeproducer.producer_ids.place import AUTO, OFF, Place
+from safeproducer.settings.own_settings import (
     OF_PRODUCER_IDS,
     PRODUCER_IDS_LEDGER,
     PRODUCER_IDS_POLICY,
@@ -21,7 +22,6 @@ from safeproducer.own_settings import (
     one_of,
     whole_number,
 )
-from safeproducer.producer_ids.place import AUTO, OFF, Place
 
 Policy = Literal["off", "warn", "delay", "reuse", "refuse"]
 POLICIES: tuple[Policy, ...] = ("off", "warn", "delay", "reuse", "refuse")

@@ -12,9 +12,9 @@ from math import isfinite
 from typing import Any
 
 from safeproducer.kafka.numbers import real, whole
-from safeproducer.own_settings import Mode, OwnSettings
 from safeproducer.policy.deadline import BACKSTOP_MARGIN, backstop
 from safeproducer.policy.partitioner import DEFAULT, PARTITIONERS
+from safeproducer.settings.own_settings import Mode, OwnSettings
 
 GUARD_MS = 60_000
 """The linger of a batch lane. It must outlast the time that handing over takes, and the time that a batch waits behind

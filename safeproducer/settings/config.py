@@ -8,18 +8,18 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from safeproducer import delivery, id_settings, own_settings
-from safeproducer.delivery import Delivery
 from safeproducer.errors import ConfigurationError, ConfigurationTypeError, ConfigurationValueError
-from safeproducer.id_settings import IdSettings
 from safeproducer.kafka.native import KafkaError, KafkaException
 from safeproducer.kafka.numbers import whole
 from safeproducer.kafka.properties import REFUSED, canonical, is_sensitive, suggestions
 from safeproducer.kafka.secrets import scrub
 from safeproducer.log import logger
-from safeproducer.own_settings import OWN_PREFIX, shown
 from safeproducer.producer_ids import places
 from safeproducer.records import CallSite, ProducerInfo
+from safeproducer.settings import delivery, id_settings, own_settings
+from safeproducer.settings.delivery import Delivery
+from safeproducer.settings.id_settings import IdSettings
+from safeproducer.settings.own_settings import OWN_PREFIX, shown
 
 _BACKPRESSURE = "queue.buffering.backpressure.threshold"
 _MOST_BACKPRESSURE = 1_000_000

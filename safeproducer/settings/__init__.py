@@ -1,0 +1,1 @@
+"""The settings: forms of configuration, those that begin with safeproducer., and what the buffered path acts by."""

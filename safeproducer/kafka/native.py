@@ -1,4 +1,9 @@
-"""The names this library takes from confluent_kafka, in one place.
+"""This module names what this library takes from confluent_kafka, and the error of a record without an offset.
+
+An idempotent librdkafka that gets a batch acknowledged takes every earlier one for written, whatever became of its own
+request: a leader that knows the producer would have rejected the later batch. A leader that does not know it takes any:
+of a topic that was deleted and re-created in between, or of a partition that has no batch of this producer yet. Then
+the earlier records are nowhere. These records are known by their missing offset.
 
 They come from the C module, not from the package: instrumentation that replaces `confluent_kafka.Producer`
 would otherwise wrap the producer inside SafeProducer and count each record twice.
@@ -25,3 +30,8 @@ __all__ = [
     "ThrottleEvent",
     "libversion",
 ]
+
+WITHOUT_OFFSET = KafkaError(
+    KafkaError._INCONSISTENT,
+    "Local: Inconsistent state: a later batch of the partition was acknowledged, this record was not",
+)

@@ -1,15 +1,19 @@
-"""librdkafka's statistics (STATISTICS.md), read into values: what one lane knows of its brokers and partitions.
+"""This module reads librdkafka's statistics (STATISTICS.md) into values, and its clock into time.monotonic()'s.
 
 Only what is decided upon is kept. Times are seconds; librdkafka writes microseconds, and milliseconds for throttling.
 Traps, found in librdkafka's rd_kafka_stats_emit_all(): `client.id` and the reason of a fatal error go into the text
 unescaped, so a quote in them spoils the document (for a `client.id`, repaired() mends it); bootstrap addresses and
 coordinators are listed as brokers of node id -1; `xmit_msgq_cnt` is always 0, so records moved there are seen nowhere
 but in the message count of the client.
+
+On Linux the two are one. On macOS librdkafka reads the wall clock (rd_clock() in rdtime.h is gettimeofday() there), and
+a time of its statistics compared with ours would be off by fifty years.
 """
 
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -224,3 +228,27 @@ def _partitions(document: Any) -> dict[TopicPartition, PartitionStatistics]:
             except _MalformedError:
                 continue
     return found
+
+
+_SAME = 60.0
+"""Seconds that statistics may wait to be served; a difference up to that is no other clock."""
+_KEPT = 120
+"""Looks that are remembered: the wall clock may be set, and what was known before is wrong then."""
+
+
+class LibrdkafkaClock:
+    """Converts the times of this process's librdkafka. Once its clock was set, they are wrong for `_KEPT` looks."""
+
+    def __init__(self) -> None:
+        self._differences: deque[float] = deque(maxlen=_KEPT)
+
+    def monotonic(self, at: float, now: float) -> float:
+        """The time of time.monotonic() for `at` of librdkafka's, told to us at `now`, both in seconds.
+
+        It is later than the truth by the shortest time that something took from librdkafka to us: milliseconds.
+        """
+        difference = now - at
+        if abs(difference) < _SAME:
+            return at
+        self._differences.append(difference)
+        return at + min(self._differences)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from safeproducer import clock
 from safeproducer.announcements import Announcements
 from safeproducer.hooks import Hooks
-from safeproducer.kafka.numbers import whole
+from safeproducer.kafka.properties import whole
 from safeproducer.pipeline.calls import Calls
 from safeproducer.pipeline.cluster import throttles
 from safeproducer.pipeline.cluster.asker import Asker

@@ -10,8 +10,7 @@ from typing import Any
 
 from safeproducer.errors import ConfigurationError, ConfigurationTypeError, ConfigurationValueError
 from safeproducer.kafka.native import KafkaError, KafkaException
-from safeproducer.kafka.numbers import whole
-from safeproducer.kafka.properties import REFUSED, canonical, is_sensitive, suggestions
+from safeproducer.kafka.properties import REFUSED, canonical, is_sensitive, suggestions, whole
 from safeproducer.kafka.secrets import scrub
 from safeproducer.log import logger
 from safeproducer.producer_ids import places

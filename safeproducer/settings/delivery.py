@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
-from safeproducer.kafka.numbers import real, whole
+from safeproducer.kafka.properties import real, whole
 from safeproducer.policy.deadline import BACKSTOP_MARGIN, backstop
 from safeproducer.policy.partitioner import DEFAULT, PARTITIONERS
 from safeproducer.settings.own_settings import Mode, OwnSettings

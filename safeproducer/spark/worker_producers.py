@@ -16,8 +16,7 @@ from typing import Any
 
 from safeproducer import FatalError, SafeProducer, SafeProducerError, Snapshot, clock
 from safeproducer.kafka.native import KafkaError, ThrottleEvent
-from safeproducer.kafka.numbers import whole
-from safeproducer.kafka.properties import canonical
+from safeproducer.kafka.properties import canonical, whole
 from safeproducer.settings.own_settings import MAX_BLOCK_MS
 from safeproducer.spark import topic_limits
 from safeproducer.spark.bad_rows import TopicFacts

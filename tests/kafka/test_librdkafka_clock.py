@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from safeproducer.kafka.librdkafka_clock import LibrdkafkaClock
+from safeproducer.kafka.statistics import LibrdkafkaClock
 
 WALL = 1_790_000_000.0
 

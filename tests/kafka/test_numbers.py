@@ -11,7 +11,7 @@ from typing import Any
 import confluent_kafka
 import pytest
 
-from safeproducer.kafka.numbers import real, whole
+from safeproducer.kafka.properties import real, whole
 from safeproducer.settings.config import parse
 
 WHOLE = ["5", "+5", "-1", "-0", "0x10", "0X1f", "0x", "010", "08", "0b11", "0o17", "5ms", "1_000", "5,5", "-", "x5"]

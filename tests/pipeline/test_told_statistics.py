@@ -13,7 +13,7 @@ import pytest
 from safeproducer.pipeline.cluster import told_statistics
 from safeproducer.pipeline.cluster.told_statistics import Elsewhere, Speaker, ToldStatistics
 from safeproducer.settings.config import parse
-from tests.kafka.test_summed_statistics import T, broker, document, partition
+from tests.kafka.test_stats_document import T, broker, document, partition
 
 NOTHING: Elsewhere = (0, 0, {})
 

@@ -26,8 +26,7 @@ from safeproducer.cli.demo.result_table import show
 from safeproducer.cli.demo.steps import PARTITIONS, RECORDS, Step, Steps
 from safeproducer.kafka.advice import advice
 from safeproducer.kafka.native import KafkaException
-from safeproducer.kafka.readback import ReadbackIncompleteError, read_topic
-from safeproducer.kafka.scratch_topic import ScratchTopic
+from safeproducer.kafka.readback import ReadbackIncompleteError, ScratchTopic, read_topic
 
 if TYPE_CHECKING:
     from safeproducer.testing import FakeCluster

@@ -16,7 +16,7 @@ from safeproducer.cli.doctor.examined import Configuration, Examined
 from safeproducer.cli.doctor.host import read_host
 from safeproducer.cli.doctor.report import Report
 from safeproducer.cli.doctor.report_tables import show
-from safeproducer.kafka.numbers import whole
+from safeproducer.kafka.properties import whole
 from safeproducer.producer_ids.ledger import name_of
 from safeproducer.producer_ids.place import AUTO, Place
 from safeproducer.producer_ids.places import SUFFIX

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from safeproducer.kafka.statistics import load
-from safeproducer.kafka.summed_statistics import Document, add_held, began, left_behind, since, summed
+from safeproducer.kafka.stats_document import Document, add_held, began, left_behind, since, summed
 from safeproducer.policy.topic_partition import TopicPartition
 from safeproducer.settings.delivery import Delivery
 

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from safeproducer import clock
-from safeproducer.kafka.librdkafka_clock import LibrdkafkaClock
-from safeproducer.kafka.statistics import Statistics, read
+from safeproducer.kafka.statistics import LibrdkafkaClock, Statistics, read
 from safeproducer.pipeline.cluster.outdated_leaders import DIRECT
 from safeproducer.pipeline.dispatch.holds import Holds
 from safeproducer.pipeline.reports.batch_calls import BatchCount

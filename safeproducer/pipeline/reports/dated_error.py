@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from safeproducer import clock
 from safeproducer.errors import DeliveryError
-from safeproducer.kafka.native import KafkaError
-from safeproducer.kafka.without_offset import WITHOUT_OFFSET
+from safeproducer.kafka.native import WITHOUT_OFFSET, KafkaError
 
 
 class DatedError(KafkaError):

@@ -18,9 +18,8 @@ from types import MethodType
 from typing import Any
 
 from safeproducer import forks
-from safeproducer.kafka.native import KafkaError, Message
+from safeproducer.kafka.native import WITHOUT_OFFSET, KafkaError, Message
 from safeproducer.kafka.pending_error import discard_pending
-from safeproducer.kafka.without_offset import WITHOUT_OFFSET
 from safeproducer.pipeline.process import stack
 from safeproducer.pipeline.process.record import DeliveryCallback
 from safeproducer.pipeline.reports.batch_calls import BatchCount, Batches

@@ -6,9 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from safeproducer import clock
 from safeproducer.errors import DeliveryError
-from safeproducer.kafka.native import KafkaError, Message
+from safeproducer.kafka.native import WITHOUT_OFFSET, KafkaError, Message
 from safeproducer.kafka.statistics import Statistics
-from safeproducer.kafka.without_offset import WITHOUT_OFFSET
 from safeproducer.pipeline.process.record import ACCEPTED_AT, DeliveryCallback, HeldRecord
 from safeproducer.pipeline.reports.dated_error import DatedError
 from safeproducer.pipeline.reports.purged_reports import PURGED, proven

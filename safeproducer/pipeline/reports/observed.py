@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 from safeproducer.errors import NOT_ACCEPTED
 from safeproducer.hooks import Hooks
-from safeproducer.kafka.native import KafkaError, Message
-from safeproducer.kafka.without_offset import WITHOUT_OFFSET
+from safeproducer.kafka.native import WITHOUT_OFFSET, KafkaError, Message
 from safeproducer.pipeline.process import stack
 from safeproducer.pipeline.process.record import DeliveryCallback
 from safeproducer.pipeline.reports.delivery_counters import Explained

@@ -17,7 +17,7 @@ from safeproducer.pipeline.lanes.direct_lane import DirectLane
 
 DEADLINE, SOCKET_TIMEOUT = 1.5, 0.5
 PURGED = DEADLINE + 2 * SOCKET_TIMEOUT + 1.5
-"""Seconds after which a lane has been purged: as soon as nobody waits for what it has, see policy/deadline.py."""
+"""Seconds after which a lane has been purged: as soon as nobody waits for what it has, see policy/expiry.py."""
 SOON = 2.5
 LEFT_OUT, OTHER = 0, 1
 OUT_OF_ORDER_SEQUENCE = 45

@@ -18,7 +18,7 @@ from integration.skewed import SkewedRecords
 from integration.tap import Tap
 from integration.test_lanes import Changes, announce
 from safeproducer import SafeProducer
-from safeproducer.policy import idle_lanes
+from safeproducer.policy import lanes as idle_lanes
 from safeproducer.policy.affinity import Affinity
 
 TopicFactory = Callable[..., str]

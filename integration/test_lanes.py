@@ -17,7 +17,7 @@ from integration.test_kafka_security import client
 from integration.unresolved import answered, history, most
 from safeproducer import SafeProducer
 from safeproducer.hooks import Hook, LanesChanged, WindowChanged
-from safeproducer.policy.kip_1269 import BROKER_CONFIG, TOPIC_CONFIG
+from safeproducer.policy.window import BROKER_CONFIG, TOPIC_CONFIG
 from tests.inside import engine_of
 from tests.pipeline.test_lane_pool import of_whoever_said_most
 

@@ -14,8 +14,8 @@ from integration.kafka.cluster import KafkaCluster
 from integration.kafka.poll import until
 from integration.tap import ConfigEntry, Tap
 from safeproducer import SafeProducer
-from safeproducer.policy.kip_1269 import BROKER_CONFIG
 from safeproducer.policy.partitioner import partitioner
+from safeproducer.policy.window import BROKER_CONFIG
 
 TopicFactory = Callable[..., str]
 

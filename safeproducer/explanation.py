@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from safeproducer.policy.trouble import Trouble
+from safeproducer.policy.client_reports import Trouble
 from safeproducer.snapshot import PartitionSnapshot, Snapshot, WindowSnapshot
 
 _MOST_REASONS = 5

@@ -10,9 +10,9 @@ from safeproducer import clock
 from safeproducer.explanation import explanation
 from safeproducer.pipeline.engine import Engine
 from safeproducer.pipeline.reports.delivery_counters import UNASSIGNED, PartitionCounters, TopicCounters
+from safeproducer.policy.client_reports import Trouble, throttling
 from safeproducer.policy.hold_reason import HoldReason
-from safeproducer.policy.topic_partition import TopicPartition
-from safeproducer.policy.trouble import Trouble, throttling
+from safeproducer.policy.types import TopicPartition
 from safeproducer.records import ProducerInfo
 from safeproducer.snapshot import PartitionSnapshot, Snapshot, WindowSnapshot
 

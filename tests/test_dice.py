@@ -11,7 +11,7 @@ import pytest
 from safeproducer import dice
 from safeproducer.pipeline.cluster import asker
 from safeproducer.pipeline.cluster.cluster_view import Partitions
-from safeproducer.policy.metadata import PartitionMetadata
+from safeproducer.policy.client_reports import PartitionMetadata
 from tests.producer_ids import test_gate
 
 

@@ -18,9 +18,9 @@ from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Producer
 from safeproducer import ConfigurationError, DeliveryError, SafeProducer
 from safeproducer.pipeline.cluster import horizons
 from safeproducer.pipeline.dispatch.retry_guard import RetryGuard
-from safeproducer.policy.ack_time import AckTime
 from safeproducer.policy.expiry import FirstRecords
 from safeproducer.policy.outcome import Outcome
+from safeproducer.policy.pacing import AckTime
 from safeproducer.testing import FakeCluster
 from tests.inside import engine_of
 from tests.served import rest, serve

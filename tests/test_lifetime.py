@@ -161,7 +161,7 @@ def test_a_fork_waits_for_a_log_line_that_is_being_written(thread: str) -> None:
         f"""
         import logging, os, sys, threading, time
         from safeproducer import SafeProducer
-        from safeproducer.policy.metadata import PartitionMetadata
+        from safeproducer.policy.client_reports import PartitionMetadata
 
         class Stream:
             lock, busy = threading.Lock(), threading.Event()

@@ -15,7 +15,7 @@ from confluent_kafka.admin._config import ConfigEntry, ConfigResource, ConfigSou
 
 from safeproducer.kafka.connection import connection_settings
 from safeproducer.kafka.native import KafkaError, KafkaException
-from safeproducer.policy import kip_1269
+from safeproducer.policy import window as kip_1269
 from safeproducer.policy.expiry import Told, told, unreadable
 from safeproducer.policy.window import Announcement, Config, Source, announcement
 

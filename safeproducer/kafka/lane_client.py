@@ -10,7 +10,7 @@ from typing import Any
 
 from safeproducer import clock
 from safeproducer.kafka.native import KafkaError, KafkaException, NativeProducer
-from safeproducer.policy.metadata import PartitionMetadata
+from safeproducer.policy.client_reports import PartitionMetadata
 
 _QUESTIONS = 3
 _QUESTION_EVERY = 0.1

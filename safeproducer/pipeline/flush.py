@@ -14,7 +14,7 @@ from safeproducer.pipeline.process.sender import Sender, get_ident
 from safeproducer.pipeline.reports.delivery_counters import DeliveryCounters
 from safeproducer.pipeline.route import Route
 from safeproducer.pipeline.serving import Serving
-from safeproducer.policy.never import NEVER
+from safeproducer.policy.types import NEVER
 
 _LINGER_OFF = 0.4
 """Seconds for which a round of flush() switches linger off: longer than the round."""

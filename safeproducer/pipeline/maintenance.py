@@ -19,7 +19,7 @@ from safeproducer.pipeline.process.sender import LONGEST_REST, LONGEST_SLEEP
 from safeproducer.pipeline.reports.delivery_counters import DeliveryCounters
 from safeproducer.pipeline.route import Route
 from safeproducer.pipeline.serving import Serving
-from safeproducer.policy.never import NEVER
+from safeproducer.policy.types import NEVER
 from safeproducer.settings.delivery import Delivery
 
 _NOT_POLLING = 0.1

@@ -13,7 +13,7 @@ from safeproducer.pipeline.dispatch.dispatcher import Dispatcher
 from safeproducer.pipeline.process import stack
 from safeproducer.pipeline.process.sender import Sender, get_ident
 from safeproducer.pipeline.reports.observed import ObservedSend
-from safeproducer.policy.never import NEVER
+from safeproducer.policy.types import NEVER
 from safeproducer.producer_ids.gate import Gate
 
 _FATAL = (KafkaError._FATAL, "Local: Fatal error: it was not sent before the producer failed")

@@ -14,7 +14,7 @@ from safeproducer.pipeline.process import stack
 from safeproducer.pipeline.process.sender import Sender, get_ident
 from safeproducer.pipeline.reports.report_queue import ReportQueue
 from safeproducer.pipeline.route import Route
-from safeproducer.policy.never import NEVER
+from safeproducer.policy.types import NEVER
 
 _SLICE = 0.01
 """How long to wait on the direct lane while the others have records, too."""

@@ -11,8 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from safeproducer.policy.expiry import LEAST_LIMIT, purge_at
-from safeproducer.policy.never import NEVER
-from safeproducer.policy.topic_partition import TopicPartition
+from safeproducer.policy.types import NEVER, TopicPartition
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ from operator import attrgetter
 from typing import Final, NamedTuple
 
 from safeproducer.policy.hold_reason import HoldReason as Why
-from safeproducer.policy.never import NEVER
+from safeproducer.policy.types import NEVER
 from safeproducer.policy.window import MOST
 
 PATIENCE = 0.01

@@ -6,6 +6,14 @@ that it has the batch already, and appends it once more, without an error. There
 the first attempt to the last one, by a margin. The *horizon* is the smallest such time of all leaders in use. A leader
 looks now and then only (`producer.id.expiration.check.interval.ms`), which adds time and never takes any away: it is
 not counted. Times are seconds, unless a name says otherwise.
+
+How late librdkafka's own time-out of records must be.
+
+A record's time T (`message.timeout.ms`, `delivery.timeout.ms`) counts from produce(). This library keeps it; librdkafka
+must not, because an expiry inside librdkafka raises the epoch of the whole producer and writes batches of other
+partitions twice whose acknowledgements were lost. Each lane therefore gets a *backstop* as its `message.timeout.ms`:
+late enough that a lost acknowledgement is noticed (`socket.timeout.ms`), retried and noticed again before it, and a
+lane that comes near it is purged. Times are seconds; T = 0 means no limit, as in librdkafka.
 """
 
 from __future__ import annotations
@@ -15,9 +23,26 @@ from dataclasses import dataclass
 from enum import StrEnum
 from math import ceil
 
-from safeproducer.policy.deadline import BACKSTOP_MARGIN
-from safeproducer.policy.never import NEVER
-from safeproducer.policy.topic_partition import TopicPartition
+from safeproducer.policy.types import NEVER, TopicPartition
+
+LONGEST_TIMEOUT = 2_147_483.647
+"""librdkafka's maximum of `message.timeout.ms`, almost 25 days."""
+
+BACKSTOP_MARGIN = 10.0
+"""Seconds to purge a stalled lane in. librdkafka looks for expired records once a second, and the machine may be
+busy."""
+
+
+def backstop(delivery_timeout: float, socket_timeout: float) -> float:
+    """The lane's `message.timeout.ms`, in seconds: T + 2 x `socket.timeout.ms` + a margin, 0 when T is 0.
+
+    A T so near to librdkafka's maximum that the backstop does not fit gives that: then librdkafka may expire records
+    itself.
+    """
+    if delivery_timeout == 0:
+        return 0.0
+    return min(delivery_timeout + 2 * socket_timeout + BACKSTOP_MARGIN, LONGEST_TIMEOUT)
+
 
 DAY = 86_400.0
 """Kafka's default of producer.id.expiration.ms, and what is assumed of brokers that do not tell."""
@@ -171,7 +196,7 @@ def margin(seconds: float) -> float:
 
 
 def longest(timeout: float | None, socket_timeout: float) -> float | None:
-    """For how long a record may be under way: to the end of the backstop (see `policy/deadline.py`); None: without end.
+    """For how long a record may be under way: to the end of the backstop (see `policy/expiry.py`); None: without end.
 
     `timeout`: message.timeout.ms, None where there is none.
     """

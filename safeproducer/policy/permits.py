@@ -1,4 +1,4 @@
-"""KIP-936 (under discussion upstream): who may take another producer ID now.
+"""KIP-936 (under discussion upstream): this module says who may take another producer ID now, and when to ask again.
 
 Every leader that a producer ID wrote to remembers it for `producer.id.expiration.ms` (KIP-854, a day by default). Each
 native producer that writes idempotently needs one permit in its life. The state is one number, `used_until`: the time
@@ -8,6 +8,8 @@ KIP's bucket admits while it is not empty; this one is a token stricter, so that
 
 Times are seconds of one clock that never goes back; a rate is producer IDs per hour and above zero. Waiting changes
 nothing: who asks when a permit is there gets it.
+
+Waiting reserves nothing: who asks when one is there takes it.
 """
 
 from __future__ import annotations
@@ -96,3 +98,19 @@ def _excess(used_until: float, kind: Kind, rate: float, now: float) -> float:
     if kind is Kind.LANE:  # exactly half is not more than half
         return max(over, used - HOUR / 2 + _SLACK)
     return over
+
+
+JITTER = 0.1
+"""Share of the time in which one ID comes back: waiters that were refused together shall not ask together for ever."""
+LONGEST_JITTER = 1.0
+"""Seconds."""
+LONGEST_WAIT = 30.0
+"""Seconds: an ID that another process gives back is found by then."""
+
+
+def ask_again_in(retry_after: float, rate: float, share: float) -> float:
+    """Seconds until a producer asks again that was told to wait `retry_after`.
+
+    `rate`: IDs per hour, above 0. `share`: a random number from 0 to 1.
+    """
+    return min(retry_after, LONGEST_WAIT) + share * min(LONGEST_JITTER, JITTER * HOUR / rate)

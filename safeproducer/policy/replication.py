@@ -22,7 +22,7 @@ from enum import StrEnum
 from math import inf
 from typing import NamedTuple
 
-from safeproducer.policy.topic_partition import TopicPartition
+from safeproducer.policy.types import TopicPartition
 
 _LIST = re.compile(r"([0-9]{1,10}:[0-9]{1,10})?(,([0-9]{1,10}:[0-9]{1,10})?)*")
 _REMOVE = "If no move runs, remove both lists of throttled replicas of {}, and the rates of the brokers."

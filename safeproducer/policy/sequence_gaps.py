@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from safeproducer.policy.never import NEVER
-from safeproducer.policy.topic_partition import TopicPartition
+from safeproducer.policy.types import NEVER, TopicPartition
 
 
 class SequenceGaps:

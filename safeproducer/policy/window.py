@@ -1,20 +1,35 @@
-"""KIP-1269: how many batches of one producer ID a partition's leader remembers, as far as is known here.
+"""KIP-1269: a partition's leader remembers so many batches of one producer ID, as far as is known here.
 
 A broker recognises a repeated batch only among the last ones it remembers, five unless it announces more. An
 announcement is true of its leader in that leader epoch only: from the moment a change is known the number is five
 again, until the new leader has answered. A window depends on no other partition and no other topic.
+
+A broker that knows the KIP remembers as many batches of a producer in a partition as the topic's config says, or else
+its own, instead of 5. It tells so in a tagged field of each partition of a Produce answer, from version 14 on; the
+request of that version is that of version 13. The default, 5, is not sent: no field and 5 mean the same.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from safeproducer.policy import kip_1269
-from safeproducer.policy.metadata import PartitionInfo
+from safeproducer.policy.client_reports import PartitionInfo
 
-LEAST = kip_1269.MINIMUM
+TOPIC_CONFIG: Final = "producer.state.batches.to.retain"
+BROKER_CONFIG: Final = "log.producer.state.batches.to.retain"
+DEFAULT: Final = 5
+MINIMUM: Final = 5
+"""Least value of both configs: clients of today count on five."""
+
+PRODUCE_VERSION: Final = 14
+TAG: Final = 1
+FIELD: Final = "producer_state_batches_to_retain"
+"""The tagged field's name in a decoded answer."""
+
+
+LEAST = MINIMUM
 """Batches that every broker since Kafka 0.11 remembers; librdkafka relies on them."""
 MOST = 1000
 """The highest value of safeproducer.window."""
@@ -59,7 +74,7 @@ def announcement(node: int, broker: Config | None, topic: Config | None) -> Anno
         return Announcement(None, Source.ASSUMED, f"broker {node}, its leader, does not announce a window (KIP-1269)")
     chosen = _number(topic)
     if topic is not None and topic.own and chosen is not None:
-        return Announcement(chosen, Source.TOPIC, f"the topic's {kip_1269.TOPIC_CONFIG} is {chosen}")
+        return Announcement(chosen, Source.TOPIC, f"the topic's {TOPIC_CONFIG} is {chosen}")
     value = known if chosen is None else chosen
     return Announcement(value, Source.LEADER, f"broker {node}, its leader, remembers {value} batches of a producer")
 
@@ -85,7 +100,7 @@ class Window:
 
 
 class Said(NamedTuple):
-    """The answer of a broker about a topic. `asked`: the step at which it was asked, see policy/metadata.py."""
+    """The answer of a broker about a topic. `asked`: the step at which it was asked, see policy/client_reports.py."""
 
     window: Window
     asked: int

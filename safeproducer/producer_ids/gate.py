@@ -10,7 +10,7 @@ from safeproducer import clock, dice
 from safeproducer.errors import ProducerIdLimitError
 from safeproducer.hooks import ProducerChurn, ProducerIdLimited
 from safeproducer.kafka.statistics import Statistics
-from safeproducer.policy import permit_wait
+from safeproducer.policy import permits
 from safeproducer.policy.decision import Hold
 from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.permits import Kind
@@ -212,7 +212,7 @@ class Gate:
         self.hold = Hold(now + answer.retry_after, HoldReason.PRODUCER_ID_LIMIT)
 
     def _ask_again_in(self, retry_after: float) -> float:
-        return permit_wait.ask_again_in(retry_after, self._request.rate, dice.share())
+        return permits.ask_again_in(retry_after, self._request.rate, dice.share())
 
     def _tell_of_lane(self, answer: Answer) -> None:
         # A lane may be refused what is left for producers: that is no churn.

@@ -12,7 +12,7 @@ from math import isfinite
 from typing import Any
 
 from safeproducer.kafka.properties import real, whole
-from safeproducer.policy.deadline import BACKSTOP_MARGIN, backstop
+from safeproducer.policy.expiry import BACKSTOP_MARGIN, backstop
 from safeproducer.policy.partitioner import DEFAULT, PARTITIONERS
 from safeproducer.settings.own_settings import Mode, OwnSettings
 

@@ -10,7 +10,7 @@ A *frame* is what follows the four size bytes on the connection. Importing this 
 when its API is first used. All functions are pure and may be called from any thread.
 
 KIP-1269's prose has its field in each partition of an answer, its schema beside the partitions of a topic. Here both
-can be read and written; FakeCluster's `kip_1269_field` chooses. Names and numbers are in safeproducer.policy.kip_1269.
+can be read and written; FakeCluster's `kip_1269_field` chooses. Names and numbers are in safeproducer.policy.window.
 """
 
 import json
@@ -25,15 +25,7 @@ from typing import Any, Literal
 
 import google_crc32c
 
-from safeproducer.policy.kip_1269 import (
-    BROKER_CONFIG,
-    DEFAULT,
-    FIELD,
-    MINIMUM,
-    PRODUCE_VERSION,
-    TAG,
-    TOPIC_CONFIG,
-)
+from safeproducer.policy.window import BROKER_CONFIG, DEFAULT, FIELD, MINIMUM, PRODUCE_VERSION, TAG, TOPIC_CONFIG
 from safeproducer.testing.codec import (
     Body,
     Read,

@@ -7,7 +7,7 @@ from unittest import mock
 
 import pytest
 
-from safeproducer.policy import idle_lanes
+from safeproducer.policy import lanes as idle_lanes
 from safeproducer.policy.affinity import Affinity
 from safeproducer.testing import FakeCluster
 from tests.inside import engine_of

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka.cimpl import KafkaError
 
-from safeproducer.policy.never import NEVER
+from safeproducer.policy.types import NEVER
 from safeproducer.policy.window import Announcement, Config, announcement
 from tests.pipeline.virtual import VirtualTime
 

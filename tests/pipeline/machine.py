@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from safeproducer.policy.never import NEVER
+from safeproducer.policy.types import NEVER
 from tests.pipeline import cluster
 from tests.pipeline.rig import Rig, RuleError, rigged
 

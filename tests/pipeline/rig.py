@@ -24,7 +24,7 @@ from safeproducer.pipeline.cluster.asker import Asker, Question
 from safeproducer.pipeline.lanes import native_producers
 from safeproducer.pipeline.process.sender import Sender
 from safeproducer.pipeline.serving import Serving
-from safeproducer.policy.metadata import PartitionMetadata
+from safeproducer.policy.client_reports import PartitionMetadata
 from safeproducer.policy.outcome import Outcome
 from safeproducer.policy.window import LEAST
 from tests.inside import engine_of

@@ -11,7 +11,7 @@ import pytest
 
 from safeproducer.pipeline.buffer.in_flight_batch import InFlightBatch
 from safeproducer.pipeline.lanes.batch_lane import BatchLane
-from safeproducer.policy import ack_time
+from safeproducer.policy import pacing
 from tests.pipeline.cluster import ScriptedCluster
 from tests.pipeline.fake_native import CONNECT
 from tests.pipeline.rig import Rig, rigged
@@ -98,10 +98,10 @@ def test_two_in_the_queue_would_be_mixed(monkeypatch: pytest.MonkeyPatch) -> Non
     assert [count for _, count in seen.sent] != [count for _, count in seen.handed_over]
 
 
-@pytest.mark.parametrize("steady", [ack_time.STEADY, float("inf")])
+@pytest.mark.parametrize("steady", [pacing.STEADY, float("inf")])
 def test_a_time_that_varies_is_no_distance(steady: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where answers take long for want of a processor, flush triggers are missed for the same reason, all of them."""
-    monkeypatch.setattr(ack_time, "STEADY", steady)
+    monkeypatch.setattr(pacing, "STEADY", steady)
     with watched(misses=5) as (rig, seen):
         for turn in range(6):
             rig.cluster.brokers[1].round_trip = (0.06, 0.3)[turn % 2]

@@ -10,7 +10,7 @@ import pytest
 
 from safeproducer.pipeline.dispatch.updates import ClientUpdates
 from safeproducer.pipeline.lanes.lane_pool import LanePool
-from safeproducer.policy.slow_start import LONGEST_PACE
+from safeproducer.policy.pacing import LONGEST_PACE
 from tests.pipeline.rig import HandMetadata, Rig, rigged
 
 ROUND_TRIP = 0.1

@@ -16,7 +16,7 @@ from safeproducer.pipeline.cluster.cluster_view import ClusterView
 from safeproducer.pipeline.cluster.windows import Windows
 from safeproducer.pipeline.process import helper
 from safeproducer.pipeline.process.helper import Helper
-from safeproducer.policy.metadata import PartitionMetadata
+from safeproducer.policy.client_reports import PartitionMetadata
 from safeproducer.policy.throttle import Throttle
 from safeproducer.policy.window import Announcement, Source
 from safeproducer.settings import delivery

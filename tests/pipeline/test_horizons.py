@@ -13,8 +13,8 @@ from safeproducer.pipeline.cluster import horizons
 from safeproducer.pipeline.cluster.asker import Asker
 from safeproducer.pipeline.cluster.cluster_view import ClusterView
 from safeproducer.pipeline.cluster.horizons import Horizons, Known
+from safeproducer.policy.client_reports import PartitionMetadata
 from safeproducer.policy.expiry import DAY, PRODUCER_ID_CONFIG, TRANSACTIONAL_ID_CONFIG, Source, Told, told, unreadable
-from safeproducer.policy.metadata import PartitionMetadata
 from safeproducer.policy.throttle import Throttle
 from safeproducer.settings.config import parse
 

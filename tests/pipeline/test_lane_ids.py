@@ -8,7 +8,7 @@ from unittest import mock
 import pytest
 
 from safeproducer import HoldReason
-from safeproducer.policy.idle_lanes import IdleLanes
+from safeproducer.policy.lanes import IdleLanes
 from safeproducer.settings import delivery
 from tests.permit_count import Permits, permits_counted
 from tests.pipeline.fake_native import FakeNative

@@ -13,11 +13,11 @@ from safeproducer.kafka import lane_client
 from safeproducer.pipeline.cluster.cluster_view import ClusterView
 from safeproducer.pipeline.dispatch import updates
 from safeproducer.pipeline.dispatch.lane_choice import LaneChoice
-from safeproducer.policy import idle_lanes
+from safeproducer.policy import lanes as idle_lanes
 from safeproducer.policy.affinity import Affinity
-from safeproducer.policy.idle_lanes import IdleLanes
+from safeproducer.policy.lanes import IdleLanes
 from safeproducer.policy.outcome import Outcome
-from safeproducer.policy.topic_partition import TopicPartition
+from safeproducer.policy.types import TopicPartition
 from safeproducer.policy.window import Window
 from tests.pipeline.cluster import DELAY, LOSE_REQUEST, QUOTA
 from tests.pipeline.fake_native import FakeNative

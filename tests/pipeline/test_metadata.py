@@ -12,7 +12,7 @@ from confluent_kafka.cimpl import KafkaError, KafkaException
 
 from safeproducer.pipeline.cluster.metadata import FirstQuestion, Metadata
 from safeproducer.pipeline.cluster.outdated_leaders import DIRECT, OutdatedLeaders
-from safeproducer.policy.metadata import PartitionMetadata
+from safeproducer.policy.client_reports import PartitionMetadata
 
 PLACE = ("t", 0)
 PARTITION = SimpleNamespace(leader=2, replicas=[2, 3], isrs=[2])

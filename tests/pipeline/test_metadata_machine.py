@@ -19,7 +19,7 @@ from safeproducer.pipeline.cluster.cluster_view import UNKNOWN, ClusterView
 from safeproducer.pipeline.cluster.outdated_leaders import DIRECT, OutdatedLeaders
 from safeproducer.pipeline.cluster.windows import WHAT, Windows
 from safeproducer.pipeline.dispatch.placement import Placement
-from safeproducer.policy.metadata import SETTLES, PartitionMetadata, supersedes
+from safeproducer.policy.client_reports import SETTLES, PartitionMetadata, supersedes
 from safeproducer.policy.throttle import Throttle
 from safeproducer.policy.window import LEAST, Announcement, Source
 from safeproducer.settings import delivery

@@ -22,7 +22,7 @@ from safeproducer.pipeline.lanes.lane_pool import LanePool
 from safeproducer.pipeline.reports.report_numbers import ReportNumbers
 from safeproducer.pipeline.reports.report_queue import ReportQueue
 from safeproducer.pipeline.reports.reports import Reports
-from safeproducer.policy.ack_time import AckTime
+from safeproducer.policy.pacing import AckTime
 from tests.inside import hold
 from tests.pipeline.interleaving import between, codes_of, least
 from tests.pipeline.rig import Rig, rigged

@@ -30,9 +30,8 @@ from safeproducer.pipeline.reports.report_numbers import ReportNumbers
 from safeproducer.pipeline.reports.report_queue import ReportQueue
 from safeproducer.pipeline.reports.reports import Reports
 from safeproducer.policy.decision import PartitionFacts
-from safeproducer.policy.never import NEVER
 from safeproducer.policy.throttle import Throttle
-from safeproducer.policy.topic_partition import TopicPartition
+from safeproducer.policy.types import NEVER, TopicPartition
 from tests.effort import effort
 from tests.pipeline import test_in_flight_batch, test_partitions, test_placement
 from tests.pipeline.machine import (

@@ -35,7 +35,7 @@ from safeproducer.pipeline.reports.report_queue import ReportQueue
 from safeproducer.pipeline.reports.reports import Reports
 from safeproducer.pipeline.route import Route, _gated
 from safeproducer.pipeline.serving import Serving
-from safeproducer.policy import permit_wait
+from safeproducer.policy import permits as permit_wait
 from safeproducer.producer_ids.gate import Gate
 from safeproducer.producer_ids.guard import Guard
 from safeproducer.producer_ids.permit import Answer, Permit, Request

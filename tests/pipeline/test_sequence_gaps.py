@@ -10,7 +10,7 @@ import pytest
 
 from safeproducer.pipeline.lanes.batch_lane import BatchLane
 from safeproducer.pipeline.lanes.direct_lane import DirectLane
-from safeproducer.policy.deadline import BACKSTOP_MARGIN
+from safeproducer.policy.expiry import BACKSTOP_MARGIN
 from tests.pipeline.cluster import LOSE_ANSWER, LOSE_REQUEST
 from tests.pipeline.rig import Rig, rigged
 
@@ -103,7 +103,7 @@ def test_others_take_another_lane_while_a_batch_waits_alone_for_its_answer() -> 
         rig.poll(0.1)
         assert len(rig.cluster.log[OTHER]) == before + 10
         assert rig.producer.snapshot().lanes == 2
-        with mock.patch("safeproducer.policy.idle_lanes.LONGEST_IDLE", 0.1):
+        with mock.patch("safeproducer.policy.lanes.LONGEST_IDLE", 0.1):
             rig.cluster.heal()
             for _ in range(100):
                 rig.poll(0.2)

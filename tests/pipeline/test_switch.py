@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 
 from safeproducer.pipeline.dispatch.record_buffer import RecordBuffer
 from safeproducer.pipeline.route import Route
-from safeproducer.policy.never import NEVER
+from safeproducer.policy.types import NEVER
 from tests.pipeline.interleaving import between, codes_of
 from tests.pipeline.rig import Rig, rigged
 

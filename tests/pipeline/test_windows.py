@@ -14,7 +14,7 @@ from safeproducer.pipeline.cluster.cluster_view import ClusterView
 from safeproducer.pipeline.cluster.outdated_leaders import DIRECT
 from safeproducer.pipeline.cluster.windows import Windows
 from safeproducer.policy.throttle import Throttle
-from safeproducer.policy.topic_partition import TopicPartition
+from safeproducer.policy.types import TopicPartition
 from safeproducer.policy.window import Announcement, Source, Window
 from safeproducer.settings import delivery
 from safeproducer.settings.own_settings import OwnSettings

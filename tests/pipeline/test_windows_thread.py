@@ -13,9 +13,9 @@ from safeproducer.pipeline.cluster.asker import Asker
 from safeproducer.pipeline.cluster.cluster_view import ClusterView
 from safeproducer.pipeline.cluster.outdated_leaders import DIRECT
 from safeproducer.pipeline.cluster.windows import Windows
-from safeproducer.policy.metadata import PartitionMetadata
+from safeproducer.policy.client_reports import PartitionMetadata
 from safeproducer.policy.throttle import Throttle
-from safeproducer.policy.topic_partition import TopicPartition
+from safeproducer.policy.types import TopicPartition
 from safeproducer.policy.window import Announcement, Source, Window
 from safeproducer.settings import delivery
 from safeproducer.settings.own_settings import OwnSettings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from safeproducer.policy.ack_time import LONG_ROUND_TRIP, REST, STEADY, AckTime
+from safeproducer.policy.pacing import LONG_ROUND_TRIP, REST, STEADY, AckTime
 
 
 def observed(*seconds: float) -> AckTime:

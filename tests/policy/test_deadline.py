@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from safeproducer.policy.deadline import BACKSTOP_MARGIN, LONGEST_TIMEOUT, backstop
+from safeproducer.policy.expiry import BACKSTOP_MARGIN, LONGEST_TIMEOUT, backstop
 
 timeouts = st.floats(0.001, LONGEST_TIMEOUT)
 

@@ -26,7 +26,7 @@ from safeproducer.policy.decision import (
     path,
 )
 from safeproducer.policy.hold_reason import HoldReason
-from safeproducer.policy.never import NEVER
+from safeproducer.policy.types import NEVER
 
 NOW = 100.0
 SOON = NOW + PATIENCE

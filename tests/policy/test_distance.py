@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from safeproducer.policy.distance import HIGH_RATE, HIGH_RATE_WITHIN, LINGERS, SHORTEST, is_long
+from safeproducer.policy.pacing import HIGH_RATE, HIGH_RATE_WITHIN, LINGERS, SHORTEST, is_long
 
 seconds = st.floats(0, 1)
 

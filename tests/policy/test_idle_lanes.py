@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from safeproducer.policy.idle_lanes import HOUR, LONGEST_IDLE, SHARE, IdleLanes
+from safeproducer.policy.lanes import HOUR, LONGEST_IDLE, SHARE, IdleLanes
 
 counts = st.integers(1, 50)
 DEFAULT_RATE = 100

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from safeproducer.policy.lane_count import needed, wanted
+from safeproducer.policy.lanes import needed, wanted
 
 counts = st.integers(1, 50)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from safeproducer.policy.permit_wait import LONGEST_JITTER, LONGEST_WAIT, ask_again_in
+from safeproducer.policy.permits import LONGEST_JITTER, LONGEST_WAIT, ask_again_in
 
 
 @given(wait=st.floats(0, 7200), rate=st.floats(1, 100_000), share=st.floats(0, 1))

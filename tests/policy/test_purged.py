@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from safeproducer.policy.purged import Purged, never_sent
+from safeproducer.policy.outcome import Purged, never_sent
 
 UNKNOWN = float("inf")
 

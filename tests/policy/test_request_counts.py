@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from safeproducer.policy.request_counts import RequestCounts
+from safeproducer.policy.lanes import RequestCounts
 
 AT = 100.0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from safeproducer.policy.share import has_share
+from safeproducer.policy.types import has_share
 
 limits = st.integers(1, 1000)
 

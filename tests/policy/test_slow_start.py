@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from safeproducer.policy.slow_start import LONGEST_PACE, PacedStart, SlowStart
+from safeproducer.policy.pacing import LONGEST_PACE, PacedStart, SlowStart
 
 A, B = ("a", 0), ("b", 0)
 LINGER = 0.005

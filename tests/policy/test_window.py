@@ -13,10 +13,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from safeproducer.pipeline.cluster import cluster_view
 from safeproducer.pipeline.cluster.cluster_view import BrokerInfo, ClusterView, change, next_step
-from safeproducer.policy import kip_1269
-from safeproducer.policy.metadata import PartitionInfo, PartitionMetadata
+from safeproducer.policy import window as kip_1269
+from safeproducer.policy.client_reports import PartitionInfo, PartitionMetadata
 from safeproducer.policy.throttle import Throttle
-from safeproducer.policy.topic_partition import TopicPartition
+from safeproducer.policy.types import TopicPartition
 from safeproducer.policy.window import (
     LEAST,
     MOST,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from safeproducer import SafeProducer
 from safeproducer.cli.demo.proof import Proof
-from safeproducer.policy import kip_1269
+from safeproducer.policy import window as kip_1269
 
 if TYPE_CHECKING:
     from safeproducer.testing import FakeCluster

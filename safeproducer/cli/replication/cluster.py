@@ -15,7 +15,7 @@ from safeproducer.kafka.advice import advice
 from safeproducer.kafka.cluster_reader import Configs
 from safeproducer.kafka.native import KafkaException
 from safeproducer.policy.replication import Facts, Moves, Replicas, Side, ThrottledReplicas, moves
-from safeproducer.policy.topic_partition import TopicPartition
+from safeproducer.policy.types import TopicPartition
 
 _Sizes = Mapping[tuple[TopicPartition, int], tuple[float, int]]
 

@@ -14,7 +14,7 @@ from safeproducer.cli.common.words import span
 from safeproducer.cli.replication.cluster import read_cluster
 from safeproducer.cli.replication.report import Document, Target, plan, status
 from safeproducer.policy.replication import ANSWER, WINDOW, first_answers, moves, rate_text
-from safeproducer.policy.topic_partition import TopicPartition
+from safeproducer.policy.types import TopicPartition
 
 _EPILOG = """\
 Both change nothing. The user needs DESCRIBE and DESCRIBE_CONFIGS on the topics and on the cluster.

@@ -9,7 +9,7 @@ from safeproducer.cli.common.finding import Finding, Severity
 from safeproducer.cli.replication.cluster import Cluster
 from safeproducer.policy import replication
 from safeproducer.policy.replication import Facts, Moves, Side, ThrottledReplicas, rate_text
-from safeproducer.policy.topic_partition import TopicPartition
+from safeproducer.policy.types import TopicPartition
 
 Document = dict[str, Any]
 Target = dict[TopicPartition, tuple[int, ...]]

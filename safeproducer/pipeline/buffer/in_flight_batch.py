@@ -17,9 +17,8 @@ from safeproducer.pipeline.reports.dated_error import DatedError
 from safeproducer.pipeline.reports.quota_rejections import QuotaRejection, is_quota_rejection
 from safeproducer.pipeline.reports.report_numbers import ReportNumbers
 from safeproducer.pipeline.reports.reports import Reports
-from safeproducer.policy.ack_time import AckTime
-from safeproducer.policy.never import NEVER
-from safeproducer.policy.topic_partition import TopicPartition
+from safeproducer.policy.pacing import AckTime
+from safeproducer.policy.types import NEVER, TopicPartition
 
 _SURE_FLUSHES = 3
 _NO_TOPIC = frozenset({KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART})

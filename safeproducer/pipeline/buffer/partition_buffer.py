@@ -9,10 +9,10 @@ from operator import itemgetter
 
 from safeproducer.pipeline.buffer.in_flight_batch import InFlightBatch
 from safeproducer.pipeline.process.record import ACCEPTED_AT, KEY, SIZE, TIMESTAMP, HeldRecord
-from safeproducer.policy.ack_time import AckTime
 from safeproducer.policy.affinity import Affinity
 from safeproducer.policy.decision import Hold
 from safeproducer.policy.hold_reason import HoldReason
+from safeproducer.policy.pacing import AckTime
 
 _NEAR_MS = 8191
 _FAR_TIMES = 3

@@ -11,7 +11,7 @@ from safeproducer import clock, dice
 from safeproducer.pipeline.cluster.cluster_view import next_step
 from safeproducer.pipeline.process.flag import Flag
 from safeproducer.pipeline.process.helper import Helper, Trouble
-from safeproducer.policy.never import NEVER
+from safeproducer.policy.types import NEVER
 
 if TYPE_CHECKING:
     from tenacity import RetryCallState

@@ -1,6 +1,6 @@
 """What is known of the cluster: its partitions and brokers, who throttles, and which lanes may not know it yet.
 
-The youngest metadata of any native producer counts; see `policy/metadata.py`.
+The youngest metadata of any native producer counts; see `policy/client_reports.py`.
 """
 
 from __future__ import annotations
@@ -14,12 +14,18 @@ from typing import Any, NamedTuple, TypeVar
 from safeproducer import dice
 from safeproducer.kafka.statistics import Statistics
 from safeproducer.pipeline.cluster.outdated_leaders import DIRECT, OutdatedLeaders
+from safeproducer.policy.client_reports import (
+    NO_EPOCH,
+    SETTLES,
+    PartitionInfo,
+    PartitionMetadata,
+    TopicMetadata,
+    supersedes,
+)
 from safeproducer.policy.expiry import Told
-from safeproducer.policy.metadata import NO_EPOCH, SETTLES, PartitionInfo, PartitionMetadata, TopicMetadata, supersedes
-from safeproducer.policy.never import NEVER
 from safeproducer.policy.partitioner import ANY, partitioner
 from safeproducer.policy.throttle import Throttle
-from safeproducer.policy.topic_partition import TopicPartition
+from safeproducer.policy.types import NEVER, TopicPartition
 from safeproducer.policy.window import Said, Window, window
 from safeproducer.settings.delivery import Delivery
 

@@ -17,7 +17,7 @@ from safeproducer.pipeline.process.notices import Notices
 from safeproducer.pipeline.process.sender import get_ident
 from safeproducer.pipeline.reports.callbacks import CallbackErrors
 from safeproducer.pipeline.reports.report_queue import ReportQueue
-from safeproducer.policy.trouble import ClientError, broker_in
+from safeproducer.policy.client_reports import ClientError, broker_in
 from safeproducer.settings.config import Settings
 
 _FEW_THREADS = 64

@@ -19,7 +19,7 @@ from safeproducer.pipeline.cluster.asker import Asker, Question
 from safeproducer.pipeline.cluster.cluster_view import ClusterView
 from safeproducer.policy import expiry
 from safeproducer.policy.expiry import Horizon, Told, Unsafe, is_too_old, unreadable
-from safeproducer.policy.never import NEVER
+from safeproducer.policy.types import NEVER
 from safeproducer.settings.delivery import Delivery
 from safeproducer.settings.own_settings import EXPIRY_MS
 

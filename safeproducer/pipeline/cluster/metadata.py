@@ -20,8 +20,8 @@ from safeproducer.kafka.lane_client import NEAR, is_asked, measured, partitions_
 from safeproducer.kafka.native import KafkaError
 from safeproducer.pipeline.process.flag import Flag
 from safeproducer.pipeline.process.helper import Helper, Trouble, wait_while
-from safeproducer.policy.metadata import TopicMetadata
-from safeproducer.policy.never import NEVER
+from safeproducer.policy.client_reports import TopicMetadata
+from safeproducer.policy.types import NEVER
 
 _FIRST_PAUSE = 0.02
 _LONGEST_PAUSE = 1.0

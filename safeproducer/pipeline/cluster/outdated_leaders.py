@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from safeproducer.policy.topic_partition import TopicPartition
+from safeproducer.policy.types import TopicPartition
 
 DIRECT = -1
 """The number of the direct lane, beside those of the batch lanes."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from safeproducer.kafka.statistics import Statistics
 from safeproducer.pipeline.cluster.outdated_leaders import DIRECT
 from safeproducer.pipeline.reports.delivery_counters import DeliveryCounters
-from safeproducer.policy.distance import HIGH_RATE, is_long
+from safeproducer.policy.pacing import HIGH_RATE, is_long
 from safeproducer.settings.delivery import Delivery
 
 _MEASURE_EVERY = 0.4

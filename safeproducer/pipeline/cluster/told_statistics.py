@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from safeproducer.kafka.statistics import load
 from safeproducer.kafka.stats_document import Document, add_held, began, left_behind, since, summed
-from safeproducer.policy.topic_partition import TopicPartition
+from safeproducer.policy.types import TopicPartition
 from safeproducer.settings.delivery import Delivery
 
 Elsewhere = tuple[int, int, Mapping[TopicPartition, tuple[int, int]]]

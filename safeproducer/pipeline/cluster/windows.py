@@ -14,10 +14,9 @@ from safeproducer import clock
 from safeproducer.kafka.native import KafkaException
 from safeproducer.pipeline.cluster.asker import Asker, Question
 from safeproducer.pipeline.cluster.cluster_view import ClusterView, next_step
+from safeproducer.policy.client_reports import NO_EPOCH
 from safeproducer.policy.expiry import Told
-from safeproducer.policy.metadata import NO_EPOCH
-from safeproducer.policy.never import NEVER
-from safeproducer.policy.topic_partition import TopicPartition
+from safeproducer.policy.types import NEVER, TopicPartition
 from safeproducer.policy.window import Announcement, Source, Window, said
 
 if TYPE_CHECKING:

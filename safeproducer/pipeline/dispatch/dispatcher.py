@@ -16,10 +16,10 @@ from safeproducer.pipeline.lanes.direct_lane import DirectLane
 from safeproducer.pipeline.process.record import ACCEPTED_AT, HEADERS, KEY, OVERHEAD, REPORT, SIZE, TIMESTAMP, VALUE
 from safeproducer.pipeline.process.sender import LONGEST_SLEEP
 from safeproducer.pipeline.reports.reports import Reports
-from safeproducer.policy.ack_time import LATE, LATE_TIMES
 from safeproducer.policy.decision import BATCH, PATIENCE, Hold, decide
 from safeproducer.policy.hold_reason import HoldReason
-from safeproducer.policy.never import NEVER
+from safeproducer.policy.pacing import LATE, LATE_TIMES
+from safeproducer.policy.types import NEVER
 
 _PACED = Hold(None, HoldReason.PREPARING_LANE)
 _SLOW_START = Hold(None, HoldReason.FIRST_ACKNOWLEDGEMENT)

@@ -22,7 +22,7 @@ from safeproducer.pipeline.process.record import ACCEPTED_AT, KEY, REPORT, Deliv
 from safeproducer.pipeline.reports.failures import Failures
 from safeproducer.pipeline.reports.observed import report_of
 from safeproducer.pipeline.reports.reports import Reports
-from safeproducer.policy.never import NEVER
+from safeproducer.policy.types import NEVER
 from safeproducer.settings.delivery import Delivery
 
 _CREATE_TIME = 1

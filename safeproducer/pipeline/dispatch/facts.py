@@ -17,7 +17,7 @@ from safeproducer.pipeline.lanes.direct_lane import DirectLane
 from safeproducer.pipeline.lanes.lane_pool import LanePool
 from safeproducer.pipeline.process.alarm import Schedule
 from safeproducer.policy.decision import BATCH, CHANGE, DIRECT, BatchFacts, LaneFacts, PartitionFacts, depth, hold, path
-from safeproducer.policy.never import NEVER
+from safeproducer.policy.types import NEVER
 from safeproducer.settings.delivery import Delivery
 
 _LONGEST_WAIT = 1.0

@@ -12,7 +12,7 @@ from safeproducer.pipeline.buffer.in_flight_batch import InFlightBatch
 from safeproducer.pipeline.buffer.partition_buffer import PartitionBuffer
 from safeproducer.pipeline.dispatch.holds import Holds
 from safeproducer.pipeline.lanes.lane_pool import LanePool
-from safeproducer.policy.never import NEVER
+from safeproducer.policy.types import NEVER
 
 _FIRST_AGAIN = 0.02
 _REST_SERVED = 0.02

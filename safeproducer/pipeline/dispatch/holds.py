@@ -10,10 +10,10 @@ from safeproducer.pipeline.cluster.round_trip import RoundTrip
 from safeproducer.pipeline.lanes.direct_lane import DirectLane
 from safeproducer.pipeline.process.record import ACCEPTED_AT
 from safeproducer.policy import decision
-from safeproducer.policy.ack_time import LATE, LATE_TIMES
 from safeproducer.policy.decision import DirectFacts, Hold, PartitionFacts
 from safeproducer.policy.hold_reason import HoldReason
-from safeproducer.policy.never import NEVER
+from safeproducer.policy.pacing import LATE, LATE_TIMES
+from safeproducer.policy.types import NEVER
 from safeproducer.producer_ids.gate import Gate
 
 _NEVER_HELD = PartitionFacts(stays=False)

@@ -20,8 +20,7 @@ from safeproducer.pipeline.process.alarm import Schedule
 from safeproducer.pipeline.process.record import ACCEPTED_AT, OVERHEAD, REPORT, SIZE, DeliveryCallback, HeldRecord
 from safeproducer.pipeline.reports.quota_rejections import QuotaRejections
 from safeproducer.pipeline.reports.report_queue import ReportQueue
-from safeproducer.policy.never import NEVER
-from safeproducer.policy.topic_partition import TopicPartition
+from safeproducer.policy.types import NEVER, TopicPartition
 
 _NOW = 0
 _PLAIN = frozenset({bytes, type(None)})

@@ -14,10 +14,10 @@ from safeproducer.pipeline.dispatch.holds import Holds
 from safeproducer.pipeline.lanes.batch_lane import BatchLane
 from safeproducer.pipeline.lanes.lane_pool import LanePool
 from safeproducer.pipeline.process.record import ACCEPTED_AT
-from safeproducer.policy import lane_count
+from safeproducer.policy import lanes as lane_count
 from safeproducer.policy.decision import BATCH, Hold, PartitionFacts, path
 from safeproducer.policy.hold_reason import HoldReason
-from safeproducer.policy.never import NEVER
+from safeproducer.policy.types import NEVER
 from safeproducer.policy.window import LEAST
 from safeproducer.settings.delivery import Delivery
 

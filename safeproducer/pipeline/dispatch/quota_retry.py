@@ -14,9 +14,8 @@ from safeproducer.pipeline.reports.failures import Failures
 from safeproducer.pipeline.reports.quota_rejections import QuotaRejections, RejectedPartition
 from safeproducer.pipeline.reports.report_queue import ReportQueue
 from safeproducer.policy.decision import PATIENCE
-from safeproducer.policy.never import NEVER
 from safeproducer.policy.outcome import Outcome
-from safeproducer.policy.topic_partition import TopicPartition
+from safeproducer.policy.types import NEVER, TopicPartition
 from safeproducer.settings.delivery import Delivery
 
 _STATISTICS_COME = 1.2

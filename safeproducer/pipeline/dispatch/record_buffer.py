@@ -24,9 +24,7 @@ from safeproducer.pipeline.reports.report_queue import ReportQueue
 from safeproducer.policy.affinity import Affinity
 from safeproducer.policy.decision import TURN, Hold
 from safeproducer.policy.hold_reason import HoldReason
-from safeproducer.policy.never import NEVER
-from safeproducer.policy.share import ALWAYS_FREE, has_share
-from safeproducer.policy.topic_partition import TopicPartition
+from safeproducer.policy.types import ALWAYS_FREE, NEVER, TopicPartition, has_share
 from safeproducer.settings.delivery import Delivery
 
 _SHARES = 64

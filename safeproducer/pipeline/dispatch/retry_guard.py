@@ -22,9 +22,8 @@ from safeproducer.pipeline.process.alarm import Schedule
 from safeproducer.pipeline.process.record import ACCEPTED_AT, TIMESTAMP
 from safeproducer.pipeline.reports.failures import Failures
 from safeproducer.policy.backlog import Backlogs
-from safeproducer.policy.deadline import BACKSTOP_MARGIN
-from safeproducer.policy.expiry import LEAST_LIMIT, purge_at
-from safeproducer.policy.never import NEVER
+from safeproducer.policy.expiry import BACKSTOP_MARGIN, LEAST_LIMIT, purge_at
+from safeproducer.policy.types import NEVER
 from safeproducer.settings.delivery import Delivery
 
 _PATIENCE = 0.01

@@ -13,10 +13,9 @@ from safeproducer.pipeline.dispatch.holds import Holds
 from safeproducer.pipeline.reports.batch_calls import BatchCount
 from safeproducer.pipeline.reports.delivery_counters import DeliveryCounters
 from safeproducer.pipeline.reports.failures import Failures
-from safeproducer.policy.ack_time import LATE
-from safeproducer.policy.metadata import TopicMetadata
-from safeproducer.policy.never import NEVER
-from safeproducer.policy.topic_partition import TopicPartition
+from safeproducer.policy.client_reports import TopicMetadata
+from safeproducer.policy.pacing import LATE
+from safeproducer.policy.types import NEVER, TopicPartition
 from safeproducer.settings.delivery import Delivery
 
 _NONE = BatchCount()

@@ -18,10 +18,9 @@ from safeproducer.pipeline.buffer.in_flight_batch import BatchSinks, InFlightBat
 from safeproducer.pipeline.buffer.partition_buffer import PartitionBuffer
 from safeproducer.pipeline.lanes.lane_log import LaneLog
 from safeproducer.pipeline.process.record import HeldRecord
-from safeproducer.policy.never import NEVER
-from safeproducer.policy.request_counts import RequestCounts
+from safeproducer.policy.lanes import RequestCounts
 from safeproducer.policy.sequence_gaps import SequenceGaps
-from safeproducer.policy.topic_partition import TopicPartition
+from safeproducer.policy.types import NEVER, TopicPartition
 from safeproducer.producer_ids.lane_permits import LanePermit
 
 _EARLIEST = 0.95

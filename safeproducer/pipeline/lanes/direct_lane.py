@@ -8,12 +8,10 @@ from safeproducer import clock
 from safeproducer.kafka.statistics import PartitionStatistics, Statistics
 from safeproducer.pipeline.lanes.given import Given
 from safeproducer.pipeline.reports.delivery_counters import DeliveryCounters
-from safeproducer.policy.ack_time import LATE, LATE_TIMES
 from safeproducer.policy.expiry import FirstRecords
-from safeproducer.policy.never import NEVER
+from safeproducer.policy.pacing import LATE, LATE_TIMES, PacedStart, SlowStart
 from safeproducer.policy.sequence_gaps import SequenceGaps
-from safeproducer.policy.slow_start import PacedStart, SlowStart
-from safeproducer.policy.topic_partition import TopicPartition
+from safeproducer.policy.types import NEVER, TopicPartition
 from safeproducer.settings.delivery import Delivery
 
 _STALLED_SHARE = 1 / 3

@@ -13,7 +13,7 @@ from safeproducer.kafka.statistics import Statistics
 from safeproducer.pipeline.reports.batch_calls import BatchCount
 from safeproducer.pipeline.reports.delivery_counters import DeliveryCounters
 from safeproducer.policy.backlog import Backlogs
-from safeproducer.policy.topic_partition import TopicPartition
+from safeproducer.policy.types import TopicPartition
 
 _NONE = BatchCount()
 Batches = Mapping[TopicPartition, BatchCount]

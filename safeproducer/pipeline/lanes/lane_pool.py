@@ -21,8 +21,8 @@ from safeproducer.pipeline.lanes.lane_log import LaneLog
 from safeproducer.pipeline.lanes.lane_maker import LaneMaker, MakeNative
 from safeproducer.pipeline.reports.report_numbers import ReportNumbers
 from safeproducer.pipeline.reports.reports import Reports
-from safeproducer.policy.idle_lanes import IdleLanes
-from safeproducer.policy.never import NEVER
+from safeproducer.policy.lanes import IdleLanes
+from safeproducer.policy.types import NEVER
 from safeproducer.producer_ids.lane_permits import LanePermits
 from safeproducer.settings.delivery import Delivery
 

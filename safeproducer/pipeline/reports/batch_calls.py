@@ -6,7 +6,7 @@ from collections import deque
 from typing import NamedTuple
 
 from safeproducer import clock
-from safeproducer.policy.never import NEVER
+from safeproducer.policy.types import NEVER
 
 
 class BatchCount(NamedTuple):

@@ -12,9 +12,8 @@ from safeproducer.pipeline.process.record import ACCEPTED_AT, DeliveryCallback, 
 from safeproducer.pipeline.reports.dated_error import DatedError
 from safeproducer.pipeline.reports.purged_reports import PURGED, proven
 from safeproducer.pipeline.reports.report_queue import Deferred
-from safeproducer.policy.never import NEVER
 from safeproducer.policy.outcome import Outcome, is_first_attempt, outcome_of
-from safeproducer.policy.topic_partition import TopicPartition
+from safeproducer.policy.types import NEVER, TopicPartition
 from safeproducer.settings.delivery import Delivery
 
 

@@ -7,9 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from safeproducer.kafka.native import KafkaError
 from safeproducer.pipeline.reports.report_queue import Deferred
-from safeproducer.policy.never import NEVER
-from safeproducer.policy.purged import Purged, never_sent
-from safeproducer.policy.topic_partition import TopicPartition
+from safeproducer.policy.outcome import Purged, never_sent
+from safeproducer.policy.types import NEVER, TopicPartition
 
 PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
 

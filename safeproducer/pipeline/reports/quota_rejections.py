@@ -17,7 +17,7 @@ from safeproducer.errors import DeliveryError
 from safeproducer.kafka.native import KafkaError, Message
 from safeproducer.pipeline.process.record import KEY, OVERHEAD, REPORT, SIZE, VALUE, DeliveryCallback, HeldRecord
 from safeproducer.pipeline.reports.report_numbers import ReportNumbers
-from safeproducer.policy.topic_partition import TopicPartition
+from safeproducer.policy.types import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,18 @@
-"""How much of a full buffer one broker's or partition's records may take: what dynamic thresholds give it.
+"""Values that several policies share: a partition's name, infinity, a share of the buffer.
 
 A group may hold no more than what is free. One group that waits ends at half of the buffer, two at a third each, and
 the rest stays free for those that flow (Choudhury and Hahne, "Dynamic queue length thresholds", 1998).
 """
 
 from __future__ import annotations
+
+from typing import Final
+
+TopicPartition = tuple[str, int]
+
+
+NEVER: Final = float("inf")
+
 
 ALWAYS_FREE = 0.5
 """Below this part of the buffer nobody is refused."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from safeproducer.policy.trouble import ClientError, broker_in, throttling
+from safeproducer.policy.client_reports import ClientError, broker_in, throttling
 
 TOLD_AT = 100.0
 BEFORE, AFTER = TOLD_AT - 1, TOLD_AT + 1

@@ -18,7 +18,6 @@ from integration.skewed import SkewedRecords
 from integration.tap import Tap
 from integration.test_lanes import Changes, announce
 from safeproducer import SafeProducer
-from safeproducer.policy import lanes as idle_lanes
 from safeproducer.policy.affinity import Affinity
 
 TopicFactory = Callable[..., str]
@@ -83,7 +82,7 @@ def play(
     }
     with (
         Tap(cluster) as tap,
-        mock.patch.object(idle_lanes, "LONGEST_IDLE", 0.3),
+        mock.patch("safeproducer.policy.lanes.LONGEST_IDLE", 0.3),
         SafeProducer(config, hooks=[changes]) as producer,
         ThreadPoolExecutor(1) as thread,
     ):

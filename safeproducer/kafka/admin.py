@@ -15,9 +15,8 @@ from confluent_kafka.admin._config import ConfigEntry, ConfigResource, ConfigSou
 
 from safeproducer.kafka.connection import connection_settings
 from safeproducer.kafka.native import KafkaError, KafkaException
-from safeproducer.policy import window as kip_1269
 from safeproducer.policy.expiry import Told, told, unreadable
-from safeproducer.policy.window import Announcement, Config, Source, announcement
+from safeproducer.policy.window import BROKER_CONFIG, TOPIC_CONFIG, Announcement, Config, Source, announcement
 
 TIMEOUT = 5.0
 """Seconds of one request."""
@@ -59,7 +58,7 @@ class Admin:
             )
         except KafkaException as error:
             return Announcement(None, Source.ASSUMED, f"broker {node} did not tell: {_lasting(error)}"), None
-        found = announcement(node, _entry(broker, kip_1269.BROKER_CONFIG), _entry(about_topic, kip_1269.TOPIC_CONFIG))
+        found = announcement(node, _entry(broker, BROKER_CONFIG), _entry(about_topic, TOPIC_CONFIG))
         return found, told(node, values(broker))
 
     def expiration(self, node: int) -> Told:

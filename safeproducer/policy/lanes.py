@@ -2,7 +2,7 @@
 
 Lanes cost each other: threads, a connection to each broker, a producer ID. They come when a batch is ready to go and
 only the lanes that are busy keep it back. They come together, as a lane takes several round trips to get ready: by
-doubling, 20 took 4 s at a round trip of 100 ms. `idle_lanes` says when they go.
+doubling, 20 took 4 s at a round trip of 100 ms. `IdleLanes` says when they go.
 
 A lane that is re-created has a new producer ID, which the leaders it writes to remember for a day. A load that comes in
 bursts must keep its lanes between them. Lanes are given up one at a time, with a pause between two that depends on how

@@ -7,7 +7,6 @@ from unittest import mock
 
 import pytest
 
-from safeproducer.policy import lanes as idle_lanes
 from safeproducer.policy.affinity import Affinity
 from safeproducer.testing import FakeCluster
 from tests.inside import engine_of
@@ -93,7 +92,7 @@ def test_lanes_grow_and_shrink(cluster: FakeCluster, make: Make, changes: Change
     cluster.create_topic("t", config={RETAIN: "20"})
     producer = make(safeproducer_producer_ids_per_hour=1_000_000)
     load = Traffic(producer, "t", 100)
-    with mock.patch.object(idle_lanes, "LONGEST_IDLE", 0.05):
+    with mock.patch("safeproducer.policy.lanes.LONGEST_IDLE", 0.05):
         load.until(lambda: producer.snapshot().lanes >= 12, backlog=BACKLOG)
         load.until(lambda: producer.snapshot().lanes <= 4, backlog=2 * BATCH)
         load.until(lambda: producer.snapshot().lanes == 1)

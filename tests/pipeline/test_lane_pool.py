@@ -13,7 +13,6 @@ from safeproducer.kafka import lane_client
 from safeproducer.pipeline.cluster.cluster_view import ClusterView
 from safeproducer.pipeline.dispatch import updates
 from safeproducer.pipeline.dispatch.lane_choice import LaneChoice
-from safeproducer.policy import lanes as idle_lanes
 from safeproducer.policy.affinity import Affinity
 from safeproducer.policy.lanes import IdleLanes
 from safeproducer.policy.outcome import Outcome
@@ -30,6 +29,7 @@ CONFIG = {
     "batch.num.messages": 10,
     "linger.ms": 5,
 }
+LONGEST_IDLE = "safeproducer.policy.lanes.LONGEST_IDLE"
 MANY_IDS = {"safeproducer.producer.ids.per.hour": 1_000_000}
 """So that lanes which idle are given up soon."""
 LONG_ROUND_TRIP = {1: 0.1, 2: 0.1, 3: 0.1}
@@ -169,7 +169,10 @@ def test_the_rules_find_a_planted_bug(bug: str) -> None:
 
 def test_lanes_that_idle_are_given_up() -> None:
     """One after the other, as long as nothing is bound to them; and order is kept when they come again."""
-    with rigged({**CONFIG, **MANY_IDS}, LONG_ROUND_TRIP) as rig, mock.patch.object(idle_lanes, "LONGEST_IDLE", 1.0):
+    with (
+        rigged({**CONFIG, **MANY_IDS}, LONG_ROUND_TRIP) as rig,
+        mock.patch("safeproducer.policy.lanes.LONGEST_IDLE", 1.0),
+    ):
         rig.cluster.windows[1, "a"] = 20
         stream(rig, 2.0)
         many = rig.producer.snapshot().lanes
@@ -246,7 +249,10 @@ def test_a_lane_stays_while_a_refused_record_belongs_to_it(again: bool, fails: b
 
 def test_a_lane_that_is_let_go_serves_nothing_more() -> None:
     """A thread that looked at the lanes before, and comes to it now, does not meet a closed native producer."""
-    with rigged({**CONFIG, **MANY_IDS}, LONG_ROUND_TRIP) as rig, mock.patch.object(idle_lanes, "LONGEST_IDLE", 1.0):
+    with (
+        rigged({**CONFIG, **MANY_IDS}, LONG_ROUND_TRIP) as rig,
+        mock.patch("safeproducer.policy.lanes.LONGEST_IDLE", 1.0),
+    ):
         stream(rig, 2.0)
         seen = tuple(rig.dispatcher.lanes)
         rig.flush(10)

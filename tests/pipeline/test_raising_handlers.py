@@ -35,7 +35,6 @@ from safeproducer.pipeline.reports.report_queue import ReportQueue
 from safeproducer.pipeline.reports.reports import Reports
 from safeproducer.pipeline.route import Route, _gated
 from safeproducer.pipeline.serving import Serving
-from safeproducer.policy import permits as permit_wait
 from safeproducer.producer_ids.gate import Gate
 from safeproducer.producer_ids.guard import Guard
 from safeproducer.producer_ids.permit import Answer, Permit, Request
@@ -291,7 +290,7 @@ class Permits:
 @pytest.fixture
 def permits(monkeypatch: pytest.MonkeyPatch) -> Permits:
     made = Permits(0)
-    monkeypatch.setattr(permit_wait, "ask_again_in", lambda *_: 0.01)
+    monkeypatch.setattr("safeproducer.policy.permits.ask_again_in", lambda *_: 0.01)
     for name in ("ask", "give_back", "note"):
         monkeypatch.setattr(Guard, name, lambda _, *args, of=name, **more: getattr(made, of)(*args, **more))
     return made

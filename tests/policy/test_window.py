@@ -13,12 +13,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from safeproducer.pipeline.cluster import cluster_view
 from safeproducer.pipeline.cluster.cluster_view import BrokerInfo, ClusterView, change, next_step
-from safeproducer.policy import window as kip_1269
 from safeproducer.policy.client_reports import PartitionInfo, PartitionMetadata
 from safeproducer.policy.throttle import Throttle
 from safeproducer.policy.types import TopicPartition
 from safeproducer.policy.window import (
     LEAST,
+    MINIMUM,
     MOST,
     NOT_ASKED,
     Announcement,
@@ -82,7 +82,7 @@ def test_an_announcement_is_a_number_from_five_on_or_none(broker: Config | None,
     """Whatever a broker lists."""
     said = announcement(1, broker, topic)
     assert said.reason
-    assert said.value is None or said.value >= kip_1269.MINIMUM
+    assert said.value is None or said.value >= MINIMUM
     assert (said.value is None) == (said.source is Source.ASSUMED)
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from safeproducer import SafeProducer
 from safeproducer.cli.demo.proof import Proof
-from safeproducer.policy import window as kip_1269
+from safeproducer.policy.window import MINIMUM, TOPIC_CONFIG
 
 if TYPE_CHECKING:
     from safeproducer.testing import FakeCluster
@@ -44,7 +44,7 @@ def send(cluster: "FakeCluster", topic: str, ended: Callable[[], bool]) -> Run:
     """Send as much as goes to the far leader for a while, and read it back."""
     for broker in cluster.brokers:
         cluster.set_kip_1269(broker, True)
-    cluster.create_topic(topic, partitions=1, config={kip_1269.TOPIC_CONFIG: str(WINDOW)})
+    cluster.create_topic(topic, partitions=1, config={TOPIC_CONFIG: str(WINDOW)})
     cluster.delay(ROUND_TRIP)
     counts = {True: 0, False: 0}
 
@@ -90,7 +90,7 @@ def proof(run: Run) -> Proof:
     exact = not disorder and not run.failed and len(run.log) == run.delivered
     speed = run.delivered / run.seconds
     return Proof(
-        exact and run.window == WINDOW and kip_1269.MINIMUM < run.lanes <= WINDOW,
+        exact and run.window == WINDOW and MINIMUM < run.lanes <= WINDOW,
         f"{run.reason[:1].upper()}{run.reason[1:]}: {run.lanes} lanes carried {speed:,.0f} records a second over a "
         f"round trip of {ROUND_TRIP * 1000:.0f} ms; {len(run.log):,} read back, "
         + ("each key in order." if exact else f"{disorder} out of order, {run.failed} failed."),

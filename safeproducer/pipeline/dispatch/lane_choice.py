@@ -14,9 +14,9 @@ from safeproducer.pipeline.dispatch.holds import Holds
 from safeproducer.pipeline.lanes.batch_lane import BatchLane
 from safeproducer.pipeline.lanes.lane_pool import LanePool
 from safeproducer.pipeline.process.record import ACCEPTED_AT
-from safeproducer.policy import lanes as lane_count
 from safeproducer.policy.decision import BATCH, Hold, PartitionFacts, path
 from safeproducer.policy.hold_reason import HoldReason
+from safeproducer.policy.lanes import needed, wanted
 from safeproducer.policy.types import NEVER
 from safeproducer.policy.window import LEAST
 from safeproducer.settings.delivery import Delivery
@@ -118,12 +118,12 @@ class LaneChoice:
         lanes, delivery, budget = self._lanes, self._delivery, self.budget(buffer, now)
         of_use = self._of_use(buffer, now) if delivery.spreads else 0
         ready = sum(lane.ready for lane in lanes)
-        return max(lanes.wanted, lane_count.wanted(len(lanes), ready, budget, delivery.own.lanes, of_use))
+        return max(lanes.wanted, wanted(len(lanes), ready, budget, delivery.own.lanes, of_use))
 
     def _of_use(self, buffer: PartitionBuffer, now: float) -> int:
         delivery = self._delivery
         waiting = max(buffer.waiting, buffer.bytes * delivery.batch_records // max(1, delivery.batch_bytes))
-        return lane_count.needed(
+        return needed(
             len(buffer.unresolved),
             waiting,
             now - buffer.oldest,

@@ -14,7 +14,8 @@ from safeproducer.kafka.native import KafkaError, KafkaException
 from safeproducer.pipeline.cluster.events import ClientEvents
 from safeproducer.pipeline.dispatch.dispatcher import Dispatcher
 from safeproducer.pipeline.process import stack
-from safeproducer.pipeline.process.sender import Sender, get_ident
+from safeproducer.pipeline.process.bell import get_ident
+from safeproducer.pipeline.process.sender import Sender
 from safeproducer.pipeline.reports.delivery_counters import DeliveryCounters
 from safeproducer.pipeline.route import Route
 

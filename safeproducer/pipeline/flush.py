@@ -9,8 +9,9 @@ from safeproducer.errors import FatalError
 from safeproducer.pipeline.calls import Calls
 from safeproducer.pipeline.dispatch.dispatcher import Dispatcher
 from safeproducer.pipeline.dispatch.updates import ClientUpdates
+from safeproducer.pipeline.process.bell import get_ident
 from safeproducer.pipeline.process.notices import Notices
-from safeproducer.pipeline.process.sender import Sender, get_ident
+from safeproducer.pipeline.process.sender import Sender
 from safeproducer.pipeline.reports.delivery_counters import DeliveryCounters
 from safeproducer.pipeline.route import Route
 from safeproducer.pipeline.serving import Serving

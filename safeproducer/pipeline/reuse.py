@@ -26,7 +26,7 @@ from safeproducer.pipeline.lanes.direct_lane import DirectLane
 from safeproducer.pipeline.lanes.given import Given
 from safeproducer.pipeline.lanes.lane_log import LaneLog
 from safeproducer.pipeline.lanes.native_producers import NOBODY, NativeLane
-from safeproducer.pipeline.process.sender import allocate_lock, start_new_thread
+from safeproducer.pipeline.process.bell import allocate_lock, start_new_thread
 from safeproducer.policy.types import NEVER
 from safeproducer.producer_ids.patience import Patience, until
 from safeproducer.settings.config import Settings

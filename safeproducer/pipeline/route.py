@@ -11,7 +11,8 @@ from safeproducer.errors import ProducerClosedError, SafeProducerError
 from safeproducer.kafka.native import KafkaError
 from safeproducer.pipeline.dispatch.dispatcher import Dispatcher
 from safeproducer.pipeline.process import stack
-from safeproducer.pipeline.process.sender import Sender, get_ident
+from safeproducer.pipeline.process.bell import get_ident
+from safeproducer.pipeline.process.sender import Sender
 from safeproducer.pipeline.reports.observed import ObservedSend
 from safeproducer.policy.types import NEVER
 from safeproducer.producer_ids.gate import Gate

@@ -11,7 +11,8 @@ from safeproducer.pipeline.cluster.events import ClientEvents
 from safeproducer.pipeline.dispatch.dispatcher import Dispatcher
 from safeproducer.pipeline.dispatch.updates import ClientUpdates
 from safeproducer.pipeline.process import stack
-from safeproducer.pipeline.process.sender import Sender, get_ident
+from safeproducer.pipeline.process.bell import get_ident
+from safeproducer.pipeline.process.sender import Sender
 from safeproducer.pipeline.reports.report_queue import ReportQueue
 from safeproducer.pipeline.route import Route
 from safeproducer.policy.types import NEVER

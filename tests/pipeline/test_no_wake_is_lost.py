@@ -9,7 +9,8 @@ from unittest import mock
 from safeproducer.pipeline.dispatch.dispatcher import Dispatcher
 from safeproducer.pipeline.dispatch.expiry import Expiry
 from safeproducer.pipeline.process.alarm import Alarm
-from safeproducer.pipeline.process.sender import Bell, Sender, _work
+from safeproducer.pipeline.process.bell import Bell
+from safeproducer.pipeline.process.sender import Sender, _work
 from tests.pipeline.interleaving import between, codes_of, least
 from tests.pipeline.rig import rigged
 

@@ -27,9 +27,10 @@ from safeproducer.pipeline.dispatch.record_buffer import RecordBuffer
 from safeproducer.pipeline.engine import Engine, Threads
 from safeproducer.pipeline.flush import Flush
 from safeproducer.pipeline.process.alarm import Schedule
+from safeproducer.pipeline.process.bell import Bell
 from safeproducer.pipeline.process.flag import Flag
 from safeproducer.pipeline.process.helper import Helper
-from safeproducer.pipeline.process.sender import Bell, Sender
+from safeproducer.pipeline.process.sender import Sender
 from safeproducer.pipeline.reports.quota_rejections import QuotaRejections
 from safeproducer.pipeline.reports.report_queue import ReportQueue
 from safeproducer.pipeline.reports.reports import Reports

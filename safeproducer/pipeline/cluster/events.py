@@ -13,8 +13,8 @@ from safeproducer.kafka.native import KafkaError, ThrottleEvent
 from safeproducer.kafka.statistics import repaired
 from safeproducer.pipeline.cluster.told_statistics import Elsewhere, Speaker, ToldStatistics
 from safeproducer.pipeline.process import stack
+from safeproducer.pipeline.process.bell import get_ident
 from safeproducer.pipeline.process.notices import Notices
-from safeproducer.pipeline.process.sender import get_ident
 from safeproducer.pipeline.reports.callbacks import CallbackErrors
 from safeproducer.pipeline.reports.report_queue import ReportQueue
 from safeproducer.policy.client_reports import ClientError, broker_in

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from safeproducer import clock
-from safeproducer.pipeline.process.sender import Bell, gevent
+from safeproducer.pipeline.process.bell import Bell, gevent
 
 _SLICE = 0.05
 

@@ -6,7 +6,6 @@ appends to a queue, rings, and runs its reports; what takes more than one step i
 
 from __future__ import annotations
 
-import _thread
 import sys
 import time
 import weakref
@@ -17,6 +16,7 @@ from typing import Any, Protocol, TypeVar
 
 from safeproducer import clock
 from safeproducer.forks import Work
+from safeproducer.pipeline.process.bell import Bell, allocate_lock, get_ident, start_new_thread
 
 LONGEST_SLEEP = 0.25
 """Seconds: what rang while a signal handler prevented the ring is found by then."""
@@ -25,52 +25,12 @@ LONGEST_REST = 1.0
 _AWAKE = float("inf")
 """It may have looked already: whoever wakes it has it look again."""
 _TURN_ENDS = 0.001
-_LONGEST_WAIT = 3600.0
-"""Seconds: a lock refuses to wait for ever in so many words, and who waits looks again."""
 _ROUND_UP = 0.00099
 """librdkafka waits for whole milliseconds; less than one would be no wait."""
 _LEAST_PAUSE = 0.001
 """What becomes due within this time is done in one turn, unless somebody rings."""
 _ANSWERED = 0.1
 _T = TypeVar("_T")
-
-
-def gevent() -> Any:
-    """Its module that puts greenlets in place of threads, if it is there."""
-    return sys.modules.get("gevent.monkey")
-
-
-def _original(name: str) -> Any:
-    """Of the module _thread: waits of a greenlet that stands for a thread would stop all of them."""
-    monkey = gevent()
-    return getattr(_thread, name) if monkey is None else monkey.get_original("_thread", name)
-
-
-allocate_lock: Callable[[], Any] = _original("allocate_lock")
-start_new_thread: Callable[..., int] = _original("start_new_thread")
-get_ident: Callable[[], int] = _original("get_ident")
-"""Of the thread, not of the greenlet."""
-
-
-class Bell:
-    """Wakes one thread. Ringing never waits, so a signal handler may ring, inside another ring, too."""
-
-    __slots__ = ("_lock",)
-
-    def __init__(self) -> None:
-        self._lock = allocate_lock()
-        self._lock.acquire()
-
-    def ring(self) -> None:
-        try:  # noqa: SIM105 - a context manager for each wake takes longer
-            self._lock.release()
-        except RuntimeError:  # it was rung already
-            pass
-
-    def wait(self, timeout: float) -> bool:
-        """Until it is rung, for `timeout` seconds at most; whether it was."""
-        rung: bool = self._lock.acquire(True, min(timeout, _LONGEST_WAIT)) if timeout > 0 else self._lock.acquire(False)
-        return rung
 
 
 class Near(Protocol):

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from safeproducer import clock
 from safeproducer.errors import DeliveryError
-from safeproducer.pipeline.process.sender import get_ident
+from safeproducer.pipeline.process.bell import get_ident
 from safeproducer.pipeline.reports.dated_error import dated
 from safeproducer.pipeline.reports.quota_rejections import QuotaRejections
 from safeproducer.pipeline.reports.reports import Report, Reports

@@ -42,9 +42,9 @@ BOUNDS: dict[str, dict[str, int]] = {
     },
     "whole": {
         "each": 0,
-        "files": 253,  # aim: 185; 5 are of replication quotas
-        "files under 60 lines": 38,  # aim: 25
-        "lines": 33_298,  # aim: 28 500; 741 are of replication quotas, 75 of seams
+        "files": 238,  # aim: 185; 5 are of replication quotas
+        "files under 60 lines": 28,  # aim: 25
+        "lines": 33_223,  # aim: 28 500; 741 are of replication quotas, 75 of seams
         "lines of pipeline/ and policy/": 11_346,  # aim: 11 000; 335 as above, 250 of reuse from producer_ids/
         "reads through three dots": 57,  # aim: 28, one per 1 000 lines
         "closures upward": 6,  # aim: 4

@@ -27,8 +27,8 @@ from safeproducer import (
     permit_end,
 )
 from safeproducer.cli.doctor.checks import host_over_limit
-from safeproducer.cli.doctor.examined import Examined
 from safeproducer.cli.doctor.host import read_host
+from safeproducer.cli.doctor.inputs import Examined
 from safeproducer.pipeline.assembly import gate_of
 from safeproducer.producer_ids import guard
 from safeproducer.producer_ids.gate import Gate

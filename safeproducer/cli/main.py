@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import NoReturn
 
-from safeproducer.cli.common.failure import NOTHING_SENT, Failure
 from safeproducer.cli.common.screen import Screen
+from safeproducer.cli.common.stop import NOTHING_SENT, Failure
 from safeproducer.cli.demo import command as demo
 from safeproducer.cli.doctor import command as doctor
 from safeproducer.cli.replication import command as replication

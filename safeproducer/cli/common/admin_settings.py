@@ -6,8 +6,8 @@ import ssl
 from collections.abc import Mapping
 from typing import Any
 
-from safeproducer.cli.common.config_file import Setting
-from safeproducer.cli.common.failure import Failure
+from safeproducer.cli.common.settings import Setting
+from safeproducer.cli.common.stop import Failure
 from safeproducer.kafka.properties import canonical
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")

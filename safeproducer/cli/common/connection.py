@@ -1,21 +1,48 @@
-"""Opens a producer and makes sure, within seconds, that it can reach its topic."""
+"""This module opens a producer, and makes sure within seconds that it can reach its topic, or says why not."""
 
 import logging
 import re
+import socket
+import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
 
 from safeproducer import SafeProducer
-from safeproducer.cli.common.certificate import why_refused
-from safeproducer.cli.common.config_file import Setting
-from safeproducer.cli.common.failure import Failure
 from safeproducer.cli.common.screen import Screen
-from safeproducer.cli.common.stop import StopRequest
+from safeproducer.cli.common.settings import Setting
+from safeproducer.cli.common.stop import Failure, StopRequest
 from safeproducer.kafka.advice import advice
 from safeproducer.kafka.cluster_reader import ClusterReader
 from safeproducer.kafka.native import KafkaError, KafkaException
+
+_ADDRESS = re.compile(r"^(?:\w+://)?\[?([^\]/\s]+?)\]?:(\d+)/")
+_TIMEOUT = 3.0
+
+
+def why_refused(reason: str, settings: Mapping[str, Setting]) -> str | None:
+    """Return OpenSSL's words for the fault in the certificate, None if they cannot be had.
+
+    ``reason`` is librdkafka's, which begins with the broker's address. Makes one TLS handshake with that broker,
+    verified by the same authority, and sends nothing over it.
+    """
+    address = _ADDRESS.match(reason)
+    if address is None:
+        return None
+    authority = settings.get("ssl.ca.location")
+    try:
+        context = ssl.create_default_context(cafile=authority if isinstance(authority, str) else None)
+        with (
+            socket.create_connection((address[1], int(address[2])), _TIMEOUT) as connection,
+            context.wrap_socket(connection, server_hostname=address[1]),
+        ):
+            return None
+    except ssl.SSLCertVerificationError as error:
+        return error.verify_message
+    except (OSError, ValueError):
+        return None
+
 
 # A topic that is created on first use, or was created a moment ago, is not known at once.
 _TOPIC_APPEARS_WITHIN = 3.0

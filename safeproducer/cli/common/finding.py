@@ -1,7 +1,8 @@
-"""The result of a check, and how a person sees it."""
+"""Checks return findings; here numbers become words of a person, too. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from enum import StrEnum
 from itertools import groupby
 from typing import Any
@@ -57,3 +58,25 @@ def draw_findings(screen: Screen, findings: Sequence[Finding], *, failed: bool) 
             screen.result(f"{len(found) - _MOST:,} more of {code}: --json shows all")
     if not findings and not failed:
         screen.result("Nothing was found.")
+
+
+_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
+
+
+def span(seconds: float) -> str:
+    """A time in its largest unit: 45 s, 12 min, 3.5 h, 2 d."""
+    for size, unit in _UNITS:
+        if seconds >= size:
+            return f"{seconds / size:.1f}".removesuffix(".0") + f" {unit}"
+    return f"{seconds:.0f} s"
+
+
+def moment(seconds: float) -> str:
+    """A time since 1970 in UTC, to the minute."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def some(names: list[str], most: int = 3) -> str:
+    """The first of these names, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

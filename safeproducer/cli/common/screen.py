@@ -1,18 +1,74 @@
-"""Everything a command writes: results on stdout, messages for a person on stderr, no secret on either."""
+"""A command writes by this module: results to stdout, messages and progress to stderr, no secret to either."""
 
 import contextlib
 import importlib
 import json
 import os
+import re
 import sys
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, TextIO
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TextIO
 
-from safeproducer.cli.common.failure import Failure
-from safeproducer.cli.common.secrets import Redactor
+from safeproducer.cli.common.stop import Failure
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+    from rich.progress import Progress as RichProgress
+    from rich.progress import TaskID
+
+REDACTED = "[redacted]"
+
+_SECRET_NAME = re.compile(
+    r"pass|pwd|secret|token|jaas|credential|assertion|oauthbearer\.config|\.key\b|\.pem$|private", re.I
+)
+_SECURITY_NAME = re.compile(r"^(sasl|ssl)\.", re.I)
+# Security settings that a person needs to see in an error message and that hold nothing secret.
+_PUBLIC_NAME = re.compile(
+    r"\.(mechanisms?|location|username|algorithm|suites|list|providers|name|principal|method|url|scope|ms)$", re.I
+)
+# A short value under an unknown security name is rather "true" than a secret, and would blank out words.
+_SHORTEST_GUESS = 4
+
+
+def is_secret(name: str) -> bool:
+    """Tell whether a setting of this name is certain to hold a secret."""
+    return bool(_SECRET_NAME.search(name)) and not _PUBLIC_NAME.search(name)
+
+
+class Redactor:
+    """Replaces secret values in text. Misspelt names count: any ``sasl.`` or ``ssl.`` value not known as public."""
+
+    def __init__(self, settings: Mapping[str, object] | None = None) -> None:
+        self._secrets: list[str] = []
+        self.learn((settings or {}).items())
+
+    def learn(self, settings: Iterable[tuple[str, object]]) -> None:
+        """Add the secrets of these settings; longer ones are replaced first, so none shows through another."""
+        for name, value in settings:
+            text = value if isinstance(value, str) else ""
+            guess = _SECURITY_NAME.match(name) and not _PUBLIC_NAME.search(name) and len(text) >= _SHORTEST_GUESS
+            if text and (is_secret(name) or guess):
+                self._secrets.append(text)
+        self._secrets.sort(key=len, reverse=True)
+
+    def __call__(self, text: str) -> str:
+        """Return the text without any secret that is known by now."""
+        for secret in self._secrets:
+            text = text.replace(secret, REDACTED)
+        return text
+
+    def tree(self, value: object) -> object:
+        """Return a JSON-like value whose strings, at any depth, hold no secret."""
+        if isinstance(value, str):
+            return self(value)
+        if isinstance(value, dict):
+            return {name: self.tree(item) for name, item in value.items()}
+        if isinstance(value, list | tuple):
+            return [self.tree(item) for item in value]
+        return value
+
 
 # Wide enough for every table here; rich would take 80 columns when the output is a file or a pipe.
 _WIDTH_WITHOUT_TERMINAL = 120
@@ -152,3 +208,60 @@ def _reader_may_leave(stream: TextIO | None) -> Iterator[None]:
         # Point the descriptor elsewhere, or the interpreter's own flush at exit fails once more.
         if stream is not None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+_REDRAW_EVERY = 0.1
+_RECORDS = "{task.fields[delivered]:,} delivered, {task.fields[rate]:,.0f} records/s"
+
+
+class Progress:
+    """Shows how far a run is, on stderr; ``update`` may be called as often as is convenient.
+
+    ``total`` is the number of steps (bytes or records), None if it cannot be known, as for a pipe. ``unit`` names what
+    is counted where that is no records.
+    """
+
+    def __init__(self, screen: Screen, title: str, total: int | None, *, unit: str | None = None) -> None:
+        self._bar: RichProgress | None = None
+        self._task: TaskID | None = None
+        self._next = 0.0
+        if screen.shows_progress():
+            self._bar = _bar(screen, _RECORDS if unit is None else f"{{task.fields[delivered]:,}} {unit}")
+            self._task = self._bar.add_task(title, total=total, delivered=0, rate=0.0)
+        self._started = time.monotonic()
+
+    def __enter__(self) -> Self:
+        if self._bar is not None:
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def update(self, done: int, delivered: int, *, title: str | None = None, last: bool = False) -> None:
+        """Show ``done`` steps and the number of delivered records with their mean rate."""
+        now = time.monotonic()
+        if self._bar is None or self._task is None or (now < self._next and title is None and not last):
+            return
+        self._next = now + _REDRAW_EVERY
+        rate = delivered / max(now - self._started, 1e-9)
+        self._bar.update(self._task, completed=done, delivered=delivered, rate=rate)
+        if title is not None:
+            self._bar.update(self._task, description=title)
+
+
+def _bar(screen: Screen, text: str) -> "RichProgress":
+    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn  # noqa: PLC0415
+    from rich.progress import Progress as RichProgress  # noqa: PLC0415
+
+    return RichProgress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TaskProgressColumn(),
+        TextColumn(text, markup=False),
+        TimeElapsedColumn(),
+        console=screen.err,
+    )

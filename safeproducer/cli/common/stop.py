@@ -1,8 +1,23 @@
-"""Ctrl-C and SIGTERM: the first asks a command to finish, the second ends it at once."""
+"""A command ends by a Failure with one sentence, or by signals: the first Ctrl-C or SIGTERM asks it to finish."""
 
 import signal
 from types import FrameType, TracebackType
 from typing import Self
+
+NOTHING_SENT = 2
+NOT_ALL_DELIVERED = 1
+
+
+class Failure(Exception):  # noqa: N818 - it is an outcome shown to a person, not a bug
+    """A command cannot go on; ``str()`` is the sentence to show.
+
+    ``exit_code`` is 2 when nothing was sent and 1 afterwards. ``code`` is a short stable name for ``--json``.
+    """
+
+    def __init__(self, sentence: str, *, code: str = "usage", exit_code: int = NOTHING_SENT) -> None:
+        super().__init__(sentence)
+        self.code = code
+        self.exit_code = exit_code
 
 
 class StopRequest:

@@ -9,21 +9,15 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, NamedTuple
 
 from safeproducer import SafeProducer
-from safeproducer.cli.common.config_file import Setting
 from safeproducer.cli.common.connection import BrokerErrors, await_topic, open_producer
-from safeproducer.cli.common.failure import NOT_ALL_DELIVERED, Failure
-from safeproducer.cli.common.progress import Progress
-from safeproducer.cli.common.screen import Screen
-from safeproducer.cli.common.settings import add_settings_arguments, read_settings, seconds
-from safeproducer.cli.common.stop import StopRequest
+from safeproducer.cli.common.screen import Progress, Screen
+from safeproducer.cli.common.settings import Setting, add_settings_arguments, read_settings, seconds
+from safeproducer.cli.common.stop import NOT_ALL_DELIVERED, Failure, StopRequest
 from safeproducer.cli.demo.comparison import compare
-from safeproducer.cli.demo.corpus import identify, named_files, python_sources, read_corpus
 from safeproducer.cli.demo.display import Display
-from safeproducer.cli.demo.embedded import BROKERS, embedded_cluster
-from safeproducer.cli.demo.experiment import Experiment
-from safeproducer.cli.demo.result import Result
-from safeproducer.cli.demo.result_table import show
-from safeproducer.cli.demo.steps import PARTITIONS, RECORDS, Step, Steps
+from safeproducer.cli.demo.experiment import Experiment, identify, named_files, python_sources, read_corpus
+from safeproducer.cli.demo.result import Result, show
+from safeproducer.cli.demo.steps import BROKERS, PARTITIONS, RECORDS, Step, Steps, embedded_cluster
 from safeproducer.kafka.advice import advice
 from safeproducer.kafka.native import KafkaException
 from safeproducer.kafka.readback import ReadbackIncompleteError, ScratchTopic, read_topic

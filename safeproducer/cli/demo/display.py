@@ -1,17 +1,46 @@
-"""Where the steps are shown: a table that moves on a terminal, plain lines anywhere else."""
+"""This module shows the steps: in a table that moves on a terminal, in plain lines anywhere else.
 
+It draws when each partition's records were acknowledged, and delivery latencies, in one line of characters each.
+"""
+
+import math
 import textwrap
+from array import array
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from safeproducer.cli.common.screen import Screen
-from safeproducer.cli.demo.timeline import timeline
 
 if TYPE_CHECKING:
     from rich.live import Live
     from rich.table import Table
+
+_COUNT_BARS = "·▁▂▃▄▅▆▇█"
+_ASCII_COUNT_BARS = " .:-=+*#@"
+
+
+def timeline(counts: Sequence[int], largest: int, *, ascii_only: bool) -> str:
+    """One character for each count; the first one is for none at all. Heights go by the square root, or a burst would
+    make everything else look flat."""
+    glyphs = _ASCII_COUNT_BARS if ascii_only else _COUNT_BARS
+    scale = (len(glyphs) - 1) / math.sqrt(largest) if largest else 0.0
+    return "".join(glyphs[min(len(glyphs) - 1, math.ceil(math.sqrt(count) * scale))] for count in counts)
+
+
+def histogram(times: Iterable[float], start: float, end: float, width: int) -> list[int]:
+    """How many of the times fall into each of ``width`` equal stretches from start to end."""
+    counts = [0] * width
+    for moment in times:
+        counts[column(moment, start, end, width)] += 1
+    return counts
+
+
+def column(moment: float, start: float, end: float, width: int) -> int:
+    """The stretch that a moment falls into; what lies outside counts to the nearest."""
+    return max(0, min(width - 1, int((moment - start) / max(end - start, 1e-9) * width)))
+
 
 _REFRESHES = 10
 _HISTORY = 48
@@ -100,3 +129,45 @@ def _live(screen: Screen) -> "Live":
     from rich.live import Live  # noqa: PLC0415 - rich is an extra
 
     return Live(console=screen.out, refresh_per_second=_REFRESHES, transient=True)
+
+
+_BARS = "▁▂▃▄▅▆▇█"
+_ASCII_BARS = "._-:=+*#"
+
+
+class Latencies:
+    """Seconds from ``produce()`` to the delivery report, in the order of the reports."""
+
+    def __init__(self) -> None:
+        self._seconds = array("d")
+
+    def add(self, seconds: float) -> None:
+        self._seconds.append(seconds)
+
+    def __len__(self) -> int:
+        return len(self._seconds)
+
+    def percentile(self, percent: float) -> float:
+        """Return the nearest-rank percentile in seconds, NaN if there is none."""
+        if not self._seconds:
+            return math.nan
+        ranked = sorted(self._seconds)
+        return ranked[max(0, math.ceil(len(ranked) * percent / 100) - 1)]
+
+    def sparkline(self, width: int, *, ascii_only: bool) -> str:
+        """Draw the largest latency of each stretch of the run, from first to last report."""
+        if not self._seconds:
+            return ""
+        step = max(1, math.ceil(len(self._seconds) / width))
+        peaks = [max(self._seconds[start : start + step]) for start in range(0, len(self._seconds), step)]
+        return "".join(_glyphs(peaks, _ASCII_BARS if ascii_only else _BARS))
+
+
+def bar(value: float, largest: float, width: int, *, ascii_only: bool) -> str:
+    """Draw one horizontal bar."""
+    return ("#" if ascii_only else "█") * (round(width * value / largest) if largest > 0 else 0)
+
+
+def _glyphs(values: list[float], glyphs: str) -> list[str]:
+    top = max(values)
+    return [glyphs[min(len(glyphs) - 1, int(len(glyphs) * value / top))] if top > 0 else glyphs[0] for value in values]

@@ -1,20 +1,73 @@
-"""The sending half of the demonstration, with the fate of every record."""
+"""The sending half of the demonstration sends real text at a steady rate, and keeps the fate of every record."""
 
 import math
+import sysconfig
 import time
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from safeproducer import DeliveryError, Outcome, SafeProducer
 from safeproducer.cli.common.connection import BrokerErrors
-from safeproducer.cli.common.stop import StopRequest
+from safeproducer.cli.common.stop import Failure, StopRequest
 from safeproducer.cli.demo.comparison import Fate, Sent
-from safeproducer.cli.demo.corpus import Entry, read_corpus
-from safeproducer.cli.demo.feed import Feed
-from safeproducer.cli.demo.latency import Latencies
-from safeproducer.cli.demo.tally import Tally
+from safeproducer.cli.demo.display import Latencies
+from safeproducer.cli.demo.proof import Report
+from safeproducer.cli.demo.sending import Feed, Tally
 from safeproducer.kafka.native import KafkaError
+
+
+class Entry(NamedTuple):
+    """One line of one file. ``name`` is the record's key, ``value`` names file and line before the text."""
+
+    name: bytes
+    line: int
+    value: bytes
+
+
+def python_sources() -> list[tuple[str, Path]]:
+    """Return the modules of the standard library that runs this program: real text on every machine.
+
+    The small ones come first, so that a run has many files, which are its keys.
+    """
+    modules = Path(sysconfig.get_path("stdlib")).glob("*.py")
+    return [(path.name, path) for path in sorted(modules, key=lambda path: (path.stat().st_size, path.name))]
+
+
+def named_files(paths: Sequence[str]) -> list[tuple[str, Path]]:
+    """Return the given files once each; Failure if one is missing or is no file."""
+    files = {}
+    for path in paths:
+        try:
+            with open(path, "rb"):
+                files[path] = Path(path)
+        except OSError as error:
+            raise Failure(
+                f"The input {path} cannot be read ({error.strerror}): correct its path or its rights.", code="input"
+            ) from None
+    return list(files.items())
+
+
+def read_corpus(files: Sequence[tuple[str, Path]], *, records: int | None) -> Iterator[Entry]:
+    """Yield the lines of the files one after the other, up to a number of records."""
+    count = 0
+    for shown, path in files:
+        name = shown.encode("utf-8", "surrogateescape").replace(b"\t", b" ")
+        with path.open("rb") as stream:
+            for line, text in enumerate(stream, start=1):
+                if records is not None and count >= records:
+                    return
+                count += 1
+                yield Entry(name, line, b"%s\t%d\t%s" % (name, line, text.rstrip(b"\n")))
+
+
+def identify(value: bytes) -> tuple[bytes, int] | None:
+    """Return file name and line number of a value made by ``read_corpus``, None for any other."""
+    name, _, rest = value.partition(b"\t")
+    line, found, _ = rest.partition(b"\t")
+    return (name, int(line)) if found and line.isdigit() else None
+
 
 _NO_REPORT = Sent(Fate.UNKNOWN, None)
 
@@ -116,3 +169,54 @@ def _fate(error: KafkaError | None) -> Fate:
     if not isinstance(error, DeliveryError):
         return Fate.REFUSED  # produce() raised it
     return Fate.NOT_WRITTEN if error.outcome is Outcome.NOT_WRITTEN else Fate.UNKNOWN
+
+
+_SLICE = 0.02
+
+
+class StepSender:
+    """One step's share of an experiment: it begins with the next record that is sent. ``first`` is its number."""
+
+    def __init__(self, entries: Iterator[Entry], experiment: Experiment, timeout: float) -> None:
+        self._entries = entries
+        self._experiment = experiment
+        self._timeout = timeout
+        self.first = len(experiment.values)
+
+    @property
+    def end(self) -> int:
+        """The number of the next record."""
+        return len(self._experiment.values)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the run has to end."""
+        return self._experiment.ended
+
+    def send(self, records: int, rate: float, partition_of: Callable[[int], int]) -> None:
+        """Send so many, ``rate`` a second, the n-th (from 0) to its partition. Ends early if the run has to end."""
+        experiment, started = self._experiment, time.monotonic()
+        for number in range(records):
+            while (early := started + number / rate - time.monotonic()) > 0:
+                experiment.serve(min(early, _SLICE))
+            entry = next(self._entries, None)
+            if entry is None or not experiment.send(entry, partition_of(number)):
+                return
+
+    def drain(self) -> None:
+        """Wait for all acknowledgements."""
+        self._experiment.drain(self._timeout)
+
+    def rest(self, until: float) -> None:
+        """Send nothing until this time, in seconds since the Unix epoch."""
+        while (left := until - time.time()) > 0 and not self._experiment.ended:
+            self._experiment.serve(min(left, _SLICE))
+
+    def reports(self) -> list[Report]:
+        """The reports of its delivered records so far."""
+        experiment, found = self._experiment, []
+        for number in range(self.first, self.end):
+            partition, reported = experiment.fate(number).partition, experiment.reported_at[number]
+            if partition is not None:
+                found.append(Report(partition, reported - experiment.accepted_at[number], reported))
+        return found

@@ -1,13 +1,14 @@
-"""How a demonstration ended: exit status, sentence, JSON."""
+"""This module tells how a demonstration ended: exit status, sentence, JSON, or a table and a picture for a person."""
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from safeproducer.cli.common.failure import NOT_ALL_DELIVERED
-from safeproducer.cli.common.stop import StopRequest
+from safeproducer.cli.common.screen import Screen
+from safeproducer.cli.common.stop import NOT_ALL_DELIVERED, StopRequest
 from safeproducer.cli.demo.comparison import FLAWS, Counts, Row
+from safeproducer.cli.demo.display import bar, column, histogram, timeline
 from safeproducer.cli.demo.experiment import Experiment
 from safeproducer.cli.demo.steps import Step
 
@@ -111,3 +112,113 @@ def words(column: str) -> str:
 
 def _milliseconds(seconds: float) -> float | None:
     return None if math.isnan(seconds) else round(seconds * 1000, 3)
+
+
+_COLUMNS = ("accepted", "delivered", "not_written", "unknown", "lost", "duplicated", "reordered")
+# Shown only where there is something to show; the JSON has all.
+_RARE = ("refused", "unexpected", "contradicted", "unconfirmed")
+_BAR_WIDTH = 24
+_SPARK_WIDTH = 48
+_TIMELINE_WIDTH = 80
+
+
+def show(result: Result, screen: Screen) -> None:
+    """Write the result to stdout and what went wrong to stderr."""
+    for error in result.experiment.tally.ranked_errors():
+        screen.error(f"{error.count:,} failed with {error.code}: {error.sentence}")
+    why_left = result.experiment.why_left
+    if why_left is not None:
+        screen.error(f"{result.experiment.tally.left:,} left without acknowledgement. {why_left}")
+    if result.stop.signal is not None:
+        screen.warn(f"Stopped by {result.stop.signal.name}; what was sent until then has been compared.")
+    if result.not_shown and not result.stop:
+        steps = ", ".join(map(str, result.not_shown))
+        screen.error(f"Nothing is proved by step {steps}: what it was to show did not happen.")
+    if screen.json_output:
+        screen.result_json(result.document())
+        return
+    _draw(result, screen)
+    if not result.total.flawless:
+        screen.error(result.sentence())
+
+
+def _draw(result: Result, screen: Screen) -> None:
+    from rich.text import Text  # noqa: PLC0415 - rich is an extra
+
+    plain = not screen.out.encoding.lower().startswith("utf")
+    if result.steps:
+        names = {number: f"{number} {step.name}" for number, step in enumerate(result.steps, start=1)}
+        _table(result, screen, "step", {names.get(row or 0): n for row, n in ordered(result.step_rows or {})}, {})
+        _draw_timeline(result, screen, plain)
+    else:
+        rows = {None if row is None else str(row): counts for row, counts in ordered(result.partitions)}
+        largest = max((counts.in_log for counts in rows.values()), default=0)
+        pictures = {row: bar(counts.in_log, largest, _BAR_WIDTH, ascii_only=plain) for row, counts in rows.items()}
+        _table(result, screen, "partition", rows, pictures)
+    latencies = result.experiment.latencies
+    if len(latencies):
+        screen.result(
+            f"throughput  {result.rate:,.0f} records/s, {result.experiment.tally.bytes_delivered:,} bytes "
+            f"in {result.experiment.seconds:.2f} s; read back in {result.seconds_to_read:.2f} s"
+        )
+        p50, p95 = latencies.percentile(50) * 1000, latencies.percentile(95) * 1000
+        screen.result(f"latency     p50 {p50:.1f} ms, p95 {p95:.1f} ms from produce() to report; peaks during the run:")
+        screen.result(f"            {latencies.sparkline(_SPARK_WIDTH, ascii_only=plain)}")
+    if result.total.flawless:
+        screen.result(Text(result.sentence(), style="green"))
+    for limit in result.limits:
+        screen.result(Text(limit, style="dim"))
+
+
+def _table(
+    result: Result, screen: Screen, first: str, rows: Mapping[str | None, Counts], pictures: Mapping[str | None, str]
+) -> None:
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    names = (*_COLUMNS, *(name for name in _RARE if getattr(result.total, name)))
+    table = Table(
+        title=f"{len(result.experiment.names):,} files to {result.cluster}, topic {result.topic}",
+        title_justify="left",
+        show_footer=True,
+    )
+    table.add_column(first, "total")
+    for name in names:
+        count = getattr(result.total, name)
+        table.add_column(words(name), Text(f"{count:,}", style=_style(name, count)), justify="right")
+    if pictures:
+        table.add_column("records in the log")
+    for row, counts in rows.items():
+        cells = [Text(f"{getattr(counts, name):,}", style=_style(name, getattr(counts, name))) for name in names]
+        picture = [Text(pictures[row], style="cyan")] if pictures else []
+        table.add_row("none" if row is None else row, *cells, *picture)
+    screen.result(table)
+
+
+def _draw_timeline(result: Result, screen: Screen, plain: bool) -> None:
+    """A line for each partition: when its records were acknowledged. Above it, where each step began."""
+    experiment = result.experiment
+    if not experiment.values:
+        return
+    start, end = experiment.accepted_at[0], experiment.accepted_at[0] + experiment.seconds
+    times: dict[int, list[float]] = {}
+    for number in range(len(experiment.values)):
+        fate = experiment.fate(number)
+        if fate.partition is not None:
+            times.setdefault(fate.partition, []).append(experiment.reported_at[number])
+    counts = {place: histogram(found, start, end, _TIMELINE_WIDTH) for place, found in sorted(times.items())}
+    largest = max((max(row) for row in counts.values()), default=0)
+    marks = [" "] * _TIMELINE_WIDTH
+    for number, step in enumerate(result.steps, start=1):
+        if step.first < len(experiment.values):
+            marks[column(experiment.accepted_at[step.first], start, end, _TIMELINE_WIDTH)] = str(number)
+    screen.result(f"acknowledged during the {experiment.seconds:.1f} s, by partition; above, where each step begins")
+    screen.result(f"   {''.join(marks).rstrip()}")
+    for place, row in counts.items():
+        screen.result(f"{place:>2} {timeline(row, largest, ascii_only=plain)}")
+
+
+def _style(name: str, count: int) -> str:
+    if not count or name == "accepted":
+        return ""
+    return "green" if name == "delivered" else "bold red"

@@ -1,18 +1,18 @@
-"""The demonstration on embedded brokers: five steps, each with what is ordered from the cluster."""
+"""The demonstration on embedded brokers has five steps, each with what is ordered from the cluster."""
 
 import math
 import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from safeproducer import HoldReason, SafeProducer
+from safeproducer.cli.common.connection import extra
 from safeproducer.cli.demo import far_leader, proof
-from safeproducer.cli.demo.corpus import Entry
 from safeproducer.cli.demo.display import Display, PartitionView
-from safeproducer.cli.demo.experiment import Experiment
+from safeproducer.cli.demo.experiment import Entry, Experiment, StepSender
 from safeproducer.cli.demo.proof import Proof, Waiting
-from safeproducer.cli.demo.step_sender import StepSender
 
 if TYPE_CHECKING:
     from safeproducer.testing import FakeCluster
@@ -171,3 +171,13 @@ class Steps:
 
 def _evenly(number: int) -> int:
     return number % PARTITIONS
+
+
+BROKERS = 3
+
+
+def embedded_cluster() -> "AbstractContextManager[FakeCluster]":
+    """A FakeCluster, which starts when it is entered; Failure if what it needs is not installed."""
+    with extra("the embedded brokers need", ", or name real brokers with --bootstrap-servers"):
+        from safeproducer.testing import FakeCluster  # noqa: PLC0415 - kafka-python is an extra
+    return FakeCluster(BROKERS, broker_config=BROKER_CONFIG)

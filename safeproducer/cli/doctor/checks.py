@@ -6,11 +6,10 @@ A new check is a function in CHECKS; its codes go into docs/operate/doctor.md.
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
-from safeproducer.cli.common.finding import Finding, Severity
-from safeproducer.cli.common.words import moment, some, span
+from safeproducer.cli.common.finding import Finding, Severity, moment, some, span
 from safeproducer.cli.doctor.census import HOUR, SMALL, BusiestHour, PartitionCensus, TopicCensus
-from safeproducer.cli.doctor.examined import Examined
 from safeproducer.cli.doctor.host import Ledger
+from safeproducer.cli.doctor.inputs import Examined
 from safeproducer.policy.expiry import PRODUCER_ID_CONFIG, TRANSACTIONAL_ID_CONFIG, unsafe
 from safeproducer.producer_ids import told
 from safeproducer.settings.own_settings import PRODUCER_IDS_PER_HOUR

@@ -6,11 +6,10 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
-from safeproducer.cli.common.config_file import Setting
 from safeproducer.cli.common.connection import BrokerErrors, await_topic, extra, open_reader
-from safeproducer.cli.common.failure import Failure
 from safeproducer.cli.common.screen import Screen
-from safeproducer.cli.common.stop import StopRequest
+from safeproducer.cli.common.settings import Setting
+from safeproducer.cli.common.stop import Failure, StopRequest
 from safeproducer.kafka.advice import advice
 from safeproducer.kafka.cluster_reader import Configs
 from safeproducer.kafka.native import KafkaException

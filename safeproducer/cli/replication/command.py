@@ -6,11 +6,10 @@ from collections.abc import Callable
 from math import inf
 from typing import Any
 
-from safeproducer.cli.common.failure import Failure
-from safeproducer.cli.common.finding import draw_findings, exit_code
+from safeproducer.cli.common.finding import draw_findings, exit_code, span
 from safeproducer.cli.common.screen import Screen
 from safeproducer.cli.common.settings import add_settings_arguments, duration, rate, read_settings, seconds
-from safeproducer.cli.common.words import span
+from safeproducer.cli.common.stop import Failure
 from safeproducer.cli.replication.cluster import read_cluster
 from safeproducer.cli.replication.report import Document, Target, plan, status
 from safeproducer.policy.replication import ANSWER, WINDOW, first_answers, moves, rate_text

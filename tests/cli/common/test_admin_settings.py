@@ -7,8 +7,8 @@ import pytest
 import trustme
 
 from safeproducer.cli.common.admin_settings import admin_settings
-from safeproducer.cli.common.config_file import Setting
-from safeproducer.cli.common.failure import Failure
+from safeproducer.cli.common.settings import Setting
+from safeproducer.cli.common.stop import Failure
 
 MARKER = "MARKER-s3cret"
 TLS: dict[str, Setting] = {"bootstrap.servers": "b:1", "security.protocol": "ssl"}

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from safeproducer.cli.common.secrets import REDACTED, Redactor
+from safeproducer.cli.common.screen import REDACTED, Redactor
 
 MARKER = "MARKER-s3cret"
 

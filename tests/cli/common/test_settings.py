@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from safeproducer.cli.common.config_file import parse_properties, read_config_file
-from safeproducer.cli.common.failure import Failure
 from safeproducer.cli.common.screen import Screen
-from safeproducer.cli.common.settings import read_settings
+from safeproducer.cli.common.settings import parse_properties, read_config_file, read_settings
+from safeproducer.cli.common.stop import Failure
 
 MARKER = "MARKER-s3cret"
 

@@ -5,7 +5,7 @@ from dataclasses import asdict
 import pytest
 
 from safeproducer.cli.demo.comparison import Counts, Fate, Sent, compare
-from safeproducer.cli.demo.corpus import identify
+from safeproducer.cli.demo.experiment import identify
 
 Log = list[tuple[int, bytes]]
 

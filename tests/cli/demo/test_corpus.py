@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from safeproducer.cli.demo.corpus import identify, python_sources, read_corpus
+from safeproducer.cli.demo.experiment import identify, python_sources, read_corpus
 
 
 def test_corpus_values_are_unique_and_identify_their_line(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from safeproducer.cli.demo.latency import Latencies, bar
+from safeproducer.cli.demo.display import Latencies, bar
 
 
 def test_percentiles_are_nearest_rank() -> None:

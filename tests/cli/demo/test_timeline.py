@@ -1,6 +1,6 @@
 """The picture of the demonstration: heights in proportion, gaps visible, everything inside the frame."""
 
-from safeproducer.cli.demo.timeline import column, histogram, timeline
+from safeproducer.cli.demo.display import column, histogram, timeline
 
 
 def test_gaps_and_peaks_are_visible() -> None:

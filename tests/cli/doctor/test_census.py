@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from safeproducer.cli.common.producer_state import ProducerState
+from safeproducer.cli.common.producer_states import ProducerState
 from safeproducer.cli.doctor.census import DAY, HOUR, SMALL, PartitionCensus, TopicCensus, busiest_hour, census
 
 NOW = 1_800_000_000.0

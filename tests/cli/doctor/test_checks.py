@@ -9,8 +9,8 @@ import pytest
 from safeproducer.cli.common.finding import Finding, Severity, exit_code
 from safeproducer.cli.doctor.census import BusiestHour, PartitionCensus, TopicCensus
 from safeproducer.cli.doctor.checks import check
-from safeproducer.cli.doctor.examined import Broker, Cluster, Configuration, Examined
 from safeproducer.cli.doctor.host import Host, KnownId, KnownPattern, Ledger
+from safeproducer.cli.doctor.inputs import Broker, Cluster, Configuration, Examined
 from safeproducer.policy.expiry import DAY, Told, unreadable
 from safeproducer.producer_ids.patterns import _TEXTS
 

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from safeproducer.cli.common.producer_state import AskError, ProducerState, TopicPartition
-from safeproducer.cli.doctor.leaders import ask_leaders
+from safeproducer.cli.common.producer_states import AskError, ProducerState, TopicPartition
+from safeproducer.cli.doctor.cluster import ask_leaders
 
 RIGHTS = "TOPIC_AUTHORIZATION_FAILED"
 MOVED = "NOT_LEADER_FOR_PARTITION"

@@ -8,14 +8,14 @@ from unittest import mock
 
 import pytest
 
-from safeproducer.cli.common.failure import Failure
 from safeproducer.cli.common.finding import Finding, Severity
-from safeproducer.cli.common.producer_state import ProducerState
-from safeproducer.cli.doctor import census, checks, cluster, command, host, leaders, report
+from safeproducer.cli.common.producer_states import ProducerState
+from safeproducer.cli.common.stop import Failure
+from safeproducer.cli.doctor import census, checks, cluster, command, host, report
 from safeproducer.cli.doctor.census import TopicCensus
 from safeproducer.cli.doctor.checks import CHECKS
 from safeproducer.cli.doctor.cluster import ClusterLook
-from safeproducer.cli.doctor.examined import Examined
+from safeproducer.cli.doctor.inputs import Examined
 from safeproducer.cli.doctor.report import Report
 from safeproducer.producer_ids import places
 from safeproducer.producer_ids.guard import Guard, guard_of
@@ -29,7 +29,7 @@ from tests.cli.doctor import test_leaders as asking
 from tests.cli.in_process import CommandHere
 
 real_merged, real_busiest, real_run, real_census = census._merged, census.busiest_hour, ClusterLook.run, cluster.census
-real_static, real_further, real_read = checks.expiration_below_timeout, leaders._further, command.read_host
+real_static, real_further, real_read = checks.expiration_below_timeout, cluster._further, command.read_host
 real_unsafe = checks.unsafe
 
 
@@ -273,7 +273,7 @@ BUGS: dict[str, tuple[Any, str, Any, Test]] = {
         run_here(running.test_brokers_that_do_not_show_their_configs),
     ),
     "a topic that is refused takes others with it": (
-        leaders,
+        cluster,
         "_further",
         in_pieces_for_ever,
         once(asking.test_a_topic_without_rights_takes_no_other_with_it),

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from safeproducer.cli.common.failure import Failure
 from safeproducer.cli.common.settings import duration, rate
+from safeproducer.cli.common.stop import Failure
 from safeproducer.cli.main import main
 from safeproducer.cli.replication.command import read_reassignment
 from tests.cli.in_process import CommandHere

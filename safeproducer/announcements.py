@@ -8,10 +8,10 @@ from typing import Any, Protocol
 
 from safeproducer.hooks import Hooks, LanesChanged, ProducerChurn, ProducerIdLimited, Throttled, WindowChanged
 from safeproducer.kafka.native import KafkaError, KafkaException
-from safeproducer.log import logger
 from safeproducer.policy.types import TopicPartition
 from safeproducer.policy.window import Window
 from safeproducer.records import ProducerInfo
+from safeproducer.runtime.log import logger
 
 
 class Tells(Protocol):

@@ -7,17 +7,17 @@ from collections.abc import Callable
 from threading import get_ident
 from typing import Any
 
-from safeproducer import clock, forks, lifetime
 from safeproducer.errors import ForkedProducerError, ProducerClosedError
 from safeproducer.hooks import Hooks, RecordsLost
 from safeproducer.kafka.arguments import NO_TIMEOUT, seconds
-from safeproducer.log import logger
 from safeproducer.permit_end import await_proof, end_permit
 from safeproducer.pipeline.engine import Engine
 from safeproducer.pipeline.lanes.lane_pool import LanePool
 from safeproducer.pipeline.reports.observed import record_of
 from safeproducer.pipeline.reuse import Left, left_by
 from safeproducer.records import ProducerInfo
+from safeproducer.runtime import clock, forks, lifetime
+from safeproducer.runtime.log import logger
 from safeproducer.snapshot import CloseReport
 from safeproducer.transactions import Transactions
 

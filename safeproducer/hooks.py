@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from safeproducer.kafka.native import KafkaError, Message
-from safeproducer.log import logger
 from safeproducer.records import CallSite, ProducerInfo, Record
+from safeproducer.runtime.log import logger
 
 
 @dataclass(frozen=True, slots=True)

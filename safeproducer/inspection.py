@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from safeproducer import clock
 from safeproducer.explanation import explanation
 from safeproducer.pipeline.engine import Engine
 from safeproducer.pipeline.reports.delivery_counters import UNASSIGNED, PartitionCounters, TopicCounters
@@ -14,6 +13,7 @@ from safeproducer.policy.client_reports import Trouble, throttling
 from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.types import TopicPartition
 from safeproducer.records import ProducerInfo
+from safeproducer.runtime import clock
 from safeproducer.snapshot import PartitionSnapshot, Snapshot, WindowSnapshot
 
 Waits = Mapping[TopicPartition, tuple[int, str, HoldReason]]

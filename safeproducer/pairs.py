@@ -12,10 +12,10 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
-from safeproducer import clock
 from safeproducer.errors import NOT_ACCEPTED, SafeProducerError
 from safeproducer.pipeline.engine import Engine
 from safeproducer.producer import SafeProducer
+from safeproducer.runtime import clock
 
 ANY_PARTITION = -1
 

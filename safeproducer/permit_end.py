@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from safeproducer import clock
 from safeproducer.kafka.native import KafkaException
 from safeproducer.pipeline.engine import Engine
+from safeproducer.runtime import clock
 
 _STATISTICS_LATE = 0.3
 """Seconds beyond their interval for which statistics are waited for."""

@@ -8,7 +8,6 @@ from threading import get_ident
 from types import MethodType, TracebackType
 from typing import Any, NoReturn
 
-from safeproducer import clock, forks, lifetime
 from safeproducer.batch import produce_batch
 from safeproducer.closing import Closing
 from safeproducer.errors import NOT_ACCEPTED, ConfigurationError, QueueFullError
@@ -23,6 +22,7 @@ from safeproducer.pipeline.reports.failures import Failures
 from safeproducer.pipeline.reuse import release
 from safeproducer.pipeline.route import UNINITIALISED, Route
 from safeproducer.records import ProducerInfo, are_known, call_site, checked_names
+from safeproducer.runtime import clock, forks, lifetime
 from safeproducer.settings.config import Settings, parse
 from safeproducer.snapshot import CloseReport, Snapshot
 from safeproducer.transactions import Transactions

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from safeproducer import clock
 from safeproducer.errors import CallbackReentryError
 from safeproducer.kafka.advice import advice
 from safeproducer.kafka.native import KafkaError, KafkaException
 from safeproducer.pipeline.engine import Engine
+from safeproducer.runtime import clock
 
 
 class Transactions:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from safeproducer import SafeProducer
-from safeproducer.pipeline.process.record import DeliveryCallback
+from safeproducer.pipeline.record import DeliveryCallback
 from safeproducer.pipeline.reports.report_numbers import ReportNumbers
 
 

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from safeproducer import dice
 from safeproducer.pipeline.cluster import asker
 from safeproducer.pipeline.cluster.cluster_view import Partitions
 from safeproducer.policy.client_reports import PartitionMetadata
+from safeproducer.runtime import randomness
 from tests.producer_ids import test_gate
 
 
@@ -55,7 +55,7 @@ def test_children_of_a_fork_throw_dice_of_their_own(pipe: tuple[int, int]) -> No
     for _ in range(2):
         child = os.fork()
         if child == 0:
-            os.write(pipe[1], f"{dice.share()}\n".encode())
+            os.write(pipe[1], f"{randomness.share()}\n".encode())
             os._exit(0)
         assert os.waitpid(child, 0)[1] == 0
     first, second = os.read(pipe[0], 1000).split()

@@ -17,7 +17,8 @@ from typing import Any
 
 import pytest
 
-from safeproducer import ForkedProducerError, SafeProducer, forks
+from safeproducer import ForkedProducerError, SafeProducer
+from safeproducer.runtime import forks
 from tests.inside import engine_of
 from tests.test_lifetime import CALLS, run
 

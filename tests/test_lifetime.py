@@ -30,7 +30,7 @@ from safeproducer import (
 from safeproducer.pipeline import flush
 from safeproducer.pipeline.cluster.asker import Asker
 from safeproducer.pipeline.cluster.metadata import Metadata
-from safeproducer.pipeline.process.sender import Sender
+from safeproducer.pipeline.sender import Sender
 from safeproducer.records import ProducerInfo
 from safeproducer.snapshot import CloseReport
 from safeproducer.testing import FakeCluster

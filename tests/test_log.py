@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from safeproducer import Hook, RecordsLost, SafeProducer
-from safeproducer.log import logger
+from safeproducer.runtime.log import logger
 from safeproducer.testing import FakeCluster
 
 MODES = ["auto", "held", "passthrough"]

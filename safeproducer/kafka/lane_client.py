@@ -8,9 +8,9 @@ from collections.abc import Callable
 from threading import Lock
 from typing import Any
 
-from safeproducer import clock
 from safeproducer.kafka.native import KafkaError, KafkaException, NativeProducer
 from safeproducer.policy.client_reports import PartitionMetadata
+from safeproducer.runtime import clock
 
 _QUESTIONS = 3
 _QUESTION_EVERY = 0.1

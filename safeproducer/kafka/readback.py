@@ -11,9 +11,9 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from safeproducer import clock
 from safeproducer.kafka.connection import connection_settings
 from safeproducer.kafka.native import KafkaError, KafkaException, Message
+from safeproducer.runtime import clock
 
 _BATCH = 5000
 _SLICE = 0.25

@@ -29,7 +29,7 @@ The direct path
 
 The buffered path
   1. Intake (`intake`), on the application's thread: checks the arguments, chooses the partition, appends the record to
-     its PartitionBuffer (`partition_buffer`), and wakes the sender if something is due (`alarm`). A record of a
+     its PartitionBuffer (`partition_buffer`), and wakes the sender if something is due (`schedule`). A record of a
      partition that is not held, and of which nothing waits, goes to the direct lane from here.
   2. Maintenance.turn (`maintenance`), on the sender: makes and retires lanes, serves the batch lanes, reads statistics,
      has the dispatcher pump, and says which path the next record takes.

@@ -7,7 +7,6 @@ from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from safeproducer import clock
 from safeproducer.announcements import Announcements
 from safeproducer.hooks import Hooks
 from safeproducer.kafka.properties import whole
@@ -39,9 +38,6 @@ from safeproducer.pipeline.lanes.direct_lane import DirectLane
 from safeproducer.pipeline.lanes.lane_pool import LanePool
 from safeproducer.pipeline.lanes.native_producers import NativeProducers
 from safeproducer.pipeline.maintenance import Control, Maintenance
-from safeproducer.pipeline.process.alarm import Schedule
-from safeproducer.pipeline.process.notices import Notices
-from safeproducer.pipeline.process.sender import Sender
 from safeproducer.pipeline.reports.delivery_counters import DeliveryCounters
 from safeproducer.pipeline.reports.failures import Failures
 from safeproducer.pipeline.reports.observed import ObservedSend
@@ -50,6 +46,8 @@ from safeproducer.pipeline.reports.report_numbers import ReportNumbers
 from safeproducer.pipeline.reports.report_queue import ReportQueue
 from safeproducer.pipeline.reuse import Left, take
 from safeproducer.pipeline.route import Route
+from safeproducer.pipeline.schedule import Schedule
+from safeproducer.pipeline.sender import Sender
 from safeproducer.pipeline.serving import Serving
 from safeproducer.policy.permits import Kind
 from safeproducer.producer_ids.gate import Gate, Terms
@@ -57,6 +55,8 @@ from safeproducer.producer_ids.guard import guard_of
 from safeproducer.producer_ids.permit import Request
 from safeproducer.producer_ids.place import OFF
 from safeproducer.records import ProducerInfo
+from safeproducer.runtime import clock
+from safeproducer.runtime.threads import Notices
 from safeproducer.settings.config import Settings
 
 if TYPE_CHECKING:

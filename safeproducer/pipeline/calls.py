@@ -13,11 +13,11 @@ from safeproducer.kafka.aside import aside
 from safeproducer.kafka.native import KafkaError, KafkaException
 from safeproducer.pipeline.cluster.events import ClientEvents
 from safeproducer.pipeline.dispatch.dispatcher import Dispatcher
-from safeproducer.pipeline.process import stack
-from safeproducer.pipeline.process.bell import get_ident
-from safeproducer.pipeline.process.sender import Sender
 from safeproducer.pipeline.reports.delivery_counters import DeliveryCounters
 from safeproducer.pipeline.route import Route
+from safeproducer.pipeline.sender import Sender
+from safeproducer.runtime import interrupts
+from safeproducer.runtime.threads import get_ident
 
 _FEW_EVENTS = 4
 _LOST_EXIT = "exception <class 'int'> is not a BaseException subclass"
@@ -44,7 +44,7 @@ class Calls:
         thread, route = get_ident(), self._route
         threads, barred_threads = route.threads, route.barred
         fresh = thread not in threads
-        barred = not fresh and thread not in barred_threads and stack.in_native_callback()
+        barred = not fresh and thread not in barred_threads and interrupts.in_native_callback()
         try:
             threads.add(thread)
             if barred:

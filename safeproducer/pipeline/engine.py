@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from safeproducer import clock
 from safeproducer.announcements import Announcements
 from safeproducer.errors import SafeProducerError
 from safeproducer.kafka.lane_client import LaneClient, partitions_of
@@ -25,12 +24,13 @@ from safeproducer.pipeline.dispatch.updates import ClientUpdates
 from safeproducer.pipeline.flush import Flush
 from safeproducer.pipeline.lanes.native_producers import NativeProducers
 from safeproducer.pipeline.maintenance import Maintenance
-from safeproducer.pipeline.process.sender import Sender
 from safeproducer.pipeline.reports.delivery_counters import DeliveryCounters
 from safeproducer.pipeline.reports.failures import Failures
 from safeproducer.pipeline.route import Route
+from safeproducer.pipeline.sender import Sender
 from safeproducer.pipeline.serving import Serving
 from safeproducer.producer_ids.gate import Gate
+from safeproducer.runtime import clock
 
 _LAST_TURN = 0.1
 """Seconds that the end of the interpreter waits for the sender."""

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from safeproducer import clock
 from safeproducer.errors import FatalError
 from safeproducer.pipeline.calls import Calls
 from safeproducer.pipeline.dispatch.dispatcher import Dispatcher
 from safeproducer.pipeline.dispatch.updates import ClientUpdates
-from safeproducer.pipeline.process.bell import get_ident
-from safeproducer.pipeline.process.notices import Notices
-from safeproducer.pipeline.process.sender import Sender
 from safeproducer.pipeline.reports.delivery_counters import DeliveryCounters
 from safeproducer.pipeline.route import Route
+from safeproducer.pipeline.sender import Sender
 from safeproducer.pipeline.serving import Serving
 from safeproducer.policy.types import NEVER
+from safeproducer.runtime import clock
+from safeproducer.runtime.threads import Notices, get_ident
 
 _LINGER_OFF = 0.4
 """Seconds for which a round of flush() switches linger off: longer than the round."""

@@ -6,7 +6,6 @@ import sys
 from dataclasses import dataclass, field
 from typing import Any
 
-from safeproducer import clock
 from safeproducer.announcements import Announcements
 from safeproducer.errors import FatalError
 from safeproducer.pipeline.calls import Calls
@@ -15,11 +14,12 @@ from safeproducer.pipeline.dispatch.direct_deadline import DirectDeadline
 from safeproducer.pipeline.dispatch.dispatcher import Dispatcher
 from safeproducer.pipeline.dispatch.updates import ClientUpdates
 from safeproducer.pipeline.flush import Flush
-from safeproducer.pipeline.process.sender import LONGEST_REST, LONGEST_SLEEP
 from safeproducer.pipeline.reports.delivery_counters import DeliveryCounters
 from safeproducer.pipeline.route import Route
+from safeproducer.pipeline.sender import LONGEST_REST, LONGEST_SLEEP
 from safeproducer.pipeline.serving import Serving
 from safeproducer.policy.types import NEVER
+from safeproducer.runtime import clock
 from safeproducer.settings.delivery import Delivery
 
 _NOT_POLLING = 0.1

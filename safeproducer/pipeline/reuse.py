@@ -16,9 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from safeproducer import clock, forks
 from safeproducer.kafka.native import KafkaError
-from safeproducer.log import logger
 from safeproducer.pipeline.cluster import horizons, round_trip
 from safeproducer.pipeline.engine import Engine
 from safeproducer.pipeline.lanes.batch_lane import BatchLane
@@ -26,9 +24,11 @@ from safeproducer.pipeline.lanes.direct_lane import DirectLane
 from safeproducer.pipeline.lanes.given import Given
 from safeproducer.pipeline.lanes.lane_log import LaneLog
 from safeproducer.pipeline.lanes.native_producers import NOBODY, NativeLane
-from safeproducer.pipeline.process.bell import allocate_lock, start_new_thread
 from safeproducer.policy.types import NEVER
 from safeproducer.producer_ids.patience import Patience, until
+from safeproducer.runtime import clock, forks
+from safeproducer.runtime.log import logger
+from safeproducer.runtime.threads import allocate_lock, start_new_thread
 from safeproducer.settings.config import Settings
 
 MOST = 16

@@ -6,16 +6,15 @@ import weakref
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from safeproducer import clock
 from safeproducer.errors import ProducerClosedError, SafeProducerError
 from safeproducer.kafka.native import KafkaError
 from safeproducer.pipeline.dispatch.dispatcher import Dispatcher
-from safeproducer.pipeline.process import stack
-from safeproducer.pipeline.process.bell import get_ident
-from safeproducer.pipeline.process.sender import Sender
 from safeproducer.pipeline.reports.observed import ObservedSend
+from safeproducer.pipeline.sender import Sender
 from safeproducer.policy.types import NEVER
 from safeproducer.producer_ids.gate import Gate
+from safeproducer.runtime import clock, interrupts
+from safeproducer.runtime.threads import get_ident
 
 _FATAL = (KafkaError._FATAL, "Local: Fatal error: it was not sent before the producer failed")
 
@@ -108,12 +107,12 @@ class Route:
     @property
     def in_callback(self) -> bool:
         """Whether the calling thread is inside a callback that this library runs; a signal handler is none."""
-        return self.inside and stack.in_callback()
+        return self.inside and interrupts.in_callback()
 
     @property
     def behind_callback(self) -> bool:
         """Whether the caller is a signal handler that interrupted a callback of a native call, which has reports."""
-        return self.inside and stack.in_native_callback()
+        return self.inside and interrupts.in_native_callback()
 
     @property
     def busy(self) -> bool:

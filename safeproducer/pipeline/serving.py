@@ -5,17 +5,16 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 
-from safeproducer import clock
 from safeproducer.pipeline.calls import Calls
 from safeproducer.pipeline.cluster.events import ClientEvents
 from safeproducer.pipeline.dispatch.dispatcher import Dispatcher
 from safeproducer.pipeline.dispatch.updates import ClientUpdates
-from safeproducer.pipeline.process import stack
-from safeproducer.pipeline.process.bell import get_ident
-from safeproducer.pipeline.process.sender import Sender
 from safeproducer.pipeline.reports.report_queue import ReportQueue
 from safeproducer.pipeline.route import Route
+from safeproducer.pipeline.sender import Sender
 from safeproducer.policy.types import NEVER
+from safeproducer.runtime import clock, interrupts
+from safeproducer.runtime.threads import get_ident
 
 _SLICE = 0.01
 """How long to wait on the direct lane while the others have records, too."""
@@ -56,7 +55,7 @@ class Serving:
         route = self._route
         return route.busy or (not route.barred and now - max(self._seen_at, self._served_at) < _POLLING)
 
-    @stack.calls_natively
+    @interrupts.calls_natively
     def stand_by(self) -> None:
         """Take the direct lane's reports for an application that does not poll, until half of our room is used up.
 
@@ -74,7 +73,7 @@ class Serving:
         finally:
             self._report_queue.serve_on(0)
 
-    @stack.calls_natively
+    @interrupts.calls_natively
     def poll(self, timeout: float) -> int:
         """As the native poll()."""
         # What Calls.attempt() does, inline: many applications poll after each record.
@@ -113,7 +112,7 @@ class Serving:
 
     def _poll_inside(self, timeout: float) -> int:
         """A poll() inside another call of this thread: a signal handler's serves, a callback's answers at once."""
-        if stack.in_callback():
+        if interrupts.in_callback():
             return self._calls.answer_in_callback("poll", 0)
         return int(self._calls.run(self._wait, timeout))
 
@@ -178,7 +177,7 @@ class Serving:
         busy = self._dispatcher.busy or self._report_queue.reports or not goes_direct
         return self._poll_native(min(left, _SLICE if busy else _LONG_SLICE) + _ROUND_UP)
 
-    @stack.calls_natively
+    @interrupts.calls_natively
     def _poll_native(self, timeout: float) -> int:
         """Serve it; how much of what it served poll() counts."""
         unseen, thread = self._events.unseen, get_ident()
@@ -186,7 +185,7 @@ class Serving:
         served: int = self._route.native.poll(timeout)
         return served - (unseen.get(thread, 0) - before)
 
-    @stack.calls_natively
+    @interrupts.calls_natively
     def flush_round(self, timeout: float) -> None:
         """Serve for up to `timeout` seconds, or until a record has its report."""
         route = self._route

@@ -8,8 +8,8 @@ from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 
-from safeproducer import clock
 from safeproducer.producer_ids.record import Times
+from safeproducer.runtime import clock
 
 _LINUX = Path("/proc/sys/kernel/random/boot_id")
 

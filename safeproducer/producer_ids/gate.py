@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from safeproducer import clock, dice
 from safeproducer.errors import ProducerIdLimitError
 from safeproducer.hooks import ProducerChurn, ProducerIdLimited
 from safeproducer.kafka.statistics import Statistics
@@ -20,6 +19,7 @@ from safeproducer.producer_ids.lane_permits import LanePermits
 from safeproducer.producer_ids.own_permit import OwnPermit
 from safeproducer.producer_ids.permit import Answer, Request
 from safeproducer.records import ProducerInfo
+from safeproducer.runtime import clock, randomness
 
 _ANOTHER_ASKS = 0.1
 """Seconds to wait for a thread that asks for the same producer. On a busy machine its rounds may take longer, and both
@@ -212,7 +212,7 @@ class Gate:
         self.hold = Hold(now + answer.retry_after, HoldReason.PRODUCER_ID_LIMIT)
 
     def _ask_again_in(self, retry_after: float) -> float:
-        return permits.ask_again_in(retry_after, self._request.rate, dice.share())
+        return permits.ask_again_in(retry_after, self._request.rate, randomness.share())
 
     def _tell_of_lane(self, answer: Answer) -> None:
         # A lane may be refused what is left for producers: that is no churn.

@@ -12,7 +12,6 @@ import sys
 from collections.abc import Callable
 from typing import TypeVar
 
-from safeproducer import clock, forks
 from safeproducer.policy import permits
 from safeproducer.policy.permits import Kind
 from safeproducer.producer_ids import boot, known_ids, patterns, process, ring
@@ -27,6 +26,7 @@ from safeproducer.producer_ids.places import SUPPORTED
 from safeproducer.producer_ids.record import ENDS, UNSENT, IdRecord, Times
 from safeproducer.producer_ids.rounds import Rounds
 from safeproducer.records import CallSite
+from safeproducer.runtime import clock, forks
 
 __all__ = ["AUTO", "OFF", "Answer", "Guard", "Kind", "Pattern", "Permit", "Place", "Request", "guard_of"]
 

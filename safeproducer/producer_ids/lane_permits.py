@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from safeproducer import clock
 from safeproducer.policy.permits import Kind
 from safeproducer.producer_ids.guard import Guard
 from safeproducer.producer_ids.permit import Answer, Permit, Request
+from safeproducer.runtime import clock
 
 PAUSE = 1.0
 """Seconds for which the guard is not asked again after it refused a lane: it costs a round each time."""

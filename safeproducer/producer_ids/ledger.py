@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from hashlib import blake2b
 
-from safeproducer import clock
 from safeproducer.producer_ids import boot, header, ledger_copy, places, ring, sweep
 from safeproducer.producer_ids.header import Header, Unreadable
 from safeproducer.producer_ids.ledger_copy import RING_AT, LedgerCopy, LedgerError, LockedError
@@ -17,6 +16,7 @@ from safeproducer.producer_ids.ledger_round import LedgerRound
 from safeproducer.producer_ids.patience import Patience
 from safeproducer.producer_ids.place import Place
 from safeproducer.producer_ids.record import IdRecord, Times
+from safeproducer.runtime import clock
 
 WAITS = 0.05
 """Seconds for which a round waits for another one, at most."""

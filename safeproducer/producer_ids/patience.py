@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from safeproducer import clock
+from safeproducer.runtime import clock
 
 _FIRST, _LONGEST = 50e-6, 1e-3
 _STARVED = 1.6

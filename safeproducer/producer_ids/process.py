@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import threading
 
-from safeproducer import forks
 from safeproducer.producer_ids.record import ProcessId
+from safeproducer.runtime import forks
 
 
 class _Process:

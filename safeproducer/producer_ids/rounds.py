@@ -14,12 +14,12 @@ from contextlib import suppress
 from traceback import clear_frames
 from typing import TypeVar
 
-from safeproducer.log import logger
 from safeproducer.producer_ids import boot, process
 from safeproducer.producer_ids.alone import Alone
 from safeproducer.producer_ids.ledger import Ledger
 from safeproducer.producer_ids.ledger_copy import LedgerError, LockedError
 from safeproducer.producer_ids.ledger_round import LedgerRound
+from safeproducer.runtime.log import logger
 
 _Result = TypeVar("_Result")
 _LATER = 1000

@@ -12,9 +12,9 @@ from safeproducer.errors import ConfigurationError, ConfigurationTypeError, Conf
 from safeproducer.kafka.native import KafkaError, KafkaException
 from safeproducer.kafka.properties import REFUSED, canonical, is_sensitive, suggestions, whole
 from safeproducer.kafka.secrets import scrub
-from safeproducer.log import logger
 from safeproducer.producer_ids import places
 from safeproducer.records import CallSite, ProducerInfo
+from safeproducer.runtime.log import logger
 from safeproducer.settings import delivery, id_settings, own_settings
 from safeproducer.settings.delivery import Delivery
 from safeproducer.settings.id_settings import IdSettings

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 from safeproducer.errors import ConfigurationError
-from safeproducer.log import logger
 from safeproducer.producer_ids.place import AUTO, OFF, Place
+from safeproducer.runtime.log import logger
 from safeproducer.settings.own_settings import (
     OF_PRODUCER_IDS,
     PRODUCER_IDS_LEDGER,

@@ -16,8 +16,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from safeproducer import clock
 from safeproducer.kafka.native import KafkaError, KafkaException
+from safeproducer.runtime import clock
 from safeproducer.settings.own_settings import MAX_BLOCK_MS
 from safeproducer.spark import topic_limits
 from safeproducer.spark.bad_rows import FailedRows, SentBatch, check

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 from pkgutil import resolve_name
 from typing import Any
 
-from safeproducer import clock
 from safeproducer.errors import ConfigurationValueError
+from safeproducer.runtime import clock
 from safeproducer.spark.options import ON_BATCH, Options
 from safeproducer.spark.report import BatchReport, IdRate, TaskTotals
 from safeproducer.telemetry import spark_events

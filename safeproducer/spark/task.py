@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from safeproducer import clock
+from safeproducer.runtime import clock
 from safeproducer.spark.attempt import Attempt
 from safeproducer.spark.columns import Columns
 from safeproducer.spark.errors import Failure, KafkaWriteError

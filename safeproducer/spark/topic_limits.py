@@ -7,9 +7,10 @@ import socket
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from safeproducer import SafeProducer, clock
+from safeproducer import SafeProducer
 from safeproducer.kafka.cluster_reader import ClusterReader
 from safeproducer.kafka.native import KafkaError, KafkaException
+from safeproducer.runtime import clock
 from safeproducer.spark.bad_rows import TopicFacts
 from safeproducer.spark.errors import UNREACHABLE
 

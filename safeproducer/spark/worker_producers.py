@@ -14,9 +14,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from safeproducer import FatalError, SafeProducer, SafeProducerError, Snapshot, clock
+from safeproducer import FatalError, SafeProducer, SafeProducerError, Snapshot
 from safeproducer.kafka.native import KafkaError, ThrottleEvent
 from safeproducer.kafka.properties import canonical, whole
+from safeproducer.runtime import clock
 from safeproducer.settings.own_settings import MAX_BLOCK_MS
 from safeproducer.spark import topic_limits
 from safeproducer.spark.bad_rows import TopicFacts

@@ -16,17 +16,18 @@ from unittest import mock
 
 from confluent_kafka.cimpl import KafkaError, Message
 
-from safeproducer import DeliveryError, HoldReason, QueueFullError, SafeProducer, Snapshot, clock, dice
+from safeproducer import DeliveryError, HoldReason, QueueFullError, SafeProducer, Snapshot
 from safeproducer.pairs import Block, produce_block
 from safeproducer.pipeline import assembly
 from safeproducer.pipeline.cluster import windows
 from safeproducer.pipeline.cluster.asker import Asker, Question
 from safeproducer.pipeline.lanes import native_producers
-from safeproducer.pipeline.process.sender import Sender
+from safeproducer.pipeline.sender import Sender
 from safeproducer.pipeline.serving import Serving
 from safeproducer.policy.client_reports import PartitionMetadata
 from safeproducer.policy.outcome import Outcome
 from safeproducer.policy.window import LEAST
+from safeproducer.runtime import clock, randomness
 from tests.inside import engine_of
 from tests.pipeline.cluster import ScriptedCluster, TopicPartition
 from tests.pipeline.fake_native import FakeNative
@@ -568,7 +569,7 @@ def rigged(
 
     with ExitStack() as stack:
         # Of the module: Hypothesis gives it a seed for each example.
-        stack.enter_context(mock.patch.multiple(dice, share=random.random, one_of=random.choice))
+        stack.enter_context(mock.patch.multiple(randomness, share=random.random, one_of=random.choice))
         stack.enter_context(mock.patch.multiple(clock, monotonic=time.monotonic, time=time.time))
         stack.enter_context(mock.patch.object(native_producers, "NativeProducer", native))
         stack.enter_context(mock.patch.object(assembly, "Sender", HandSender))

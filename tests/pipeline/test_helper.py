@@ -14,11 +14,11 @@ from safeproducer.pipeline.cluster import asker
 from safeproducer.pipeline.cluster.asker import Asker
 from safeproducer.pipeline.cluster.cluster_view import ClusterView
 from safeproducer.pipeline.cluster.windows import Windows
-from safeproducer.pipeline.process import helper
-from safeproducer.pipeline.process.helper import Helper
 from safeproducer.policy.client_reports import PartitionMetadata
 from safeproducer.policy.throttle import Throttle
 from safeproducer.policy.window import Announcement, Source
+from safeproducer.runtime import threads
+from safeproducer.runtime.threads import BackgroundThread
 from safeproducer.settings import delivery
 from safeproducer.settings.own_settings import OwnSettings
 from tests.inside import engine_of
@@ -59,9 +59,9 @@ def test_without_a_thread_it_is_tried_again_after_longer_and_longer_pauses(
     starts: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [100.0]
-    monkeypatch.setattr(helper.clock, "real", lambda: now[0])
+    monkeypatch.setattr(threads.clock, "real", lambda: now[0])
     troubles, done = Troubles(), threading.Event()
-    found = Helper("x", done.set, troubles)
+    found = BackgroundThread("x", done.set, troubles)
     starts.append("none")
     moments: list[float] = []
     while now[0] < 120:
@@ -86,7 +86,7 @@ def test_one_thread_at_a_time_and_a_new_one_when_it_has_ended() -> None:
         running[0] += 1
         going.wait(5)
 
-    found = Helper("x", work, Troubles())
+    found = BackgroundThread("x", work, Troubles())
     for _ in range(10):
         found.start()
     eventually(lambda: running[0])

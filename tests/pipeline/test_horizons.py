@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from confluent_kafka.cimpl import KafkaError, KafkaException
 
-from safeproducer import clock
 from safeproducer.pipeline.cluster import horizons
 from safeproducer.pipeline.cluster.asker import Asker
 from safeproducer.pipeline.cluster.cluster_view import ClusterView
@@ -16,6 +15,7 @@ from safeproducer.pipeline.cluster.horizons import Horizons, Known
 from safeproducer.policy.client_reports import PartitionMetadata
 from safeproducer.policy.expiry import DAY, PRODUCER_ID_CONFIG, TRANSACTIONAL_ID_CONFIG, Source, Told, told, unreadable
 from safeproducer.policy.throttle import Throttle
+from safeproducer.runtime import clock
 from safeproducer.settings.config import parse
 
 HOUR = 3600.0

@@ -17,7 +17,7 @@ from safeproducer.kafka.statistics import BrokerStatistics, PartitionStatistics,
 from safeproducer.pipeline.buffer.in_flight_batch import BatchReports, BatchSinks, InFlightBatch
 from safeproducer.pipeline.buffer.partition_buffer import PartitionBuffer
 from safeproducer.pipeline.lanes.batch_lane import BatchLane
-from safeproducer.pipeline.process.record import HeldRecord
+from safeproducer.pipeline.record import HeldRecord
 from safeproducer.pipeline.reports.counted_report import CountedBunch, CountedReport
 from safeproducer.pipeline.reports.report_numbers import ReportNumbers
 from safeproducer.pipeline.reports.report_queue import ReportQueue

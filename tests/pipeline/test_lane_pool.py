@@ -276,7 +276,7 @@ def test_statistics_not_read_while_idle_are_read_before_the_next_record() -> Non
     with (
         rigged(CONFIG, LONG_ROUND_TRIP) as rig,
         mock.patch.object(updates, "read", wraps=updates.read) as read,
-        mock.patch("safeproducer.clock.thread_time", lambda: rig.time.now),  # noqa: PT008 - it moves
+        mock.patch("safeproducer.runtime.clock.thread_time", lambda: rig.time.now),  # noqa: PT008 - it moves
     ):
 
         def taking_long(text: str) -> Any:

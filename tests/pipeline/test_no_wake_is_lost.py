@@ -8,9 +8,9 @@ from unittest import mock
 
 from safeproducer.pipeline.dispatch.dispatcher import Dispatcher
 from safeproducer.pipeline.dispatch.expiry import Expiry
-from safeproducer.pipeline.process.alarm import Alarm
-from safeproducer.pipeline.process.bell import Bell
-from safeproducer.pipeline.process.sender import Sender, _work
+from safeproducer.pipeline.schedule import Alarm
+from safeproducer.pipeline.sender import Sender, _work
+from safeproducer.runtime.threads import WakeLock
 from tests.pipeline.interleaving import between, codes_of, least
 from tests.pipeline.rig import rigged
 
@@ -87,7 +87,7 @@ def test_a_sender_that_is_woken_while_it_is_awake() -> None:
         sender.work_for(works)
         until: list[float] = []
 
-        class Rings(Bell):
+        class Rings(WakeLock):
             def wait(self, timeout: float, until: list[float] = until) -> bool:
                 if not super().wait(0) and timeout > 0:
                     until.append(time.monotonic() + timeout)

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from safeproducer.pipeline.process.notices import Notices
+from safeproducer.runtime.threads import Notices
 from tests.hammer import hammer
 
 

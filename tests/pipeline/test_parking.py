@@ -17,13 +17,13 @@ from unittest import mock
 
 import pytest
 
-from safeproducer import clock, forks
 from safeproducer.kafka.native import KafkaError, NativeProducer
 from safeproducer.pipeline import reuse as module
 from safeproducer.pipeline.lanes.given import Given
 from safeproducer.pipeline.lanes.native_producers import NativeLane, Relay
 from safeproducer.pipeline.reuse import MOST, Key, Left, Parking
 from safeproducer.producer_ids import patience
+from safeproducer.runtime import clock, forks
 from safeproducer.settings.config import Settings, parse
 
 KEY = Key("a")

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from safeproducer.pipeline.buffer.partition_buffer import PartitionBuffer
-from safeproducer.pipeline.process.record import OVERHEAD, TIMESTAMP, VALUE
+from safeproducer.pipeline.record import OVERHEAD, TIMESTAMP, VALUE
 from safeproducer.policy.affinity import Affinity
 
 SPARE = 3

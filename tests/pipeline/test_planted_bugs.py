@@ -23,7 +23,7 @@ from safeproducer.pipeline.dispatch.expiry import Expiry
 from safeproducer.pipeline.dispatch.placement import Placement
 from safeproducer.pipeline.dispatch.record_buffer import RecordBuffer
 from safeproducer.pipeline.dispatch.retry_guard import RetryGuard
-from safeproducer.pipeline.process.record import REPORT, SIZE, HeldRecord
+from safeproducer.pipeline.record import REPORT, SIZE, HeldRecord
 from safeproducer.pipeline.reports.counted_report import CountedBunch, CountedReport
 from safeproducer.pipeline.reports.failures import Failures
 from safeproducer.pipeline.reports.report_numbers import ReportNumbers

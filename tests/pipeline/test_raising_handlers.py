@@ -26,19 +26,17 @@ from safeproducer.pipeline.dispatch.intake import Intake
 from safeproducer.pipeline.dispatch.record_buffer import RecordBuffer
 from safeproducer.pipeline.engine import Engine, Threads
 from safeproducer.pipeline.flush import Flush
-from safeproducer.pipeline.process.alarm import Schedule
-from safeproducer.pipeline.process.bell import Bell
-from safeproducer.pipeline.process.flag import Flag
-from safeproducer.pipeline.process.helper import Helper
-from safeproducer.pipeline.process.sender import Sender
 from safeproducer.pipeline.reports.quota_rejections import QuotaRejections
 from safeproducer.pipeline.reports.report_queue import ReportQueue
 from safeproducer.pipeline.reports.reports import Reports
 from safeproducer.pipeline.route import Route, _gated
+from safeproducer.pipeline.schedule import Schedule
+from safeproducer.pipeline.sender import Sender
 from safeproducer.pipeline.serving import Serving
 from safeproducer.producer_ids.gate import Gate
 from safeproducer.producer_ids.guard import Guard
 from safeproducer.producer_ids.permit import Answer, Permit, Request
+from safeproducer.runtime.threads import BackgroundThread, InterruptSafeEvent, WakeLock
 from safeproducer.settings import delivery
 from safeproducer.snapshot import CloseReport
 from safeproducer.testing import FakeCluster
@@ -52,9 +50,9 @@ MODES: dict[str, dict[str, Any]] = {
     "key": {"safeproducer.mode": "held", "safeproducer.ordering": "key"},
 }
 FAMILY = [SafeProducer, Intake, Schedule, Dispatcher, Expiry, Engine, Release, Reports, ReportQueue]
-FAMILY += [QuotaRejections, RecordBuffer, Bell, Sender]
+FAMILY += [QuotaRejections, RecordBuffer, WakeLock, Sender]
 FAMILY += [Route, Calls, Serving, Flush, Threads, Closing]
-FAMILY += [Flag, Helper, FirstQuestion, Metadata, Asker, Windows]
+FAMILY += [InterruptSafeEvent, BackgroundThread, FirstQuestion, Metadata, Asker, Windows]
 FAMILY += [Gate]
 FAMILY += [threading.Event, threading.Condition]  # whose lock a handler that raises in set() leaves taken
 GATED = {each for each in _gated.__code__.co_consts if isinstance(each, CodeType)}

@@ -11,7 +11,7 @@ import pytest
 
 from safeproducer.pipeline.dispatch import updates
 from safeproducer.pipeline.maintenance import Maintenance
-from safeproducer.pipeline.process.sender import LONGEST_REST, LONGEST_SLEEP
+from safeproducer.pipeline.sender import LONGEST_REST, LONGEST_SLEEP
 from tests.pipeline.rig import Rig, rigged
 
 NEAR = {1: 0.001, 2: 0.001, 3: 0.001}

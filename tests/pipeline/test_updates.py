@@ -172,7 +172,7 @@ def test_statistics_that_cost_much_are_read_less_often(updates: ClientUpdates, m
     with (
         mock.patch.object(updates.holds, "any", return_value=False) as held,
         mock.patch.object(DeliveryCounters, "accepted", 1),
-        mock.patch("safeproducer.clock.monotonic", lambda: now),  # noqa: PT008 - it moves
+        mock.patch("safeproducer.runtime.clock.monotonic", lambda: now),  # noqa: PT008 - it moves
     ):
 
         def is_read(cost: float, after: float) -> bool:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from safeproducer import clock
+from safeproducer.runtime import clock
 from tests.producer_ids.host import Clock, Host
 
 

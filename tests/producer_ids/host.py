@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from safeproducer import clock
 from safeproducer.producer_ids import boot, places
 from safeproducer.producer_ids.guard import AUTO, Guard, Kind, Request
 from safeproducer.records import CallSite
+from safeproducer.runtime import clock
 
 IDENTITY = ("kafka-1:9092", "User:ANONYMOUS")
 SITE = CallSite("app.py", 7, "handler")

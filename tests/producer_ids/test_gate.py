@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from safeproducer import ProducerIdLimitError, clock
+from safeproducer import ProducerIdLimitError
 from safeproducer.kafka.native import KafkaError
 from safeproducer.kafka.statistics import PartitionStatistics, Statistics
 from safeproducer.policy.hold_reason import HoldReason
@@ -16,6 +16,7 @@ from safeproducer.policy.permits import Kind
 from safeproducer.producer_ids.gate import Gate, Terms
 from safeproducer.producer_ids.permit import Answer, Permit, Request
 from safeproducer.records import CallSite, ProducerInfo
+from safeproducer.runtime import clock
 
 SITE = CallSite("app.py", 7, "handler")
 INFO = ProducerInfo("client", "kafka-1:9092", "User:ann", None, True, SITE)

@@ -15,13 +15,14 @@ from typing import Any
 
 import pytest
 
-from safeproducer import ProducerIdLimitError, SafeProducer, forks
+from safeproducer import ProducerIdLimitError, SafeProducer
 from safeproducer.producer_ids import header, ledger, ledger_round, ring
 from safeproducer.producer_ids.guard import Guard, Permit, guard_of
 from safeproducer.producer_ids.header import Header
 from safeproducer.producer_ids.ledger_copy import RING_AT
 from safeproducer.producer_ids.ledger_round import LedgerRound
 from safeproducer.producer_ids.place import AUTO
+from safeproducer.runtime import forks
 from safeproducer.settings.id_settings import LEDGER_VARIABLE, POLICY_VARIABLE
 from safeproducer.testing import FakeCluster
 from tests.producer_ids.host import IDENTITY, Host, first, forked, killed, result, taken

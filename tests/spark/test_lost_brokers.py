@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from safeproducer import clock
+from safeproducer.runtime import clock
 from safeproducer.spark import attempt, topic_limits
 from safeproducer.spark.errors import KafkaWriteError
 from safeproducer.spark.task import Task, write_task

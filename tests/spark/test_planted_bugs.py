@@ -12,7 +12,7 @@ import pytest
 
 from safeproducer.pipeline.buffer.partition_buffer import PartitionBuffer
 from safeproducer.pipeline.dispatch.block_intake import BlockIntake
-from safeproducer.pipeline.process.record import DeliveryCallback, HeldRecord
+from safeproducer.pipeline.record import DeliveryCallback, HeldRecord
 from safeproducer.policy import partitioner
 from safeproducer.spark import report, rows
 from safeproducer.spark.attempt import Attempt

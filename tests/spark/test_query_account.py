@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from safeproducer import clock
+from safeproducer.runtime import clock
 from safeproducer.spark.query_account import IDLE_LIMIT, Account
 from safeproducer.spark.report import TaskTotals, TopicTotals
 

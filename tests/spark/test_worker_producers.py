@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from safeproducer import clock
+from safeproducer.runtime import clock
 from safeproducer.spark import topic_limits
 from safeproducer.spark.errors import KafkaWriteError
 from safeproducer.spark.options import Options

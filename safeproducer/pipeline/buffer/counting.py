@@ -7,7 +7,7 @@ from typing import Any
 
 from safeproducer.kafka.native import KafkaError, Message
 from safeproducer.kafka.pending_error import discard_pending
-from safeproducer.pipeline.process.record import DeliveryCallback
+from safeproducer.pipeline.record import DeliveryCallback
 from safeproducer.pipeline.reports.counted_report import CountedBunch, CountedReport
 from safeproducer.pipeline.reports.reports import Reports
 

@@ -7,11 +7,10 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from safeproducer import clock
 from safeproducer.kafka.native import KafkaError, Message
 from safeproducer.kafka.pending_error import discard_pending
 from safeproducer.pipeline.buffer.counting import Counting
-from safeproducer.pipeline.process.record import ACCEPTED_AT, OVERHEAD, SIZE, DeliveryCallback, HeldRecord
+from safeproducer.pipeline.record import ACCEPTED_AT, OVERHEAD, SIZE, DeliveryCallback, HeldRecord
 from safeproducer.pipeline.reports.counted_report import CountedReport
 from safeproducer.pipeline.reports.dated_error import DatedError
 from safeproducer.pipeline.reports.quota_rejections import QuotaRejection, is_quota_rejection
@@ -19,6 +18,7 @@ from safeproducer.pipeline.reports.report_numbers import ReportNumbers
 from safeproducer.pipeline.reports.reports import Reports
 from safeproducer.policy.pacing import AckTime
 from safeproducer.policy.types import NEVER, TopicPartition
+from safeproducer.runtime import clock
 
 _SURE_FLUSHES = 3
 _NO_TOPIC = frozenset({KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART})

@@ -8,7 +8,7 @@ from itertools import accumulate, islice
 from operator import itemgetter
 
 from safeproducer.pipeline.buffer.in_flight_batch import InFlightBatch
-from safeproducer.pipeline.process.record import ACCEPTED_AT, KEY, SIZE, TIMESTAMP, HeldRecord
+from safeproducer.pipeline.record import ACCEPTED_AT, KEY, SIZE, TIMESTAMP, HeldRecord
 from safeproducer.policy.affinity import Affinity
 from safeproducer.policy.decision import Hold
 from safeproducer.policy.hold_reason import HoldReason

@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from safeproducer import clock, dice
 from safeproducer.pipeline.cluster.cluster_view import next_step
-from safeproducer.pipeline.process.flag import Flag
-from safeproducer.pipeline.process.helper import Helper, Trouble
 from safeproducer.policy.types import NEVER
+from safeproducer.runtime import clock, randomness
+from safeproducer.runtime.threads import BackgroundThread, InterruptSafeEvent, Trouble
 
 if TYPE_CHECKING:
     from tenacity import RetryCallState
@@ -65,12 +64,12 @@ class Asker:
     _wanted: dict[Question, tuple[Ask, float, int]] = field(default_factory=dict)
     """Who asks, until when this is wanted, and since which step an older answer is of no use."""
     _asked: dict[Question, _Asked] = field(default_factory=dict)
-    _bell: Flag = field(default_factory=Flag)
-    _stopped: Flag = field(default_factory=Flag)
+    _bell: InterruptSafeEvent = field(default_factory=InterruptSafeEvent)
+    _stopped: InterruptSafeEvent = field(default_factory=InterruptSafeEvent)
     _admin: Admin | None = None
 
     def __post_init__(self) -> None:
-        self._helper = Helper("safeproducer-asker", self._serve, self._trouble)
+        self._helper = BackgroundThread("safeproducer-asker", self._serve, self._trouble)
 
     def want(self, question: Question, ask: Ask, now: float, since: int = 0, for_seconds: float = _KEPT_FOR) -> None:
         """Have this asked when it is due, within so many seconds; at once if the last answer is of before `since`."""
@@ -150,4 +149,4 @@ def _after_failure(before: RetryCallState | None) -> tuple[RetryCallState, float
     state = before or RetryCallState(Retrying(), None, (), {})
     pause = wait_exponential(multiplier=_FIRST_PAUSE, max=_LONGEST_PAUSE)(state)
     state.attempt_number += 1
-    return state, pause * (1 - dice.share() / 4)  # jitter of our own: that of tenacity uses up the application's
+    return state, pause * (1 - randomness.share() / 4)  # jitter of our own: that of tenacity uses up the application's

@@ -11,7 +11,6 @@ from itertools import count
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
-from safeproducer import dice
 from safeproducer.kafka.statistics import Statistics
 from safeproducer.pipeline.cluster.outdated_leaders import DIRECT, OutdatedLeaders
 from safeproducer.policy.client_reports import (
@@ -27,6 +26,7 @@ from safeproducer.policy.partitioner import ANY, partitioner
 from safeproducer.policy.throttle import Throttle
 from safeproducer.policy.types import NEVER, TopicPartition
 from safeproducer.policy.window import Said, Window, window
+from safeproducer.runtime import randomness
 from safeproducer.settings.delivery import Delivery
 
 UNKNOWN = -1
@@ -124,7 +124,7 @@ class Partitions:
         partition, until = self._stalled_to.get(topic, (UNKNOWN, 0.0))
         if now >= until or partition >= count:
             led = [number for number in range(count) if self.leader(topic, number) is not None]
-            partition = dice.one_of(led or range(count))
+            partition = randomness.one_of(led or range(count))
             self._stalled_to[topic] = (partition, now + self._sticky)
         return partition
 

@@ -6,18 +6,16 @@ import sys
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from safeproducer import clock
 from safeproducer.announcements import Announcements
 from safeproducer.kafka.advice import advice
 from safeproducer.kafka.native import KafkaError, ThrottleEvent
 from safeproducer.kafka.statistics import repaired
 from safeproducer.pipeline.cluster.told_statistics import Elsewhere, Speaker, ToldStatistics
-from safeproducer.pipeline.process import stack
-from safeproducer.pipeline.process.bell import get_ident
-from safeproducer.pipeline.process.notices import Notices
 from safeproducer.pipeline.reports.callbacks import CallbackErrors
 from safeproducer.pipeline.reports.report_queue import ReportQueue
 from safeproducer.policy.client_reports import ClientError, broker_in
+from safeproducer.runtime import clock, interrupts
+from safeproducer.runtime.threads import Notices, get_ident
 from safeproducer.settings.config import Settings
 
 _FEW_THREADS = 64
@@ -64,7 +62,7 @@ class EventCallbacks:
         else:
             run(what, event)
 
-    @stack.called_natively
+    @interrupts.called_natively
     def _run(self, callback: Callable[..., Any], event: Any) -> None:
         try:
             callback(event)
@@ -104,7 +102,7 @@ class ClientEvents:
         """Statistics events that the application did not ask for and did not see, by the thread that served them: what
         another thread serves, the sender above all, is not in the count of this one's poll()."""
 
-    @stack.called_natively
+    @interrupts.called_natively
     def on_error(self, error: KafkaError) -> None:
         about = broker_in(error.str(), error.code() == KafkaError._ALL_BROKERS_DOWN)
         lasts = error.fatal() or error.code() == KafkaError._FATAL
@@ -113,7 +111,7 @@ class ClientEvents:
         self.announcements.error(error, sentence)
         self.callbacks.call(self.callbacks.error, error)
 
-    @stack.called_natively
+    @interrupts.called_natively
     def on_throttle(self, event: ThrottleEvent) -> None:
         # A zero tells only that some connection of this client is no longer throttled, not which (KIP-219 notes).
         if event.throttle_time > 0:
@@ -124,7 +122,7 @@ class ClientEvents:
             self.announcements.throttled(broker, name, seconds, first)
         self.callbacks.call(self.callbacks.throttle, event)
 
-    @stack.called_natively
+    @interrupts.called_natively
     def on_statistics(self, speaker: Speaker, text: str) -> None:
         """Every tick of the native producer that tells of the cluster."""
         text = repaired(text, self._client_id)
@@ -145,17 +143,17 @@ class ClientEvents:
                 self.unseen.pop(thread, None)
         self._most_threads = 2 * len(self.unseen) + _FEW_THREADS
 
-    @stack.called_natively
+    @interrupts.called_natively
     def on_batch_lane_statistics(self, speaker: Speaker, text: str) -> None:
         self._updates.batch_statistics(repaired(text, self._client_id))
         self.on_further_statistics(speaker, text)
 
-    @stack.called_natively
+    @interrupts.called_natively
     def on_further_statistics(self, speaker: Speaker, text: str) -> None:
         if self._statistics is not None:
             self._statistics.hear(speaker, repaired(text, self._client_id))
 
-    @stack.called_natively
+    @interrupts.called_natively
     def on_batch_lane_error(self, error: KafkaError) -> None:
         """The direct lane tells of the same brokers; only what concerns this lane alone is new."""
         if error.fatal() or error.code() == KafkaError._FATAL:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
-from safeproducer import clock
 from safeproducer.announcements import Announcements
 from safeproducer.kafka.native import KafkaException
 from safeproducer.pipeline.cluster.asker import Asker, Question
@@ -20,6 +19,7 @@ from safeproducer.pipeline.cluster.cluster_view import ClusterView
 from safeproducer.policy import expiry
 from safeproducer.policy.expiry import Horizon, Told, Unsafe, is_too_old, unreadable
 from safeproducer.policy.types import NEVER
+from safeproducer.runtime import clock
 from safeproducer.settings.delivery import Delivery
 from safeproducer.settings.own_settings import EXPIRY_MS
 

@@ -15,13 +15,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import InitVar, dataclass, field
 from typing import Any
 
-from safeproducer import clock
 from safeproducer.kafka.lane_client import NEAR, is_asked, measured, partitions_of
 from safeproducer.kafka.native import KafkaError
-from safeproducer.pipeline.process.flag import Flag
-from safeproducer.pipeline.process.helper import Helper, Trouble, wait_while
 from safeproducer.policy.client_reports import TopicMetadata
 from safeproducer.policy.types import NEVER
+from safeproducer.runtime import clock
+from safeproducer.runtime.threads import BackgroundThread, InterruptSafeEvent, Trouble, wait_while
 
 _FIRST_PAUSE = 0.02
 _LONGEST_PAUSE = 1.0
@@ -111,10 +110,10 @@ class Metadata:
     trouble: InitVar[Trouble] = lambda kind, what: None
     _wanted: dict[tuple[str, int | None], float] = field(default_factory=dict)
     """Since when."""
-    _stopped: Flag = field(default_factory=Flag)
+    _stopped: InterruptSafeEvent = field(default_factory=InterruptSafeEvent)
 
     def __post_init__(self, trouble: Trouble) -> None:
-        self._helper = Helper("safeproducer-metadata", self._ask, trouble)
+        self._helper = BackgroundThread("safeproducer-metadata", self._ask, trouble)
 
     def want(self, topic: str) -> None:
         """Records wait for this topic to be known, by the first lane; an answer that is under way tells them, too."""

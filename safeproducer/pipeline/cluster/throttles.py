@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 import weakref
 
-from safeproducer import forks
 from safeproducer.policy.throttle import Throttle
+from safeproducer.runtime import forks
 
 
 class ThrottleRegistry:

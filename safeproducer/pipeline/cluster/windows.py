@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
-from safeproducer import clock
 from safeproducer.kafka.native import KafkaException
 from safeproducer.pipeline.cluster.asker import Asker, Question
 from safeproducer.pipeline.cluster.cluster_view import ClusterView, next_step
@@ -18,6 +17,7 @@ from safeproducer.policy.client_reports import NO_EPOCH
 from safeproducer.policy.expiry import Told
 from safeproducer.policy.types import NEVER, TopicPartition
 from safeproducer.policy.window import Announcement, Source, Window, said
+from safeproducer.runtime import clock
 
 if TYPE_CHECKING:
     from safeproducer.kafka.admin import Admin

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from itertools import repeat
 
-from safeproducer import clock
 from safeproducer.pipeline.buffer.partition_buffer import PartitionBuffer
 from safeproducer.pipeline.dispatch.intake import Intake
-from safeproducer.pipeline.process.record import OVERHEAD, REPORT, DeliveryCallback, HeldRecord
+from safeproducer.pipeline.record import OVERHEAD, REPORT, DeliveryCallback, HeldRecord
+from safeproducer.runtime import clock
 
 
 class BlockIntake(Intake):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from safeproducer import clock
 from safeproducer.kafka.native import KafkaException
 from safeproducer.pipeline.buffer.partition_buffer import PartitionBuffer
 from safeproducer.pipeline.dispatch.block_intake import BlockIntake
@@ -13,13 +12,14 @@ from safeproducer.pipeline.dispatch.facts import Gatherer
 from safeproducer.pipeline.dispatch.flush_timer import FlushTimer
 from safeproducer.pipeline.lanes.batch_lane import BatchLane
 from safeproducer.pipeline.lanes.direct_lane import DirectLane
-from safeproducer.pipeline.process.record import ACCEPTED_AT, HEADERS, KEY, OVERHEAD, REPORT, SIZE, TIMESTAMP, VALUE
-from safeproducer.pipeline.process.sender import LONGEST_SLEEP
+from safeproducer.pipeline.record import ACCEPTED_AT, HEADERS, KEY, OVERHEAD, REPORT, SIZE, TIMESTAMP, VALUE
 from safeproducer.pipeline.reports.reports import Reports
+from safeproducer.pipeline.sender import LONGEST_SLEEP
 from safeproducer.policy.decision import BATCH, PATIENCE, Hold, decide
 from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.pacing import LATE, LATE_TIMES
 from safeproducer.policy.types import NEVER
+from safeproducer.runtime import clock
 
 _PACED = Hold(None, HoldReason.PREPARING_LANE)
 _SLOW_START = Hold(None, HoldReason.FIRST_ACKNOWLEDGEMENT)

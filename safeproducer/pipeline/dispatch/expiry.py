@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from safeproducer import clock
 from safeproducer.kafka.arguments import is_no_name
 from safeproducer.kafka.native import KafkaError, KafkaException, Message
 from safeproducer.pipeline.buffer.in_flight_batch import InFlightBatch
@@ -17,12 +16,13 @@ from safeproducer.pipeline.dispatch.quota_retry import QuotaRetry
 from safeproducer.pipeline.dispatch.record_buffer import RecordBuffer
 from safeproducer.pipeline.dispatch.retry_guard import TIMEOUT, RetryGuard, reason
 from safeproducer.pipeline.lanes.lane_pool import LanePool
-from safeproducer.pipeline.process.alarm import Schedule
-from safeproducer.pipeline.process.record import ACCEPTED_AT, KEY, REPORT, DeliveryCallback, HeldRecord
+from safeproducer.pipeline.record import ACCEPTED_AT, KEY, REPORT, DeliveryCallback, HeldRecord
 from safeproducer.pipeline.reports.failures import Failures
 from safeproducer.pipeline.reports.observed import report_of
 from safeproducer.pipeline.reports.reports import Reports
+from safeproducer.pipeline.schedule import Schedule
 from safeproducer.policy.types import NEVER
+from safeproducer.runtime import clock
 from safeproducer.settings.delivery import Delivery
 
 _CREATE_TIME = 1

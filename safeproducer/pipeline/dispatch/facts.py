@@ -15,7 +15,7 @@ from safeproducer.pipeline.dispatch.record_buffer import RecordBuffer
 from safeproducer.pipeline.lanes.batch_lane import BatchLane
 from safeproducer.pipeline.lanes.direct_lane import DirectLane
 from safeproducer.pipeline.lanes.lane_pool import LanePool
-from safeproducer.pipeline.process.alarm import Schedule
+from safeproducer.pipeline.schedule import Schedule
 from safeproducer.policy.decision import BATCH, CHANGE, DIRECT, BatchFacts, LaneFacts, PartitionFacts, depth, hold, path
 from safeproducer.policy.types import NEVER
 from safeproducer.settings.delivery import Delivery

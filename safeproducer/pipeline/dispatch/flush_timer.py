@@ -7,12 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from safeproducer import clock
 from safeproducer.pipeline.buffer.in_flight_batch import InFlightBatch
 from safeproducer.pipeline.buffer.partition_buffer import PartitionBuffer
 from safeproducer.pipeline.dispatch.holds import Holds
 from safeproducer.pipeline.lanes.lane_pool import LanePool
 from safeproducer.policy.types import NEVER
+from safeproducer.runtime import clock
 
 _FIRST_AGAIN = 0.02
 _REST_SERVED = 0.02

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from safeproducer import clock
 from safeproducer.pipeline.buffer.partition_buffer import PartitionBuffer, Times
 from safeproducer.pipeline.cluster.cluster_view import ClusterView
 from safeproducer.pipeline.cluster.outdated_leaders import DIRECT
 from safeproducer.pipeline.cluster.round_trip import RoundTrip
 from safeproducer.pipeline.lanes.direct_lane import DirectLane
-from safeproducer.pipeline.process.record import ACCEPTED_AT
+from safeproducer.pipeline.record import ACCEPTED_AT
 from safeproducer.policy import decision
 from safeproducer.policy.decision import DirectFacts, Hold, PartitionFacts
 from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.pacing import LATE, LATE_TIMES
 from safeproducer.policy.types import NEVER
 from safeproducer.producer_ids.gate import Gate
+from safeproducer.runtime import clock
 
 _NEVER_HELD = PartitionFacts(stays=False)
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from operator import index
 from typing import Any
 
-from safeproducer import clock
 from safeproducer.kafka.arguments import checked, unable
 from safeproducer.kafka.native import KafkaError
 from safeproducer.pipeline.buffer.partition_buffer import MOST_OVERHEAD, PartitionBuffer
@@ -16,11 +15,12 @@ from safeproducer.pipeline.dispatch.holds import Holds
 from safeproducer.pipeline.dispatch.placement import Placement
 from safeproducer.pipeline.dispatch.record_buffer import RecordBuffer
 from safeproducer.pipeline.lanes.lane_pool import LanePool
-from safeproducer.pipeline.process.alarm import Schedule
-from safeproducer.pipeline.process.record import ACCEPTED_AT, OVERHEAD, REPORT, SIZE, DeliveryCallback, HeldRecord
+from safeproducer.pipeline.record import ACCEPTED_AT, OVERHEAD, REPORT, SIZE, DeliveryCallback, HeldRecord
 from safeproducer.pipeline.reports.quota_rejections import QuotaRejections
 from safeproducer.pipeline.reports.report_queue import ReportQueue
+from safeproducer.pipeline.schedule import Schedule
 from safeproducer.policy.types import NEVER, TopicPartition
+from safeproducer.runtime import clock
 
 _NOW = 0
 _PLAIN = frozenset({bytes, type(None)})

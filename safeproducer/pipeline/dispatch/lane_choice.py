@@ -13,7 +13,7 @@ from safeproducer.pipeline.cluster.windows import Windows
 from safeproducer.pipeline.dispatch.holds import Holds
 from safeproducer.pipeline.lanes.batch_lane import BatchLane
 from safeproducer.pipeline.lanes.lane_pool import LanePool
-from safeproducer.pipeline.process.record import ACCEPTED_AT
+from safeproducer.pipeline.record import ACCEPTED_AT
 from safeproducer.policy.decision import BATCH, Hold, PartitionFacts, path
 from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.lanes import needed, wanted

@@ -17,8 +17,8 @@ from safeproducer.pipeline.cluster.metadata import Metadata
 from safeproducer.pipeline.cluster.outdated_leaders import OutdatedLeaders
 from safeproducer.pipeline.dispatch.record_buffer import RecordBuffer
 from safeproducer.pipeline.lanes.lane_pool import LanePool
-from safeproducer.pipeline.process.alarm import Schedule
-from safeproducer.pipeline.process.record import KEY
+from safeproducer.pipeline.record import KEY
+from safeproducer.pipeline.schedule import Schedule
 from safeproducer.policy.decision import TURN
 
 

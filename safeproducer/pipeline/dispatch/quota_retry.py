@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from safeproducer.pipeline.buffer.in_flight_batch import InFlightBatch
 from safeproducer.pipeline.dispatch.holds import Holds
 from safeproducer.pipeline.dispatch.record_buffer import RecordBuffer
-from safeproducer.pipeline.process.alarm import Schedule
-from safeproducer.pipeline.process.record import ACCEPTED_AT, REPORT
+from safeproducer.pipeline.record import ACCEPTED_AT, REPORT
 from safeproducer.pipeline.reports.failures import Failures
 from safeproducer.pipeline.reports.quota_rejections import QuotaRejections, RejectedPartition
 from safeproducer.pipeline.reports.report_queue import ReportQueue
+from safeproducer.pipeline.schedule import Schedule
 from safeproducer.policy.decision import PATIENCE
 from safeproducer.policy.outcome import Outcome
 from safeproducer.policy.types import NEVER, TopicPartition

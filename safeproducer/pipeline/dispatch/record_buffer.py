@@ -7,17 +7,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from safeproducer import clock
 from safeproducer.errors import QueueFullError
 from safeproducer.kafka.arguments import unable
 from safeproducer.kafka.native import KafkaError
-from safeproducer.log import logger
 from safeproducer.pipeline.buffer.partition_buffer import MOST_OVERHEAD, PartitionBuffer
 from safeproducer.pipeline.cluster.cluster_view import UNKNOWN
 from safeproducer.pipeline.dispatch.holds import Holds
 from safeproducer.pipeline.lanes.batch_lane import BatchLane
 from safeproducer.pipeline.lanes.lane_pool import LanePool
-from safeproducer.pipeline.process.record import OVERHEAD, REPORT, HeldRecord
+from safeproducer.pipeline.record import OVERHEAD, REPORT, HeldRecord
 from safeproducer.pipeline.reports.quota_rejections import QuotaRejections
 from safeproducer.pipeline.reports.report_numbers import ReportNumbers
 from safeproducer.pipeline.reports.report_queue import ReportQueue
@@ -25,6 +23,8 @@ from safeproducer.policy.affinity import Affinity
 from safeproducer.policy.decision import TURN, Hold
 from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.types import ALWAYS_FREE, NEVER, TopicPartition, has_share
+from safeproducer.runtime import clock
+from safeproducer.runtime.log import logger
 from safeproducer.settings.delivery import Delivery
 
 _SHARES = 64

@@ -11,19 +11,19 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from safeproducer import clock
 from safeproducer.announcements import Announcements
 from safeproducer.kafka.native import KafkaError
 from safeproducer.pipeline.buffer.in_flight_batch import InFlightBatch
 from safeproducer.pipeline.cluster.horizons import Horizons
 from safeproducer.pipeline.cluster.round_trip import RoundTrip
 from safeproducer.pipeline.lanes.batch_lane import BatchLane
-from safeproducer.pipeline.process.alarm import Schedule
-from safeproducer.pipeline.process.record import ACCEPTED_AT, TIMESTAMP
+from safeproducer.pipeline.record import ACCEPTED_AT, TIMESTAMP
 from safeproducer.pipeline.reports.failures import Failures
+from safeproducer.pipeline.schedule import Schedule
 from safeproducer.policy.backlog import Backlogs
 from safeproducer.policy.expiry import BACKSTOP_MARGIN, LEAST_LIMIT, purge_at
 from safeproducer.policy.types import NEVER
+from safeproducer.runtime import clock
 from safeproducer.settings.delivery import Delivery
 
 _PATIENCE = 0.01

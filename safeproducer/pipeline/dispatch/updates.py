@@ -6,7 +6,6 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 
-from safeproducer import clock
 from safeproducer.kafka.statistics import LibrdkafkaClock, Statistics, read
 from safeproducer.pipeline.cluster.outdated_leaders import DIRECT
 from safeproducer.pipeline.dispatch.holds import Holds
@@ -16,6 +15,7 @@ from safeproducer.pipeline.reports.failures import Failures
 from safeproducer.policy.client_reports import TopicMetadata
 from safeproducer.policy.pacing import LATE
 from safeproducer.policy.types import NEVER, TopicPartition
+from safeproducer.runtime import clock
 from safeproducer.settings.delivery import Delivery
 
 _NONE = BatchCount()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from safeproducer import clock
 from safeproducer.errors import NOT_ACCEPTED
 from safeproducer.kafka.lane_client import LaneClient, cause_of
 from safeproducer.kafka.native import KafkaError
@@ -17,11 +16,12 @@ from safeproducer.kafka.statistics import Statistics
 from safeproducer.pipeline.buffer.in_flight_batch import BatchSinks, InFlightBatch
 from safeproducer.pipeline.buffer.partition_buffer import PartitionBuffer
 from safeproducer.pipeline.lanes.lane_log import LaneLog
-from safeproducer.pipeline.process.record import HeldRecord
+from safeproducer.pipeline.record import HeldRecord
 from safeproducer.policy.lanes import RequestCounts
 from safeproducer.policy.sequence_gaps import SequenceGaps
 from safeproducer.policy.types import NEVER, TopicPartition
 from safeproducer.producer_ids.lane_permits import LanePermit
+from safeproducer.runtime import clock
 
 _EARLIEST = 0.95
 """Of the usual time, when the answer is looked for first."""

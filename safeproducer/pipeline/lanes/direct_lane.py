@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 
-from safeproducer import clock
 from safeproducer.kafka.statistics import PartitionStatistics, Statistics
 from safeproducer.pipeline.lanes.given import Given
 from safeproducer.pipeline.reports.delivery_counters import DeliveryCounters
@@ -12,6 +11,7 @@ from safeproducer.policy.expiry import FirstRecords
 from safeproducer.policy.pacing import LATE, LATE_TIMES, PacedStart, SlowStart
 from safeproducer.policy.sequence_gaps import SequenceGaps
 from safeproducer.policy.types import NEVER, TopicPartition
+from safeproducer.runtime import clock
 from safeproducer.settings.delivery import Delivery
 
 _STALLED_SHARE = 1 / 3

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from safeproducer import clock
 from safeproducer.kafka.lane_client import LaneClient
 from safeproducer.kafka.native import NativeProducer
 from safeproducer.pipeline.buffer.in_flight_batch import BatchSinks
 from safeproducer.pipeline.lanes.batch_lane import BatchLane
 from safeproducer.pipeline.lanes.lane_log import LaneLog
 from safeproducer.producer_ids.lane_permits import GRANTED, LanePermit, LanePermits
+from safeproducer.runtime import clock
 
 MakeNative = Callable[[LaneLog | None], NativeProducer]
 """Makes the native producer of a batch lane; with a LaneLog that does not tell it is one more, without statistics."""

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from operator import attrgetter
 from typing import Any
 
-from safeproducer import clock
 from safeproducer.kafka.lane_client import LaneClient
 from safeproducer.kafka.native import NativeProducer
 from safeproducer.kafka.statistics import Statistics
@@ -24,6 +23,7 @@ from safeproducer.pipeline.reports.reports import Reports
 from safeproducer.policy.lanes import IdleLanes
 from safeproducer.policy.types import NEVER
 from safeproducer.producer_ids.lane_permits import LanePermits
+from safeproducer.runtime import clock
 from safeproducer.settings.delivery import Delivery
 
 _TURN = 0.001

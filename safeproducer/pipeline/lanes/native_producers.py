@@ -15,7 +15,7 @@ from safeproducer.kafka.native import KafkaError, KafkaException, NativeProducer
 from safeproducer.pipeline.cluster.events import ClientEvents
 from safeproducer.pipeline.cluster.told_statistics import Speaker
 from safeproducer.pipeline.lanes.lane_log import LaneLog
-from safeproducer.pipeline.process import stack
+from safeproducer.runtime import interrupts
 from safeproducer.settings.config import Settings, explain_refusal
 
 
@@ -66,21 +66,21 @@ class Relay:
         logger = {} if config.get("logger") is None else {"logger": self}
         return {**config, "error_cb": self.error, "throttle_cb": self.throttle, "stats_cb": self.statistics, **logger}
 
-    @stack.called_natively
+    @interrupts.called_natively
     def error(self, error: KafkaError) -> None:
         self._owner.error(error)
 
-    @stack.called_natively
+    @interrupts.called_natively
     def throttle(self, event: ThrottleEvent) -> None:
         self._owner.throttle(event)
 
-    @stack.called_natively
+    @interrupts.called_natively
     def statistics(self, text: str) -> None:
         if self._keeps:
             self.heard = text
         self._owner.statistics(text)
 
-    @stack.called_natively
+    @interrupts.called_natively
     def log(self, *line: Any) -> None:
         """As logging.Logger.log()."""
         self._owner.log(*line)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
-from safeproducer import clock
 from safeproducer.policy.types import NEVER
+from safeproducer.runtime import clock
 
 
 class BatchCount(NamedTuple):

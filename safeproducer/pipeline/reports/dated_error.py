@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from safeproducer import clock
 from safeproducer.errors import DeliveryError
 from safeproducer.kafka.native import WITHOUT_OFFSET, KafkaError
+from safeproducer.runtime import clock
 
 
 class DatedError(KafkaError):

@@ -17,15 +17,14 @@ from operator import index
 from types import MethodType
 from typing import Any
 
-from safeproducer import forks
 from safeproducer.kafka.native import WITHOUT_OFFSET, KafkaError, Message
 from safeproducer.kafka.pending_error import discard_pending
-from safeproducer.pipeline.process import stack
-from safeproducer.pipeline.process.record import DeliveryCallback
+from safeproducer.pipeline.record import DeliveryCallback
 from safeproducer.pipeline.reports.batch_calls import BatchCount, Batches
 from safeproducer.pipeline.reports.callbacks import CallbackErrors
 from safeproducer.pipeline.reports.counted_report import CountedReport
 from safeproducer.pipeline.reports.report_queue import ReportQueue
+from safeproducer.runtime import forks, interrupts
 
 Bound = tuple[object, DeliveryCallback | None]
 
@@ -89,7 +88,7 @@ class PartitionCounters:
         only_errors, offset_proves = reporting.only_errors, reporting.offset_proves
 
         # A closure over the counts, not over the account: no cycle, and quicker than a method.
-        @stack.called_natively
+        @interrupts.called_natively
         def report(callback: DeliveryCallback, error: KafkaError | None, message: Message) -> None:
             try:
                 offset: Any = message.offset()
@@ -137,7 +136,7 @@ class TopicCounters:
         only_errors, offset_proves = reporting.only_errors, reporting.offset_proves
 
         # Most of it stands in PartitionCounters, too: one more call for each record would be felt.
-        @stack.called_natively
+        @interrupts.called_natively
         def report(callback: DeliveryCallback, error: KafkaError | None, message: Message) -> None:
             try:
                 number: Any = message.partition()

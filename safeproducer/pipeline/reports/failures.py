@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from safeproducer import clock
 from safeproducer.errors import DeliveryError
 from safeproducer.kafka.native import WITHOUT_OFFSET, KafkaError, Message
 from safeproducer.kafka.statistics import Statistics
-from safeproducer.pipeline.process.record import ACCEPTED_AT, DeliveryCallback, HeldRecord
+from safeproducer.pipeline.record import ACCEPTED_AT, DeliveryCallback, HeldRecord
 from safeproducer.pipeline.reports.dated_error import DatedError
 from safeproducer.pipeline.reports.purged_reports import PURGED, proven
 from safeproducer.pipeline.reports.report_queue import Deferred
 from safeproducer.policy.outcome import Outcome, is_first_attempt, outcome_of
 from safeproducer.policy.types import NEVER, TopicPartition
+from safeproducer.runtime import clock
 from safeproducer.settings.delivery import Delivery
 
 

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 from safeproducer.errors import NOT_ACCEPTED
 from safeproducer.hooks import Hooks
 from safeproducer.kafka.native import WITHOUT_OFFSET, KafkaError, Message
-from safeproducer.pipeline.process import stack
-from safeproducer.pipeline.process.record import DeliveryCallback
+from safeproducer.pipeline.record import DeliveryCallback
 from safeproducer.pipeline.reports.delivery_counters import Explained
 from safeproducer.pipeline.reports.report_queue import ReportQueue
 from safeproducer.records import ProducerInfo, Record
+from safeproducer.runtime import interrupts
 
 
 class _Shared(NamedTuple):
@@ -26,7 +26,7 @@ class _Shared(NamedTuple):
     offset_proves: bool
 
 
-@stack.called_natively
+@interrupts.called_natively
 def _resolve(
     shared: _Shared, record: Record, report: DeliveryCallback, error: KafkaError | None, message: Message
 ) -> None:

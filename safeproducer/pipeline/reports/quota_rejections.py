@@ -12,12 +12,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from safeproducer import clock
 from safeproducer.errors import DeliveryError
 from safeproducer.kafka.native import KafkaError, Message
-from safeproducer.pipeline.process.record import KEY, OVERHEAD, REPORT, SIZE, VALUE, DeliveryCallback, HeldRecord
+from safeproducer.pipeline.record import KEY, OVERHEAD, REPORT, SIZE, VALUE, DeliveryCallback, HeldRecord
 from safeproducer.pipeline.reports.report_numbers import ReportNumbers
 from safeproducer.policy.types import TopicPartition
+from safeproducer.runtime import clock
 
 
 @dataclass(frozen=True, slots=True)

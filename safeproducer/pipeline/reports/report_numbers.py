@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from safeproducer.pipeline.process.record import DeliveryCallback
+from safeproducer.pipeline.record import DeliveryCallback
 
 
 class ReportNumbers:

@@ -6,12 +6,12 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from safeproducer import clock
 from safeproducer.errors import DeliveryError
-from safeproducer.pipeline.process.bell import get_ident
 from safeproducer.pipeline.reports.dated_error import dated
 from safeproducer.pipeline.reports.quota_rejections import QuotaRejections
 from safeproducer.pipeline.reports.reports import Report, Reports
+from safeproducer.runtime import clock
+from safeproducer.runtime.threads import get_ident
 
 
 class Deferred(NamedTuple):

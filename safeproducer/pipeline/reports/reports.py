@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Iterator
 from operator import itemgetter
 from typing import Any
 
-from safeproducer.log import logger
-from safeproducer.pipeline.process import stack
 from safeproducer.pipeline.reports.counted_report import CountedBunch
+from safeproducer.runtime import interrupts
+from safeproducer.runtime.log import logger
 
 Run = Callable[[Any, Any], Any]
 Report = tuple[Run, Any, Any]
@@ -121,7 +121,7 @@ class Reports:
         """How many delivered records wait to be counted."""
         return sum([bunch.waiting for bunch in self.bunches.copy() if isinstance(bunch, CountedBunch)])
 
-    @stack.runs_reports
+    @interrupts.runs_reports
     def run(self) -> int:
         """Run them on the calling thread, until one raises; how many."""
         ran = 0

@@ -14,9 +14,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
-from safeproducer import clock
-from safeproducer.forks import Work
-from safeproducer.pipeline.process.bell import Bell, allocate_lock, get_ident, start_new_thread
+from safeproducer.runtime import clock
+from safeproducer.runtime.forks import Work
+from safeproducer.runtime.threads import WakeLock, allocate_lock, get_ident, start_new_thread
 
 LONGEST_SLEEP = 0.25
 """Seconds: what rang while a signal handler prevented the ring is found by then."""
@@ -33,30 +33,30 @@ _ANSWERED = 0.1
 _T = TypeVar("_T")
 
 
-class Near(Protocol):
+class WaitableLane(Protocol):
     """A lane whose answer may come at any moment."""
 
     def wait(self, timeout: float) -> None: ...
 
 
-class Sends(Protocol):
+class SenderWork(Protocol):
     """What the thread works for."""
 
     def turn(self, now: float) -> float:
         """Do what is due; when to come again. Raises nothing."""
         ...
 
-    def near(self, now: float) -> tuple[Near, float] | None:
+    def near(self, now: float) -> tuple[WaitableLane, float] | None:
         """Where to wait for an answer instead of sleeping, and for how many seconds at most."""
         ...
 
 
-class Task:
+class SenderTask:
     """Something to be done between two turns. What it raises is raised by Sender.run()."""
 
     def __init__(self, call: Callable[[], object]) -> None:
         self._call = call
-        self.done = Bell()
+        self.done = WakeLock()
         self.ended = False
         self.raised: BaseException | None = None
 
@@ -78,12 +78,12 @@ class Sender:
     """
 
     def __init__(self) -> None:
-        self._sends: Callable[[], Sends | None] = lambda: None
-        self._bell = Bell()
-        self._turned = Bell()
+        self._sends: Callable[[], SenderWork | None] = lambda: None
+        self._bell = WakeLock()
+        self._turned = WakeLock()
         self._running = allocate_lock()
         """Held by the thread as long as it lives, or by a thread of the application that works in its place."""
-        self._tasks: deque[Task] = deque()
+        self._tasks: deque[SenderTask] = deque()
         self._stopped = False
         self._alive = False
         self._asleep_until = _AWAKE
@@ -92,7 +92,7 @@ class Sender:
         self.ident = 0
         self.at_work = Work()
 
-    def work_for(self, sends: Sends) -> None:
+    def work_for(self, sends: SenderWork) -> None:
         """Before it is woken first; again in a destructor: the collector clears references like this before it runs
         any."""
         self._sends = weakref.ref(sends)
@@ -157,7 +157,7 @@ class Sender:
 
     def run(self, call: Callable[[], object]) -> None:
         """`call` it between two turns; raises what it raises. Waits, but not in a destructor on this thread."""
-        self._tasks.append(task := Task(call))
+        self._tasks.append(task := SenderTask(call))
         self.wake(0.0)
         while not (task.ended or get_ident() == self.ident):
             if not task.done.wait(_ANSWERED) and not self.alive and self._running.acquire(False):
@@ -205,14 +205,14 @@ class Sender:
         self._alive = True
         return True
 
-    def turn(self, sends: Sends) -> tuple[float, tuple[Near, float] | None]:
+    def turn(self, sends: SenderWork) -> tuple[float, tuple[WaitableLane, float] | None]:
         """Work once; (when again, where to wait until then)."""
         with self.at_work:
             self._run_tasks()
             now = clock.real()
             return min(sends.turn(now), now + LONGEST_REST), sends.near(clock.real())
 
-    def sleep(self, until: float, near: tuple[Near, float] | None) -> bool:
+    def sleep(self, until: float, near: tuple[WaitableLane, float] | None) -> bool:
         """Until then, or until woken; whether to go on."""
         self._asleep_until = self._due_at = until
         self._turned.ring()
@@ -234,7 +234,7 @@ class Sender:
         self._turned.ring()
 
 
-def _work(sends: Callable[[], Sends | None], sender: Sender) -> None:
+def _work(sends: Callable[[], SenderWork | None], sender: Sender) -> None:
     # Free functions and locals only: a reference to the producer must not outlive the work on it.
     if not sender.live():
         return

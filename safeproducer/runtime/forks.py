@@ -14,7 +14,7 @@ import threading
 import weakref
 from collections.abc import Callable
 
-from safeproducer import clock
+from safeproducer.runtime import clock
 
 _WAITS = 1.0
 """Seconds, at most: a hook may wait for what the forking thread holds."""

@@ -1,7 +1,8 @@
-"""What the calling thread is in the middle of: a callback, or a signal handler that interrupted something.
+"""The calling thread is in the middle of a callback, or of a signal handler that interrupted something.
 
-Told from its frames, and only when a call finds that its thread is inside another one, so that nobody else pays for it.
-A note that is made when a callback begins would be wrong for good after a signal handler that raises behind it.
+That is told from its frames, and only when a call finds that its thread is inside another one, so that no other call
+pays for it. A note that is made when a callback begins would be wrong for good after a signal handler that raises
+behind it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any, TypeVar
 
 _OURS = (
     "safeproducer.pipeline.",
+    "safeproducer.runtime.",
     "safeproducer.producer",
     "safeproducer.announcements",
     "safeproducer.batch",

@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from safeproducer import forks
+from safeproducer.runtime import forks
 
 Producer = TypeVar("Producer")
 

@@ -1,1 +1,0 @@
-"""Threads, forks, signal handlers and the Python stack."""

@@ -14,14 +14,13 @@ from typing import Any, NamedTuple
 
 from safeproducer.errors import NOT_ACCEPTED, SafeProducerError
 from safeproducer.pipeline.engine import Engine
-from safeproducer.producer import SafeProducer
 from safeproducer.runtime import clock
 
 ANY_PARTITION = -1
 
 
 def produce_pairs(
-    producer: SafeProducer,
+    engine: Engine,
     topic: str,
     pairs: Iterable[tuple[bytes | None, bytes | None]],
     callback: Callable[..., Any],
@@ -33,7 +32,6 @@ def produce_pairs(
     `refused(topic, value, key)` is called for a record that was not accepted; what it raises ends the loop. Why it was
     not, a produce() of the same tells. What is raised by a signal handler is not caught.
     """
-    engine: Engine = producer._SafeProducer__engine  # type: ignore[attr-defined]
     counters, route = engine.counters, engine.route
     opened = counters.open(topic)
     account = opened if partition == ANY_PARTITION else opened.explicit(partition)
@@ -74,12 +72,11 @@ class Placing(NamedTuple):
     choose: Callable[[bytes | None], int]
 
 
-def placing(producer: SafeProducer, topic: str) -> Placing | None:
+def placing(engine: Engine, topic: str) -> Placing | None:
     """None while produce_block() takes nothing of this topic: records go directly, or no broker has told of it.
 
     Asks for the producer's permit, as the first produce() does.
     """
-    engine: Engine = producer._SafeProducer__engine  # type: ignore[attr-defined]
     partitions = engine.holds.partitions
     count = partitions.count(topic)
     if engine.route.gate is not None:
@@ -93,13 +90,12 @@ def placing(producer: SafeProducer, topic: str) -> Placing | None:
     return Placing(topic, count, partitions.partitioner, partial(partitions.choose, topic, now=clock.monotonic()))
 
 
-def produce_block(producer: SafeProducer, block: Block, callback: Callable[..., Any]) -> bool:
+def produce_block(engine: Engine, block: Block, callback: Callable[..., Any]) -> bool:
     """Accept all records of `block`; False when none was: there is no room for all, or they have to go one by one.
 
     `callback` is called for errors alone, and only where the producer is configured so. What a signal handler raises
     goes on; then it is not known whether they were accepted.
     """
-    engine: Engine = producer._SafeProducer__engine  # type: ignore[attr-defined]
     counters, intake = engine.counters, engine.dispatcher.intake
     account = counters.open(block.topic)
     report = account.counted(callback)

@@ -353,13 +353,17 @@ class SafeProducer(NativeProducer):
         )
 
 
+def engine_of(producer: SafeProducer) -> Engine:
+    """What stands behind `producer`, for this package alone."""
+    return producer._SafeProducer__engine  # type: ignore[attr-defined,no-any-return]
+
+
 def _forward_the_rest() -> None:
     """Pass on public methods of a newer confluent_kafka that this class does not know, instead of losing them."""
 
     def forwarded(name: str) -> Callable[..., Any]:
         def method(self: SafeProducer, *args: Any, **kwargs: Any) -> Any:
-            engine: Engine = self._SafeProducer__engine  # type: ignore[attr-defined]
-            return getattr(engine.native, name)(*args, **kwargs)
+            return getattr(engine_of(self).native, name)(*args, **kwargs)
 
         method.__name__ = name
         return method

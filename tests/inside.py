@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from safeproducer import SafeProducer
+from safeproducer import producer as of_producer
 from safeproducer.pipeline.record import DeliveryCallback
 from safeproducer.pipeline.reports.report_numbers import ReportNumbers
 
 
 def engine_of(producer: SafeProducer) -> Any:
     """The engine of `producer`."""
-    return producer._SafeProducer__engine  # type: ignore[attr-defined]
+    return of_producer.engine_of(producer)
 
 
 def settings_of(producer: SafeProducer) -> Any:

@@ -44,7 +44,7 @@ def ignored(*_: Any) -> None:
 def test_refused_records_are_told_and_not_counted(producer: SafeProducer) -> None:
     """Those that found room are accepted; the others are named one by one, in their order."""
     refused: list[tuple[Any, ...]] = []
-    produce_pairs(producer, "t", PAIRS, ignored, lambda *record: refused.append(record))
+    produce_pairs(engine_of(producer), "t", PAIRS, ignored, lambda *record: refused.append(record))
     assert refused == [("t", value, key) for value, key in PAIRS[10:]]
     account = producer.snapshot()
     assert (account.accepted, account.unresolved, account.interrupted) == (10, 10, 0)
@@ -58,7 +58,7 @@ def test_an_exception_of_a_refusal_ends_the_loop(producer: SafeProducer) -> None
         raise BufferError("as planned")
 
     with pytest.raises(BufferError, match="as planned"):
-        produce_pairs(producer, "t", taken, ignored, refused)
+        produce_pairs(engine_of(producer), "t", taken, ignored, refused)
     assert list(taken) == PAIRS[11:]
 
 
@@ -71,7 +71,7 @@ def test_a_route_that_changes_is_taken_at_once(producer: SafeProducer) -> None:
         engine_of(producer).route.send = lambda *record: held.append(record[1])
         yield from PAIRS[3:6]
 
-    produce_pairs(producer, "t", pairs(), ignored, ignored)
+    produce_pairs(engine_of(producer), "t", pairs(), ignored, ignored)
     forget(producer, 3)
     assert held == [value for value, _ in PAIRS[3:6]]
 
@@ -80,7 +80,7 @@ def test_a_record_counts_before_it_is_handed_over(producer: SafeProducer) -> Non
     """Its report may arrive on another thread before that returns."""
     counted: list[int] = []
     engine_of(producer).route.send = lambda *_: counted.append(producer.snapshot().accepted)
-    produce_pairs(producer, "t", PAIRS[:3], ignored, ignored)
+    produce_pairs(engine_of(producer), "t", PAIRS[:3], ignored, ignored)
     forget(producer, 3)
     assert counted == [1, 2, 3]
 
@@ -95,7 +95,7 @@ def test_an_exception_of_a_signal_handler_goes_on(producer: SafeProducer, raised
     engine_of(producer).route.send = interrupted
     refused: list[Any] = []
     with pytest.raises(raised):
-        produce_pairs(producer, "t", PAIRS, ignored, lambda *record: refused.append(record))
+        produce_pairs(engine_of(producer), "t", PAIRS, ignored, lambda *record: refused.append(record))
     counted = producer.snapshot().accepted, engine_of(producer).counters.interrupts
     forget(producer, 1)
     assert not refused
@@ -121,7 +121,7 @@ def held(cluster: FakeCluster, topic: str, **more: Any) -> SafeProducer:
     """A producer whose records wait before they go, which knows the topic and may write."""
     made = SafeProducer({"bootstrap.servers": cluster.bootstrap, "safeproducer.mode": "held", **ONLY_ERRORS, **more})
     made.list_topics(topic, timeout=10)
-    assert placing(made, topic) is not None
+    assert placing(engine_of(made), topic) is not None
     return made
 
 
@@ -131,7 +131,7 @@ def test_a_block_is_delivered_and_counted(cluster: FakeCluster, ordering: str) -
     told: list[Any] = []
     before = len(cluster.log("t", 1))
     with held(cluster, "t", **{"safeproducer.ordering": ordering}) as producer:
-        assert produce_block(producer, BLOCK, lambda *report: told.append(report))
+        assert produce_block(engine_of(producer), BLOCK, lambda *report: told.append(report))
         assert producer.snapshot().accepted == 50
         assert producer.flush(10) == 0
         account = producer.snapshot()
@@ -144,7 +144,7 @@ def test_failed_records_of_a_block_are_told(cluster: FakeCluster) -> None:
     told: list[bytes] = []
     with held(cluster, "fails", **{"linger.ms": 60_000, "message.timeout.ms": 120_000}) as producer:
         assert produce_block(
-            producer, BLOCK._replace(topic="fails"), lambda error, message: told.append(message.value())
+            engine_of(producer), BLOCK._replace(topic="fails"), lambda error, message: told.append(message.value())
         )
         producer.purge()
         producer.flush(10)
@@ -157,11 +157,11 @@ def test_a_block_without_room_is_refused_as_a_whole(cluster: FakeCluster) -> Non
     """Nothing of it is accepted; a smaller one is."""
     more = {"queue.buffering.max.messages": 60, "linger.ms": 60_000, "message.timeout.ms": 120_000}
     with held(cluster, "full", **more, **{"safeproducer.max.block.ms": 0}) as producer:
-        assert produce_block(producer, BLOCK._replace(topic="full"), ignored)
-        assert not produce_block(producer, BLOCK._replace(topic="full"), ignored)
+        assert produce_block(engine_of(producer), BLOCK._replace(topic="full"), ignored)
+        assert not produce_block(engine_of(producer), BLOCK._replace(topic="full"), ignored)
         account = producer.snapshot()
         assert (account.accepted, account.interrupted) == (50, 0)
-        assert produce_block(producer, Block("full", 1, VALUES[:10], [None] * 10, [2] * 10), ignored)
+        assert produce_block(engine_of(producer), Block("full", 1, VALUES[:10], [None] * 10, [2] * 10), ignored)
         assert len(producer) == 60
         producer.purge()
 
@@ -171,11 +171,11 @@ def test_near_the_brokers_records_go_one_by_one(cluster: FakeCluster) -> None:
     with SafeProducer({"bootstrap.servers": cluster.bootstrap, **ONLY_ERRORS}) as producer:
         producer.produce("t", b"first")
         producer.flush(10)
-        assert placing(producer, "t") is None
-        assert not produce_block(producer, BLOCK, ignored)
+        assert placing(engine_of(producer), "t") is None
+        assert not produce_block(engine_of(producer), BLOCK, ignored)
         assert producer.snapshot().accepted == 1
     with held(cluster, "t", **{"delivery.report.only.error": False}) as producer:
-        assert not produce_block(producer, BLOCK, ignored)
+        assert not produce_block(engine_of(producer), BLOCK, ignored)
         assert producer.snapshot().accepted == 0
 
 
@@ -192,7 +192,7 @@ def test_an_exception_that_stops_a_block_is_not_taken_for_a_refusal(
 
         intake._extended = interrupted
         with pytest.raises(raised):
-            produce_block(producer, BLOCK._replace(topic="stopped"), ignored)
+            produce_block(engine_of(producer), BLOCK._replace(topic="stopped"), ignored)
         account = producer.snapshot()
         assert (account.accepted, account.interrupted, account.unresolved) == (50, 0, 50)  # they wait
         assert producer.flush(10) == 0
@@ -213,7 +213,7 @@ def test_a_handler_that_raises_anywhere_in_a_block_leaves_a_right_account(cluste
             block = Block("stopped", 1, [value] * 3, [None] * 3, [len(value)] * 3)
             try:
                 with between(family, step, stop, raises=True) as places:
-                    produce_block(producer, block, ignored)
+                    produce_block(engine_of(producer), block, ignored)
                 if places[0] <= step:
                     break
             except KeyboardInterrupt:
@@ -237,7 +237,7 @@ def test_a_handler_that_raises_while_the_permit_is_asked_for_is_heard(producer: 
 
     engine_of(producer).route.enter = interrupted
     with pytest.raises(TimeoutError):
-        placing(producer, "t")
+        placing(engine_of(producer), "t")
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
@@ -247,16 +247,16 @@ def test_a_child_gets_no_block_accepted(cluster: FakeCluster, fork: Callable[[],
     before = len(cluster.log("forked", 1))
     with held(cluster, "forked", **{"linger.ms": 60_000, "message.timeout.ms": 120_000}) as producer:
         block = BLOCK._replace(topic="forked")
-        assert produce_block(producer, block, ignored)
+        assert produce_block(engine_of(producer), block, ignored)
 
         def body() -> int:
-            taken = produce_block(producer, block, ignored)
+            taken = produce_block(engine_of(producer), block, ignored)
             refused: list[Any] = []
-            produce_pairs(producer, "forked", PAIRS, ignored, lambda *record: refused.append(record))
+            produce_pairs(engine_of(producer), "forked", PAIRS, ignored, lambda *record: refused.append(record))
             return 0 if not taken and len(refused) == len(PAIRS) else 1
 
         assert in_child(fork, body) == 0
-        assert produce_block(producer, block, ignored)
+        assert produce_block(engine_of(producer), block, ignored)
         assert producer.flush(10) == 0
         assert producer.snapshot().delivered == 100
     assert [record.value for record in cluster.log("forked", 1)[before:]] == VALUES * 2
@@ -270,7 +270,7 @@ def test_blocks_of_eight_threads_stay_whole(cluster: FakeCluster) -> None:
         for number in range(blocks):
             values: list[bytes | None] = [b"%d-%d-%d" % (thread, number, record) for record in range(size)]
             block = Block("threads", number % 2, values, [None] * size, [len(value or b"") for value in values])
-            while not produce_block(producer, block, ignored):
+            while not produce_block(engine_of(producer), block, ignored):
                 producer.poll(0.01)
             producer.produce("threads", b"%d-%d-alone" % (thread, number), partition=2)
             producer.poll(0)

@@ -19,6 +19,7 @@ from safeproducer import SafeProducer
 from safeproducer.errors import NOT_ACCEPTED
 from safeproducer.pairs import Block, Placing, placing, produce_block, produce_pairs
 from safeproducer.policy.partitioner import murmur2
+from safeproducer.producer import engine_of
 from safeproducer.spark.columns import ANY_PARTITION, Columns
 
 MOST_ROWS = 2_000
@@ -170,7 +171,7 @@ def _placings(kafka: SafeProducer, names: Iterable[str]) -> list[Placing]:
     """The placing of each topic; none while one of them takes no blocks."""
     found: list[Placing] = []
     for name in names:
-        if (placed := placing(kafka, name)) is None:
+        if (placed := placing(engine_of(kafka), name)) is None:
             return []
         found.append(placed)
     return found
@@ -178,7 +179,7 @@ def _placings(kafka: SafeProducer, names: Iterable[str]) -> list[Placing]:
 
 def _pairs(topic: str, kafka: SafeProducer, columns: Columns, callback: Callback, again: Again) -> None:
     pairs = zip(columns.values(), columns.keys(), strict=True)
-    produce_pairs(kafka, topic, pairs, callback, partial(_refused, again, ANY_PARTITION, callback))
+    produce_pairs(engine_of(kafka), topic, pairs, callback, partial(_refused, again, ANY_PARTITION, callback))
 
 
 def _in_blocks(
@@ -191,7 +192,7 @@ def _in_blocks(
 
 def _block(block: Block, asked: bool, kafka: SafeProducer, callback: Callback, again: Again) -> None:
     """`asked`: rows ask for a partition."""
-    if produce_block(kafka, block, callback):
+    if produce_block(engine_of(kafka), block, callback):
         return
     if len(block.sizes) > _FEW:
         for half in halves(block):
@@ -199,7 +200,9 @@ def _block(block: Block, asked: bool, kafka: SafeProducer, callback: Callback, a
         return
     partition = block.partition if asked else ANY_PARTITION
     pairs = zip(block.values, block.keys, strict=True)
-    produce_pairs(kafka, block.topic, pairs, callback, partial(_refused, again, partition, callback), partition)
+    produce_pairs(
+        engine_of(kafka), block.topic, pairs, callback, partial(_refused, again, partition, callback), partition
+    )
 
 
 def _refused(

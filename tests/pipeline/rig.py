@@ -256,7 +256,11 @@ class Rig:
         self.records |= dict(zip(values, accepted, strict=True))
         sizes = [len(value) + len(key or b"") for value in values]
         block = Block(topic, partition, list(values), [key] * count, sizes)
-        taken = produce_block(self.producer, block, self._report) if self.only_errors else self._send_block(block)
+        taken = (
+            produce_block(engine_of(self.producer), block, self._report)
+            if self.only_errors
+            else self._send_block(block)
+        )
         if taken:
             self.check_share(topic, partition)
         else:

@@ -39,7 +39,7 @@ def held(cluster: FakeCluster) -> Iterator[SafeProducer]:
     config = {"bootstrap.servers": cluster.bootstrap, "safeproducer.mode": "held", "log_level": 0}
     with SafeProducer({**config, "delivery.report.only.error": True}) as made:
         made.list_topics("rows", timeout=10)
-        assert placing(made, "rows") is not None
+        assert placing(engine_of(made), "rows") is not None
         yield made
         made.purge()
 

@@ -21,6 +21,7 @@ if WHEN == "late":
 import gevent  # noqa: E402
 
 from safeproducer.pairs import Block, placing, produce_block  # noqa: E402
+from safeproducer.producer import engine_of  # noqa: E402
 
 GREENLETS = 5
 RECORDS = 50
@@ -47,7 +48,7 @@ def produce_blocks(number: int) -> None:
     for first in range(0, RECORDS, 10):
         values: list[bytes | None] = [f"{number}-{index}".encode() for index in range(first, first + 10)]
         if not produce_block(
-            producer, Block(TOPIC, 0, values, [None] * 10, [len(value or b"") for value in values]), report
+            engine_of(producer), Block(TOPIC, 0, values, [None] * 10, [len(value or b"") for value in values]), report
         ):
             raise RuntimeError("refused")
         for value in values:
@@ -67,7 +68,7 @@ if __name__ == "__main__":
     poller = gevent.spawn(poll)
     if BLOCKS:
         producer.list_topics(TOPIC, timeout=10)
-        placing(producer, TOPIC)  # asks for the permit
+        placing(engine_of(producer), TOPIC)  # asks for the permit
     jobs = [gevent.spawn(produce_blocks if BLOCKS else produce, number) for number in range(GREENLETS)]
     gevent.joinall(jobs, raise_error=True)
     stopping.append(True)

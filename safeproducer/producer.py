@@ -8,24 +8,24 @@ from threading import get_ident
 from types import MethodType, TracebackType
 from typing import Any, NoReturn
 
-from safeproducer.batch import produce_batch
-from safeproducer.closing import Closing
 from safeproducer.errors import NOT_ACCEPTED, ConfigurationError, QueueFullError
 from safeproducer.hooks import Hook, Hooks
-from safeproducer.inspection import Inspection
 from safeproducer.kafka.arguments import NO_TIMEOUT, seconds
 from safeproducer.kafka.native import NativeProducer
 from safeproducer.pipeline.assembly import assemble
+from safeproducer.pipeline.bulk import produce_batch
+from safeproducer.pipeline.closing import Closing
 from safeproducer.pipeline.engine import Engine
+from safeproducer.pipeline.inspection import Inspection
 from safeproducer.pipeline.reports.delivery_counters import DeliveryCounters, TopicCounters
 from safeproducer.pipeline.reports.failures import Failures
 from safeproducer.pipeline.reuse import release
 from safeproducer.pipeline.route import UNINITIALISED, Route
+from safeproducer.pipeline.transactions import Transactions
 from safeproducer.records import ProducerInfo, are_known, call_site, checked_names
 from safeproducer.runtime import clock, forks, lifetime
 from safeproducer.settings.config import Settings, parse
 from safeproducer.snapshot import CloseReport, Snapshot
-from safeproducer.transactions import Transactions
 
 _HERE = forks.here
 _NOW = 0

@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from safeproducer import Hook, QueueFullError, Record, SafeProducer, closing
+from safeproducer import Hook, QueueFullError, Record, SafeProducer
+from safeproducer.pipeline import closing
 from tests.inside import engine_of
 
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from safeproducer import SafeProducer
-from safeproducer.inspection import partition_rows
 from safeproducer.kafka.native import WITHOUT_OFFSET
+from safeproducer.pipeline.inspection import partition_rows
 from safeproducer.pipeline.record import DeliveryCallback
 from safeproducer.pipeline.reports.delivery_counters import UNASSIGNED, DeliveryCounters
 from tests.hammer import hammer

@@ -12,7 +12,7 @@ import pytest
 
 from safeproducer import HoldReason, PartitionSnapshot, SafeProducer
 from safeproducer.errors import FatalError
-from safeproducer.explanation import explanation
+from safeproducer.pipeline.inspection import explanation
 from safeproducer.testing import FakeCluster
 from tests.inside import engine_of
 

@@ -24,11 +24,11 @@ from safeproducer import (
     ProducerIdLimitError,
     QueueFullError,
     SafeProducer,
-    permit_end,
 )
 from safeproducer.cli.doctor.checks import host_over_limit
 from safeproducer.cli.doctor.host import read_host
 from safeproducer.cli.doctor.inputs import Examined
+from safeproducer.pipeline import closing
 from safeproducer.pipeline.assembly import gate_of
 from safeproducer.producer_ids import guard
 from safeproducer.producer_ids.gate import Gate
@@ -298,7 +298,7 @@ def test_a_producer_that_reached_no_broker_has_sent_nothing(
     """Not a record with a partition either; close() waits for no statistics then."""
     monkeypatch.setenv(LEDGER_VARIABLE, "off")
     monkeypatch.setattr(Gate, "heard", lambda *_: None)
-    monkeypatch.setattr(permit_end, "_STATISTICS_LATE", 60.0)
+    monkeypatch.setattr(closing, "_STATISTICS_LATE", 60.0)
     config = {"bootstrap.servers": f"127.0.0.1:2,127.0.0.1:{next(PORTS)}", "log_level": 0, POLICY: "refuse", RATE: 1}
     with permits_counted() as permits:
         for _ in range(3):

@@ -7,7 +7,6 @@ from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from safeproducer.announcements import Announcements
 from safeproducer.hooks import Hooks
 from safeproducer.kafka.properties import whole
 from safeproducer.pipeline.calls import Calls
@@ -38,6 +37,7 @@ from safeproducer.pipeline.lanes.direct_lane import DirectLane
 from safeproducer.pipeline.lanes.lane_pool import LanePool
 from safeproducer.pipeline.lanes.native_producers import NativeProducers
 from safeproducer.pipeline.maintenance import Control, Maintenance
+from safeproducer.pipeline.notifications import Notifications
 from safeproducer.pipeline.reports.delivery_counters import DeliveryCounters
 from safeproducer.pipeline.reports.failures import Failures
 from safeproducer.pipeline.reports.observed import ObservedSend
@@ -109,10 +109,10 @@ def _holds(settings: Settings, counters: DeliveryCounters, gate: Gate, taken: Le
     return Holds(ClusterView(delivery, throttles.of(settings.cluster)), round_trip, direct, gate)
 
 
-def _announcements(settings: Settings, info: ProducerInfo, hooks: Hooks, notices: Notices) -> Announcements:
+def _announcements(settings: Settings, info: ProducerInfo, hooks: Hooks, notices: Notices) -> Notifications:
     held = "records for its partitions are held back until then"
     meanwhile = held if settings.delivery.holds_back else "records of a transaction are not held back"
-    return Announcements(info, hooks, notices, settings.scrub, meanwhile)
+    return Notifications(info, hooks, notices, settings.scrub, meanwhile)
 
 
 def _threads(
@@ -200,7 +200,7 @@ def _observed(
     return ObservedSend(dispatcher.intake.send, hooks, info, refusal_of, explained, report_queue, proves)
 
 
-def gate_of(settings: Settings, info: ProducerInfo, announcements: Announcements) -> Gate:
+def gate_of(settings: Settings, info: ProducerInfo, announcements: Notifications) -> Gate:
     """Without idempotence a producer takes no ID, and there is nothing to guard."""
     return Gate(settings.idempotent, partial(_terms, settings, info), announcements)
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from safeproducer.announcements import Announcements
 from safeproducer.errors import SafeProducerError
 from safeproducer.kafka.lane_client import LaneClient, partitions_of
 from safeproducer.pipeline.calls import Calls
@@ -24,6 +23,7 @@ from safeproducer.pipeline.dispatch.updates import ClientUpdates
 from safeproducer.pipeline.flush import Flush
 from safeproducer.pipeline.lanes.native_producers import NativeProducers
 from safeproducer.pipeline.maintenance import Maintenance
+from safeproducer.pipeline.notifications import Notifications
 from safeproducer.pipeline.reports.delivery_counters import DeliveryCounters
 from safeproducer.pipeline.reports.failures import Failures
 from safeproducer.pipeline.route import Route
@@ -119,7 +119,7 @@ class Engine:
         return self.updates.failures
 
     @property
-    def announcements(self) -> Announcements:
+    def announcements(self) -> Notifications:
         """What tells people of this producer."""
         return self.events.announcements
 

@@ -6,7 +6,6 @@ import sys
 from dataclasses import dataclass, field
 from typing import Any
 
-from safeproducer.announcements import Announcements
 from safeproducer.errors import FatalError
 from safeproducer.pipeline.calls import Calls
 from safeproducer.pipeline.cluster.metadata import Metadata
@@ -14,6 +13,7 @@ from safeproducer.pipeline.dispatch.direct_deadline import DirectDeadline
 from safeproducer.pipeline.dispatch.dispatcher import Dispatcher
 from safeproducer.pipeline.dispatch.updates import ClientUpdates
 from safeproducer.pipeline.flush import Flush
+from safeproducer.pipeline.notifications import Notifications
 from safeproducer.pipeline.reports.delivery_counters import DeliveryCounters
 from safeproducer.pipeline.route import Route
 from safeproducer.pipeline.sender import LONGEST_REST, LONGEST_SLEEP
@@ -50,7 +50,7 @@ class Control:
     _dispatcher: Dispatcher
     _updates: ClientUpdates
     _counters: DeliveryCounters
-    _announcements: Announcements
+    _announcements: Notifications
     _direct_deadline: DirectDeadline | None
     _metadata: Metadata
     _accepted: int = 0
@@ -197,7 +197,7 @@ class Maintenance:
     _control: Control
     _flush: Flush
     _calls: Calls
-    _announcements: Announcements
+    _announcements: Notifications
     _told: set[str] = field(default_factory=set)
 
     def turn(self, now: float) -> float:

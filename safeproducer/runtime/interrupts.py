@@ -18,12 +18,6 @@ _OURS = (
     "safeproducer.pipeline.",
     "safeproducer.runtime.",
     "safeproducer.producer",
-    "safeproducer.announcements",
-    "safeproducer.batch",
-    "safeproducer.pairs",
-    "safeproducer.closing",
-    "safeproducer.permit_end",
-    "safeproducer.transactions",
     "safeproducer.hooks",
     "safeproducer.serializing",
 )

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from safeproducer import SafeProducer
 from safeproducer.errors import NOT_ACCEPTED
-from safeproducer.pairs import Block, Placing, placing, produce_block, produce_pairs
+from safeproducer.pipeline.bulk import Block, Placing, placing, produce_block, produce_pairs
 from safeproducer.policy.partitioner import murmur2
 from safeproducer.producer import engine_of
 from safeproducer.spark.columns import ANY_PARTITION, Columns

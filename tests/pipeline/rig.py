@@ -17,8 +17,8 @@ from unittest import mock
 from confluent_kafka.cimpl import KafkaError, Message
 
 from safeproducer import DeliveryError, HoldReason, QueueFullError, SafeProducer, Snapshot
-from safeproducer.pairs import Block, produce_block
 from safeproducer.pipeline import assembly
+from safeproducer.pipeline.bulk import Block, produce_block
 from safeproducer.pipeline.cluster import windows
 from safeproducer.pipeline.cluster.asker import Asker, Question
 from safeproducer.pipeline.lanes import native_producers

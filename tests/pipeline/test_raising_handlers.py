@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
-from safeproducer import ProducerIdLimitError, SafeProducer, batch
-from safeproducer.closing import Closing, Release
+from safeproducer import ProducerIdLimitError, SafeProducer
+from safeproducer.pipeline import bulk
 from safeproducer.pipeline.calls import Calls
+from safeproducer.pipeline.closing import Closing, Release
 from safeproducer.pipeline.cluster.asker import Asker
 from safeproducer.pipeline.cluster.metadata import FirstQuestion, Metadata
 from safeproducer.pipeline.cluster.windows import Windows
@@ -239,7 +240,7 @@ def test_a_record_that_is_refused_while_a_handler_raises_is_not_accepted(
 ) -> None:
     """Nobody will report it: it counts as interrupted at most."""
     application = Application(cluster, "auto")
-    inside = codes(SafeProducer, Calls) | codes_of(batch._native)
+    inside = codes(SafeProducer, Calls) | codes_of(bulk._native)
     wait_until(lambda: engine_of(application.producer).route.goes_direct)  # the native calls are those of this test
     step, raised = 0, True
     while raised:

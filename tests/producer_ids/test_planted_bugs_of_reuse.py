@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from safeproducer import SafeProducer, closing
-from safeproducer.pipeline import reuse
+from safeproducer import SafeProducer
+from safeproducer.pipeline import closing, reuse
 from safeproducer.pipeline.lanes import native_producers
 from safeproducer.pipeline.lanes.given import Given
 from safeproducer.pipeline.lanes.native_producers import Relay

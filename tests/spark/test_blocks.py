@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from safeproducer.pairs import Block, Placing
+from safeproducer.pipeline.bulk import Block, Placing
 from safeproducer.policy.partitioner import ANY, NAMES, murmur2, partitioner
 from safeproducer.spark.columns import Columns
 from safeproducer.spark.rows import MOST_ROWS, blocks, halves, hashes

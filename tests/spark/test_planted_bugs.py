@@ -21,7 +21,7 @@ from safeproducer.spark.errors import Failure, KafkaWriteError
 from safeproducer.spark.report import TaskTotals, TopicTotals
 from safeproducer.spark.worker_producers import WorkerProducer, producers
 from safeproducer.testing import FakeCluster
-from tests import test_pairs
+from tests.pipeline import test_bulk
 from tests.spark import (
     test_bad_rows,
     test_blocks,
@@ -89,7 +89,7 @@ def record_by_record(
 
 def blocks_in_two_steps(cluster: FakeCluster, _: MakeOptions) -> None:
     cluster.create_topic("stopped", 3)
-    test_pairs.test_a_handler_that_raises_anywhere_in_a_block_leaves_a_right_account(cluster)
+    test_bulk.test_a_handler_that_raises_anywhere_in_a_block_leaves_a_right_account(cluster)
 
 
 def an_interrupted_row(cluster: FakeCluster, _: MakeOptions) -> None:

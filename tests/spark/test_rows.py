@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from safeproducer import SafeProducer
-from safeproducer.pairs import placing
+from safeproducer.pipeline.bulk import placing
 from safeproducer.policy.partitioner import murmur2
 from safeproducer.spark import rows
 from safeproducer.spark.columns import Columns

@@ -20,7 +20,7 @@ if WHEN == "late":
 
 import gevent  # noqa: E402
 
-from safeproducer.pairs import Block, placing, produce_block  # noqa: E402
+from safeproducer.pipeline.bulk import Block, placing, produce_block  # noqa: E402
 from safeproducer.producer import engine_of  # noqa: E402
 
 GREENLETS = 5

@@ -6,11 +6,11 @@ import sys
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from safeproducer.announcements import Announcements
 from safeproducer.kafka.advice import advice
 from safeproducer.kafka.native import KafkaError, ThrottleEvent
 from safeproducer.kafka.statistics import repaired
 from safeproducer.pipeline.cluster.told_statistics import Elsewhere, Speaker, ToldStatistics
+from safeproducer.pipeline.notifications import Notifications
 from safeproducer.pipeline.reports.callbacks import CallbackErrors
 from safeproducer.pipeline.reports.report_queue import ReportQueue
 from safeproducer.policy.client_reports import ClientError, broker_in
@@ -80,7 +80,7 @@ class ClientEvents:
     def __init__(
         self,
         settings: Settings,
-        announcements: Announcements,
+        announcements: Notifications,
         callbacks: EventCallbacks,
         updates: Updates,
         elsewhere: Callable[[], Elsewhere],

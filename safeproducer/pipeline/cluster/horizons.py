@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
-from safeproducer.announcements import Announcements
 from safeproducer.kafka.native import KafkaException
 from safeproducer.pipeline.cluster.asker import Asker, Question
 from safeproducer.pipeline.cluster.cluster_view import ClusterView
+from safeproducer.pipeline.notifications import Notifications
 from safeproducer.policy import expiry
 from safeproducer.policy.expiry import Horizon, Told, Unsafe, is_too_old, unreadable
 from safeproducer.policy.types import NEVER
@@ -122,7 +122,7 @@ class Horizons:
     _cluster: ClusterView
     _asker: Asker
     _topics: Callable[[], Iterable[str]]
-    _announcements: Announcements
+    _announcements: Notifications
     known: Known
     timestamps: OldTimestamps = field(default_factory=OldTimestamps)
     current: Horizon | None = None

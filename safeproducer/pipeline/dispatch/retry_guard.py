@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from safeproducer.announcements import Announcements
 from safeproducer.kafka.native import KafkaError
 from safeproducer.pipeline.buffer.in_flight_batch import InFlightBatch
 from safeproducer.pipeline.cluster.horizons import Horizons
 from safeproducer.pipeline.cluster.round_trip import RoundTrip
 from safeproducer.pipeline.lanes.batch_lane import BatchLane
+from safeproducer.pipeline.notifications import Notifications
 from safeproducer.pipeline.record import ACCEPTED_AT, TIMESTAMP
 from safeproducer.pipeline.reports.failures import Failures
 from safeproducer.pipeline.schedule import Schedule
@@ -54,7 +54,7 @@ class RetryGuard:
     _lanes: Iterable[BatchLane]
     _schedule: Schedule
     _failures: Failures
-    _announcements: Announcements
+    _announcements: Notifications
     _look_at: float = 0.0
 
     @property

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from safeproducer import SafeProducer
-from safeproducer.pairs import Block, placing, produce_block, produce_pairs
+from safeproducer.pipeline.bulk import Block, placing, produce_block, produce_pairs
 from safeproducer.pipeline.dispatch.block_intake import BlockIntake
 from safeproducer.testing import FakeCluster
 from tests.hammer import hammer

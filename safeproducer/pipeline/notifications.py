@@ -14,21 +14,21 @@ from safeproducer.records import ProducerInfo
 from safeproducer.runtime.log import logger
 
 
-class Tells(Protocol):
+class Notifier(Protocol):
     """Runs calls of the application's code where they may run; see Notices."""
 
     def tell(self, call: Callable[..., Any], *args: Any) -> None: ...
     def later(self, call: Callable[..., Any], *args: Any) -> None: ...
 
 
-class Announcements:
+class Notifications:
     """Any thread. `last_error`: the newest trouble, as a sentence without secrets.
 
     `meanwhile`: what becomes of the records for a broker that throttles.
     """
 
     def __init__(
-        self, info: ProducerInfo, hooks: Hooks, notices: Tells, scrub: Callable[[str], str], meanwhile: str
+        self, info: ProducerInfo, hooks: Hooks, notices: Notifier, scrub: Callable[[str], str], meanwhile: str
     ) -> None:
         self._info = info
         self._name = "".join(char if char.isprintable() else repr(char)[1:-1] for char in info.client_id)

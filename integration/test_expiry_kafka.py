@@ -16,7 +16,7 @@ from integration.kafka.cluster import KafkaCluster
 from integration.kafka.log import read_records
 from integration.tap import Tap
 from safeproducer import SafeProducer
-from safeproducer.pipeline.cluster import horizons, round_trip
+from safeproducer.pipeline.cluster import id_expirations, round_trip
 from safeproducer.policy.outcome import Outcome
 from tests.inside import engine_of
 from tests.served import rest, serve
@@ -67,7 +67,7 @@ def configured(tap: Tap, **config: Any) -> dict[str, Any]:
 @pytest.fixture(params=["stock", "given", "discovered", "held"])
 def case(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, dict[str, Any]]:
     """Class and configuration; the minute before brokers are asked is a second here."""
-    monkeypatch.setattr(horizons, "NOT_BEFORE", 1.0)
+    monkeypatch.setattr(id_expirations, "NOT_BEFORE", 1.0)
     given = {"safeproducer.expiry.ms": AGE_MS}
     cases: dict[str, tuple[Any, dict[str, Any]]] = {
         "stock": (Producer, {}),
@@ -214,7 +214,7 @@ def test_the_default_of_a_day_changes_nothing(
     kafka: KafkaCluster, topic: TopicFactory, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Asked, and safe."""
-    monkeypatch.setattr(horizons, "NOT_BEFORE", 1.0)
+    monkeypatch.setattr(id_expirations, "NOT_BEFORE", 1.0)
     with SafeProducer({"bootstrap.servers": kafka.bootstrap, "log_level": 0}) as producer:
         place = topic()
         for _ in range(2):

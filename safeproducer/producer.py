@@ -17,8 +17,8 @@ from safeproducer.pipeline.bulk import produce_batch
 from safeproducer.pipeline.closing import Closing
 from safeproducer.pipeline.engine import Engine
 from safeproducer.pipeline.inspection import Inspection
-from safeproducer.pipeline.reports.delivery_counters import DeliveryCounters, TopicCounters
-from safeproducer.pipeline.reports.failures import Failures
+from safeproducer.pipeline.reports.counters import DeliveryCounters, TopicCounters
+from safeproducer.pipeline.reports.delivery_errors import Failures
 from safeproducer.pipeline.reuse import release
 from safeproducer.pipeline.route import UNINITIALISED, Route
 from safeproducer.pipeline.transactions import Transactions

@@ -6,8 +6,7 @@ from typing import Any
 
 from safeproducer import SafeProducer
 from safeproducer import producer as of_producer
-from safeproducer.pipeline.record import DeliveryCallback
-from safeproducer.pipeline.reports.report_numbers import ReportNumbers
+from safeproducer.pipeline.record import DeliveryCallback, ReportNumbers
 
 
 def engine_of(producer: SafeProducer) -> Any:

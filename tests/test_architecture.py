@@ -30,7 +30,7 @@ BOUNDS: dict[str, dict[str, int]] = {
         "each": 1,
         "pipeline/dispatch/dispatcher.py": 1,
         "pipeline/assembly.py": 1,
-        "pipeline/reports/delivery_counters.py": 4,
+        "pipeline/reports/counters.py": 4,
         "pipeline/reports/quota_rejections.py": 2,
     },
     "parts that a constructor takes": {
@@ -42,10 +42,10 @@ BOUNDS: dict[str, dict[str, int]] = {
     },
     "whole": {
         "each": 0,
-        "files": 232,  # aim: 185; 5 are of replication quotas
-        "files under 60 lines": 26,  # aim: 25
-        "lines": 33_171,  # aim: 28 500; 741 are of replication quotas, 75 of seams
-        "lines of pipeline/ and policy/": 12_249,  # aim: 11 000; 335 as above, 250 of reuse from producer_ids/
+        "files": 217,  # aim: 185; 5 are of replication quotas
+        "files under 60 lines": 17,
+        "lines": 33_042,  # aim: 28 500; 741 are of replication quotas, 75 of seams
+        "lines of pipeline/ and policy/": 12_091,  # aim: 11 000; 335 as above, 250 of reuse from producer_ids/
         "reads through three dots": 57,  # aim: 28, one per 1 000 lines
         "closures upward": 6,  # aim: 4
         "objects of a producer": 93,  # aim: 70

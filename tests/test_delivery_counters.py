@@ -15,7 +15,7 @@ from safeproducer import SafeProducer
 from safeproducer.kafka.native import WITHOUT_OFFSET
 from safeproducer.pipeline.inspection import partition_rows
 from safeproducer.pipeline.record import DeliveryCallback
-from safeproducer.pipeline.reports.delivery_counters import UNASSIGNED, DeliveryCounters
+from safeproducer.pipeline.reports.counters import UNASSIGNED, DeliveryCounters
 from tests.hammer import hammer
 from tests.inside import engine_of
 

@@ -16,8 +16,8 @@ import pytest
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Producer
 
 from safeproducer import ConfigurationError, DeliveryError, SafeProducer
-from safeproducer.pipeline.cluster import horizons
-from safeproducer.pipeline.dispatch.retry_guard import RetryGuard
+from safeproducer.pipeline.cluster import id_expirations
+from safeproducer.pipeline.dispatch.expiry import RetryGuard
 from safeproducer.policy.expiry import FirstRecords
 from safeproducer.policy.outcome import Outcome
 from safeproducer.policy.pacing import AckTime
@@ -271,7 +271,7 @@ def test_the_horizon_is_asked_for_after_a_minute(
     forgetful: FakeCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Not before; then the guard holds as if it had been given, and one warning has the numbers of the broker."""
-    monkeypatch.setattr(horizons, "NOT_BEFORE", 2.0)
+    monkeypatch.setattr(id_expirations, "NOT_BEFORE", 2.0)
     with made(SafeProducer, forgetful) as producer:
         producer.produce("t", b"first")
         assert producer.flush(10) == 0
@@ -302,8 +302,8 @@ def test_an_expiration_that_came_with_windows_is_not_asked_for_again(
 ) -> None:
     """With several lanes leaders were asked before; it does not count sooner than a minute, as otherwise."""
     asked: list[Any] = []
-    monkeypatch.setattr(horizons, "NOT_BEFORE", 3.0)
-    monkeypatch.setattr(horizons.Horizons, "_ask_expiration", lambda *_: asked.append("again"))
+    monkeypatch.setattr(id_expirations, "NOT_BEFORE", 3.0)
+    monkeypatch.setattr(id_expirations.IdExpirations, "_ask_expiration", lambda *_: asked.append("again"))
     with made(SafeProducer, forgetful, **{"safeproducer.mode": "held", "safeproducer.ordering": "key"}) as producer:
         producer.produce("t", b"first")
         assert producer.flush(10) == 0
@@ -360,7 +360,7 @@ def test_passthrough_is_told_too(
     forgetful: FakeCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It reads no statistics, which tell others who leads."""
-    monkeypatch.setattr(horizons, "NOT_BEFORE", 0.5)
+    monkeypatch.setattr(id_expirations, "NOT_BEFORE", 0.5)
     with made(SafeProducer, forgetful, **{"safeproducer.mode": "passthrough"}) as producer:
         producer.produce("t", b"first")
         assert producer.flush(10) == 0
@@ -376,7 +376,7 @@ def test_short_lived_producers_that_are_reused_are_told_once(
     forgetful: FakeCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The age that counts is that of the native producer, and the answer goes over."""
-    monkeypatch.setattr(horizons, "NOT_BEFORE", 1.0)
+    monkeypatch.setattr(id_expirations, "NOT_BEFORE", 1.0)
     knew: list[bool] = []
     deadline = time.monotonic() + 20
     while knew.count(True) < 5 and time.monotonic() < deadline:
@@ -406,7 +406,7 @@ def test_the_default_of_a_day_changes_nothing(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Idling for two days is delivered, and nothing is told."""
-    monkeypatch.setattr(horizons, "NOT_BEFORE", 0.5)
+    monkeypatch.setattr(id_expirations, "NOT_BEFORE", 0.5)
     with FakeCluster(brokers=1) as cluster:
         cluster.create_topic("t", partitions=1)
         with made(SafeProducer, cluster) as producer:

@@ -12,8 +12,8 @@ from unittest import mock
 import pytest
 
 from safeproducer import Hook, SafeProducer
-from safeproducer.pipeline.cluster import events
-from safeproducer.pipeline.cluster.told_statistics import Speaker
+from safeproducer.pipeline.cluster import client_events
+from safeproducer.pipeline.cluster.stats_callback import Speaker
 from safeproducer.testing import FakeCluster
 from tests.contract.support import poll_until
 from tests.inside import engine_of, settings_of
@@ -91,7 +91,7 @@ def test_threads_that_ended_are_forgotten(producer: SafeProducer) -> None:
     client = engine_of(producer).events
     client.on_statistics(Speaker(), "{}")
     mine = dict(client.unseen)
-    with mock.patch.object(events, "get_ident", mock.Mock(side_effect=itertools.count(-1, -1))):
+    with mock.patch.object(client_events, "get_ident", mock.Mock(side_effect=itertools.count(-1, -1))):
         for _ in range(2000):
             client.on_statistics(Speaker(), "{}")
     assert len(client.unseen) < 200

@@ -27,7 +27,6 @@ from safeproducer import (
     RecordsLost,
     SafeProducer,
 )
-from safeproducer.pipeline import flush
 from safeproducer.pipeline.cluster.asker import Asker
 from safeproducer.pipeline.cluster.metadata import Metadata
 from safeproducer.pipeline.sender import Sender
@@ -389,7 +388,7 @@ def test_close_runs_every_callback_of_what_it_purges(
     mode: str, unreachable: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However long they take, also when each stops the serving: patience is for reports that do not come."""
-    monkeypatch.setattr(flush, "_PURGE_PATIENCE", 0.2)
+    monkeypatch.setattr("safeproducer.pipeline.polling._PURGE_PATIENCE", 0.2)
     told: list[object] = []
 
     def slowly(error: object, message: object) -> None:
@@ -410,7 +409,7 @@ def test_a_handler_that_raises_while_a_loss_is_reported_does_not_hide_it(
     unreachable: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next close() reports it, on every channel."""
-    monkeypatch.setattr(flush, "_PURGE_PATIENCE", 0.1)
+    monkeypatch.setattr("safeproducer.pipeline.polling._PURGE_PATIENCE", 0.1)
     told = Told()
     producer = SafeProducer(unreachable, hooks=[told])
     monkeypatch.setattr(engine_of(producer), "purge", lambda: None)

@@ -12,7 +12,7 @@ from unittest import mock
 import pytest
 
 from safeproducer import SafeProducer
-from safeproducer.pipeline import serving
+from safeproducer.pipeline import polling
 from safeproducer.testing import FakeCluster
 from tests.inside import engine_of
 
@@ -56,7 +56,7 @@ def times_to_report(producer: SafeProducer, records: int, gap: float = GAP) -> l
 
 @pytest.mark.parametrize("mode", ["held", "auto"])
 def test_a_record_is_not_kept_waiting_by_a_poll_of_another_thread(mode: str) -> None:
-    with FakeCluster(brokers=1) as cluster, mock.patch.object(serving, "_LONG_SLICE", 1.0):
+    with FakeCluster(brokers=1) as cluster, mock.patch.object(polling, "_LONG_SLICE", 1.0):
         cluster.create_topic("t", PARTITIONS)
         cluster.delay(ROUND_TRIP, api="Produce")
         config = {"bootstrap.servers": cluster.bootstrap, "linger.ms": LINGER_MS, "safeproducer.mode": mode}

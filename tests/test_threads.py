@@ -10,7 +10,7 @@ import pytest
 
 from safeproducer import SafeProducer
 from safeproducer.kafka import admin
-from safeproducer.pipeline.cluster import horizons
+from safeproducer.pipeline.cluster import id_expirations
 from safeproducer.testing import FakeCluster
 from tests.inside import engine_of
 
@@ -41,7 +41,7 @@ def test_a_producer_with_lanes_has_three_threads_beside_the_sender_and_one_admin
         return made[-1]
 
     monkeypatch.setattr(admin, "AdminClient", count)
-    monkeypatch.setattr(horizons, "NOT_BEFORE", 0.5)
+    monkeypatch.setattr(id_expirations, "NOT_BEFORE", 0.5)
     before, names = set(threading.enumerate()), Names()
     with FakeCluster(brokers=2) as cluster:
         for number in range(4):

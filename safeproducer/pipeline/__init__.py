@@ -22,7 +22,7 @@ Acceptance, on the application's thread
   itself, or Intake.send while there is a reason to hold anything. A record that raises there is subtracted again.
 
 The direct path
-  The direct lane chooses the partition, batches and sends. poll() (`serving`) or flush() (`flush`) serves it on the
+  The direct lane chooses the partition, batches and sends. poll() or flush() (`polling`) serves it on the
   application's thread, where the report callback counts the record (`delivery_counters`), with its outcome from
   `failures`, and then runs hooks and the application's callback. While the application does not poll, the sender takes
   the reports (`Serving.stand_by`) and keeps them in `report_queue`.
@@ -31,7 +31,7 @@ The buffered path
   1. Intake (`intake`), on the application's thread: checks the arguments, chooses the partition, appends the record to
      its PartitionBuffer (`partition_buffer`), and wakes the sender if something is due (`schedule`). A record of a
      partition that is not held, and of which nothing waits, goes to the direct lane from here.
-  2. Maintenance.turn (`maintenance`), on the sender: makes and retires lanes, serves the batch lanes, reads statistics,
+  2. Maintenance.turn (`turn`), on the sender: makes and retires lanes, serves the batch lanes, reads statistics,
      has the dispatcher pump, and says which path the next record takes.
   3. Dispatcher.pump (`dispatcher`): expires what is too late (`expiry`), repeats what a quota rejected
      (`quota_retry`), gathers the facts of each busy partition (`facts`), and has `policy.decision` say whether a batch

@@ -12,43 +12,41 @@ from safeproducer.kafka.properties import whole
 from safeproducer.pipeline.calls import Calls
 from safeproducer.pipeline.cluster import throttles
 from safeproducer.pipeline.cluster.asker import Asker
+from safeproducer.pipeline.cluster.client_events import ClientEvents, EventCallbacks
 from safeproducer.pipeline.cluster.cluster_view import ClusterView
-from safeproducer.pipeline.cluster.events import ClientEvents, EventCallbacks
-from safeproducer.pipeline.cluster.horizons import Horizons, Known
+from safeproducer.pipeline.cluster.id_expirations import IdExpirations, Known
 from safeproducer.pipeline.cluster.metadata import FirstQuestion, Metadata
 from safeproducer.pipeline.cluster.round_trip import RoundTrip
-from safeproducer.pipeline.cluster.told_statistics import Elsewhere
+from safeproducer.pipeline.cluster.stats_callback import Elsewhere
 from safeproducer.pipeline.cluster.windows import REFRESH, Windows
-from safeproducer.pipeline.dispatch.block_intake import BlockIntake
-from safeproducer.pipeline.dispatch.direct_deadline import DirectDeadline
+from safeproducer.pipeline.dispatch.direct_lane_expiry import DirectDeadline
 from safeproducer.pipeline.dispatch.dispatcher import Dispatcher
-from safeproducer.pipeline.dispatch.expiry import Expiry
+from safeproducer.pipeline.dispatch.expiry import Expiry, RetryGuard
 from safeproducer.pipeline.dispatch.flush_timer import FlushTimer
 from safeproducer.pipeline.dispatch.holds import Holds
+from safeproducer.pipeline.dispatch.intake import BlockIntake
 from safeproducer.pipeline.dispatch.lane_choice import LaneChoice
 from safeproducer.pipeline.dispatch.placement import Placement
 from safeproducer.pipeline.dispatch.quota_retry import QuotaRetry
 from safeproducer.pipeline.dispatch.record_buffer import RecordBuffer
-from safeproducer.pipeline.dispatch.retry_guard import RetryGuard
 from safeproducer.pipeline.dispatch.updates import ClientUpdates
 from safeproducer.pipeline.engine import Engine, Threads
-from safeproducer.pipeline.flush import Flush
 from safeproducer.pipeline.lanes.direct_lane import DirectLane
 from safeproducer.pipeline.lanes.lane_pool import LanePool
 from safeproducer.pipeline.lanes.native_producers import NativeProducers
-from safeproducer.pipeline.maintenance import Control, Maintenance
 from safeproducer.pipeline.notifications import Notifications
-from safeproducer.pipeline.reports.delivery_counters import DeliveryCounters
-from safeproducer.pipeline.reports.failures import Failures
-from safeproducer.pipeline.reports.observed import ObservedSend
+from safeproducer.pipeline.polling import Flush, Serving
+from safeproducer.pipeline.record import ReportNumbers
+from safeproducer.pipeline.reports.counters import DeliveryCounters
+from safeproducer.pipeline.reports.delivery_errors import Failures
+from safeproducer.pipeline.reports.hooked_send import ObservedSend
 from safeproducer.pipeline.reports.quota_rejections import QuotaRejections
-from safeproducer.pipeline.reports.report_numbers import ReportNumbers
 from safeproducer.pipeline.reports.report_queue import ReportQueue
 from safeproducer.pipeline.reuse import Left, take
 from safeproducer.pipeline.route import Route
 from safeproducer.pipeline.schedule import Schedule
 from safeproducer.pipeline.sender import Sender
-from safeproducer.pipeline.serving import Serving
+from safeproducer.pipeline.turn import Control, Maintenance
 from safeproducer.policy.permits import Kind
 from safeproducer.producer_ids.gate import Gate, Terms
 from safeproducer.producer_ids.guard import guard_of
@@ -138,7 +136,7 @@ def _threads(
 
     known = (taken and taken.expiry) or Known(clock.monotonic())
     asker = Asker(admin, answered, sender.works, announcements.trouble)
-    horizons = Horizons(delivery, holds.cluster, asker, topics, announcements, known)
+    horizons = IdExpirations(delivery, holds.cluster, asker, topics, announcements, known)
     refresh = min(REFRESH, delivery.metadata_refresh / 2)
     windows = Windows(delivery.own.window, refresh, holds.cluster, asker, announcements.window, horizons.heard)
     holds.cluster.outdated.connect(lanes_to_ask, metadata.tell)

@@ -20,7 +20,7 @@ from safeproducer.kafka.arguments import is_invalid
 from safeproducer.kafka.native import KafkaError, KafkaException
 from safeproducer.pipeline.cluster.outdated_leaders import DIRECT
 from safeproducer.pipeline.engine import Engine
-from safeproducer.pipeline.reports.delivery_counters import DeliveryCounters
+from safeproducer.pipeline.reports.counters import DeliveryCounters
 from safeproducer.records import refuse_names
 from safeproducer.runtime import clock
 

@@ -11,9 +11,9 @@ from typing import Any
 from safeproducer.errors import CallbackReentryError, FatalError, QueueFullError, SafeProducerError
 from safeproducer.kafka.aside import aside
 from safeproducer.kafka.native import KafkaError, KafkaException
-from safeproducer.pipeline.cluster.events import ClientEvents
+from safeproducer.pipeline.cluster.client_events import ClientEvents
 from safeproducer.pipeline.dispatch.dispatcher import Dispatcher
-from safeproducer.pipeline.reports.delivery_counters import DeliveryCounters
+from safeproducer.pipeline.reports.counters import DeliveryCounters
 from safeproducer.pipeline.route import Route
 from safeproducer.pipeline.sender import Sender
 from safeproducer.runtime import interrupts

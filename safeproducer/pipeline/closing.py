@@ -17,7 +17,7 @@ from safeproducer.kafka.arguments import NO_TIMEOUT, seconds
 from safeproducer.kafka.native import KafkaException
 from safeproducer.pipeline.engine import Engine
 from safeproducer.pipeline.lanes.lane_pool import LanePool
-from safeproducer.pipeline.reports.observed import record_of
+from safeproducer.pipeline.reports.hooked_send import record_of
 from safeproducer.pipeline.reuse import Left, left_by
 from safeproducer.pipeline.transactions import Transactions
 from safeproducer.records import ProducerInfo

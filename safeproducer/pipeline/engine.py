@@ -11,24 +11,23 @@ from safeproducer.errors import SafeProducerError
 from safeproducer.kafka.lane_client import LaneClient, partitions_of
 from safeproducer.pipeline.calls import Calls
 from safeproducer.pipeline.cluster.asker import Asker
-from safeproducer.pipeline.cluster.events import ClientEvents
-from safeproducer.pipeline.cluster.horizons import Horizons
+from safeproducer.pipeline.cluster.client_events import ClientEvents
+from safeproducer.pipeline.cluster.id_expirations import IdExpirations
 from safeproducer.pipeline.cluster.metadata import Metadata
 from safeproducer.pipeline.cluster.outdated_leaders import DIRECT
-from safeproducer.pipeline.cluster.told_statistics import Elsewhere
+from safeproducer.pipeline.cluster.stats_callback import Elsewhere
 from safeproducer.pipeline.cluster.windows import Windows
 from safeproducer.pipeline.dispatch.dispatcher import Dispatcher
 from safeproducer.pipeline.dispatch.holds import Holds
 from safeproducer.pipeline.dispatch.updates import ClientUpdates
-from safeproducer.pipeline.flush import Flush
 from safeproducer.pipeline.lanes.native_producers import NativeProducers
-from safeproducer.pipeline.maintenance import Maintenance
 from safeproducer.pipeline.notifications import Notifications
-from safeproducer.pipeline.reports.delivery_counters import DeliveryCounters
-from safeproducer.pipeline.reports.failures import Failures
+from safeproducer.pipeline.polling import Flush, Serving
+from safeproducer.pipeline.reports.counters import DeliveryCounters
+from safeproducer.pipeline.reports.delivery_errors import Failures
 from safeproducer.pipeline.route import Route
 from safeproducer.pipeline.sender import Sender
-from safeproducer.pipeline.serving import Serving
+from safeproducer.pipeline.turn import Maintenance
 from safeproducer.producer_ids.gate import Gate
 from safeproducer.runtime import clock
 
@@ -47,7 +46,7 @@ class Threads:
     asker: Asker
     windows: Windows
     metadata: Metadata
-    horizons: Horizons
+    horizons: IdExpirations
 
 
 @dataclass(eq=False, repr=False)
@@ -94,7 +93,7 @@ class Engine:
         return self.threads.sender
 
     @property
-    def horizons(self) -> Horizons:
+    def horizons(self) -> IdExpirations:
         """For how long brokers remember the producer ID."""
         return self.threads.horizons
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from safeproducer.pipeline.engine import Engine
-from safeproducer.pipeline.reports.delivery_counters import UNASSIGNED, PartitionCounters, TopicCounters
+from safeproducer.pipeline.reports.counters import UNASSIGNED, PartitionCounters, TopicCounters
 from safeproducer.policy.client_reports import Trouble, throttling
 from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.types import TopicPartition

@@ -17,12 +17,10 @@ from functools import partial
 from typing import Any
 
 from safeproducer.kafka.native import KafkaError
-from safeproducer.pipeline.cluster import horizons, round_trip
+from safeproducer.pipeline.cluster import id_expirations, round_trip
 from safeproducer.pipeline.engine import Engine
-from safeproducer.pipeline.lanes.batch_lane import BatchLane
-from safeproducer.pipeline.lanes.direct_lane import DirectLane
-from safeproducer.pipeline.lanes.given import Given
-from safeproducer.pipeline.lanes.lane_log import LaneLog
+from safeproducer.pipeline.lanes.batch_lane import BatchLane, LaneLog
+from safeproducer.pipeline.lanes.direct_lane import DirectLane, DirectLaneCounts
 from safeproducer.pipeline.lanes.native_producers import NOBODY, NativeLane
 from safeproducer.policy.types import NEVER
 from safeproducer.producer_ids.patience import Patience, until
@@ -90,10 +88,10 @@ class Left:
     seconds: float
     lanes: list[NativeLane]
     known: round_trip.Known
-    expiry: horizons.Known | None
+    expiry: id_expirations.Known | None
     _ended: Callable[[float], bool] | None
-    _passes_on: Callable[[float], Given] | None
-    given: Given | None = None
+    _passes_on: Callable[[float], DirectLaneCounts] | None
+    given: DirectLaneCounts | None = None
     until: float = NEVER
     patience: float = _PATIENCE
     served: Any = None

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 from safeproducer.errors import ProducerClosedError, SafeProducerError
 from safeproducer.kafka.native import KafkaError
 from safeproducer.pipeline.dispatch.dispatcher import Dispatcher
-from safeproducer.pipeline.reports.observed import ObservedSend
+from safeproducer.pipeline.reports.hooked_send import ObservedSend
 from safeproducer.pipeline.sender import Sender
 from safeproducer.policy.types import NEVER
 from safeproducer.producer_ids.gate import Gate

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from safeproducer.kafka.native import KafkaError, Message
-from safeproducer.pipeline.reports.purged_reports import PURGED
+from safeproducer.pipeline.reports.delivery_errors import PURGED
 from safeproducer.policy.outcome import Outcome
 from safeproducer.spark.columns import ANY_PARTITION, Columns, Header
 from safeproducer.spark.errors import (

@@ -22,8 +22,8 @@ from safeproducer.pipeline.bulk import Block, produce_block
 from safeproducer.pipeline.cluster import windows
 from safeproducer.pipeline.cluster.asker import Asker, Question
 from safeproducer.pipeline.lanes import native_producers
+from safeproducer.pipeline.polling import Serving
 from safeproducer.pipeline.sender import Sender
-from safeproducer.pipeline.serving import Serving
 from safeproducer.policy.client_reports import PartitionMetadata
 from safeproducer.policy.outcome import Outcome
 from safeproducer.policy.window import LEAST

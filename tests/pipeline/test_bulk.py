@@ -11,7 +11,7 @@ import pytest
 
 from safeproducer import SafeProducer
 from safeproducer.pipeline.bulk import Block, placing, produce_block, produce_pairs
-from safeproducer.pipeline.dispatch.block_intake import BlockIntake
+from safeproducer.pipeline.dispatch.intake import BlockIntake
 from safeproducer.testing import FakeCluster
 from tests.hammer import hammer
 from tests.inside import engine_of

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from safeproducer.pipeline.lanes.lane_maker import LaneMaker
-from safeproducer.pipeline.lanes.lane_pool import LanePool
-from safeproducer.pipeline.reports.report_numbers import ReportNumbers
-from safeproducer.pipeline.reports.reports import Reports
+from safeproducer.pipeline.lanes.lane_pool import LaneMaker, LanePool
+from safeproducer.pipeline.record import ReportNumbers
+from safeproducer.pipeline.reports.report_queue import Reports
 from safeproducer.policy.permits import Kind
 from safeproducer.producer_ids.lane_permits import LanePermits
 from safeproducer.producer_ids.permit import Request

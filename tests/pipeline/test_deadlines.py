@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka.cimpl import KafkaError
 
 from safeproducer import DeliveryError
-from safeproducer.pipeline import maintenance
+from safeproducer.pipeline import turn
 from safeproducer.policy.outcome import Outcome
 from tests.pipeline.cluster import LOSE_REQUEST, OK
 from tests.pipeline.rig import Rig, rigged
@@ -23,7 +23,7 @@ LATENESS = 1.5
 @pytest.fixture(autouse=True)
 def _without_rests(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several records are to be in the direct lane at once, though nothing was produced for a while before."""
-    monkeypatch.setattr(maintenance, "_RESTS_AFTER", 60.0)
+    monkeypatch.setattr(turn, "_RESTS_AFTER", 60.0)
 
 
 def outcomes(rig: Rig, code: int) -> list[Outcome]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from safeproducer.pipeline import maintenance
+from safeproducer.pipeline import turn
 from tests.pipeline.cluster import OK
 from tests.pipeline.rig import rigged
 
@@ -13,7 +13,7 @@ CONFIG = {"message.timeout.ms": 30_000, "socket.timeout.ms": 1000, "linger.ms": 
 
 def test_events_of_a_lane_that_is_not_in_use_do_not_keep_flush(monkeypatch: pytest.MonkeyPatch) -> None:
     """The batch lane goes on telling statistics when everything goes directly again, and len() counts them."""
-    monkeypatch.setattr(maintenance, "_RESTS_AFTER", 60.0)
+    monkeypatch.setattr(turn, "_RESTS_AFTER", 60.0)
     with rigged(CONFIG) as rig:
         assert rig.produce("a", 0)
         rig.flush(5)

@@ -6,9 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from safeproducer.kafka.statistics import PartitionStatistics, Statistics
-from safeproducer.pipeline.lanes.direct_lane import DirectLane
-from safeproducer.pipeline.lanes.given import Given
-from safeproducer.pipeline.reports.delivery_counters import DeliveryCounters
+from safeproducer.pipeline.lanes.direct_lane import DirectLane, DirectLaneCounts
+from safeproducer.pipeline.reports.counters import DeliveryCounters
 from safeproducer.settings.delivery import read
 from safeproducer.settings.own_settings import OwnSettings
 
@@ -24,7 +23,7 @@ def shown(at: float, accepted: int, acknowledged: int, sent: int | None = None, 
     )
 
 
-def lane(counters: DeliveryCounters, given: Given | None = None) -> DirectLane:
+def lane(counters: DeliveryCounters, given: DirectLaneCounts | None = None) -> DirectLane:
     return DirectLane(read({}, OwnSettings(), idempotent=True, wants_statistics=False), counters, given)
 
 
@@ -47,7 +46,7 @@ def test_records_of_the_new_owner_are_waited_for(
     former: list[tuple[int, int, bool]], singly: int, in_batches: int
 ) -> None:
     """Whatever former owners gave singly and by batch calls, and whether statistics told of it or not."""
-    given_by_all, accepted, total, at = Given(), 0, 0, 1e6
+    given_by_all, accepted, total, at = DirectLaneCounts(), 0, 0, 1e6
     for one_by_one, by_batch, seen in former:
         counters = counting()
         owner = lane(counters, given_by_all)

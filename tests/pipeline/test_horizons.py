@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from confluent_kafka.cimpl import KafkaError, KafkaException
 
-from safeproducer.pipeline.cluster import horizons
+from safeproducer.pipeline.cluster import id_expirations
 from safeproducer.pipeline.cluster.asker import Asker
 from safeproducer.pipeline.cluster.cluster_view import ClusterView
-from safeproducer.pipeline.cluster.horizons import Horizons, Known
+from safeproducer.pipeline.cluster.id_expirations import IdExpirations, Known
 from safeproducer.policy.client_reports import PartitionMetadata
 from safeproducer.policy.expiry import DAY, PRODUCER_ID_CONFIG, TRANSACTIONAL_ID_CONFIG, Source, Told, told, unreadable
 from safeproducer.policy.throttle import Throttle
@@ -72,7 +72,9 @@ class Rig:
         self.cluster = ClusterView(delivery, Throttle())
         self.asker = Asker(lambda: self.brokers, bool, lambda: True, people.trouble)  # type: ignore[arg-type, return-value]
         self.asker.stop()  # no thread asks
-        self.horizons = Horizons(delivery, self.cluster, self.asker, lambda: self.topics, people, known or Known(now))
+        self.horizons = IdExpirations(
+            delivery, self.cluster, self.asker, lambda: self.topics, people, known or Known(now)
+        )
         self.led_by(1)
 
     def led_by(self, *nodes: int) -> None:
@@ -116,7 +118,7 @@ Rigs = Callable[..., Rig]
 
 def test_no_broker_is_asked_in_the_first_minute(rigs: Rigs) -> None:
     rig = rigs()
-    rig.look(horizons.NOT_BEFORE - 5)
+    rig.look(id_expirations.NOT_BEFORE - 5)
     assert (rig.brokers.asked, rig.seconds) == ([], None)
     rig.look(5)
     assert (rig.brokers.asked, rig.seconds) == ([1], 600)
@@ -271,7 +273,7 @@ def test_leaders_are_asked_for_where_no_statistics_tell_them(rigs: Rigs) -> None
     rig = rigs(**{"safeproducer.mode": "passthrough"})
     rig.led_by()
     rig.topics, rig.brokers.leads = ["a"], {"a": {1}, "b": {1, 2}}
-    rig.look(horizons.NOT_BEFORE - 5)
+    rig.look(id_expirations.NOT_BEFORE - 5)
     assert (rig.brokers.asked_for, rig.seconds) == ([], None)
     rig.look(5)
     assert (rig.brokers.asked_for, rig.brokers.asked, rig.seconds) == (["a"], [1], 600)
@@ -282,12 +284,12 @@ def test_leaders_are_asked_for_where_no_statistics_tell_them(rigs: Rigs) -> None
     assert (rig.brokers.asked_for, rig.brokers.asked, rig.seconds) == (["a", "b"], [1, 2], 20)
     assert "safeproducer.mode=passthrough" in rig.people.kinds["expiry 20.0"]
     rig.brokers.leads["a"], rig.brokers.says[3] = {3}, 10.0
-    rig.look(horizons.LEADERS_REFRESH - 70)
+    rig.look(id_expirations.LEADERS_REFRESH - 70)
     assert (len(rig.brokers.asked_for), rig.seconds) == (2, 20)
     rig.look(70)
     assert (rig.brokers.asked_for, rig.brokers.asked, rig.seconds) == (["a", "b", "a", "b"], [1, 2, 3], 10)
     for _ in range(3):
-        rig.look(horizons.LEADERS_REFRESH + 2)
+        rig.look(id_expirations.LEADERS_REFRESH + 2)
     assert (len(rig.brokers.asked_for), rig.brokers.asked) == (10, [1, 2, 3]), "a broker's value is asked for hourly"
     rig.look(HOUR)
     assert rig.brokers.asked[3:] == [1, 2, 3]
@@ -299,7 +301,7 @@ def test_a_cluster_that_cannot_be_asked_who_leads_is_asked_again(rigs: Rigs, mon
     rig.topics = ["a"]
     with monkeypatch.context() as patch:
         patch.setattr(Brokers, "leaders", lambda *_: 1 / 0)
-        rig.look(horizons.NOT_BEFORE)
+        rig.look(id_expirations.NOT_BEFORE)
         assert "ZeroDivisionError" in next(iter(rig.people.kinds.values()))
     rig.brokers.leads = {"a": {1}}
     rig.look(60)
@@ -332,5 +334,5 @@ def test_whom_a_former_owner_has_begun_to_ask_is_not_asked_at_once_again(
     monkeypatch.setattr(
         Brokers, "expiration", lambda *_: known.append(first.horizons.known.due[1]) or (_ for _ in ()).throw(ValueError)
     )
-    first.look(horizons.NOT_BEFORE)
+    first.look(id_expirations.NOT_BEFORE)
     assert known[0] > first.now + 30

@@ -17,11 +17,8 @@ from safeproducer.kafka.statistics import BrokerStatistics, PartitionStatistics,
 from safeproducer.pipeline.buffer.in_flight_batch import BatchReports, BatchSinks, InFlightBatch
 from safeproducer.pipeline.buffer.partition_buffer import PartitionBuffer
 from safeproducer.pipeline.lanes.batch_lane import BatchLane
-from safeproducer.pipeline.record import HeldRecord
-from safeproducer.pipeline.reports.counted_report import CountedBunch, CountedReport
-from safeproducer.pipeline.reports.report_numbers import ReportNumbers
-from safeproducer.pipeline.reports.report_queue import ReportQueue
-from safeproducer.pipeline.reports.reports import Reports
+from safeproducer.pipeline.record import HeldRecord, ReportNumbers
+from safeproducer.pipeline.reports.report_queue import CountedBunch, CountedReport, ReportQueue, Reports
 from safeproducer.policy.pacing import AckTime
 from safeproducer.producer_ids.lane_permits import GRANTED
 from tests.inside import hold

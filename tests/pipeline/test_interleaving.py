@@ -7,7 +7,7 @@ import sys
 import threading
 from queue import SimpleQueue
 
-from safeproducer.pipeline.reports.report_numbers import ReportNumbers
+from safeproducer.pipeline.record import ReportNumbers
 from tests.pipeline.interleaving import between, codes_of
 
 

@@ -13,7 +13,7 @@ from types import CodeType
 import pytest
 
 from safeproducer import SafeProducer
-from safeproducer.pipeline.cluster.events import ClientEvents
+from safeproducer.pipeline.cluster.client_events import ClientEvents
 from safeproducer.pipeline.cluster.windows import Windows
 from safeproducer.pipeline.dispatch.updates import ClientUpdates
 from safeproducer.pipeline.lanes.direct_lane import DirectLane

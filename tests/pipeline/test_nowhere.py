@@ -19,9 +19,8 @@ from safeproducer.pipeline.dispatch.dispatcher import Dispatcher
 from safeproducer.pipeline.dispatch.record_buffer import RecordBuffer
 from safeproducer.pipeline.lanes.batch_lane import BatchLane
 from safeproducer.pipeline.lanes.lane_pool import LanePool
-from safeproducer.pipeline.reports.report_numbers import ReportNumbers
-from safeproducer.pipeline.reports.report_queue import ReportQueue
-from safeproducer.pipeline.reports.reports import Reports
+from safeproducer.pipeline.record import ReportNumbers
+from safeproducer.pipeline.reports.report_queue import ReportQueue, Reports
 from safeproducer.policy.pacing import AckTime
 from tests.inside import hold
 from tests.pipeline.interleaving import between, codes_of, least

@@ -19,7 +19,7 @@ import pytest
 
 from safeproducer.kafka.native import KafkaError, NativeProducer
 from safeproducer.pipeline import reuse as module
-from safeproducer.pipeline.lanes.given import Given
+from safeproducer.pipeline.lanes.direct_lane import DirectLaneCounts
 from safeproducer.pipeline.lanes.native_producers import NativeLane, Relay
 from safeproducer.pipeline.reuse import MOST, Key, Left, Parking
 from safeproducer.producer_ids import patience
@@ -422,7 +422,7 @@ def test_a_fatal_error_is_noted(fatal: bool) -> None:
 
 def test_a_former_owner_is_released_when_its_threads_have_ended() -> None:
     """And not before: what it was given may still change."""
-    ends, given = [False, False, True], Given()
+    ends, given = [False, False, True], DirectLaneCounts()
     left = parked({"test.mock.num.brokers": 1}, lambda _: ends.pop(0), lambda _: given)
     assert [left.settled(0.1) for _ in range(4)] == [False, False, True, True]
     assert left.given is given

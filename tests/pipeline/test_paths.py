@@ -27,10 +27,10 @@ from unittest import mock
 import pytest
 
 from safeproducer import SafeProducer
-from safeproducer.pipeline.cluster.events import ClientEvents
+from safeproducer.pipeline.cluster.client_events import ClientEvents
 from safeproducer.pipeline.dispatch.dispatcher import Dispatcher
 from safeproducer.pipeline.dispatch.updates import ClientUpdates
-from safeproducer.pipeline.maintenance import Control, Maintenance
+from safeproducer.pipeline.turn import Control, Maintenance
 from safeproducer.testing import FakeCluster
 from tests.inside import engine_of
 

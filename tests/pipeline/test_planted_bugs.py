@@ -13,22 +13,17 @@ import pytest
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
 from safeproducer.kafka.statistics import Statistics
-from safeproducer.pipeline.buffer.counting import Counting
-from safeproducer.pipeline.buffer.in_flight_batch import InFlightBatch
+from safeproducer.pipeline.buffer.in_flight_batch import DeliveredCounter, InFlightBatch
 from safeproducer.pipeline.buffer.partition_buffer import PartitionBuffer
 from safeproducer.pipeline.cluster.cluster_view import ClusterView, Leader
 from safeproducer.pipeline.dispatch import dispatcher, record_buffer
-from safeproducer.pipeline.dispatch.block_intake import BlockIntake
-from safeproducer.pipeline.dispatch.expiry import Expiry
+from safeproducer.pipeline.dispatch.expiry import Expiry, RetryGuard
+from safeproducer.pipeline.dispatch.intake import BlockIntake
 from safeproducer.pipeline.dispatch.placement import Placement
 from safeproducer.pipeline.dispatch.record_buffer import RecordBuffer
-from safeproducer.pipeline.dispatch.retry_guard import RetryGuard
-from safeproducer.pipeline.record import REPORT, SIZE, HeldRecord
-from safeproducer.pipeline.reports.counted_report import CountedBunch, CountedReport
-from safeproducer.pipeline.reports.failures import Failures
-from safeproducer.pipeline.reports.report_numbers import ReportNumbers
-from safeproducer.pipeline.reports.report_queue import ReportQueue
-from safeproducer.pipeline.reports.reports import Reports
+from safeproducer.pipeline.record import REPORT, SIZE, HeldRecord, ReportNumbers
+from safeproducer.pipeline.reports.delivery_errors import Failures
+from safeproducer.pipeline.reports.report_queue import CountedBunch, CountedReport, ReportQueue, Reports
 from safeproducer.policy.decision import PartitionFacts
 from safeproducer.policy.throttle import Throttle
 from safeproducer.policy.types import NEVER, TopicPartition
@@ -53,7 +48,12 @@ real_run = Reports.run
 real_in_process = Failures.in_process
 real_update = ClusterView.update
 real_extend = BlockIntake._extend
-real_bind, real_begin, real_pass_on, real_bunch = Counting.bind, Counting.begin, Counting.pass_on, CountedBunch.__init__
+real_bind, real_begin, real_pass_on, real_bunch = (
+    DeliveredCounter.bind,
+    DeliveredCounter.begin,
+    DeliveredCounter.pass_on,
+    CountedBunch.__init__,
+)
 
 
 def deaf(facts: PartitionFacts, now: float) -> Any:
@@ -130,7 +130,7 @@ def to_the_end(self: PartitionBuffer, other: PartitionBuffer) -> None:
     other.records.append(record)
 
 
-def counting_what_expired(self: Counting, batch: Any, report: CountedReport) -> Any:
+def counting_what_expired(self: DeliveredCounter, batch: Any, report: CountedReport) -> Any:
     reported = real_bind(self, batch, report)
 
     def counted(error: Any, message: Any) -> None:
@@ -141,12 +141,12 @@ def counting_what_expired(self: Counting, batch: Any, report: CountedReport) -> 
     return counted
 
 
-def one_too_few(self: Counting, report: CountedReport) -> None:
+def one_too_few(self: DeliveredCounter, report: CountedReport) -> None:
     real_begin(self, report)
     self.count = 0
 
 
-def passed_on_twice(self: Counting, reports: Reports) -> int:
+def passed_on_twice(self: DeliveredCounter, reports: Reports) -> int:
     if self.report is not None:
         reports.add_counted(CountedBunch(self.report, self._partition, self.count))
     return real_pass_on(self, reports)
@@ -173,9 +173,9 @@ PLANTS: dict[str, tuple[str, type[RuleBasedStateMachine], Any, str, Any]] = {
     "keeps the callbacks of ended records": ("rule 9", CalmHeldMachine, ReportNumbers, "release", lambda *_: None),
     "gives one broker the whole buffer": ("rule 9", CalmHeldMachine, record_buffer, "has_share", lambda *_: True),
     "takes a block for one record": ("rule [79]", CalmHeldMachine, BlockIntake, "_extend", counted_as_one),
-    "counts records that expired": ("rule 7", CountedMachine, Counting, "bind", counting_what_expired),
-    "counts one record too few": ("rule [789]", CountedMachine, Counting, "begin", one_too_few),
-    "counts delivered records twice": ("rule 7", CountedMachine, Counting, "pass_on", passed_on_twice),
+    "counts records that expired": ("rule 7", CountedMachine, DeliveredCounter, "bind", counting_what_expired),
+    "counts one record too few": ("rule [789]", CountedMachine, DeliveredCounter, "begin", one_too_few),
+    "counts delivered records twice": ("rule 7", CountedMachine, DeliveredCounter, "pass_on", passed_on_twice),
     "counts for another partition": ("rule 7", CountedMachine, CountedBunch, "__init__", of_the_next_partition),
     "swallows what a callback raises": ("rule 10", CalmHeldMachine, Reports, "run", swallowed),
     "drops the reports behind one that raised": ("rule [4789]", CalmHeldMachine, Reports, "run", gives_up),
@@ -221,8 +221,8 @@ def both_kinds_in_order() -> None:
 FOUND_ALONE: dict[str, tuple[Callable[[], object], Any, str, Any]] = {
     "counts in two steps": (test_in_flight_batch.test_counting_is_one_step, CountedBunch, "count", in_two_steps),
     "counts what has no offset": (ends_once, CountedReport, "__init__", without_a_look_at_offsets),
-    "counts what expired": (ends_once, Counting, "bind", counting_what_expired),
-    "forgets the first": (ends_once, Counting, "begin", one_too_few),
+    "counts what expired": (ends_once, DeliveredCounter, "bind", counting_what_expired),
+    "forgets the first": (ends_once, DeliveredCounter, "begin", one_too_few),
     "lets records without a partition pass others": (both_kinds_in_order, Placement, "follows_others", not_at_all),
     "sends before it places": (both_kinds_in_order, Placement, "puts_in_order", lambda *_: True),
     "places behind what came later": (both_kinds_in_order, PartitionBuffer, "move_first", to_the_end),

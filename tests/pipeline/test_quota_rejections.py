@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from safeproducer.pipeline.record import ReportNumbers
 from safeproducer.pipeline.reports.quota_rejections import QuotaRejections
-from safeproducer.pipeline.reports.report_numbers import ReportNumbers
 from tests.pipeline.interleaving import between, codes_of
 
 

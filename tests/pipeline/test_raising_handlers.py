@@ -26,14 +26,12 @@ from safeproducer.pipeline.dispatch.expiry import Expiry
 from safeproducer.pipeline.dispatch.intake import Intake
 from safeproducer.pipeline.dispatch.record_buffer import RecordBuffer
 from safeproducer.pipeline.engine import Engine, Threads
-from safeproducer.pipeline.flush import Flush
+from safeproducer.pipeline.polling import Flush, Serving
 from safeproducer.pipeline.reports.quota_rejections import QuotaRejections
-from safeproducer.pipeline.reports.report_queue import ReportQueue
-from safeproducer.pipeline.reports.reports import Reports
+from safeproducer.pipeline.reports.report_queue import ReportQueue, Reports
 from safeproducer.pipeline.route import Route, _gated
 from safeproducer.pipeline.schedule import Schedule
 from safeproducer.pipeline.sender import Sender
-from safeproducer.pipeline.serving import Serving
 from safeproducer.producer_ids.gate import Gate
 from safeproducer.producer_ids.guard import Guard
 from safeproducer.producer_ids.permit import Answer, Permit, Request

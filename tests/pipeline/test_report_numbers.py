@@ -6,7 +6,7 @@ import gc
 import weakref
 from typing import Any
 
-from safeproducer.pipeline.reports.report_numbers import ReportNumbers
+from safeproducer.pipeline.record import ReportNumbers
 from tests.hammer import hammer
 from tests.inside import hold
 

@@ -10,8 +10,8 @@ from unittest import mock
 import pytest
 
 from safeproducer.pipeline.dispatch import updates
-from safeproducer.pipeline.maintenance import Maintenance
 from safeproducer.pipeline.sender import LONGEST_REST, LONGEST_SLEEP
+from safeproducer.pipeline.turn import Maintenance
 from tests.pipeline.rig import Rig, rigged
 
 NEAR = {1: 0.001, 2: 0.001, 3: 0.001}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from safeproducer.pipeline import maintenance
+from safeproducer.pipeline import turn
 from tests.pipeline.cluster import OK
 from tests.pipeline.rig import rigged
 
@@ -85,7 +85,7 @@ def test_bytes_in_a_lane_count_against_the_buffer(mode: str) -> None:
 
 def test_direct_records_share_the_buffer_with_held_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     """The native producer does not know of the records that wait outside of it."""
-    monkeypatch.setattr(maintenance, "_RESTS_AFTER", 60.0)
+    monkeypatch.setattr(turn, "_RESTS_AFTER", 60.0)
     with rigged({**CONFIG, "queue.buffering.max.messages": 20}) as rig:
         assert rig.produce("a", 0)
         assert rig.produce("a", 1)

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from safeproducer.pipeline.cluster import told_statistics
-from safeproducer.pipeline.cluster.told_statistics import Elsewhere, Speaker, ToldStatistics
+from safeproducer.pipeline.cluster import stats_callback
+from safeproducer.pipeline.cluster.stats_callback import Elsewhere, Speaker, ToldStatistics
 from safeproducer.settings.config import parse
 from tests.kafka.test_stats_document import T, broker, document, partition
 
@@ -91,7 +91,7 @@ def interrupted(call: Any, step: int) -> bool:
     left = [step]
 
     def trace(frame: FrameType, event: str, _: object) -> Any:
-        if frame.f_code.co_filename != told_statistics.__file__:
+        if frame.f_code.co_filename != stats_callback.__file__:
             return None
         frame.f_trace_opcodes = True
         if event == "opcode":

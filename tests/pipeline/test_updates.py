@@ -15,7 +15,7 @@ from safeproducer import SafeProducer
 from safeproducer.kafka import statistics as reading
 from safeproducer.pipeline.cluster.outdated_leaders import DIRECT
 from safeproducer.pipeline.dispatch.updates import ClientUpdates
-from safeproducer.pipeline.reports.delivery_counters import DeliveryCounters
+from safeproducer.pipeline.reports.counters import DeliveryCounters
 from safeproducer.testing import FakeCluster
 from tests.inside import engine_of
 

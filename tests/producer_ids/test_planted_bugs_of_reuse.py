@@ -11,7 +11,7 @@ import pytest
 from safeproducer import SafeProducer
 from safeproducer.pipeline import closing, reuse
 from safeproducer.pipeline.lanes import native_producers
-from safeproducer.pipeline.lanes.given import Given
+from safeproducer.pipeline.lanes.direct_lane import DirectLaneCounts
 from safeproducer.pipeline.lanes.native_producers import Relay
 from safeproducer.pipeline.reuse import Key, Left, Parking
 from safeproducer.testing import FakeCluster
@@ -98,11 +98,16 @@ PLANTED: dict[str, tuple[Check, Any, str, Any]] = {
         "_all_delivered",
         lambda engine: True,
     ),
-    "counts begin anew": (counts_go_over, Given, "passed_on", lambda self, counters, now: Given(since=now)),
-    "ages begin with the former owner": (counts_go_over, Given, "taken_over", lambda self, now: None),
+    "counts begin anew": (
+        counts_go_over,
+        DirectLaneCounts,
+        "passed_on",
+        lambda self, counters, now: DirectLaneCounts(since=now),
+    ),
+    "ages begin with the former owner": (counts_go_over, DirectLaneCounts, "taken_over", lambda self, now: None),
     "batch calls of former owners are forgotten": (
         counts_go_over,
-        Given,
+        DirectLaneCounts,
         "batches",
         lambda self, counters, at: counters.batches(at),
     ),

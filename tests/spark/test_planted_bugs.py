@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from safeproducer.pipeline.buffer.partition_buffer import PartitionBuffer
-from safeproducer.pipeline.dispatch.block_intake import BlockIntake
+from safeproducer.pipeline.dispatch.intake import BlockIntake
 from safeproducer.pipeline.record import DeliveryCallback, HeldRecord
 from safeproducer.policy import partitioner
 from safeproducer.spark import report, rows

@@ -1,4 +1,7 @@
-"""A batch that a batch lane has: from handing over until librdkafka has reported every record of it."""
+"""A batch that a batch lane has: from handing over until librdkafka has reported every record of it.
+
+Delivered records of a batch that need only be counted: see reports/counted_report.py.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +9,66 @@ import sys
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
+from safeproducer.kafka.callback_errors import discard_pending
 from safeproducer.kafka.native import KafkaError, Message
-from safeproducer.kafka.pending_error import discard_pending
-from safeproducer.pipeline.buffer.counting import Counting
-from safeproducer.pipeline.record import ACCEPTED_AT, OVERHEAD, SIZE, DeliveryCallback, HeldRecord
-from safeproducer.pipeline.reports.counted_report import CountedReport
-from safeproducer.pipeline.reports.dated_error import DatedError
+from safeproducer.pipeline.record import ACCEPTED_AT, OVERHEAD, SIZE, DeliveryCallback, HeldRecord, ReportNumbers
 from safeproducer.pipeline.reports.quota_rejections import QuotaRejection, is_quota_rejection
-from safeproducer.pipeline.reports.report_numbers import ReportNumbers
-from safeproducer.pipeline.reports.reports import Reports
+from safeproducer.pipeline.reports.report_queue import CountedBunch, CountedReport, DatedError, Reports
 from safeproducer.policy.pacing import AckTime
 from safeproducer.policy.types import NEVER, TopicPartition
 from safeproducer.runtime import clock
+
+
+class DeliveredCounter:
+    """Those of one callback, in a batch of this partition."""
+
+    __slots__ = ("_partition", "count", "report")
+
+    def __init__(self, partition: int) -> None:
+        self._partition = partition
+        self.count = 0
+        self.report: CountedReport | None = None
+
+    def begin(self, report: CountedReport) -> None:
+        """The first one of this callback."""
+        self.report = report
+        self.count = 1
+
+    def pass_on(self, reports: Reports) -> int:
+        """Queue what was counted; how many."""
+        # One step under the interpreter lock: BatchReports.expire() comes from another thread.
+        count, report, self.count, self.report = self.count, self.report, 0, None
+        if report is not None:
+            reports.add_counted(CountedBunch(report, self._partition, count))
+        return count
+
+    def bind(self, batch: Any, report: CountedReport) -> DeliveryCallback:
+        """As InFlightBatch.bind()."""
+        reports, proves = batch.reports, report.offset_proves
+
+        def reported(error: KafkaError | None, message: Message) -> None:
+            try:
+                offset = message.offset()
+            except:  # noqa: E722 - see discard_pending
+                discard_pending(sys.exc_info())
+                offset = message.offset()
+            batch.left = left = batch.left - 1  # as in bind()
+            expired = batch.expired
+            if error is not None or expired or (offset is None and proves):
+                reports.pass_on()
+                batch.reported(len(batch.records) - left - 1, expired, report, error, message)
+            elif self.report is report:
+                self.count += 1
+            else:
+                reports.count(report)
+            if not left:
+                reports.pass_on()
+                reports.sinks.completed.append(batch)
+
+        return reported
+
 
 _SURE_FLUSHES = 3
 _NO_TOPIC = frozenset({KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART})
@@ -50,7 +100,7 @@ class BatchReports:
         """Of one record, about."""
         self.kept: deque[Message] = deque()
         self.kept_for: DeliveryCallback | None = None
-        self.counting = Counting(partition)
+        self.counting = DeliveredCounter(partition)
         self.on_answer: Callable[[], None] | None = None
         self.unknown_outcome = False
         self.rejections: list[QuotaRejection] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from safeproducer.kafka.statistics import Statistics
 from safeproducer.pipeline.cluster.outdated_leaders import DIRECT
-from safeproducer.pipeline.reports.delivery_counters import DeliveryCounters
+from safeproducer.pipeline.reports.counters import DeliveryCounters
 from safeproducer.policy.pacing import HIGH_RATE, is_long
 from safeproducer.settings.delivery import Delivery
 

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 from safeproducer.kafka.native import KafkaException
 from safeproducer.pipeline.buffer.partition_buffer import PartitionBuffer
-from safeproducer.pipeline.dispatch.block_intake import BlockIntake
 from safeproducer.pipeline.dispatch.expiry import Expiry
 from safeproducer.pipeline.dispatch.facts import Gatherer
 from safeproducer.pipeline.dispatch.flush_timer import FlushTimer
+from safeproducer.pipeline.dispatch.intake import BlockIntake
 from safeproducer.pipeline.lanes.batch_lane import BatchLane
 from safeproducer.pipeline.lanes.direct_lane import DirectLane
 from safeproducer.pipeline.record import ACCEPTED_AT, HEADERS, KEY, OVERHEAD, REPORT, SIZE, TIMESTAMP, VALUE
-from safeproducer.pipeline.reports.reports import Reports
+from safeproducer.pipeline.reports.report_queue import Reports
 from safeproducer.pipeline.sender import LONGEST_SLEEP
 from safeproducer.policy.decision import BATCH, PATIENCE, Hold, decide
 from safeproducer.policy.hold_reason import HoldReason

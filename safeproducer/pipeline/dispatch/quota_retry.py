@@ -9,7 +9,7 @@ from safeproducer.pipeline.buffer.in_flight_batch import InFlightBatch
 from safeproducer.pipeline.dispatch.holds import Holds
 from safeproducer.pipeline.dispatch.record_buffer import RecordBuffer
 from safeproducer.pipeline.record import ACCEPTED_AT, REPORT
-from safeproducer.pipeline.reports.failures import Failures
+from safeproducer.pipeline.reports.delivery_errors import Failures
 from safeproducer.pipeline.reports.quota_rejections import QuotaRejections, RejectedPartition
 from safeproducer.pipeline.reports.report_queue import ReportQueue
 from safeproducer.pipeline.schedule import Schedule

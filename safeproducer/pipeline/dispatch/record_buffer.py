@@ -15,9 +15,8 @@ from safeproducer.pipeline.cluster.cluster_view import UNKNOWN
 from safeproducer.pipeline.dispatch.holds import Holds
 from safeproducer.pipeline.lanes.batch_lane import BatchLane
 from safeproducer.pipeline.lanes.lane_pool import LanePool
-from safeproducer.pipeline.record import OVERHEAD, REPORT, HeldRecord
+from safeproducer.pipeline.record import OVERHEAD, REPORT, HeldRecord, ReportNumbers
 from safeproducer.pipeline.reports.quota_rejections import QuotaRejections
-from safeproducer.pipeline.reports.report_numbers import ReportNumbers
 from safeproducer.pipeline.reports.report_queue import ReportQueue
 from safeproducer.policy.affinity import Affinity
 from safeproducer.policy.decision import TURN, Hold

@@ -9,9 +9,8 @@ from dataclasses import replace
 from safeproducer.kafka.statistics import LibrdkafkaClock, Statistics, read
 from safeproducer.pipeline.cluster.outdated_leaders import DIRECT
 from safeproducer.pipeline.dispatch.holds import Holds
-from safeproducer.pipeline.reports.batch_calls import BatchCount
-from safeproducer.pipeline.reports.delivery_counters import DeliveryCounters
-from safeproducer.pipeline.reports.failures import Failures
+from safeproducer.pipeline.reports.counters import BatchCount, DeliveryCounters
+from safeproducer.pipeline.reports.delivery_errors import Failures
 from safeproducer.policy.client_reports import TopicMetadata
 from safeproducer.policy.pacing import LATE
 from safeproducer.policy.types import NEVER, TopicPartition

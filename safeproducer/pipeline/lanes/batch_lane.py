@@ -3,10 +3,17 @@
 Its linger is a guard that never runs out in practice: a batch of exactly `batch.num.messages` records leaves by its
 count, any other by a flush trigger, a flush() of one millisecond. A shorter linger would send what is there in the
 middle of handing over, and would make librdkafka busy-wait while a batch waits behind the one in flight.
+
+Reads from an additional lane's log that it has its producer ID.
+
+A batch that is handed over before waits for librdkafka's next look, half a second later (measured: 507 ms against
+2 ms). Statistics would tell, too, but many lanes of many partitions make long documents.
 """
 
 from __future__ import annotations
 
+import logging
+import re
 from collections.abc import Callable
 
 from safeproducer.errors import NOT_ACCEPTED
@@ -15,13 +22,37 @@ from safeproducer.kafka.native import KafkaError
 from safeproducer.kafka.statistics import Statistics
 from safeproducer.pipeline.buffer.in_flight_batch import BatchSinks, InFlightBatch
 from safeproducer.pipeline.buffer.partition_buffer import PartitionBuffer
-from safeproducer.pipeline.lanes.lane_log import LaneLog
 from safeproducer.pipeline.record import HeldRecord
 from safeproducer.policy.lanes import RequestCounts
 from safeproducer.policy.sequence_gaps import SequenceGaps
 from safeproducer.policy.types import NEVER, TopicPartition
 from safeproducer.producer_ids.lane_permits import LanePermit
 from safeproducer.runtime import clock
+
+_ACQUIRED = "Acquired "
+_ID = re.compile(r"Acquired PID\{Id:(\d+)")
+
+
+class LaneLog:
+    """Stands where a logging.Logger would. The first lane tells of the same brokers, so nothing is passed on but what
+    the application asked for by a logger of its own. `tells`: it is of the first batch lane, which has statistics.
+    """
+
+    def __init__(self, tells: bool = False) -> None:
+        self.acquired = False
+        self.producer_id: int | None = None
+        self.tells = tells
+        self.application: logging.Logger | None = None
+
+    def log(self, level: int, form: str, *args: object) -> None:
+        """As logging.Logger.log()."""
+        if not self.acquired and any(isinstance(text, str) and _ACQUIRED in text for text in args):
+            self.acquired = True
+            found = _ID.search(" ".join(map(str, args)))
+            self.producer_id = int(found[1]) if found else None
+        elif self.application is not None and level > logging.DEBUG:
+            self.application.log(level, form, *args)
+
 
 _EARLIEST = 0.95
 """Of the usual time, when the answer is looked for first."""

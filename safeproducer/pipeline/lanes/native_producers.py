@@ -12,9 +12,9 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from safeproducer.kafka.native import KafkaError, KafkaException, NativeProducer, ThrottleEvent
-from safeproducer.pipeline.cluster.events import ClientEvents
-from safeproducer.pipeline.cluster.told_statistics import Speaker
-from safeproducer.pipeline.lanes.lane_log import LaneLog
+from safeproducer.pipeline.cluster.client_events import ClientEvents
+from safeproducer.pipeline.cluster.stats_callback import Speaker
+from safeproducer.pipeline.lanes.batch_lane import LaneLog
 from safeproducer.runtime import interrupts
 from safeproducer.settings.config import Settings, explain_refusal
 

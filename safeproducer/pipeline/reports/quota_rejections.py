@@ -14,8 +14,7 @@ from typing import Any
 
 from safeproducer.errors import DeliveryError
 from safeproducer.kafka.native import KafkaError, Message
-from safeproducer.pipeline.record import KEY, OVERHEAD, REPORT, SIZE, VALUE, DeliveryCallback, HeldRecord
-from safeproducer.pipeline.reports.report_numbers import ReportNumbers
+from safeproducer.pipeline.record import KEY, OVERHEAD, REPORT, SIZE, VALUE, DeliveryCallback, HeldRecord, ReportNumbers
 from safeproducer.policy.types import TopicPartition
 from safeproducer.runtime import clock
 

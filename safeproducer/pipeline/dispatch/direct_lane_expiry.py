@@ -13,8 +13,7 @@ from safeproducer.pipeline.cluster.outdated_leaders import DIRECT
 from safeproducer.pipeline.dispatch.dispatcher import Dispatcher
 from safeproducer.pipeline.dispatch.holds import Holds
 from safeproducer.pipeline.lanes.direct_lane import DirectLane
-from safeproducer.pipeline.reports.failures import Failures
-from safeproducer.pipeline.reports.purged_reports import purged_tps
+from safeproducer.pipeline.reports.delivery_errors import Failures, purged_tps
 from safeproducer.pipeline.reports.report_queue import ReportQueue
 
 

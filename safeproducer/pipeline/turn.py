@@ -9,15 +9,14 @@ from typing import Any
 from safeproducer.errors import FatalError
 from safeproducer.pipeline.calls import Calls
 from safeproducer.pipeline.cluster.metadata import Metadata
-from safeproducer.pipeline.dispatch.direct_deadline import DirectDeadline
+from safeproducer.pipeline.dispatch.direct_lane_expiry import DirectDeadline
 from safeproducer.pipeline.dispatch.dispatcher import Dispatcher
 from safeproducer.pipeline.dispatch.updates import ClientUpdates
-from safeproducer.pipeline.flush import Flush
 from safeproducer.pipeline.notifications import Notifications
-from safeproducer.pipeline.reports.delivery_counters import DeliveryCounters
+from safeproducer.pipeline.polling import Flush, Serving
+from safeproducer.pipeline.reports.counters import DeliveryCounters
 from safeproducer.pipeline.route import Route
 from safeproducer.pipeline.sender import LONGEST_REST, LONGEST_SLEEP
-from safeproducer.pipeline.serving import Serving
 from safeproducer.policy.types import NEVER
 from safeproducer.runtime import clock
 from safeproducer.settings.delivery import Delivery

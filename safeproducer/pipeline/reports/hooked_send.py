@@ -10,7 +10,7 @@ from safeproducer.errors import NOT_ACCEPTED
 from safeproducer.hooks import Hooks
 from safeproducer.kafka.native import WITHOUT_OFFSET, KafkaError, Message
 from safeproducer.pipeline.record import DeliveryCallback
-from safeproducer.pipeline.reports.delivery_counters import Explained
+from safeproducer.pipeline.reports.counters import Explained
 from safeproducer.pipeline.reports.report_queue import ReportQueue
 from safeproducer.records import ProducerInfo, Record
 from safeproducer.runtime import interrupts

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from safeproducer.kafka.advice import advice
+from safeproducer.kafka.callback_errors import CallbackErrors
 from safeproducer.kafka.native import KafkaError, ThrottleEvent
 from safeproducer.kafka.statistics import repaired
-from safeproducer.pipeline.cluster.told_statistics import Elsewhere, Speaker, ToldStatistics
+from safeproducer.pipeline.cluster.stats_callback import Elsewhere, Speaker, ToldStatistics
 from safeproducer.pipeline.notifications import Notifications
-from safeproducer.pipeline.reports.callbacks import CallbackErrors
 from safeproducer.pipeline.reports.report_queue import ReportQueue
 from safeproducer.policy.client_reports import ClientError, broker_in
 from safeproducer.runtime import clock, interrupts

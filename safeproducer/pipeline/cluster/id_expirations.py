@@ -109,7 +109,7 @@ class Known:
 
 
 @dataclass(eq=False)
-class Horizons:
+class IdExpirations:
     """`look()` on the sender's thread; `heard()` and `notes()` from any; the asker's thread admin. It takes no lock.
 
     - `current`: None before anything is known, without idempotence, and with safeproducer.expiry=off.

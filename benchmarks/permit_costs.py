@@ -23,7 +23,7 @@ from unittest import mock
 from benchmarks.table import Bar
 from safeproducer.policy import permits
 from safeproducer.policy.permits import Kind
-from safeproducer.producer_ids import places
+from safeproducer.producer_ids import ledger_places
 from safeproducer.producer_ids.guard import AUTO, Guard, Request
 from safeproducer.records import CallSite
 from safeproducer.settings.id_settings import LEDGER_VARIABLE, POLICY_VARIABLE
@@ -55,7 +55,7 @@ def ledgers() -> Iterator[None]:
     with (
         tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as first,
         tempfile.TemporaryDirectory() as second,
-        mock.patch.dict(os.environ, {places.AUTO_VARIABLE: os.pathsep.join((first, second))}),
+        mock.patch.dict(os.environ, {ledger_places.AUTO_VARIABLE: os.pathsep.join((first, second))}),
     ):
         for variable in (LEDGER_VARIABLE, POLICY_VARIABLE):  # most have none, and reading one is felt
             os.environ.pop(variable, None)

@@ -16,7 +16,7 @@ from integration.conftest import TopicFactory
 from integration.crash_loop import ROOT, Start, loop, one, start
 from integration.kafka.cluster import KafkaCluster
 from safeproducer import ProducerIdLimitError, SafeProducer
-from safeproducer.producer_ids.places import AUTO_VARIABLE
+from safeproducer.producer_ids.ledger_places import AUTO_VARIABLE
 from safeproducer.settings.id_settings import LEDGER_VARIABLE, POLICY_VARIABLE
 
 RATE = 20

@@ -25,8 +25,8 @@ ROOT = Path(__file__).resolve().parents[1]
 PROGRAM = """
 import sys, time
 from safeproducer import SafeProducer
-from safeproducer.producer_ids.place import Place
-from safeproducer.producer_ids.reading import read_ledgers
+from safeproducer.producer_ids.ledger_places import Place
+from safeproducer.producer_ids.ledger_reader import read_ledgers
 
 bootstrap, topic, ledger, stays = sys.argv[1:]
 

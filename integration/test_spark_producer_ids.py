@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from integration.spark import run_script
-from safeproducer.producer_ids.place import Place
-from safeproducer.producer_ids.reading import LedgerReading, read_ledgers
+from safeproducer.producer_ids.ledger_places import Place
+from safeproducer.producer_ids.ledger_reader import LedgerReading, read_ledgers
 from safeproducer.settings.id_settings import LEDGER_VARIABLE, POLICY_VARIABLE
 from safeproducer.testing import FakeCluster
 

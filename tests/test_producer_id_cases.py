@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from safeproducer.producer_ids.place import Place
-from safeproducer.producer_ids.reading import LedgerReading, read_ledgers
+from safeproducer.producer_ids.ledger_places import Place
+from safeproducer.producer_ids.ledger_reader import LedgerReading, read_ledgers
 from safeproducer.testing import FakeCluster
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -58,8 +58,8 @@ write(producer)
 producer.close()
 """
 WORKERS = """
-from safeproducer.producer_ids.place import Place
-from safeproducer.producer_ids.reading import read_ledgers
+from safeproducer.producer_ids.ledger_places import Place
+from safeproducer.producer_ids.ledger_reader import read_ledgers
 
 def serve(done, stop):
     producer = make()

@@ -32,7 +32,7 @@ from safeproducer.pipeline import closing
 from safeproducer.pipeline.assembly import gate_of
 from safeproducer.producer_ids import guard
 from safeproducer.producer_ids.gate import Gate
-from safeproducer.producer_ids.place import Place
+from safeproducer.producer_ids.ledger_places import Place
 from safeproducer.settings.config import parse
 from safeproducer.settings.id_settings import LEDGER_VARIABLE, POLICY_VARIABLE
 from safeproducer.testing import FakeCluster

@@ -14,8 +14,8 @@ import pytest
 from integration.applications.account import settle
 from integration.applications.application import SAFE, Application
 from integration.applications.test_services import GUNICORN, PROGRAMS
-from safeproducer.producer_ids.place import Place
-from safeproducer.producer_ids.reading import LedgerReading, read_ledgers
+from safeproducer.producer_ids.ledger_places import Place
+from safeproducer.producer_ids.ledger_reader import LedgerReading, read_ledgers
 from safeproducer.settings.id_settings import LEDGER_VARIABLE, POLICY_VARIABLE
 from safeproducer.testing import FakeCluster
 

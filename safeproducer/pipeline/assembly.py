@@ -50,8 +50,8 @@ from safeproducer.pipeline.turn import Control, Maintenance
 from safeproducer.policy.permits import Kind
 from safeproducer.producer_ids.gate import Gate, Terms
 from safeproducer.producer_ids.guard import guard_of
+from safeproducer.producer_ids.ledger_places import OFF
 from safeproducer.producer_ids.permit import Request
-from safeproducer.producer_ids.place import OFF
 from safeproducer.records import ProducerInfo
 from safeproducer.runtime import clock
 from safeproducer.runtime.threads import Notices

@@ -1,4 +1,11 @@
-"""Whether a producer may write yet: the owner of the permit for its first producer ID (KIP-936)."""
+"""Whether a producer may write yet: the owner of the permit for its first producer ID (KIP-936).
+
+The permit for the first ID of one producer, which is counted as long as the producer has it, and no longer.
+
+A signal handler may raise at any place. So the guard notes each permit in `_asked` before it counts it. One that was
+counted, and that nobody took, is the answer to the next ask(); one that came beside it goes back. What is done twice
+changes nothing.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +20,67 @@ from safeproducer.policy import permits
 from safeproducer.policy.decision import Hold
 from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.permits import Kind
-from safeproducer.producer_ids import told
+from safeproducer.producer_ids import churn_messages
 from safeproducer.producer_ids.guard import Guard
 from safeproducer.producer_ids.lane_permits import LanePermits
-from safeproducer.producer_ids.own_permit import OwnPermit
-from safeproducer.producer_ids.permit import Answer, Request
+from safeproducer.producer_ids.permit import Answer, Permit, Request
 from safeproducer.records import ProducerInfo
 from safeproducer.runtime import clock, randomness
+
+_OPEN, _ENDING, _NOTED = range(3)
+"""How far end() has come."""
+
+
+class OwnPermit:
+    """Any thread, and signal handlers. `permit`: what the producer writes with."""
+
+    permit: Permit | None = None
+    _producer_id: int | None = None
+    _end = _OPEN
+    _unsent = False
+    # Defaults of the class: each constructor pays for what it sets.
+
+    def __init__(self, guard: Guard, request: Request) -> None:
+        self._guard = guard
+        self._asked = [] if request.asked is None else request.asked
+        self._request = request if request.asked is self._asked else request._replace(asked=self._asked)
+
+    def ask(self) -> Answer:
+        """What the guard answers. A permit is the producer's from then on, unless it has one or has ended."""
+        answer = self._guard.ask(self._request)
+        # One step: what follows a call, a handler may have come between.
+        if self.permit is None and self._end == _OPEN:
+            self.permit = answer.permit
+        if answer.permit is not None and (len(self._asked) > 1 or self.permit is not answer.permit):
+            self._give_back_others()
+        return answer
+
+    def note(self, producer_id: int) -> None:
+        """It came of the permit. Only the first one counts."""
+        if self._producer_id is None and self.permit is not None:
+            self._producer_id = producer_id
+            self._guard.note(self.permit, producer_id)
+
+    def end(self, how: str, unsent: bool) -> None:
+        """The producer ends: `how` as in Guard.note(). `unsent`: nothing was sent, certainly. The first call counts."""
+        if self._end == _NOTED:
+            return
+        self._unsent = self._unsent or (unsent and self._end == _OPEN)
+        self._end = _ENDING
+        self._give_back_others()
+        if self.permit is not None:
+            self._guard.note(self.permit, self._producer_id, how)
+            if self._unsent:
+                self._guard.give_back(self.permit)
+                self.permit = None
+        self._end = _NOTED  # not before: a signal handler may raise there, and close() comes again
+
+    def _give_back_others(self) -> None:
+        """Two threads have asked, or the producer was closed meanwhile."""
+        for permit in tuple(self._asked):
+            if permit is not self.permit:
+                self._guard.give_back(permit)
+
 
 _ANOTHER_ASKS = 0.1
 """Seconds to wait for a thread that asks for the same producer. On a busy machine its rounds may take longer, and both
@@ -217,14 +278,14 @@ class Gate:
     def _tell_of_lane(self, answer: Answer) -> None:
         # A lane may be refused what is left for producers: that is no churn.
         if not answer.told_before and answer.in_hour > self._request.rate and self._terms.policy != "off":
-            churn = told.churn(answer, self._request, self._terms.cluster, self._terms.producer.principal)
-            self._tell.producer_churn(churn, told.sentence(churn, None))
+            churn = churn_messages.churn(answer, self._request, self._terms.cluster, self._terms.producer.principal)
+            self._tell.producer_churn(churn, churn_messages.sentence(churn, None))
 
     def _tell_of(self, answer: Answer) -> str:
         """Tell what is to be told; a sentence with all of it."""
         terms, request, thread = self._terms, self._request, threading.get_ident()
-        churn = told.churn(answer, request, terms.cluster, terms.producer.principal)
-        sentence = told.sentence(churn, answer.retry_after if answer.permit is None else None)
+        churn = churn_messages.churn(answer, request, terms.cluster, terms.producer.principal)
+        sentence = churn_messages.sentence(churn, answer.retry_after if answer.permit is None else None)
         if terms.policy == "off" or thread in self._telling:
             return sentence
         try:
@@ -232,7 +293,7 @@ class Gate:
             if not answer.told_before:
                 self._tell.producer_churn(churn, sentence)
             if answer.permit is None:
-                self._tell.producer_id_limited(told.limited(answer, churn, terms.producer, terms.policy))
+                self._tell.producer_id_limited(churn_messages.limited(answer, churn, terms.producer, terms.policy))
         finally:
             self._telling.discard(thread)
         return sentence

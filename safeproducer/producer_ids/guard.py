@@ -14,17 +14,16 @@ from typing import TypeVar
 
 from safeproducer.policy import permits
 from safeproducer.policy.permits import Kind
-from safeproducer.producer_ids import boot, known_ids, patterns, process, ring
-from safeproducer.producer_ids.alone import Alone, Owed
-from safeproducer.producer_ids.header import LATEST
+from safeproducer.producer_ids import patterns, permit_log, permit_record, transactional_ids
 from safeproducer.producer_ids.ledger import Ledger
-from safeproducer.producer_ids.ledger_round import LedgerRound
+from safeproducer.producer_ids.ledger_access import Rounds
+from safeproducer.producer_ids.ledger_header import LATEST
+from safeproducer.producer_ids.ledger_places import AUTO, OFF, SUPPORTED, Place
+from safeproducer.producer_ids.ledger_transaction import LedgerRound
+from safeproducer.producer_ids.local_permits import Alone, Owed
 from safeproducer.producer_ids.patterns import Pattern
 from safeproducer.producer_ids.permit import Answer, Permit, Request
-from safeproducer.producer_ids.place import AUTO, OFF, Place
-from safeproducer.producer_ids.places import SUPPORTED
-from safeproducer.producer_ids.record import ENDS, UNSENT, IdRecord, Times
-from safeproducer.producer_ids.rounds import Rounds
+from safeproducer.producer_ids.permit_record import ENDS, UNSENT, IdRecord, Times
 from safeproducer.records import CallSite
 from safeproducer.runtime import clock, forks
 
@@ -58,7 +57,7 @@ class Guard:
     def ask(self, request: Request) -> Answer:
         """Decide at once about one native producer. Ask again after `retry_after` if it is refused."""
         forks.notice()
-        known = known_ids.hashed(request.transactional_id, self._identity) if request.transactional_id else 0
+        known = transactional_ids.hashed(request.transactional_id, self._identity) if request.transactional_id else 0
         answer = self._rounds.run(
             lambda round_: self._shared(round_, request, known), self._alone, permits.HOUR / request.rate
         )
@@ -149,7 +148,7 @@ class Guard:
 
     def _may_be_over(self, round_: LedgerRound, rate: float, until: float) -> bool:
         """Looks at one record: the one that is over the limit together with this one, if it is within the hour."""
-        if rate >= ring.SLOTS:
+        if rate >= permit_log.SLOTS:
             return until - round_.now.boot > permits.HOUR
         beyond = round_.count - int(rate)
         found = round_.record(beyond) if beyond > 0 else None
@@ -211,13 +210,13 @@ class Guard:
 
     def _explained(self, request: Request, answer: Answer) -> Answer:
         """With the figures: how many within the hour, by which line, in which pattern."""
-        now, site, alone = self._now(), ring.shown(request.site), self._alone.use.records
+        now, site, alone = self._now(), permit_log.shown(request.site), self._alone.use.records
         young = [
             record
-            for record in [*(self._ledger.records() if self._ledger else ()), *map(ring.read_back, alone)]
+            for record in [*(self._ledger.records() if self._ledger else ()), *map(permit_log.read_back, alone)]
             if record.age(now, self._boot_id) < permits.HOUR
         ]
-        in_hour = ring.in_hour(young, self._alone.use.until - now.boot, request.rate)
+        in_hour = permit_log.in_hour(young, self._alone.use.until - now.boot, request.rate)
         if answer.permit is not None and in_hour <= request.rate:
             return Answer(answer.permit)
         told_before = request.site in self._told
@@ -241,18 +240,18 @@ class Guard:
     def _record(self, permit: Permit, now: Times) -> IdRecord:
         until = Times(permit.after, now.wall + permit.after - now.boot)
         number, boot_id = permit.number or 0, self._boot_id
-        return IdRecord(number, permit.serial, process.this(), permit.kind, permit.site, now, until, boot_id)
+        return IdRecord(number, permit.serial, permit_record.this(), permit.kind, permit.site, now, until, boot_id)
 
     @property
     def _boot_id(self) -> int:
-        return boot.boot_id() if self._ledger is not None else _NO_BOOT
+        return permit_record.boot_id() if self._ledger is not None else _NO_BOOT
 
     def _now(self) -> Times:
-        return boot.now() if self._ledger is not None else Times(clock.monotonic(), clock.time())
+        return permit_record.now() if self._ledger is not None else Times(clock.monotonic(), clock.time())
 
 
 def _key(permit: Permit) -> tuple[int, int]:
-    return process.this().token, permit.serial
+    return permit_record.this().token, permit.serial
 
 
 _guards: dict[tuple[tuple[str, str], Place], Guard] = {}

@@ -9,13 +9,19 @@ from __future__ import annotations
 import os
 from hashlib import blake2b
 
-from safeproducer.producer_ids import boot, header, ledger_copy, places, ring, sweep
-from safeproducer.producer_ids.header import Header, Unreadable
-from safeproducer.producer_ids.ledger_copy import RING_AT, LedgerCopy, LedgerError, LockedError
-from safeproducer.producer_ids.ledger_round import LedgerRound
-from safeproducer.producer_ids.patience import Patience
-from safeproducer.producer_ids.place import Place
-from safeproducer.producer_ids.record import IdRecord, Times
+from safeproducer.producer_ids import (
+    ledger_cleanup,
+    ledger_file,
+    ledger_header,
+    ledger_places,
+    permit_log,
+    permit_record,
+)
+from safeproducer.producer_ids.ledger_file import RING_AT, LedgerCopy, LedgerError, LockedError, Patience
+from safeproducer.producer_ids.ledger_header import Header, Unreadable
+from safeproducer.producer_ids.ledger_places import Place
+from safeproducer.producer_ids.ledger_transaction import LedgerRound
+from safeproducer.producer_ids.permit_record import IdRecord, Times
 from safeproducer.runtime import clock
 
 WAITS = 0.05
@@ -27,7 +33,9 @@ hours."""
 
 def name_of(identity: tuple[str, str]) -> str:
     """The file for a cluster and principal: a hash, because the name is content."""
-    return blake2b("\0".join(identity).encode(errors="surrogatepass"), digest_size=16).hexdigest() + places.SUFFIX
+    return (
+        blake2b("\0".join(identity).encode(errors="surrogatepass"), digest_size=16).hexdigest() + ledger_places.SUFFIX
+    )
 
 
 class Ledger:
@@ -47,19 +55,23 @@ class Ledger:
     def records(self) -> list[IdRecord]:
         """The latest permits, in order. Waits for nobody: what is just being written is left out."""
         for path in self._known_paths():
-            found = ring.records(ledger_copy.content_of(path)[RING_AT:])
+            found = permit_log.records(ledger_file.content_of(path)[RING_AT:])
             if found:  # copies are equal, but for what is damaged
                 return found
         return []
 
     def peek(self, now: Times) -> float | None:
         """Up to when the hour is used, as it was a moment ago, without the lock; None when no copy tells."""
-        found = (header.decode(ledger_copy.content_of(path, header.SIZE)) for path in self._known_paths())
-        return max((one.used_until(now, boot.boot_id()) for one in found if isinstance(one, Header)), default=None)
+        found = (ledger_header.decode(ledger_file.content_of(path, ledger_header.SIZE)) for path in self._known_paths())
+        return max(
+            (one.used_until(now, permit_record.boot_id()) for one in found if isinstance(one, Header)), default=None
+        )
 
     def _known_paths(self) -> list[str]:
         """Those of the last round, or where the first one will look."""
-        return self._paths or [os.path.join(directory, self._name) for directory in places.directories(self._place)]
+        return self._paths or [
+            os.path.join(directory, self._name) for directory in ledger_places.directories(self._place)
+        ]
 
     def copies(self) -> list[LedgerCopy]:
         """All that can be used, open and locked."""
@@ -71,7 +83,7 @@ class Ledger:
 
     def _attempt(self, patience: Patience) -> list[LedgerCopy] | None:
         """None when another process made a copy at the same time."""
-        directories, problems = places.prepared(self._place)
+        directories, problems = ledger_places.prepared(self._place)
         if directories != self._directories:
             self._paths = [os.path.join(directory, self._name) for directory in directories]
             self._directories = directories
@@ -96,7 +108,7 @@ class Ledger:
         missing = []
         for path in self._paths:
             try:
-                copy = ledger_copy.opened(path, patience)
+                copy = ledger_file.opened(path, patience)
                 if copy is None:
                     missing.append(path)
                 else:
@@ -115,14 +127,14 @@ class Ledger:
         """Add new ones to `copies`; False when another process did the same."""
         for path in missing:
             try:
-                copy = ledger_copy.made(path, Header(_generation(), boot.boot_id(), Times(0.0, 0.0), 0))
+                copy = ledger_file.made(path, Header(_generation(), permit_record.boot_id(), Times(0.0, 0.0), 0))
             except OSError as error:
                 problems.append(str(error))
                 continue
             if copy is None:
                 return False
             copies.append(copy)
-            sweep.sweep(os.path.dirname(path), keep=self._name)
+            ledger_cleanup.sweep(os.path.dirname(path), keep=self._name)
         return True
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from safeproducer.policy.permits import Kind
-from safeproducer.producer_ids.record import IdRecord
+from safeproducer.producer_ids.permit_record import IdRecord
 from safeproducer.records import CallSite
 
 PER_REQUEST = "one-per-request"

@@ -12,7 +12,7 @@ from safeproducer.errors import ConfigurationError, ConfigurationTypeError, Conf
 from safeproducer.kafka.native import KafkaError, KafkaException
 from safeproducer.kafka.properties import REFUSED, canonical, is_sensitive, suggestions, whole
 from safeproducer.kafka.secrets import scrub
-from safeproducer.producer_ids import places
+from safeproducer.producer_ids import ledger_places
 from safeproducer.records import CallSite, ProducerInfo
 from safeproducer.runtime.log import logger
 from safeproducer.settings import delivery, id_settings, own_settings
@@ -88,7 +88,9 @@ def parse(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Settings:
     Raises ConfigurationError (a KafkaException) or its TypeError and ValueError variants, naming the setting.
     """
     config = _merged(args, kwargs)
-    ids = id_settings.take(config, bool(config.get("transactional.id")), places.unusable, id_settings.of_environment())
+    ids = id_settings.take(
+        config, bool(config.get("transactional.id")), ledger_places.unusable, id_settings.of_environment()
+    )
     own = own_settings.take(config)
     _refuse(config)
     only_errors = _boolean(config, "delivery.report.only.error")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 from safeproducer.errors import ConfigurationError
-from safeproducer.producer_ids.place import AUTO, OFF, Place
+from safeproducer.producer_ids.ledger_places import AUTO, OFF, Place
 from safeproducer.runtime.log import logger
 from safeproducer.settings.own_settings import (
     OF_PRODUCER_IDS,

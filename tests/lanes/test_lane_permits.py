@@ -8,10 +8,10 @@ import pytest
 
 from safeproducer import HoldReason, ProducerIdLimitError, SafeProducer
 from safeproducer.policy.permits import Kind
-from safeproducer.producer_ids import header, ring
-from safeproducer.producer_ids.header import Header
-from safeproducer.producer_ids.ledger_copy import RING_AT
-from safeproducer.producer_ids.record import UNSENT
+from safeproducer.producer_ids import ledger_header, permit_log
+from safeproducer.producer_ids.ledger_file import RING_AT
+from safeproducer.producer_ids.ledger_header import Header
+from safeproducer.producer_ids.permit_record import UNSENT
 from safeproducer.testing import FakeCluster
 from tests.lanes.conftest import BATCH, LATE, RETAIN, Changes, Make
 from tests.lanes.traffic import Traffic, most_unresolved
@@ -70,9 +70,9 @@ def in_the_ledger(place: Path) -> int:
     """How many permits it has counted and not got back."""
     (file,) = place.iterdir()
     content = file.read_bytes()
-    head = header.decode(content)
+    head = ledger_header.decode(content)
     assert isinstance(head, Header)
-    back = sum(record.ended == UNSENT for record in ring.records(content[RING_AT:]))
+    back = sum(record.ended == UNSENT for record in permit_log.records(content[RING_AT:]))
     return head.count - back
 
 

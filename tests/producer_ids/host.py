@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from safeproducer.producer_ids import boot, places
+from safeproducer.producer_ids import ledger_places, permit_record
 from safeproducer.producer_ids.guard import AUTO, Guard, Kind, Request
 from safeproducer.records import CallSite
 from safeproducer.runtime import clock
@@ -36,14 +36,14 @@ class Host:
         self.memory, self.disk = root / "memory", root / "disk"
         self.now, self.wall, self.boot_id = 100_000.0, 1_800_000_000.0, 77
         self._monkeypatch = monkeypatch
-        monkeypatch.setenv(places.AUTO_VARIABLE, os.pathsep.join(map(str, (self.memory, self.disk))))
+        monkeypatch.setenv(ledger_places.AUTO_VARIABLE, os.pathsep.join(map(str, (self.memory, self.disk))))
 
     def stop_clocks(self) -> None:
         """They move by `pass_time` from now on."""
         self._monkeypatch.setattr(clock, "boot", lambda: self.now)
         self._monkeypatch.setattr(clock, "monotonic", lambda: self.now)
         self._monkeypatch.setattr(clock, "time", lambda: self.wall)
-        self._monkeypatch.setattr(boot, "boot_id", lambda: self.boot_id)
+        self._monkeypatch.setattr(permit_record, "boot_id", lambda: self.boot_id)
 
     def pass_time(self, seconds: float) -> None:
         self.now += seconds

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from safeproducer.producer_ids import boot, header, ledger_round
+from safeproducer.producer_ids import ledger_header, ledger_transaction, permit_record
 from safeproducer.producer_ids.guard import Answer, Guard, Kind, Permit, Request
-from safeproducer.producer_ids.header import Header
-from safeproducer.producer_ids.ledger_round import LedgerRound
+from safeproducer.producer_ids.ledger_header import Header
+from safeproducer.producer_ids.ledger_transaction import LedgerRound
 from tests.producer_ids.host import SITE, Host
 
 HOUR = Fraction(3600)
@@ -83,7 +83,7 @@ class PermitMachine(RuleBasedStateMachine):
         self.whole = True
         self.patch.setattr("safeproducer.producer_ids.ledger.WAITS", 0.0)
         self.patch.setattr("safeproducer.producer_ids.ledger._SHORTLY", 0.0)
-        real = ledger_round.LedgerRound.write
+        real = ledger_transaction.LedgerRound.write
 
         def write(round_: LedgerRound, *arguments: Any) -> None:
             work, self.inside = self.inside, None
@@ -91,7 +91,7 @@ class PermitMachine(RuleBasedStateMachine):
                 work()
             real(round_, *arguments)
 
-        self.patch.setattr(ledger_round.LedgerRound, "write", write)
+        self.patch.setattr(ledger_transaction.LedgerRound, "write", write)
 
     def teardown(self) -> None:
         if hasattr(self, "patch"):
@@ -205,7 +205,7 @@ class PermitMachine(RuleBasedStateMachine):
             file.write_bytes(file.read_bytes()[:40])
 
     def look(self) -> Header | None:
-        found = [header.decode(file.read_bytes()) for file in self.host.files]
+        found = [ledger_header.decode(file.read_bytes()) for file in self.host.files]
         headers = [one for one in found if isinstance(one, Header)]
         return max(headers, key=lambda one: one.count, default=None)
 
@@ -218,5 +218,5 @@ class PermitMachine(RuleBasedStateMachine):
         found = self.look()
         if found is not None and found.count:
             check(found.count == self.model.count, f"{found.count} counted, {self.model.count} granted")
-            used = max(found.used_until(boot.now(), boot.boot_id()) - self.host.now, 0.0)
+            used = max(found.used_until(permit_record.now(), permit_record.boot_id()) - self.host.now, 0.0)
             check(abs(used - float(self.model.used)) < 0.01, f"{used} s in use, {float(self.model.used)} in the model")

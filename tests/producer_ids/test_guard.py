@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from safeproducer.producer_ids import process
+from safeproducer.producer_ids import permit_record
 from safeproducer.producer_ids.guard import OFF, Guard, Kind, Request, guard_of
 from safeproducer.records import CallSite
 from tests.producer_ids.host import Clock
@@ -57,10 +57,10 @@ def test_a_line_is_known_again_though_its_name_is_long(guard: Guard) -> None:
 
 def test_an_orphan_has_another_parent(monkeypatch: pytest.MonkeyPatch) -> None:
     """People look for it."""
-    before = process.this()
+    before = permit_record.this()
     assert before[:2] == (os.getpid(), os.getppid())
     monkeypatch.setattr(os, "getppid", lambda: 1)
-    assert process.this() == before._replace(parent=1)
+    assert permit_record.this() == before._replace(parent=1)
 
 
 def test_the_hour_counts_even_at_a_slow_pace(guard: Guard, time: Clock) -> None:

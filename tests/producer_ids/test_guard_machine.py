@@ -12,7 +12,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from safeproducer.policy import permits
 from safeproducer.policy.permits import Kind
 from safeproducer.producer_ids.guard import Guard, Request
-from safeproducer.producer_ids.ledger_round import LedgerRound
+from safeproducer.producer_ids.ledger_transaction import LedgerRound
 from tests.effort import effort
 from tests.producer_ids.host import SITE
 from tests.producer_ids.machine import PermitMachine, RuleError

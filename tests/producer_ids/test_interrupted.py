@@ -13,29 +13,27 @@ import pytest
 from safeproducer.policy import permits
 from safeproducer.policy.permits import HOUR, Kind
 from safeproducer.producer_ids import (
-    alone,
-    boot,
     gate,
     guard,
-    header,
     lane_permits,
     ledger,
-    ledger_copy,
-    ledger_round,
-    own_permit,
-    places,
-    process,
-    ring,
-    rounds,
+    ledger_access,
+    ledger_file,
+    ledger_header,
+    ledger_places,
+    ledger_transaction,
+    local_permits,
+    permit_log,
+    permit_record,
 )
 from safeproducer.producer_ids.gate import Gate, Terms
 from safeproducer.producer_ids.guard import OFF, Guard, Request
-from safeproducer.producer_ids.header import Header
 from safeproducer.producer_ids.lane_permits import LanePermits
 from safeproducer.producer_ids.ledger import Ledger
-from safeproducer.producer_ids.ledger_copy import RING_AT
-from safeproducer.producer_ids.place import AUTO
-from safeproducer.producer_ids.record import UNSENT
+from safeproducer.producer_ids.ledger_file import RING_AT
+from safeproducer.producer_ids.ledger_header import Header
+from safeproducer.producer_ids.ledger_places import AUTO
+from safeproducer.producer_ids.permit_record import UNSENT
 from safeproducer.records import ProducerInfo
 from tests.pipeline.interleaving import between
 from tests.producer_ids.host import IDENTITY, SITE, Clock, Host, first, taken
@@ -45,7 +43,19 @@ pytestmark = pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning") 
 
 RATE = 20
 INFO = ProducerInfo("client", "kafka-1:9092", "User:ann", None, True, SITE)
-MODULES = (alone, boot, gate, guard, header, lane_permits, ledger, ledger_copy, ledger_round, own_permit, permits)
+MODULES = (
+    local_permits,
+    permit_record,
+    gate,
+    guard,
+    ledger_header,
+    lane_permits,
+    ledger,
+    ledger_file,
+    ledger_transaction,
+    gate,
+    permits,
+)
 REAL_SIGNALS = 1500
 
 
@@ -77,7 +87,7 @@ def nested(code: CodeType) -> Iterator[CodeType]:
             yield from nested(constant)
 
 
-INSIDE = codes(*MODULES, rounds)
+INSIDE = codes(*MODULES, ledger_access)
 
 
 def gate_of(asked: Guard, rate: float = RATE, name: str | None = None) -> Gate:
@@ -95,10 +105,12 @@ def counted(host: Host) -> tuple[int, float]:
     found = set()
     for file in ledgers(host):
         content = file.read_bytes()
-        head = header.decode(content)
+        head = ledger_header.decode(content)
         assert isinstance(head, Header)
-        records = [record for record in ring.records(content[RING_AT:]) if record.number <= head.count]
-        used = max(head.used_until(boot.now(), boot.boot_id()) - boot.now().boot, 0.0) / (HOUR / RATE)
+        records = [record for record in permit_log.records(content[RING_AT:]) if record.number <= head.count]
+        used = max(head.used_until(permit_record.now(), permit_record.boot_id()) - permit_record.now().boot, 0.0) / (
+            HOUR / RATE
+        )
         found.add((sum(record.ended != UNSENT for record in records), round(used, 3)))
     assert len(found) <= 1, found
     return found.pop() if found else (0, 0.0)
@@ -181,7 +193,7 @@ def test_an_error_that_somebody_keeps_keeps_no_lock(still: Host) -> None:
     def play(step: int) -> bool:
         made, came = gate_of(fresh(still, 3)), len(kept)
         try:
-            with between(INSIDE | codes(places, process), step, limit, raises=True):
+            with between(INSIDE | codes(ledger_places, permit_record), step, limit, raises=True):
                 made.enter()
         except LimitError as error:
             kept.append(error)
@@ -299,10 +311,10 @@ def test_real_signals(host: Host) -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, former)
     here.ask(first(1e6))
-    head = header.decode(ledgers(host)[0].read_bytes())
+    head = ledger_header.decode(ledgers(host)[0].read_bytes())
     assert isinstance(head, Header)
     assert came > REAL_SIGNALS / 10
-    live = [record for record in ring.records(ledgers(host)[0].read_bytes()[RING_AT:]) if record.ended != UNSENT]
+    live = [record for record in permit_log.records(ledgers(host)[0].read_bytes()[RING_AT:]) if record.ended != UNSENT]
     assert len(live) - 1 == sum(record.ended == "closed" for record in live), "each that did not go back has sent"
 
 
@@ -327,7 +339,7 @@ def test_a_permit_that_waits_for_the_next_round_is_not_lost(still: Host) -> None
         with Ledger(IDENTITY, AUTO).round():
             ended.end("closed", unsent=True)
         assert counted(still)[0] == 4
-        came = interrupted(made.enter, step, inside=codes(guard, rounds, ledger_round))
+        came = interrupted(made.enter, step, inside=codes(guard, ledger_access, ledger_transaction))
         made.enter()
         assert settled(still, here) == 4
         return came

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from safeproducer.policy import permits
-from safeproducer.producer_ids import header, ledger, places, ring, sweep
+from safeproducer.producer_ids import ledger, ledger_cleanup, ledger_header, ledger_places, permit_log
 from safeproducer.producer_ids.guard import AUTO, Guard, Kind, Place, Request
-from safeproducer.producer_ids.ledger_copy import RING_AT, WHOLE, LedgerCopy
-from safeproducer.producer_ids.ledger_round import LedgerRound
+from safeproducer.producer_ids.ledger_file import RING_AT, WHOLE, LedgerCopy
+from safeproducer.producer_ids.ledger_transaction import LedgerRound
 from tests.contract.support import wait_until
 from tests.producer_ids.host import IDENTITY, SITE, Host, first, taken
 
@@ -114,7 +114,7 @@ def test_a_flipped_bit_of_the_header_grants_no_more(still: Host) -> None:
         guard.ask(first())
     intact = still.files[0].read_bytes()
     assert allowed(still, intact) == 5
-    for bit in range(header.SIZE * 8):
+    for bit in range(ledger_header.SIZE * 8):
         content = bytearray(intact)
         content[bit // 8] ^= 1 << bit % 8
         assert allowed(still, bytes(content)) <= 5, bit
@@ -128,7 +128,7 @@ def test_flipped_bits_of_the_ring_change_no_decision(still: Host) -> None:
     intact = still.files[0].read_bytes()
     source = random.Random(17)
     for number in range(10_000):
-        last = WHOLE if number % 2 else RING_AT + 20 * ring.SIZE  # half of them where records are
+        last = WHOLE if number % 2 else RING_AT + 20 * permit_log.SIZE  # half of them where records are
         bit = source.randrange(RING_AT * 8, last * 8)
         content = bytearray(intact)
         content[bit // 8] ^= 1 << bit % 8
@@ -145,7 +145,7 @@ def test_a_truncated_file_grants_no_more(still: Host) -> None:
     for _ in range(15):
         guard.ask(first())
     intact = still.files[0].read_bytes()
-    for size in (*range(70), *range(RING_AT - 2, RING_AT + 2 * ring.SIZE, 29), *range(130, WHOLE, 997)):
+    for size in (*range(70), *range(RING_AT - 2, RING_AT + 2 * permit_log.SIZE, 29), *range(130, WHOLE, 997)):
         assert allowed(still, intact[:size]) <= 5, size
 
 
@@ -156,7 +156,7 @@ class CopyInMemory(LedgerCopy):
 
     def __init__(self, data: bytes) -> None:
         self.data = data
-        self.content = header.decode(data[: header.SIZE])
+        self.content = ledger_header.decode(data[: ledger_header.SIZE])
 
     def read(self, offset: int, size: int) -> bytes:
         return self.data[offset : offset + size]
@@ -180,13 +180,13 @@ def test_a_file_that_is_truncated_at_any_byte_grants_no_more(still: Host) -> Non
     for _ in range(15):
         guard.ask(first())
     intact = still.files[0].read_bytes()
-    inverted = bytes(255 - byte for byte in intact[: header.SIZE]) + intact[header.SIZE :]
+    inverted = bytes(255 - byte for byte in intact[: ledger_header.SIZE]) + intact[ledger_header.SIZE :]
     assert (free_in(intact), free_in(inverted)) == (5, 5)
     for size in range(WHOLE):
         left = intact[:size]
-        assert free_in(left, left) == (5 if size >= header.SIZE else 0), size
+        assert free_in(left, left) == (5 if size >= ledger_header.SIZE else 0), size
         assert free_in(intact, left) == 5, size
-    for size in (*range(RING_AT + 17 * ring.SIZE), *range(RING_AT + 17 * ring.SIZE, WHOLE, 61), WHOLE - 1):
+    for size in (*range(RING_AT + 17 * permit_log.SIZE), *range(RING_AT + 17 * permit_log.SIZE, WHOLE, 61), WHOLE - 1):
         assert free_in(inverted[:size]) == 0, size
 
 
@@ -238,8 +238,8 @@ def test_a_newer_version_is_left_alone(still: Host, caplog: pytest.LogCaptureFix
 def made_newer(host: Host) -> bytes:
     """What all files are then."""
     content = bytearray(host.files[0].read_bytes())
-    content[4] = header.VERSION + 1
-    content[60:64] = header.zlib.crc32(content[:60]).to_bytes(4, "little")
+    content[4] = ledger_header.VERSION + 1
+    content[60:64] = ledger_header.zlib.crc32(content[:60]).to_bytes(4, "little")
     damaged(host, bytes(content))
     return bytes(content)
 
@@ -387,8 +387,8 @@ def spoil(host: Host, directory: Path, problem: str, monkeypatch: pytest.MonkeyP
     name = ledger.name_of(IDENTITY)
     if problem == "no directory":
         monkeypatch.setenv(
-            places.AUTO_VARIABLE,
-            os.environ[places.AUTO_VARIABLE].replace(str(directory), str(directory / "missing" / "twice")),
+            ledger_places.AUTO_VARIABLE,
+            os.environ[ledger_places.AUTO_VARIABLE].replace(str(directory), str(directory / "missing" / "twice")),
         )
         return
     directory.mkdir(exist_ok=True)
@@ -441,7 +441,7 @@ def test_a_permit_granted_alone_is_added_when_a_round_succeeds_again(
     assert taken(still.start()) == 13
     records = still.start()._ledger.records() if still.start()._ledger else []
     assert len(records) in (0, 20)
-    assert len({record.number for record in ring.records(still.files[0].read_bytes()[RING_AT:])}) == 20
+    assert len({record.number for record in permit_log.records(still.files[0].read_bytes()[RING_AT:])}) == 20
     assert len(said(caplog, 1)) == 1
 
 
@@ -468,27 +468,27 @@ def test_ledgers_whose_hour_is_over_go_when_a_new_one_is_made(still: Host) -> No
     assert names == {ledger.name_of((identity, "")) for identity in ("young", "indebted")}
     for number in range(80):
         Guard((f"fake-{number}", ""), AUTO).ask(first())
-    assert len(list(still.memory.iterdir())) <= sweep.MOST
-    assert len(list(still.disk.iterdir())) <= sweep.MOST
+    assert len(list(still.memory.iterdir())) <= ledger_cleanup.MOST
+    assert len(list(still.disk.iterdir())) <= ledger_cleanup.MOST
     assert (still.disk / ledger.name_of(("fake-79", ""))).exists()
 
 
 def test_a_directory_of_ones_own(still: Host, tmp_path: Path) -> None:
     """Is made if its parent is there; one that can be used by others, or cannot be made, is refused with the reason."""
     named = tmp_path / "ledgers"
-    assert places.unusable(str(named)) is None
+    assert ledger_places.unusable(str(named)) is None
     Guard(IDENTITY, Place(str(named))).ask(first())
     assert [file.name for file in named.iterdir()] == [ledger.name_of(IDENTITY)]
     assert not still.files
-    assert "cannot be made" in str(places.unusable(str(tmp_path / "a" / "b")))
-    assert "absolute" in str(places.unusable("ledgers"))
+    assert "cannot be made" in str(ledger_places.unusable(str(tmp_path / "a" / "b")))
+    assert "absolute" in str(ledger_places.unusable("ledgers"))
     (tmp_path / "shared").mkdir(mode=0o700)
     (tmp_path / "shared").chmod(0o777)
-    assert "other users" in str(places.unusable(str(tmp_path / "shared")))
+    assert "other users" in str(ledger_places.unusable(str(tmp_path / "shared")))
     (tmp_path / "file").touch()
-    assert "no directory" in str(places.unusable(str(tmp_path / "file")))
+    assert "no directory" in str(ledger_places.unusable(str(tmp_path / "file")))
     (tmp_path / "link").symlink_to(named)
-    assert "symbolic link" in str(places.unusable(str(tmp_path / "link")))
+    assert "symbolic link" in str(ledger_places.unusable(str(tmp_path / "link")))
 
 
 def test_a_network_file_system_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -496,18 +496,18 @@ def test_a_network_file_system_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
     device = tmp_path.stat().st_dev
     mounts = tmp_path / "mountinfo"
     mounts.write_text(f"1 0 {os.major(device)}:{os.minor(device)} / / rw shared:1 - nfs4 server:/export rw\n")
-    monkeypatch.setattr(places, "_MOUNTS", mounts)
-    monkeypatch.setattr(places, "_known", {})
-    assert "nfs4" in str(places.unusable(str(tmp_path)))
-    assert places.prepared(Place(str(tmp_path)))[0] == []
+    monkeypatch.setattr(ledger_places, "_MOUNTS", mounts)
+    monkeypatch.setattr(ledger_places, "_known", {})
+    assert "nfs4" in str(ledger_places.unusable(str(tmp_path)))
+    assert ledger_places.prepared(Place(str(tmp_path)))[0] == []
 
 
 def test_auto_is_memory_and_the_temporary_directory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of this user; "off" is none."""
-    monkeypatch.delenv(places.AUTO_VARIABLE)
+    monkeypatch.delenv(ledger_places.AUTO_VARIABLE)
     monkeypatch.setenv("TMPDIR", "/var/lib")
     user = f"safeproducer-{os.geteuid()}"
-    assert places.directories(AUTO) == [f"/dev/shm/{user}", f"/var/lib/{user}"]  # noqa: S108
+    assert ledger_places.directories(AUTO) == [f"/dev/shm/{user}", f"/var/lib/{user}"]  # noqa: S108
     monkeypatch.delenv("TMPDIR")
-    assert places.directories(AUTO)[1] == os.path.join("/tmp", user)  # noqa: S108
-    assert places.directories(Place("off")) == []
+    assert ledger_places.directories(AUTO)[1] == os.path.join("/tmp", user)  # noqa: S108
+    assert ledger_places.directories(Place("off")) == []

@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 
 from safeproducer import ProducerIdLimitError, SafeProducer
-from safeproducer.producer_ids import header, ledger, ledger_round, ring
+from safeproducer.producer_ids import ledger, ledger_header, ledger_transaction, permit_log
 from safeproducer.producer_ids.guard import Guard, Permit, guard_of
-from safeproducer.producer_ids.header import Header
-from safeproducer.producer_ids.ledger_copy import RING_AT
-from safeproducer.producer_ids.ledger_round import LedgerRound
-from safeproducer.producer_ids.place import AUTO
+from safeproducer.producer_ids.ledger_file import RING_AT
+from safeproducer.producer_ids.ledger_header import Header
+from safeproducer.producer_ids.ledger_places import AUTO
+from safeproducer.producer_ids.ledger_transaction import LedgerRound
 from safeproducer.runtime import forks
 from safeproducer.settings.id_settings import LEDGER_VARIABLE, POLICY_VARIABLE
 from safeproducer.testing import FakeCluster
@@ -31,7 +31,7 @@ GRANT = struct.Struct("<QQ")
 
 
 def content(host: Host) -> Header:
-    found = header.decode(host.files[0].read_bytes())
+    found = ledger_header.decode(host.files[0].read_bytes())
     assert isinstance(found, Header)
     return found
 
@@ -150,7 +150,7 @@ class Interrupts:
                 work()
             real(round_, *arguments)
 
-        monkeypatch.setattr(ledger_round.LedgerRound, "write", write)
+        monkeypatch.setattr(ledger_transaction.LedgerRound, "write", write)
 
 
 @pytest.fixture
@@ -199,7 +199,7 @@ def test_a_producer_closed_by_a_destructor_in_a_round_gives_its_permit_back(host
     interrupts.work = gc.collect
     assert guard.ask(first()).permit
     assert taken(guard) == 19
-    records = ring.records(host.files[0].read_bytes()[RING_AT:])
+    records = permit_log.records(host.files[0].read_bytes()[RING_AT:])
     assert (records[0].producer_id, records[0].ended) == (4711, "unsent")
 
 
@@ -281,7 +281,7 @@ def test_a_destructor_may_close_a_producer_in_a_round(
             third.produce("t", b"third")
             cluster.start(1)
         assert outer.flush(20) == third.flush(20) == 0
-    records = ring.records(host.files[0].read_bytes()[RING_AT:])
+    records = permit_log.records(host.files[0].read_bytes()[RING_AT:])
     assert [record.ended for record in records][:1] == ["closed" if sends else "unsent"]
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from safeproducer.producer_ids.guard import AUTO, OFF, Guard
-from safeproducer.producer_ids.reading import read_ledgers
-from safeproducer.producer_ids.ring import SLOTS
+from safeproducer.producer_ids.ledger_reader import read_ledgers
+from safeproducer.producer_ids.permit_log import SLOTS
 from tests.producer_ids.host import IDENTITY, Host, first
 
 HIGH = 720

@@ -7,7 +7,7 @@ import pytest
 from safeproducer.policy.permits import Kind
 from safeproducer.producer_ids import patterns
 from safeproducer.producer_ids.patterns import Pattern
-from safeproducer.producer_ids.record import IdRecord, ProcessId, Times
+from safeproducer.producer_ids.permit_record import IdRecord, ProcessId, Times
 from safeproducer.records import CallSite
 
 SITE = CallSite("app.py", 7, "handler")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from safeproducer.producer_ids import places
+from safeproducer.producer_ids import ledger_places
 from safeproducer.producer_ids.guard import AUTO, Guard, Place
 from tests.producer_ids.host import IDENTITY, Host, first
 
@@ -46,13 +46,13 @@ def test_a_directory_that_was_good_is_refused_once_it_is_not(
 def test_the_same_directory_is_looked_at_in_full_once(still: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     """Anew when it was deleted, and created anew."""
     looked: list[str] = []
-    real = places.problem
+    real = ledger_places.problem
 
     def problem(directory: str, make: bool = True, ours: bool = False) -> str | None:
         looked.append(directory)
         return real(directory, make, ours)
 
-    monkeypatch.setattr(places, "problem", problem)
+    monkeypatch.setattr(ledger_places, "problem", problem)
     guard = Guard(IDENTITY, AUTO)
     for _ in range(3):
         guard.ask(first())

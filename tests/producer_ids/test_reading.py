@@ -6,8 +6,8 @@ import pytest
 
 from safeproducer.producer_ids.guard import AUTO, Guard, Place
 from safeproducer.producer_ids.ledger import name_of
-from safeproducer.producer_ids.places import SUFFIX
-from safeproducer.producer_ids.reading import not_kept, read_ledgers
+from safeproducer.producer_ids.ledger_places import SUFFIX
+from safeproducer.producer_ids.ledger_reader import not_kept, read_ledgers
 from tests.producer_ids.host import IDENTITY, SITE, Host, first
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from safeproducer.producer_ids import boot, places
+from safeproducer.producer_ids import ledger_places, permit_record
 from safeproducer.producer_ids.guard import AUTO, Guard
 from safeproducer.settings.id_settings import LEDGER_VARIABLE, POLICY_VARIABLE
 from safeproducer.testing import FakeCluster
@@ -53,7 +53,7 @@ def cluster() -> Iterator[FakeCluster]:
 
 def run(system: str, place: Path, cluster: FakeCluster) -> str:
     """What becomes of the only record of a process on such a system, at one producer ID an hour."""
-    taken_out = (LEDGER_VARIABLE, POLICY_VARIABLE, places.AUTO_VARIABLE)
+    taken_out = (LEDGER_VARIABLE, POLICY_VARIABLE, ledger_places.AUTO_VARIABLE)
     environment = {name: value for name, value in os.environ.items() if name not in taken_out}
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, system, str(place), cluster.bootstrap],
@@ -86,8 +86,8 @@ def test_without_memory_that_outlives_processes_one_copy_is_enough(
     still: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As in a sandbox for functions."""
-    monkeypatch.delenv(places.AUTO_VARIABLE)
-    monkeypatch.setattr(places, "_MEMORY", str(tmp_path / "missing"))
+    monkeypatch.delenv(ledger_places.AUTO_VARIABLE)
+    monkeypatch.setattr(ledger_places, "_MEMORY", str(tmp_path / "missing"))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     assert [Guard(IDENTITY, AUTO).ask(first(2)).permit is not None for _ in range(3)] == [True, True, False]
     assert len(list((tmp_path / f"safeproducer-{os.geteuid()}").iterdir())) == 1
@@ -119,7 +119,7 @@ def test_macos_names_each_start_of_the_system(
 
     monkeypatch.setattr(sys, "platform", "darwin")
     monkeypatch.setattr(ctypes, "CDLL", Library)
-    before, after = (boot.boot_id.__wrapped__() for _ in range(2))
+    before, after = (permit_record.boot_id.__wrapped__() for _ in range(2))
     assert set(asked) <= {b"kern.bootsessionuuid"}
     if known is None:
         assert before == after == 0

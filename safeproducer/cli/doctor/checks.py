@@ -11,7 +11,7 @@ from safeproducer.cli.doctor.census import HOUR, SMALL, BusiestHour, PartitionCe
 from safeproducer.cli.doctor.host import Ledger
 from safeproducer.cli.doctor.inputs import Examined
 from safeproducer.policy.expiry import PRODUCER_ID_CONFIG, TRANSACTIONAL_ID_CONFIG, unsafe
-from safeproducer.producer_ids import told
+from safeproducer.producer_ids import churn_messages
 from safeproducer.settings.own_settings import PRODUCER_IDS_PER_HOUR
 
 _NO_RIGHT = frozenset({"CLUSTER_AUTHORIZATION_FAILED", "TOPIC_AUTHORIZATION_FAILED"})
@@ -200,8 +200,9 @@ def host_over_limit(examined: Examined) -> list[Finding]:
 def _used_up(ledger: Ledger, rate: int, others: bool) -> Finding:
     count = ledger.in_hour
     message = (
-        f"This host has used up its hour for {ledger.name}: {told.were_taken(count)}, {rate:,} are allowed "
-        f"({PRODUCER_IDS_PER_HOUR}); the next one is allowed in {span(ledger.wait)}.{told.too_few(count, rate)}"
+        f"This host has used up its hour for {ledger.name}: {churn_messages.were_taken(count)}, {rate:,} are "
+        f"allowed ({PRODUCER_IDS_PER_HOUR}); the next one is allowed in {span(ledger.wait)}."
+        f"{churn_messages.too_few(count, rate)}"
     )
     if others:
         message += " It is not the ledger of this configuration: its producers may have another limit."

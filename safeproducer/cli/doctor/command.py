@@ -16,8 +16,7 @@ from safeproducer.cli.doctor.inputs import Configuration, Examined
 from safeproducer.cli.doctor.report import Report, show
 from safeproducer.kafka.properties import whole
 from safeproducer.producer_ids.ledger import name_of
-from safeproducer.producer_ids.place import AUTO, Place
-from safeproducer.producer_ids.places import SUFFIX
+from safeproducer.producer_ids.ledger_places import AUTO, SUFFIX, Place
 from safeproducer.settings import config
 from safeproducer.settings.own_settings import DEFAULT_PRODUCER_IDS_PER_HOUR
 

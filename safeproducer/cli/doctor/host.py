@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from safeproducer.producer_ids import places, reading
-from safeproducer.producer_ids.place import OFF, Place
-from safeproducer.producer_ids.reading import LedgerReading
+from safeproducer.producer_ids import ledger_places, ledger_reader
+from safeproducer.producer_ids.ledger_places import OFF, Place
+from safeproducer.producer_ids.ledger_reader import LedgerReading
 from safeproducer.records import CallSite
 
 
@@ -107,11 +107,11 @@ def read_host(place: Place, names: Mapping[str, str], rate: float, *, paths: boo
 
     `rate`: IDs per hour that are allowed. Without `paths` lines of code and directories are numbered instead of named.
     """
-    found = reading.read_ledgers(place)
+    found = ledger_reader.read_ledgers(place)
     show = _Lines(paths)
     return Host(
         tuple(sorted((_ledger(one, names, rate, show) for one in found), key=lambda ledger: not ledger.asked)),
-        tuple(show.text(problem, place) for problem in (() if place == OFF else reading.not_kept(place))),
+        tuple(show.text(problem, place) for problem in (() if place == OFF else ledger_reader.not_kept(place))),
         tuple(show.text(problem, place) for one in found for problem in one.problems),
         place == OFF,
     )
@@ -154,6 +154,6 @@ class _Lines:
     def text(self, sentence: str, place: Place) -> str:
         """A sentence that may name directories."""
         if not self._paths:
-            for number, directory in enumerate(places.directories(place), start=1):
+            for number, directory in enumerate(ledger_places.directories(place), start=1):
                 sentence = sentence.replace(directory, f"directory {number}")
         return sentence

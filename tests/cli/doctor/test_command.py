@@ -17,9 +17,9 @@ from confluent_kafka import Producer
 from safeproducer import SafeProducer
 from safeproducer.policy.permits import Kind
 from safeproducer.producer_ids.guard import guard_of
+from safeproducer.producer_ids.ledger_places import Place
+from safeproducer.producer_ids.ledger_reader import read_ledgers
 from safeproducer.producer_ids.permit import Request
-from safeproducer.producer_ids.place import Place
-from safeproducer.producer_ids.reading import read_ledgers
 from safeproducer.records import CallSite
 from safeproducer.testing import FakeCluster
 from tests.cli.in_process import CommandHere

@@ -8,9 +8,8 @@ from safeproducer.cli.doctor.host import Host, read_host
 from safeproducer.policy.permits import Kind
 from safeproducer.producer_ids.guard import Guard, guard_of
 from safeproducer.producer_ids.ledger import name_of
+from safeproducer.producer_ids.ledger_places import OFF, SUFFIX, Place
 from safeproducer.producer_ids.permit import Request
-from safeproducer.producer_ids.place import OFF, Place
-from safeproducer.producer_ids.places import SUFFIX
 from safeproducer.records import CallSite
 
 IDENTITY = ("k1:9092", "User:a")

@@ -17,9 +17,9 @@ from safeproducer.cli.doctor.checks import CHECKS
 from safeproducer.cli.doctor.cluster import ClusterLook
 from safeproducer.cli.doctor.inputs import Examined
 from safeproducer.cli.doctor.report import Report
-from safeproducer.producer_ids import places
+from safeproducer.producer_ids import ledger_places
 from safeproducer.producer_ids.guard import Guard, guard_of
-from safeproducer.producer_ids.place import Place
+from safeproducer.producer_ids.ledger_places import Place
 from safeproducer.testing import FakeCluster
 from tests.cli.doctor import test_census as counting
 from tests.cli.doctor import test_checks as judging
@@ -114,7 +114,7 @@ def swallowed(found: Any) -> int:
 
 
 def writing(place: Place, *args: Any, **more: Any) -> host.Host:
-    places.prepared(place)
+    ledger_places.prepared(place)
     return real_read(place, *args, **more)
 
 
@@ -316,9 +316,9 @@ BUGS: dict[str, tuple[Any, str, Any, Test]] = {
         lambda bench, flooded: running.test_doctor_makes_no_directory(bench.command, flooded, bench.scratch),
     ),
     "settings make the ledger's directory": (
-        places,
+        ledger_places,
         "unusable",
-        places.problem,
+        ledger_places.problem,
         lambda bench, flooded: running.test_doctor_makes_no_directory(bench.command, flooded, bench.scratch),
     ),
     "the static rule without idempotence": (

@@ -6,10 +6,10 @@ import os
 import time
 
 from safeproducer.policy.permits import HOUR
-from safeproducer.producer_ids import boot, ledger_copy, patience, ring
-from safeproducer.producer_ids.header import Header, Unreadable
-from safeproducer.producer_ids.ledger_copy import RING_AT, LedgerCopy, LedgerError
-from safeproducer.producer_ids.places import SUFFIX
+from safeproducer.producer_ids import ledger_file, permit_log, permit_record
+from safeproducer.producer_ids.ledger_file import RING_AT, LedgerCopy, LedgerError
+from safeproducer.producer_ids.ledger_header import Header, Unreadable
+from safeproducer.producer_ids.ledger_places import SUFFIX
 
 MOST = 64
 """Ledgers in a directory."""
@@ -44,7 +44,7 @@ def _ages(directory: str, keep: str) -> dict[str, float]:
 def _deleted(path: str, age: float, at_once: bool) -> bool:
     """Not one that is in use just now, nor one that is not ours or of a newer version."""
     try:
-        copy = ledger_copy.opened(path, patience.NONE)
+        copy = ledger_file.opened(path, ledger_file.NONE)
         if copy is None:
             return False
         with copy.file:
@@ -61,6 +61,10 @@ def _is_over(copy: LedgerCopy, age: float) -> bool:
     content = copy.content
     if not isinstance(content, Header):
         return age >= HOUR
-    now, boot_id = boot.now(), boot.boot_id()
-    last = ring.decode(copy.read(RING_AT + ring.slot(content.count) * ring.SIZE, ring.SIZE)) if content.count else None
+    now, boot_id = permit_record.now(), permit_record.boot_id()
+    last = (
+        permit_log.decode(copy.read(RING_AT + permit_log.slot(content.count) * permit_log.SIZE, permit_log.SIZE))
+        if content.count
+        else None
+    )
     return content.used_until(now, boot_id) <= now.boot and (last is None or abs(last.age(now, boot_id)) >= HOUR)

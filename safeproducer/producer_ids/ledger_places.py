@@ -1,4 +1,4 @@
-"""Directories for ledgers: which there are, and which may be used."""
+"""A ledger is kept in one or two directories of this host, which SAFEPRODUCER_PRODUCER_IDS_LEDGER may name."""
 
 from __future__ import annotations
 
@@ -7,8 +7,21 @@ import stat
 import sys
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
-from safeproducer.producer_ids.place import AUTO, OFF, Place
+
+class Place(NamedTuple):
+    """The value of `safeproducer.producer.ids.ledger`.
+
+    "auto": for this host. "off": for this process. Anything else is an absolute directory.
+    """
+
+    setting: str
+
+
+AUTO = Place("auto")
+OFF = Place("off")
+
 
 SUFFIX = ".ledger"
 AUTO_VARIABLE = "SAFEPRODUCER_PRODUCER_IDS_AUTO"

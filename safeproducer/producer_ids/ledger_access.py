@@ -14,11 +14,11 @@ from contextlib import suppress
 from traceback import clear_frames
 from typing import TypeVar
 
-from safeproducer.producer_ids import boot, process
-from safeproducer.producer_ids.alone import Alone
+from safeproducer.producer_ids import permit_record
 from safeproducer.producer_ids.ledger import Ledger
-from safeproducer.producer_ids.ledger_copy import LedgerError, LockedError
-from safeproducer.producer_ids.ledger_round import LedgerRound
+from safeproducer.producer_ids.ledger_file import LedgerError, LockedError
+from safeproducer.producer_ids.ledger_transaction import LedgerRound
+from safeproducer.producer_ids.local_permits import Alone
 from safeproducer.runtime.log import logger
 
 _Result = TypeVar("_Result")
@@ -50,7 +50,7 @@ class Rounds:
         if self._ledger is None or (thread in self._rounds and self.inside() is not None):
             return None
         try:
-            with process.work().lock:  # a fork waits for it
+            with permit_record.work().lock:  # a fork waits for it
                 round_ = LedgerRound(self._ledger.copies)
                 round_.reserved = reserved
                 self._rounds[thread] = weakref.ref(round_)
@@ -62,7 +62,7 @@ class Rounds:
                     return act(round_)
         except (LedgerError, OSError, ValueError) as error:
             if isinstance(error, LockedError):
-                alone.read(self._ledger.peek(boot.now()) or 0.0)
+                alone.read(self._ledger.peek(permit_record.now()) or 0.0)
             self._problem = str(error) if self._problem is None else self._problem
             return None
         except BaseException as error:
@@ -92,7 +92,7 @@ class Rounds:
 
 
 def _warn(problem: str) -> None:
-    with process.work():  # a fork waits for it
+    with permit_record.work():  # a fork waits for it
         logger.warning(
             "producer IDs (KIP-936) are counted by this process alone, until a ledger of this host can be used: %s",
             problem,

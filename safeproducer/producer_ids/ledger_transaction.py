@@ -9,10 +9,10 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from safeproducer.policy.permits import HOUR
-from safeproducer.producer_ids import boot, known_ids, ring
-from safeproducer.producer_ids.header import Header, encode, nanoseconds
-from safeproducer.producer_ids.ledger_copy import KNOWN_AT, RING_AT, WHOLE, LedgerCopy, LedgerError
-from safeproducer.producer_ids.record import IdRecord, Times
+from safeproducer.producer_ids import permit_log, permit_record, transactional_ids
+from safeproducer.producer_ids.ledger_file import KNOWN_AT, RING_AT, WHOLE, LedgerCopy, LedgerError
+from safeproducer.producer_ids.ledger_header import Header, encode, nanoseconds
+from safeproducer.producer_ids.permit_record import IdRecord, Times
 
 _Result = TypeVar("_Result")
 
@@ -31,11 +31,11 @@ class LedgerRound:
     def __init__(self, copies: Callable[[], list[LedgerCopy]]) -> None:
         self._open = copies
         self._copies: list[LedgerCopy] = []
-        self.boot_id = boot.boot_id()
+        self.boot_id = permit_record.boot_id()
 
     def __enter__(self) -> Self:
         self._copies = self._open()
-        self.now = boot.now()
+        self.now = permit_record.now()
         self._read()
         return self
 
@@ -52,7 +52,7 @@ class LedgerRound:
         """The permit with this number, if it is there."""
         at = _place_of(number)
         for copy in self._copies:
-            found = ring.decode(self._tried(copy, lambda copy: copy.read(at, ring.SIZE)) or b"")
+            found = permit_log.decode(self._tried(copy, lambda copy: copy.read(at, permit_log.SIZE)) or b"")
             if found is not None and found.number == number:
                 return found
         return None
@@ -63,8 +63,8 @@ class LedgerRound:
         A signal handler that raises finds it undone or done, and `count` says which.
         """
         count, written = self.count, []
-        for record in records[-ring.SLOTS :]:  # the last one is the newest
-            written.append((_place_of(record.number), ring.encode(record)))
+        for record in records[-permit_log.SLOTS :]:  # the last one is the newest
+            written.append((_place_of(record.number), permit_log.encode(record)))
             count = max(count, record.number)
         written.append((0, encode(self._header(until, count))))
         try:
@@ -97,45 +97,52 @@ class LedgerRound:
         """Add to the record of a permit what is known by now, if it is still there."""
         found = self.find(number, key)
         if found is not None:
-            data, at = ring.encode(found.amended(producer_id, ended)), _place_of(found.number)
+            data, at = permit_log.encode(found.amended(producer_id, ended)), _place_of(found.number)
             self._all(lambda copy: copy.write(at, data))
 
     def _records(self) -> list[IdRecord]:
-        return ring.records(self._copies[0].read(RING_AT, ring.SLOTS * ring.SIZE)) if self._copies else []
+        return (
+            permit_log.records(self._copies[0].read(RING_AT, permit_log.SLOTS * permit_log.SIZE))
+            if self._copies
+            else []
+        )
 
     def knows(self, known: int) -> bool:
         """Whether this hash of a transactional ID was learned. It is kept for longer then."""
         found = False
         for copy in self._copies:
-            found |= known_ids.find(self._set(copy, known), known)[0]
+            found |= transactional_ids.find(self._set(copy, known), known)[0]
         if found:
             self.learn(known)
         return found
 
     def learn(self, known: int) -> None:
         """Know it from now on."""
-        data, at = known_ids.encode(known, nanoseconds(self.now.wall)), known_ids.set_of(known) * known_ids.SET_SIZE
+        data, at = (
+            transactional_ids.encode(known, nanoseconds(self.now.wall)),
+            transactional_ids.set_of(known) * transactional_ids.SET_SIZE,
+        )
 
         def write(copy: LedgerCopy) -> None:
-            place = known_ids.find(self._set(copy, known), known)[1]
-            copy.write(KNOWN_AT + at + place * known_ids.SIZE, data)
+            place = transactional_ids.find(self._set(copy, known), known)[1]
+            copy.write(KNOWN_AT + at + place * transactional_ids.SIZE, data)
 
         self._all(write)
 
     def forget(self, known: int) -> None:
         """What was learned with a permit that is given back: the next one is counted."""
-        at = KNOWN_AT + known_ids.set_of(known) * known_ids.SET_SIZE
+        at = KNOWN_AT + transactional_ids.set_of(known) * transactional_ids.SET_SIZE
 
         def write(copy: LedgerCopy) -> None:
-            found, place = known_ids.find(self._set(copy, known), known)
+            found, place = transactional_ids.find(self._set(copy, known), known)
             if found:
-                copy.write(at + place * known_ids.SIZE, known_ids.FORGOTTEN)
+                copy.write(at + place * transactional_ids.SIZE, transactional_ids.FORGOTTEN)
 
         self._all(write)
 
     def _set(self, copy: LedgerCopy, known: int) -> bytes:
-        at = KNOWN_AT + known_ids.set_of(known) * known_ids.SET_SIZE
-        return self._tried(copy, lambda copy: copy.read(at, known_ids.SET_SIZE)) or b""
+        at = KNOWN_AT + transactional_ids.set_of(known) * transactional_ids.SET_SIZE
+        return self._tried(copy, lambda copy: copy.read(at, transactional_ids.SET_SIZE)) or b""
 
     def _read(self) -> None:
         """Take the later time, and make copies that differ equal."""
@@ -184,7 +191,7 @@ class LedgerRound:
     def _rebuild(self, damaged: list[LedgerCopy]) -> LedgerCopy:
         """No header is left: records may tell, else the hour counts as used up."""
         read = [
-            (*ring.rebuilt(copy.read(RING_AT, ring.SLOTS * ring.SIZE), self.now, self.boot_id), copy)
+            (*permit_log.rebuilt(copy.read(RING_AT, permit_log.SLOTS * permit_log.SIZE), self.now, self.boot_id), copy)
             for copy in damaged
         ]
         told = [until for until, _, _ in read if until is not None]
@@ -223,4 +230,4 @@ class LedgerRound:
 
 def _place_of(number: int) -> int:
     """Of the record of this permit, in bytes."""
-    return RING_AT + ring.slot(number) * ring.SIZE
+    return RING_AT + permit_log.slot(number) * permit_log.SIZE

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from safeproducer.policy.permits import HOUR, MOST_DEBT
-from safeproducer.producer_ids.record import Times
+from safeproducer.producer_ids.permit_record import Times
 
 SIZE = 64
 VERSION = 1

@@ -13,8 +13,8 @@ from functools import lru_cache
 
 from safeproducer.policy import permits
 from safeproducer.policy.permits import Kind
-from safeproducer.producer_ids.header import Header, nanoseconds
-from safeproducer.producer_ids.record import ENDS, UNSENT, IdRecord, ProcessId, Times
+from safeproducer.producer_ids.ledger_header import Header, nanoseconds
+from safeproducer.producer_ids.permit_record import ENDS, UNSENT, IdRecord, ProcessId, Times
 from safeproducer.records import CallSite
 
 SLOTS = 256

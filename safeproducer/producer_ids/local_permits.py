@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from safeproducer.policy import permits
 from safeproducer.policy.permits import Kind
-from safeproducer.producer_ids import known_ids, ring
-from safeproducer.producer_ids.record import UNSENT, IdRecord
+from safeproducer.producer_ids import permit_log, transactional_ids
+from safeproducer.producer_ids.permit_record import UNSENT, IdRecord
 
 
 class Use(NamedTuple):
@@ -88,7 +88,7 @@ class Alone:
             if after is None:
                 after = permits.counted(used + reserved, rate, now)
             until = after - reserved
-            return Use(until, use.owed + until - used, (*use.records, record(used, until))[-ring.SLOTS :])
+            return Use(until, use.owed + until - used, (*use.records, record(used, until))[-permit_log.SLOTS :])
 
         return self._change(granted) is not None
 
@@ -147,7 +147,7 @@ class Alone:
     def learn(self, known: int) -> None:
         """The oldest is forgotten when there are too many."""
         self._known[known] = None
-        if len(self._known) > known_ids.SETS * known_ids.WAYS:
+        if len(self._known) > transactional_ids.SETS * transactional_ids.WAYS:
             self._known.popitem(last=False)
 
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 from safeproducer.policy import permits
 from safeproducer.policy.permits import Kind
-from safeproducer.producer_ids import boot, header, ledger_copy, patterns, places, ring
-from safeproducer.producer_ids.header import Header, Unreadable
-from safeproducer.producer_ids.ledger_copy import RING_AT
+from safeproducer.producer_ids import ledger_file, ledger_header, ledger_places, patterns, permit_log, permit_record
+from safeproducer.producer_ids.ledger_file import RING_AT
+from safeproducer.producer_ids.ledger_header import Header, Unreadable
+from safeproducer.producer_ids.ledger_places import AUTO, Place
 from safeproducer.producer_ids.patterns import Pattern
-from safeproducer.producer_ids.place import AUTO, Place
-from safeproducer.producer_ids.record import UNSENT, IdRecord
+from safeproducer.producer_ids.permit_record import UNSENT, IdRecord
 from safeproducer.records import CallSite
 
 
@@ -41,7 +41,7 @@ class LedgerReading:
 
     def taken(self, rate: float) -> int:
         """How many permits were granted within the hour: what a producer with this rate is told."""
-        return ring.in_hour(self.young, self.used, rate)
+        return permit_log.in_hour(self.young, self.used, rate)
 
     def wait(self, rate: float) -> float:
         """Seconds until the first ID of another producer would be granted, at `rate` per hour."""
@@ -58,20 +58,22 @@ class LedgerReading:
 def read_ledgers(place: Place = AUTO) -> list[LedgerReading]:
     """All ledgers of `place`, by name. Raises nothing."""
     paths: dict[str, list[str]] = {}
-    for directory in places.directories(place):
+    for directory in ledger_places.directories(place):
         try:
             names = os.listdir(directory)
         except OSError:
             continue
         for name in names:
-            if name.endswith(places.SUFFIX):
+            if name.endswith(ledger_places.SUFFIX):
                 paths.setdefault(name, []).append(os.path.join(directory, name))
-    return [_read(name.removesuffix(places.SUFFIX), paths[name]) for name in sorted(paths)]
+    return [_read(name.removesuffix(ledger_places.SUFFIX), paths[name]) for name in sorted(paths)]
 
 
 def not_kept(place: Place = AUTO) -> list[str]:
     """Why no ledger of `place` can be used, by directory; nothing while one of them can. Changes nothing."""
-    found = [(directory, places.problem(directory, make=False)) for directory in places.directories(place)]
+    found = [
+        (directory, ledger_places.problem(directory, make=False)) for directory in ledger_places.directories(place)
+    ]
     if not found:
         return ["ledgers are switched off, or this system is neither Linux nor macOS"]
     problems = [problem for _, problem in found if problem is not None]
@@ -79,17 +81,17 @@ def not_kept(place: Place = AUTO) -> list[str]:
 
 
 def _read(name: str, paths: Sequence[str]) -> LedgerReading:
-    now, boot_id = boot.now(), boot.boot_id()
+    now, boot_id = permit_record.now(), permit_record.boot_id()
     headers, records, problems = [], {}, []
     for path in paths:
-        data = ledger_copy.content_of(path)
-        found = header.decode(data)
+        data = ledger_file.content_of(path)
+        found = ledger_header.decode(data)
         if isinstance(found, Header):
             headers.append(found)
         else:
             problems.append(f"{path} is {found.value if data or found is Unreadable.NEWER else 'not readable'}")
         if found is not Unreadable.NEWER:
-            records.update({record.key: record for record in ring.records(data[RING_AT:])})
+            records.update({record.key: record for record in permit_log.records(data[RING_AT:])})
     ordered = tuple(sorted(records.values(), key=lambda record: record.at.wall))
     return LedgerReading(
         name,

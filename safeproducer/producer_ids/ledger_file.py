@@ -2,6 +2,12 @@
 
 `flock` excludes threads as well as processes, because each round has a descriptor of its own, and it ends with the
 descriptor. The descriptor ends with the object, so nothing stays locked behind a signal handler that raises.
+
+For how long a round of a ledger waits for another one, and a constructor for the threads of a former owner.
+
+`flock` cannot be given a time-out, so a round asks again and again. It sleeps between two attempts, ever longer and
+never twice for the same time: thirty processes that are started at once must leave the processor to the one that holds
+the lock.
 """
 
 from __future__ import annotations
@@ -11,16 +17,56 @@ import fcntl
 import os
 import stat
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from io import FileIO
 
-from safeproducer.producer_ids import header, known_ids, ring
-from safeproducer.producer_ids.header import Header, Unreadable
-from safeproducer.producer_ids.patience import Patience
+from safeproducer.producer_ids import ledger_header, permit_log, transactional_ids
+from safeproducer.producer_ids.ledger_header import Header, Unreadable
+from safeproducer.runtime import clock
+
+_FIRST, _LONGEST = 50e-6, 1e-3
+_STARVED = 1.6
+"""Times as long at most, for a process that sleeps for longer than it asked to: it is not given the processor."""
+
+
+class Patience:
+    """Sleeps for `seconds` together, as it asked to; `starved` times as long at most by the clock. One thread."""
+
+    def __init__(self, seconds: float, starved: float = _STARVED) -> None:
+        self._left = seconds
+        self._longest = seconds * starved
+        self._end: float | None = None
+        self._pause = _FIRST
+
+    def sleep(self) -> bool:
+        """False when it is at its end, and does not sleep."""
+        now = clock.real()
+        self._end = now + self._longest if self._end is None else self._end  # most need no patience
+        if self._left <= 0.0 or now >= self._end:
+            return False
+        pause = min(self._pause * (0.5 + time.perf_counter_ns() // 100 % 1000 / 1000), self._left)
+        time.sleep(pause)
+        self._left -= pause + _FIRST  # a sleep takes about so much longer than was asked for
+        self._pause = min(2 * self._pause, _LONGEST)
+        return True
+
+
+def until(condition: Callable[[], bool], patience: Patience) -> bool:
+    """Wait until it holds; False when it does not by the end of patience."""
+    while not condition():
+        if not patience.sleep():
+            return False
+    return True
+
+
+NONE = Patience(0.0)
+"""One attempt."""
+
 
 KNOWN_AT = 256
-RING_AT = KNOWN_AT + known_ids.TABLE_SIZE
-WHOLE = RING_AT + ring.SLOTS * ring.SIZE
+RING_AT = KNOWN_AT + transactional_ids.TABLE_SIZE
+WHOLE = RING_AT + permit_log.SLOTS * permit_log.SIZE
 
 
 class LedgerError(Exception):
@@ -39,7 +85,7 @@ class LedgerCopy:
     def __init__(self, path: str, file: FileIO) -> None:
         self.path = path
         self.file = file
-        self.content: Header | Unreadable = header.decode(self.read(0, header.SIZE))
+        self.content: Header | Unreadable = ledger_header.decode(self.read(0, ledger_header.SIZE))
 
     @property
     def blank(self) -> bool:
@@ -54,7 +100,7 @@ class LedgerCopy:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
 
     def write_header(self, content: Header) -> None:
-        self.write(0, header.encode(content))
+        self.write(0, ledger_header.encode(content))
         self.content = content
 
     def close(self) -> None:
@@ -114,7 +160,9 @@ def made(path: str, content: Header) -> LedgerCopy | None:
     finally:
         os.unlink(building)
     try:
-        copy.write(header.SIZE, bytes(WHOLE - header.SIZE))  # a disk that is full later does not matter then
+        copy.write(
+            ledger_header.SIZE, bytes(WHOLE - ledger_header.SIZE)
+        )  # a disk that is full later does not matter then
     except OSError:
         os.unlink(path)
         file.close()

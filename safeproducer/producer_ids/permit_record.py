@@ -1,0 +1,135 @@
+"""What people want to know of one permit: when, which process, which line, and what became of it.
+
+Which process this is: by its number, its parent's, and a random token, because containers use the same numbers.
+
+The start of the system that is running: what a time by the boot clock belongs to.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import threading
+from functools import cache
+from hashlib import blake2b
+from pathlib import Path
+from typing import NamedTuple
+
+from safeproducer.policy.permits import Kind
+from safeproducer.records import CallSite
+from safeproducer.runtime import clock, forks
+
+UNSENT = "unsent"
+"""How a native producer ended whose permit was given back."""
+
+ENDS = ("", "closed", "collected", "exit", "failed", "crashed", UNSENT)
+"""How a native producer ended; the empty one: not told, it still runs, or its process was killed."""
+
+
+class ProcessId(NamedTuple):
+    """`token` tells processes apart whose numbers are equal, as in containers."""
+
+    pid: int
+    parent: int
+    token: int
+
+
+class Times(NamedTuple):
+    """A moment by two clocks, in seconds: `boot` since the system started, `wall` since the Unix epoch."""
+
+    boot: float
+    wall: float
+
+
+class IdRecord(NamedTuple):
+    """One permit that was counted. `number`: how many were counted with it. `until`: what it made of the hour's use.
+
+    `boot_id` says for which start of the system the times by the boot clock hold. `ended` is one of ENDS.
+    """
+
+    number: int
+    serial: int
+    process: ProcessId
+    kind: Kind
+    site: CallSite
+    at: Times
+    until: Times
+    boot_id: int
+    producer_id: int | None = None
+    ended: str = ""
+
+    def age(self, now: Times, boot_id: int) -> float:
+        """Seconds since the permit was granted."""
+        return now.boot - self.at.boot if boot_id and self.boot_id == boot_id else now.wall - self.at.wall
+
+    def amended(self, producer_id: int | None, ended: str | None) -> IdRecord:
+        """With what is known by now. A permit that went back stays so: it must not go back again."""
+        return self._replace(
+            producer_id=self.producer_id if producer_id is None else producer_id,
+            ended=self.ended if ended is None or self.ended == UNSENT else ended,
+        )
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """The same in each copy."""
+        return self.process.token, self.serial
+
+
+class _Process:
+    """Of this process: `token`, and its last name."""
+
+    def __init__(self) -> None:
+        self.renew()
+
+    def renew(self) -> None:
+        self.token = int.from_bytes(os.urandom(8), "little") or 1
+        self.named = ProcessId(0, 0, 0)
+
+
+_process = _Process()
+forks.in_child(_process.renew)
+
+
+def this() -> ProcessId:
+    """This process now: an orphan has another parent."""
+    parent, named = os.getppid(), _process.named
+    if named.parent != parent or not named.pid:
+        named = _process.named = ProcessId(os.getpid(), parent, _process.token)
+    return named
+
+
+_local = threading.local()
+
+
+def work() -> forks.Work:
+    """What a thread holds while it writes to a ledger: its own one, so that nobody but a fork ever waits for it."""
+    found: forks.Work | None = getattr(_local, "work", None)
+    if found is None:
+        found = _local.work = forks.Work()
+    return found
+
+
+_LINUX = Path("/proc/sys/kernel/random/boot_id")
+
+
+def now() -> Times:
+    """By both clocks."""
+    return Times(clock.boot(), clock.time())
+
+
+@cache
+def boot_id() -> int:
+    """Another number after each start of the system; 0 when the system does not tell."""
+    try:
+        name = _LINUX.read_bytes() if sys.platform == "linux" else _mac_os_x()
+    except (OSError, ValueError, AttributeError):
+        return 0
+    return int.from_bytes(blake2b(name.strip(), digest_size=8).digest(), "little") if name.strip() else 0
+
+
+def _mac_os_x() -> bytes:
+    size = ctypes.c_size_t(64)
+    text = ctypes.create_string_buffer(size.value)
+    ctypes.CDLL(None).sysctlbyname(b"kern.bootsessionuuid", text, ctypes.byref(size), None, 0)
+    return text.value

@@ -10,7 +10,9 @@ import pytest
 
 from safeproducer import HoldReason
 from safeproducer.pipeline.cluster.outdated_leaders import DIRECT
+from safeproducer.pipeline.dispatch.expiry import RetryGuard
 from safeproducer.policy import decision
+from safeproducer.policy.types import NEVER
 from safeproducer.producer_ids.guard import Guard
 from safeproducer.producer_ids.permit import Answer
 from tests.pipeline.cluster import QUOTA
@@ -249,7 +251,7 @@ def gap_of_a_batch_lane() -> HoldReason | None:
 
 
 def expiry_of_a_batch_lane() -> HoldReason | None:
-    with begun("held") as rig:
+    with begun("held") as rig, mock.patch.object(RetryGuard, "purge", return_value=NEVER):  # else it is over at once
         rig.dispatcher.lanes.first.quarantined = True
         accepted(rig)
         reason = told(rig)

@@ -18,8 +18,7 @@ from integration.unresolved import answered, history, most
 from safeproducer import SafeProducer
 from safeproducer.hooks import Hook, LanesChanged, WindowChanged
 from safeproducer.policy.window import BROKER_CONFIG, TOPIC_CONFIG
-from tests.inside import engine_of
-from tests.pipeline.test_lane_pool import of_whoever_said_most
+from tests.inside import engine_of, of_whoever_said_most
 
 TopicFactory = Callable[..., str]
 

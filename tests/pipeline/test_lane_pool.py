@@ -16,8 +16,7 @@ from safeproducer.pipeline.dispatch.lane_choice import LaneChoice
 from safeproducer.policy.affinity import Affinity
 from safeproducer.policy.lanes import IdleLanes
 from safeproducer.policy.outcome import Outcome
-from safeproducer.policy.types import TopicPartition
-from safeproducer.policy.window import Window
+from tests.inside import of_whoever_said_most
 from tests.pipeline.cluster import DELAY, LOSE_REQUEST, QUOTA
 from tests.pipeline.fake_native import FakeNative
 from tests.pipeline.rig import Rig, RuleError, rigged
@@ -34,7 +33,7 @@ MANY_IDS = {"safeproducer.producer.ids.per.hour": 1_000_000}
 """So that lanes which idle are given up soon."""
 LONG_ROUND_TRIP = {1: 0.1, 2: 0.1, 3: 0.1}
 WAITING = 600
-real_budget, real_window = LaneChoice.budget, ClusterView.window
+real_budget = LaneChoice.budget
 
 
 def stream(rig: Rig, seconds: float, topic: str = "a", keys: int = 5000) -> None:
@@ -124,14 +123,6 @@ def one_more(self: LaneChoice, buffer: Any, now: float) -> int:
 
 def of_each_lane(self: LaneChoice, buffer: Any, now: float) -> int:
     return real_budget(self, buffer, now) * max(1, len(self._lanes))
-
-
-def of_whoever_said_most(
-    self: ClusterView, tp: TopicPartition, max_age: float, now: float
-) -> tuple[Window, int | None, int]:
-    found, *rest = real_window(self, tp, max_age, now)
-    said = [info.windows[tp[0]].window for info in self._brokers.values() if tp[0] in info.windows]
-    return (max([found, *said], key=lambda window: window.size), *rest)  # type: ignore[return-value]
 
 
 def released_early(self: Affinity, keys: Iterable[bytes]) -> None:

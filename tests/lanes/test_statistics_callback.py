@@ -115,13 +115,13 @@ def test_flush_waits_for_no_lanes_statistics(cluster: FakeCluster, make: Make) -
     """Lanes tick on, and those that idle are looked at now and then only: their ticks are no records."""
     cluster.create_topic("t")
     documents = Documents()
-    lanes = 12
+    lanes = 5
     producer = make(
         safeproducer_mode="auto",
         safeproducer_lanes=lanes,
         safeproducer_window=lanes,
         stats_cb=documents,
-        statistics_interval_ms=10,
+        statistics_interval_ms=50,
     )
     load = Traffic(producer, "t")
     load.until(lambda: producer.snapshot().lanes == lanes, backlog=2 * lanes * BATCH)

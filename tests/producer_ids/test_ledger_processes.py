@@ -37,7 +37,7 @@ def content(host: Host) -> Header:
 
 
 def test_killed_writers_never_share_a_permit(host: Host) -> None:
-    """Eight at once for 20 s, each killed after some milliseconds: what was granted was counted, and each once."""
+    """Eight at once, each killed after some milliseconds: what was granted was counted, and each once."""
     reading, writing = os.pipe()
     os.set_blocking(reading, False)
 
@@ -50,9 +50,9 @@ def test_killed_writers_never_share_a_permit(host: Host) -> None:
 
     source, grants = random.Random(8), b""
     alive: dict[int, float] = {}
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     starts = 0
-    while (now := time.monotonic()) < end:
+    while (now := time.monotonic()) < end and (starts < 100 or len(grants) < 600 * GRANT.size):
         while len(alive) < 8:
             alive[forked(work)] = now + source.uniform(0.002, 0.05)
             starts += 1

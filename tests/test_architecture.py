@@ -30,6 +30,8 @@ BOUNDS: dict[str, dict[str, int]] = {
         "each": 1,
         "pipeline/dispatch/dispatcher.py": 1,
         "pipeline/assembly.py": 1,
+        "pipeline/bulk.py": 10,  # the account of produce_batch(), which counts in one step
+        "pipeline/dispatch/intake.py": 2,  # of one record, and of a block
         "pipeline/reports/counters.py": 4,
         "pipeline/reports/quota_rejections.py": 2,
     },
@@ -44,7 +46,7 @@ BOUNDS: dict[str, dict[str, int]] = {
         "each": 0,
         "files": 212,  # aim: 185; 5 are of replication quotas
         "files under 60 lines": 13,
-        "lines": 33_042,  # aim: 28 500; 741 are of replication quotas, 75 of seams
+        "lines": 33_049,  # aim: 28 500; 741 are of replication quotas, 75 of seams
         "lines of pipeline/ and policy/": 12_091,  # aim: 11 000; 335 as above, 250 of reuse from producer_ids/
         "reads through three dots": 57,  # aim: 28, one per 1 000 lines
         "closures upward": 6,  # aim: 4

@@ -34,7 +34,7 @@ import faulthandler, os, random, signal, sys, time
 from safeproducer import SafeProducer
 faulthandler.dump_traceback_later(170, exit=True)
 def make():
-    return SafeProducer({{"bootstrap.servers": {bootstrap!r}, "log_level": 0, "linger.ms": 5, **{extra}}})
+    return SafeProducer({{"bootstrap.servers": {bootstrap!r}, "log_level": 0, "linger.ms": {linger}, **{extra}}})
 producer = make()
 told, failed = {{}}, []
 def report(error, message):
@@ -60,9 +60,9 @@ def play(name: str, *arguments: str) -> None:
         globals()[name](cluster, *arguments)
 
 
-def start(cluster: FakeCluster, mode: str, body: str) -> subprocess.Popen[str]:
+def start(cluster: FakeCluster, mode: str, body: str, linger: int = 5) -> subprocess.Popen[str]:
     """A program with `producer` at hand; `told` counts the reports of each value."""
-    made = MAKE.format(bootstrap=cluster.bootstrap, extra=MODES[mode])
+    made = MAKE.format(bootstrap=cluster.bootstrap, linger=linger, extra=MODES[mode])
     return started(
         [sys.executable, "-c", made + textwrap.dedent(body)], stdin=subprocess.PIPE, cwd=Path(__file__).parents[1]
     )
@@ -264,6 +264,7 @@ def close_in_a_callback(cluster: FakeCluster, limit: str) -> None:
         assert not any("lost" in line for line in lines), lines
         assert set(told.values()) == {{1}} and len(told) == 101 + lost
         """,
+        linger=300,  # all of them are acknowledged at once
     )
     ended(process)
     assert written(cluster).total() == 101

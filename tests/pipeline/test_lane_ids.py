@@ -85,8 +85,8 @@ def test_that_is_noticed_when_idle_lanes_are_given_up_as_before() -> None:
         assert bursts(1, 90)[0] > LANES + 6 * A_QUARTER
 
 
-NIGHT = 10 * HOUR
-DAY = 14
+NIGHT = 3 * HOUR
+DAY = 5
 
 
 def days(count: int, policy: str, lanes: object, mode: str) -> tuple[Permits, list[FakeNative], set[HoldReason | None]]:

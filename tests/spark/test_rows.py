@@ -85,7 +85,7 @@ def test_a_batch_is_looked_at_once(answers: Any, parts: list[int], held: SafePro
     """How its rows go stays as it was when it began; whole where they wait, else with a poll after each 1 000 rows.
     There is one before it looks, too."""
     seen: list[int] = []
-    looks = mock.Mock(side_effect=[answers and answers(held, "rows")])
+    looks = mock.Mock(side_effect=[answers and answers(engine_of(held), "rows")])
 
     def reports(part: Columns, row: int) -> Any:
         seen.append(row)

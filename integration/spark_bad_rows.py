@@ -31,10 +31,10 @@ from safeproducer.spark import BatchReport, SafeProducerSink
 FILES = 4
 """In a micro-batch, each a Spark partition. With one core they are written in their order, the last one with the bad
 row."""
-ROWS = 25_000
+ROWS = 2_500
 """In a file: three Arrow batches."""
-ARROW_ROWS = 10_000
-BAD_ROW = 23_456
+ARROW_ROWS = 1_000
+BAD_ROW = 2_345
 IS_BAD = f"(file = {FILES - 1} and n = {BAD_ROW})"
 PARTITIONS = 3
 

@@ -1,4 +1,4 @@
-"""Each cause for which a row cannot be written, on real Spark and real Kafka, alone and among 100 000 rows: the row is
+"""Each cause for which a row cannot be written, on real Spark and real Kafka, alone and among 10 000 rows: the row is
 named, all others are where they should be, and the query goes on after the cure.
 
 All causes run in one Spark session, see spark_bad_rows.py.
@@ -78,7 +78,10 @@ def story(kafka_secure: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) 
         },
     }
     (scratch / "settings.json").write_text(json.dumps(settings))
-    conf = {"spark.sql.files.maxPartitionBytes": "100"}
+    conf = {
+        "spark.sql.files.maxPartitionBytes": "100",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": str(ARROW_ROWS),
+    }
     done = run_script(
         Path(spark_bad_rows.__file__), [str(scratch / "settings.json")], scratch, cores=1, conf=conf, timeout=400
     )
@@ -94,7 +97,7 @@ def test_a_bad_row_alone_is_named(story: Story, topic: str) -> None:
 
 
 @pytest.mark.parametrize("topic", CAUSES)
-def test_a_bad_row_among_a_hundred_thousand_is_named(story: Story, topic: str) -> None:
+def test_a_bad_row_among_ten_thousand_is_named(story: Story, topic: str) -> None:
     """By the number that it has in its Spark partition, though it is in the third Arrow batch; and no other row. Where
     only the broker knew, by the range of those that it rejected together."""
     error, code = story.found("among", topic)["error"], CAUSES[topic].code

@@ -5,6 +5,9 @@ venv="$root/.venv"
 uv_env="$root/.cache/uv-venv"
 uv="$uv_env/bin/uv"
 
+# Without compiled files each of some hundred processes would compile all that it imports: three seconds of a processor.
+unset PYTHONDONTWRITEBYTECODE
+
 # The versions that the classifiers in pyproject.toml name.
 version_test='import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))'
 

@@ -354,7 +354,7 @@ class SafeProducer(NativeProducer):
 
 
 def engine_of(producer: SafeProducer) -> Engine:
-    """What stands behind `producer`, for this package alone."""
+    """The engine behind `producer`, for this package alone."""
     return producer._SafeProducer__engine  # type: ignore[attr-defined,no-any-return]
 
 

@@ -102,7 +102,7 @@ class Calls:
     # --- what they raise ----------------------------------------------------------------------------------------------
 
     def refusal_of(self, error: Exception) -> Exception:
-        """What the application should see when the native produce() raised `error`."""
+        """The exception for the application when the native produce() raised `error`."""
         if isinstance(error, BufferError) and not isinstance(error, SafeProducerError):
             return QueueFullError(self._dispatcher.record_buffer.full())
         return self.fatal_in(error) or error
@@ -114,7 +114,7 @@ class Calls:
         return self.instead_of(raised), from_callback
 
     def instead_of(self, error: Any) -> BaseException:
-        """What to raise for what a serving native call raised."""
+        """The exception to raise for that of a serving native call."""
         if type(error) is SystemError:
             # Before Python 3.12 a signal handler's exception may have no instance yet, and the C client keeps only
             # that: of Ctrl-C's nothing is left, of sys.exit(0) the number's type. Which number it was is not known.

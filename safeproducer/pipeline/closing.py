@@ -1,7 +1,7 @@
 """close() and a fork end a producer; records that are lost are told, and its permit is given back if it was not used.
 
-A producer ID costs brokers memory once it writes. So a producer that has certainly sent nothing gives its permit back,
-and restarts while the brokers are away cost nothing.
+A producer ID costs brokers memory once it writes. Therefore a producer that has certainly sent nothing gives its permit
+back, and restarts while the brokers are away cost nothing.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ class Engine:
 
     @property
     def events(self) -> ClientEvents:
-        """What librdkafka has told that is not one record's report."""
+        """The events of librdkafka that are not one record's report."""
         return self.calls.events
 
     @property
@@ -114,12 +114,12 @@ class Engine:
 
     @property
     def failures(self) -> Failures:
-        """What became of records that were not delivered."""
+        """The fate of records that were not delivered."""
         return self.updates.failures
 
     @property
     def announcements(self) -> Notifications:
-        """What tells people of this producer."""
+        """The notifications of this producer."""
         return self.events.announcements
 
     @property

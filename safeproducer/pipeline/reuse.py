@@ -308,11 +308,11 @@ def take(settings: Settings) -> Left | None:
 
 
 def left_by(engine: Engine) -> Left | None:
-    """What an open engine leaves, None when that is of no use to others. Its threads may still be inside.
+    """The parts that an open engine leaves, None when that is of no use to others. Its threads may still be inside.
 
     Only what is beyond doubt goes over: each record has its report, none has failed inside librdkafka, and nothing was
-    purged. So no report of a former owner can come any more, librdkafka has acknowledged all that it has counted, and
-    sequence numbers have no gap. And the credentials are those of the construction.
+    purged. Therefore no report of a former owner can come any more, librdkafka has acknowledged all that it has
+    counted, and sequence numbers have no gap. And the credentials are those of the construction.
     """
     holds, makes = engine.holds, engine.makes
     direct, relays, settings = holds.direct, makes.relays, makes.settings

@@ -215,7 +215,7 @@ class Route:
 
 
 def _gated(route: weakref.ref[Route], otherwise: Callable[..., Any]) -> Callable[..., Any]:
-    """What stands in place of either way until the producer may write. It refuses by raising: nothing was accepted.
+    """A stand-in for either way until the producer may write. It refuses by raising: nothing was accepted.
 
     `otherwise`: the way in a destructor that the collector runs, which clears such references before.
     """

@@ -1,7 +1,8 @@
 """The thread behind a producer: the only one that hands over, serves the batch lanes, and acts on what was heard.
 
-Signal handlers run on the main thread, between any two steps of whatever it does. So an application's thread only
-appends to a queue, rings, and runs its reports; what takes more than one step is done here, where no handler comes.
+Signal handlers run on the main thread, between any two steps of whatever it does. Therefore an application's thread
+only appends to a queue, rings, and runs its reports; what takes more than one step is done here, where no handler
+comes.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class WaitableLane(Protocol):
 
 
 class SenderWork(Protocol):
-    """What the thread works for."""
+    """The work of the thread."""
 
     def turn(self, now: float) -> float:
         """Do what is due; when to come again. Raises nothing."""

@@ -1,4 +1,4 @@
-"""What the sender does, turn by turn. All of it runs on its thread."""
+"""The turns of the sender. All of it runs on its thread."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ class Control:
 
 @dataclass(eq=False, repr=False)
 class Maintenance:
-    """What the sender works for. Its own exceptions end no turn but the one they come in."""
+    """The work of the sender. Its own exceptions end no turn but the one they come in."""
 
     _route: Route
     _dispatcher: Dispatcher

@@ -31,7 +31,7 @@ EVERY: Final = LEAVING | CHANGE
 
 
 class DirectFacts(NamedTuple):
-    """What the direct lane says of a partition.
+    """The direct lane's word on a partition.
 
     - `keeps`: a direct record of the partition is of unknown outcome, and must not be overtaken on a batch lane.
       `pinned`: one is that was in a batch lane.

@@ -3,14 +3,14 @@
 1. A listed replica out of sync gets at most the rate of either side. One in sync is never held back (KAFKA-4313), but
    its bytes count.
 2. An acknowledgement waits for all replicas in sync, and for a living one that was in sync less than
-   `replica.lag.time.max.ms` ago. So a throttle delays acknowledgements only by a listed follower that came back.
+   `replica.lag.time.max.ms` ago. A throttle therefore delays acknowledgements only by a listed follower that came back.
 3. A follower has its rate less the bytes of all partitions that are listed for it, a leader its rate less bytes x
    followers. At 0 or below a replica never catches up. One fetch passes in each time window, whatever the rate is.
 4. A missing replica matters at `min.insync.replicas`, and below it writes are refused. A complete set is healthy.
 5. A replica is being added if an earlier answer did not have it, or if only the follower list has it.
 6. A list is `partition:broker,...` or `*` alone. A rate is a broker's, in bytes/s.
 
-A producer knows its own bytes only. So "never" is certain, and "it ends" is not.
+A producer knows its own bytes only. Therefore "never" is certain, and "it ends" is not.
 """
 
 from __future__ import annotations

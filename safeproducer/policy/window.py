@@ -107,7 +107,7 @@ class Said(NamedTuple):
 
 
 def said(announcement: Announcement, asked: int, at: float) -> Said:
-    """What is kept of an announcement. `at`: when it was asked for, in seconds."""
+    """The part of an announcement that is kept. `at`: when it was asked for, in seconds."""
     if announcement.value is None:
         return Said(_assumed(announcement.reason), asked)
     size = min(MOST, max(LEAST, announcement.value))

@@ -2,9 +2,9 @@
 
 The permit for the first ID of one producer, which is counted as long as the producer has it, and no longer.
 
-A signal handler may raise at any place. So the guard notes each permit in `_asked` before it counts it. One that was
-counted, and that nobody took, is the answer to the next ask(); one that came beside it goes back. What is done twice
-changes nothing.
+A signal handler may raise at any place. Therefore the guard notes each permit in `_asked` before it counts it. One that
+was counted, and that nobody took, is the answer to the next ask(); one that came beside it goes back. What is done
+twice changes nothing.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class OwnPermit:
         self._request = request if request.asked is self._asked else request._replace(asked=self._asked)
 
     def ask(self) -> Answer:
-        """What the guard answers. A permit is the producer's from then on, unless it has one or has ended."""
+        """The guard's answer. A permit is the producer's from then on, unless it has one or has ended."""
         answer = self._guard.ask(self._request)
         # One step: what follows a call, a handler may have come between.
         if self.permit is None and self._end == _OPEN:

@@ -1,7 +1,7 @@
 """The rounds that one process has in a ledger, and what waits for the next one.
 
-Nothing that waits is lost: it stays until a round has done it, also if a signal handler raises there. So it may be done
-again, and must change nothing then.
+Nothing that waits is lost: it stays until a round has done it, also if a signal handler raises there. It may therefore
+be done again, and must change nothing then.
 """
 
 from __future__ import annotations

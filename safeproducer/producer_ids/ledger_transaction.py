@@ -18,7 +18,7 @@ _Result = TypeVar("_Result")
 
 
 class LedgerRound:
-    """What the ledger says now, and a way to change it. One thread; every method may raise LedgerError.
+    """The present content of the ledger, and a way to change it. One thread; every method may raise LedgerError.
 
     `reserved`: seconds of the hour that this round may be about to use, for a round inside it.
     """

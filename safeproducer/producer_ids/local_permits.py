@@ -1,8 +1,9 @@
-"""What this process counts alone: with no ledger, while there is none to be had, and inside a round of the ledger.
+"""Permits that this process counts alone: with no ledger, while there is none to be had, and inside a round of the
+ledger.
 
 No lock: a signal handler or a destructor may come in the middle of a step and take one of its own, and so may threads.
-State is one tuple, which a step replaces only if nobody else did meanwhile. So a handler that raises finds a step done
-or not done.
+State is one tuple, which a step replaces only if nobody else did meanwhile. Therefore a handler that raises finds a
+step done or not done.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a series of permits looks like: a producer for each request, a crash loop and so on. Pure."""
+"""Patterns in a series of permits: a producer for each request, a crash loop and so on. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a guard is asked, and what it answers."""
+"""Requests to a guard, and its answers."""
 
 from __future__ import annotations
 

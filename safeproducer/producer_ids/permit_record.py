@@ -1,4 +1,4 @@
-"""What people want to know of one permit: when, which process, which line, and what became of it.
+"""The record of one permit, for people: when, which process, which line, and what became of it.
 
 Which process this is: by its number, its parent's, and a random token, because containers use the same numbers.
 

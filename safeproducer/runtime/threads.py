@@ -1,7 +1,7 @@
 """Threads of this library wait, wake each other, start late, and tell what belongs to the application.
 
 A log handler or a hook may wait for something that a thread of the application holds, which waits for this producer.
-So the thread that sends never runs them.
+Therefore the thread that sends never runs them.
 """
 
 from __future__ import annotations

@@ -193,7 +193,7 @@ class InFlightBatch:
         count = self.left = len(records)
         size = sum([record[SIZE] for record in records])
         self.bytes = size - OVERHEAD * count
-        """Of keys, values and headers."""
+        """Bytes of keys, values and headers."""
         self.runs: list[tuple[int, int]] = []
         self.expired = self._flushes = 0
         self.reports = BatchReports(sinks, size // (count or 1), tp[1])

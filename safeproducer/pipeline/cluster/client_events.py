@@ -1,4 +1,4 @@
-"""What librdkafka says that is not one record's report: errors, throttle times, statistics, the fatal error."""
+"""librdkafka's events that are not one record's report: errors, throttle times, statistics, the fatal error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of the cluster: its partitions and brokers, who throttles, and which lanes may not know it yet.
+"""The memory of the cluster: its partitions and brokers, who throttles, and which lanes may not know it yet.
 
 The youngest metadata of any native producer counts; see `policy/client_reports.py`.
 """
@@ -75,7 +75,7 @@ class Partitions:
         return partition == UNKNOWN or not count or 0 <= partition < count
 
     def info(self, tp: TopicPartition) -> PartitionInfo:
-        """What is known of one partition."""
+        """One partition, as far as it is known."""
         return self._infos.get(tp, _UNHEARD)
 
     def leader(self, topic: str, partition: int) -> int | None:
@@ -214,7 +214,7 @@ class ClusterView:
         return {node: info.connected_at for node, info in brokers if info.connected_at is not None}
 
     def broker_info(self, node: int) -> BrokerInfo:
-        """What is known of one broker."""
+        """One broker, as far as it is known."""
         return self._brokers.get(node, _NEW)
 
     def said(self, node: int, topic: str, answer: Said) -> None:
@@ -226,7 +226,7 @@ class ClusterView:
         change(self._brokers, told.node, _NEW, lambda info: info._replace(expiration=told))
 
     def expirations(self) -> dict[int, Told]:
-        """What brokers have told, by node."""
+        """Brokers by node, with all that they have told."""
         brokers = self._brokers.copy().items()
         return {node: info.expiration for node, info in brokers if info.expiration is not None}
 

@@ -2,8 +2,8 @@
 
 It also has the first record of an idempotent producer acknowledged half a second sooner. librdkafka asks for its
 producer ID with each answer for metadata, and every 500 ms. The first such answer comes over the connection to a
-bootstrap server, which ends in the same moment, and no other one is up yet. So one more question is asked as soon as
-there is a connection that stays.
+bootstrap server, which ends in the same moment, and no other one is up yet. Therefore one more question is asked as
+soon as there is a connection that stays.
 """
 
 from __future__ import annotations

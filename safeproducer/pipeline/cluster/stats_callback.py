@@ -1,4 +1,4 @@
-"""What stats_cb is told: one document for the whole producer, of the application's interval.
+"""The document for stats_cb: one for the whole producer, of the application's interval.
 
 Without a stats_cb nothing of this exists. Documents are read as they come and no text is kept, or an interval of many
 ticks and partitions would fill the memory.

@@ -219,7 +219,7 @@ class Expiry:
     def withdraw_soon(self, report: DeliveryCallback) -> None:
         """Have the sender take back the records with this report that wait here: each gets it, as not written.
 
-        A record that was handed over meanwhile goes on, and gets its own report. So each gets exactly one.
+        A record that was handed over meanwhile goes on, and gets its own report. Each therefore gets exactly one.
         """
         self._withdrawn.append(report)
         self._schedule.hurry()

@@ -1,4 +1,4 @@
-"""What a decision about a partition rests on, gathered once for each look: nobody else is asked why records wait."""
+"""The facts for a decision about a partition, gathered once for each look: nobody else is asked why records wait."""
 
 from __future__ import annotations
 

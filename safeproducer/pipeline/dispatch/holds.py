@@ -1,4 +1,4 @@
-"""What holds partitions back: the facts for policy/decision.py that every thread may ask for."""
+"""The facts about partitions that are held back, for policy/decision.py that every thread may ask for."""
 
 from __future__ import annotations
 

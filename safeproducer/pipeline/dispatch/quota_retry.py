@@ -1,4 +1,4 @@
-"""What a quota rejected goes again, in front of what came later, or is given up."""
+"""Records that a quota rejected go again, in front of what came later, or is given up."""
 
 from __future__ import annotations
 

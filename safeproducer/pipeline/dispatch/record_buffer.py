@@ -50,7 +50,7 @@ class RecordBuffer:
     busy: dict[TopicPartition, PartitionBuffer] = field(default_factory=dict)
     pinned: set[TopicPartition] = field(default_factory=set)
     _taken: list[HeldRecord] = field(default_factory=list)
-    """What the sender has taken from a partition buffer and not given to a lane yet."""
+    """Records that the sender has taken from a partition buffer and not given to a lane yet."""
     _direct_at: float = -NEVER
     """When a record of any partition went directly last: of a new one, too, while librdkafka places it."""
     taken_in_at: float = -NEVER
@@ -193,12 +193,12 @@ class RecordBuffer:
 
     @property
     def waiting_bytes(self) -> int:
-        """Of keys, values and headers of the records that wait here."""
+        """Bytes of keys, values and headers of the records that wait here."""
         return sum([buffer.bytes - OVERHEAD * buffer.waiting for buffer in self.all])
 
     @property
     def records(self) -> int:
-        """What counts against queue.buffering.max.messages.
+        """Records that count against queue.buffering.max.messages.
 
         Looked at in the order in which records go, or one that goes on meanwhile would be missed, and flush() end.
         """
@@ -207,7 +207,7 @@ class RecordBuffer:
         return count + self._rejections.count + self._report_queue.records or self.waiting
 
     def bytes(self, usual: int = 0) -> int:
-        """What counts against queue.buffering.max.kbytes.
+        """Bytes that count against queue.buffering.max.kbytes.
 
         Of the direct lane as many as its records take usually: `usual` as long as no statistics have told. Records
         whose reports nobody has served count, too: they are in memory.

@@ -1,4 +1,4 @@
-"""What the native clients tell, turned into knowledge: throttle times, statistics, identity."""
+"""Events of native clients, turned into knowledge: throttle times, statistics, identity."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ class BatchLane:
         return batch
 
     def _produce(self, batch: InFlightBatch) -> list[tuple[HeldRecord, KafkaError]]:
-        """What librdkafka did not take, and why."""
+        """Records that librdkafka did not take, and why."""
         produce, (topic, partition), records = self.client.native.produce, batch.tp, batch.records
         refused: list[tuple[HeldRecord, KafkaError]] = []
         previous = bound = None

@@ -1,9 +1,10 @@
-"""What is known of the lane of the direct path: how it starts, what it has not had answered, and what a purge left.
+"""The lane of the direct path: how it starts, what it has not had answered, and what a purge left.
 
-What a direct lane was given and how much of it has ended, by librdkafka's own counts.
+Records that a direct lane was given, and how many of them have ended, by librdkafka's own counts.
 
-Those go on for as long as the native producer lives, whoever owns it. So what was learned from them goes over to the
-next owner together with it: measured against nothing, the records of the former owner would count as the new one's.
+Those go on for as long as the native producer lives, whoever owns it. All that was learned from them therefore goes
+over to the next owner together with it: measured against nothing, the records of the former owner would count as the
+new one's.
 """
 
 from __future__ import annotations

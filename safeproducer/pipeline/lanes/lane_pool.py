@@ -286,7 +286,7 @@ class LanePool:
 
     @property
     def bytes(self) -> int:
-        """Of keys, values and headers inside librdkafka."""
+        """Bytes of keys, values and headers inside librdkafka."""
         return sum(lane.bytes for lane in self._lanes)
 
     @property

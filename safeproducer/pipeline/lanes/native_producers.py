@@ -1,8 +1,8 @@
 """Makes the native producers of one SafeProducer's lanes, or takes them over from another one.
 
 librdkafka takes callbacks at construction and never others. A native producer that outlives its SafeProducer (see
-`reuse`) must not call what belonged to the former one. So a Relay stands between both: what librdkafka calls stays, and
-one assignment changes the owner.
+`reuse`) must not call what belonged to the former one. Therefore a Relay stands between both: what librdkafka calls
+stays, and one assignment changes the owner.
 """
 
 from __future__ import annotations

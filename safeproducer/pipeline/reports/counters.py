@@ -1,13 +1,13 @@
-"""Who accepted what, and what became of it: the per-record account of one producer.
+"""The per-record account of one producer.
 
 Counters are plain integers changed by in-place addition. Under the interpreter lock that is one step: CPython looks
 for signals and thread switches only at calls, at jumps backwards and at function entry, never between the load and
 the store of `x.n += 1`. A test hammers it from many threads.
 
 A partition is known at produce() only when the caller gives it; otherwise librdkafka chooses, and the report tells.
-So a record without a partition is accepted on its topic and resolved on a partition.
+Therefore a record without a partition is accepted on its topic and resolved on a partition.
 
-What calls of the native produce_batch() took, which librdkafka does not count, as it was at any moment.
+Records that calls of the native produce_batch() took, which librdkafka does not count, as it was at any moment.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a failed record's callback is told: the error as librdkafka gave it, with the outcome and what is known.
+"""The error that a failed record's callback is told: as librdkafka gave it, with the outcome and what is known.
 
 Reports of records that a purge took out of librdkafka: which of them were in no request.
 """

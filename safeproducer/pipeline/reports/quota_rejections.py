@@ -32,7 +32,7 @@ class QuotaRejection:
 
 @dataclass(slots=True)
 class RejectedPartition:
-    """What was rejected of one partition, in the order of produce()."""
+    """Records of one partition that were rejected, in the order of produce()."""
 
     rejections: list[QuotaRejection] = field(default_factory=list)
     at: float = 0.0

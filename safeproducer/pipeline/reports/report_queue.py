@@ -1,4 +1,4 @@
-"""What the application's next poll() or flush() runs: reports of in-flight batches, of records that failed here,
+"""Reports that the application's next poll() or flush() runs: of in-flight batches, of records that failed here,
 events.
 
 The report of records whose application asks for errors alone: those that are delivered need only be counted.

@@ -103,7 +103,7 @@ class Application:
             self.failed.append(error)
 
 
-def run(*applications: Application, until: Callable[[], bool] | None = None, seconds: float = 20.0) -> None:
+def run(*applications: Application, until: Callable[[], bool] | None = None, seconds: float = 60.0) -> None:
     """Let applications produce side by side for some seconds, or until something holds, which it must by then."""
     deadline = time.monotonic() + seconds
     while until is None or not until():

@@ -26,6 +26,19 @@ brokers=(
     integration/test_kafka_cluster.py
     tests/producer_ids
 )
+# Decisions, the engine in virtual time, and what documents promise; without the searches of state machines.
+quick=(
+    tests/kafka
+    tests/pipeline
+    tests/policy
+    tests/telemetry
+    tests/test_architecture.py
+    tests/test_config.py
+    tests/test_documents.py
+    tests/test_project.py
+    tests/test_snapshot.py
+)
+searches=(dispatcher_machine lane_ids metadata_machine planted_bugs raising_handlers)
 former_kafka=4.3.1
 former=(integration/contract integration/test_lanes.py integration/test_quota.py)
 most_unsteady=5
@@ -50,6 +63,12 @@ run_tests() {
     done
     say "UNSTEADY: failed among all tests, passed alone. A defect of the product or of the test; it wants a cure:"
     printf '%s\n' "$names" >&2
+}
+
+# run_quick_tests ARGUMENTS...: those that tell within a minute or two whether a change is a good one.
+run_quick_tests() {
+    local ignored=("${searches[@]/#/--ignore=tests/pipeline/test_}")
+    _pytest quick "${quick[@]}" "${ignored[@]/%/.py}" "$@"
 }
 
 # _run_parts: all at once. The first one shows its progress, the others' output follows at their end.

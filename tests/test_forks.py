@@ -149,7 +149,7 @@ def test_a_child_of_a_fork_in_c_makes_its_own_producer_and_ends_quietly() -> Non
         """
         import ctypes, os, sys, threading, time
         from safeproducer import SafeProducer
-        from safeproducer import lifetime
+        from safeproducer.runtime import lifetime
         from safeproducer.pipeline.cluster import throttles
         parent = SafeProducer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
         parent.produce("t", b"unresolved")

@@ -57,7 +57,7 @@ def test_unknown_partition_fails_in_the_report_while_the_topic_is_not_known(make
 @pytest.mark.parametrize("name", ["a b", "", "x" * 250, "a/b"])
 def test_invalid_topic_name_fails_in_the_report(make: Make, name: str) -> None:
     """A name no topic can have is accepted at the call; the broker refuses it, in the report."""
-    producer = make({"topic.metadata.propagation.max.ms": 100, "message.timeout.ms": 3000})
+    producer = make({"topic.metadata.propagation.max.ms": 1000, "message.timeout.ms": 10_000})
     reports = support.Reports()
     producer.produce(name, b"v", on_delivery=reports)
     assert producer.flush(20) == 0

@@ -44,7 +44,7 @@ def misfortunes(cluster: FakeCluster, make: Make) -> Traffic:
         cluster.lose_acks(1)
         cluster.fail_next("Produce", NOT_ENOUGH_REPLICAS_AFTER_APPEND, 3)
         load.keep(0.3, BACKLOG)
-    assert cluster.faults_left == 0
+    load.until(lambda: cluster.faults_left == 0, backlog=BACKLOG)
     assert set(load.finish()) == {"delivered"}
     return load
 

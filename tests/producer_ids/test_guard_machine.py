@@ -18,6 +18,7 @@ from tests.producer_ids.host import SITE
 from tests.producer_ids.machine import PermitMachine, RuleError
 
 EFFORT = effort(150, 25)
+UNTIL_FOUND = effort(1000, 25)
 
 real_granted = permits.granted
 real_shared = Guard._shared
@@ -83,7 +84,7 @@ def with_bug(bug: str) -> None:
     with ExitStack() as patches:
         for plant in PLANTS[bug]:
             patches.enter_context(mock.patch.object(*plant))
-        run_state_machine_as_test(PermitMachine, settings=EFFORT)
+        run_state_machine_as_test(PermitMachine, settings=UNTIL_FOUND)
 
 
 @pytest.mark.parametrize("bug", PLANTS)

@@ -99,7 +99,7 @@ def test_many_one_after_another_are_one_producer_id(
 ) -> None:
     """Two hundred, half of them never closed: each record once, and no callback of a former owner."""
     # On a busy machine, too.
-    monkeypatch.setattr(reuse, "Patience", lambda seconds, starved: Patience(10 * seconds, starved))
+    monkeypatch.setattr(reuse, "Patience", lambda seconds, starved: Patience(100 * seconds, starved))
     count = 200
     told: dict[str, Counter[Any]] = {kind: Counter() for kind in ("delivered", "error", "stats", "throttle")}
     settings = config(cluster, safeproducer__mode=mode, statistics__interval__ms=5)

@@ -26,12 +26,13 @@ import confluent_kafka, confluent_kafka.admin  # librdkafka is that of this syst
 sys.platform, place = sys.argv[1:3]
 del time.CLOCK_BOOTTIME
 
-from safeproducer import ProducerIdLimitError, SafeProducer, clock
-from safeproducer.producer_ids import boot, places
+from safeproducer import ProducerIdLimitError, SafeProducer
+from safeproducer.producer_ids import ledger_places, permit_record
+from safeproducer.runtime import clock
 
 assert clock._BOOT == time.CLOCK_MONOTONIC
-places._MEMORY = place + "/memory"  # it is not there
-boot._LINUX = None
+ledger_places._MEMORY = place + "/memory"  # it is not there
+permit_record._LINUX = None
 config = {"bootstrap.servers": sys.argv[3], "log_level": 0, "safeproducer.producer.ids.per.hour": 1}
 with SafeProducer({**config, "safeproducer.producer.ids.policy": "refuse"}) as producer:
     try:

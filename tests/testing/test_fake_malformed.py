@@ -106,7 +106,7 @@ def test_every_length_of_every_request_may_lie(cluster: FakeCluster, attacker: A
     finally:
         tracemalloc.stop()
     assert seen["hung up"] > 300
-    assert seen["answered"] > 30
+    assert seen["answered"] > 15
 
 
 @pytest.mark.parametrize("size", [2**31 - 1, 2**32 - 1, 2**31, 100 * MEGABYTE + 1])

@@ -136,13 +136,13 @@ def test_unused_it_loads_nothing(runner: Runner) -> None:
 LEDGER = """
     import os
     import safeproducer
-    from safeproducer.producer_ids import places
+    from safeproducer.producer_ids import ledger_places
     from safeproducer.producer_ids.guard import AUTO, Kind, Request, guard_of
     from safeproducer.records import CallSite
 
     def test_ask():
         before = set(os.listdir("/dev/shm"))
-        (directory,) = places.directories(AUTO)
+        (directory,) = ledger_places.directories(AUTO)
         request = Request(Kind.FIRST, 20, True, CallSite("a", 1, "f"))
         assert guard_of(("a-test-of-the-plug-in", ""), AUTO).ask(request).permit
         assert len(os.listdir(directory)) == 1

@@ -8,14 +8,11 @@ import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Any
-
-import psutil  # type: ignore[import-untyped]
 
 from integration import spark_faults
 from integration.kafka.cluster import KafkaCluster
@@ -166,16 +163,3 @@ class RunningQuery:
             sums["delivered"] += 1
             sums["bytes"] += len(record.key or b"") + len(record.value or b"")
         return found
-
-
-def writing_workers(tree: psutil.Process, kafka: KafkaCluster) -> list[psutil.Process]:
-    """The Python workers below `tree` that are connected to a broker. One whose task failed may be among them."""
-    ports = {node.client_port for node in kafka.nodes.values()}
-    found = []
-    for child in tree.children(recursive=True):
-        with suppress(psutil.NoSuchProcess):
-            connections = child.net_connections() if "pyspark.daemon" in " ".join(child.cmdline()) else []
-            if any(one.raddr and one.raddr.port in ports for one in connections):
-                found.append(child)
-    assert found, "no worker writes"
-    return found

@@ -8,10 +8,8 @@ micro-batch between two faults.
 from __future__ import annotations
 
 import itertools
-import signal
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,11 +19,10 @@ import pytest
 from integration.kafka.cluster import KafkaCluster
 from integration.kafka.poll import until
 from integration.spark_faults import ROWS
-from integration.spark_running import RunningQuery, writing_workers
+from integration.spark_running import RunningQuery
 
 SHORT_ROWS = 8_000
 KEY_ROWS = 50
-MOST_TRIES = 3
 THROTTLES = "throttles this client"
 """Of what the library logs in a worker."""
 
@@ -42,6 +39,8 @@ class Story(RunningQuery):
     def met_by(self, fault: Any) -> None:
         """A micro-batch in the middle of which this happens, and in the long form one after it."""
         self.faults[fault.__name__] = self.files
+        if fault == self.worker_killed:
+            (self.folder / "wait-0").touch()
         self.add_file_and_meet_it()
         undo = fault()
         if self.rows == ROWS:
@@ -69,6 +68,7 @@ class Story(RunningQuery):
 
     def quota(self) -> None:
         self.kafka.admin.set_quota(client_id="", producer_byte_rate=self.rows)  # 80 s for a file, spread over brokers
+        self.add_file()  # the rest of the one before may have been quicker than the quota
         self.until(lambda: THROTTLES in self.output(), "a broker throttles")
         self.kafka.admin.set_quota(client_id="", producer_byte_rate=None)
 
@@ -76,17 +76,11 @@ class Story(RunningQuery):
         (self.folder / "raise").touch()
 
     def worker_killed(self) -> None:
-        """On a busy machine the tasks may have ended before the workers are found: then with the next file."""
-        for _ in range(MOST_TRIES):
-            assert self.driver is not None
-            for worker in writing_workers(psutil.Process(self.driver.pid), self.kafka):
-                with suppress(psutil.NoSuchProcess):
-                    worker.send_signal(signal.SIGKILL)
-            self.goes_on("worker_killed")
-            if any(one["repeated_tasks"] for one in self.reports() if one["batch_id"] == self.files - 1):
-                break
-            self.faults["worker_killed"] = self.files
-            self.add_file_and_meet_it()
+        """The one of a task that waits with half of its rows passed, see met_by()."""
+        by = self.folder / "wait-0-by"
+        self.until(lambda: by.exists() and by.read_text(), "a task waits")
+        psutil.Process(int(by.read_text())).kill()
+        (self.folder / "wait-0").unlink()
 
     def query_started_again(self) -> None:
         (self.folder / "again").touch()

@@ -113,16 +113,14 @@ class Admin:
     def add_acl(
         self,
         principal: str,
-        topic: str,
+        topic: str | None,
         *operations: AclOperation,
         pattern: ResourcePatternType = ResourcePatternType.LITERAL,
         permission: AclPermissionType = AclPermissionType.ALLOW,
     ) -> None:
-        """Let (or forbid) a principal such as `User:alice` do the operations on a topic, from any host."""
-        bindings = [
-            AclBinding(ResourceType.TOPIC, topic, pattern, principal, "*", operation, permission)
-            for operation in operations
-        ]
+        """Let (or forbid) a principal such as `User:alice` do the operations on a topic, or None: the cluster."""
+        kind, name = (ResourceType.BROKER, "kafka-cluster") if topic is None else (ResourceType.TOPIC, topic)
+        bindings = [AclBinding(kind, name, pattern, principal, "*", operation, permission) for operation in operations]
         for created in self.client.create_acls(bindings).values():
             created.result()
 

@@ -14,7 +14,7 @@ from safeproducer.cli.common.screen import Screen
 from safeproducer.cli.common.settings import Setting
 from safeproducer.cli.common.stop import Failure, StopRequest
 from safeproducer.kafka.advice import advice
-from safeproducer.kafka.cluster_reader import ClusterReader
+from safeproducer.kafka.cluster_reader import ClusterReader, ConfigWriter
 from safeproducer.kafka.native import KafkaError, KafkaException
 
 _ADDRESS = re.compile(r"^(?:\w+://)?\[?([^\]/\s]+?)\]?:(\d+)/")
@@ -134,6 +134,12 @@ def open_reader(settings: Mapping[str, Setting], errors: BrokerErrors) -> Cluste
     """Create a client that only reads; settings and failures as of a producer."""
     with refusals():
         return ClusterReader(settings, error_cb=errors, logger=_logger(errors))
+
+
+def open_writer(settings: Mapping[str, Setting], errors: BrokerErrors) -> ConfigWriter:
+    """Create a client that changes configs; settings and failures as of a producer."""
+    with refusals():
+        return ConfigWriter(settings, error_cb=errors, logger=_logger(errors))
 
 
 @contextmanager

@@ -83,17 +83,23 @@ def admin_client(settings: Mapping[str, Setting], servers: Sequence[str], timeou
         raise Failure(f"{advice('_TRANSPORT', str(error))} {what} was not read.", code="_TRANSPORT") from error
 
 
-class ProducerStates:
-    """One admin client. ask() may be called by several threads at once.
+class BrokerQuestions:
+    """One admin client. Its questions raise AskError, and ask() may be called by several threads at once.
 
     `settings` are librdkafka's, `servers` brokers that answer: kafka-python waits for the first one that it happens to
     choose. Raises Failure if it has no counterpart of the settings, or reaches no broker within `timeout` seconds; a
-    question takes that long at most, too.
+    question takes that long at most, too. `what` is not read then.
     """
 
-    def __init__(self, settings: Mapping[str, Setting], servers: Sequence[str], timeout: float) -> None:
-        self._timeout = timeout
-        self._admin = admin_client(settings, servers, timeout, "What brokers keep about producer IDs")
+    def __init__(self, settings: Mapping[str, Setting], servers: Sequence[str], timeout: float, what: str) -> None:
+        self._admin = admin_client(settings, servers, timeout, what)
+        self._again = tenacity.Retrying(
+            # It is throttled, or was connected to in vain a moment ago.
+            retry=tenacity.retry_if_exception_type(errors.NodeNotReadyError),
+            stop=tenacity.stop_after_delay(timeout),
+            wait=tenacity.wait_fixed(_WAIT),
+            reraise=True,
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -111,19 +117,33 @@ class ProducerStates:
         Raises AskError, also if only one partition is refused.
         """
         wanted = [kafka.TopicPartition(*one) for one in partitions]
-        deadline = time.monotonic() + self._timeout
-        while True:
-            try:
-                answer = self._admin.describe_producers(wanted, broker_id=broker)
-                break
-            except errors.NodeNotReadyError as error:
-                # It is throttled, or was connected to in vain a moment ago.
-                if time.monotonic() >= deadline:
-                    raise _ask_error(error) from error
-                time.sleep(_WAIT)
-            except errors.KafkaError as error:
-                raise _ask_error(error) from error
+        answer = self._answer(self._admin.describe_producers, wanted, broker_id=broker)
         return {(one.topic, one.partition): [_state(row) for row in found[0]] for one, found in answer.items()}
+
+    def moves(self) -> dict[TopicPartition, Sequence[int]]:
+        """Partition that moves -> the replicas that are being added."""
+        found = self._answer(self._admin.list_partition_reassignments)
+        return {(tp.topic, tp.partition): one["adding_replicas"] for tp, one in found.items()}
+
+    def sizes(self, brokers: Iterable[int]) -> dict[tuple[TopicPartition, int], tuple[float, int]]:
+        """Partition and broker -> when it was asked, and the bytes of that replica."""
+        found = {}
+        for broker in brokers:
+            (answer,) = self._answer(self._admin.describe_log_dirs, brokers=[broker])
+            now = time.monotonic()
+            if not answer["log_dirs"]:  # without the right a broker tells of no directory
+                raise _ask_error(errors.ClusterAuthorizationFailedError())
+            for topic in (topic for directory in answer["log_dirs"] for topic in directory["topics"]):
+                for one in topic["partitions"]:
+                    if not one["is_future_key"]:
+                        found[(topic["name"], one["partition_index"]), broker] = now, one["partition_size"]
+        return found
+
+    def _answer(self, question: Any, *arguments: Any, **named: Any) -> Any:
+        try:
+            return self._again(question, *arguments, **named)
+        except errors.KafkaError as error:
+            raise _ask_error(error) from error
 
 
 def _state(row: Any) -> ProducerState:
@@ -142,53 +162,3 @@ def _ask_error(error: Exception) -> AskError:
     code = next((name for kind, name in _CODES.items() if isinstance(error, kind)), type(error).__name__)
     of_broker = not isinstance(error, errors.BrokerResponseError) or isinstance(error, _OF_BROKER)
     return AskError(code, str(error), of_broker=of_broker)
-
-
-class ReplicaQuestions:
-    """One admin client, for one thread. Each question raises Failure if it has no answer within `timeout` seconds."""
-
-    _WHAT = "What is moved, and how large replicas are,"
-
-    def __init__(self, settings: Mapping[str, Setting], servers: Sequence[str], timeout: float) -> None:
-        self._admin = admin_client(settings, servers, timeout, self._WHAT)
-        self._again = tenacity.Retrying(
-            # It is throttled, or was connected to in vain a moment ago.
-            retry=tenacity.retry_if_exception_type(errors.NodeNotReadyError),
-            stop=tenacity.stop_after_delay(timeout),
-            wait=tenacity.wait_fixed(_WAIT),
-            reraise=True,
-        )
-
-    def close(self) -> None:
-        """Disconnect."""
-        self._admin.close()
-
-    def moves(self) -> dict[TopicPartition, Sequence[int]]:
-        """Partition that moves -> the replicas that are being added."""
-        found = self._ask(self._admin.list_partition_reassignments)
-        return {(tp.topic, tp.partition): one["adding_replicas"] for tp, one in found.items()}
-
-    def sizes(self, brokers: Iterable[int]) -> dict[tuple[TopicPartition, int], tuple[float, int]]:
-        """Partition and broker -> when it was asked, and the bytes of that replica."""
-        found = {}
-        for broker in brokers:
-            (answer,) = self._ask(self._admin.describe_log_dirs, brokers=[broker])
-            now = time.monotonic()
-            if not answer["log_dirs"]:  # without the right a broker tells of no directory
-                raise self._failure(errors.ClusterAuthorizationFailedError())
-            for topic in (topic for directory in answer["log_dirs"] for topic in directory["topics"]):
-                for one in topic["partitions"]:
-                    if not one["is_future_key"]:
-                        found[(topic["name"], one["partition_index"]), broker] = now, one["partition_size"]
-        return found
-
-    def _ask(self, question: Any, **arguments: Any) -> Any:
-        try:
-            return self._again(question, **arguments)
-        except errors.KafkaError as error:
-            raise self._failure(error) from error
-
-    def _failure(self, error: Exception) -> Failure:
-        if isinstance(error, errors.ClusterAuthorizationFailedError):
-            return Failure(f"{self._WHAT} cannot be read: the user needs DESCRIBE on the cluster.", code="no-right")
-        return Failure(f"{advice('_TRANSPORT', str(error))} {self._WHAT} was not read.", code="_TRANSPORT")

@@ -129,7 +129,18 @@ class Screen:
             sys.stdout.write(self.redact(drawn.get()))
             sys.stdout.flush()
 
-    def table(self, title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    def can_ask(self) -> bool:
+        """Tell whether a person reads this at a terminal, and can answer."""
+        return not self.json_output and _is_terminal(sys.stdin)
+
+    def confirm(self, question: str) -> bool:
+        """Ask a person. Only y and yes agree."""
+        self._message("", f"{question} [y/N]", style="bold")
+        return sys.stdin.readline().strip().lower() in {"y", "yes"}
+
+    def table(
+        self, title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], most: int | None = _MOST_ROWS
+    ) -> None:
         """Draw the first rows, and say how many more there are; without rows nothing."""
         from rich.table import Table  # noqa: PLC0415 - rich is an extra
 
@@ -139,11 +150,11 @@ class Screen:
         drawn: Any = Table(title=title, title_justify="left")
         for number, column in enumerate(columns):
             drawn.add_column(column, justify="left" if number == 0 else "right", overflow="fold")
-        for row in shown[:_MOST_ROWS]:
+        for row in shown[:most]:
             drawn.add_row(*row)
         self.result(drawn)
-        if len(shown) > _MOST_ROWS:
-            self.note(f"{len(shown) - _MOST_ROWS:,} more rows: --json shows all")
+        if most is not None and len(shown) > most:
+            self.note(f"{len(shown) - most:,} more rows: --json shows all")
 
     def result_json(self, document: Mapping[str, object]) -> None:
         """Write one JSON document to stdout."""

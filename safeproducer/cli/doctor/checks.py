@@ -5,12 +5,17 @@ A new check is a function in CHECKS; its codes go into docs/operate/doctor.md.
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import groupby
 
 from safeproducer.cli.common.finding import Finding, Severity, moment, some, span
+from safeproducer.cli.common.throttles import left_over
 from safeproducer.cli.doctor.census import HOUR, SMALL, BusiestHour, PartitionCensus, TopicCensus
 from safeproducer.cli.doctor.host import Ledger
 from safeproducer.cli.doctor.inputs import Examined
 from safeproducer.policy.expiry import PRODUCER_ID_CONFIG, TRANSACTIONAL_ID_CONFIG, unsafe
+from safeproducer.policy.replication import Facts, judge
+from safeproducer.policy.types import TopicPartition
 from safeproducer.producer_ids import churn_messages
 from safeproducer.settings.own_settings import PRODUCER_IDS_PER_HOUR
 
@@ -151,6 +156,9 @@ def rights_missing(examined: Examined) -> list[Finding]:
             found.append(
                 _right(f"This user may not see the producer IDs of {topic.topic}", "READ on this topic", topic.topic)
             )
+    for what, right, code, _ in examined.replication.unread:
+        if code in _NO_RIGHT:
+            found.append(_right(f"This user may not see {what}", right))
     if examined.cluster is not None and examined.cluster.all_topics and not examined.topics:
         message = "No topic is there that this user may describe: the cluster has none, or DESCRIBE is missing."
         cure = "If there are topics, have an administrator grant DESCRIBE and READ on them."
@@ -171,6 +179,10 @@ def partition_unreadable(examined: Examined) -> list[Finding]:
             if one.error is not None and one.error[0] not in _NO_RIGHT:
                 unread.setdefault((one.error[0], one.leader), []).append(one)
         found += [_unread(topic.topic, leader, partitions) for (_, leader), partitions in unread.items()]
+    for what, _, code, text in examined.replication.unread:
+        if code not in _NO_RIGHT:
+            message, cure = f"{what} was not read: {text.rstrip('.')}.", "Run the command again."
+            found.append(Finding(Severity.WARNING, "partition-unreadable", message, cure))
     return found
 
 
@@ -249,6 +261,59 @@ def ledger_not_kept(examined: Examined) -> list[Finding]:
     ]
 
 
+def throttle_left_over(examined: Examined) -> list[Finding]:
+    """Lists and rates that no move needs. If only some topics were asked for, others may list a broker with a rate."""
+    seen = examined.replication
+    if seen.moves is None or examined.cluster is None:
+        return []
+    brokers = [broker.number for broker in examined.brokers]
+    found = left_over(seen.facts, brokers, {topic for topic, _ in seen.moves})
+    return [one for one in found if one.topic is not None or examined.cluster.all_topics]
+
+
+def replicas_move(examined: Examined) -> list[Finding]:
+    """One finding for each topic."""
+    found, seen = [], examined.replication
+    moves = sorted(tp for tp in seen.moves or () if tp in seen.facts.known)
+    for topic, of_topic in groupby(moves, key=lambda tp: tp[0]):
+        message = f"{topic}: replicas of partition {some([str(partition) for _, partition in of_topic])} move."
+        cure = "See how far they are: safeproducer replication status."
+        found.append(Finding(Severity.INFO, "replication-move", message, cure, topic))
+    return found
+
+
+def replicas_in_sync(examined: Examined) -> list[Finding]:
+    """A replica is missing, and no more are in sync than min.insync.replicas. A new replica is not missing."""
+    facts, moves = examined.replication.facts, examined.replication.moves or {}
+    known = {
+        tp: one._replace(replicas=[at for at in one.replicas if at in one.in_sync or at not in moves.get(tp, ())])
+        for tp, one in facts.known.items()
+    }
+    facts = replace(facts, known=known)
+    found: dict[tuple[bool, str], list[TopicPartition]] = {}
+    for tp in sorted(known):
+        verdict = judge(facts, tp, 0.0)
+        if verdict.broker is not None and verdict.spare is not None and verdict.spare <= 0:
+            found.setdefault((verdict.spare == 0, tp[0]), []).append(tp)
+    return [_too_few(facts, at_minimum, of_topic) for (at_minimum, _), of_topic in sorted(found.items())]
+
+
+def _too_few(facts: Facts, at_minimum: bool, partitions: Sequence[TopicPartition]) -> Finding:
+    topic, partition = partitions[0]
+    one, verdict = facts.known[topic, partition], judge(facts, partitions[0], 0.0)
+    message = (
+        f"{topic}: {len(one.in_sync)} of {len(one.replicas)} replicas of partition "
+        f"{some([str(number) for _, number in partitions])} are in sync, min.insync.replicas is "
+        f"{facts.minimum[topic]}: {'one more failure, and ' * at_minimum}writes with acks=all are refused. "
+        f"Broker {verdict.broker} is missing."
+    )
+    cure = verdict.cure or f"Wait until broker {verdict.broker} has caught up."
+    rest = message, cure, topic, partition if len(partitions) == 1 else None, verdict.broker
+    if at_minimum:
+        return Finding(Severity.WARNING, "in-sync-at-minimum", *rest)
+    return Finding(Severity.ERROR, "in-sync-below-minimum", *rest)
+
+
 CHECKS: Sequence[Callable[[Examined], list[Finding]]] = (
     producer_id_churn,
     expiration_below_timeout,
@@ -258,6 +323,9 @@ CHECKS: Sequence[Callable[[Examined], list[Finding]]] = (
     partition_unreadable,
     host_over_limit,
     ledger_not_kept,
+    replicas_in_sync,
+    throttle_left_over,
+    replicas_move,
 )
 
 

@@ -7,24 +7,26 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from safeproducer.cli.common.admin_settings import admin_settings
 from safeproducer.cli.common.connection import BrokerErrors, await_topic, extra, open_reader, topic_failure
+from safeproducer.cli.common.finding import some
 from safeproducer.cli.common.producer_states import AskError, ProducerState, TopicPartition
 from safeproducer.cli.common.screen import Progress, Screen
 from safeproducer.cli.common.settings import Setting
 from safeproducer.cli.common.stop import Failure, StopRequest
+from safeproducer.cli.common.throttles import facts_of
 from safeproducer.cli.doctor.census import PartitionCensus, TopicCensus, census
-from safeproducer.cli.doctor.inputs import Broker, Cluster, expirations
+from safeproducer.cli.doctor.inputs import Broker, Cluster, Replication, Unread, expirations
 from safeproducer.kafka.advice import advice
 from safeproducer.kafka.cluster_reader import ClusterReader, Configs, Topic
 from safeproducer.kafka.native import KafkaException
 from safeproducer.policy import expiry
 
 if TYPE_CHECKING:
-    from safeproducer.cli.common.producer_states import ProducerStates
+    from safeproducer.cli.common.producer_states import BrokerQuestions
 
 Ask = Callable[[int | None, Sequence[TopicPartition]], Mapping[TopicPartition, Sequence[ProducerState]]]
 
@@ -147,6 +149,7 @@ def _further(question: _Question, error: AskError) -> list[_Question]:
 _OF_KAFKA = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 """Coordinators write to them with the IDs of others."""
 _UNKNOWN_TOPIC = "UNKNOWN_TOPIC_OR_PART"
+_Moves = Mapping[TopicPartition, Sequence[int]]
 _SILENT = frozenset({"_TIMED_OUT", "_TRANSPORT"})
 _NO_LEADER = ("LEADER_NOT_AVAILABLE", "it has no leader")
 
@@ -167,16 +170,24 @@ class ClusterLook:
         """
         reader = self._connect()
         try:
-            brokers = _brokers(reader, self._timeout)
+            addresses = reader.brokers(self._timeout)
+            configs = reader.configs(addresses, self._timeout)
+            brokers = [_broker(number, address, configs[number]) for number, address in addresses.items()]
             self.cluster = Cluster(brokers, all_topics=not names)
             topics = self._topics(reader, names)
         except KafkaException as error:
             reason = error.args[0]
             raise Failure(advice(reason.name(), reason.str()), code=reason.name()) from error
-        answers = self._ask(topics, [broker.address for broker in brokers if broker.refused not in _SILENT])
+        readable = [name for name, topic in topics.items() if topic.error is None]
+        found = _replication(topics, configs, reader.topic_configs(readable, self._timeout))
+        self.cluster = replace(self.cluster, replication=found)
+        topics = {name: topic for name, topic in topics.items() if names or name not in _OF_KAFKA}
+        servers = [broker.address for broker in brokers if broker.refused not in _SILENT]
+        answers, moves, unread = self._ask(topics, servers)
+        found = replace(found, moves=moves, unread=[*found.unread, *unread])
         known = expirations(brokers)
         counted = [_census(name, topic, answers, known, lines) for name, topic in topics.items()]
-        self.cluster = Cluster(brokers, counted, all_topics=not names)
+        self.cluster = Cluster(brokers, counted, not names, found)
 
     def _connect(self) -> ClusterReader:
         settings, errors = self._settings, BrokerErrors(self._screen)
@@ -190,40 +201,56 @@ class ClusterLook:
 
     def _topics(self, reader: ClusterReader, names: Sequence[str]) -> Mapping[str, Topic]:
         if not names:
-            found = reader.all_topics(self._timeout)
-            return {name: topic for name, topic in found.items() if name not in _OF_KAFKA}
+            return reader.all_topics(self._timeout)
         topics = reader.topics(dict.fromkeys(names), self._timeout)
         for name, topic in topics.items():
             if topic.error == _UNKNOWN_TOPIC:
                 raise topic_failure(name, topic.error, "it does not exist")
         return topics
 
-    def _ask(self, topics: Mapping[str, Topic], servers: Sequence[str]) -> Answers:
+    def _ask(self, topics: Mapping[str, Topic], servers: Sequence[str]) -> tuple[Answers, _Moves | None, list[Unread]]:
         led: dict[int, list[TopicPartition]] = {}
         for name, topic in topics.items():
-            for partition, leader in topic.leaders.items():
-                if leader is not None:
-                    led.setdefault(leader, []).append((name, partition))
+            for partition, one in topic.partitions.items():
+                if one.leader is not None:
+                    led.setdefault(one.leader, []).append((name, partition))
         if not led:
-            return Answers()
+            return Answers(), None, []
         total = sum(map(len, led.values()))
         with (
             Progress(self._screen, "reading producer IDs", total, unit="partitions") as progress,
-            _producer_states(self._settings, servers, self._timeout) as states,
+            _questions_to_brokers(self._settings, servers, self._timeout) as questions,
         ):
-            return ask_leaders(states.ask, led, lambda done: progress.update(done, done, last=done == total))
+            answers = ask_leaders(questions.ask, led, lambda done: progress.update(done, done, last=done == total))
+            return answers, *_moves(questions)
 
 
-def _producer_states(settings: Mapping[str, Setting], servers: Sequence[str], timeout: float) -> "ProducerStates":
+def _moves(questions: "BrokerQuestions") -> tuple[_Moves | None, list[Unread]]:
+    try:
+        return questions.moves(), []
+    except AskError as error:
+        unread = Unread("which replicas move", "DESCRIBE on the cluster", error.code, str(error))
+        return None, [unread] * (error.code != "UNSUPPORTED_VERSION")  # before Kafka 2.4
+
+
+def _replication(
+    topics: Mapping[str, Topic], brokers: Mapping[int, Configs], configs: Mapping[str, Configs]
+) -> Replication:
+    """Without moves."""
+    known = {(name, number): one for name, topic in topics.items() for number, one in topic.partitions.items()}
+    # A topic may be deleted meanwhile.
+    errors = {name: one.error for name, one in configs.items() if one.error and one.error[0] != _UNKNOWN_TOPIC}
+    unread = []
+    for error in sorted(set(errors.values())):
+        names = [name for name in errors if errors[name] == error]
+        unread.append(Unread(f"the configs of {some(names)}", "DESCRIBE_CONFIGS on these topics", *error))
+    return Replication(facts_of(known, brokers, configs), None, unread)
+
+
+def _questions_to_brokers(settings: Mapping[str, Setting], servers: Sequence[str], timeout: float) -> "BrokerQuestions":
     with extra("asks brokers for producer IDs"):
-        from safeproducer.cli.common.producer_states import ProducerStates  # noqa: PLC0415 - kafka-python is an extra
-    return ProducerStates(settings, servers, timeout)
-
-
-def _brokers(reader: ClusterReader, timeout: float) -> list[Broker]:
-    addresses = reader.brokers(timeout)
-    configs = reader.configs(addresses, timeout)
-    return [_broker(number, address, configs[number]) for number, address in addresses.items()]
+        from safeproducer.cli.common.producer_states import BrokerQuestions  # noqa: PLC0415 - kafka-python is an extra
+    return BrokerQuestions(settings, servers, timeout, "What brokers keep about producer IDs")
 
 
 def _broker(number: int, address: str, configs: Configs) -> Broker:
@@ -239,8 +266,8 @@ def _census(
     if topic.error is not None:
         return TopicCensus(name, error=(topic.error, advice(topic.error, topic.error)))
     partitions: list[tuple[PartitionCensus, Sequence[ProducerState]]] = []
-    for number, leader in topic.leaders.items():
-        error = _NO_LEADER if leader is None else answers.refused.get((name, number))
-        empty = PartitionCensus(number, leader, error=error)
+    for number, one in topic.partitions.items():
+        error = _NO_LEADER if one.leader is None else answers.refused.get((name, number))
+        empty = PartitionCensus(number, one.leader, error=error)
         partitions.append((empty, answers.states.get((name, number), ())))
     return census(name, partitions, known, lines, time.time())

@@ -25,9 +25,10 @@ It counts the producer IDs that brokers remember, by topic and partition, and re
 were taken here. A broker keeps neither the client.id nor the user of an ID: the ledger knows the line of code, for
 IDs of this host. Without brokers the ledger alone is read. It changes nothing, and takes no producer ID.
 
-With a configuration, time-outs are compared with the time for which each broker remembers a producer ID.
+With a configuration, time-outs are compared with the time for which each broker remembers a producer ID. Replicas that
+are missing or move are named, and replication throttles that no move needs.
 
-The user needs DESCRIBE and READ on the topics, and DESCRIBE_CONFIGS on the cluster.
+The user needs DESCRIBE, READ and DESCRIBE_CONFIGS on the topics, and DESCRIBE and DESCRIBE_CONFIGS on the cluster.
 
 exit status:
   0    no warning and no error

@@ -2,10 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from safeproducer.cli.doctor.census import TopicCensus
 from safeproducer.cli.doctor.host import Host
 from safeproducer.policy.expiry import Told
+from safeproducer.policy.replication import Facts
+from safeproducer.policy.types import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,24 @@ class Configuration:
     expiration: float | None = None
 
 
+class Unread(NamedTuple):
+    """Facts that were not told, the right that shows them, and the code and text of the refusal."""
+
+    what: str
+    right: str
+    code: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Replication:
+    """`moves`: partition -> the replicas that are being added; None if that was not told."""
+
+    facts: Facts = field(default_factory=lambda: Facts({}))
+    moves: Mapping[TopicPartition, Sequence[int]] | None = None
+    unread: Sequence[Unread] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Cluster:
     """`topics` are those that were asked for, else all that this user sees."""
@@ -38,6 +59,7 @@ class Cluster:
     brokers: Sequence[Broker] = ()
     topics: Sequence[TopicCensus] = ()
     all_topics: bool = False
+    replication: Replication = field(default_factory=Replication)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +80,11 @@ class Examined:
     def topics(self) -> Sequence[TopicCensus]:
         """None without a cluster."""
         return self.cluster.topics if self.cluster is not None else ()
+
+    @property
+    def replication(self) -> Replication:
+        """Without facts if there is no cluster."""
+        return self.cluster.replication if self.cluster is not None else Replication()
 
 
 def expirations(brokers: Sequence[Broker]) -> Mapping[int, float]:

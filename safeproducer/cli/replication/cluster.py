@@ -2,32 +2,32 @@
 
 import time
 from collections.abc import Mapping
-from contextlib import closing
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 from safeproducer.cli.common.connection import BrokerErrors, await_topic, extra, open_reader
 from safeproducer.cli.common.screen import Screen
 from safeproducer.cli.common.settings import Setting
 from safeproducer.cli.common.stop import Failure, StopRequest
+from safeproducer.cli.common.throttles import facts_of
 from safeproducer.kafka.advice import advice
-from safeproducer.kafka.cluster_reader import Configs
+from safeproducer.kafka.cluster_reader import Refusal
 from safeproducer.kafka.native import KafkaException
-from safeproducer.policy.replication import Facts, Moves, Replicas, Side, ThrottledReplicas, moves
+from safeproducer.policy.replication import Facts, Moves, Replicas, moves
 from safeproducer.policy.types import TopicPartition
 
+_WHAT = "What is moved, and how large replicas are,"
 _Sizes = Mapping[tuple[TopicPartition, int], tuple[float, int]]
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """`facts.bytes_in`: of all producers. `unreadable`: topics with a list that cannot be read."""
+    """`facts.bytes_in`: of all producers. `unseen`: topics that move, and that the user may not DESCRIBE."""
 
     facts: Facts
     brokers: frozenset[int]
     moves: Moves
     sizes: Mapping[tuple[TopicPartition, int], int]
-    unreadable: frozenset[str] = frozenset()
+    unseen: frozenset[str] = frozenset()
 
     def behind(self, tp: TopicPartition, broker: int) -> int:
         """Bytes that a replica lacks. A broker's own offset_lag is 0 for a follower, however late it is."""
@@ -48,50 +48,52 @@ class Cluster:
 def read_cluster(settings: Mapping[str, Setting], screen: Screen, timeout: float, measure: float) -> Cluster:
     """Look for `measure` seconds. Raises Failure if the user lacks a right, or a broker does not answer."""
     with extra("asks brokers for moves and sizes"):
-        from safeproducer.cli.common.producer_states import ReplicaQuestions  # noqa: PLC0415 - kafka-python is an extra
+        from safeproducer.cli.common.producer_states import AskError, BrokerQuestions  # noqa: PLC0415 - an extra
     errors = BrokerErrors(screen)
     reader = open_reader(settings, errors)
     await_topic(reader, None, settings=settings, errors=errors, timeout=timeout, stop=StopRequest())
     try:
-        metadata = reader.list_topics(timeout)
+        addresses, topics = reader.brokers(timeout), reader.all_topics(timeout)
     except KafkaException as error:
         raise Failure(advice(error.args[0].name(), error.args[0].str()), code=error.args[0].name()) from error
-    brokers = frozenset(metadata.brokers)
-    known = {
-        (name, number): Replicas(one.leader if one.leader >= 0 else None, one.replicas, frozenset(one.isrs), brokers)
-        for name, topic in metadata.topics.items()
-        for number, one in topic.partitions.items()
-    }
-    limits = _read(reader.configs(brokers, timeout), "broker {}", "the cluster")
-    found = {(broker, side): values.get(side("rate")) for broker, values in limits.items() for side in Side}
-    rates = {key: None if text is None else float(text) for key, text in found.items()}
-    listed = _read(reader.topic_configs(metadata.topics, timeout), "topic {}", "it")
-    texts = {(topic, side): values.get(side("replicas")) or "" for topic, values in listed.items() for side in Side}
-    lists = {key: one for key, text in texts.items() if (one := ThrottledReplicas.read(text)) is not None}
-    servers = [f"{broker.host}:{broker.port}" for broker in metadata.brokers.values()]
-    with closing(ReplicaQuestions(settings, servers, timeout)) as questions:
-        ongoing = {tp: added for tp, added in questions.moves().items() if tp in known}
-        before = questions.sizes(brokers)
-        time.sleep(measure)
-        after = questions.sizes(brokers)
+    brokers = frozenset(addresses)
+    known = {(name, number): one for name, topic in topics.items() for number, one in topic.partitions.items()}
+    limits, listed = reader.configs(brokers, timeout), reader.topic_configs(topics, timeout)
+    for of, answer in (*limits.items(), *listed.items()):
+        if answer.error is not None and answer.error[0] != "UNKNOWN_TOPIC_OR_PART":  # a topic may be deleted meanwhile
+            raise refused(of, answer.error, "read", "DESCRIBE_CONFIGS")
+    try:
+        with BrokerQuestions(settings, list(addresses.values()), timeout, _WHAT) as questions:
+            ongoing = questions.moves()
+            before = questions.sizes(brokers)
+            time.sleep(measure)
+            after = questions.sizes(brokers)
+    except AskError as error:
+        raise _failure(error.code, str(error)) from error
+    seen = {tp: added for tp, added in ongoing.items() if tp in known}
     return Cluster(
-        Facts(known, lists, rates, _bytes_in(known, before, after)),
+        replace(facts_of(known, limits, listed), bytes_in=_bytes_in(known, before, after)),
         brokers,
-        moves({tp: one.replicas for tp, one in known.items()}, ongoing, {}),
+        moves({tp: one.replicas for tp, one in known.items()}, seen, {}),
         {replica: size for replica, (_, size) in after.items()},
-        frozenset(topic for topic, side in texts if (topic, side) not in lists),
+        frozenset(topic for topic, _ in ongoing.keys() - seen.keys()),
     )
 
 
-def _read(answers: Mapping[Any, Configs], name: str, right: str) -> dict[Any, Mapping[str, str | None]]:
-    for one, answer in answers.items():
-        code, text = answer.error or ("", "")
-        what = f"The throttles of {name.format(one)} cannot be read: "
-        if code.endswith("AUTHORIZATION_FAILED"):
-            raise Failure(f"{what}the user needs DESCRIBE_CONFIGS on {right}.", code="no-right")
-        if code not in {"", "UNKNOWN_TOPIC_OR_PART"}:  # a topic may be deleted meanwhile
-            raise Failure(what + advice(code, text), code=code)
-    return {one: answer.values for one, answer in answers.items() if answer.error is None}
+def refused(of: int | str, error: Refusal, done: str, right: str, made: str = "", *, exit_code: int = 2) -> Failure:
+    """A broker (its number) or topic (its name) whose throttle cannot be read or changed. `made`: what was changed."""
+    kind, at = ("broker", "the cluster") if isinstance(of, int) else ("topic", "it")
+    code, why = error[0], advice(*error)
+    if code.endswith("AUTHORIZATION_FAILED"):
+        code, why = "no-right", f"the user needs {right} on {at}."
+    text = f"The throttle of {kind} {of} cannot be {done}: {why} {made}"
+    return Failure(text.rstrip(), code=code, exit_code=exit_code)
+
+
+def _failure(code: str, text: str) -> Failure:
+    if code == "CLUSTER_AUTHORIZATION_FAILED":
+        return Failure(f"{_WHAT} cannot be read: the user needs DESCRIBE on the cluster.", code="no-right")
+    return Failure(f"{advice('_TRANSPORT', text)} {_WHAT} was not read.", code="_TRANSPORT")
 
 
 def _bytes_in(known: Mapping[TopicPartition, Replicas], before: _Sizes, after: _Sizes) -> dict[TopicPartition, float]:

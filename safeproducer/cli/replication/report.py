@@ -3,9 +3,11 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import ceil, inf
+from types import MappingProxyType
 from typing import Any
 
 from safeproducer.cli.common.finding import Finding, Severity
+from safeproducer.cli.common.throttles import left_over
 from safeproducer.cli.replication.cluster import Cluster
 from safeproducer.policy import replication
 from safeproducer.policy.replication import Facts, Moves, Side, ThrottledReplicas, rate_text
@@ -14,10 +16,16 @@ from safeproducer.policy.types import TopicPartition
 Document = dict[str, Any]
 Target = dict[TopicPartition, tuple[int, ...]]
 """Partition -> the replicas that a person wants, the preferred leader first."""
+Rates = Mapping[tuple[int, Side], float]
 
 
-def plan(cluster: Cluster, wanted: Moves, rate: int | None, within: float | None) -> Document:
-    """Lists and rate of these moves, and how long they take. What a topic's list has already stays and counts."""
+def plan(
+    cluster: Cluster, wanted: Moves, rate: int | None, within: float | None, kept: Rates = MappingProxyType({})
+) -> Document:
+    """Lists and rate of these moves, and how long they take. What a topic's list has already stays and counts.
+
+    `kept`: brokers' rates that stay as they are.
+    """
     facts, lists = cluster.facts, replication.throttled(wanted)
     known = {tp: facts.known[tp]._replace(replicas=sorted(move[0] | move[1])) for tp, move in wanted.items()}
     old = {key: facts.lists.get(key, ThrottledReplicas()) for key in lists}
@@ -30,7 +38,7 @@ def plan(cluster: Cluster, wanted: Moves, rate: int | None, within: float | None
         rate = ceil(max((need + (one[1] - 2) / max(within - 2, 0.1) for need, one in needs if one), default=0.0)) + 1
     if rate is not None:
         brokers = {broker for sources, destinations in wanted.values() for broker in sources | destinations}
-        facts = replace(facts, rates={(broker, side): float(rate) for broker in brokers for side in Side})
+        facts = replace(facts, rates={(broker, side): float(rate) for broker in brokers for side in Side} | dict(kept))
         rows = _rows(cluster, facts, wanted)
     produced, many, count = max(cluster.produced().values()), len(cluster.brokers), max(1, len(facts.known))
     time = replication.move_time(len(wanted), count, sum(cluster.sizes.values()) / many, many, rate or 0, produced)
@@ -47,9 +55,10 @@ def status(cluster: Cluster, target: Target) -> Document:
     lag, produced = dict.fromkeys(sorted(cluster.brokers), 0), cluster.produced()
     for tp, one in facts.known.items():
         lag |= {broker: lag[broker] + cluster.behind(tp, broker) for broker in one.replicas if broker in lag}
+    left = left_over(facts, cluster.brokers, {topic for topic, _ in cluster.moves})
     return {
         **_ends(rows),
-        "findings": [*_never(rows), *_left_over(cluster), *_not_moved(cluster, target)],
+        "findings": [*_never(rows), *left, *_not_moved(cluster, target)],
         "moves": _moves(cluster, cluster.moves),
         "sides": rows,
         "rates": [{"broker": one, "config": side("rate"), "rate": rate} for (one, side), rate in set_rates.items()],
@@ -107,31 +116,6 @@ def _never(rows: Sequence[Document]) -> Iterator[Finding]:
             text = f"Moves never end: {config} of broker {broker} is {rate}, and replicas in sync need {needed} of it."
             cure = f"Raise it above {rate_text(max(row['rate'], row['needed']))}."
             yield Finding(Severity.ERROR, "replication-never-ends", text, cure, broker=broker)
-
-
-def _left_over(cluster: Cluster) -> Iterator[Finding]:
-    facts = cluster.facts
-    for topic in sorted(cluster.unreadable):
-        text, cure = f"A list of throttled replicas of {topic} cannot be read.", "Write partition:broker,... or *."
-        yield Finding(Severity.WARNING, "replication-list-unreadable", text, cure, topic)
-    listed: dict[str, set[tuple[int, Side]]] = {}
-    for (topic, side), one in facts.lists.items():
-        brokers = cluster.brokers if one.every else {broker for _, broker in one.entries}
-        listed.setdefault(topic, set()).update((broker, side) for broker in brokers)
-    for topic in sorted(listed.keys() - {topic for topic, _ in cluster.moves}):
-        rated = sorted(broker for broker, side in listed[topic] if facts.rates.get((broker, side)) is not None)
-        text, cure = f"{topic} lists replicas, and none of it moves", "Remove both lists, and rates that no move needs."
-        if rated:
-            text += f": if a broker restarts, acknowledgements may wait for it, at the rate of broker {rated[0]}."
-            yield Finding(Severity.WARNING, "replication-throttle-left-over", text, cure, topic)
-        elif listed[topic]:
-            text += ": no rate is set, and the next one limits them."
-            yield Finding(Severity.WARNING, "replication-list-without-rate", text, cure, topic)
-    # Kafka's tool sets both rates of each broker of a move.
-    needed = {broker for entries in listed.values() for broker, _ in entries}
-    for broker in sorted({broker for (broker, _), rate in facts.rates.items() if rate is not None} - needed):
-        text = f"Broker {broker} has a rate, and no topic lists a replica of it."
-        yield Finding(Severity.INFO, "replication-rate-without-list", text, "Remove it.", broker=broker)
 
 
 def _not_moved(cluster: Cluster, target: Target) -> Iterator[Finding]:

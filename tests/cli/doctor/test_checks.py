@@ -3,6 +3,7 @@
 import re
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
@@ -10,8 +11,9 @@ from safeproducer.cli.common.finding import Finding, Severity, exit_code
 from safeproducer.cli.doctor.census import BusiestHour, PartitionCensus, TopicCensus
 from safeproducer.cli.doctor.checks import check
 from safeproducer.cli.doctor.host import Host, KnownId, KnownPattern, Ledger
-from safeproducer.cli.doctor.inputs import Broker, Cluster, Configuration, Examined
+from safeproducer.cli.doctor.inputs import Broker, Cluster, Configuration, Examined, Replication, Unread
 from safeproducer.policy.expiry import DAY, Told, unreadable
+from safeproducer.policy.replication import Facts, Replicas, Side, ThrottledReplicas
 from safeproducer.producer_ids.patterns import _TEXTS
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -234,10 +236,142 @@ def test_a_ledger_that_is_not_kept() -> None:
         assert exit_code([finding]) == (severity is Severity.WARNING)
 
 
+IN_SYNC = Replicas(1, (1, 2, 3), frozenset({1, 2, 3}), frozenset({1, 2, 3}))
+TWO, ONE = IN_SYNC._replace(in_sync=frozenset({1, 2})), IN_SYNC._replace(in_sync=frozenset({1}))
+
+
+def replicated(
+    *partitions: Replicas,
+    minimum: int = 2,
+    text: str = "",
+    rate: float | None = None,
+    moves: dict[tuple[str, int], list[int]] | None = MappingProxyType({}),  # type: ignore[assignment]
+    all_topics: bool = True,
+    unread: tuple[Unread, ...] = (),
+) -> Examined:
+    """One topic, with this text in both lists and this rate on both brokers."""
+    facts = Facts(
+        {("t", number): one for number, one in enumerate(partitions)},
+        {("t", side): one for side in Side if (one := ThrottledReplicas.read(text)) is not None},
+        {(number, side): rate for number in (1, 2) for side in Side},
+        minimum={"t": minimum},
+    )
+    found = examined(topic(small=1), all_topics=all_topics)
+    assert found.cluster is not None
+    return replace(found, cluster=replace(found.cluster, replication=Replication(facts, moves, unread)))
+
+
+@pytest.mark.parametrize(
+    ("one", "minimum", "found"),
+    [
+        (IN_SYNC, 2, []),
+        (IN_SYNC, 3, []),
+        (IN_SYNC, 5, []),
+        (TWO, 1, []),
+        (TWO, 2, [("in-sync-at-minimum", Severity.WARNING)]),
+        (ONE, 1, [("in-sync-at-minimum", Severity.WARNING)]),
+        (ONE, 2, [("in-sync-below-minimum", Severity.ERROR)]),
+        (TWO, 5, [("in-sync-below-minimum", Severity.ERROR)]),
+        (IN_SYNC._replace(leader=None, in_sync=frozenset()), 1, [("in-sync-below-minimum", Severity.ERROR)]),
+    ],
+)
+def test_a_replica_that_is_missing_matters_at_the_minimum(
+    one: Replicas, minimum: int, found: list[tuple[str, Severity]]
+) -> None:
+    """A complete set is healthy, even at the minimum; Kafka asks for no more replicas than there are."""
+    assert [(finding.code, finding.severity) for finding in check(replicated(one, minimum=minimum))] == found
+
+
+def test_a_replica_that_is_being_added_is_not_missing() -> None:
+    """A factor of two with a minimum of two is complete while its third replica comes."""
+    assert codes(replicated(TWO, moves={("t", 0): [3]})) == ["replication-move"]
+    assert codes(replicated(ONE, moves={("t", 0): [3]})) == ["in-sync-below-minimum", "replication-move"]
+
+
+def test_partitions_of_a_topic_with_the_same_trouble_are_told_together() -> None:
+    """Those below the minimum come first; what is missing is told, and what to do."""
+    gone = TWO._replace(alive=frozenset({1, 2}))
+    below, at = check(replicated(gone, ONE, gone, IN_SYNC))
+    assert (below.code, below.topic, below.partition, below.broker) == ("in-sync-below-minimum", "t", 1, 2)
+    assert "1 of 3 replicas of partition 1 are in sync, min.insync.replicas is 2: writes with acks=all" in below.message
+    assert (at.code, at.topic, at.partition, at.broker) == ("in-sync-at-minimum", "t", None, 3)
+    assert "2 of 3 replicas of partition 0, 2 are in sync" in at.message
+    assert "one more failure, and writes with acks=all are refused" in at.message
+    assert (at.cure, below.cure) == ("Bring broker 3 back.", "Wait until broker 2 has caught up.")
+    limited, _ = check(replicated(TWO, text="*", rate=1e6, moves={("t", 0): [4]}))
+    assert "leader.replication.throttled.rate" in limited.cure
+
+
+def test_a_topic_whose_configs_are_not_told_has_no_minimum() -> None:
+    """Its right is named instead, in one finding for all topics."""
+    refused = Unread("the configs of t", "DESCRIBE_CONFIGS on these topics", *NO_RIGHT)
+    found = replicated(ONE, unread=(refused,))
+    facts = replace(found.replication.facts, minimum={}, lists={})
+    assert found.cluster is not None
+    seen = replace(found.replication, facts=facts)
+    finding = only(replace(found, cluster=replace(found.cluster, replication=seen)))
+    assert (finding.code, finding.severity) == ("rights-missing", Severity.WARNING)
+    assert "DESCRIBE_CONFIGS on these topics" in finding.cure
+
+
+@pytest.mark.parametrize(
+    ("text", "rate", "found"),
+    [
+        ("0:1,0:2", 1e6, [("replication-throttle-left-over", Severity.WARNING)]),
+        ("*", 1e6, [("replication-throttle-left-over", Severity.WARNING)]),
+        ("0:1", None, [("replication-list-without-rate", Severity.WARNING)]),
+        ("0-1", None, [("replication-list-unreadable", Severity.WARNING)]),
+        ("", 1e6, [("replication-rate-without-list", Severity.INFO)] * 2),
+        ("", None, []),
+    ],
+)
+def test_a_throttle_that_no_move_needs_is_left_over(
+    text: str, rate: float | None, found: list[tuple[str, Severity]]
+) -> None:
+    """As `replication status` has it. A move needs the lists of its topic."""
+    findings = check(replicated(IN_SYNC, text=text, rate=rate))
+    assert [(one.code, one.severity) for one in findings] == found
+    moving = check(replicated(IN_SYNC, text=text, rate=rate, moves={("t", 0): [4]}))
+    assert ("replication-throttle-left-over" in [one.code for one in moving]) is False
+    assert [one.severity for one in moving if one.code == "replication-move"] == [Severity.INFO]
+
+
+def test_a_throttle_is_left_over_only_if_moves_were_told() -> None:
+    """The right on the cluster is named; another reason is told as it is."""
+    refused = Unread("which replicas move", "DESCRIBE on the cluster", "CLUSTER_AUTHORIZATION_FAILED", "refused")
+    finding = only(replicated(IN_SYNC, text="*", rate=1e6, moves=None, unread=(refused,)))
+    assert (finding.code, finding.severity) == ("rights-missing", Severity.WARNING)
+    assert "DESCRIBE on the cluster" in finding.cure
+    late = refused._replace(code="RequestTimedOutError", text="no answer.")
+    finding = only(replicated(IN_SYNC, text="*", rate=1e6, moves=None, unread=(late,)))
+    assert (finding.code, finding.message) == ("partition-unreadable", "which replicas move was not read: no answer.")
+
+
+def test_a_rate_has_no_list_only_if_all_topics_were_looked_at() -> None:
+    """Another topic may list a replica of that broker."""
+    assert codes(replicated(IN_SYNC, rate=1e6, all_topics=False)) == []
+
+
+def test_a_rate_that_was_not_told_is_not_missing() -> None:
+    """A list is without a rate only if its brokers have said so."""
+    found = replicated(IN_SYNC, text="0:1")
+    assert found.cluster is not None
+    seen = replace(found.replication, facts=replace(found.replication.facts, rates={}))
+    assert codes(replace(found, cluster=replace(found.cluster, replication=seen))) == []
+
+
+def test_a_move_is_told_once_for_each_topic() -> None:
+    """With its partitions; one of a topic that was not asked for is left out."""
+    finding = only(replicated(*[IN_SYNC] * 5, moves={**{("t", number): [4] for number in range(5)}, ("u", 0): [4]}))
+    assert (finding.code, finding.severity, finding.topic) == ("replication-move", Severity.INFO, "t")
+    assert "replicas of partition 0, 1, 2 and 2 more move" in finding.message
+
+
 def test_each_code_has_its_row() -> None:
     """Codes of findings in one table of docs/operate/doctor.md, those of patterns in the one before."""
     document = (ROOT / "docs/operate/doctor.md").read_text(encoding="utf-8")
-    source = (ROOT / "safeproducer/cli/doctor/checks.py").read_text(encoding="utf-8")
+    modules = ("doctor/checks.py", "common/throttles.py")
+    source = "".join((ROOT / "safeproducer/cli" / name).read_text(encoding="utf-8") for name in modules)
     found = set(re.findall(r'^\s+(?:.*Severity\.\w+, )?"([a-z]+(?:-[a-z]+)+)",', source, re.MULTILINE))
     assert {"rights-missing", "producer-id-churn", "ledger-not-kept"} <= found
     patterns, findings = document.split("\n| code | ")

@@ -30,7 +30,9 @@ from tests.cli.in_process import CommandHere
 
 real_merged, real_busiest, real_run, real_census = census._merged, census.busiest_hour, ClusterLook.run, cluster.census
 real_static, real_further, real_read = checks.expiration_below_timeout, cluster._further, command.read_host
-real_unsafe = checks.unsafe
+real_unsafe, real_left_over = checks.unsafe, checks.left_over
+AT_MINIMUM = [("in-sync-at-minimum", Severity.WARNING)]
+LEFT_OVER = [("replication-throttle-left-over", Severity.WARNING)]
 
 
 class Bench:
@@ -368,6 +370,30 @@ BUGS: dict[str, tuple[Any, str, Any, Test]] = {
         "text",
         lambda self, sentence, place: sentence,
         lambda bench, _: here.test_without_paths_lines_are_numbered(bench.place, bench.guard),
+    ),
+    "a replica may be missing": (
+        checks,
+        "CHECKS",
+        without(checks.replicas_in_sync),
+        once(judging.test_a_replica_that_is_missing_matters_at_the_minimum, judging.TWO, 2, AT_MINIMUM),
+    ),
+    "a throttle may be left over": (
+        checks,
+        "CHECKS",
+        without(checks.throttle_left_over),
+        once(judging.test_a_throttle_that_no_move_needs_is_left_over, "*", 1e6, LEFT_OVER),
+    ),
+    "a move is not told": (
+        checks,
+        "CHECKS",
+        without(checks.replicas_move),
+        once(judging.test_a_move_is_told_once_for_each_topic),
+    ),
+    "any throttle is left over": (
+        checks,
+        "left_over",
+        lambda facts, brokers, moving: real_left_over(facts, brokers, ()),
+        once(judging.test_a_throttle_that_no_move_needs_is_left_over, "*", 1e6, LEFT_OVER),
     ),
     "a damaged ledger is well": (
         checks,

@@ -144,7 +144,8 @@ def test_what_is_left_is_found(text: str, rate: float | None, found: list[tuple[
 
 def test_a_partition_that_was_not_moved_is_found() -> None:
     """In the order of its replicas; a list that cannot be read is one finding."""
-    one = cluster(unreadable=frozenset({"b"}))
+    lists = {key: one for key, one in EMPTY.items() if key != ("b", Side.LEADER)}
+    one = with_facts(lists=lists, minimum={"a": 1, "b": 1})
     assert codes(status(one, {("a", 0): (1, 2), ("a", 1): (2, 1)})) == [
         ("replication-list-unreadable", "b"),
         ("replication-not-moved", "a"),

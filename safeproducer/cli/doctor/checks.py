@@ -181,7 +181,7 @@ def partition_unreadable(examined: Examined) -> list[Finding]:
         found += [_unread(topic.topic, leader, partitions) for (_, leader), partitions in unread.items()]
     for what, _, code, text in examined.replication.unread:
         if code not in _NO_RIGHT:
-            message, cure = f"{what} was not read: {text.rstrip('.')}.", "Run the command again."
+            message, cure = f"The command did not read {what}: {text.rstrip('.')}.", "Run the command again."
             found.append(Finding(Severity.WARNING, "partition-unreadable", message, cure))
     return found
 

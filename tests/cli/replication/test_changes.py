@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterator, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -157,7 +158,7 @@ def test_a_foreign_throttle_survives(kafka: Kafka, run: Any) -> None:
     kafka.configs["a"] = {LEADERS: "1:2", FOLLOWERS: "1:1"}
     kafka.configs["b"] = dict.fromkeys((LEADERS, FOLLOWERS), "*")
     kafka.configs[1] = dict.fromkeys(RATES, "7000000")
-    before = json.loads(json.dumps({of: kafka.configs[of] for of in (1, "b")}))
+    before = deepcopy({of: kafka.configs[of] for of in (1, "b")})
     assert run("throttle", "--rate", "5MB", "--yes")[0] == 1
     assert kafka.configs["a"] == {LEADERS: "1:2,0:1,0:2", FOLLOWERS: "1:1,0:3"}
     assert run("clear", "--yes", file=None)[0] == 0
@@ -248,7 +249,7 @@ def test_a_small_rate_is_warned_of(kafka: Kafka, tmp_path: Path, run: Any) -> No
 def test_a_list_that_cannot_be_read_is_left_alone(kafka: Kafka, run: Any) -> None:
     """One sentence, or a finding; rates that it may need stay."""
     kafka.configs["a"] = {FOLLOWERS: "0-3"}
-    kafka.configs[2] = kafka.configs[3] = {RATES[0]: "5"}
+    kafka.configs |= {broker: {RATES[0]: "5"} for broker in (2, 3)}
     status, found = run("throttle", "--rate", "5MB", "--yes")
     assert (status, "write partition:broker,... or *" in found["error"]["message"]) == (2, True)
     status, found = run("clear", "--yes", file=None)

@@ -22,6 +22,7 @@ from confluent_kafka.admin import AclOperation, ResourceType  # type: ignore[att
 from integration.conftest import MARKER, Login, TopicFactory
 from integration.kafka.cluster import KafkaCluster
 from integration.kafka.poll import until
+from safeproducer.policy.replication import WINDOW
 
 Document = dict[str, Any]
 KB, MB = 1_000, 1_000_000
@@ -228,9 +229,7 @@ def test_a_second_user_keeps_entries_and_rate(kafka3: KafkaCluster, placed: str,
     shown(kafka3, ["", ""], placed)
 
 
-def test_six_moves_lie_in_their_ranges(
-    kafka3: KafkaCluster, place: Callable[[int], str], tmp_path: Path, record_property: Callable[[str, object], None]
-) -> None:
+def test_six_moves_lie_in_their_ranges(kafka3: KafkaCluster, place: Callable[[int], str], tmp_path: Path) -> None:
     """One to twelve partitions, one of them with writes."""
     named = ("--bootstrap-servers", kafka3.bootstrap, "--measure", "1", "--yes")
     for partitions, size, rate, each in (
@@ -241,6 +240,7 @@ def test_six_moves_lie_in_their_ranges(
         (6, 2, 2_500_000, None),
         (12, 1, 3_000_000, None),
     ):
+        time.sleep(WINDOW + 1)  # a broker whose meter has seen little within a window lets more pass at first
         name = place(partitions)
         fill(kafka3.bootstrap, name, range(partitions), size * MB)
         file = file_of(tmp_path / "move.json", name, partitions, [1, 3])
@@ -251,7 +251,7 @@ def test_six_moves_lie_in_their_ranges(
             moved(kafka3, name)
             took = time.monotonic() - started
         low, high = found["seconds"]
-        record_property(f"{partitions} x {size} MB", f"{low:.1f} <= {took:.1f} <= {high:.1f} s")
+        print(f"{partitions} x {size} MB: {low:.1f} <= {took:.1f} <= {high:.1f} s")
         assert low <= took <= high + 5, (partitions, size)  # a busy machine moves later
         replication(0, "clear", *named[:2], "--yes", "--reassignment", file)
         shown(kafka3, ["", ""], name)

@@ -29,9 +29,9 @@ def to_throttle(cluster: Cluster, wanted: Moves, rate: int, replace: bool) -> tu
             changes.append(Change(topic, side("replicas"), "APPEND", str(ThrottledReplicas(new))))
     brokers = cluster.brokers & {broker for move in wanted.values() for side in move for broker in side}
     at = {(broker, side): facts.rates.get((broker, side)) for broker in sorted(brokers) for side in Side}
-    kept = {key: found for key, found in at.items() if found is not None and found != rate and not replace}
-    for (broker, side), found in at.items():
-        if found != rate and (broker, side) not in kept:
+    kept = {key: now for key, now in at.items() if now is not None and now != rate and not replace}
+    for (broker, side), now in at.items():
+        if now != rate and (broker, side) not in kept:
             changes.append(Change(broker, side("rate"), "SET", str(rate)))
     return changes, kept
 

@@ -10,7 +10,7 @@ from safeproducer.cli.common.settings import Setting
 from safeproducer.cli.common.stop import Failure, StopRequest
 from safeproducer.cli.common.throttles import facts_of
 from safeproducer.kafka.advice import advice
-from safeproducer.kafka.cluster_reader import Refusal
+from safeproducer.kafka.cluster_reader import Configs, Refusal
 from safeproducer.kafka.native import KafkaException
 from safeproducer.policy.replication import Facts, Moves, Replicas, moves
 from safeproducer.policy.types import TopicPartition
@@ -59,7 +59,8 @@ def read_cluster(settings: Mapping[str, Setting], screen: Screen, timeout: float
     brokers = frozenset(addresses)
     known = {(name, number): one for name, topic in topics.items() for number, one in topic.partitions.items()}
     limits, listed = reader.configs(brokers, timeout), reader.topic_configs(topics, timeout)
-    for of, answer in (*limits.items(), *listed.items()):
+    answers: list[tuple[int | str, Configs]] = [*limits.items(), *listed.items()]
+    for of, answer in answers:
         if answer.error is not None and answer.error[0] != "UNKNOWN_TOPIC_OR_PART":  # a topic may be deleted meanwhile
             raise refused(of, answer.error, "read", "DESCRIBE_CONFIGS")
     try:

@@ -229,6 +229,7 @@ def test_a_second_user_keeps_entries_and_rate(kafka3: KafkaCluster, placed: str,
     shown(kafka3, ["", ""], placed)
 
 
+@pytest.mark.timeout(400)
 def test_six_moves_lie_in_their_ranges(kafka3: KafkaCluster, place: Callable[[int], str], tmp_path: Path) -> None:
     """One to twelve partitions, one of them with writes."""
     named = ("--bootstrap-servers", kafka3.bootstrap, "--measure", "1", "--yes")

@@ -44,10 +44,10 @@ BOUNDS: dict[str, dict[str, int]] = {
     },
     "whole": {
         "each": 0,
-        "files": 212,  # aim: 185; 5 are of replication quotas
+        "files": 214,  # aim: 185; 7 are of replication quotas
         "files under 60 lines": 13,
-        "lines": 33_049,  # aim: 28 500; 741 are of replication quotas, 75 of seams
-        "lines of pipeline/ and policy/": 12_091,  # aim: 11 000; 335 as above, 250 of reuse from producer_ids/
+        "lines": 33_443,  # aim: 28 500; 1 132 are of replication quotas, 75 of seams
+        "lines of pipeline/ and policy/": 12_093,  # aim: 11 000; 335 as above, 250 of reuse from producer_ids/
         "reads through three dots": 57,  # aim: 28, one per 1 000 lines
         "closures upward": 6,  # aim: 4
         "objects of a producer": 93,  # aim: 70

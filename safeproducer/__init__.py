@@ -19,15 +19,17 @@ from safeproducer.hooks import (
     ProducerChurn,
     ProducerIdLimited,
     RecordsLost,
+    ReplicationChanged,
     Throttled,
     WindowChanged,
 )
 from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.outcome import Outcome
+from safeproducer.policy.replication import ReplicationState
 from safeproducer.producer import SafeProducer
 from safeproducer.records import CallSite, ProducerInfo, Record
 from safeproducer.serializing import SafeSerializingProducer
-from safeproducer.snapshot import CloseReport, PartitionSnapshot, Snapshot, WindowSnapshot
+from safeproducer.snapshot import CloseReport, PartitionSnapshot, ReplicationSnapshot, Snapshot, WindowSnapshot
 
 __version__ = "0.1.0"
 
@@ -54,6 +56,9 @@ __all__ = [
     "QueueFullError",
     "Record",
     "RecordsLost",
+    "ReplicationChanged",
+    "ReplicationSnapshot",
+    "ReplicationState",
     "SafeProducer",
     "SafeProducerError",
     "SafeSerializingProducer",

@@ -18,6 +18,7 @@ from typing import Any
 from safeproducer.kafka.native import KafkaError, Message
 from safeproducer.records import CallSite, ProducerInfo, Record
 from safeproducer.runtime.log import logger
+from safeproducer.snapshot import ReplicationSnapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +102,17 @@ class LanesChanged:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class ReplicationChanged:
+    """How far a partition's replicas are, or what limits them, changed (KIP-73); `before` None at the first look."""
+
+    producer: ProducerInfo
+    topic: str
+    partition: int
+    before: ReplicationSnapshot | None
+    after: ReplicationSnapshot
+
+
 class Hook:
     """Base class of hooks: every method is an event that does nothing here."""
 
@@ -136,6 +148,9 @@ class Hook:
 
     def lanes_changed(self, event: LanesChanged) -> None:
         """Batch lanes beyond the first one were made, or one was retired or replaced."""
+
+    def replication_changed(self, event: ReplicationChanged) -> None:
+        """A replica fell out of sync or caught up, a throttle limits it, or acknowledgements wait for it."""
 
     def producer_churn(self, event: ProducerChurn) -> None:
         """A line of code makes producers too often. Called once for each such line in a process."""

@@ -5,6 +5,41 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from safeproducer.policy.hold_reason import HoldReason
+from safeproducer.policy.replication import ReplicationState
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicationSnapshot:
+    """How far the replicas of one partition are, and what limits them (KIP-73).
+
+    - `moving`: whether the replica behind (`broker`) is being added; `left_over`: a throttle is set though none is.
+    - `minimum`: min.insync.replicas. `side` of the throttle: "leader" or "follower"; `limit`: its rate, and `needed`:
+      what this producer alone needs of that, in bytes/s. So "never_ends" is certain, and that it ends is not.
+    - `since`: seconds for which it has been so; `age`: seconds since brokers were asked.
+    - `delays`: acknowledgements wait because of this, or writes are refused.
+    - `sentence` says it, and `cure` what to do, "" for nothing. None where it does not apply or could not be read.
+    """
+
+    state: ReplicationState
+    moving: bool | None
+    left_over: bool
+    in_sync: tuple[int, ...]
+    replicas: tuple[int, ...]
+    minimum: int | None
+    broker: int | None
+    side: str | None
+    limit: float | None
+    needed: float | None
+    since: float
+    age: float
+    delays: bool
+    sentence: str
+    cure: str
+
+    @property
+    def unusual(self) -> bool:
+        """Whether there is something to say."""
+        return self.left_over or self.state is not ReplicationState.IN_SYNC
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +49,8 @@ class PartitionSnapshot:
     `partition` -1 holds records whose partition librdkafka has not chosen yet, or never did (they failed before).
     accepted = delivered + failed + unresolved. Among the unresolved ones `held` wait in this process, not handed over
     to librdkafka, for `reason`, which `why` is as a sentence with the partition as its subject; both None when none do.
-    A record that was given no partition is accepted on -1 until its report, but held where it will go.
+    A record that was given no partition is accepted on -1 until its report, but held where it will go. `replication`:
+    None before the first look at it, and with safeproducer.replication=off.
     """
 
     topic: str
@@ -26,6 +62,7 @@ class PartitionSnapshot:
     held: int = 0
     why: str | None = None
     reason: HoldReason | None = None
+    replication: ReplicationSnapshot | None = None
 
 
 @dataclass(frozen=True, slots=True)

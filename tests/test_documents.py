@@ -101,7 +101,7 @@ def test_every_hook_method_is_in_the_table() -> None:
     [
         *(safeproducer.ProducerInfo, safeproducer.CallSite, safeproducer.Record, safeproducer.RecordsLost),
         *(safeproducer.Throttled, safeproducer.WindowChanged, safeproducer.LanesChanged),
-        *(safeproducer.ProducerChurn, safeproducer.ProducerIdLimited),
+        *(safeproducer.ReplicationChanged, safeproducer.ProducerChurn, safeproducer.ProducerIdLimited),
     ],
 )
 def test_every_field_that_a_hook_gets_is_in_the_table(event: type[Any]) -> None:
@@ -110,7 +110,13 @@ def test_every_field_that_a_hook_gets_is_in_the_table(event: type[Any]) -> None:
     assert re.findall(r"`(\w+)`", row[0]) == [field.name for field in dataclasses.fields(event)]
 
 
-@pytest.mark.parametrize("kind", [safeproducer.Snapshot, safeproducer.PartitionSnapshot, safeproducer.WindowSnapshot])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *(safeproducer.Snapshot, safeproducer.PartitionSnapshot),
+        *(safeproducer.ReplicationSnapshot, safeproducer.WindowSnapshot),
+    ],
+)
 def test_every_field_of_a_snapshot_is_in_its_table(kind: type[Any]) -> None:
     """One row for each field, in the order of the class."""
     section = sections("docs/reference/snapshot.md")[kind.__name__]

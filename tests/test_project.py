@@ -26,6 +26,7 @@ PUBLIC_NAMES = """
     CallSite CallbackReentryError CloseReport ConfigurationError ConfigurationTypeError ConfigurationValueError
     DeliveryError FatalError ForkedProducerError HoldReason Hook LanesChanged Outcome PartitionSnapshot ProducerChurn
     ProducerClosedError ProducerIdLimitError ProducerIdLimited ProducerInfo QueueFullError Record RecordsLost
+    ReplicationChanged ReplicationSnapshot ReplicationState
     SafeProducer SafeProducerError SafeSerializingProducer Snapshot Throttled WindowChanged WindowSnapshot
 """
 

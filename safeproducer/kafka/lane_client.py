@@ -155,10 +155,14 @@ def measured(native: Any, topic: str, patience: float, goes_on: Callable[[], boo
     return shortest
 
 
-def partitions_of(topic: Any) -> dict[int, PartitionMetadata]:
-    """The partitions in an answer for metadata of one topic."""
-    found = topic.partitions.items()
-    return {number: PartitionMetadata(it.leader, None, tuple(it.replicas), tuple(it.isrs)) for number, it in found}
+def partitions_of(answer: Any, topic: str) -> dict[int, PartitionMetadata]:
+    """The partitions in an answer for metadata of this topic."""
+    brokers = [(node, f"[{it.host}]" if ":" in it.host else it.host, it.port) for node, it in answer.brokers.items()]
+    alive = {node: f"{host}:{port}" for node, host, port in brokers}
+    found = answer.topics[topic].partitions.items()
+    return {
+        number: PartitionMetadata(it.leader, None, tuple(it.replicas), tuple(it.isrs), alive) for number, it in found
+    }
 
 
 def cause_of(error: Exception) -> KafkaError:

@@ -13,7 +13,7 @@ a time of its statistics compared with ours would be off by fifty years.
 from __future__ import annotations
 
 import json
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -35,6 +35,7 @@ class BrokerStatistics:
     - `retries`: requests sent again as they were. Never Produce requests: their records go into new ones.
     - `timeouts`: requests that were given up without an answer.
     - `rtt_floor`: the shortest round trip since the previous statistics, None when there was no answer.
+    - `bytes`: sent, requests of all kinds.
     """
 
     name: str
@@ -46,6 +47,7 @@ class BrokerStatistics:
     retries: int
     timeouts: int
     rtt_floor: float | None
+    bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,8 @@ class PartitionStatistics:
     the client, and `acknowledged` is the number of the last acknowledged one among them (idempotent producers only):
     nothing of the partition is under way exactly when the two are equal, but for two gaps: `accepted` leaves out what
     rd_kafka_produce_batch() took for a partition its caller named, and begins anew when librdkafka forgets the
-    partition, after which `acknowledged` goes on from the number of the last record before.
+    partition, after which `acknowledged` goes on from the number of the last record before. `bytes` were sent, as they
+    were before compression.
     """
 
     leader: int
@@ -67,6 +70,7 @@ class PartitionStatistics:
     sent: int
     accepted: int
     acknowledged: int
+    bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +162,11 @@ def _integer(fields: Any, name: str) -> int:
     return value
 
 
+def _count(fields: dict[str, Any], name: str) -> int:
+    found = fields.get(name)
+    return found if type(found) is int else 0
+
+
 def _entries(fields: Any, name: str) -> Mapping[str, Any]:
     found = fields.get(name) if type(fields) is dict else None
     return found if type(found) is dict else {}
@@ -197,6 +206,7 @@ def _broker(entry: dict[str, Any]) -> BrokerStatistics:
         _integer(entry, "txretries"),
         _integer(entry, "req_timeouts"),
         _shortest(entry.get("rtt")),
+        _count(entry, "txbytes"),
     )
 
 
@@ -224,10 +234,28 @@ def _partitions(document: Any) -> dict[TopicPartition, PartitionStatistics]:
                     _integer(entry, "txmsgs"),
                     _integer(entry, "msgs"),
                     _integer(entry, "acked_msgid"),
+                    _count(entry, "txbytes"),
                 )
             except _MalformedError:
                 continue
     return found
+
+
+def sent_between(before: Statistics, after: Statistics) -> dict[TopicPartition, float]:
+    """Bytes/s of each partition on the wire: a broker's bytes are those, and its partitions' say whose they are."""
+    counts = [
+        (tp, entry.leader, entry.bytes - before.partitions[tp].bytes)
+        for tp, entry in after.partitions.items()
+        if tp in before.partitions and entry.bytes > before.partitions[tp].bytes
+    ]
+    parts: Counter[int] = Counter()
+    for _, node, grown in counts:
+        parts[node] += grown
+    sent = {
+        node: after.brokers[node].bytes - before.brokers[node].bytes
+        for node in after.brokers.keys() & before.brokers.keys()
+    }
+    return {tp: max(0, grown * sent.get(node, 0) / parts[node]) / (after.at - before.at) for tp, node, grown in counts}
 
 
 _SAME = 60.0

@@ -16,6 +16,7 @@ from safeproducer.pipeline.cluster.client_events import ClientEvents, EventCallb
 from safeproducer.pipeline.cluster.cluster_view import ClusterView
 from safeproducer.pipeline.cluster.id_expirations import IdExpirations, Known
 from safeproducer.pipeline.cluster.metadata import FirstQuestion, Metadata
+from safeproducer.pipeline.cluster.replication import Replication
 from safeproducer.pipeline.cluster.round_trip import RoundTrip
 from safeproducer.pipeline.cluster.stats_callback import Elsewhere
 from safeproducer.pipeline.cluster.windows import REFRESH, Windows
@@ -94,7 +95,7 @@ def assemble(
     holds, lane, metadata = updates.holds, updates.holds.direct, threads.metadata
     deadline = DirectDeadline(lane, holds, dispatcher, report_queue, failures) if lane else None
     control = Control(delivery, route, dispatcher, updates, counters, announcements, deadline, metadata)
-    maintenance = Maintenance(route, dispatcher, serving, control, flush, calls, announcements)
+    maintenance = Maintenance(route, dispatcher, serving, control, flush, calls, announcements, threads.replication)
     return Engine(route, dispatcher, serving, flush, calls, updates, threads, maintenance, natives).awake()
 
 
@@ -141,7 +142,8 @@ def _threads(
     windows = Windows(delivery.own.window, refresh, holds.cluster, asker, announcements.window, horizons.heard)
     holds.cluster.outdated.connect(lanes_to_ask, metadata.tell)
     updates.connect(sender.asks(lambda engine: engine.route.hold, None))
-    return Threads(sender, asker, windows, metadata, horizons)
+    replication = Replication(delivery, holds.cluster, metadata, asker, topics, announcements)
+    return Threads(sender, asker, windows, metadata, horizons, replication)
 
 
 def _dispatcher(

@@ -15,6 +15,7 @@ from safeproducer.pipeline.cluster.client_events import ClientEvents
 from safeproducer.pipeline.cluster.id_expirations import IdExpirations
 from safeproducer.pipeline.cluster.metadata import Metadata
 from safeproducer.pipeline.cluster.outdated_leaders import DIRECT
+from safeproducer.pipeline.cluster.replication import Replication
 from safeproducer.pipeline.cluster.stats_callback import Elsewhere
 from safeproducer.pipeline.cluster.windows import Windows
 from safeproducer.pipeline.dispatch.dispatcher import Dispatcher
@@ -39,7 +40,7 @@ _LAST_TURN = 0.1
 class Threads:
     """Of one producer. Each is started when there is something for it to do.
 
-    `windows` and `horizons` have the asker ask.
+    `windows`, `horizons` and `replication` have the asker ask.
     """
 
     sender: Sender
@@ -47,6 +48,7 @@ class Threads:
     windows: Windows
     metadata: Metadata
     horizons: IdExpirations
+    replication: Replication
 
 
 @dataclass(eq=False, repr=False)
@@ -96,6 +98,11 @@ class Engine:
     def horizons(self) -> IdExpirations:
         """For how long brokers remember the producer ID."""
         return self.threads.horizons
+
+    @property
+    def replication(self) -> Replication:
+        """How far the replicas of each partition are."""
+        return self.threads.replication
 
     @property
     def windows(self) -> Windows:
@@ -152,7 +159,7 @@ class Engine:
         found = self.calls.ask(self.native.list_topics, *args, **kwargs)
         for topic, entry in found.topics.items() if len(found.topics) == 1 else ():
             if entry.error is None and entry.partitions:
-                self.updates.heard_leaders(topic, None, asked_at, partitions_of(entry))
+                self.updates.heard_leaders(topic, None, asked_at, partitions_of(found, topic))
         return found
 
     def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from safeproducer.pipeline.engine import Engine
@@ -13,7 +13,7 @@ from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.types import TopicPartition
 from safeproducer.records import ProducerInfo
 from safeproducer.runtime import clock
-from safeproducer.snapshot import PartitionSnapshot, Snapshot, WindowSnapshot
+from safeproducer.snapshot import PartitionSnapshot, ReplicationSnapshot, Snapshot, WindowSnapshot
 
 _MOST_REASONS = 5
 _FATAL = "It met a fatal error and takes no more records; close it and make a new one. "
@@ -44,27 +44,50 @@ def explanation(
     subject = _subject(topic, partition)
     fatal = _FATAL if account.state == "fatal" else ""
     if not waiting:
-        return f"{fatal}Nothing waits{subject}: {_told(rows)}."
-    windows = {(window.topic, window.partition): window for window in account.windows}
-    reasons = [
-        f"{row.held} for {_tp(row)} are held back: the partition {row.why}"
-        + _window(windows.get((row.topic, row.partition)))
-        for row in rows
-        if row.held
-    ][:_MOST_REASONS]
+        return f"{fatal}Nothing waits{subject}: {_told(rows)}.{_of_replicas(rows)}"
+    waits = {row.topic for row in rows if row.unresolved or row.held}
+    causes = {_tp(row): row.replication for row in rows if row.topic in waits and _stops(row) and row.replication}
+    reasons = _held_back(account, [row for row in rows if row.held][:_MOST_REASONS], causes)
+    reasons += [causes[_tp(row)].sentence for row in rows if _tp(row) in causes and not row.held][:_MOST_REASONS]
     concerning = _concerning(troubles, rows, leaders)
     reasons += [trouble.clause for trouble in concerning if not trouble.over][:_MOST_REASONS]
     if not reasons:
         reasons.append("the brokers have not acknowledged them yet, or poll() has not been called to serve the reports")
     past = [trouble.clause for trouble in concerning if trouble.over][:_MOST_REASONS]
     over = f" Over by now, and not the cause: {'; '.join(past)}." if past else ""
-    return f"{fatal}{waiting} record(s) wait{subject}: {'; '.join(reasons)}.{_cures(rows)}{over}"
+    told = f"{_cures(rows, causes)}{over}{_of_replicas(row for row in rows if _tp(row) not in causes)}"
+    return f"{fatal}{waiting} record(s) wait{subject}: {'; '.join(reasons)}.{told}"
 
 
-def _cures(rows: list[PartitionSnapshot]) -> str:
+def _held_back(
+    account: Snapshot, rows: list[PartitionSnapshot], causes: Mapping[str, ReplicationSnapshot]
+) -> list[str]:
+    windows = {(window.topic, window.partition): window for window in account.windows}
+    why = [causes[_tp(row)].sentence if _tp(row) in causes else f"the partition {row.why}" for row in rows]
+    return [
+        f"{row.held} for {_tp(row)} are held back: {one}{_window(windows.get((row.topic, row.partition)))}"
+        for row, one in zip(rows, why, strict=True)
+    ]
+
+
+def _cures(rows: list[PartitionSnapshot], causes: Mapping[str, ReplicationSnapshot]) -> str:
     """The cures, once for all partitions that the same one would help."""
-    cures = dict.fromkeys(row.reason.cure for row in rows if row.reason is not None and row.reason.cure is not None)
-    return "".join(f" {cure}" for cure in list(cures)[:_MOST_REASONS])
+    found = [causes[_tp(row)].cure if _tp(row) in causes else row.reason and row.reason.cure for row in rows]
+    return "".join(f" {cure}" for cure in list(dict.fromkeys(filter(None, found)))[:_MOST_REASONS])
+
+
+def _stops(row: PartitionSnapshot) -> bool:
+    """Whether records wait because of replicas."""
+    delays = row.replication is not None and row.replication.delays
+    return delays and row.reason in (None, HoldReason.LEADER_SILENT)
+
+
+def _of_replicas(rows: Iterable[PartitionSnapshot]) -> str:
+    """What replicas do that no record waits for."""
+    found = [row.replication for row in rows if row.replication is not None and row.replication.unusual]
+    return "".join(
+        f" {one.sentence[0].upper()}{one.sentence[1:]}. {one.cure}".rstrip() for one in found[:_MOST_REASONS]
+    )
 
 
 def _concerning(
@@ -134,11 +157,20 @@ class Inspection:
             splits=dispatcher.lanes.splits,
             lanes=len(dispatcher.lanes),
             windows=self._windows(),
-            partitions=partition_rows(engine.counters.topics, dispatcher.record_buffer.waits()),
+            partitions=self._partitions(),
             last_error=engine.announcements.last_error,
             throttled_brokers=dict(engine.events.throttled),
             producer_ids=engine.gate.used + dispatcher.lanes.permits().used,
         )
+
+    def _partitions(self) -> tuple[PartitionSnapshot, ...]:
+        engine, buffer = self._engine, self._engine.dispatcher.record_buffer
+        rows, known = (
+            partition_rows(engine.counters.topics, buffer.waits()),
+            engine.replication.known(clock.monotonic()),
+        )
+        found = ((row, known.get((row.topic, row.partition))) for row in rows)
+        return tuple(row if one is None else replace(row, replication=one) for row, one in found)
 
     def _known_ids(self) -> tuple[int, ...]:
         """Statistics tell those of the direct lane and of the first batch lane, its log that of each other lane."""

@@ -6,12 +6,21 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
-from safeproducer.hooks import Hooks, LanesChanged, ProducerChurn, ProducerIdLimited, Throttled, WindowChanged
+from safeproducer.hooks import (
+    Hooks,
+    LanesChanged,
+    ProducerChurn,
+    ProducerIdLimited,
+    ReplicationChanged,
+    Throttled,
+    WindowChanged,
+)
 from safeproducer.kafka.native import KafkaError, KafkaException
 from safeproducer.policy.types import TopicPartition
 from safeproducer.policy.window import Window
 from safeproducer.records import ProducerInfo
 from safeproducer.runtime.log import logger
+from safeproducer.snapshot import ReplicationSnapshot
 
 
 class Notifier(Protocol):
@@ -80,7 +89,7 @@ class Notifications:
         """Tell of something that is no failure. The first of each kind is logged."""
         if kind not in self._told:
             self._told.add(kind)
-            self._log(logger.warning, "%s", self._scrub(sentence))
+            self.warn(sentence)
 
     def lane_not_made(self, error: Exception, seconds: float) -> None:
         """One more native producer was needed, and could not be made."""
@@ -127,6 +136,14 @@ class Notifications:
         )
         change = WindowChanged(self._info, *tp, before.size, after.size, after.reason)
         self._notices.later(self._hooks.call, "window_changed", change)
+
+    def replication(self, tp: TopicPartition, before: ReplicationSnapshot | None, after: ReplicationSnapshot) -> None:
+        """How far a partition's replicas are, or what limits them, changed."""
+        self._call("replication_changed", ReplicationChanged(self._info, *tp, before, after))
+
+    def warn(self, sentence: str) -> None:
+        """Log it each time."""
+        self._log(logger.warning, "%s", self._scrub(sentence))
 
     def lanes(self, before: int, after: int, reason: str) -> None:
         """The number of lanes changed."""

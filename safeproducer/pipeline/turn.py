@@ -9,6 +9,7 @@ from typing import Any
 from safeproducer.errors import FatalError
 from safeproducer.pipeline.calls import Calls
 from safeproducer.pipeline.cluster.metadata import Metadata
+from safeproducer.pipeline.cluster.replication import Replication
 from safeproducer.pipeline.dispatch.direct_lane_expiry import DirectDeadline
 from safeproducer.pipeline.dispatch.dispatcher import Dispatcher
 from safeproducer.pipeline.dispatch.updates import ClientUpdates
@@ -197,6 +198,7 @@ class Maintenance:
     _flush: Flush
     _calls: Calls
     _announcements: Notifications
+    _replication: Replication
     _told: set[str] = field(default_factory=set)
 
     def turn(self, now: float) -> float:
@@ -229,6 +231,7 @@ class Maintenance:
             self._serving.stand_by()
         now = clock.monotonic()
         dispatcher.expiry.guard.look(now)
+        self._replication.look(now, dispatcher.record_buffer.silent)
         self._control.act(now)
         self._flush.release_when_idle(now)
         if dispatcher.record_buffer.room_wanted and dispatcher.record_buffer.tell_of_room():

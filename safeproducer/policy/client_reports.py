@@ -89,13 +89,14 @@ NO_EPOCH = -1
 class PartitionMetadata(NamedTuple):
     """One partition as an answer or statistics tell of it: `leader` -1 for none, `epoch` None where it is not told.
 
-    `replicas` and `in_sync`: node IDs; None where they are not told.
+    `replicas` and `in_sync`: node IDs; None where they are not told. `alive`: living brokers -> their addresses.
     """
 
     leader: int
     epoch: int | None = None
     replicas: tuple[int, ...] | None = None
     in_sync: tuple[int, ...] | None = None
+    alive: Mapping[int, str] = {}
 
 
 TopicMetadata = Mapping[int, PartitionMetadata]
@@ -107,6 +108,8 @@ class PartitionInfo(NamedTuple):
     - `at`: when that metadata came, in seconds of the monotonic clock.
     - `led_since`: the step at which its leader, or the leader's epoch, was learnt to have changed; 0: never. Steps
       count what is learnt: of two of them, the larger one is the later.
+    - `alive`: living brokers -> their addresses; `added`: replicas out of sync that an earlier answer lacked; `lost`:
+      replicas that were in sync -> when they were first seen out of sync. `looked_at`: when that answer was asked for.
     """
 
     leader: int | None = None
@@ -115,6 +118,20 @@ class PartitionInfo(NamedTuple):
     replicas: tuple[int, ...] = ()
     in_sync: tuple[int, ...] = ()
     led_since: int = 0
+    alive: Mapping[int, str] = {}
+    added: frozenset[int] = frozenset()
+    lost: Mapping[int, float] = {}
+    looked_at: float = -NEVER
+
+    def looked(self, told: PartitionMetadata, at: float) -> PartitionInfo:
+        """After an answer that was asked for `at` then; an older one, and one without replicas, change nothing."""
+        if told.replicas is None or at < self.looked_at:
+            return self
+        out = frozenset(told.replicas) - frozenset(told.in_sync or ())
+        added = out & (self.added | out - set(self.replicas) if self.replicas else self.added)
+        lost = {broker: self.lost.get(broker, at) for broker in out if broker in self.lost or broker in self.in_sync}
+        known = self._replace(replicas=told.replicas, in_sync=told.in_sync or (), alive=told.alive)
+        return known._replace(added=added, lost=lost, looked_at=at)
 
     def led_from(self, leader: int | None, epoch: int, step: int) -> int:
         """`led_since` after this was learnt. An epoch that is learnt later was that of the same leader all along."""

@@ -16,7 +16,7 @@ A producer knows its own bytes only. Therefore "never" is certain, and "it ends"
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from math import inf
@@ -43,6 +43,10 @@ class Side(StrEnum):
 
     def __call__(self, what: str) -> str:
         return f"{self}.replication.throttled.{what}"
+
+
+MINIMUM, LAG_TIME = "min.insync.replicas", "replica.lag.time.max.ms"
+CONFIGS = frozenset({MINIMUM, LAG_TIME, *(side(what) for side in Side for what in ("rate", "replicas"))})
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +110,8 @@ class Room(NamedTuple):
 class Facts:
     """`lists` and `rates` lack what was not read; a rate that is not set is None. `bytes_in`: bytes/s on the wire.
 
-    `minimum`: min.insync.replicas, by topic. `lag_time`: replica.lag.time.max.ms, in seconds.
+    `minimum`: min.insync.replicas, by topic. `lag_time`: replica.lag.time.max.ms, in seconds. `moving`: topics that
+    gain a replica now, whose throttle is not left over. `rooms`: what was computed of these facts.
     """
 
     known: Mapping[TopicPartition, Replicas]
@@ -115,6 +120,15 @@ class Facts:
     bytes_in: Mapping[TopicPartition, float] = field(default_factory=dict)
     minimum: Mapping[str, int] = field(default_factory=dict)
     lag_time: float = 30.0
+    moving: Container[str] = ()
+    rooms: dict[tuple[Side, int, float], Room] = field(default_factory=dict, init=False, compare=False)
+
+    def unusual(self, tp: TopicPartition) -> bool:
+        """Whether more is to be read: a replica is out of sync, or a throttle holds, or may hold as its list says."""
+        one = self.known[tp]
+        listed = (side for side in Side if (tp[0], side) in self.lists)
+        limits = (self.limited(side, tp, broker) is not False for side in listed for broker in one.replicas)
+        return not set(one.replicas) <= one.in_sync or any(limits)
 
     def limited(self, side: Side, tp: TopicPartition, broker: int) -> bool | None:
         """Whether a rate holds for this replica on this side; None: that was not read."""
@@ -125,6 +139,8 @@ class Facts:
 
     def room(self, side: Side, broker: int, rate: float) -> Room:
         """By rule 3, from all partitions that are known and listed."""
+        if (known := self.rooms.get((side, broker, rate))) is not None:
+            return known
         needed, behind = 0.0, 0
         for tp, one in self.known.items():
             others = set(one.replicas) & one.alive - {one.leader}
@@ -133,7 +149,8 @@ class Facts:
             if found is not None and found.has(tp[1], broker) and (broker == one.leader) is (side is Side.LEADER):
                 needed += self.bytes_in.get(tp, 0.0) * len(copies)
                 behind += not copies <= one.in_sync
-        return Room(max(rate, min(behind * FETCH, ANSWER) / WINDOW) - needed, side, broker, rate, needed)
+        room = Room(max(rate, min(behind * FETCH, ANSWER) / WINDOW) - needed, side, broker, rate, needed)
+        return self.rooms.setdefault((side, broker, rate), room)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +179,8 @@ def judge(facts: Facts, tp: TopicPartition, now: float) -> Verdict:
     # Kafka asks for no more replicas than the partition has.
     spare = None if minimum is None else len(one.in_sync) - min(minimum, len(one.replicas))
     if not out:
-        left = not one.added and any(facts.limited(side, tp, broker) for side in Side for broker in one.replicas)
+        left = not one.added and topic not in facts.moving
+        left = left and any(facts.limited(side, tp, broker) for side in Side for broker in one.replicas)
         rest = ", and a throttle is still set: a broker that restarts catches up at its rate, and acknowledgements wait"
         sentence, cure = f"all replicas of {topic} [{partition}] are in sync{left * rest}", left * _REMOVE.format(topic)
         return Verdict(ReplicationState.IN_SYNC, sentence, cure, None, bool(one.added), left, spare)

@@ -74,8 +74,8 @@ class Delivery:
     connection_cap: int | None
     """How many batches a broker may have unresolved, when the user set max.in.flight.requests.per.connection."""
     metadata_refresh: float
-    sends_only: bool
-    """acks=0: a report says that a record was sent, not that it was written."""
+    acks: int
+    """How many replicas acknowledge a write; -1: all that are in sync."""
 
     @property
     def mode(self) -> Mode:
@@ -270,5 +270,5 @@ def read(by_name: Mapping[str, Any], own: OwnSettings, idempotent: bool, wants_s
         transactional=bool(by_name.get("transactional.id")),
         connection_cap=number(_IN_FLIGHT, 5) if _IN_FLIGHT in by_name else None,
         metadata_refresh=number("topic.metadata.refresh.interval.ms", 300_000) / 1000,
-        sends_only=number("request.required.acks", -1) == 0,
+        acks=number("request.required.acks", -1),
     )

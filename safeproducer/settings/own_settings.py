@@ -25,9 +25,10 @@ LANES = "safeproducer.lanes"
 WINDOW = "safeproducer.window"
 EXPIRY = "safeproducer.expiry"
 EXPIRY_MS = "safeproducer.expiry.ms"
+REPLICATION = "safeproducer.replication"
 OWN_SETTINGS = (
     *(PRODUCER_IDS_PER_HOUR, *OF_PRODUCER_IDS),
-    *(MODE, MAX_BLOCK_MS, ORDERING, LANES, WINDOW, EXPIRY, EXPIRY_MS),
+    *(MODE, MAX_BLOCK_MS, ORDERING, LANES, WINDOW, EXPIRY, EXPIRY_MS, REPLICATION),
 )
 MOST_LANES = 100
 DEFAULT_PRODUCER_IDS_PER_HOUR = 100
@@ -38,6 +39,8 @@ Ordering = Literal["partition", "key", "none"]
 ORDERINGS: tuple[Ordering, ...] = ("partition", "key", "none")
 Expiry = Literal["guard", "warn", "off"]
 EXPIRIES: tuple[Expiry, ...] = ("guard", "warn", "off")
+Replication = Literal["auto", "off"]
+REPLICATIONS: tuple[Replication, ...] = ("auto", "off")
 _LONGEST_EXPIRY_MS = 2_147_483_647
 """Kafka's maximum of producer.id.expiration.ms."""
 
@@ -60,6 +63,8 @@ class OwnSettings:
     """Decides about a retry whose producer ID its leader may have forgotten (KIP-854)."""
     expiry_ms: int | None = None
     """For how long leaders remember it; None for what they say."""
+    replication: Replication = "auto"
+    """Whether brokers are asked how far replicas are, and what limits them (KIP-73)."""
 
     def refuse_contradictions(self, idempotent: bool, transactional: bool) -> None:
         """Several lanes cannot keep the order of a partition, and lanes that are not used would only cost."""
@@ -109,6 +114,7 @@ def take(config: dict[str, Any]) -> OwnSettings:
         producer_ids_per_hour=ids_per_hour,
         expiry=one_of(given, EXPIRY, EXPIRIES, "guard"),
         expiry_ms=_number_or(given, EXPIRY_MS, "discover", 1, _LONGEST_EXPIRY_MS),
+        replication=one_of(given, REPLICATION, REPLICATIONS, "auto"),
     )
 
 

@@ -13,6 +13,7 @@ from safeproducer.hooks import (
     ProducerChurn,
     ProducerIdLimited,
     RecordsLost,
+    ReplicationChanged,
     Throttled,
     WindowChanged,
 )
@@ -34,11 +35,12 @@ class StructlogHook(Hook):
     | client_error        | warning | client_id error_code error advice                                               |
     | fatal_error         | error   | client_id error_code error                                                      |
     | throttled           | warning | client_id broker_id broker_name seconds                                         |
+    | replication_changed | info    | client_id topic partition state moving left_over broker delays sentence cure    |
     | producer_churn      | warning | cluster principal site made_by_site made_in_all limit_per_hour advice pattern   |
     | producer_id_limited | warning | client_id policy retry_after site advice                                        |
     | producer_closed     | info    | client_id accepted delivered failed left seconds suppressed                     |
 
-    producer_closed is a warning when records were `left`.
+    producer_closed is a warning when records were `left`, replication_changed when acknowledgements wait for it.
     `refused` says that produce() raised, so the record is certainly not written; otherwise its outcome is unknown.
     Keys, values and headers never appear.
 
@@ -156,6 +158,17 @@ class StructlogHook(Hook):
             before=event.before,
             after=event.after,
             reason=event.reason,
+        )
+
+    def replication_changed(self, event: ReplicationChanged) -> None:
+        names = ("state", "moving", "left_over", "broker", "delays", "sentence", "cure")
+        self._log(
+            "warning" if event.after.delays else "info",
+            "replication_changed",
+            client_id=event.producer.client_id,
+            topic=event.topic,
+            partition=event.partition,
+            **{name: getattr(event.after, name) for name in names},
         )
 
     def producer_churn(self, event: ProducerChurn) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka.cimpl import KafkaError
 
+from safeproducer.policy.client_reports import PartitionMetadata
 from safeproducer.policy.types import NEVER
 from safeproducer.policy.window import Announcement, Config, announcement
 from tests.pipeline.virtual import VirtualTime
@@ -54,6 +56,13 @@ class ScriptedCluster:
         self.requests = 0
         self.expiration = NEVER
         """Seconds after its newest record timestamp for which a producer ID is remembered (KIP-854)."""
+        self.copies: dict[TopicPartition, tuple[tuple[int, ...], tuple[int, ...]]] = {}
+        """Replicas, and those in sync; else the leader alone has the partition."""
+        self.living = {node: f"broker-{node}:9092" for node in nodes}
+        self.described: dict[int | str, dict[str, str | None] | str] = {}
+        """Configs of brokers and topics, or why they are refused."""
+        self.asked: list[object] = []
+        """For replicas: the topic; for configs: of whom."""
         self._last: dict[tuple[TopicPartition, int], tuple[int, int, float]] = {}
         self._producer_ids = iter(range(1000, 10_000))
 
@@ -63,6 +72,26 @@ class ScriptedCluster:
     def topic(self, name: str) -> dict[int, int]:
         """Partition -> leader; empty when there is no such topic."""
         return {number: leader for (topic, number), leader in self.leaders.items() if topic == name}
+
+    def at(self, address: str) -> ScriptedCluster:
+        """What a client made for one question asks."""
+        assert address in self.living.values()
+        return self
+
+    def replicas(self, name: str) -> dict[int, PartitionMetadata]:
+        """What metadata says of it."""
+        self.asked.append(name)
+        found = {}
+        for number, leader in self.topic(name).items():
+            replicas, in_sync = self.copies.get((name, number), ((leader,), (leader,)))
+            found[number] = PartitionMetadata(leader, None, replicas, in_sync, dict(self.living))
+        return found
+
+    def configs(self, keys: Iterable[int | str]) -> dict[int | str, Any]:
+        """Of brokers and topics."""
+        keys = set(keys)
+        self.asked.append(keys)
+        return {key: self.described.get(key, {}) for key in keys}
 
     def window(self, node: int, topic: str) -> tuple[Announcement, None]:
         """What a broker says of its window."""

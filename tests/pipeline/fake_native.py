@@ -96,7 +96,7 @@ class Toppar:
         self.accepted = 0
         self.uncounted = 0
         self.acknowledged = 0
-        self.sent = 0
+        self.sent = self.sent_bytes = 0
         self.epoch, self.base = 0, 1
         """The first record of an epoch has sequence number 0."""
 
@@ -122,6 +122,7 @@ class FakeNative:
         self.epoch = 0
         self.expired_inside = 0
         self.produce_requests: dict[int, int] = dict.fromkeys(cluster.brokers, 0)
+        self.sent_bytes: dict[int, int] = dict.fromkeys(cluster.brokers, 0)
         self._round_trips: dict[int, float] = {}
         self._toppars: dict[TopicPartition, Toppar] = {}
         self._leaders: dict[TopicPartition, int] = {}
@@ -393,6 +394,8 @@ class FakeNative:
         attempt = batch.attempt = Attempt(batch, self.producer_id, self.epoch, sequence)
         node = self._leaders[batch.toppar.tp]
         batch.toppar.sent += len(batch.messages)
+        batch.toppar.sent_bytes += (size := sum(message.bytes for message in batch.messages))
+        self.sent_bytes[node] += size
         self.produce_requests[node] += 1
         sent_at = self.time.now
 
@@ -549,6 +552,7 @@ class FakeNative:
                 "txmsgs": toppar.sent,
                 "msgs": toppar.accepted - toppar.uncounted,
                 "acked_msgid": toppar.acknowledged,
+                "txbytes": toppar.sent_bytes,
             }
         round_trips, self._round_trips = self._round_trips, {}
         brokers = {
@@ -559,6 +563,7 @@ class FakeNative:
                 "waitresp_cnt": 0,
                 "rx": 0,
                 "tx": 0,
+                "txbytes": self.sent_bytes[node],
                 "req": {"Produce": self.produce_requests[node]},
                 "txretries": 0,
                 "req_timeouts": 0,

@@ -19,12 +19,11 @@ from confluent_kafka.cimpl import KafkaError, Message
 from safeproducer import DeliveryError, HoldReason, QueueFullError, SafeProducer, Snapshot
 from safeproducer.pipeline import assembly
 from safeproducer.pipeline.bulk import Block, produce_block
-from safeproducer.pipeline.cluster import windows
+from safeproducer.pipeline.cluster import replication, windows
 from safeproducer.pipeline.cluster.asker import Asker, Question
 from safeproducer.pipeline.lanes import native_producers
 from safeproducer.pipeline.polling import Serving
 from safeproducer.pipeline.sender import Sender
-from safeproducer.policy.client_reports import PartitionMetadata
 from safeproducer.policy.outcome import Outcome
 from safeproducer.policy.window import LEAST
 from safeproducer.runtime import clock, randomness
@@ -516,7 +515,7 @@ class HandMetadata:
         found = native.cluster.topic(topic)
         for number, leader in found.items():
             native.observer.told_of_leader((topic, number), leader, native.cluster.leader_epochs[topic, number])
-        self._heard(topic, lane, asked_at, {number: PartitionMetadata(leader) for number, leader in found.items()})
+        self._heard(topic, lane, asked_at, native.cluster.replicas(topic))
         self._wake(0.0)
 
     def look(self, topic: str | None, now: float) -> float:
@@ -529,8 +528,11 @@ class HandMetadata:
         return True
 
 
+ANSWERED = (windows.WHAT, replication.REPLICAS, replication.CONFIGS)
+
+
 class HandAsker(Asker):
-    """Asks without a thread; `answers_after` seconds later the answer is what the `windows` of the cluster say."""
+    """Asks without a thread; `answers_after` seconds later the answer is what the cluster says."""
 
     answers_after = 0.02
 
@@ -543,15 +545,16 @@ class HandAsker(Asker):
     def _start(self) -> None:
         for question in self._wanted:
             due = self._due(question, self._wanted[question][2]) <= self._cluster.time.now
-            if due and question.what == windows.WHAT and question not in self._asking:
+            if due and question.what in ANSWERED and question not in self._asking:
                 self._asking.add(question)
                 self._cluster.time.after(self.answers_after, partial(self._answer, question))
 
     def _answer(self, question: Question) -> None:
         self._asking.discard(question)
         node, topic = question.node, question.topic
-        assert node is not None
-        self._rig().told_of_window(node, topic, self._cluster.windows.get((node, topic)))
+        if question.what == windows.WHAT:
+            assert node is not None
+            self._rig().told_of_window(node, topic, self._cluster.windows.get((node, topic)))
         self.ask(question)
 
 

@@ -13,7 +13,7 @@ from safeproducer.pipeline.cluster.asker import Asker
 from safeproducer.pipeline.cluster.cluster_view import ClusterView
 from safeproducer.pipeline.cluster.id_expirations import IdExpirations, Known
 from safeproducer.policy.client_reports import PartitionMetadata
-from safeproducer.policy.expiry import DAY, PRODUCER_ID_CONFIG, TRANSACTIONAL_ID_CONFIG, Source, Told, told, unreadable
+from safeproducer.policy.expiry import DAY, PRODUCER_ID_CONFIG, TRANSACTIONAL_ID_CONFIG, Source, told
 from safeproducer.policy.throttle import Throttle
 from safeproducer.runtime import clock
 from safeproducer.settings.config import parse
@@ -27,6 +27,7 @@ class Brokers:
     def __init__(self) -> None:
         self.says: dict[int, Any] = {1: 600.0, 2: 20.0}
         self.asked: list[int] = []
+        self.asked_with: list[list[int | str]] = []
         self.leads: dict[str, set[int]] = {}
         self.asked_for: list[str] = []
         self.log_append_time: set[str] = set()
@@ -35,14 +36,17 @@ class Brokers:
         self.asked_for.append(topic)
         return frozenset(self.leads.get(topic, ()))
 
-    def expiration(self, node: int) -> Told:
+    def configs(self, keys: list[int | str]) -> dict[int | str, Any]:
+        node, *topics = keys
+        assert isinstance(node, int)
         self.asked.append(node)
+        self.asked_with.append(topics)
         found = self.says[node]
         if isinstance(found, Exception):
             raise found
-        if found is None:
-            return unreadable(node, "CLUSTER_AUTHORIZATION_FAILED: no")
-        return told(node, {PRODUCER_ID_CONFIG: f"{found * 1000:.0f}", TRANSACTIONAL_ID_CONFIG: "5000"})
+        values: Any = {PRODUCER_ID_CONFIG: f"{(found or 0) * 1000:.0f}", TRANSACTIONAL_ID_CONFIG: "5000"}
+        refused = "CLUSTER_AUTHORIZATION_FAILED: no"
+        return {node: refused if found is None else values, **{key: {"min.insync.replicas": "2"} for key in topics}}
 
     def takes_create_time(self, topic: str) -> bool:
         return topic not in self.log_append_time
@@ -139,6 +143,19 @@ def test_new_leaders_are_asked_at_once_and_all_of_them_hourly(rigs: Rigs) -> Non
     rig.brokers.says[1] = 30.0
     rig.look(HOUR / 2 + 2)
     assert (rig.brokers.asked, rig.seconds) == ([1, 2, 1], 30)
+
+
+def test_topics_in_use_are_read_with_the_broker_that_leads_them(rigs: Rigs) -> None:
+    """Each topic once, wherever its partitions are (KIP-73); with safeproducer.replication=off none."""
+    for setting, topics in (("auto", ["led"]), ("off", [])):
+        rig = rigs(**{"safeproducer.replication": setting})
+        rig.topics = ["led", "unheard"]
+        rig.led_by(1, 2)
+        rig.look(61)
+        assert (rig.brokers.asked, rig.brokers.asked_with) == ([1, 2], [topics, []])
+        assert [found for _, found in rig.cluster.configs.values()] == [
+            *([{}, {"min.insync.replicas": "2"}, {}] if topics else [{}, {}])
+        ]
 
 
 def test_each_value_that_is_not_safe_is_told_once(rigs: Rigs) -> None:
@@ -332,7 +349,7 @@ def test_whom_a_former_owner_has_begun_to_ask_is_not_asked_at_once_again(
     first = rigs()
     known: list[float] = []
     monkeypatch.setattr(
-        Brokers, "expiration", lambda *_: known.append(first.horizons.known.due[1]) or (_ for _ in ()).throw(ValueError)
+        Brokers, "configs", lambda *_: known.append(first.horizons.known.due[1]) or (_ for _ in ()).throw(ValueError)
     )
     first.look(id_expirations.NOT_BEFORE)
     assert known[0] > first.now + 30

@@ -16,7 +16,8 @@ from safeproducer.policy.client_reports import PartitionMetadata
 
 PLACE = ("t", 0)
 PARTITION = SimpleNamespace(leader=2, replicas=[2, 3], isrs=[2])
-TOLD = {0: PartitionMetadata(2, None, (2, 3), (2,))}
+BROKERS = {2: SimpleNamespace(host="kafka-2", port=9092), 3: SimpleNamespace(host="::1", port=9093)}
+TOLD = {0: PartitionMetadata(2, None, (2, 3), (2,), {2: "kafka-2:9092", 3: "[::1]:9093"})}
 
 
 class Client:
@@ -32,7 +33,8 @@ class Client:
         self.before()
         if self.hangs:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
-        return SimpleNamespace(topics={topic: SimpleNamespace(error=None, partitions={0: PARTITION})})
+        found = {topic: SimpleNamespace(error=None, partitions={0: PARTITION})}
+        return SimpleNamespace(topics=found, brokers=BROKERS)
 
 
 @pytest.fixture

@@ -11,10 +11,11 @@ import pytest
 import structlog
 
 from safeproducer.errors import QueueFullError
-from safeproducer.hooks import Hooks, ProducerChurn, ProducerIdLimited, RecordsLost, Throttled
+from safeproducer.hooks import Hooks, ProducerChurn, ProducerIdLimited, RecordsLost, ReplicationChanged, Throttled
 from safeproducer.kafka.native import KafkaError, Message
+from safeproducer.policy.replication import ReplicationState
 from safeproducer.records import CallSite, ProducerInfo, Record
-from safeproducer.snapshot import CloseReport
+from safeproducer.snapshot import CloseReport, ReplicationSnapshot
 from safeproducer.telemetry.structlog import StructlogHook
 
 SITE = CallSite("app.py", 7, "main")
@@ -54,6 +55,30 @@ def record() -> Record:
 
 def report(partition: int | None = 3) -> Message:
     return cast(Message, Report(partition))
+
+
+@pytest.mark.parametrize("delays", [False, True])
+def test_a_change_of_replication_is_a_warning_where_acknowledgements_wait(delays: bool) -> None:
+    log = Log()
+    state, figures = ReplicationState.THROTTLED, (1, 3, "leader", 1e6, 6e6, 0.0, 0.0)
+    after = ReplicationSnapshot(state, True, False, (1,), (1, 3), *figures, delays, "it is slow", "Raise it.")
+    log.hook.replication_changed(ReplicationChanged(INFO, "orders", 0, None, after))
+    assert log.events == [
+        {
+            "level": "warning" if delays else "info",
+            "event": "replication_changed",
+            "client_id": "billing",
+            "topic": "orders",
+            "partition": 0,
+            "state": "throttled",
+            "moving": True,
+            "left_over": False,
+            "broker": 3,
+            "delays": delays,
+            "sentence": "it is slow",
+            "cure": "Raise it.",
+        }
+    ]
 
 
 def test_every_event_has_a_stable_name_level_and_fields():

@@ -23,6 +23,7 @@ from safeproducer.policy.client_reports import (
 )
 from safeproducer.policy.expiry import Told
 from safeproducer.policy.partitioner import ANY, partitioner
+from safeproducer.policy.replication import CONFIGS
 from safeproducer.policy.throttle import Throttle
 from safeproducer.policy.types import NEVER, TopicPartition
 from safeproducer.policy.window import Said, Window, window
@@ -37,6 +38,8 @@ next_step = count(1).__next__
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 _NO_ANSWERS: Mapping[str, Said] = MappingProxyType({})
+Configs = tuple[float, Mapping[str, str | None] | str]
+"""When they were asked for; those of a topic or broker that concern replication, or which right is missing."""
 
 
 def change(known: dict[_Key, _Value], key: _Key, none: _Value, to: Callable[[_Value], _Value]) -> None:
@@ -60,6 +63,8 @@ class Partitions:
         """(number of partitions, when the metadata that says so came); 0 when there is no such topic."""
         self._infos: dict[TopicPartition, PartitionInfo] = {}
         self._stalled_to: dict[str, tuple[int, float]] = {}
+        self.looked_at: dict[str, float] = {}
+        """Topic -> when the last answer that tells its replicas was asked for."""
 
     def known(self, topic: str) -> bool:
         """Whether a broker has told of this topic, if only that it does not exist."""
@@ -110,6 +115,19 @@ class Partitions:
             known = self._infos.get((topic, partition), _UNHEARD)
             if partition < count and _learnt(known, metadata, at) is not known:
                 change(self._infos, (topic, partition), _UNHEARD, partial(_learnt, told=metadata, at=at))
+        if any(metadata.replicas is not None for metadata in told.values()):
+            self.looked_at[topic] = max(at, self.looked_at.get(topic, at))
+
+    def look(self, topic: str, told: TopicMetadata, at: float) -> None:
+        """What no lane has heard: replicas only, not who leads."""
+        for partition, metadata in told.items():
+            change(self._infos, (topic, partition), _UNHEARD, partial(PartitionInfo.looked, told=metadata, at=at))
+        self.looked_at[topic] = at
+
+    def replicated(self, topic: str) -> dict[TopicPartition, PartitionInfo]:
+        """The partitions whose replicas are known."""
+        found = {(topic, number): self.info((topic, number)) for number in range(self.count(topic))}
+        return {tp: info for tp, info in found.items() if info.replicas}
 
     def choose(self, topic: str, key: Any, now: float) -> int:
         """The partition librdkafka's partitioner gives this key; UNKNOWN while the topic is not known."""
@@ -169,6 +187,8 @@ class ClusterView:
         self.statistics: dict[int, Statistics] = {}
         """The last ones of the direct lane and of the first batch lane."""
         self._brokers: dict[int, BrokerInfo] = {}
+        self.configs: dict[str | int, Configs] = {}
+        """By topic and by broker."""
 
     def update(self, lane: int, statistics: Statistics) -> None:
         """Leaders, partition counts and connections from statistics of the direct lane or the first batch lane."""
@@ -225,6 +245,12 @@ class ClusterView:
         """A broker has told for how long it remembers a producer ID, or does not tell."""
         change(self._brokers, told.node, _NEW, lambda info: info._replace(expiration=told))
 
+    def read(self, configs: Mapping[int | str, Mapping[str, str | None] | str], at: float) -> None:
+        """Configs of brokers and topics that were asked for then; a text says which right is missing."""
+        for key, found in configs.items():
+            of_use = found if isinstance(found, str) else {name: found[name] for name in CONFIGS & found.keys()}
+            self.configs[key] = at, of_use
+
     def expirations(self) -> dict[int, Told]:
         """Brokers by node, with all that they have told."""
         brokers = self._brokers.copy().items()
@@ -278,11 +304,9 @@ def _forgotten(known: PartitionInfo) -> PartitionInfo:
 
 
 def _learnt(known: PartitionInfo, told: PartitionMetadata, at: float) -> PartitionInfo:
-    leader, epoch, replicas, in_sync = told
+    leader, epoch, known = told.leader, told.epoch, known.looked(told, at)
     if known.at - SETTLES > at:
         return known
-    if replicas is not None and at >= known.at and (replicas, in_sync) != (known.replicas, known.in_sync):
-        known = known._replace(replicas=replicas, in_sync=in_sync or ())
     if leader == known.leader and epoch is None and known.epoch != NO_EPOCH:
         return known  # it says less
     # Without an epoch: the same one, but for metadata that is so much younger that its age decides.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from safeproducer.kafka.native import KafkaException
 from safeproducer.pipeline.cluster.asker import Asker, Question
-from safeproducer.pipeline.cluster.cluster_view import ClusterView
+from safeproducer.pipeline.cluster.cluster_view import UNKNOWN, ClusterView
 from safeproducer.pipeline.notifications import Notifications
 from safeproducer.policy import expiry
 from safeproducer.policy.expiry import Horizon, Told, Unsafe, is_too_old, unreadable
@@ -206,16 +206,25 @@ class IdExpirations:
             self._cluster.said_expiration(told)
 
     def _ask_expiration(self, admin: Admin, question: Question) -> float | None:
-        node = cast("int", question.node)
+        node, at = cast("int", question.node), clock.monotonic()
         self._put_off(self.known.due, node)
         try:
-            self.heard(admin.expiration(node))
+            configs = admin.configs([node, *self._led_by(node)])
+            self._cluster.read(configs, at)
+            found = configs[node]
+            self.heard(unreadable(node, found) if isinstance(found, str) else expiry.told(node, found))
         except KafkaException as error:
             cause, before = error.args[0], self._cluster.broker_info(node).expiration
             if before is None or before.producer_id is None:  # else it is as before, as far as is known
                 self._cluster.said_expiration(unreadable(node, f"{cause.name()}: {cause.str()}"))
             return None
         return NEVER
+
+    def _led_by(self, node: int) -> list[str]:
+        """The topics whose configs this broker is asked for beside its own: each topic's of one leader."""
+        leaders = self._cluster.partitions.leaders
+        topics = self._topics() if self._delivery.own.replication == "auto" else ()
+        return [topic for topic in topics if min(leaders(topic, UNKNOWN), default=None) == node]
 
     def _ask_leaders(self, admin: Admin, question: Question) -> float:
         self._put_off(self.known.topics_due, topic := question.topic)

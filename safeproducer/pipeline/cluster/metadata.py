@@ -177,12 +177,13 @@ class Metadata:
 
 def _answer(lane: Any, topic: str) -> TopicMetadata | None:
     try:
-        entry = lane.list_topics(topic, _ASK_FOR).topics.get(topic)
+        answer = lane.list_topics(topic, _ASK_FOR)
     except Exception:  # it has no answer, or is closed by now; what is wrong with it is told where records need it
         return None
+    entry = answer.topics.get(topic)
     if entry is None or (entry.error is not None and entry.error.code() == KafkaError.LEADER_NOT_AVAILABLE):
         return None
-    return partitions_of(entry)
+    return partitions_of(answer, topic)
 
 
 _all: weakref.WeakSet[FirstQuestion] = weakref.WeakSet()

@@ -299,6 +299,12 @@ class RecordBuffer:
         silent = {leader_of(*other.tp) for other in self.all if self._holds.is_silent(other, now)}
         return records, held_bytes, self._holds.cluster.serves_others(node, silent, now)
 
+    def silent(self, now: float) -> set[TopicPartition]:
+        """Partitions whose leaders owe an acknowledgement for longer than usual."""
+        direct = self._holds.direct
+        owed = {buffer.tp for buffer in self.all if self._holds.is_silent(buffer, now)}
+        return owed if direct is None else owed | direct.stalled
+
     def full(self, buffer: PartitionBuffer | None = None) -> str:
         """Why no record is accepted now, for one partition if it has used up its share, and what to do."""
         limits = "queue.buffering.max.messages, queue.buffering.max.kbytes"

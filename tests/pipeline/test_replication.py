@@ -17,7 +17,7 @@ from safeproducer.pipeline.cluster.asker import Asker
 from safeproducer.pipeline.cluster.cluster_view import ClusterView
 from safeproducer.pipeline.cluster.replication import Replication
 from safeproducer.pipeline.inspection import explanation
-from safeproducer.policy.client_reports import PartitionMetadata
+from safeproducer.policy.client_reports import PartitionInfo, PartitionMetadata
 from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.replication import CONFIGS, ReplicationState, Side
 from safeproducer.policy.throttle import Throttle
@@ -609,3 +609,10 @@ def test_only_configs_of_replication_are_kept(rigs: Rigs) -> None:
     rig.cluster.read({1: {"log.dirs": "/x", "replica.lag.time.max.ms": "1"}, "t": REFUSED}, 5.0)
     assert rig.cluster.configs == {1: (5.0, {"replica.lag.time.max.ms": "1"}), "t": (5.0, REFUSED)}
     assert "min.insync.replicas" in CONFIGS
+
+
+def test_an_older_answer_changes_nothing() -> None:
+    """A lane's may come behind that of a client of its own."""
+    young = PartitionInfo().looked(PartitionMetadata(1, None, (1, 2), (1,)), 10.0)
+    assert young.looked(PartitionMetadata(1, None, (1, 2), (1, 2)), 9.0) is young
+    assert young.looked(PartitionMetadata(1), 11.0) is young

@@ -29,8 +29,8 @@ def cluster() -> Iterator[Target]:
 
 @pytest.fixture(scope="session")
 def cluster3() -> Iterator[Target]:
-    """Three brokers."""
-    with FakeCluster(3) as fake:
+    """Three brokers, whose followers fetch."""
+    with FakeCluster(3, replica_link=100_000_000) as fake:
         yield Target("fake", fake.bootstrap, lambda topic, broker: fake.move_leader(topic, to=broker))
 
 

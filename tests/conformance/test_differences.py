@@ -38,7 +38,7 @@ KAFKA_ONLY = {
     *(12, 13, 14, 15, 16, 42, 47, 69, 76, 77, 78, 79, 88, 89, 90, 91, 92, 93),  # groups of all kinds
     *(24, 25, 26, 27, 28, 61, 65, 66),  # transactions
     *(29, 30, 31, 38, 39, 40, 41, 50, 51),  # rights, tokens and passwords
-    *(21, 33, 34, 35, 43, 45, 46, 74),  # records, configs and replicas
+    *(21, 33, 34, 43, 74),  # records, configs and replicas
     *(55, 57, 64, 80, 81, 94),  # controllers
     *(83, 84, 85, 86, 87),  # state of share groups
 }
@@ -219,7 +219,7 @@ def test_few_configs_are_described(cluster: Target, client: RawClient) -> None:
     """Those that act, and a few that clients look for; in no words."""
     _, of_topic = describe(client, TOPIC, cluster.topic())
     _, of_broker = describe(client, BROKER, "1")
-    assert (len(of_topic) < 10, len(of_broker) < 20) == cluster.differs(fake=(True, True), kafka=(False, False))
+    assert (len(of_topic) < 12, len(of_broker) < 20) == cluster.differs(fake=(True, True), kafka=(False, False))
     resources = [{"resource_type": BROKER, "resource_name": "1", "configuration_keys": ["message.max.bytes"]}]
     answer = client.ask("DescribeConfigs", 4, resources=resources, include_documentation=True)
     (config,) = answer["results"][0]["configs"]

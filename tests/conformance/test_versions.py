@@ -9,6 +9,7 @@ from tests.testing.raw import hung_up
 UNSUPPORTED_VERSION, INVALID_REQUEST, REBOOTSTRAP_REQUIRED = 35, 42, 129
 SERVED = {
     "AlterClientQuotas": (0, 1),
+    "AlterPartitionReassignments": (0, 1),
     "ApiVersions": (0, 5),
     "ConsumerGroupHeartbeat": (0, 1),
     "CreatePartitions": (0, 3),
@@ -17,6 +18,7 @@ SERVED = {
     "DescribeClientQuotas": (0, 1),
     "DescribeCluster": (0, 2),
     "DescribeConfigs": (1, 4),
+    "DescribeLogDirs": (1, 5),
     "DescribeProducers": (0, 0),
     "DescribeTopicPartitions": (0, 0),
     "Fetch": (4, 18),
@@ -25,6 +27,7 @@ SERVED = {
     "InitProducerId": (0, 5),
     "JoinGroup": (0, 9),
     "ListOffsets": (1, 11),
+    "ListPartitionReassignments": (0, 0),
     "Metadata": (0, 13),
     "OffsetCommit": (2, 10),
     "OffsetFetch": (1, 10),

@@ -139,10 +139,16 @@ class QuotaControl(Runtime):
     def advance(self, seconds: float) -> float:
         """Move the cluster's clock on; returns its time in seconds since the Unix epoch. Raises ValueError below 0.
 
-        Producer IDs expire and quotas recover by it. Waits stay real: delays, the time a throttled connection is muted,
-        long polls. Clients know nothing of it, so new records carry real timestamps.
+        Producer IDs expire, quotas recover and replicas are copied by it. Waits stay real: delays, the time a throttled
+        connection is muted, long polls. Clients know nothing of it, so new records carry real timestamps.
         """
-        return self._call(lambda: self._state.clock.advance(seconds))
+
+        def work() -> float:
+            now = self._state.clock.advance(seconds)
+            self._state.follow()
+            return now
+
+        return self._call(work)
 
     def now(self) -> float:
         """The cluster's time, in seconds since the Unix epoch."""
@@ -194,10 +200,13 @@ class FakeCluster(BrokerControl, TopicControl, QuotaControl, FaultControl, Readi
     answer to Produce tells the number: ``kip_1269_field="topic"`` has it once for each topic, as the KIP's schema, and
     not in each partition, as its prose. ``broker_config`` is what the properties file of each broker says. With
     ``users``, names and passwords, all clients have to log in by SASL (SASL_PLAINTEXT; PLAIN or SCRAM-SHA-256).
+    With ``replica_link`` followers fetch from each leader over a link of so many bytes/s: they may lag, leave the set
+    of replicas in sync, delay acknowledgements, and are held back by replication quotas (KIP-73). Without it they never
+    lag.
     Raises ValueError for what a broker would not start with.
 
     It has no consumer groups and transactions (who asks for them gets an error at once, and the test a
-    :class:`FakeClusterWarning`), no TLS and no authorization. Followers never lag.
+    :class:`FakeClusterWarning`), no TLS and no authorization.
     """
 
     def __init__(
@@ -208,6 +217,7 @@ class FakeCluster(BrokerControl, TopicControl, QuotaControl, FaultControl, Readi
         kip_1269_field: Literal["partition", "topic"] = "partition",
         broker_config: Mapping[str, str] | None = None,
         users: Mapping[str, str] | None = None,
+        replica_link: float | None = None,
         timeout: float = 10,
     ) -> None:
         if brokers < 1:
@@ -216,11 +226,14 @@ class FakeCluster(BrokerControl, TopicControl, QuotaControl, FaultControl, Readi
             raise ValueError(f"kip_1269_field={kip_1269_field!r} is no place of it; give 'partition' or 'topic'")
         for name, value in (broker_config or {}).items():
             configs.check(configs.BROKER, name, value)
+        if replica_link is not None and not 0 < replica_link < float("inf"):
+            raise ValueError(f"replica_link={replica_link} is no link: give bytes/s above 0, or None for no lag at all")
         credentials = None if users is None else Credentials(users)
         super().__init__(timeout)
         self._size = brokers
         self._kip_1269 = kip_1269
         self._static = dict(broker_config or {})
+        self._link = replica_link
         self._state.credentials = credentials
         self._state.kip_1269_field = kip_1269_field
 
@@ -235,6 +248,7 @@ class FakeCluster(BrokerControl, TopicControl, QuotaControl, FaultControl, Readi
             state.measure_anew(self._state.quotas)
             self._state.brokers[broker_id] = state
             self._brokers[broker_id] = Broker(self._state, state, reserved, numbers)
+        self._state.replicate(self._link)
         try:
             self._await(self._start_all)
         except BaseException:

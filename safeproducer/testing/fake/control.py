@@ -4,8 +4,9 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypedDict, TypeVar
 
+from safeproducer.policy.replication import Side
 from safeproducer.testing.fake.handlers.request import LOOPBACK
 from safeproducer.testing.fake.network.broker import Broker
 from safeproducer.testing.fake.rules import configs
@@ -13,10 +14,10 @@ from safeproducer.testing.fake.rules.producer_state import ProducerEntry
 from safeproducer.testing.fake.rules.records import StoredRecord, read_records
 from safeproducer.testing.fake.state import topic_changes
 from safeproducer.testing.fake.state.cluster_state import BrokerState, ClusterState, JournalEntry
-from safeproducer.testing.fake.state.topics import Partition
+from safeproducer.testing.fake.state.topics import NO_LEADER, Partition
 from safeproducer.testing.produce import BatchHeader
 
-__all__ = ["BrokerControl", "Reading", "Runtime", "TopicControl"]
+__all__ = ["BrokerControl", "Reading", "ReplicationMetrics", "Runtime", "TopicControl"]
 
 T = TypeVar("T")
 
@@ -106,13 +107,18 @@ class BrokerControl(Runtime):
         To clients it is as a broker whose process hangs. It goes on leading: move its partitions if they shall not
         wait. A fetch that waits for records goes on waiting, unanswered. :meth:`stop` and ``reset()`` end a pause.
         """
-        self._broker(broker)
-        self._call(self._brokers[broker].pause)
+        self._hang(broker, self._brokers[self._broker(broker).id].pause)
+
+    def _hang(self, broker: int, change: Callable[[], None]) -> None:
+        def work() -> None:
+            change()
+            self._state.set_working(broker, self._brokers[broker].is_running)
+
+        self._call(work)
 
     def resume(self, broker: int) -> None:
         """Work on what came during the pause, in order, and send what waited. Without a pause it does nothing."""
-        self._broker(broker)
-        self._call(self._brokers[broker].resume)
+        self._hang(broker, self._brokers[self._broker(broker).id].resume)
 
     def cut(self, broker: int | None = None, *, client_id: str | None = None) -> int:
         """End all connections, or those of a broker, of a client, or both, now; returns how many."""
@@ -141,6 +147,7 @@ class BrokerControl(Runtime):
             state.dynamic.pop(name, None)
             if value is not None:
                 state.dynamic[name] = value
+            self._state.review()
 
         self._call(work)
 
@@ -176,6 +183,28 @@ class TopicControl(Runtime):
             found.config.pop(name, None)
             if value is not None:
                 found.config[name] = value
+            self._state.review()
+
+        self._call(work)
+
+    def fill(self, topic: str, partition: int, size: int, *, replicated: bool = True) -> None:
+        """Let the partition have so many bytes more, without records that anybody could read: they cost no memory.
+
+        All replicas in sync have them at once. With ``replicated=False`` only the leader has, as after a write, and
+        followers fetch them; without ``replica_link`` none ever lags. Raises ValueError below 0, or without a leader.
+        """
+        if size < 0:
+            raise ValueError(f"size: {size} bytes are below 0")
+
+        def work() -> None:
+            found = self._partition(topic, partition)
+            if found.leader == NO_LEADER:
+                raise ValueError(f"partition: {topic}-{partition} has no leader to write to; start a broker of its own")
+            self._state.follow()
+            found.log.end_bytes += size
+            if self._state.fetchers is not None:
+                self._state.fetchers.append(self._state.topics[topic], found, size, replicated=replicated)
+                self._state.follow()
 
         self._call(work)
 
@@ -197,23 +226,30 @@ class TopicControl(Runtime):
         return self._call(work)
 
     def move_leader(self, topic: str, partition: int = 0, to: int | None = None) -> int:
-        """Hand the partition to another living replica, the next one if ``to`` is None; returns the new leader.
+        """Hand the partition to another replica in sync, the next one if ``to`` is None; returns the new leader.
 
         The leader epoch grows. Raises ValueError if there is no such replica.
         """
 
         def work() -> int:
             found = self._partition(topic, partition)
-            living = [replica for replica in found.replicas if self._state.brokers[replica].alive]
-            others = [replica for replica in living if replica != found.leader]
+            others = [replica for replica in self._state.in_sync(found) if replica != found.leader]
             chosen = to if to is not None else next(iter(others), None)
             if chosen not in others:
                 raise ValueError(f"to: {to} does not follow {topic}-{partition}; its living followers are {others}")
-            found.lead(chosen)
-            self._state.changed()
+            self._state.lead(self._state.topics[topic], found, chosen)
             return chosen
 
         return self._call(work)
+
+
+class ReplicationMetrics(TypedDict):
+    """Bytes/s of listed replicas that go out and come in, the bytes that replicas lack, bytes/s by partition."""
+
+    LeaderReplicationThrottledRate: float
+    FollowerReplicationThrottledRate: float
+    SumReplicaLag: int
+    PartitionBytesInRate: dict[tuple[str, int], float]
 
 
 class Reading(Runtime):
@@ -242,6 +278,22 @@ class Reading(Runtime):
             if replica not in found.states:
                 raise ValueError(f"broker: {replica} has no replica of {topic}-{partition}, only {found.replicas} have")
             return self._state.producers(found, self._broker(replica)).entries()
+
+        return self._call(work)
+
+    def replication(self, broker: int) -> ReplicationMetrics:
+        """KIP-73's metrics at this broker. Rates are 0 without ``replica_link``."""
+        self._broker(broker)
+
+        def work() -> ReplicationMetrics:
+            self._state.follow()
+            fetchers = self._state.fetchers
+            return {
+                "LeaderReplicationThrottledRate": fetchers.rate(Side.LEADER, broker) if fetchers else 0.0,
+                "FollowerReplicationThrottledRate": fetchers.rate(Side.FOLLOWER, broker) if fetchers else 0.0,
+                "SumReplicaLag": fetchers.lag(broker) if fetchers else 0,
+                "PartitionBytesInRate": fetchers.bytes_in(broker) if fetchers else {},
+            }
 
         return self._call(work)
 

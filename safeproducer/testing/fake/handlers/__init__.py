@@ -20,6 +20,7 @@ from safeproducer.testing.fake.handlers.groups import (
 )
 from safeproducer.testing.fake.handlers.metadata import describe_cluster, describe_topic_partitions, metadata
 from safeproducer.testing.fake.handlers.read import fetch, list_offsets, offset_for_leader_epoch
+from safeproducer.testing.fake.handlers.replicas import alter_reassignments, describe_log_dirs, list_reassignments
 from safeproducer.testing.fake.handlers.request import Handler, Request
 from safeproducer.testing.fake.handlers.write import describe_producers, init_producer_id, produce
 from safeproducer.testing.fake.state.cluster_state import BrokerState
@@ -108,6 +109,7 @@ def _refusal(request: Request) -> int:
 
 SERVED: dict[str, tuple[int, int, Handler]] = {
     "AlterClientQuotas": (0, 1, alter_client_quotas),
+    "AlterPartitionReassignments": (0, 1, alter_reassignments),
     "ApiVersions": (0, 5, api_versions),
     "ConsumerGroupHeartbeat": (0, 1, heartbeat),
     "CreatePartitions": (0, 3, create_partitions),
@@ -116,6 +118,7 @@ SERVED: dict[str, tuple[int, int, Handler]] = {
     "DescribeClientQuotas": (0, 1, describe_client_quotas),
     "DescribeCluster": (0, 2, describe_cluster),
     "DescribeConfigs": (1, 4, describe_configs),
+    "DescribeLogDirs": (1, 5, describe_log_dirs),
     "DescribeProducers": (0, 0, describe_producers),
     "DescribeTopicPartitions": (0, 0, describe_topic_partitions),
     "Fetch": (4, 18, fetch),
@@ -124,6 +127,7 @@ SERVED: dict[str, tuple[int, int, Handler]] = {
     "InitProducerId": (0, 5, init_producer_id),
     "JoinGroup": (0, 9, join_group),
     "ListOffsets": (1, 11, list_offsets),
+    "ListPartitionReassignments": (0, 0, list_reassignments),
     "Metadata": (0, 13, metadata),
     "OffsetCommit": (2, 10, offset_commit),
     "OffsetFetch": (1, 10, offset_fetch),

@@ -135,6 +135,7 @@ def _alter_configs(request: Request, kind: int, name: str, changes: list[Body]) 
             values.pop(key, None)
             if value is not None:
                 values[key] = value
+        request.cluster.review()
         request.cluster.changed()
 
 

@@ -85,7 +85,7 @@ def _partition(request: Request, partition: Partition) -> Body:
         "leader_id": partition.leader,
         "leader_epoch": partition.leader_epoch,
         "replica_nodes": list(partition.replicas),
-        "isr_nodes": [replica for replica in partition.replicas if brokers[replica].alive],
+        "isr_nodes": request.cluster.in_sync(partition),
         "offline_replicas": [replica for replica in partition.replicas if not brokers[replica].alive],
     }
 

@@ -4,7 +4,7 @@ import asyncio
 
 from safeproducer.testing.fake.handlers.request import Request
 from safeproducer.testing.fake.rules.records import read_records
-from safeproducer.testing.fake.state.topics import PartitionLog
+from safeproducer.testing.fake.state.topics import Partition
 from safeproducer.testing.wire import Body, WireError
 
 __all__ = ["fetch", "list_offsets", "offset_for_leader_epoch"]
@@ -60,8 +60,8 @@ def _read_one(request: Request, topic: Body, wanted: Body, left: int, *, at_leas
         if not log.start_offset <= offset <= log.end_offset:
             error = OFFSET_OUT_OF_RANGE
         else:
-            end, most = log.end_offset, max(min(left, wanted["partition_max_bytes"]), 0)
-            records = log.read(offset, most, at_least_one=at_least_one)
+            end, most = partition.high_watermark, max(min(left, wanted["partition_max_bytes"]), 0)
+            records = log.read(offset, most, end, at_least_one=at_least_one)
     return {
         "partition_index": wanted["partition"],
         "error_code": error,
@@ -102,7 +102,7 @@ def list_offsets(request: Request) -> Body:
             error = request.error or error or (UNSUPPORTED_VERSION if asked < _EARLIEST_PENDING else 0)
             answer = {"partition_index": index, "error_code": error, "timestamp": -1, "offset": -1, "leader_epoch": -1}
             if partition is not None and not error:
-                timestamp, offset = _find(partition.log, asked)
+                timestamp, offset = _find(partition, asked)
                 epoch = partition.leader_epoch if offset >= 0 else -1
                 answer.update(timestamp=timestamp, offset=offset, leader_epoch=epoch)
             answers.append(answer)
@@ -110,9 +110,10 @@ def list_offsets(request: Request) -> Body:
     return {"topics": topics}
 
 
-def _find(log: PartitionLog, timestamp: int) -> tuple[int, int]:
+def _find(partition: Partition, timestamp: int) -> tuple[int, int]:
+    log = partition.log
     if timestamp == _LATEST:
-        return -1, log.end_offset
+        return -1, partition.high_watermark
     if timestamp in (_EARLIEST, _EARLIEST_LOCAL):
         return -1, log.start_offset
     if timestamp in (_LATEST_TIERED, _EARLIEST_PENDING):

@@ -3,6 +3,7 @@
 import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from safeproducer.testing.fake.state.cluster_state import BrokerState, ClusterState, JournalBatch
 from safeproducer.testing.fake.state.sasl import Session
@@ -19,6 +20,16 @@ NOT_LEADER_OR_FOLLOWER = 6
 FENCED_LEADER_EPOCH = 74
 UNKNOWN_LEADER_EPOCH = 75
 UNKNOWN_TOPIC_ID = 100
+
+
+class Unacknowledged(NamedTuple):
+    """An appended batch that replicas have to copy, up to the position ``end``; ``seen``: its place in the journal."""
+
+    answer: Body
+    topic: Topic
+    partition: Partition
+    end: int
+    seen: int
 
 
 @dataclass(slots=True)
@@ -41,6 +52,7 @@ class Request:
     produced: list[JournalBatch] = field(default_factory=list)
     named: set[tuple[str, int]] = field(default_factory=set)
     failed: set[object] = field(default_factory=set)
+    unacknowledged: list[Unacknowledged] = field(default_factory=list)
 
     def find_topic(self, name: str | None, topic_id: uuid.UUID | None) -> tuple[Topic | None, int]:
         """The topic, or an error code."""

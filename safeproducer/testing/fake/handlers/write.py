@@ -3,11 +3,19 @@
 InitProducerId and DescribeProducers.
 """
 
+import asyncio
 import uuid
-from typing import NamedTuple
+from collections.abc import Coroutine
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from safeproducer.testing import wire
-from safeproducer.testing.fake.handlers.request import NOT_LEADER_OR_FOLLOWER, Request
+from safeproducer.testing.fake.handlers.request import (
+    NOT_LEADER_OR_FOLLOWER,
+    UNKNOWN_TOPIC_OR_PARTITION,
+    Request,
+    Unacknowledged,
+)
 from safeproducer.testing.fake.rules.producer_state import Decision, Sequence
 from safeproducer.testing.fake.rules.quotas import PRODUCER_IDS_RATE
 from safeproducer.testing.fake.state.cluster_state import JournalBatch
@@ -21,7 +29,9 @@ __all__ = ["describe_producers", "init_producer_id", "produce"]
 UNKNOWN_SERVER_ERROR = -1
 CORRUPT_MESSAGE = 2
 MESSAGE_TOO_LARGE = 10
+REQUEST_TIMED_OUT = 7
 NOT_ENOUGH_REPLICAS = 19
+NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
 INVALID_REQUIRED_ACKS = 21
 INVALID_TIMESTAMP = 32
 INVALID_RECORD = 87
@@ -46,8 +56,8 @@ class UnansweredError(WireError):
     """An error that cannot be told, because the client wants no answer: Kafka closes the connection instead."""
 
 
-def produce(request: Request) -> Body | None:
-    """Acknowledged when appended: followers never lag, so no acknowledgement waits for them."""
+def produce(request: Request) -> Body | Coroutine[Any, Any, Body] | None:
+    """Acknowledged when appended if followers never lag, else when all replicas have it that have to."""
     acks, hints, responses = request.body["acks"], [], []
     for topic in request.body["topic_data"]:
         answers = []
@@ -60,13 +70,53 @@ def produce(request: Request) -> Body | None:
         if request.cluster.kip_1269_field == "topic":
             retained = [answer.pop(wire.FIELD) for answer in answers if wire.FIELD in answer]
             response |= {wire.FIELD: retained[0]} if retained else {}
+    request.cluster.follow()
     request.cluster.changed()
+    if request.unacknowledged:
+        return _acknowledge(request, responses, hints)
     if acks == 0:
         failed = [answer["error_code"] for answer in hints if answer["error_code"]]
         if failed:
             raise UnansweredError(f"acks=0 and error {failed[0]}")
         return None
     return {"responses": responses, **request.endpoints(hints)}
+
+
+async def _acknowledge(request: Request, responses: list[Body], hints: list[Body]) -> Body:
+    """Answer when replicas have what they have to, or the client's time is over."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + request.body["timeout_ms"] / 1000
+    waiting = request.unacknowledged
+    while waiting:
+        began = loop.time()
+        over, still = began >= deadline, []
+        for one in waiting:
+            error = _verdict(request, one)
+            if error is None and not over:
+                still.append(one)
+            elif error or error is None:
+                code = REQUEST_TIMED_OUT if error is None else error
+                one.answer.update(error_code=code, **request.leader_hint(one.partition, code))
+                request.produced[one.seen] = replace(request.produced[one.seen], error_code=code)
+        if still:
+            await request.cluster.wait_for_change(deadline - began)
+            request.idle += loop.time() - began
+        waiting = still
+    return {"responses": responses, **request.endpoints(hints)}
+
+
+def _verdict(request: Request, one: Unacknowledged) -> int | None:
+    """The error code, 0 for a success; None while replicas lack the batch."""
+    copies = one.partition.copies
+    if copies is None:
+        return UNKNOWN_TOPIC_OR_PARTITION
+    if one.partition.leader != request.broker.id:
+        return NOT_LEADER_OR_FOLLOWER
+    if copies.committed < one.end:
+        return None
+    # The set may have shrunk since then.
+    enough = len(copies.in_sync) >= request.cluster.minimum(one.topic, one.partition)
+    return 0 if enough else NOT_ENOUGH_REPLICAS_AFTER_APPEND
 
 
 def _partition(request: Request, name: str | None, topic_id: uuid.UUID | None, data: Body, acks: int) -> Body:
@@ -92,7 +142,7 @@ def _partition(request: Request, name: str | None, topic_id: uuid.UUID | None, d
             appended = _append(request, topic, partition, batch)
             error = appended.error
     request.produced.append(_seen(batch, error, appended.offset, appended.duplicate))
-    return {
+    answer = {
         "index": data["index"],
         "error_code": error,
         "base_offset": appended.offset,
@@ -102,6 +152,10 @@ def _partition(request: Request, name: str | None, topic_id: uuid.UUID | None, d
         **_retained(request, topic, partition),
         **request.leader_hint(partition, error),
     }
+    if not error and acks == _ALL_REPLICAS and topic is not None and partition is not None and partition.copies:
+        end, seen = partition.log.position(appended.offset), len(request.produced) - 1
+        request.unacknowledged.append(Unacknowledged(answer, topic, partition, end, seen))
+    return answer
 
 
 def _retained(request: Request, topic: Topic | None, partition: Partition | None) -> Body:
@@ -133,9 +187,7 @@ def _check(
 ) -> tuple[int, str | None]:
     """An error code and a text, for what is wrong with the replicas or with the batch itself."""
     header, cluster = batch.header, request.cluster
-    in_sync = sum(cluster.brokers[replica].alive for replica in partition.replicas)
-    wanted = min(cluster.value(request.broker, topic, "min.insync.replicas"), len(partition.replicas))
-    if acks == _ALL_REPLICAS and in_sync < wanted:
+    if acks == _ALL_REPLICAS and len(cluster.in_sync(partition)) < cluster.minimum(topic, partition):
         return NOT_ENOUGH_REPLICAS, None
     if not batch.crc_matches():
         return CORRUPT_MESSAGE, "the checksum does not fit"
@@ -181,7 +233,7 @@ def _append(request: Request, topic: Topic, partition: Partition, batch: Produce
     stored = batch.stamped(cluster.clock.now_ms()) if stamps else batch
     header, stamp = stored.header, stored.header.max_timestamp if stamps else -1
     if header.producer_id < 0:
-        return Appended(0, partition.log.append(header, stored.data, partition.leader_epoch), False, stamp)
+        return Appended(0, _store(request, topic, partition, stored), False, stamp)
     sequence = Sequence(header.producer_id, header.epoch, header.base_sequence, header.last_sequence)
     leader = cluster.producers(partition, request.broker)
     decision, copy = leader.decide(sequence, cluster.retain(request.broker, topic))
@@ -189,12 +241,22 @@ def _append(request: Request, topic: Topic, partition: Partition, batch: Produce
         return Appended(0, copy.offset, True, copy.timestamp)  # Kafka tells it whatever kind of time the topic has
     if decision is not Decision.APPEND:
         return Appended(decision.value)
-    offset = partition.log.append(header, stored.data, partition.leader_epoch)
+    offset = _store(request, topic, partition, stored)
     for replica in partition.replicas:
         broker = cluster.brokers[replica]
         states = cluster.producers(partition, broker)
         states.append(sequence, offset, header.max_timestamp, cluster.retain(broker, topic))
     return Appended(0, offset, False, stamp)
+
+
+def _store(request: Request, topic: Topic, partition: Partition, batch: ProducedBatch) -> int:
+    log, fetchers = partition.log, request.cluster.fetchers
+    before = log.end_bytes
+    offset = log.append(batch.header, batch.data, partition.leader_epoch)
+    if fetchers is not None:
+        request.cluster.follow()
+        fetchers.append(topic, partition, log.end_bytes - before)
+    return offset
 
 
 INVALID_REQUEST = 42

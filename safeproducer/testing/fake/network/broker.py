@@ -108,6 +108,11 @@ class Broker:
         self._running.set()
         self._hold(False)
 
+    @property
+    def is_running(self) -> bool:
+        """Whether it is not paused."""
+        return self._running.is_set()
+
     def _hold(self, held: bool) -> None:
         for connection in tuple(self._connections.values()):
             if connection is not None:

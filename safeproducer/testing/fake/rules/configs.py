@@ -5,7 +5,9 @@ A config that is listed here acts, unless its definition says that it is only ke
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
+from safeproducer.policy.replication import Side, ThrottledReplicas
 from safeproducer.testing import wire as kip
 
 __all__ = [
@@ -19,6 +21,7 @@ __all__ = [
     "describe_broker",
     "describe_topic",
     "knows",
+    "throttled_replicas",
 ]
 
 UNKNOWN_SOURCE = 0
@@ -32,6 +35,7 @@ UNKNOWN_TYPE, BOOLEAN, STRING, INT, LONG, LIST = 0, 1, 2, 3, 5, 7
 CREATE_TIME, LOG_APPEND_TIME = "CreateTime", "LogAppendTime"
 
 
+_REPLICAS = {side("replicas") for side in Side}
 _LARGEST = {INT: (1 << 31) - 1, LONG: (1 << 63) - 1}
 
 
@@ -43,9 +47,9 @@ class ConfigError(ValueError):
 class Definition:
     """One config. ``broker_name`` is the broker config a topic inherits from. Without ``acts`` it is only described.
 
-    Without ``dynamic`` a broker takes it at its start only. Without ``listed`` no description shows it: it is one of
-    Kafka's internal configs, or belongs to KIP-936, which no broker that clients know lists. ``choices``: of a text,
-    which values it takes; without them only its default.
+    Without ``dynamic`` a broker takes it at its start only. Without ``listed`` no description shows it, unless it was
+    set at run time: it is one of Kafka's internal configs, or belongs to KIP-936, which no broker that clients know
+    lists. ``choices``: of a text, which values it takes; without them only its default.
     """
 
     type: int
@@ -68,6 +72,7 @@ TOPIC: Mapping[str, Definition] = {
     ),
     "min.insync.replicas": Definition(INT, "1", 1, "min.insync.replicas"),
     kip.TOPIC_CONFIG: Definition(INT, str(kip.DEFAULT), kip.MINIMUM, kip.BROKER_CONFIG, kip_1269=True),
+    **{side("replicas"): Definition(LIST, "") for side in Side},
     "retention.bytes": Definition(LONG, "-1", None, "log.retention.bytes"),
     "retention.ms": Definition(LONG, "604800000", -1, "log.retention.ms"),
 }
@@ -79,6 +84,8 @@ BROKER: Mapping[str, Definition] = {
     "producer.id.quota.window.num": Definition(INT, "1", 1, dynamic=False, listed=False),
     "producer.id.quota.window.size.seconds": Definition(INT, "3600", 1, dynamic=False, listed=False),
     "producer.id.quota.cache.cleanup.scheduler.interval.ms": Definition(INT, "10", 1, dynamic=False, listed=False),
+    **{side("rate"): Definition(LONG, str((1 << 63) - 1), 0, listed=False) for side in Side},
+    "replica.lag.time.max.ms": Definition(LONG, "30000", dynamic=False),
     "quota.window.num": Definition(INT, "11", 1, dynamic=False),
     "quota.window.size.seconds": Definition(INT, "1", 1, dynamic=False),
     **{
@@ -112,6 +119,12 @@ class ConfigValue:
         return self.value is None
 
 
+@lru_cache
+def throttled_replicas(text: str) -> ThrottledReplicas | None:
+    """A list of throttled replicas; None if it cannot be read."""
+    return ThrottledReplicas.read(text)
+
+
 def check(definitions: Mapping[str, Definition], name: str, value: str | None) -> None:
     """Raises ConfigError for an unknown name and a value out of range."""
     definition = definitions.get(name)
@@ -126,6 +139,9 @@ def check(definitions: Mapping[str, Definition], name: str, value: str | None) -
             raise ConfigError(f"{name}: {value} is below the minimum of {definition.minimum}")
         if not -number <= (largest := _LARGEST[definition.type]) >= number:
             raise ConfigError(f"{name}: {value} is beyond {largest}")
+    elif name in _REPLICAS:
+        if throttled_replicas(value or "") is None:
+            raise ConfigError(f"{name}: {value!r} is no list; give '*' alone, or partition:broker,partition:broker,...")
     elif value not in (choices := definition.choices or (definition.default,)):
         taken = " and ".join(map(repr, choices))
         raise ConfigError(f"{name}: {value!r} is not supported by FakeCluster; it has {taken} only")
@@ -155,9 +171,11 @@ def describe_broker(broker: Layers, *, kip_1269: bool) -> list[ConfigValue]:
     """
     described = []
     for name, definition in BROKER.items():
-        if definition.listed and knows(BROKER, name, kip_1269=kip_1269):
+        shown = definition.listed or (definition.dynamic and any(name in layer for layer, _ in broker))
+        if shown and knows(BROKER, name, kip_1269=kip_1269):
             found = tuple(_inherited(name, definition, broker))
-            described.append(ConfigValue(name, found[0][1], found[0][2], definition.type, found))
+            synonyms = found if definition.listed else found[:-1]
+            described.append(ConfigValue(name, found[0][1], found[0][2], definition.type, synonyms))
     sources = {name: source for layer, source in reversed(broker) for name in layer}
     unknown = [name for name in sources if not knows(BROKER, name, kip_1269=kip_1269)]
     return described + [ConfigValue(name, None, sources[name], UNKNOWN_TYPE) for name in unknown]
@@ -172,8 +190,10 @@ def describe_topic(topic: Mapping[str, str], broker: Layers, *, kip_1269: bool) 
     for name, definition in TOPIC.items():
         if knows(TOPIC, name, kip_1269=kip_1269):
             own = ((name, topic[name], DYNAMIC_TOPIC_CONFIG),) if name in topic else ()
-            found = (*own, *_inherited(definition.broker_name or name, definition, broker))
-            described.append(ConfigValue(name, found[0][1], found[0][2], definition.type, found))
+            inherited = _inherited(definition.broker_name, definition, broker) if definition.broker_name else ()
+            found = (*own, *inherited)
+            value, source = found[0][1:] if found else (definition.default, DEFAULT_CONFIG)
+            described.append(ConfigValue(name, value, source, definition.type, found))
         elif name in topic:
             described.append(ConfigValue(name, None, DYNAMIC_TOPIC_CONFIG, UNKNOWN_TYPE))
     return described

@@ -117,6 +117,13 @@ class ProducerStates:
         for entry in self._entries.values():
             entry.batches = deque([entry.batches[-1]])
 
+    def truncate(self, end_offset: int) -> None:
+        """Forget the batches from this offset on, which are in the log no more."""
+        for producer_id, entry in [*self._entries.items()]:
+            entry.batches = deque(batch for batch in entry.batches if batch.offset < end_offset)
+            if not entry.batches:
+                del self._entries[producer_id]
+
     def load(self, now: int, age: int, interval: int) -> None:
         """A start at this time (ms): expired IDs of the snapshot are not taken over, and checks count from here."""
         self._next_check = now + interval

@@ -10,14 +10,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from safeproducer.policy.replication import Side
 from safeproducer.testing import wire
 from safeproducer.testing.fake.rules import configs
 from safeproducer.testing.fake.rules.producer_id_quota import ProducerIdQuota, ProducerIdWindow
 from safeproducer.testing.fake.rules.producer_state import RETAINED_BEFORE_KIP_1269, ProducerStates
 from safeproducer.testing.fake.rules.quotas import ClientQuotas, QuotaLimits
 from safeproducer.testing.fake.state.faults import Faults
+from safeproducer.testing.fake.state.fetchers import Fetchers
 from safeproducer.testing.fake.state.sasl import Credentials
-from safeproducer.testing.fake.state.topics import Partition, Topic
+from safeproducer.testing.fake.state.topics import NO_LEADER, Partition, Topic
 
 __all__ = [
     "JOURNAL_SIZE",
@@ -108,6 +110,7 @@ class JournalEntry:
 
 JOURNAL_SIZE = 200_000
 _FIRST_PRODUCER_ID = 1000
+_LISTS, _RATES = ({side: side(what) for side in Side} for what in ("replicas", "rate"))
 
 
 @dataclass(slots=True)
@@ -179,6 +182,7 @@ class ClusterState:
         self.quotas = QuotaLimits()
         self.credentials: Credentials | None = None
         self.kip_1269_field = "partition"
+        self.fetchers: Fetchers | None = None
         self._next_producer_id = _FIRST_PRODUCER_ID
         self._waiting: set[asyncio.Future[None]] = set()
         self._told: set[str] = set()
@@ -202,6 +206,7 @@ class ClusterState:
         self.journal.clear()
         self.broker_defaults.clear()
         self._told.clear()
+        self.replicate(None if self.fetchers is None else self.fetchers.link)
         self.changed()
 
     # ---- brokers
@@ -217,6 +222,7 @@ class ClusterState:
     def set_alive(self, broker: int, alive: bool) -> None:
         """Start or stop: leaders move to living replicas; a stopped one keeps what its snapshot would hold."""
         self.brokers[broker].alive = alive
+        self.follow()
         if alive:
             self.brokers[broker].measure_anew(self.quotas)
         living = [other.id for other in self.alive]
@@ -226,7 +232,9 @@ class ClusterState:
                     partition.states[broker].reload()
                 elif broker in partition.states:
                     partition.states[broker].load(self.clock.now_ms(), *self.brokers[broker].expiry)
-                partition.elect(living)
+                if self.fetchers is None:
+                    partition.elect(living)
+        self.set_working(broker, alive)
         self.changed()
 
     def value(self, broker: BrokerState, topic: Topic, name: str) -> int:
@@ -289,6 +297,79 @@ class ClusterState:
         if name:
             return self.topics.get(name)
         return next((topic for topic in self.topics.values() if topic.id == topic_id), None)
+
+    # ---- replicas
+
+    def replicate(self, link: float | None) -> None:
+        """Let followers fetch over links of so many bytes/s from now on; with None they never lag."""
+        self.fetchers = None if link is None else Fetchers(link, self, {broker.id for broker in self.alive})
+
+    def follow(self) -> None:
+        """Let followers fetch until now, and again when the next one has something to do."""
+        fetchers = self.fetchers
+        if fetchers is not None:
+            fetchers.run(self.clock.now_ms())
+            fetchers.call_when_due(self.follow)
+            if fetchers.news:
+                fetchers.news = False
+                self.changed()
+
+    def set_working(self, broker: int, works: bool) -> None:
+        """Whether this broker, alive or not, fetches and answers fetches."""
+        if self.fetchers is not None:
+            self.follow()
+            self.fetchers.interrupt(broker, lives=self.brokers[broker].alive, works=works)
+        self.review()
+
+    def review(self) -> None:
+        """After a change of brokers, configs or replicas: elect, commit, finish moves."""
+        self.follow()
+        for topic in self.topics.values():
+            for partition in topic.partitions:
+                if self.fetchers is not None:
+                    self.fetchers.review(topic, partition)
+                elif partition.adding or partition.removing or partition.leader not in partition.replicas:
+                    self._finish_move(topic, partition)
+        self.follow()
+
+    def _finish_move(self, topic: Topic, partition: Partition) -> None:
+        in_sync = self.in_sync(partition)
+        if partition.finish_move(in_sync):
+            stay = [replica for replica in partition.replicas if replica in in_sync]
+            self.lead(topic, partition, partition.leader if partition.leader in stay else [*stay, NO_LEADER][0])
+
+    def lead(self, topic: Topic, partition: Partition, leader: int) -> None:
+        """Let another replica lead."""
+        if self.fetchers is None:
+            partition.lead(leader)
+        else:
+            self.fetchers.lead(topic, partition, leader)
+            self.follow()
+        self.changed()
+
+    def in_sync(self, partition: Partition) -> list[int]:
+        """The replicas in sync."""
+        if partition.copies is not None:
+            return [replica for replica in partition.replicas if replica in partition.copies.in_sync]
+        return [replica for replica in partition.replicas if self.brokers[replica].alive]
+
+    def minimum(self, topic: Topic, partition: Partition) -> int:
+        """How many replicas have to be in sync for a write that all of them acknowledge."""
+        return min(self.value(self.brokers[partition.leader], topic, "min.insync.replicas"), len(partition.replicas))
+
+    def lag_ms(self, broker: int) -> int:
+        """How long a replica may lag and stay in sync."""
+        return self.brokers[broker].value("replica.lag.time.max.ms")
+
+    def is_listed(self, side: Side, broker: int, topic: Topic, index: int) -> bool:
+        """Whether this replica's bytes are limited on this side (KIP-73)."""
+        text = topic.config.get(_LISTS[side])
+        replicas = configs.throttled_replicas(text) if text else None
+        return replicas is not None and replicas.has(index, broker)
+
+    def replication_rate(self, side: Side, broker: int) -> int:
+        """The rate to which this broker limits them."""
+        return self.brokers[broker].value(_RATES[side])
 
     # ---- waiting
 

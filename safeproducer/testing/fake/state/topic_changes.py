@@ -8,7 +8,7 @@ from safeproducer.testing.fake.rules import configs
 from safeproducer.testing.fake.state.cluster_state import ClusterState
 from safeproducer.testing.fake.state.topics import Partition, Topic
 
-__all__ = ["TopicRefusedError", "create_partitions", "create_topic", "delete_topic", "is_topic_name"]
+__all__ = ["TopicRefusedError", "create_partitions", "create_topic", "delete_topic", "is_topic_name", "reassign"]
 
 MAX_PARTITIONS = 10_000
 """Most partitions of one topic: a request must not be able to hold up the whole cluster."""
@@ -21,6 +21,7 @@ INVALID_PARTITIONS = 37
 INVALID_REPLICATION_FACTOR = 38
 INVALID_REPLICA_ASSIGNMENT = 39
 INVALID_CONFIG = 40
+NO_REASSIGNMENT_IN_PROGRESS = 85
 
 Assignment = Sequence[Sequence[int]]
 """The replicas of each partition, the leader first."""
@@ -68,7 +69,7 @@ def create_topic(
     topic = Topic(name, uuid.uuid4(), made, {key: value for key, value in config.items() if value is not None})
     if not validate_only:
         cluster.topics[name] = topic
-        cluster.changed()
+        _replicate(cluster, topic, made)
     return topic
 
 
@@ -101,15 +102,47 @@ def create_partitions(
             text = f"{assignment}: the partitions of {name} have {factor} replica(s)"
             raise TopicRefusedError(INVALID_REPLICA_ASSIGNMENT, text)
     if not validate_only:
-        new = enumerate(assignment, had)
-        topic.partitions += [Partition(index, tuple(replicas), replicas[0]) for index, replicas in new]
-        cluster.changed()
+        new = [Partition(index, tuple(replicas), replicas[0]) for index, replicas in enumerate(assignment, had)]
+        topic.partitions += new
+        _replicate(cluster, topic, new)
+
+
+def _replicate(cluster: ClusterState, topic: Topic, partitions: Sequence[Partition]) -> None:
+    if cluster.fetchers is not None:
+        cluster.follow()
+        for partition in partitions:
+            cluster.fetchers.add(topic, partition)
+    cluster.changed()
 
 
 def delete_topic(cluster: ClusterState, topic: Topic) -> None:
     """Its records and what brokers remember of its producers are gone with it."""
     del cluster.topics[topic.name]
+    if cluster.fetchers is not None:
+        cluster.fetchers.remove(topic)
     cluster.changed()
+
+
+def reassign(
+    cluster: ClusterState, name: str, index: int, replicas: Sequence[int] | None, *, same_factor: bool
+) -> None:
+    """Move a partition to these replicas, or with None end its move. Raises TopicRefusedError."""
+    topic = cluster.topics.get(name)
+    if topic is None or not 0 <= index < len(topic.partitions):
+        raise TopicRefusedError(UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {index} of {name!r}")
+    partition = topic.partitions[index]
+    before = [replica for replica in partition.replicas if replica not in partition.adding]
+    if replicas is None and not (partition.adding or partition.removing):
+        raise TopicRefusedError(NO_REASSIGNMENT_IN_PROGRESS, f"partition {index} of {name!r} does not move")
+    target = before if replicas is None else replicas
+    if not target or len({*target}) != len(target) or not {*target} <= cluster.brokers.keys():
+        text = f"{target} is not made of the brokers {[*cluster.brokers]}, each once at most"
+        raise TopicRefusedError(INVALID_REPLICA_ASSIGNMENT, text)
+    if same_factor and len(target) != len(before):
+        raise TopicRefusedError(INVALID_REPLICATION_FACTOR, f"{target}: partition {index} has {len(before)} replica(s)")
+    cluster.follow()
+    partition.move(target)
+    cluster.review()
 
 
 def _check_count(partitions: int) -> None:

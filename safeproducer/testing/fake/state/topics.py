@@ -5,11 +5,13 @@ Topics and partitions: who leads, who follows, and what each replica remembers o
 
 import struct
 import uuid
-from bisect import bisect_left
-from collections.abc import Iterable
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Iterable
+from copy import deepcopy
 from dataclasses import dataclass, field
 
 from safeproducer.testing.fake.rules.producer_state import ProducerStates
+from safeproducer.testing.fake.rules.replication import Copies
 from safeproducer.testing.produce import BatchHeader, read_batch_headers
 
 __all__ = ["NO_LEADER", "Partition", "PartitionLog", "Topic"]
@@ -20,11 +22,17 @@ _LEADER_EPOCH_AT = 12  # in front of what the checksum covers, like the offset
 
 
 class PartitionLog:
-    """Batches in order of their offsets. It is not thread-safe."""
+    """Batches in order of their offsets. It is not thread-safe.
+
+    Positions in bytes count from the first byte ever written; those of filled bytes, which hold no records, too.
+    """
 
     def __init__(self) -> None:
         self.start_offset = 0
         self.end_offset = 0
+        self.start_bytes = 0
+        self.end_bytes = 0
+        self._ends: list[int] = []
         self._last_offsets: list[int] = []
         self._batches: list[bytes] = []
 
@@ -37,16 +45,34 @@ class PartitionLog:
         self._batches.append(stored)
         self.end_offset = offset + header.last_offset_delta + 1
         self._last_offsets.append(self.end_offset - 1)
+        self.end_bytes += len(stored)
+        self._ends.append(self.end_bytes)
         return offset
 
-    def read(self, offset: int, max_bytes: int, *, at_least_one: bool) -> bytes:
-        """Batches from the one that holds ``offset``, cut after ``max_bytes`` wherever that is.
+    def position(self, offset: int) -> int:
+        """Where the batch that holds this offset ends, in bytes."""
+        found = bisect_left(self._last_offsets, offset)
+        return self._ends[found] if found < len(self._ends) else self.end_bytes
+
+    def offset(self, position: int) -> int:
+        """The offset behind the batches that end at or before this position."""
+        found = bisect_right(self._ends, position)
+        return self._last_offsets[found - 1] + 1 if found else self.start_offset
+
+    def truncate(self, position: int) -> None:
+        """Drop all that ends behind this position."""
+        kept = bisect_right(self._ends, position)
+        self.end_offset, self.end_bytes = self.offset(position), position
+        del self._batches[kept:], self._last_offsets[kept:], self._ends[kept:]
+
+    def read(self, offset: int, max_bytes: int, end: int, *, at_least_one: bool) -> bytes:
+        """Batches from the one that holds ``offset`` to the offset ``end``, cut after ``max_bytes`` wherever that is.
 
         The first one is whole or missing; it may exceed ``max_bytes`` if asked for.
         """
         chosen: list[bytes] = []
         left = max_bytes
-        for data in self._batches[bisect_left(self._last_offsets, offset) :]:
+        for data in self._batches[bisect_left(self._last_offsets, offset) : bisect_left(self._last_offsets, end)]:
             if not chosen and len(data) > left:
                 return data if at_least_one else b""
             chosen.append(data[:left])
@@ -68,7 +94,9 @@ class PartitionLog:
             if not too_old and (max_bytes is None or excess < 0):
                 break
             gone += 1
-        del self._batches[:gone], self._last_offsets[:gone]
+        if gone:
+            self.start_bytes = self._ends[gone - 1]
+        del self._batches[:gone], self._last_offsets[:gone], self._ends[:gone]
         if gone:
             self.start_offset = _with_header(self._batches[0])[0].base_offset if self._batches else self.end_offset
         return gone
@@ -87,7 +115,11 @@ NO_LEADER = -1
 
 @dataclass(slots=True)
 class Partition:
-    """One partition. Its replicas share a log, since none ever lags; each has its own memory of producers."""
+    """One partition. Its replicas share a log; each has its own memory of producers.
+
+    ``copies``: how far each replica is, None where none ever lags. A move is in progress while replicas are ``adding``
+    or ``removing``; ``replicas`` has them, too.
+    """
 
     index: int
     replicas: tuple[int, ...]
@@ -97,6 +129,9 @@ class Partition:
     epochs: list[tuple[int, int]] = field(default_factory=lambda: [(0, 0)])
     """Leader epochs and the offsets they began at, oldest first; those without a record are dropped (KIP-101)."""
     states: dict[int, ProducerStates] = field(default_factory=dict)
+    copies: Copies | None = None
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         self.states = {replica: ProducerStates() for replica in self.replicas}
@@ -120,6 +155,35 @@ class Partition:
         if later is None or epoch < 0:
             return -1, -1
         return max((known for known, _ in self.epochs if known <= epoch), default=epoch), later
+
+    @property
+    def high_watermark(self) -> int:
+        """The offset behind the last committed record."""
+        return self.log.end_offset if self.copies is None else self.log.offset(self.copies.committed)
+
+    def move(self, replicas: Collection[int]) -> None:
+        """Move to these replicas; those of before, to end a move. Those that go stay until :meth:`finish_move`."""
+        before = [replica for replica in self.replicas if replica not in self.adding]
+        self.adding = tuple(replica for replica in replicas if replica not in before)
+        self.removing = tuple(replica for replica in before if replica not in replicas)
+        self._place((*replicas, *self.removing))
+
+    def finish_move(self, in_sync: Collection[int]) -> bool:
+        """Drop the replicas that go, once all new ones are in sync; returns whether it did. The leader may be gone."""
+        stay = tuple(replica for replica in self.replicas if replica not in self.removing)
+        if not {*self.adding} <= {*in_sync} or not {*stay} & {*in_sync}:
+            return False
+        self.adding = self.removing = ()
+        self._place(stay)
+        return True
+
+    def _place(self, replicas: tuple[int, ...]) -> None:
+        known, leading = self.states, self.states.get(self.leader) or ProducerStates()
+        self.replicas = replicas
+        # A new replica learns of producers with the records.
+        self.states = {replica: known.get(replica) or deepcopy(leading) for replica in replicas}
+        if self.copies is not None:
+            self.copies.place(replicas, self.log.start_bytes)
 
     def elect(self, alive: Iterable[int]) -> None:
         """Give a partition without a living leader to its first living replica."""

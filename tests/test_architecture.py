@@ -44,14 +44,14 @@ BOUNDS: dict[str, dict[str, int]] = {
     },
     "whole": {
         "each": 0,
-        "files": 214,  # aim: 185; 7 are of replication quotas
+        "files": 218,  # aim: 185; 11 are of replication quotas
         "files under 60 lines": 13,
-        "lines": 33_443,  # aim: 28 500; 1 132 are of replication quotas, 75 of seams
-        "lines of pipeline/ and policy/": 12_093,  # aim: 11 000; 335 as above, 250 of reuse from producer_ids/
+        "lines": 34_864,  # aim: 28 500; 2 553 are of replication quotas, 110 of seams
+        "lines of pipeline/ and policy/": 12_513,  # aim: 11 000; 700 as above, 250 of reuse from producer_ids/
         "reads through three dots": 57,  # aim: 28, one per 1 000 lines
         "closures upward": 6,  # aim: 4
-        "objects of a producer": 93,  # aim: 70
-        "references among its stateful objects": 212,  # aim: 150
+        "objects of a producer": 94,  # aim: 70
+        "references among its stateful objects": 218,  # aim: 150
     },
 }
 UPWARD: set[str] = set()

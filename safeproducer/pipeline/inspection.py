@@ -164,11 +164,9 @@ class Inspection:
         )
 
     def _partitions(self) -> tuple[PartitionSnapshot, ...]:
-        engine, buffer = self._engine, self._engine.dispatcher.record_buffer
-        rows, known = (
-            partition_rows(engine.counters.topics, buffer.waits()),
-            engine.replication.known(clock.monotonic()),
-        )
+        engine = self._engine
+        rows = partition_rows(engine.counters.topics, engine.dispatcher.record_buffer.waits())
+        known = engine.replication.known(clock.monotonic())
         found = ((row, known.get((row.topic, row.partition))) for row in rows)
         return tuple(row if one is None else replace(row, replication=one) for row, one in found)
 

@@ -164,8 +164,8 @@ class Inspection:
         )
 
     def _partitions(self) -> tuple[PartitionSnapshot, ...]:
-        engine = self._engine
-        rows = partition_rows(engine.counters.topics, engine.dispatcher.record_buffer.waits())
+        engine, buffer = self._engine, self._engine.dispatcher.record_buffer
+        rows = partition_rows(engine.counters.topics, buffer.waits())
         known = engine.replication.known(clock.monotonic())
         found = ((row, known.get((row.topic, row.partition))) for row in rows)
         return tuple(row if one is None else replace(row, replication=one) for row, one in found)

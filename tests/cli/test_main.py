@@ -1,5 +1,7 @@
 """The command's outer shell."""
 
+import subprocess
+import sys
 from typing import Any
 
 
@@ -13,3 +15,14 @@ def test_help_and_version_work_without_a_broker(command: Any) -> None:
     bare = command.run()
     assert bare.returncode == 2
     assert bare.stderr.decode().count("\n") == 1
+
+
+def test_commands_load_without_kafka_python() -> None:
+    """It is an extra: help works without it, and a command that needs it says so in one sentence."""
+    program = "import sys; sys.modules['kafka'] = None; from safeproducer.cli.main import main; sys.exit(main())"
+    for arguments, status in ((["doctor", "--help"], 0), (["replication", "status"], 2)):
+        done = subprocess.run(
+            [sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=60, check=False
+        )
+        assert done.returncode == status, done.stderr
+        assert done.stderr.count("\n") == (1 if status else 0), done.stderr

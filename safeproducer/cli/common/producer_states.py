@@ -1,8 +1,6 @@
 """Asks brokers what confluent_kafka does not offer: producer IDs, moves of replicas, and the sizes of replicas.
 
 The one module of the commands that knows kafka-python, whose admin client sends the request.
-
-One producer ID as a broker knows it, and why a broker did not tell. Pure; `producer_states` asks.
 """
 
 import logging
@@ -10,42 +8,15 @@ import time
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import tenacity
 
 from safeproducer.cli.common.admin_settings import admin_settings
+from safeproducer.cli.common.producer_state import AskError, ProducerState, TopicPartition
 from safeproducer.cli.common.settings import Setting
 from safeproducer.cli.common.stop import Failure
 from safeproducer.kafka.advice import advice
-
-TopicPartition = tuple[str, int]
-
-
-class ProducerState(NamedTuple):
-    """The state that the leader of a partition keeps of one producer ID."""
-
-    producer_id: int
-    last_sequence: int
-    """That of its last record there; -1 when the leader knows only the marker of a transaction."""
-    last_timestamp: float
-    """The newest record timestamp of its last batch, in seconds since the Unix epoch."""
-    transactional: bool = False
-    in_transaction: bool = False
-    """Its transaction is open, so the leader does not forget it."""
-
-
-class AskError(Exception):
-    """A question without an answer; `str()` is why, `code` librdkafka's name of the error where it has one.
-
-    `of_broker`: no other question to this broker would be answered either.
-    """
-
-    def __init__(self, code: str, text: str, *, of_broker: bool) -> None:
-        super().__init__(text)
-        self.code = code
-        self.of_broker = of_broker
-
 
 with warnings.catch_warnings():
     # kafka-python loads its schemas in a way that Python deprecates.

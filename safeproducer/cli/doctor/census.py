@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import NamedTuple
 
-from safeproducer.cli.common.producer_states import ProducerState
+from safeproducer.cli.common.producer_state import ProducerState
 
 SMALL = 1_000
 """An ID whose last sequence number is below that has written fewer records to the partition, unless its epoch rose."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from safeproducer.cli.common.admin_settings import admin_settings
 from safeproducer.cli.common.connection import BrokerErrors, await_topic, extra, open_reader, topic_failure
 from safeproducer.cli.common.finding import some
-from safeproducer.cli.common.producer_states import AskError, ProducerState, TopicPartition
+from safeproducer.cli.common.producer_state import AskError, ProducerState, TopicPartition
 from safeproducer.cli.common.screen import Progress, Screen
 from safeproducer.cli.common.settings import Setting
 from safeproducer.cli.common.stop import Failure, StopRequest

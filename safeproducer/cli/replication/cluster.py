@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from safeproducer.cli.common.connection import BrokerErrors, await_topic, extra, open_reader
+from safeproducer.cli.common.producer_state import AskError
 from safeproducer.cli.common.screen import Screen
 from safeproducer.cli.common.settings import Setting
 from safeproducer.cli.common.stop import Failure, StopRequest
@@ -48,7 +49,7 @@ class Cluster:
 def read_cluster(settings: Mapping[str, Setting], screen: Screen, timeout: float, measure: float) -> Cluster:
     """Look for `measure` seconds. Raises Failure if the user lacks a right, or a broker does not answer."""
     with extra("asks brokers for moves and sizes"):
-        from safeproducer.cli.common.producer_states import AskError, BrokerQuestions  # noqa: PLC0415 - an extra
+        from safeproducer.cli.common.producer_states import BrokerQuestions  # noqa: PLC0415 - an extra
     errors = BrokerErrors(screen)
     reader = open_reader(settings, errors)
     await_topic(reader, None, settings=settings, errors=errors, timeout=timeout, stop=StopRequest())

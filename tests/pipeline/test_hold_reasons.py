@@ -36,7 +36,7 @@ def begun(mode: str, **config: object) -> Iterator[Rig]:
     with rigged({"safeproducer.mode": mode, **CONFIG, **config}, partitions=PARTITIONS) as rig:
         assert rig.produce(*TP, b"first")
         rig.flush(5)
-        rig.report_queue(1)
+        rig.report_queue(1.5)  # behind the first look at replicas
         rig.lossy = True
         rig.cluster.brokers[1].silent = True
         yield rig

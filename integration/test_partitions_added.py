@@ -118,7 +118,9 @@ def test_the_window_is_the_next_leaders_after_each_restart(nodes: KafkaCluster, 
     with Tap(nodes) as tap:
         tap.delay(0.04)
         tap.rewrite_configs(lambda kind, _: {BROKER_CONFIG: ConfigEntry(str(WINDOW))} if kind == 4 else {})
-        load = Load(nodes.bootstrap, name, **{"safeproducer.ordering": "key", "batch.num.messages": 20, "linger.ms": 2})
+        config = {"safeproducer.ordering": "key", "batch.num.messages": 20, "linger.ms": 2}
+        # While a replica is out of sync, replication asks as well.
+        load = Load(nodes.bootstrap, name, **config, **{"safeproducer.replication": "off"})
         with load.producer as producer:
 
             def is_wide() -> bool:

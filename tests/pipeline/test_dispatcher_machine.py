@@ -22,7 +22,7 @@ from tests.pipeline.machine import (
 )
 
 EFFORT = settings(
-    max_examples=int(os.environ.get("FEED_EXAMPLES", "25")),
+    max_examples=int(os.environ.get("FEED_EXAMPLES", "15")),
     stateful_step_count=30,
     deadline=None,
     derandomize="FEED_EXAMPLES" not in os.environ,
@@ -34,7 +34,7 @@ EFFORT = settings(
 """FEED_EXAMPLES: how many histories to try, others each time; more find more. Without it they are always the same."""
 
 
-@pytest.mark.timeout(0 if "FEED_EXAMPLES" in os.environ else 180)
+@pytest.mark.timeout(0 if "FEED_EXAMPLES" in os.environ else 600)
 @pytest.mark.parametrize(
     "machine",
     [

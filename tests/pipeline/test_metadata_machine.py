@@ -26,7 +26,7 @@ from safeproducer.settings import delivery
 from safeproducer.settings.own_settings import OwnSettings
 from tests.effort import effort
 
-EFFORT = effort(400, 60)
+EFFORT = effort(200, 60)
 BROKERS = st.integers(1, 4)
 KEYS = [b"%d" % number for number in range(12)]
 WINDOWS = {1: 30, 2: 30, 3: 12, 4: None}

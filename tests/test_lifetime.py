@@ -80,7 +80,7 @@ def run(script: str, *, timeout: float = 90) -> subprocess.CompletedProcess[str]
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
 def test_every_call_in_a_forked_child_raises_at_once_and_the_parent_goes_on(mock_bootstrap: str) -> None:
-    """The child gets ForkedProducerError from each method at once (in a second if busy) and exits; the parent delivers."""
+    """The child gets ForkedProducerError from each method at once (a second if busy) and exits; the parent delivers."""
     delivered: list[object] = []
     producer = SafeProducer({"bootstrap.servers": mock_bootstrap, "log_level": 0})
     producer.produce("fork", b"before", on_delivery=lambda error, _: delivered.append(error))

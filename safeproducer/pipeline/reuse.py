@@ -358,10 +358,12 @@ def _all_delivered(engine: Engine) -> bool:
 
 
 def _is_sound(direct: DirectLane | None, lanes: list[BatchLane]) -> bool:
-    """Whether no lane has failed, been purged, or was rejected by a quota; nothing is inside."""
+    """Whether no lane has failed, been purged, or was rejected by a quota; nothing is inside.
+
+    A batch whose records have all had their report may be in its lane until the sender's next look.
+    """
     if direct is not None and (direct.rejected or direct.draining or direct.gaps.purged_at > -NEVER):
         return False
     return not any(
-        lane.client.failed or lane.quarantined or lane.batches or lane.inside or lane.gaps.purged_at > -NEVER
-        for lane in lanes
+        lane.client.failed or lane.quarantined or lane.inside or lane.gaps.purged_at > -NEVER for lane in lanes
     )

@@ -102,7 +102,7 @@ def test_many_one_after_another_are_one_producer_id(
     monkeypatch.setattr(reuse, "Patience", lambda seconds, starved: Patience(100 * seconds, starved))
     count = 200
     told: dict[str, Counter[Any]] = {kind: Counter() for kind in ("delivered", "error", "stats", "throttle")}
-    settings = config(cluster, safeproducer__mode=mode, statistics__interval__ms=5)
+    settings = config(cluster, safeproducer__mode=mode, statistics__interval__ms=20)
     one_after_another(settings, count, told, lambda number: bool(number % 2))
     assert told["delivered"] == {True: count}
     assert not any(kinds[False] for kinds in told.values()), told

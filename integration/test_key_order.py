@@ -133,8 +133,11 @@ def test_the_judge_sees_a_key_that_is_released_early(
             self._bound.pop(key, None)
 
     monkeypatch.setattr(Affinity, "release_all", released_early)
-    name = topic(PARTITIONS, 3, on=nodes)
-    verdict = play(nodes, name, SkewedRecords(6_000, KEYS, HOT), 3_000, hardships=False).verdict
+    for _ in range(3):  # on a busy machine none may overtake another one
+        name = topic(PARTITIONS, 3, on=nodes)
+        verdict = play(nodes, name, SkewedRecords(6_000, KEYS, HOT), 3_000, hardships=False).verdict
+        if verdict.broken:
+            break
     assert verdict.broken == [f"{verdict.reordered} reordered"]
 
 

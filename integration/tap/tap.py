@@ -87,7 +87,7 @@ class Tap:
         async def run() -> T:
             return await work
 
-        return asyncio.run_coroutine_threadsafe(run(), self._loop).result(10)
+        return asyncio.run_coroutine_threadsafe(run(), self._loop).result(40)
 
     def _next_number(self) -> int:
         self._last_number += 1
@@ -102,7 +102,7 @@ class Tap:
         for proxy in self._proxies.values():
             await proxy.refuse()
         own = asyncio.current_task()
-        deadline = self._loop.time() + 5
+        deadline = self._loop.time() + 30
         while True:
             # Again and again: a connection that was being accepted becomes a link only after the first cut.
             await self._cut(None, None, reset=True)

@@ -132,6 +132,8 @@ def test_a_dropped_producer_ends_its_question() -> None:
     producer = asking()
     thread = engine_of(producer).threads.metadata._helper._thread
     assert thread is not None
+    while thread.ident is None:  # it is being started
+        time.sleep(0.001)
     with pytest.warns(ResourceWarning):
         del producer
     thread.join(5)

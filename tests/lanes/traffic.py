@@ -45,7 +45,7 @@ class Traffic:
             self.twice.append(value)
         self.ended[value] = DELIVERED if error is None else str(error.outcome)
 
-    def until(self, happened: Callable[[], object], timeout: float = 20.0, backlog: int = 0) -> None:
+    def until(self, happened: Callable[[], object], timeout: float = 60.0, backlog: int = 0) -> None:
         """Poll, with up to `backlog` records waiting, until it happened; AssertionError after `timeout` seconds."""
         deadline = time.monotonic() + timeout
         while not happened():

@@ -1,6 +1,6 @@
 """The arguments of produce() for a record that is held back: checked as confluent_kafka checks them, and copied.
 
-Timeouts of calls, as confluent_kafka takes them.
+Timeouts of calls are taken as confluent_kafka takes them.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 librdkafka decides what exists; this list serves suggestions and the table in the documentation. A name missing here
 is passed on like any other.
 
-Thus "5.0", " 5" and "5 ms" are five, "0x10" is sixteen, and "1e3" is one where a whole number is wanted.
+By C's rules "5.0", " 5" and "5 ms" are five, "0x10" is sixteen, and "1e3" is one where a whole number is wanted.
 """
 
 from __future__ import annotations

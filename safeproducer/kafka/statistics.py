@@ -77,7 +77,7 @@ class PartitionStatistics:
 class Statistics:
     """The statistics of one client at one moment.
 
-    `at` is when it was measured, on librdkafka's clock (see librdkafka_clock.py); it is served later.
+    `at` is when it was measured, on librdkafka's clock (see LibrdkafkaClock); it is served later.
     `producer_id` and `producer_epoch` are None when it has none. `messages` and `message_bytes` are what the client
     holds, reports not yet served included. `brokers` are by node id, 0 and above. In
     `partitions` partition -1 is where records wait whose partition is not chosen yet. `metadata_ages`: topic -> seconds

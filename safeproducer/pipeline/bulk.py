@@ -4,7 +4,7 @@ The native call drops headers and per-message partitions silently and refuses ti
 
 Far from the brokers, where records wait before they go, those of one partition are accepted together, as a Block.
 
-For the sink of Spark. It is no method of SafeProducer, whose methods are those of confluent_kafka.
+That is for the sink of Spark. It is no method of SafeProducer, whose methods are those of confluent_kafka.
 """
 
 from __future__ import annotations

@@ -1,11 +1,7 @@
-"""Report callbacks by number, so that a waiting record is a tuple of plain values.
+"""A record that waits in this process is a tuple of plain values, its report callback a number.
 
 An object that refers to a callback is visited by the garbage collector again and again: with a hundred thousand records
 waiting, it stops the process for 30 ms, twice a second. A tuple of numbers and bytes is visited once.
-
-A record that waits in this process, and who is told what became of it.
-
-A tuple, because one is made for each record: see ReportNumbers for what an object would cost.
 """
 
 from __future__ import annotations

@@ -8,8 +8,6 @@ KIP's bucket admits while it is not empty; this one is a token stricter, so that
 
 Times are seconds of one clock that never goes back; a rate is producer IDs per hour and above zero. Waiting changes
 nothing: who asks when a permit is there gets it.
-
-Waiting reserves nothing: who asks when one is there takes it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Whether a producer may write yet: the owner of the permit for its first producer ID (KIP-936).
 
-The permit for the first ID of one producer, which is counted as long as the producer has it, and no longer.
+The permit is counted as long as the producer has it, and no longer.
 
 A signal handler may raise at any place. Therefore the guard notes each permit in `_asked` before it counts it. One that
 was counted, and that nobody took, is the answer to the next ask(); one that came beside it goes back. What is done

@@ -3,8 +3,6 @@
 `flock` excludes threads as well as processes, because each round has a descriptor of its own, and it ends with the
 descriptor. The descriptor ends with the object, so nothing stays locked behind a signal handler that raises.
 
-For how long a round of a ledger waits for another one, and a constructor for the threads of a former owner.
-
 `flock` cannot be given a time-out, so a round asks again and again. It sleeps between two attempts, ever longer and
 never twice for the same time: thirty processes that are started at once must leave the processor to the one that holds
 the lock.

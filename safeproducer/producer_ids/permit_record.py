@@ -1,8 +1,7 @@
 """The record of one permit, for people: when, which process, which line, and what became of it.
 
-Which process this is: by its number, its parent's, and a random token, because containers use the same numbers.
-
-The start of the system that is running: what a time by the boot clock belongs to.
+A process is named by its number, its parent's, and a random token, because containers use the same numbers. A time by
+the boot clock belongs to the start of the system that is running.
 """
 
 from __future__ import annotations

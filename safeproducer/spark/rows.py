@@ -3,7 +3,7 @@
 These loops are where the time of a task goes: no work for a row may be done twice, nor once where a column of Arrow can
 do it. A row that produce() refuses goes to `again`, with the arguments it had, and the loop goes on behind it.
 
-Followed: rd_kafka_msg_partitioner_murmur2_random() of librdkafka, as in policy/partitioner.py.
+A block goes where rd_kafka_msg_partitioner_murmur2_random() of librdkafka puts its rows, see policy/partitioner.py.
 """
 
 from __future__ import annotations

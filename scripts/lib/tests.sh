@@ -65,7 +65,7 @@ run_tests() {
     printf '%s\n' "$names" >&2
 }
 
-# run_quick_tests ARGUMENTS...: those that tell within a minute or two whether a change is a good one.
+# run_quick_tests ARGUMENTS...: those that tell within some minutes whether a change is a good one.
 run_quick_tests() {
     local ignored=("${searches[@]/#/--ignore=tests/pipeline/test_}")
     _pytest quick "${quick[@]}" "${ignored[@]/%/.py}" "$@"

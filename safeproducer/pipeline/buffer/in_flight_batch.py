@@ -1,6 +1,6 @@
 """A batch that a batch lane has: from handing over until librdkafka has reported every record of it.
 
-Delivered records of a batch that need only be counted: see reports/counted_report.py.
+Delivered records of a batch that need only be counted are kept as a number, see CountedReport.
 """
 
 from __future__ import annotations

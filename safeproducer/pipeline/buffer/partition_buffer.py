@@ -27,7 +27,7 @@ Times = dict[HoldReason, tuple[int, float]]
 class PartitionBuffer:
     """Any thread appends to `records`; only the sender takes away.
 
-    Counters change by in-place addition, which is one step under the interpreter lock (see delivery_counters.py).
+    Counters change by in-place addition, which is one step under the interpreter lock (see counters.py).
     `held` is why records of this partition are held back at all, None while they go directly; `held_since`: when the
     last of them may have gone directly; `why` is what the next batch waits for. `times` is shared by all partitions.
     `bound`: records whose keys are bound to a lane, by lane, and `keys` which keys are; None while every record of the
@@ -125,7 +125,7 @@ class PartitionBuffer:
             taken.append(record)
             records.popleft()
         taken_bytes = sum([record[SIZE] for record in taken])
-        self.bytes -= taken_bytes  # one step, see delivery_counters.py: what others add meanwhile must not be lost
+        self.bytes -= taken_bytes  # one step, see counters.py: what others add meanwhile must not be lost
 
     def take_back(self, records: list[HeldRecord], lane: int) -> None:
         """Records that a lane was to have and did not take wait again, before what came later."""

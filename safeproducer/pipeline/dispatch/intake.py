@@ -1,6 +1,6 @@
 """produce() puts records that wait into the buffer, one by one or as a block of one partition.
 
-For the sink of Spark far from the brokers: a record's share of the work is a fraction of Intake.send().
+A block is for the sink of Spark far from the brokers: a record's share of the work is a fraction of Intake.send().
 """
 
 from __future__ import annotations

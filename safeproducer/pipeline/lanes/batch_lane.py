@@ -4,10 +4,9 @@ Its linger is a guard that never runs out in practice: a batch of exactly `batch
 count, any other by a flush trigger, a flush() of one millisecond. A shorter linger would send what is there in the
 middle of handing over, and would make librdkafka busy-wait while a batch waits behind the one in flight.
 
-Reads from an additional lane's log that it has its producer ID.
-
-A batch that is handed over before waits for librdkafka's next look, half a second later (measured: 507 ms against
-2 ms). Statistics would tell, too, but many lanes of many partitions make long documents.
+The log of an additional lane tells when it has its producer ID. A batch that is handed over before waits for
+librdkafka's next look, half a second later (measured: 507 ms against 2 ms). Statistics would tell, too, but many lanes
+of many partitions make long documents.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ The first is the one that tells of the cluster by its statistics. The others are
 the application wants them: each is a metadata cache, a set of connections and three threads of its own, and would say
 the same.
 
-Makes batch lanes, and tries again later when one cannot be made.
+A lane that cannot be made is tried again later.
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ def _no_callback(error: KafkaError | None, message: Message) -> None:
 class Reporting:
     """What the report callbacks of one producer share. `explained` makes the error that a callback is given.
 
-    `offset_proves`: whether a record without an error and without an offset is not delivered, see without_offset.py.
+    `offset_proves`: whether a record without an error and without an offset is not delivered, see WITHOUT_OFFSET.
     `times_batches`: whether somebody asks how many records batch calls had taken by a moment.
     """
 

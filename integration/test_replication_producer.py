@@ -123,6 +123,18 @@ class Writer:
         return time.monotonic()
 
 
+def login(cluster: KafkaCluster) -> dict[str, Any]:
+    """Of the user that may WRITE and nothing else."""
+    return {
+        "bootstrap.servers": cluster.secure_bootstrap,
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": USER,
+        "sasl.password": MARKER,
+        "ssl.ca.location": str(cluster.ca_pem),
+    }
+
+
 def warnings(caplog: pytest.LogCaptureFixture, topic: str) -> list[str]:
     return [text for text in caplog.messages if f" {topic} [0]" in text]
 
@@ -135,17 +147,9 @@ def test_a_move_that_never_ends_is_named_until_its_throttle_is_gone(
     caplog.set_level(logging.WARNING, "safeproducer")
     name = placed("moving", [1, 2])
     cluster.admin.add_acl(f"User:{USER}", name, AclOperation.WRITE)
-    login = {
-        "bootstrap.servers": cluster.secure_bootstrap,
-        "security.protocol": "SASL_SSL",
-        "sasl.mechanism": "SCRAM-SHA-512",
-        "sasl.username": USER,
-        "sasl.password": MARKER,
-        "ssl.ca.location": str(cluster.ca_pem),
-    }
     with (
         Writer([name], 3 * MB, **{"bootstrap.servers": cluster.bootstrap}) as writer,
-        Writer([name], 10_000, **login) as other,
+        Writer([name], 10_000, **login(cluster)) as other,
     ):
         for one in (writer, other):
             one.until(name, lambda said: not said.unusual, "all is in sync", 30)
@@ -213,10 +217,18 @@ def test_a_follower_that_returns_under_a_left_over_throttle_is_the_cause(
 def test_writes_below_the_minimum_are_told(
     cluster: KafkaCluster, placed: Callable[..., str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Within 20 s; at the minimum within 75 s and without a warning; of another topic not a word."""
+    """Within 20 s; at the minimum within 75 s and without a warning, for a user with WRITE alone, too.
+
+    Of another topic not a word is said.
+    """
     caplog.set_level(logging.WARNING, "safeproducer")
     below, at, other = placed("below", [1, 2], 2), placed("at", [1, 2], 1), placed("other", [1, 3], 1)
-    with Writer([below, at, other], 30_000, **{"bootstrap.servers": cluster.bootstrap}) as writer:
+    cluster.admin.add_acl(f"User:{USER}", at, AclOperation.WRITE)
+    with (
+        Writer([below, at, other], 30_000, **{"bootstrap.servers": cluster.bootstrap}) as writer,
+        Writer([at], 10_000, **login(cluster)) as unprivileged,
+    ):
+        unprivileged.until(at, lambda said: not said.unusual, "all is in sync", 30)
         for name in (below, at, other):
             writer.until(name, lambda said: said.state == "in_sync", "all is in sync", 30)
         cluster.nodes[2].pause()
@@ -229,6 +241,8 @@ def test_writes_below_the_minimum_are_told(
             writer.until(at, lambda said: said.state == "broker_down" and said.minimum == 1, "at the minimum", 75)
             assert "one more failure" in writer.producer.explain(at)
             assert "replica" not in writer.producer.explain(other)
+            told = unprivileged.until(at, lambda said: said.state == "broker_down", "a replica is missing", 75)
+            print(f"at the minimum, without rights, after {told - began:.1f} s: {unprivileged.said(at)}")
         finally:
             cluster.nodes[2].resume()
         for name in (below, at):

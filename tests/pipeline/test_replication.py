@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
@@ -553,7 +554,7 @@ def test_a_producer_says_why_its_leader_is_silent() -> None:
 def test_slow_acknowledgements_for_another_reason_are_no_matter_of_replicas(caplog: pytest.LogCaptureFixture) -> None:
     """Healthy replicas, while brokers fall silent, throttle, refuse, change their leaders, and are slow."""
     silent = 0
-    for seed in range(15):
+    for seed in range(int(os.environ.get("REPLICATION_PLAYS", "15"))):
         chance = random.Random(seed)
         mode = chance.choice(["auto", "auto", "held"])
         trips = {node: chance.choice([0.002, 0.02, 0.9, 3.0]) for node in (1, 2, 3)}

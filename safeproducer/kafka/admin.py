@@ -101,8 +101,8 @@ class Admin:
         return isinstance(found, str) or found.get(_TIMESTAMP_TYPE) != "LogAppendTime"
 
     def _describe(self, *resources: Any) -> list[Mapping[str, ConfigEntry]]:
-        answers = self._admin.describe_configs(list(resources), request_timeout=TIMEOUT)
-        return [answers[resource].result(TIMEOUT * 2) for resource in resources]
+        answers = self._admin.describe_configs(list(resources), request_timeout=self._timeout)
+        return [answers[resource].result(self._timeout * 2) for resource in resources]
 
 
 def values(entries: Mapping[str, ConfigEntry]) -> dict[str, str | None]:

@@ -73,11 +73,14 @@ class FatalError(SafeProducerError, KafkaException):
 
     def __str__(self) -> str:
         error = self.args[0]
+        left = (
+            f"; {self.unresolved} accepted record(s) have no delivery report yet and are of unknown outcome. Call "
+            f"poll() or flush() to receive the reports that remain, then"
+        )
         return (
-            f"fatal error {error.name()}: {error.str()}. This producer takes no more records; {self.unresolved} "
-            f"accepted record(s) have no delivery report yet and are of unknown outcome. Call poll() or flush() to "
-            f"receive the reports that remain, close() this producer, and create one new producer (not one per "
-            f"retry: each takes a new producer ID from the brokers)."
+            f"fatal error {error.name()}: {error.str()}. This producer takes no more records"
+            f"{left if self.unresolved else ':'} close() it, and create one new producer (not one per retry: each "
+            f"takes a new producer ID from the brokers)."
         )
 
 

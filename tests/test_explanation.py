@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import re
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -80,12 +81,16 @@ def cut_off(cluster: FakeCluster) -> None:
 
 def cause(told: str) -> str:
     """What is named as the cause."""
-    return told.partition(OVER)[0]
+    return without_addresses(told).partition(OVER)[0]
 
 
 def past(told: str) -> str:
     """What is told to be over."""
-    return told.partition(OVER)[2]
+    return without_addresses(told).partition(OVER)[2]
+
+
+def without_addresses(told: str) -> str:
+    return re.sub(r" \(127\.0\.0\.1:\d+\)", "", told)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -143,7 +148,8 @@ def test_a_broker_that_is_back_is_not_the_cause(cluster: FakeCluster, make: Make
     wait(
         producer,
         lambda: all(
-            error.is_over(engine_of(producer).updates.holds.cluster.connected(), 0) for error in of_broker_1(producer)
+            error.is_over(engine_of(producer).updates.holds.cluster.connected(), 10**9, time.monotonic())
+            for error in of_broker_1(producer)
         ),
     )
     cluster.pause(1)
@@ -206,3 +212,86 @@ def test_the_end_of_a_producer_comes_first(cluster: FakeCluster, make: Make, pla
     assert producer.explain().startswith(
         "It met a fatal error and takes no more records; close it and make a new one. "
     )
+
+
+def test_what_waits_is_counted_by_partition(cluster: FakeCluster, make: Make) -> None:
+    """Also of records that were given no partition; one that does not exist is told."""
+    producer = make("auto")
+    cluster.pause(1)
+    for key in range(100):
+        producer.produce("t", b"x", key=str(key))
+    wait(producer, lambda: re.fullmatch(r"Nothing waits for t \[1\]: \d+ .*, 0 failed\.", producer.explain("t", 1)))
+    left = 102 - producer.snapshot().delivered
+    wait(producer, lambda: producer.explain("t", 0).startswith(f"{left} record(s) wait for t [0]: "))
+    assert producer.explain("t", 2) == "There is no partition 2 of t: it has 2, 0 to 1."
+
+
+def test_reports_and_acknowledgements_are_waited_for_apart(cluster: FakeCluster, make: Make) -> None:
+    """A program that does not call poll() is told so, and brokers that have answered are not blamed."""
+    producer = make("auto")
+    for _ in range(3):
+        producer.produce("t", b"x", partition=0)
+    deadline = time.monotonic() + 20
+    while "3 report(s) wait for poll()" not in producer.explain("t", 0):  # without poll()
+        assert time.monotonic() < deadline, producer.explain()
+        time.sleep(0.05)
+    assert (
+        producer.explain("t", 0) == "3 record(s) wait for t [0]: 3 report(s) wait for poll(). Call poll() or flush()."
+    )
+    assert producer.explain("t", 1).startswith("Nothing waits")
+    producer.flush()
+    cluster.pause(2)
+    producer.produce("t", b"x", partition=1)
+    assert producer.explain("t", 1) == "1 record(s) wait for t [1]: 1 record(s) have no acknowledgement yet."
+
+
+def test_an_error_that_comes_each_second_is_no_matter_of_the_past(cluster: FakeCluster, make: Make) -> None:
+    """Brokers are connected in between: it is told with how often it came, and librdkafka's "0/2 are down" is not."""
+    producer = make("auto")
+    cluster.lose_acks(12)
+    for partition in (0, 1):
+        producer.produce("t", b"x", partition=partition)
+    wait(producer, lambda: re.search(r"\d times in \d+ s, the last \d+ s ago", producer.explain()))
+    while producer.snapshot().unresolved:
+        told = producer.explain()
+        assert OVER not in told
+        assert "0/" not in told
+        producer.poll(0.05)
+    cluster.pause(1)
+    producer.produce("t", b"y", partition=0)
+    wait(producer, lambda: "the last client error" not in cause(producer.explain()))
+
+
+@pytest.mark.parametrize("mode", ["auto", "held"])
+def test_a_topic_that_is_not_there_is_named(mode: str, cluster: FakeCluster, make: Make) -> None:
+    """With the nearest name, in explain(), snapshot(), log and error; one that is made meanwhile is no more."""
+    cluster.create_topic("orders")
+    config = {"bootstrap.servers": cluster.bootstrap, "log_level": 0, "safeproducer.mode": mode}
+    errors: list[Any] = []
+    with SafeProducer({**config, "message.timeout.ms": 4_000}) as producer:
+        producer.produce("ordres", b"x", on_delivery=lambda error, message: errors.append(error))
+        named = "topic 'ordres' is not there (nearest name: 'orders')"
+        wait(producer, lambda: named in producer.explain("ordres"))
+        assert producer.explain("ordres").endswith(f" {HoldReason.UNKNOWN_TOPIC.cure}")
+        assert producer.snapshot().partitions[0].reason is HoldReason.UNKNOWN_TOPIC
+        assert named in str(producer.snapshot().last_error)
+        producer.flush(20)
+        assert named in str(errors[0])
+        producer.produce("late", b"x", on_delivery=lambda error, message: errors.append(error))
+        wait(producer, lambda: "topic 'late' is not there" in producer.explain("late"))
+        cluster.create_topic("late")
+        assert producer.flush(20) == 0
+        assert errors[1] is None
+        assert producer.explain().startswith("Nothing waits")
+
+
+def test_a_broker_is_told_with_its_address(cluster: FakeCluster, make: Make) -> None:
+    """By explain(), and by the sentence of a partition."""
+    producer = make("held")
+    cluster.pause(1)
+    for _ in range(3):
+        producer.produce("t", b"x", partition=0)
+        producer.poll(0.2)
+    address = engine_of(producer).updates.holds.cluster.statistics.copy().popitem()[1].brokers[1].name.partition("/")[0]
+    wait(producer, lambda: f"broker 1 ({address}), its leader," in producer.explain("t", 0))
+    assert f"broker 1 ({address})" in str([row.why for row in producer.snapshot().partitions])

@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 _ADDRESS = re.compile(r"^(?:[a-z_]+://)?(?P<address>\[[^\]]+\]:\d+|[^/\s:]+:\d+)/\w+: ", re.IGNORECASE)
 _STATE_SUFFIX = re.compile(r"\s*\(after \d+ms in state \w+(?:, \d+ identical error\(s\) suppressed)?\)")
+_NONE_DOWN = re.compile(r"\b0/\d+ brokers are down")
+"""librdkafka's text when each connection was lost, and is tried again by now."""
 _SETTING = re.compile(r"configuration property:? \"(?P<setting>[^\"]+)\"", re.IGNORECASE)
 
 
@@ -274,7 +276,8 @@ def is_permanent(code_name: str) -> bool:
 
 def _clean(reason: str) -> str:
     """Return the reason as one line, without the broker's address and librdkafka's state remark."""
-    return " ".join(_STATE_SUFFIX.sub("", _ADDRESS.sub("", reason)).split()).rstrip(".")
+    said = _NONE_DOWN.sub("each connection was lost", _STATE_SUFFIX.sub("", _ADDRESS.sub("", reason)))
+    return " ".join(said.split()).rstrip(".")
 
 
 def _address(reason: str) -> str:

@@ -91,8 +91,8 @@ class LaneClient:
             self.native.purge(in_queue=True, in_flight=False)
         return True
 
-    def list_topics(self, topic: str, timeout: float) -> Any:
-        """As the native producer's, which thereby hears who leads the partitions of this topic."""
+    def list_topics(self, topic: str | None, timeout: float) -> Any:
+        """As the native producer's, which thereby hears who leads the partitions of this topic, or of all."""
         with self._asking:
             if self._closed:
                 raise KafkaException(KafkaError(KafkaError._DESTROY))

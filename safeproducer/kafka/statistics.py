@@ -35,7 +35,7 @@ class BrokerStatistics:
     - `retries`: requests sent again as they were. Never Produce requests: their records go into new ones.
     - `timeouts`: requests that were given up without an answer.
     - `rtt_floor`: the shortest round trip since the previous statistics, None when there was no answer.
-    - `bytes`: sent, requests of all kinds.
+    - `bytes`: sent, requests of all kinds. `disconnects`: connections that were lost.
     """
 
     name: str
@@ -48,6 +48,7 @@ class BrokerStatistics:
     timeouts: int
     rtt_floor: float | None
     bytes: int = 0
+    disconnects: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +208,7 @@ def _broker(entry: dict[str, Any]) -> BrokerStatistics:
         _integer(entry, "req_timeouts"),
         _shortest(entry.get("rtt")),
         _count(entry, "txbytes"),
+        _count(entry, "disconnects"),
     )
 
 

@@ -128,7 +128,11 @@ def _threads(
 
     waits_for_id = sender.asks(lambda engine: engine.waits_for_id, None)
     first_question = FirstQuestion(waits_for_id, delivery.waits_for_id and taken is None)
-    metadata = Metadata(lanes_to_ask, updates.heard_leaders, answered, first_question, announcements.trouble)
+    partitions = holds.partitions
+    updates.failures.told_by(partitions.absent)
+    metadata = Metadata(
+        lanes_to_ask, updates.heard_leaders, answered, first_question, announcements.trouble, partitions.nearest
+    )
 
     def admin() -> Admin:  # the admin client takes longer to import than everything else here
         from safeproducer.kafka.admin import Admin  # noqa: PLC0415

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import NamedTuple
 
 from safeproducer.pipeline.engine import Engine
 from safeproducer.pipeline.reports.counters import UNASSIGNED, PartitionCounters, TopicCounters
@@ -16,7 +18,37 @@ from safeproducer.runtime import clock
 from safeproducer.snapshot import PartitionSnapshot, ReplicationSnapshot, Snapshot, WindowSnapshot
 
 _MOST_REASONS = 5
+_ENDED = {
+    "closed": "This producer is closed; make a new one to produce again.",
+    "forked": "This producer was made before a fork and does not work in this process; make a new one here.",
+}
 _FATAL = "It met a fatal error and takes no more records; close it and make a new one. "
+
+
+class Located(NamedTuple):
+    """Where records are that wait, beside those that are held.
+
+    - `reports`: by partition, those that poll() has to run. `sent`: records that librdkafka has, by the last
+      statistics; also of those whose caller named no partition.
+    - `counts`: partitions of topics that are known. `absent`: a clause for each topic that is not there.
+    """
+
+    reports: Mapping[TopicPartition, int] = MappingProxyType({})
+    sent: Mapping[TopicPartition, int] = MappingProxyType({})
+    counts: Mapping[str, int] = MappingProxyType({})
+    absent: Mapping[str, str] = MappingProxyType({})
+
+    def of(self, topic: str | None, partition: int | None) -> tuple[int, int]:
+        """(reports that wait for poll(), records that librdkafka has)."""
+        return _sum(self.reports, topic, partition), _sum(self.sent, topic, partition)
+
+
+def _sum(counts: Mapping[TopicPartition, int], topic: str | None, partition: int | None) -> int:
+    found = counts.items()
+    return sum(count for (name, number), count in found if topic in (None, name) and partition in (None, number))
+
+
+_NOWHERE = Located()
 
 
 def explanation(
@@ -25,38 +57,62 @@ def explanation(
     partition: int | None,
     troubles: Iterable[Trouble],
     leaders: Callable[[str, int], set[int]],
+    located: Located = _NOWHERE,
 ) -> str:
     """Say what the records of `account` (or of one topic or partition of it) wait for, and what to do.
 
     The `troubles`, newest first, leave out those of brokers that lead none of the partitions; those that are over are
     told as such, behind what the records wait for. `leaders(topic, partition)`: none while it is not known.
     """
-    if account.state == "closed":
-        return "This producer is closed; make a new one to produce again."
-    if account.state == "forked":
-        return "This producer was made before a fork and does not work in this process; make a new one here."
-    rows = [
-        row
-        for row in account.partitions
-        if (topic is None or row.topic == topic) and (partition is None or row.partition in (partition, -1))
-    ]
-    waiting = max(sum(row.unresolved for row in rows), sum(row.held for row in rows))
+    if account.state in _ENDED:
+        return _ENDED[account.state]
+    if topic is not None and partition is not None and 0 < (count := located.counts.get(topic, 0)) <= partition:
+        return f"There is no partition {partition} of {topic}: it has {count}, 0 to {count - 1}."
+    rows = [row for row in account.partitions if topic in (None, row.topic) and partition in (None, row.partition)]
+    held, (reports, sent) = sum(row.held for row in rows), located.of(topic, partition)
+    waiting = max(sum(row.unresolved for row in rows), held)
+    if topic is not None and partition is not None:
+        waiting = max(waiting, held + reports + sent)
+        rows = rows or [PartitionSnapshot(topic, partition, waiting, 0, 0, waiting)]
     subject = _subject(topic, partition)
     fatal = _FATAL if account.state == "fatal" else ""
+    further = _further(account, topic, located) if partition is not None else ""
     if not waiting:
-        return f"{fatal}Nothing waits{subject}: {_told(rows)}.{_of_replicas(rows)}"
+        return f"{fatal}Nothing waits{subject}: {_told(rows)}.{further}{_of_replicas(rows)}"
     waits = {row.topic for row in rows if row.unresolved or row.held}
     causes = {_tp(row): row.replication for row in rows if row.topic in waits and _stops(row) and row.replication}
     reasons = _held_back(account, [row for row in rows if row.held][:_MOST_REASONS], causes)
     reasons += [causes[_tp(row)].sentence for row in rows if _tp(row) in causes and not row.held][:_MOST_REASONS]
     concerning = _concerning(troubles, rows, leaders)
     reasons += [trouble.clause for trouble in concerning if not trouble.over][:_MOST_REASONS]
-    if not reasons:
-        reasons.append("the brokers have not acknowledged them yet, or poll() has not been called to serve the reports")
-    past = [trouble.clause for trouble in concerning if trouble.over][:_MOST_REASONS]
-    over = f" Over by now, and not the cause: {'; '.join(past)}." if past else ""
-    told = f"{_cures(rows, causes)}{over}{_of_replicas(row for row in rows if _tp(row) not in causes)}"
+    reasons += [clause for name, clause in located.absent.items() if name in waits]
+    reasons += _counted(waiting if not reasons else 0, reports)
+    over = _over([trouble.clause for trouble in concerning if trouble.over][:_MOST_REASONS])
+    cures = _cures(rows, causes) + (" Call poll() or flush()." if reports else "")
+    told = f"{cures}{over}{further}{_of_replicas(row for row in rows if _tp(row) not in causes)}"
     return f"{fatal}{waiting} record(s) wait{subject}: {'; '.join(reasons)}.{told}"
+
+
+def _over(clauses: list[str]) -> str:
+    return f" Over by now, and not the cause: {'; '.join(clauses)}." if clauses else ""
+
+
+def _further(account: Snapshot, topic: str | None, located: Located) -> str:
+    """The records of a topic whose partition statistics have not told yet."""
+    rows = [row for row in account.partitions if row.topic == topic]
+    left = sum(row.unresolved for row in rows) - sum(row.held for row in rows) - sum(located.of(topic, None))
+    unplaced = sum(row.unresolved for row in rows if row.partition < 0)
+    return (
+        f" {min(left, unplaced)} further record(s) of {topic} are not known by partition yet."
+        if left > 0 and unplaced
+        else ""
+    )
+
+
+def _counted(waiting: int, reports: int) -> list[str]:
+    """How many records nobody has acknowledged, and how many reports nobody has run."""
+    unacknowledged = [f"{waiting - reports} record(s) have no acknowledgement yet"] if waiting > reports else []
+    return unacknowledged + ([f"{reports} report(s) wait for poll()"] if reports else [])
 
 
 def _held_back(
@@ -167,8 +223,13 @@ class Inspection:
         engine, buffer = self._engine, self._engine.dispatcher.record_buffer
         rows = partition_rows(engine.counters.topics, buffer.waits())
         known = engine.replication.known(clock.monotonic())
-        found = ((row, known.get((row.topic, row.partition))) for row in rows)
-        return tuple(row if one is None else replace(row, replication=one) for row, one in found)
+        absent = engine.holds.partitions.absent
+        return tuple(
+            replace(row, replication=known.get((row.topic, row.partition)))
+            if row.held or not row.unresolved or not absent(row.topic)
+            else replace(row, reason=HoldReason.UNKNOWN_TOPIC, why=HoldReason.UNKNOWN_TOPIC.template)
+            for row in rows
+        )
 
     def _known_ids(self) -> tuple[int, ...]:
         """Statistics tell those of the direct lane and of the first batch lane, its log that of each other lane."""
@@ -188,10 +249,26 @@ class Inspection:
 
     def explain(self, topic: str | None, partition: int | None) -> str:
         """Say what records wait for."""
-        leaders = self._engine.holds.partitions.leaders
+        engine, holds = self._engine, self._engine.holds
+        leaders = holds.partitions.leaders
         account = self.snapshot()
-        told = explanation(account, topic, partition, self._troubles(), leaders)
-        return told if account.state in ("closed", "forked") else " ".join([told, *self._engine.horizons.notes()])
+        told = explanation(account, topic, partition, self._troubles(), leaders, self._located(account))
+        if account.state in _ENDED:
+            return told
+        return holds.cluster.addressed(" ".join([told, *engine.horizons.notes()]))
+
+    def _located(self, account: Snapshot) -> Located:
+        engine, topics = self._engine, {row.topic for row in account.partitions}
+        counters, cluster = engine.counters, engine.holds.cluster
+        sent: Counter[TopicPartition] = Counter()
+        for told in cluster.statistics.values():
+            sent.update(
+                {tp: it.in_flight + it.queued for tp, it in told.partitions.items() if it.in_flight + it.queued}
+            )
+        counts = {topic: cluster.partitions.count(topic) for topic in topics}
+        absent = {topic: clause for topic in topics if (clause := cluster.partitions.absent(topic))}
+        reports = counters.report_queue.reports.by_partition(counters.topics.copy())
+        return Located(reports, sent, counts, absent)
 
     def _troubles(self) -> Iterator[Trouble]:
         """The newest error of each broker and each throttle time, newest first. A generator: most often nobody asks."""
@@ -201,10 +278,15 @@ class Inspection:
         for broker, until in (held | ended).items():
             yield throttling(broker, until, cluster.probes(broker, now), now)
         connected, delivered = cluster.connected(), self._engine.updates.delivered
+        cuts = cluster.cuts(now)
+        for node, clause in cuts.items():
+            yield Trouble(clause, node, over=False)
         for error in sorted(events.errors.copy().values(), key=lambda error: -error.at):
-            over = error.is_over(connected, delivered)
+            recurs = bool(cuts) if error.node is None else error.node in cuts
+            over = not recurs and error.is_over(connected, delivered, now)
             about = "the last client error" + ("" if error.node is None else f" of broker {error.node}")
-            told = f"{error.sentence.rstrip('.')} ({now - error.at:.0f} s ago)"
+            again = "" if error.times == 1 else f"{error.times} times in {error.at - error.since:.0f} s, the last "
+            told = f"{error.sentence.rstrip('.')} ({again}{now - error.at:.0f} s ago)"
             yield Trouble(f"{about}{'' if over else ' was'}: {told}", error.node, over)
 
 

@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from safeproducer.policy.types import NEVER
 
 _BROKER = re.compile(r"^(?:[a-z0-9_]+://)?\S+/(?P<id>bootstrap|\d+): ", re.IGNORECASE)
+
+
+_RECURS_WITHIN = 10.0
+"""Seconds: reconnect.backoff.max.ms of librdkafka."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,8 @@ class Trouble:
 class ClientError:
     """A client error that was told at `at`, in seconds, when so many records had been `delivered`.
 
+    It came `times` times since `since`, the last two `gap` seconds apart.
+
     `node`: the broker it is about, None when it names none. `of_all`: it is about reaching any broker at all. `lasts`:
     it is fatal.
     """
@@ -43,13 +49,23 @@ class ClientError:
     lasts: bool
     at: float
     delivered: int
+    since: float = 0.0
+    times: int = 1
+    gap: float = 0.0
 
-    def is_over(self, connected: Mapping[int, float], delivered: int) -> bool:
+    def after(self, before: ClientError | None) -> ClientError:
+        """This one, as one more of those before it."""
+        if before is None or self.at - before.at > _RECURS_WITHIN:
+            return replace(self, since=self.at)
+        return replace(self, since=before.since, times=before.times + 1, gap=self.at - before.at)
+
+    def is_over(self, connected: Mapping[int, float], delivered: int, now: float) -> bool:
         """By when each broker was last seen connected, and how many records have been delivered.
 
         A broker that is named is over its trouble only when it is connected itself: others may acknowledge meanwhile.
+        One that comes again and again is over when it is not due again, and records are delivered.
         """
-        if self.lasts:
+        if self.lasts or (self.times > 1 and (now - self.at <= 2 * self.gap or delivered <= self.delivered)):
             return False
         if self.node is not None:
             return connected.get(self.node, self.at) > self.at

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
+from safeproducer.errors import ConfigurationError
 from safeproducer.kafka.properties import real, whole
 from safeproducer.policy.expiry import BACKSTOP_MARGIN, backstop
 from safeproducer.policy.partitioner import DEFAULT, PARTITIONERS
@@ -238,6 +239,17 @@ ALIAS = {"queue.buffering.max.ms": "linger.ms", "delivery.timeout.ms": "message.
 """librdkafka's second names of what is replaced here."""
 
 
+def _refuse_long_linger(linger: float | None, timeout_ms: int) -> None:
+    """As librdkafka does, which is given another linger, and would not see it. What is out of range is left to it."""
+    if linger is not None and 0 < timeout_ms <= linger <= RANGES["linger.ms"][1]:
+        raise ConfigurationError(
+            "linger.ms",
+            f"{linger:g}",
+            f"`message.timeout.ms` ({timeout_ms}) must be greater than `linger.ms`: no record would be sent in time",
+            "Lower linger.ms, or raise message.timeout.ms (delivery.timeout.ms)",
+        )
+
+
 def read(by_name: Mapping[str, Any], own: OwnSettings, idempotent: bool, wants_statistics: bool) -> Delivery:
     """The delivery settings in `by_name`, whose names are librdkafka's own (no aliases)."""
 
@@ -248,6 +260,7 @@ def read(by_name: Mapping[str, Any], own: OwnSettings, idempotent: bool, wants_s
     timeout_ms = number("message.timeout.ms", 300_000)
     message_bytes = number("message.max.bytes", 1_000_000)
     linger = real(by_name.get("queue.buffering.max.ms"))
+    _refuse_long_linger(linger, timeout_ms)
     return Delivery(
         own=own,
         timeout=timeout_ms / 1000 if timeout_ms > 0 else None,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from safeproducer.policy.client_reports import ClientError, broker_in, throttling
@@ -50,7 +52,22 @@ def test_an_error_is_over_when_what_it_was_about_works_again(
     told: ClientError, connected: dict[int, float], delivered: int, over: bool
 ) -> None:
     """A broker that is named must be connected again itself; a fatal error is never over."""
-    assert told.is_over(connected, delivered) is over
+    assert told.is_over(connected, delivered, AFTER + 60) is over
+
+
+def test_an_error_that_comes_again_and_again_is_told_so_and_not_over() -> None:
+    """Brokers are connected again before each. It is over when it is not due again and records are delivered."""
+    first = error(of_all=True).after(None)
+    assert (first.times, first.since) == (1, TOLD_AT)
+    assert first.is_over({1: TOLD_AT + 0.5}, 8, TOLD_AT + 0.6)
+    again = replace(first, at=TOLD_AT + 1).after(first)
+    third = replace(first, at=TOLD_AT + 2).after(again)
+    assert (third.times, third.since) == (3, TOLD_AT)
+    connected = {1: third.at + 0.5}
+    assert not third.is_over(connected, 8, third.at + 1.9)
+    assert not third.is_over(connected, 7, third.at + 60)
+    assert third.is_over(connected, 8, third.at + 2.1)
+    assert replace(first, at=third.at + 11).after(third).times == 1
 
 
 def test_a_throttle_time_that_has_ended_is_no_cause() -> None:

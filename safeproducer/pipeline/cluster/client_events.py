@@ -107,7 +107,8 @@ class ClientEvents:
         about = broker_in(error.str(), error.code() == KafkaError._ALL_BROKERS_DOWN)
         lasts = error.fatal() or error.code() == KafkaError._FATAL
         sentence = self.announcements.scrubbed(advice(error.name(), error.str()))
-        self.errors[about] = ClientError(sentence, *about, lasts, clock.real(), self._updates.delivered)
+        told = ClientError(sentence, *about, lasts, clock.real(), self._updates.delivered)
+        self.errors[about] = told.after(self.errors.get(about))
         self.announcements.error(error, sentence)
         self.callbacks.call(self.callbacks.error, error)
 

@@ -5,6 +5,7 @@ The youngest metadata of any native producer counts; see `policy/client_reports.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from itertools import count
@@ -38,6 +39,11 @@ next_step = count(1).__next__
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 _NO_ANSWERS: Mapping[str, Said] = MappingProxyType({})
+_BROKER = re.compile(r"\b[Bb]roker (\d+)\b(?! \()")
+_RECURS_WITHIN = 10.0
+"""Seconds between two connections that are lost for one cause: reconnect.backoff.max.ms of librdkafka."""
+_CUT_AGAIN = 2.5
+"""Seconds after which one is not lost again: statistics come each second."""
 Configs = tuple[float, Mapping[str, str | None] | str]
 """When they were asked for; those of a topic or broker that concern replication, or which right is missing."""
 
@@ -65,6 +71,8 @@ class Partitions:
         self._stalled_to: dict[str, tuple[int, float]] = {}
         self.looked_at: dict[str, float] = {}
         """Topic -> when the last answer that tells its replicas was asked for."""
+        self.nearest: dict[str, str] = {}
+        """Topic that was not there when brokers were asked -> the name most like it, "" for none."""
 
     def known(self, topic: str) -> bool:
         """Whether a broker has told of this topic, if only that it does not exist."""
@@ -73,6 +81,13 @@ class Partitions:
     def count(self, topic: str) -> int:
         """0 while it is not known, and when there is no such topic."""
         return self._counts.get(topic, _NONE)[0]
+
+    def absent(self, topic: str) -> str:
+        """That brokers know of no such topic, as a clause; "" for another one."""
+        if topic not in self.nearest or self.count(topic):
+            return ""
+        nearest = self.nearest[topic]
+        return f"topic '{topic}' is not there" + (f" (nearest name: '{nearest}')" if nearest else "")
 
     def has(self, topic: str, partition: int) -> bool:
         """False only when it is known that there is no such partition."""
@@ -162,6 +177,7 @@ class BrokerInfo(NamedTuple):
     - `lost`: a lane has lost its connection to it, and no lane is connected. `broke`: the step at which that came last.
     - `windows`: by topic, what it said last of how many batches it remembers.
     - `expiration`: what it said last of how long it remembers a producer ID.
+    - `cuts`: how often its connections were lost, since when, and when last.
     """
 
     connected_at: float | None = None
@@ -169,6 +185,7 @@ class BrokerInfo(NamedTuple):
     broke: int = 0
     windows: Mapping[str, Said] = _NO_ANSWERS
     expiration: Told | None = None
+    cuts: tuple[int, float, float] = 0, -NEVER, -NEVER
 
 
 _NEW = BrokerInfo()
@@ -192,7 +209,12 @@ class ClusterView:
 
     def update(self, lane: int, statistics: Statistics) -> None:
         """Leaders, partition counts and connections from statistics of the direct lane or the first batch lane."""
-        self.statistics = {**self.statistics, lane: statistics}
+        before, self.statistics = self.statistics.get(lane), {**self.statistics, lane: statistics}
+        for node, broker in statistics.brokers.items():
+            known = None if before is None else before.brokers.get(node)
+            if known is not None and broker.disconnects > known.disconnects:
+                cuts = broker.disconnects - known.disconnects
+                change(self._brokers, node, _NEW, partial(_cut, cuts=cuts, at=statistics.at))
         topics: dict[str, dict[int, PartitionMetadata]] = {}
         for (topic, partition), entry in statistics.partitions.items():
             if partition >= 0:
@@ -228,10 +250,26 @@ class ClusterView:
         for node in up.keys() | down | self._brokers.keys():
             change(self._brokers, node, _NEW, partial(_connected, at=up.get(node), lost=node in down))
 
+    def addressed(self, text: str) -> str:
+        """It with the host and port of each broker beside its number, where statistics have told them."""
+        told = [(node, it.name) for one in self.statistics.copy().values() for node, it in one.brokers.items()]
+        names = {node: name.rpartition("/")[0] for node, name in told}
+        return _BROKER.sub(lambda it: f"{it[0]} ({names[int(it[1])]})" if names.get(int(it[1])) else it[0], text)
+
     def connected(self) -> dict[int, float]:
         """Broker -> when statistics of any lane showed it connected, if the last ones did."""
         brokers = self._brokers.copy().items()
         return {node: info.connected_at for node, info in brokers if info.connected_at is not None}
+
+    def cuts(self, now: float) -> dict[int, str]:
+        """Brokers whose connections are lost again and again, each as a clause."""
+        found = {node: info.cuts for node, info in self._brokers.copy().items()}
+        return {
+            node: f"the connection to broker {node} was lost {times} times in {last - since:.0f} s, the last "
+            f"{max(0.0, now - last):.0f} s ago"
+            for node, (times, since, last) in found.items()
+            if times > 1 and now < last + _CUT_AGAIN
+        }
 
     def broker_info(self, node: int) -> BrokerInfo:
         """One broker, as far as it is known."""
@@ -292,6 +330,11 @@ class ClusterView:
     def serves_others(self, node: int | None, silent: Collection[int | None], now: float) -> bool:
         """Whether a broker other than `node` takes records, and none of those that are `silent`."""
         return bool(self.partitions.nodes() - {node} - set(self.throttle.held(now)) - set(silent))
+
+
+def _cut(info: BrokerInfo, cuts: int, at: float) -> BrokerInfo:
+    times, since, last = info.cuts
+    return info._replace(cuts=(times + cuts, since, at) if at < last + _RECURS_WITHIN else (cuts, at, at))
 
 
 def _connected(info: BrokerInfo, at: float | None, lost: bool) -> BrokerInfo:

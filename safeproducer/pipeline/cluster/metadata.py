@@ -11,13 +11,15 @@ from __future__ import annotations
 import atexit
 import sys
 import weakref
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import InitVar, dataclass, field
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Any
 
 from safeproducer.kafka.lane_client import NEAR, is_asked, measured, partitions_of
 from safeproducer.kafka.native import KafkaError
 from safeproducer.policy.client_reports import TopicMetadata
+from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.types import NEVER
 from safeproducer.runtime import clock
 from safeproducer.runtime.threads import BackgroundThread, InterruptSafeEvent, Trouble, wait_while
@@ -30,6 +32,8 @@ _SLICE = 0.1
 """Seconds of one wait for a connection, of which two may follow each other: close() and the exit wait for them."""
 _DELAY = 0.01
 """librdkafka connects to a broker it has heard of no sooner than 50 ms after it was made."""
+_CREATED_WITHIN = 0.7
+"""Seconds that brokers may take to create a topic (auto.create.topics.enable), or to tell of a new one."""
 _PATIENCE = 10.0
 """Brokers that were away for longer may take half a second more."""
 
@@ -101,19 +105,23 @@ class Metadata:
       partitions when it does not know the topic: librdkafka decides what that means. The lane is asked again unless
       that returns True.
     - `answered(seconds)` is called after each answer, with how long it took when it is that of the first question.
+    - `nearest`: written here, see Partitions. `trouble` is told of a topic that is not there.
     """
 
     _lanes: Callable[[], Mapping[int, Any]]
     _heard: Callable[[str, int | None, float, TopicMetadata], bool]
     _answered: Callable[[float | None], None]
     first: FirstQuestion
-    trouble: InitVar[Trouble] = lambda kind, what: None
+    _trouble: Trouble = lambda kind, what: None
+    _nearest: MutableMapping[str, str] = field(default_factory=dict)
+    _missed: dict[str, float] = field(default_factory=dict)
+    """Topic -> when it was first not there."""
     _wanted: dict[tuple[str, int | None], float] = field(default_factory=dict)
     """Since when."""
     _stopped: InterruptSafeEvent = field(default_factory=InterruptSafeEvent)
 
-    def __post_init__(self, trouble: Trouble) -> None:
-        self._helper = BackgroundThread("safeproducer-metadata", self._ask, trouble)
+    def __post_init__(self) -> None:
+        self._helper = BackgroundThread("safeproducer-metadata", self._ask, self._trouble)
 
     def want(self, topic: str) -> None:
         """Records wait for this topic to be known, by the first lane; an answer that is under way tells them, too."""
@@ -162,10 +170,11 @@ class Metadata:
                     self._wanted.pop((topic, number), None)
                     continue
                 asked_at = clock.real()
-                found = _answer(lane, topic)
+                found, code = _answer(lane, topic)
+                settled = code != KafkaError.UNKNOWN_TOPIC_OR_PART or self._miss(topic, asked_at, lane)
                 del lanes, lane  # a producer nobody refers to is to be freed at once
                 if found is not None:
-                    if self._heard(topic, number, asked_at, found) or number is None:
+                    if settled and (self._heard(topic, number, asked_at, found) or number is None):
                         answered = True
                         if self._wanted.get((topic, number)) == since:  # else it is to ask again
                             self._wanted.pop((topic, number), None)
@@ -174,16 +183,36 @@ class Metadata:
             if not (answered or asked_first):  # the broker that a lane asks may be the one that hangs
                 self._stopped.wait(pause)
 
+    def _miss(self, topic: str, asked_at: float, lane: Any) -> bool:
+        """It is not there; whether that is certain, and told."""
+        if asked_at < self._missed.setdefault(topic, asked_at) + _CREATED_WITHIN:
+            return False
+        if topic not in self._nearest:
+            self._nearest[topic] = nearest = _most_like(lane, topic)
+            near = f" (nearest name: '{nearest}')" if nearest else ""
+            self._trouble(f"no topic {topic}", f"topic '{topic}' is not there{near}. {HoldReason.UNKNOWN_TOPIC.cure}")
+        return True
 
-def _answer(lane: Any, topic: str) -> TopicMetadata | None:
+
+def _answer(lane: Any, topic: str) -> tuple[TopicMetadata | None, int | None]:
+    """What is said of it, and the code of its error."""
     try:
         answer = lane.list_topics(topic, _ASK_FOR)
     except Exception:  # it has no answer, or is closed by now; what is wrong with it is told where records need it
-        return None
+        return None, None
     entry = answer.topics.get(topic)
-    if entry is None or (entry.error is not None and entry.error.code() == KafkaError.LEADER_NOT_AVAILABLE):
-        return None
-    return partitions_of(answer, topic)
+    code = None if entry is None or entry.error is None else entry.error.code()
+    if entry is None or code == KafkaError.LEADER_NOT_AVAILABLE:
+        return None, code
+    return partitions_of(answer, topic), code
+
+
+def _most_like(lane: Any, topic: str) -> str:
+    try:
+        names = lane.list_topics(None, _ASK_FOR).topics
+    except Exception:  # as above
+        return ""
+    return next(iter(get_close_matches(topic, [name for name in names if name != topic], 1)), "")
 
 
 _all: weakref.WeakSet[FirstQuestion] = weakref.WeakSet()

@@ -255,7 +255,7 @@ class Replication:
         }
         if new := {alarm for alarm, rings in alarms.items() if rings} - state.warned:
             state.warned.update(new)
-            self._announcements.warn(f"{found.sentence}. {found.cure}")
+            self._announcements.warn(self._cluster.addressed(f"{found.sentence}. {found.cure}"))
 
     def _measure(self, now: float) -> None:
         """What this producer sends. A silent partition gets no bytes, and will get as many as before."""

@@ -40,7 +40,7 @@ _PATIENCE = 0.01
 _LOOK_EVERY = 0.1
 """Much less than any lane is closed before it is purged; to look at each batch in each turn would be felt."""
 TIMEOUT = "message.timeout.ms"
-_STALLED_WITH = "Local: Message timed out: it was purged with records that no broker answered"
+_STALLED_WITH = "Local: Message timed out: it was purged with records that no broker acknowledged"
 
 ReportExpired = Callable[[InFlightBatch, float, float, int, str], None]
 
@@ -179,7 +179,7 @@ class RetryGuard:
 
 def reason(within: str) -> str:
     """As librdkafka words it."""
-    return f"Local: Message timed out: no broker answered within {within}"
+    return f"Local: Message timed out: no broker acknowledged it within {within}"
 
 
 _CREATE_TIME = 1
@@ -295,7 +295,7 @@ class Expiry:
                 if (end := self._end_at(deadline, unmeetable_until, now)) is None:
                     due = min(due, deadline)
                     break
-                held = f" (it {self._record_buffer.waits_for(buffer, now).sentence(now)})"
+                held = f" (it {self._record_buffer.why(buffer, now)})"
                 self._end(buffer, queue, end[0], end[1] + held)
         return due
 

@@ -158,11 +158,15 @@ class RecordBuffer:
             return Hold(None, HoldReason.LEADER_SILENT, self._holds.partitions.leader(*buffer.tp))
         return hold
 
+    def why(self, buffer: PartitionBuffer, now: float) -> str:
+        """The same as a predicate whose subject is the partition."""
+        return self._holds.cluster.addressed(self.waits_for(buffer, now).sentence(now))
+
     def waits(self) -> dict[TopicPartition, tuple[int, str, HoldReason]]:
         """(topic, partition) -> (records that wait here, why: as a sentence and as a code)."""
         now = clock.monotonic()
         return {
-            buffer.tp: (count, hold.sentence(now), hold.reason)
+            buffer.tp: (count, self._holds.cluster.addressed(hold.sentence(now)), hold.reason)
             for buffer in self.all
             if (count := buffer.waiting) and (hold := self.waits_for(buffer, now))
         }
@@ -320,8 +324,7 @@ class RecordBuffer:
         most = max((buffer for buffer in self.all if buffer.waiting), key=lambda buffer: buffer.bytes, default=None)
         if most is None:
             return ""
-        now = clock.monotonic()
         return (
-            f"; most of the memory is held by {most.topic} [{most.partition}]: {most.waiting} records of "
-            f"{most.bytes} bytes, because it {self.waits_for(most, now).sentence(now)}"
+            f"; most of the memory is held by {most.topic} [{most.partition}], {most.waiting} records of "
+            f"{most.bytes} bytes: it {self.why(most, clock.monotonic())}"
         )

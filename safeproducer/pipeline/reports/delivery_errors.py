@@ -6,7 +6,7 @@ Reports of records that a purge took out of librdkafka: which of them were in no
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from safeproducer.errors import DeliveryError
 from safeproducer.kafka.native import WITHOUT_OFFSET, KafkaError, Message
@@ -73,6 +73,7 @@ class Failures:
         """When a report of a failed record was last run."""
         self.round_trip = 0.0
         """The quickest round trip to any broker, by the last statistics."""
+        self._absent: Callable[[str], str] = lambda topic: ""
         self._retry_backoff = delivery.retry_backoff
         self._forgotten_after = NEVER
 
@@ -102,6 +103,10 @@ class Failures:
     def sent_by_many(self) -> None:
         """There are lanes whose producer ID no statistics tell."""
         self.many_lanes = True
+
+    def told_by(self, absent: Callable[[str], str]) -> None:
+        """Who says that brokers know of no such topic: as a clause, "" for another one."""
+        self._absent = absent
 
     def heard(self, statistics: Statistics) -> None:
         """Take note of who sends, and how long round trips are."""
@@ -134,7 +139,9 @@ class Failures:
         if error.code() not in PURGED:
             return self.reported(error, message)
         why, outcome, attempts = (
-            ("it was not sent", Outcome.NOT_WRITTEN, 0) if never_sent else ("no broker answered", Outcome.UNKNOWN, None)
+            ("it was not sent", Outcome.NOT_WRITTEN, 0)
+            if never_sent
+            else ("no broker acknowledged it", Outcome.UNKNOWN, None)
         )
         reason = f"Local: Message timed out: {why} within {within}"
         return self._of_message(error, KafkaError._MSG_TIMED_OUT, reason, outcome, message, attempts)
@@ -180,6 +187,8 @@ class Failures:
         self.unsent += attempts == 0
         since = next((at for at in (handed_over_at, accepted_at) if at is not None), NEVER)
         producer_id, epoch = self._identity if outcome is Outcome.UNKNOWN else (None, None)
+        if topic is not None and (absent := self._absent(topic)):
+            reason = f"{reason}: {absent}"
         if code != error.code() or reason != error.str():
             error = KafkaError(code, reason, txn_requires_abort=error.txn_requires_abort())
         return DeliveryError(

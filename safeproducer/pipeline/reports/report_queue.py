@@ -12,8 +12,8 @@ Reports that are kept for later: served while the application does not poll, or 
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from operator import itemgetter
 from typing import Any, NamedTuple, Protocol
@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, Protocol
 from safeproducer.errors import DeliveryError
 from safeproducer.kafka.native import WITHOUT_OFFSET, KafkaError
 from safeproducer.pipeline.reports.quota_rejections import QuotaRejections
+from safeproducer.policy.types import TopicPartition
 from safeproducer.runtime import clock, interrupts
 from safeproducer.runtime.log import logger
 from safeproducer.runtime.threads import get_ident
@@ -144,6 +145,17 @@ class Reports:
     def count(self) -> int:
         """How many records wait for their report."""
         return sum([bunch.waiting for bunch in self.bunches.copy() if bunch.size is not None])
+
+    def by_partition(self, topics: Mapping[str, Account]) -> Counter[TopicPartition]:
+        """How many records of each partition wait for their report; -1 for those that never had one."""
+        names, found = {id(account): name for name, account in topics.items()}, Counter[TopicPartition]()
+        for bunch in self.bunches.copy():
+            if isinstance(bunch, CountedBunch):
+                found[names[id(bunch.report.account)], bunch.partition] += bunch.waiting
+            elif bunch.size is not None:
+                places = [(it.topic(), it.partition()) for it in bunch.seconds.copy()]
+                found.update((topic, -1 if number is None else number) for topic, number in places)
+        return found
 
     @property
     def bytes(self) -> int:

@@ -13,9 +13,9 @@ import json
 import sys
 from collections import Counter
 
-from confluent_kafka import KafkaError, KafkaException, Message
+from confluent_kafka import KafkaException, Message
 
-from safeproducer import SafeProducer
+from safeproducer import DeliveryError, SafeProducer
 
 
 class Reports:
@@ -23,14 +23,15 @@ class Reports:
 
     def __init__(self) -> None:
         self.delivered: Counter[int] = Counter()
-        self.failed: dict[str, str] = {}
+        self.failed: dict[str, tuple[str, str]] = {}
+        """By key: "not_written" or "unknown", and the error."""
 
-    def __call__(self, error: KafkaError | None, message: Message) -> None:
+    def __call__(self, error: DeliveryError | None, message: Message) -> None:
         # Test with `is None`: a KafkaError cannot be compared with None.
         if error is None:
             self.delivered[message.partition()] += 1
         else:
-            self.failed[message.key().decode()] = error.str()
+            self.failed[message.key().decode()] = error.outcome.value, error.str()
 
 
 def send(producer: SafeProducer, topic: str, order: dict[str, object], reports: Reports) -> None:
@@ -49,7 +50,7 @@ def send(producer: SafeProducer, topic: str, order: dict[str, object], reports: 
             producer.poll(0.1)
         except KafkaException as error:
             # Refused, so certainly not written: the record is too large, the topic unknown, or the error fatal.
-            reports.failed[str(order["id"])] = str(error)
+            reports.failed[str(order["id"])] = "not_written", str(error)
             break
     producer.poll(0)  # calls `reports` for what has been answered meanwhile; without it the local queue fills up
 
@@ -71,10 +72,9 @@ def main() -> int:
     report = producer.close(args.deadline)
     print(f"{report.delivered} of {args.orders} orders delivered in {report.seconds:.2f} s to {args.topic}:", end=" ")
     print(", ".join(f"{count} on partition {number}" for number, count in sorted(reports.delivered.items())) or "-")
-    if report.left:
-        print(f"{report.left} orders had no answer and may or may not be written", file=sys.stderr)
-    for error, count in Counter(reports.failed.values()).items():
-        print(f"{count} orders failed: {error}", file=sys.stderr)
+    for (outcome, error), count in Counter(reports.failed.values()).items():
+        meaning = "may or may not be written" if outcome == "unknown" else "are not written"
+        print(f"{count} orders {meaning}: {error}", file=sys.stderr)
     return 0 if report.delivered == args.orders else 1
 
 

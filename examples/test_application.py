@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
+from application import Reports, send
 
-from examples.application import Reports, send
 from safeproducer import SafeProducer
 from safeproducer.testing import FakeCluster
 

@@ -49,7 +49,7 @@ def test_application_reports_what_the_broker_refuses(kafka: KafkaCluster) -> Non
     assert done.returncode == 1
     assert "0 of 3 orders delivered" in done.stdout
     # The first report may come before the last produce(), which is then refused at the call: two lines for one cause.
-    assert sum(int(line.split()[0]) for line in done.stderr.splitlines() if " orders failed: " in line) == 3
+    assert sum(int(line.split()[0]) for line in done.stderr.splitlines() if " orders are not written: " in line) == 3
 
 
 def test_service_delivers_all_it_accepted(kafka: KafkaCluster, topic: TopicFactory) -> None:

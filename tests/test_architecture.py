@@ -46,7 +46,7 @@ BOUNDS: dict[str, dict[str, int]] = {
         "each": 0,
         "files": 219,  # aim: 185; 11 are of replication quotas
         "files under 60 lines": 14,
-        "lines": 35_090,  # aim: 28 500; 2 553 are of replication quotas, 110 of seams
+        "lines": 35_130,  # aim: 28 500; 2 553 are of replication quotas, 110 of seams
         "lines of pipeline/ and policy/": 12_720,  # aim: 11 000; 700 as above, 250 of reuse from producer_ids/
         "reads through three dots": 58,  # aim: 28, one per 1 000 lines
         "closures upward": 6,  # aim: 4

@@ -90,7 +90,7 @@ def test_an_exception_is_printed_as_logging_prints_it(broken: BrokenFilter, caps
     """Whoever wrote the filter is to find it."""
     logger.warning("hello %s", "there")
     printed = capsys.readouterr().err
-    assert broken.seen == ["hello there"]
+    assert "hello there" in broken.seen  # producers of other tests may still tell of their brokers
     assert "AttributeError: a line without a request" in printed
     assert "hello %s" in printed
 

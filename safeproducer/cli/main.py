@@ -31,7 +31,10 @@ class _Parser(argparse.ArgumentParser):
             names = [word.partition("=")[0] for word in unknown.split(" ") if word.startswith("-")]
             message = f"unknown argument {', '.join(names)}" if names else "too many arguments"
         elif name.startswith("argument ") and ": invalid" in name:
-            message = f"{name.partition(': invalid')[0]}: the value cannot be used"
+            what, _, refused = name.partition(": invalid ")
+            kind, _, choices = refused.partition(" value: ")[0], *refused.partition("(choose from ")[1:]
+            way_out = f"choose from {choices.rstrip(')')}" if choices else f"it takes {kind}"
+            message = f"{what}: the value cannot be used: {way_out}"
         self.exit(NOTHING_SENT, f"safeproducer: error: {message}; see {self.prog} --help\n")
 
 

@@ -20,9 +20,16 @@ _LONGEST_TOPIC = 512
 _TOPIC = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 
 
+_WAYS_OUT = {
+    KafkaError.MSG_SIZE_TOO_LARGE: ": make the record smaller, or raise message.max.bytes here and max.message.bytes "
+    "on its topic",
+}
+
+
 def unable(code: int) -> KafkaException:
     """The exception that the native produce() raises."""
-    return KafkaException(KafkaError(code, f"Unable to produce message: {KafkaError(code).str()}"))
+    reason = f"Unable to produce message: {KafkaError(code).str()}{_WAYS_OUT.get(code, '')}"
+    return KafkaException(KafkaError(code, reason))
 
 
 def is_invalid(topic: str) -> bool:

@@ -12,8 +12,14 @@ __all__ = ["DEFAULT", "FakeCluster", "FakeClusterWarning"]
 def __getattr__(name: str) -> Any:
     # The wire format alone (used by a tap, say) should not cost the loading of a cluster.
     if name == "FakeCluster":
-        from safeproducer.testing.fake.cluster import FakeCluster  # noqa: PLC0415
+        try:
+            from safeproducer.testing.fake.cluster import FakeCluster  # noqa: PLC0415
+            from safeproducer.testing.wire import find_schemas  # noqa: PLC0415
 
+            find_schemas()  # else each connection would fail
+        except ModuleNotFoundError as error:
+            needs = f"FakeCluster needs the package {error.name}: pip install 'safeproducer[testing]'"
+            raise ModuleNotFoundError(needs, name=error.name) from None
         return FakeCluster
     if name == "DEFAULT":
         from safeproducer.testing.fake.cluster import DEFAULT  # noqa: PLC0415

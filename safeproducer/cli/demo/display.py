@@ -44,6 +44,8 @@ def column(moment: float, start: float, end: float, width: int) -> int:
 
 _REFRESHES = 10
 _HISTORY = 48
+_OTHER_COLUMNS = 54
+"""Width of the table without its picture."""
 
 
 class PartitionView(NamedTuple):
@@ -114,10 +116,11 @@ class Display:
         table.add_column("partition", justify="right")
         table.add_column("broker", justify="right")
         table.add_column("acknowledged", justify="right", min_width=13)
-        table.add_column("now", min_width=_HISTORY)
+        width = max(1, min(_HISTORY, self._screen.out.width - _OTHER_COLUMNS))
+        table.add_column("now", min_width=width)
         table.add_column("waits here", justify="right", min_width=10)
         for view in partitions:
-            picture = timeline(self._history[view.partition], largest, ascii_only=plain)
+            picture = timeline(tuple(self._history[view.partition])[-width:], largest, ascii_only=plain)
             waits = Text(f"{view.held:,}" if view.held else "", style="bold yellow")
             style = "yellow" if view.held else "cyan"
             row = (str(view.partition), str(view.leader), f"{view.delivered:,}")

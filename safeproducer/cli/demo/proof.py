@@ -139,10 +139,11 @@ def of_lost_answers(entries: Sequence["JournalEntry"], ordered: int) -> Proof:
         for batch in entry.batches
         if batch.duplicate
     }
+    twice = f" The other {len(lost - known)} were written twice." if lost - known else ""
     return Proof(
         len(answers) == ordered and bool(lost) and lost <= known,
         f"{len(answers)} answers lost, so {len(lost)} batches that were written came again; the brokers recognised "
-        f"{len(lost & known)} by their sequence numbers and did not write them twice.",
+        f"{len(lost & known)} by their sequence numbers and did not write them twice.{twice}",
         {"answers_lost": len(answers), "batches_lost": len(lost), "recognised": len(lost & known)},
     )
 

@@ -117,7 +117,10 @@ def _milliseconds(seconds: float) -> float | None:
 _COLUMNS = ("accepted", "delivered", "not_written", "unknown", "lost", "duplicated", "reordered")
 # Shown only where there is something to show; the JSON has all.
 _RARE = ("refused", "unexpected", "contradicted", "unconfirmed")
+_WIDE = 120
+"""Columns of a terminal that has room for the whole table."""
 _BAR_WIDTH = 24
+_LEAST_BAR = 8
 _SPARK_WIDTH = 48
 _TIMELINE_WIDTH = 80
 
@@ -133,7 +136,7 @@ def show(result: Result, screen: Screen) -> None:
         screen.warn(f"Stopped by {result.stop.signal.name}; what was sent until then has been compared.")
     if result.not_shown and not result.stop:
         steps = ", ".join(map(str, result.not_shown))
-        screen.error(f"Nothing is proved by step {steps}: what it was to show did not happen.")
+        screen.error(f"No proof by step {steps}: what it was to show did not happen.")
     if screen.json_output:
         screen.result_json(result.document())
         return
@@ -153,8 +156,10 @@ def _draw(result: Result, screen: Screen) -> None:
     else:
         rows = {None if row is None else str(row): counts for row, counts in ordered(result.partitions)}
         largest = max((counts.in_log for counts in rows.values()), default=0)
-        pictures = {row: bar(counts.in_log, largest, _BAR_WIDTH, ascii_only=plain) for row, counts in rows.items()}
-        _table(result, screen, "partition", rows, pictures)
+        columns = [len(words(name)) for name in ("partition", *_names(result, screen))]
+        width = min(_BAR_WIDTH, screen.out.width - sum(columns) - 3 * len(columns) - 4)
+        pictures = {row: bar(counts.in_log, largest, width, ascii_only=plain) for row, counts in rows.items()}
+        _table(result, screen, "partition", rows, pictures if width >= _LEAST_BAR else {})
     latencies = result.experiment.latencies
     if len(latencies):
         screen.result(
@@ -163,11 +168,20 @@ def _draw(result: Result, screen: Screen) -> None:
         )
         p50, p95 = latencies.percentile(50) * 1000, latencies.percentile(95) * 1000
         screen.result(f"latency     p50 {p50:.1f} ms, p95 {p95:.1f} ms from produce() to report; peaks during the run:")
-        screen.result(f"            {latencies.sparkline(_SPARK_WIDTH, ascii_only=plain)}")
+        width = min(_SPARK_WIDTH, screen.out.width - 12)
+        screen.result(f"            {latencies.sparkline(width, ascii_only=plain)}")
     if result.total.flawless:
         screen.result(Text(result.sentence(), style="green"))
     for limit in result.limits:
         screen.result(Text(limit, style="dim"))
+
+
+def _names(result: Result, screen: Screen) -> tuple[str, ...]:
+    """The columns: on a narrow terminal those of flaws only where there are some."""
+    found = tuple(name for name in (*_COLUMNS, *_RARE) if getattr(result.total, name))
+    if screen.out.width < _WIDE:
+        return tuple(dict.fromkeys((*_COLUMNS[:2], *found)))
+    return tuple(dict.fromkeys((*_COLUMNS, *found)))
 
 
 def _table(
@@ -176,7 +190,7 @@ def _table(
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
-    names = (*_COLUMNS, *(name for name in _RARE if getattr(result.total, name)))
+    names = _names(result, screen)
     table = Table(
         title=f"{len(result.experiment.names):,} files to {result.cluster}, topic {result.topic}",
         title_justify="left",
@@ -185,7 +199,7 @@ def _table(
     table.add_column(first, "total")
     for name in names:
         count = getattr(result.total, name)
-        table.add_column(words(name), Text(f"{count:,}", style=_style(name, count)), justify="right")
+        table.add_column(words(name), Text(f"{count:,}", style=_style(name, count)), justify="right", no_wrap=True)
     if pictures:
         table.add_column("records in the log")
     for row, counts in rows.items():
@@ -201,17 +215,18 @@ def _draw_timeline(result: Result, screen: Screen, plain: bool) -> None:
     if not experiment.values:
         return
     start, end = experiment.accepted_at[0], experiment.accepted_at[0] + experiment.seconds
+    width = min(_TIMELINE_WIDTH, screen.out.width - 3)
     times: dict[int, list[float]] = {}
     for number in range(len(experiment.values)):
         fate = experiment.fate(number)
         if fate.partition is not None:
             times.setdefault(fate.partition, []).append(experiment.reported_at[number])
-    counts = {place: histogram(found, start, end, _TIMELINE_WIDTH) for place, found in sorted(times.items())}
+    counts = {place: histogram(found, start, end, width) for place, found in sorted(times.items())}
     largest = max((max(row) for row in counts.values()), default=0)
-    marks = [" "] * _TIMELINE_WIDTH
+    marks = [" "] * width
     for number, step in enumerate(result.steps, start=1):
         if step.first < len(experiment.values):
-            marks[column(experiment.accepted_at[step.first], start, end, _TIMELINE_WIDTH)] = str(number)
+            marks[column(experiment.accepted_at[step.first], start, end, width)] = str(number)
     screen.result(f"acknowledged during the {experiment.seconds:.1f} s, by partition; above, where each step begins")
     screen.result(f"   {''.join(marks).rstrip()}")
     for place, row in counts.items():

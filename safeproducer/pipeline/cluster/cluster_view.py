@@ -211,9 +211,8 @@ class ClusterView:
         """Leaders, partition counts and connections from statistics of the direct lane or the first batch lane."""
         before, self.statistics = self.statistics.get(lane), {**self.statistics, lane: statistics}
         for node, broker in statistics.brokers.items():
-            known = None if before is None else before.brokers.get(node)
-            if known is not None and broker.disconnects > known.disconnects:
-                cuts = broker.disconnects - known.disconnects
+            earlier = broker if before is None else before.brokers.get(node, broker)
+            if (cuts := broker.disconnects - earlier.disconnects) > 0:
                 change(self._brokers, node, _NEW, partial(_cut, cuts=cuts, at=statistics.at))
         topics: dict[str, dict[int, PartitionMetadata]] = {}
         for (topic, partition), entry in statistics.partitions.items():

@@ -44,11 +44,11 @@ BOUNDS: dict[str, dict[str, int]] = {
     },
     "whole": {
         "each": 0,
-        "files": 219,  # aim: 185; 11 are of replication quotas
+        "files": 224,  # aim: 185; 11 are of replication quotas, 5 of `safeproducer run`
         "files under 60 lines": 14,
-        "lines": 34_869,  # aim: 28 500; 2 553 are of replication quotas, 110 of seams
+        "lines": 35_369,  # aim: 28 500; 2 553 are of replication quotas, 110 of seams, 500 of versions and `run`
         "lines of pipeline/ and policy/": 12_513,  # aim: 11 000; 700 as above, 250 of reuse from producer_ids/
-        "reads through three dots": 57,  # aim: 28, one per 1 000 lines
+        "reads through three dots": 59,  # aim: 28, one per 1 000 lines
         "closures upward": 6,  # aim: 4
         "objects of a producer": 94,  # aim: 70
         "references among its stateful objects": 218,  # aim: 150

@@ -44,7 +44,7 @@ BOUNDS: dict[str, dict[str, int]] = {
     },
     "whole": {
         "each": 0,
-        "files": 224,  # aim: 185; 11 are of replication quotas, 5 of `safeproducer run`
+        "files": 225,  # aim: 185; 11 are of replication quotas, 6 of `safeproducer run`
         "files under 60 lines": 14,
         "lines": 35_369,  # aim: 28 500; 2 553 are of replication quotas, 110 of seams, 500 of versions and `run`
         "lines of pipeline/ and policy/": 12_513,  # aim: 11 000; 700 as above, 250 of reuse from producer_ids/

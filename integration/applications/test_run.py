@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import operator
 import os
 import shutil
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +21,8 @@ from integration.applications.account import settle
 from integration.applications.application import STOCK, Application
 from integration.applications.programs import produces
 from integration.applications.test_services import GUNICORN, PROGRAMS, REQUESTS, ask
+from integration.kafka.cluster import KafkaCluster
+from integration.tap.tap import Tap
 from safeproducer.testing import FakeCluster
 
 ROOT = Path(__file__).parents[2]
@@ -187,3 +192,34 @@ def test_gunicorn_with_preload(both: Callable[..., list[Any]], brokers: FakeClus
     told = summaries(summary)
     assert len(told) == len({one["pid"] for one in told}) <= 2
     assert [sum(one[name] for one in told) for name in COUNTS] == [REQUESTS, REQUESTS, 0, 0, 0]
+
+
+# --- observe ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"enable.idempotence": True}, {"transactional.id": "observed"}], ids=["plain", "idempotent", "txn"]
+)
+def test_observe_makes_the_same_requests(
+    tap: Tap, kafka_tapped: KafkaCluster, topic: Callable[..., str], settings: dict[str, Any]
+) -> None:
+    """By API and number as confluent_kafka without it, on real Kafka.
+
+    How often librdkafka asks for metadata varies with its timers by itself: the least of three times counts.
+    """
+    seen: dict[bool, list[Counter[str]]] = {False: [], True: []}
+    for number in range(6):
+        ours = number % 2 == 1
+        name = topic(on=kafka_tapped)
+        tap.reset()
+        command = (*((sys.executable, "-m", "safeproducer", "run", "--") if ours else ()), sys.executable, FILE)
+        subprocess.run(
+            [*command, "steadily", kafka_tapped.bootstrap, name, json.dumps(settings)],
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            check=True,
+            timeout=90,
+        )
+        seen[ours].append(Counter(request.api for request in tap.requests()))
+    stock, observed = (functools.reduce(operator.and_, seen[ours]) for ours in (False, True))
+    assert observed == stock
+    assert stock["Produce"] == produces.RECORDS

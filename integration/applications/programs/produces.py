@@ -6,10 +6,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import multiprocessing
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -37,6 +39,27 @@ def plain(bootstrap: str, topic: str) -> None:
 def fails(bootstrap: str, topic: str) -> None:
     send(bootstrap, topic)
     sys.exit(3)
+
+
+def steadily(bootstrap: str, topic: str, settings: str) -> None:
+    """With these settings, each record in a request or transaction of its own, and a rest at the end."""
+    from confluent_kafka import Producer  # noqa: PLC0415
+
+    producer = Producer({"bootstrap.servers": bootstrap, **json.loads(settings)})
+    time.sleep(0.3)  # connected, and nothing to ask for: a topic that comes meanwhile is sometimes asked for twice
+    in_transactions = "transactional.id" in settings
+    if in_transactions:
+        producer.init_transactions(20)
+    for number in range(RECORDS):
+        if in_transactions:
+            producer.begin_transaction()
+        producer.produce(topic, str(number), on_delivery=reported)
+        assert producer.flush(20) == 0
+        if in_transactions:
+            producer.commit_transaction(20)
+            time.sleep(0.05)  # the next one would be told to come again
+    time.sleep(0.6)
+    producer.poll(0)
 
 
 def serializing(bootstrap: str, topic: str) -> None:
@@ -131,7 +154,8 @@ def celery(bootstrap: str, topic: str) -> None:
     app.task(send).delay(bootstrap, topic)
 
 
-WAYS: dict[str, Callable[[str, str], None]] = {
+WAYS: dict[str, Callable[..., None]] = {
+    "steadily": steadily,
     **{way.__name__: way for way in (plain, fails, serializing, futures, subprocesses, imports)},
     **{way.__name__: way for way in (kombu, faststream, celery)},
     **{method: _started(method) for method in ("fork", "spawn", "forkserver")},

@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
 
 
-def _parser(whole: bool) -> argparse.ArgumentParser:
+def _parser(whole: bool = True) -> argparse.ArgumentParser:
     """Of all commands, or of `run` alone, which needs none of what the others import."""
     parser = _Parser(
         prog="safeproducer",

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 from safeproducer.errors import NOT_ACCEPTED, ConfigurationError, QueueFullError
 from safeproducer.hooks import Hook, Hooks
 from safeproducer.kafka.arguments import NO_TIMEOUT, seconds
-from safeproducer.kafka.native import NativeProducer
+from safeproducer.kafka.native import KNOWS_CLUSTER_ID, VERSION, NativeProducer
 from safeproducer.pipeline.assembly import assemble
 from safeproducer.pipeline.bulk import produce_batch
 from safeproducer.pipeline.closing import Closing
@@ -269,7 +269,12 @@ class SafeProducer(NativeProducer):
         return self.__engine.list_topics(*args, **kwargs)
 
     def cluster_id(self, *args: Any, **kwargs: Any) -> Any:
-        """As confluent_kafka: the cluster's ID, asked for with a timeout in seconds."""
+        """As confluent_kafka: the cluster's ID, asked for with a timeout in seconds.
+
+        Raises AttributeError with a confluent-kafka below 2.16, which has no such method.
+        """
+        if not KNOWS_CLUSTER_ID:
+            raise AttributeError(f"cluster_id() needs confluent-kafka 2.16 or newer, and this is {VERSION}")
         return self.__engine.calls.ask(self.__engine.native.cluster_id, *args, **kwargs)
 
     def set_sasl_credentials(self, username: str, password: str) -> None:

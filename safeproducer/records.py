@@ -8,7 +8,8 @@ from typing import Any
 
 HeaderValue = str | bytes | None
 
-_PACKAGE = __name__.removesuffix("records")
+_PACKAGES = (__name__.removesuffix("records"), "confluent_kafka.", "ddtrace.", "opentelemetry.")
+"""None of their lines made a producer: an application called them."""
 _MOST_NAMES = 100
 
 
@@ -25,10 +26,10 @@ class CallSite:
 
 
 def call_site() -> CallSite:
-    """The line of code outside this package that is running it."""
+    """The line of the application's code that is running this package."""
     frame = sys._getframe(1)
     # By the names of modules: bytecode that was compiled elsewhere, or frozen, has other file names.
-    while frame.f_back is not None and f"{frame.f_globals.get('__name__')}.".startswith(_PACKAGE):
+    while frame.f_back is not None and f"{frame.f_globals.get('__name__')}.".startswith(_PACKAGES):
         frame = frame.f_back
     return CallSite(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_qualname)
 

@@ -6,19 +6,18 @@ import sys
 import traceback
 from collections.abc import Sequence
 from importlib.metadata import version
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from safeproducer.cli.common.screen import Screen
 from safeproducer.cli.common.stop import NOTHING_SENT, Failure
-from safeproducer.cli.demo import command as demo
-from safeproducer.cli.doctor import command as doctor
-from safeproducer.cli.replication import command as replication
+from safeproducer.cli.run import command as run
 
 _EPILOG = """\
 examples:
   safeproducer demo
   safeproducer doctor --bootstrap-servers localhost:9092
   safeproducer replication status --bootstrap-servers localhost:9092
+  safeproducer run python app.py
 """
 
 
@@ -40,8 +39,9 @@ class _Parser(argparse.ArgumentParser):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit status."""
-    parser = _parser()
-    args = parser.parse_args(arguments)
+    ours, program = run.divided(sys.argv[1:] if arguments is None else arguments)
+    args = _parser(ours[:1] != ["run"]).parse_args(ours)
+    args.program = program
     screen = Screen(json_output=args.json, quiet=args.quiet)
     if not args.debug:
         # The command says the same in its own words, once.
@@ -62,7 +62,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(whole: bool = True) -> argparse.ArgumentParser:
+    """Of all commands, or of `run` alone, which needs none of what the others import."""
     parser = _Parser(
         prog="safeproducer",
         description="Write to Kafka and account for every record.",
@@ -72,10 +73,18 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"safeproducer {version('safeproducer')}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for command in (demo, doctor, replication):
+    for command in (_more_commands() if whole else []) + [run]:
         subparser = command.add_parser(subparsers)
         subparser.add_argument("--debug", action="store_true", help="show log messages and tracebacks")
     return parser
+
+
+def _more_commands() -> list[Any]:
+    from safeproducer.cli.demo import command as demo  # noqa: PLC0415
+    from safeproducer.cli.doctor import command as doctor  # noqa: PLC0415
+    from safeproducer.cli.replication import command as replication  # noqa: PLC0415
+
+    return [demo, doctor, replication]
 
 
 if __name__ == "__main__":

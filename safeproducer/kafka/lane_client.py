@@ -8,7 +8,7 @@ from collections.abc import Callable
 from threading import Lock
 from typing import Any
 
-from safeproducer.kafka.native import KafkaError, KafkaException, NativeProducer
+from safeproducer.kafka.native import KNOWS_CLUSTER_ID, KafkaError, KafkaException, NativeProducer
 from safeproducer.policy.client_reports import PartitionMetadata
 from safeproducer.runtime import clock
 
@@ -124,7 +124,8 @@ def is_asked(native: Any, topic: str, patience: float) -> bool:
     """Whether there is nothing more to ask, after up to two waits of `patience` seconds."""
     began = clock.monotonic()
     try:
-        native.cluster_id(patience)  # asks nothing: known once the first metadata is, by which bootstrap servers go
+        if KNOWS_CLUSTER_ID:
+            native.cluster_id(patience)  # asks nothing: known once the first metadata is, by which bootstrap servers go
     except KafkaException:
         return clock.monotonic() - began < patience / 2  # the brokers have none to tell
     try:

@@ -11,7 +11,10 @@ would otherwise wrap the producer inside SafeProducer and count each record twic
 
 from __future__ import annotations
 
+import sys
+
 from confluent_kafka import ThrottleEvent
+from confluent_kafka import __version__ as _version
 from confluent_kafka.cimpl import (
     KafkaError,
     KafkaException,
@@ -21,7 +24,24 @@ from confluent_kafka.cimpl import (
 from confluent_kafka.cimpl import Producer as NativeProducer
 from confluent_kafka.serializing_producer import SerializingProducer
 
+VERSION = str(_version)
+OLDEST = (2, 13)
+if tuple(int(part) for part in VERSION.split(".")[:2]) < OLDEST:
+    raise ImportError(
+        f"safeproducer needs confluent-kafka 2.13 or newer, and this is {VERSION}, in which the check of arguments "
+        "crashes the process: install a newer one"
+    )
+if not getattr(sys, "_is_gil_enabled", lambda: True)():
+    raise ImportError(
+        "safeproducer counts under the interpreter lock, which is off in this free-threaded Python: set PYTHON_GIL=1, "
+        "or take a Python that has the lock"
+    )
+KNOWS_CLUSTER_ID = hasattr(NativeProducer, "cluster_id")
+"""From confluent-kafka 2.16 on."""
+
 __all__ = [
+    "KNOWS_CLUSTER_ID",
+    "VERSION",
     "KafkaError",
     "KafkaException",
     "Message",

@@ -11,7 +11,6 @@ the lock.
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import stat
 import time
@@ -130,7 +129,7 @@ def opened(path: str, patience: Patience) -> LedgerCopy | None:
             raise
         try:
             try:
-                fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _lock(file)
             except BlockingIOError:
                 _wait_for_lock(file, path, patience)
             if _is_ours(os.fstat(file.fileno()), path):
@@ -148,7 +147,7 @@ def made(path: str, content: Header) -> LedgerCopy | None:
     try:
         copy = LedgerCopy(path, file)
         copy.write_header(content)
-        fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _lock(file)
         os.link(building, path)
     except BaseException as error:
         file.close()
@@ -168,10 +167,16 @@ def made(path: str, content: Header) -> LedgerCopy | None:
     return copy
 
 
+def _lock(file: FileIO) -> None:
+    import fcntl  # noqa: PLC0415 - Windows has neither this nor a ledger
+
+    fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
 def _wait_for_lock(file: FileIO, path: str, patience: Patience) -> None:
     while patience.sleep():
         with suppress(BlockingIOError):
-            return fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return _lock(file)
     raise LockedError(f"{path} is locked by another process")
 
 

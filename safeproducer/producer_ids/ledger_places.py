@@ -86,6 +86,8 @@ def unusable(directory: str) -> str | None:
     """Why a ledger cannot be in `directory`, or cannot make it; None when it can. Changes nothing: it only reads."""
     if not os.path.isabs(directory):
         return f"{directory} is no absolute path"
+    if not SUPPORTED:
+        return "ledgers are kept on Linux and macOS only"
     wrong = problem(directory, make=False)
     if wrong is None and os.path.isdir(directory) and not os.access(directory, os.R_OK | os.W_OK | os.X_OK):
         wrong = f"this process may not write to {directory}"

@@ -29,9 +29,9 @@ _time = _copied("time")
 monotonic: Callable[[], float] = _time.monotonic
 real: Callable[[], float] = _time.monotonic
 time: Callable[[], float] = _time.time
-_BOOT = getattr(_standard, "CLOCK_BOOTTIME", _standard.CLOCK_MONOTONIC)
+_BOOT = getattr(_standard, "CLOCK_BOOTTIME", getattr(_standard, "CLOCK_MONOTONIC", None))
 
 
 def boot() -> float:
     """Seconds since the system started, of sleep, too: the same for all its processes."""
-    return _standard.clock_gettime(_BOOT)
+    return real() if _BOOT is None else _standard.clock_gettime(_BOOT)  # None on Windows

@@ -17,6 +17,7 @@ Producer = TypeVar("Producer")
 _alive: dict[int, tuple[weakref.ref[Any], Callable[[Any], None], Callable[[Any, str], None]]] = {}
 """By identity, because a subclass may say when its instances are equal, and that they have no hash."""
 EXIT = "interpreter exit"
+_last: list[Callable[[], object]] = []
 _finalized = 0
 """The process, a child of multiprocessing, whose end is listened to."""
 
@@ -34,6 +35,19 @@ def enrol(
 
     _alive[id(producer)] = weakref.ref(producer, forget), become_forked, report_loss
     _listen_to_the_end_of_a_child()
+
+
+def at_end(act: Callable[[], object]) -> None:
+    """Have it called at the end of the process, or of a child of multiprocessing, when losses have been reported.
+
+    It may be called twice there.
+    """
+    _last.append(act)
+
+
+def survivors() -> list[Any]:
+    """The producers that are alive."""
+    return [producer for producer, _, _ in _survivors()]
 
 
 def _survivors() -> list[tuple[Any, Callable[[Any], None], Callable[[Any, str], None]]]:
@@ -65,6 +79,8 @@ def _at_exit() -> None:
     forks.notice()
     for producer, _, report_loss in _survivors():
         report_loss(producer, EXIT)
+    for act in _last:
+        act()
 
 
 forks.in_child(_after_fork_in_child)

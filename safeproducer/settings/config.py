@@ -92,7 +92,8 @@ def parse(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Settings:
         config, bool(config.get("transactional.id")), ledger_places.unusable, id_settings.of_environment()
     )
     own = own_settings.take(config)
-    _refuse(config)
+    if own.mode != "passthrough":  # which leaves all to librdkafka
+        _refuse(config)
     only_errors = _boolean(config, "delivery.report.only.error")
     on_delivery = _callback(config, "on_delivery", ConfigurationError, "on_delivery requires a callable object")
     error_cb, throttle_cb, statistics_cb = _event_callbacks(config)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
+    DataSourceStreamWriter,
     WriterCommitMessage,
 )
 
@@ -24,7 +24,16 @@ from safeproducer.telemetry import spark_events
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql.datasource import DataSourceStreamArrowWriter
     from pyspark.sql.types import StructType
+else:
+    try:
+        from pyspark.sql.datasource import DataSourceStreamArrowWriter
+    except ImportError:  # new in 4.1; 4.0 gives Arrow to any writer that is an Arrow writer
+
+        class DataSourceStreamArrowWriter(DataSourceArrowWriter, DataSourceStreamWriter):
+            """As in 4.1."""
+
 
 MOST_QUERIES = 32
 """Queries whose accounts a process that commits keeps at most: those that ran last."""

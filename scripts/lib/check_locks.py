@@ -78,6 +78,8 @@ def main() -> int:
     demo = compare(folder / "demo.txt", [*core, *extras["cli"], *group(pyproject, "build")], problems)
     compare(folder / "bootstrap.txt", group(pyproject, "bootstrap"), problems)
     compare(folder / "build.txt", group(pyproject, "sdist"), problems)
+    for lock in sorted((folder / "matrix").glob("*.txt")):
+        compare(lock, [*core, *extras["testing"]], problems)
     problems.extend(
         f"demo.txt pins another {name} than dev.txt, and both are installed into one environment"
         for name, versions in demo.items()

@@ -9,7 +9,7 @@ uv="$uv_env/bin/uv"
 unset PYTHONDONTWRITEBYTECODE
 
 # The versions that the classifiers in pyproject.toml name.
-version_test='import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))'
+version_test='import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))'
 
 fits() { "$1" -c "$version_test" 2>/dev/null; }
 
@@ -49,13 +49,13 @@ provide_venv() {
     local base=${PYTHON:-python3}
     ! fits "$venv/bin/python" || return 0
     if ! fits "$base"; then
-        base=$("$uv" python find --system --no-python-downloads '>=3.11,<3.14' 2>/dev/null) || base=3.11
+        base=$("$uv" python find --system --no-python-downloads '>=3.11,<3.15' 2>/dev/null) || base=3.11
     fi
     if [ "$base" = 3.11 ]; then
-        say "This machine has no Python 3.11 to 3.13 (its python3 is $(python3 -V 2>&1)); trying to download 3.11"
+        say "This machine has no Python 3.11 to 3.14 (its python3 is $(python3 -V 2>&1)); trying to download 3.11"
     fi
     run "Making .venv with $("$base" -V 2>/dev/null || echo "Python $base")" \
-        "could not make .venv: install Python 3.11, 3.12 or 3.13 and name it, as in PYTHON=/path/to/python3.11 $0" \
+        "could not make .venv: install Python 3.11 to 3.14 and name it, as in PYTHON=/path/to/python3.11 $0" \
         "$uv" venv --clear --python "$base" "$venv"
 }
 

@@ -47,20 +47,36 @@ def test_without_the_extra_the_first_use_says_what_to_install(missing: str) -> N
     assert "During handling" not in done.stderr
 
 
-def test_an_older_pyspark_is_refused_by_its_version() -> None:
-    """Spark 4.2 is the first that the sink is tested with."""
+@pytest.mark.parametrize(
+    ("name", "version", "oldest"), [("SafeProducerSink", "3.4.4", "3.5"), ("SafeProducerDataSource", "3.5.9", "4.0")]
+)
+def test_an_older_pyspark_is_refused_by_its_version(name: str, version: str, oldest: str) -> None:
+    """Each way in has its own oldest version; the sink is there before data sources in Python are."""
     done = run(
-        "import sys, types\nsys.modules['pyspark'] = old = types.ModuleType('pyspark')\nold.__version__ = '4.1.3'\n"
-        "from safeproducer.spark import SafeProducerSink"
+        f"import sys, types\nsys.modules['pyspark'] = old = types.ModuleType('')\nold.__version__ = {version!r}\n"
+        f"from safeproducer.spark import {name}"
     )
-    assert "needs PySpark 4.2 or newer, and this is 4.1.3" in done.stderr.splitlines()[-1]
+    assert f"{name} needs PySpark {oldest} or newer, and this is {version}" in done.stderr.splitlines()[-1]
+
+
+def test_streams_of_spark_without_an_arrow_writer_of_its_own_get_arrow() -> None:
+    """Spark 4.0 asks of a writer, also of a stream's, only whether it is an Arrow writer."""
+    done = run(
+        "from pyspark.sql import datasource\ndel datasource.DataSourceStreamArrowWriter\n"
+        "from safeproducer.spark.data_source import StreamWriter\n"
+        "print(issubclass(StreamWriter, datasource.DataSourceArrowWriter),"
+        " issubclass(StreamWriter, datasource.DataSourceStreamWriter))"
+    )
+    assert done.stdout == "True True\n", done.stderr
 
 
 NO_PYARROW = "sys.modules['pyarrow'] = None"
-OLD = "pyspark.__version__ = '4.1.3'"
+OLD = "pyspark.__version__ = '3.5.9'"
 
 
-@pytest.mark.parametrize(("spoilt", "said"), [(NO_PYARROW, "pyarrow, which are not installed"), (OLD, "this is 4.1.3")])
+@pytest.mark.parametrize(
+    ("spoilt", "said"), [(NO_PYARROW, "pyarrow, which are not installed"), (OLD, "this is 3.5.9: install a newer one")]
+)
 def test_a_data_source_that_spark_found_says_the_same(spoilt: str, said: str) -> None:
     """Spark finds it by itself, so nobody has imported a public name."""
     done = run(
@@ -74,7 +90,7 @@ def test_a_data_source_that_spark_found_says_the_same(spoilt: str, said: str) ->
     for sentence in sentences:
         assert sentence.startswith("ImportError: safeproducer.spark.SafeProducerDataSource needs PySpark")
         assert said in sentence
-        assert sentence.endswith("install safeproducer[spark]")
+        assert sentence.endswith(("install safeproducer[spark]", "pass a SafeProducerSink to foreachBatch"))
 
 
 def test_an_unknown_name_is_no_attribute() -> None:

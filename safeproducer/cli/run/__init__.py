@@ -1,0 +1,1 @@
+"""``safeproducer run``: starts an application whose producers are replaced."""

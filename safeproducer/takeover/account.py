@@ -1,0 +1,111 @@
+"""What became of the records of a process under `safeproducer run`, told when the process ends.
+
+Totals of producers that are gone are folded in. A forked child begins at zero. SIGKILL and os._exit() tell nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from contextlib import suppress
+from typing import Any
+
+from safeproducer.hooks import Hook, Throttled
+from safeproducer.producer import engine_of
+from safeproducer.runtime import clock, forks, lifetime
+
+MODE_VARIABLE, SUMMARY_VARIABLE = "SAFEPRODUCER_RUN_MODE", "SAFEPRODUCER_RUN_SUMMARY"
+OBSERVE = "observe"
+_COUNTS = ("accepted", "delivered", "unknown", "not_written", "producer_ids")
+_LINE = (
+    "safeproducer run: process {pid}, {mode}: {producers} producer(s), {accepted} accepted, {delivered} delivered, "
+    "{unknown} unknown, {not_written} not written, {without_report} without a report; {producer_ids} producer ID(s); "
+    "throttled for {throttled_seconds} s of {seconds} s"
+)
+
+
+class Account(Hook):
+    """Any thread. One for each process. `kinds`: the classes whose producers count."""
+
+    kinds: tuple[type, ...] = ()
+
+    def __init__(self) -> None:
+        self.renew()
+        forks.in_child(self.renew)
+        lifetime.at_end(self.tell)
+
+    def renew(self) -> None:
+        """In a child, which has made nothing yet."""
+        self._began = clock.real()
+        self._ended = dict.fromkeys(_COUNTS, 0)
+        self._made, self._throttled, self._told = 0, 0.0, False
+
+    def throttled(self, event: Throttled) -> None:
+        """A broker throttles a producer."""
+        self._throttled += event.seconds
+
+    def count(self) -> None:
+        """One was made."""
+        self._made += 1
+
+    def fold(self, producer: Any) -> None:
+        """It is gone."""
+        with suppress(Exception):  # it was never complete
+            for name, number in _counts(producer).items():
+                self._ended[name] += number
+
+    def totals(self) -> dict[str, Any]:
+        """The fields of the summary."""
+        found = dict(self._ended)
+        for producer in lifetime.survivors():
+            if isinstance(producer, self.kinds):
+                for name, number in _counts(producer).items():
+                    found[name] += number
+        without = found["accepted"] - found["delivered"] - found["unknown"] - found["not_written"]
+        ids = found.pop("producer_ids")
+        return {
+            "pid": os.getpid(),
+            "command": sys.orig_argv,
+            "mode": os.environ.get(MODE_VARIABLE, OBSERVE),
+            "producers": self._made,
+            **found,
+            "without_report": without,
+            "producer_ids": ids,
+            "throttled_seconds": round(self._throttled, 3),
+            "seconds": round(clock.real() - self._began, 3),
+        }
+
+    def tell(self) -> None:
+        """Write the summary: once, if there is something to tell."""
+        if not self._made or self._told:
+            return
+        self._told = True
+        found, path = self.totals(), os.environ.get(SUMMARY_VARIABLE)
+        if path:
+            try:
+                with open(path, "ab", buffering=0) as file:  # one call: several processes append
+                    file.write(json.dumps(found).encode() + b"\n")
+                return
+            except OSError as error:
+                _say(f"safeproducer run: {path} cannot be written ({error.strerror}); so here:")
+        _say(_LINE.format(**found))
+
+
+def _counts(producer: Any) -> dict[str, int]:
+    engine = engine_of(producer)
+    if engine.route.state == "forked":  # its records are its parent's
+        return dict.fromkeys(_COUNTS, 0)
+    counters, failures = engine.counters, engine.failures
+    accepted, delivered, _ = counters.totals()
+    waiting = len(counters.acknowledged()) + counters.report_queue.reports.counted()  # written, and not polled
+    ids = engine.gate.used + engine.dispatcher.lanes.permits().used
+    return dict(zip(_COUNTS, (accepted, delivered + waiting, failures.unknown, failures.not_written, ids), strict=True))
+
+
+def _say(text: str) -> None:
+    with suppress(OSError, ValueError, AttributeError):  # it is closed, or there is none
+        print(text, file=sys.__stderr__, flush=True)
+
+
+account = Account()

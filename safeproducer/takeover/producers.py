@@ -1,0 +1,113 @@
+"""The classes that stand for confluent_kafka's in an application under `safeproducer run`.
+
+They add settings and count. `observe` leaves the client as the application configured it, and asks brokers nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from safeproducer.errors import ConfigurationError
+from safeproducer.kafka.native import KafkaError
+from safeproducer.producer import SafeProducer
+from safeproducer.serializing import SafeSerializingProducer
+from safeproducer.settings import own_settings
+from safeproducer.settings.id_settings import LEDGER_VARIABLE, POLICY_VARIABLE
+from safeproducer.takeover.account import MODE_VARIABLE, OBSERVE, account
+
+_OBSERVED = {
+    own_settings.MODE: "passthrough",
+    own_settings.PRODUCER_IDS_POLICY: "warn",
+    own_settings.EXPIRY: "off",
+    own_settings.REPLICATION: "off",
+}
+_BY_THEMSELVES = (LEDGER_VARIABLE, POLICY_VARIABLE)
+"""They win over settings, with or without this command."""
+
+
+def _given(args: tuple[Any, ...], config: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The application's settings in one dict; None for what confluent_kafka refuses."""
+    if not args:
+        return dict(config) or None
+    return {**args[0], **config} if len(args) == 1 and isinstance(args[0], dict) else None
+
+
+def _added(conf: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """(the settings, with those of the command and of the environment; by setting the variable that it came from)."""
+    mode, environment = os.environ.get(MODE_VARIABLE, OBSERVE), os.environ
+    observes = mode == OBSERVE
+    names = {f"{name.upper().replace('.', '_')}": name for name in own_settings.OWN_SETTINGS if name not in conf}
+    if observes:  # all else would change what the client does
+        names = {variable: name for variable, name in names.items() if name == own_settings.PRODUCER_IDS_PER_HOUR}
+        first: dict[str, Any] = {} if conf.get("transactional.id") else {"enable.idempotence": False}
+        return _with_variables({**first, **conf, **_OBSERVED}, names, environment)
+    return _with_variables({own_settings.MODE: mode, **conf}, names, environment)
+
+
+def _with_variables(
+    conf: dict[str, Any], names: Mapping[str, str], environment: Mapping[str, str]
+) -> tuple[dict[str, Any], dict[str, str]]:
+    found = {
+        name: variable
+        for variable, name in names.items()
+        if environment.get(variable) and variable not in _BY_THEMSELVES and name not in conf
+    }
+    return {**conf, **{name: environment[variable] for name, variable in found.items()}}, found
+
+
+def _naming(error: ConfigurationError, variables: Mapping[str, str]) -> ConfigurationError:
+    """The error, with the environment variable that it is about."""
+    if error.setting in variables:
+        error.message += f". It comes from the environment variable {variables[error.setting]}"
+        error.args = (KafkaError(KafkaError._INVALID_ARG, error.message),)
+    return error.with_traceback(None)  # frames that know secrets, as in SafeProducer
+
+
+class Producer(SafeProducer):
+    """confluent_kafka.Producer under `safeproducer run`."""
+
+    def __init__(self, *args: Any, **config: Any) -> None:
+        variables: dict[str, str] = {}
+        try:
+            if (conf := _given(args, config)) is not None:
+                added, variables = _added(conf)
+                args, config = (added,), {}
+            super().__init__(*args, hooks=(account,), **config)
+        except ConfigurationError as error:
+            raise _naming(error, variables) from None
+        finally:
+            args, conf, added = (), None, {}
+            del config
+        account.count()
+
+    def __del__(self) -> None:
+        super().__del__()
+        account.fold(self)
+
+
+class SerializingProducer(SafeSerializingProducer):
+    """confluent_kafka.SerializingProducer under `safeproducer run`."""
+
+    def __init__(self, conf: dict[str, Any]) -> None:
+        variables: dict[str, str] = {}
+        try:
+            if isinstance(conf, dict):
+                conf, variables = _added(conf)
+            super().__init__(conf, hooks=(account,))
+        except ConfigurationError as error:
+            raise _naming(error, variables) from None
+        finally:
+            del conf
+        account.count()
+
+    def __del__(self) -> None:
+        super().__del__()
+        account.fold(self)
+
+
+def replace(module: Any) -> None:
+    """Put them into `module`, which is confluent_kafka. Its submodules need their own names themselves."""
+    account.kinds = (Producer, SerializingProducer)
+    module.Producer, module.SerializingProducer = Producer, SerializingProducer

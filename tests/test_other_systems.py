@@ -1,0 +1,47 @@
+"""The package on systems that are not Linux."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+CHOSEN = "not stock and not fork and not program_ends"
+"""The last one starts a process that has everything."""
+PART = ("test_reports.py", "test_lifecycle.py", "test_produce_batch.py")
+
+
+def played(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """A run of pytest that has lost what other systems do not have."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.other_system", "-p", "no:cacheprovider", *arguments]
+    return subprocess.run(
+        command, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize(
+    "files", [pytest.param(PART, id="part"), pytest.param(("",), id="all", marks=pytest.mark.full)]
+)
+def test_contract_holds_without_fork_users_and_flags(files: tuple[str, ...]) -> None:
+    """As on Windows: producers of all modes keep the contract, and each process counts its producer IDs alone."""
+    done = played("-k", CHOSEN, *(f"tests/contract/{file}" for file in files))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_directory_for_a_ledger_is_refused_where_there_is_none() -> None:
+    """With one sentence, in place of an AttributeError."""
+    program = """
+        import tests.other_system
+        from safeproducer import ConfigurationError, SafeProducer
+        try:
+            SafeProducer({"safeproducer.producer.ids.ledger": "/var/ledger"})
+        except ConfigurationError as error:
+            print(error)
+    """
+    done = subprocess.run([sys.executable, "-c", dedent(program)], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert "ledgers are kept on Linux and macOS only" in done.stdout, done.stdout + done.stderr

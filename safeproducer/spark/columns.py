@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -128,6 +128,12 @@ class Columns:
         """These rows of each column."""
         columns = (self.value, self.key, self.topic, self.partition, self.headers, self.timestamp)
         return Columns(rows, *(None if column is None else column.slice(first, rows) for column in columns))
+
+    def without(self, rows: Set[int]) -> Columns:
+        """All but these rows of each column."""
+        kept = pa.array([row for row in range(self.rows) if row not in rows], pa.int64())
+        columns = (self.value, self.key, self.topic, self.partition, self.headers, self.timestamp)
+        return Columns(len(kept), *(None if column is None else column.take(kept) for column in columns))
 
     def parts(self, rows: int) -> Iterator[Columns]:
         """All rows in their order, at most so many at once."""

@@ -135,7 +135,8 @@ def _commit(messages: Sequence[WriterCommitMessage | None], batch_id: int | None
     query_id = next((message.query_id for message in written), None)
     account = _account(query_id)
     account.told.once(note for message in written for note in message.notes)
-    report = account.settle((message.totals for message in written), batch_id, query_id)
+    totals = (message.totals for message in written)
+    report = account.settle(totals, batch_id, query_id, policy=options.bad_rows)
     callback = callback_of(options)
     if callback is not None:
         callback(report)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal, InvalidOperation
+from math import ceil
 from typing import Any
 
 from safeproducer.errors import ConfigurationError
@@ -22,6 +24,9 @@ DEADLINE = f"{SINK_PREFIX}deadline"
 MAX_WRITERS = f"{SINK_PREFIX}max.writers"
 IDLE_MS = f"{SINK_PREFIX}idle.ms"
 ON_BATCH = f"{SINK_PREFIX}on.batch"
+BAD_ROWS = f"{SINK_PREFIX}bad.rows"
+BAD_ROWS_TOPIC = f"{BAD_ROWS}.topic"
+BAD_ROWS_MAX = f"{BAD_ROWS}.max"
 GUARANTEE = f"{SINK_PREFIX}guarantee"
 SINK_OPTIONS = {
     TOPIC: ("the topic of all rows; without it the column `topic` names it for each row", "none"),
@@ -31,6 +36,15 @@ SINK_OPTIONS = {
     ON_BATCH: (
         "`package.module:function`, called with the `BatchReport` of each micro-batch, where Spark commits it",
         "none",
+    ),
+    BAD_ROWS: (
+        "a bad row fails its task (`fail`), goes to a dead-letter topic (`topic`), or is counted and left out (`skip`)",
+        "fail",
+    ),
+    BAD_ROWS_TOPIC: ("the dead-letter topic, with `topic`", "none"),
+    BAD_ROWS_MAX: (
+        "how many bad rows a micro-batch may have, as a number (`100`) or a share of its rows (`1%`); more fail it",
+        "1%",
     ),
 }
 """Option -> (what it does, default), for the documents."""
@@ -47,14 +61,36 @@ _DEFAULTS = {
 }
 
 
+FAIL = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class BadRows:
+    """What becomes of bad rows. `most`: how many a micro-batch may have, as a share (Decimal) or a number."""
+
+    mode: str = FAIL
+    topic: str | None = None
+    most: Decimal | int = Decimal("0.01")
+
+    def allowed(self, rows: int) -> int:
+        """How many of so many rows may be bad. A share is rounded up: of few rows it lets one be bad."""
+        return self.most if isinstance(self.most, int) else ceil(rows * self.most)
+
+    def __str__(self) -> str:
+        return str(self.most) if isinstance(self.most, int) else f"{self.most:%}"
+
+
+FAILING = BadRows()
+
+
 @dataclass(frozen=True)
 class Options:
     """Checked options. They can be pickled; the repr shows no secret.
 
     `config`: settings of librdkafka and `safeproducer.*`, without secrets. `secrets`: setting -> place, see
     resolve_secrets(). `deadline`: seconds that a task waits for its reports. `idle_ms`: how long a producer that no
-    task uses is kept. `on_batch`: package.module:function, which gets each report. `notes`: sentences to tell once, on
-    the driver.
+    task uses is kept. `on_batch`: package.module:function, which gets each report. `bad_rows`: what becomes of them.
+    `notes`: sentences to tell once, on the driver.
     """
 
     topic: str | None
@@ -64,6 +100,7 @@ class Options:
     max_writers: int | None = None
     idle_ms: int = DEFAULT_IDLE_MS
     on_batch: str | None = None
+    bad_rows: BadRows = FAILING
     notes: tuple[str, ...] = ()
 
     @classmethod
@@ -103,6 +140,7 @@ class Options:
             max_writers=_number(options, MAX_WRITERS, 1) if MAX_WRITERS in options else None,
             idle_ms=_number(options, IDLE_MS, 0) if IDLE_MS in options else DEFAULT_IDLE_MS,
             on_batch=options.get(ON_BATCH),
+            bad_rows=_bad_rows(options),
             notes=(*notes, *safe.notes),
         )
 
@@ -253,6 +291,25 @@ def _topic(options: Mapping[str, str]) -> str | None:
     if TOPIC in options and not options[TOPIC].strip():
         raise refused(TOPIC, options[TOPIC], "it is empty", "Name a topic, or leave it out and have a column 'topic'")
     return options.get(TOPIC)
+
+
+def _bad_rows(options: Mapping[str, str]) -> BadRows:
+    mode, topic = options.get(BAD_ROWS, FAIL).strip().lower(), options.get(BAD_ROWS_TOPIC, "").strip() or None
+    if mode not in (FAIL, "topic", "skip"):
+        raise refused(BAD_ROWS, mode, "it must be one of fail, topic, skip", "Correct it")
+    if (topic is None) == (mode == "topic"):
+        raise refused(BAD_ROWS_TOPIC, topic or "", f"{BAD_ROWS} is {mode}", "Give it together with topic, or neither")
+    if topic is not None and topic == options.get(TOPIC):
+        raise refused(BAD_ROWS_TOPIC, topic, "the good rows go there", "Name another topic for the bad ones")
+    most = options.get(BAD_ROWS_MAX, "1%").strip()
+    is_share = most.endswith("%")
+    try:
+        number = Decimal(most.removesuffix("%").strip())
+        if 0 <= number <= (100 if is_share else _LONGEST_MS) and (is_share or number == int(number)):
+            return BadRows(mode, topic, number / 100 if is_share else int(number))
+    except InvalidOperation:  # no number, or NaN
+        pass
+    raise refused(BAD_ROWS_MAX, most, "it must be a number of rows or a share of them", "Correct it, as in 100 or 1%")
 
 
 def _number(options: Mapping[str, str], option: str, least: int) -> int:

@@ -15,12 +15,14 @@ SCHEMA = (
     "partition int, attempt int, host string, process long, producer string, producer_ids array<long>, ids_used int, "
     "rows long, delivered long, bytes long, "
     "topics array<struct<topic:string,rows:long,delivered:long,bytes:long>>, seconds double, "
-    "seconds_without_room double, throttled array<struct<broker:int,seconds:double>>, client_errors long"
+    "seconds_without_room double, throttled array<struct<broker:int,seconds:double>>, client_errors long, "
+    "bad_rows array<struct<code:string,rows:long>>"
 )
 """The row that a task yields, as Spark writes schemas. See TaskTotals for what the fields mean."""
 
 _TOPIC = pa.struct([("topic", pa.string()), ("rows", pa.int64()), ("delivered", pa.int64()), ("bytes", pa.int64())])
 _THROTTLED = pa.struct([("broker", pa.int32()), ("seconds", pa.float64())])
+_BAD_ROWS = pa.struct([("code", pa.string()), ("rows", pa.int64())])
 ARROW_SCHEMA = pa.schema(
     [
         ("partition", pa.int32()),
@@ -38,9 +40,20 @@ ARROW_SCHEMA = pa.schema(
         ("seconds_without_room", pa.float64()),
         ("throttled", pa.list_(_THROTTLED)),
         ("client_errors", pa.int64()),
+        ("bad_rows", pa.list_(_BAD_ROWS)),
     ]
 )
 """SCHEMA in Arrow's types."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Spark's task: the number of its partition, how many attempts there were before, and what it is a task of."""
+
+    partition: int
+    attempt: int
+    query_id: str | None = None
+    batch_id: int | None = None
 
 
 @dataclass(frozen=True)
@@ -72,10 +85,11 @@ class TaskTotals(WhoWrote):
     - `producer_ids`: the producer IDs that are known of all lanes of the producer, over its life, ascending. One is
       known half a second after it was taken at the latest; so a first short task may know none.
     - `ids_used`: how many it has used over its life, also those that are not known yet.
-    - `rows`, `delivered`, `bytes` (of keys and values), and the same by topic.
+    - `rows`: read; `delivered`, `bytes` (of keys and values), and the same by topic without bad rows.
     - `seconds`: the whole task; `seconds_without_room`: of them, how long there was no room, or enough was under way.
     - `throttled`: broker -> throttle times it announced, added up.
     - `client_errors`: those that were survived, for example a broker that went away and came back.
+    - `bad_rows`: by code, rows that were not written and did not fail the task.
     """
 
     producer: str = "none"
@@ -89,6 +103,7 @@ class TaskTotals(WhoWrote):
     seconds_without_room: float = 0.0
     throttled: Mapping[int, float] = field(default_factory=dict)
     client_errors: int = 0
+    bad_rows: Mapping[str, int] = field(default_factory=dict)
 
     def to_arrow(self) -> pa.RecordBatch:
         """One row of ARROW_SCHEMA."""
@@ -96,6 +111,7 @@ class TaskTotals(WhoWrote):
             **asdict(self),
             "topics": [{"topic": name, **asdict(totals)} for name, totals in sorted(self.topics.items())],
             "throttled": [{"broker": broker, "seconds": time} for broker, time in sorted(self.throttled.items())],
+            "bad_rows": [{"code": code, "rows": rows} for code, rows in sorted(self.bad_rows.items())],
         }
         return pa.RecordBatch.from_pylist([row], schema=ARROW_SCHEMA)
 
@@ -108,6 +124,7 @@ class TaskTotals(WhoWrote):
             entry["topic"]: TopicTotals(entry["rows"], entry["delivered"], entry["bytes"]) for entry in values["topics"]
         }
         values["throttled"] = {entry["broker"]: entry["seconds"] for entry in values["throttled"]}
+        values["bad_rows"] = {entry["code"]: entry["rows"] for entry in values["bad_rows"]}
         return cls(**values)
 
 
@@ -153,7 +170,8 @@ class IdRate:
 
 @dataclass(frozen=True)
 class BatchReport:
-    """The account of a micro-batch whose tasks have all succeeded: each row of it is acknowledged. Times are seconds.
+    """The account of a micro-batch whose tasks have all succeeded: each row of it is acknowledged, or is a bad row that
+    does not fail its task. Times are seconds.
 
     - `batch_id`, `query_id`: of Spark; None for a batch write. Under Spark Connect `foreachBatch` has no query ID.
     - `tasks`: how many; `writers`: Python workers that wrote rows.
@@ -162,6 +180,7 @@ class BatchReport:
       was under way.
     - `throttled`: broker -> throttle times it announced, added up over the tasks.
     - `client_errors`: those that were survived.
+    - `bad_rows`: by code, those that were set aside. They are counted in no topic.
     - `producer_ids`: those that are known, ascending. `ids_used`: how many the writers have used over their lives.
       `ids_per_hour`: how many the query took within the hour before the report.
     - `repeated_tasks`: tasks that succeeded only after failed attempts. `maybe_twice`: at most so many rows of this
@@ -186,6 +205,7 @@ class BatchReport:
     ids_per_hour: int
     repeated_tasks: int
     maybe_twice: int
+    bad_rows: Mapping[str, int]
 
     @classmethod
     def of(
@@ -205,8 +225,10 @@ class BatchReport:
         used = _used(tasks)
         repeated = [task for task in tasks if task.attempt]
         throttled: Counter[int] = Counter()
+        bad_rows: Counter[str] = Counter()
         for task in tasks:
             throttled.update(task.throttled)
+            bad_rows.update(task.bad_rows)
         return cls(
             batch_id=batch_id,
             query_id=query_id,
@@ -222,12 +244,13 @@ class BatchReport:
             ids_per_hour=rate.count(used, now),
             repeated_tasks=len(repeated),
             maybe_twice=sum(task.rows * (task.attempt + speculation) for task in tasks),
+            bad_rows=dict(bad_rows),
         )
 
     @property
     def rows(self) -> int:
-        """Rows of all topics that the tasks read."""
-        return sum(topic.rows for topic in self.topics.values())
+        """Rows that the tasks read, bad ones included."""
+        return sum(topic.rows for topic in self.topics.values()) + sum(self.bad_rows.values())
 
     @property
     def delivered(self) -> int:

@@ -65,15 +65,16 @@ class SafeProducerSink:
         df = _only_written(df, options.topic)
         if options.max_writers is not None:
             df = df.coalesce(options.max_writers)
-        rows = df.mapInArrow(partial(_task, options=options), SCHEMA).collect()
-        report = self._account.settle(map(TaskTotals.from_row, rows), batch_id, query_id, speculation=speculates(conf))
+        rows = df.mapInArrow(partial(_task, options=options, batch_id=batch_id), SCHEMA).collect()
+        totals = map(TaskTotals.from_row, rows)
+        report = self._account.settle(totals, batch_id, query_id, speculation=speculates(conf), policy=options.bad_rows)
         if self._on_batch is not None:
             self._on_batch(report)
         return report
 
 
-def _task(batches: Iterator[pa.RecordBatch], options: Options) -> Iterator[pa.RecordBatch]:
-    yield task_run.write(batches, options).to_arrow()
+def _task(batches: Iterator[pa.RecordBatch], options: Options, batch_id: int | None) -> Iterator[pa.RecordBatch]:
+    yield task_run.write(batches, options, batch_id).to_arrow()
 
 
 def _only_written(df: DataFrame, topic: str | None) -> DataFrame:

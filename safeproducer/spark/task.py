@@ -10,7 +10,6 @@ import itertools
 import os
 import socket
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -19,21 +18,15 @@ from safeproducer.spark.attempt import Attempt
 from safeproducer.spark.columns import Columns
 from safeproducer.spark.errors import Failure, KafkaWriteError
 from safeproducer.spark.options import Options
-from safeproducer.spark.report import TaskTotals
+from safeproducer.spark.report import Task, TaskTotals
 from safeproducer.spark.topic_limits import TaskEndedError
 from safeproducer.spark.worker_producers import producers
 
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """Spark's task: the number of its partition, and how many attempts there were before."""
-
-    partition: int
-    attempt: int
+__all__ = ["Task", "write_task"]
 
 
 def write_task(batches: Iterable[pa.RecordBatch], options: Options, task: Task) -> TaskTotals:
-    """Write all rows, wait until each is acknowledged, and return the totals.
+    """Write all rows, wait until each is acknowledged, and return the totals. Bad rows do what the options say.
 
     The batches have the columns of Spark's Kafka sink, and `timestamp`. Without rows no producer is made. Raises
     KafkaWriteError when a row is not acknowledged; then the producer is closed, and the next attempt starts with a new
@@ -62,7 +55,7 @@ def _written(
     except TaskEndedError as ended:
         return _not_begun(task, ended)
     try:
-        attempt = Attempt(worker, options, task.partition, task.attempt)
+        attempt = Attempt(worker, options, task)
         failure = attempt.write(batches)
     except BaseException:
         worker.end()

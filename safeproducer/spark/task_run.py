@@ -8,19 +8,24 @@ from typing import TYPE_CHECKING
 from pyspark import TaskContext
 
 from safeproducer.spark.options import Options
-from safeproducer.spark.report import TaskTotals
+from safeproducer.spark.report import Task, TaskTotals
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def write(batches: Iterator[pa.RecordBatch], options: Options) -> TaskTotals:
-    """Write all rows of this task and wait for their reports. Raises KafkaWriteError."""
+def write(batches: Iterator[pa.RecordBatch], options: Options, batch_id: int | None = None) -> TaskTotals:
+    """Write all rows of this task and wait for their reports. Raises KafkaWriteError.
+
+    `batch_id`: Spark tells it to a task of the data source alone.
+    """
     # Here, for whatever plans or commits needs no producer.
-    from safeproducer.spark.task import Task, write_task  # noqa: PLC0415
+    from safeproducer.spark.task import write_task  # noqa: PLC0415
 
     context = _context()
-    return write_task(batches, options, Task(context.partitionId(), context.attemptNumber()))
+    if batch_id is None and (told := context.getLocalProperty("streaming.sql.batchId")):
+        batch_id = int(told)
+    return write_task(batches, options, Task(context.partitionId(), context.attemptNumber(), query_id(), batch_id))
 
 
 def query_id() -> str | None:

@@ -132,6 +132,8 @@ class Options:
         deadline = _deadline(options, kafka)
         times = {"delivery.timeout.ms": str(round(deadline * 1000))}
         _refuse_contradictions(kafka, deadline)
+        if weak := weak_settings(config):
+            notes.append(f"{', '.join(weak)}: retries may write rows twice, and no report can tell (maybe_twice=None)")
         return cls(
             topic=_topic(options),
             config={**_DEFAULTS, **times, **config, **safe.config, **own},
@@ -242,9 +244,18 @@ def _check_own(config: dict[str, str]) -> None:
     """As the producer will, but for what only an executor knows: whether a directory can be used there."""
     id_settings.take(config, False, lambda _directory: None, {})
     own = own_settings.take(config)
-    ruled_out = config.get("acks", "all") != "all" or int(config.get("max.in.flight.requests.per.connection", 1)) > 5
-    idempotent = config.get("enable.idempotence", "true") == "true" and not ruled_out and config.get("retries") != "0"
-    own.refuse_contradictions(idempotent, False)
+    own.refuse_contradictions(not weak_settings(config), False)
+
+
+def weak_settings(config: Mapping[str, str]) -> list[str]:
+    """Those, in Java's names, with which a producer is not idempotent."""
+    found = {
+        "acks": config.get("acks", "all") != "all",
+        "enable.idempotence": config.get("enable.idempotence") == "false",
+        "max.in.flight.requests.per.connection": int(config.get("max.in.flight.requests.per.connection", 1)) > 5,
+        "retries": config.get("retries") == "0",
+    }
+    return [f"{KAFKA_PREFIX}{name}={config[name]}" for name, is_weak in found.items() if is_weak]
 
 
 def _refuse_contradictions(kafka: Mapping[str, str], deadline: float) -> None:

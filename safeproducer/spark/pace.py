@@ -72,19 +72,20 @@ class Verdict(Enum):
 
 
 class Patience:
-    """While rows are on their way, for at most `deadline` seconds without progress. `now`: seconds of any clock."""
+    """While rows are on their way, for at most `deadline` seconds without progress. `now`: seconds of any clock;
+    `since`: the last progress."""
 
     def __init__(self, deadline: float, resolved: int, now: float) -> None:
         self._deadline = deadline
         self._resolved = resolved
-        self._since = self._asked_at = now
+        self.since = self._asked_at = now
         self._unanswered = 0
 
     def look(self, resolved: int, all_down: bool, now: float) -> Verdict:
         """`resolved`: reports so far; `all_down`: no broker can be reached, as far as is known."""
         if resolved != self._resolved:
-            self._resolved, self._since, self._asked_at, self._unanswered = resolved, now, now, 0
-        quiet = now - self._since
+            self._resolved, self.since, self._asked_at, self._unanswered = resolved, now, now, 0
+        quiet = now - self.since
         if quiet >= UNREACHABLE_AFTER and (all_down or self._unanswered >= _SILENT):
             return Verdict.UNREACHABLE
         if quiet >= self._deadline:

@@ -45,7 +45,7 @@ class Account:
         batch_id: int | None,
         query_id: str | None,
         *,
-        speculation: bool = False,
+        copies_known: bool = True,
         policy: BadRows = FAILING,
     ) -> BatchReport:
         """The report of a micro-batch whose tasks have all succeeded: one event, and a note when workers died idle.
@@ -53,7 +53,7 @@ class Account:
         Raises RuntimeError when it has more than `policy` allows.
         """
         now = clock.monotonic()
-        report = BatchReport.of(totals, batch_id, query_id, self._rate, now, speculation)
+        report = BatchReport.of(totals, batch_id, query_id, self._rate, now, copies_known)
         spark_events.batch_written(**_event(report))
         is_late = self._settled is not None and now - self._settled > IDLE_LIMIT
         if batch_id is not None and is_late and report.writers:

@@ -16,7 +16,7 @@ SCHEMA = (
     "rows long, delivered long, bytes long, "
     "topics array<struct<topic:string,rows:long,delivered:long,bytes:long>>, seconds double, "
     "seconds_without_room double, throttled array<struct<broker:int,seconds:double>>, client_errors long, "
-    "bad_rows array<struct<code:string,rows:long>>"
+    "bad_rows array<struct<code:string,rows:long>>, rows_before long"
 )
 """The row that a task yields, as Spark writes schemas. See TaskTotals for what the fields mean."""
 
@@ -41,6 +41,7 @@ ARROW_SCHEMA = pa.schema(
         ("throttled", pa.list_(_THROTTLED)),
         ("client_errors", pa.int64()),
         ("bad_rows", pa.list_(_BAD_ROWS)),
+        ("rows_before", pa.int64()),
     ]
 )
 """SCHEMA in Arrow's types."""
@@ -48,12 +49,16 @@ ARROW_SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Spark's task: the number of its partition, how many attempts there were before, and what it is a task of."""
+    """Spark's task: the number of its partition, how many attempts there were before, and what it is a task of.
+
+    `run` is another one for each time that a micro-batch is written.
+    """
 
     partition: int
     attempt: int
     query_id: str | None = None
     batch_id: int | None = None
+    run: str | None = None
 
 
 @dataclass(frozen=True)
@@ -90,6 +95,7 @@ class TaskTotals(WhoWrote):
     - `throttled`: broker -> throttle times it announced, added up.
     - `client_errors`: those that were survived, for example a broker that went away and came back.
     - `bad_rows`: by code, rows that were not written and did not fail the task.
+    - `rows_before`: those that earlier attempts had handed over; None where it is not known of each.
     """
 
     producer: str = "none"
@@ -104,6 +110,7 @@ class TaskTotals(WhoWrote):
     throttled: Mapping[int, float] = field(default_factory=dict)
     client_errors: int = 0
     bad_rows: Mapping[str, int] = field(default_factory=dict)
+    rows_before: int | None = None
 
     def to_arrow(self) -> pa.RecordBatch:
         """One row of ARROW_SCHEMA."""
@@ -185,10 +192,9 @@ class BatchReport:
       `ids_per_hour`: how many the query took within the hour before the report.
     - `repeated_tasks`: tasks that succeeded only after failed attempts. `maybe_twice`: at most so many rows of this
       micro-batch are in the topics more than once, because failed attempts may have written them; it counts one for
-      each copy. A failed attempt returns no totals, so this is its rows times its failed attempts. With speculation all
-      rows count once more: of a copy of a task that came too late Spark tells nobody. It leaves out what an earlier run
-      of the micro-batch had written (a query that was started again), and a stage that Spark began anew because a
-      shuffle's output was lost: its attempts count from 0 again.
+      each copy. None where that is not known: see copies_known, and a failed attempt in another executor. It leaves out
+      what an earlier run of the micro-batch had written (a query that was started again), and a stage that Spark began
+      anew because a shuffle's output was lost: its attempts count from 0 again.
     """
 
     batch_id: int | None
@@ -204,7 +210,7 @@ class BatchReport:
     ids_used: int
     ids_per_hour: int
     repeated_tasks: int
-    maybe_twice: int
+    maybe_twice: int | None
     bad_rows: Mapping[str, int]
 
     @classmethod
@@ -215,15 +221,16 @@ class BatchReport:
         query_id: str | None,
         rate: IdRate,
         now: float,
-        speculation: bool = False,
+        copies_known: bool = True,
     ) -> BatchReport:
         """The report of the successful attempts, at `now` in seconds. `rate` takes note of their producer IDs.
 
-        `speculation`: Spark may have run a copy of any task, and killed it when it came too late.
+        `copies_known`: no retry can write a row twice, and Spark ran no copies of tasks, of which it tells nobody.
         """
         tasks = list(totals)
         used = _used(tasks)
         repeated = [task for task in tasks if task.attempt]
+        known = [task.rows_before for task in repeated if task.rows_before is not None]
         throttled: Counter[int] = Counter()
         bad_rows: Counter[str] = Counter()
         for task in tasks:
@@ -243,7 +250,7 @@ class BatchReport:
             ids_used=sum(ids for ids, _ in used.values()),
             ids_per_hour=rate.count(used, now),
             repeated_tasks=len(repeated),
-            maybe_twice=sum(task.rows * (task.attempt + speculation) for task in tasks),
+            maybe_twice=sum(known) if len(known) == len(repeated) and copies_known else None,
             bad_rows=dict(bad_rows),
         )
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from pyspark import TaskContext
 from pyspark.errors import PySparkException
 
 from safeproducer.errors import ConfigurationError
 from safeproducer.spark import task_run
-from safeproducer.spark.options import TOPIC, Options
+from safeproducer.spark.options import TOPIC, Options, weak_settings
 from safeproducer.spark.query_account import Account, callback_of
 from safeproducer.spark.report import SCHEMA, BatchReport, TaskTotals
 from safeproducer.spark.schema_check import TYPES, check_schema, check_session, speculates
@@ -65,16 +66,20 @@ class SafeProducerSink:
         df = _only_written(df, options.topic)
         if options.max_writers is not None:
             df = df.coalesce(options.max_writers)
-        rows = df.mapInArrow(partial(_task, options=options, batch_id=batch_id), SCHEMA).collect()
+        task = partial(_task, options=options, batch_id=batch_id, run=uuid4().hex)
+        rows = df.mapInArrow(task, SCHEMA).collect()
         totals = map(TaskTotals.from_row, rows)
-        report = self._account.settle(totals, batch_id, query_id, speculation=speculates(conf), policy=options.bad_rows)
+        known = not (speculates(conf) or weak_settings(options.config))
+        report = self._account.settle(totals, batch_id, query_id, copies_known=known, policy=options.bad_rows)
         if self._on_batch is not None:
             self._on_batch(report)
         return report
 
 
-def _task(batches: Iterator[pa.RecordBatch], options: Options, batch_id: int | None) -> Iterator[pa.RecordBatch]:
-    yield task_run.write(batches, options, batch_id).to_arrow()
+def _task(
+    batches: Iterator[pa.RecordBatch], options: Options, batch_id: int | None, run: str
+) -> Iterator[pa.RecordBatch]:
+    yield task_run.write(batches, options, run, batch_id).to_arrow()
 
 
 def _only_written(df: DataFrame, topic: str | None) -> DataFrame:

@@ -10,6 +10,9 @@ import itertools
 import os
 import socket
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
 
 import pyarrow as pa
 
@@ -22,7 +25,7 @@ from safeproducer.spark.report import Task, TaskTotals
 from safeproducer.spark.topic_limits import TaskEndedError
 from safeproducer.spark.worker_producers import producers
 
-__all__ = ["Task", "write_task"]
+__all__ = ["HandedOver", "Task", "write_task"]
 
 
 def write_task(batches: Iterable[pa.RecordBatch], options: Options, task: Task) -> TaskTotals:
@@ -34,16 +37,17 @@ def write_task(batches: Iterable[pa.RecordBatch], options: Options, task: Task) 
 
     One task at a time in a process, as Spark has it.
     """
-    started = clock.monotonic()
-    filled = _filled(batches, options.topic)
+    started, handed_over = clock.monotonic(), HandedOver(task)
+    filled = _filled(map(handed_over.note, filter(_has_rows, batches)), options.topic)  # a generator would keep a batch
     if filled is None:
-        return TaskTotals(task.partition, task.attempt, seconds=clock.monotonic() - started)
-    names, rest = filled
-    del filled  # it holds payloads, and a frame that raises must not show them
-    written = _written(names, rest, options, task, started)
+        written: TaskTotals | Failure = TaskTotals(task.partition, task.attempt, seconds=clock.monotonic() - started)
+    else:
+        names, rest = filled
+        del filled  # it holds payloads, and a frame that raises must not show them
+        written = _written(names, rest, options, task, started)
     if isinstance(written, Failure):
         raise KafkaWriteError(written)
-    return written
+    return replace(written, rows_before=handed_over.taken())
 
 
 def _written(
@@ -67,15 +71,46 @@ def _written(
     return totals
 
 
+class HandedOver:
+    """How many rows each attempt of a task was given to write, in files that outlive it.
+
+    They are where Spark has its own blocks: an executor removes them when it ends, and does not see those of another.
+    """
+
+    def __init__(self, task: Task) -> None:
+        folder, self._rows, self._files = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0], 0, list[Path]()
+        if folder and task.run:
+            attempts = range(task.attempt + 1)
+            self._files = [Path(folder, f"safeproducer-{task.run}-{task.partition}-{number}") for number in attempts]
+            with suppress(OSError):  # then the number is not known
+                self._files[-1].write_bytes(bytes(8))
+
+    def note(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Before it is given to the producer: a killed process can note no more."""
+        self._rows += batch.num_rows
+        for file in self._files[-1:]:
+            with suppress(OSError), file.open("r+b", buffering=0) as count:
+                count.write(self._rows.to_bytes(8, "little"))
+        return batch
+
+    def taken(self) -> int | None:
+        """The rows of earlier attempts, if they are known of each. The files are gone then."""
+        counts: list[int] = []
+        for file in self._files:
+            with suppress(OSError):
+                counts.append(int.from_bytes(file.read_bytes(), "little"))
+                file.unlink()
+        return sum(counts[:-1]) if len(counts) == len(self._files) > 0 else None
+
+
 def _filled(
-    batches: Iterable[pa.RecordBatch], fixed_topic: str | None
+    batches: Iterator[pa.RecordBatch], fixed_topic: str | None
 ) -> tuple[list[str], Iterator[pa.RecordBatch]] | None:
-    """The topics of the first batch that has rows, and all batches that have some; None when there is none."""
-    with_rows = filter(_has_rows, batches)  # not a generator: its frame would keep a batch
-    first = next(with_rows, None)
+    """The topics of the first batch, and all batches, which have rows; None when there is none."""
+    first = next(batches, None)
     if first is None:
         return None
-    return Columns.of(first, fixed_topic).topic_names(fixed_topic), itertools.chain([first], with_rows)
+    return Columns.of(first, fixed_topic).topic_names(fixed_topic), itertools.chain([first], batches)
 
 
 def _has_rows(batch: pa.RecordBatch) -> bool:

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def write(batches: Iterator[pa.RecordBatch], options: Options, batch_id: int | None = None) -> TaskTotals:
+def write(batches: Iterator[pa.RecordBatch], options: Options, run: str, batch_id: int | None = None) -> TaskTotals:
     """Write all rows of this task and wait for their reports. Raises KafkaWriteError.
 
-    `batch_id`: Spark tells it to a task of the data source alone.
+    `run`: see Task. `batch_id`: Spark tells it to a task of the data source alone.
     """
     # Here, for whatever plans or commits needs no producer.
     from safeproducer.spark.task import write_task  # noqa: PLC0415
@@ -25,7 +25,8 @@ def write(batches: Iterator[pa.RecordBatch], options: Options, batch_id: int | N
     context = _context()
     if batch_id is None and (told := context.getLocalProperty("streaming.sql.batchId")):
         batch_id = int(told)
-    return write_task(batches, options, Task(context.partitionId(), context.attemptNumber(), query_id(), batch_id))
+    task = Task(context.partitionId(), context.attemptNumber(), query_id(), batch_id, run)
+    return write_task(batches, options, task)
 
 
 def query_id() -> str | None:

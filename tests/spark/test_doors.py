@@ -154,11 +154,19 @@ def test_no_column_is_left_out_where_all_are_written() -> None:
     assert (frame.renamed, frame.selected) == ((), ())
 
 
-@pytest.mark.parametrize(("speculation", "maybe_twice"), [("true", 5), ("false", 0)])
-def test_the_sink_counts_a_copy_of_which_nobody_tells(speculation: str, maybe_twice: int) -> None:
-    """When Spark may have run one, each row may be there once more."""
+@pytest.mark.parametrize(("speculation", "maybe_twice"), [("true", None), ("false", 0)])
+def test_the_sink_cannot_count_a_copy_of_which_nobody_tells(speculation: str, maybe_twice: int | None) -> None:
+    """When Spark may have run one, any row may be there once more."""
     frame = Frame(totals(), **{"spark.speculation": speculation})
     assert SafeProducerSink(OPTIONS).write(frame).maybe_twice == maybe_twice  # type: ignore[arg-type]
+
+
+def test_no_door_counts_what_retries_may_write_twice() -> None:
+    """Without idempotence nobody hears of it."""
+    options = {**OPTIONS, "kafka.acks": "1", "safeproducer.spark.on.batch": f"{__name__}:keep"}
+    SafeProducerSink(options).write(Frame(totals()))  # type: ignore[arg-type]
+    SafeProducerDataSource(options).streamWriter(VALUES, overwrite=False).commit(messages(totals()), 9)
+    assert [report.maybe_twice for report in REPORTS] == [None, None]
 
 
 def test_notes_are_told_once_over_all_micro_batches() -> None:
@@ -277,7 +285,7 @@ def test_a_task_returns_totals_query_and_notes(monkeypatch: pytest.MonkeyPatch) 
     properties = {"sql.streaming.queryId": "query", "spark.python.worker.reuse": "false"}
     context = SimpleNamespace(getLocalProperty=properties.get)
     monkeypatch.setattr(task_run.TaskContext, "get", lambda: context)
-    monkeypatch.setattr(task_run, "write", lambda batches, options: totals())
+    monkeypatch.setattr(task_run, "write", lambda *_: totals())
     writer = SafeProducerDataSource(OPTIONS).streamWriter(VALUES, overwrite=False)
     message = pickle.loads(pickle.dumps(writer.write(iter([]))))  # noqa: S301 - our own bytes
     assert (message.totals, message.query_id) == (totals(), "query")
@@ -290,7 +298,7 @@ def test_a_task_returns_totals_query_and_notes(monkeypatch: pytest.MonkeyPatch) 
 def test_outside_a_task_there_is_nothing_to_write() -> None:
     """The functions of tasks say so."""
     with pytest.raises(RuntimeError, match="inside a task of Spark"):
-        task_run.write(iter([]), Options.parse(OPTIONS))
+        task_run.write(iter([]), Options.parse(OPTIONS), "run")
 
 
 # --- how Spark finds it ----------------------------------------------------------------------------------------------

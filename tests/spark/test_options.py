@@ -11,7 +11,7 @@ import pytest
 
 from safeproducer import ConfigurationError
 from safeproducer.settings.own_settings import OWN_SETTINGS
-from safeproducer.spark.options import Options
+from safeproducer.spark.options import Options, weak_settings
 from safeproducer.spark.sink import SafeProducerSink
 
 BROKERS = {"kafka.bootstrap.servers": "localhost:1"}
@@ -53,6 +53,20 @@ def test_the_defaults_are_javas_where_rows_would_differ() -> None:
         idle_ms=600_000,
         notes=(),
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("acks", "1"), ("acks", "0"), ("enable_idempotence", "false"), ("max_in_flight_requests_per_connection", "6")],
+)
+def test_settings_with_which_a_retry_may_write_twice_are_told(name: str, value: str) -> None:
+    """In one sentence, and nothing is refused that Spark's own sink takes."""
+    options = parse(**{f"kafka_{name}": value})
+    (note,) = (note for note in options.notes if "maybe_twice=None" in note)
+    assert note.startswith(f"kafka.{name.replace('_', '.')}={value}: ")
+    assert weak_settings(options.config)
+    strong = parse(kafka_acks="-1", kafka_enable_idempotence="true", kafka_max_in_flight_requests_per_connection="5")
+    assert (strong.notes, weak_settings(strong.config)) == ((), [])
 
 
 def test_the_options_of_the_sink() -> None:
@@ -211,5 +225,5 @@ def test_an_option_that_is_given_twice_alike_passes() -> None:
 
 def test_acknowledgements_that_say_nothing_are_told() -> None:
     """With acks=0 a report is no proof."""
-    (told,) = parse(kafka_acks="0").notes
+    told, _ = parse(kafka_acks="0").notes
     assert told.startswith("kafka.acks=0: ")

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from safeproducer.kafka.native import KafkaError, Message
 from safeproducer.pipeline.reports.delivery_errors import PURGED
 from safeproducer.policy.outcome import Outcome
-from safeproducer.spark.columns import ANY_PARTITION, Columns, Header
+from safeproducer.spark.columns import ANY_PARTITION, Columns, Header, utf8
 from safeproducer.spark.errors import (
     HEADER_NAME_WITH_NUL,
     HEADER_WITHOUT_NAME,
@@ -103,7 +103,7 @@ def _nowhere(columns: Columns, topic: str | None, facts: Mapping[str, TopicFacts
 def _with_wrong_header_name(columns: Columns, topic: str | None) -> Iterator[Found]:
     if columns.headers is None:
         return
-    names = pc.list_flatten(columns.headers).flatten()[0]
+    names = utf8(pc.list_flatten(columns.headers).flatten()[0])
     for wrong, cause in (
         (names.is_null(), HEADER_WITHOUT_NAME),
         (pc.match_substring(names, "\0"), HEADER_NAME_WITH_NUL),

@@ -48,7 +48,7 @@ class Columns:
             batch.num_rows,
             _binary(_plain(batch.column(at["value"]))),
             None if key is None else _binary(key),
-            None if topic is None else _names(topic.cast(pa.large_string())),
+            None if topic is None else _names(utf8(topic.cast(pa.large_string()))),
             column("partition"),
             column("headers"),
             column("timestamp"),
@@ -121,7 +121,7 @@ class Columns:
             return iter([None] * self.rows)
         lengths = pc.list_value_length(self.headers).to_pylist()
         names, contents = pc.list_flatten(self.headers).flatten()
-        pairs = zip(names.to_pylist(), _binary(_plain(contents)).to_pylist(), strict=True)
+        pairs = zip(utf8(names).to_pylist(), _binary(_plain(contents)).to_pylist(), strict=True)
         return (list(islice(pairs, length)) if length else None for length in lengths)
 
     def slice(self, first: int, rows: int = 1) -> Columns:
@@ -146,6 +146,17 @@ def _names(topics: Any) -> Any:
     if pc.index(found.dictionary, "").as_py() < 0:
         return found
     return pc.if_else(pc.equal(topics, ""), pa.scalar(None, topics.type), topics).dictionary_encode()
+
+
+def utf8(texts: Any) -> Any:
+    """The same column of strings; null where one is no UTF-8, which Spark's strings may be."""
+    try:
+        texts.validate(full=True)
+    except pa.ArrowInvalid:
+        found = [None if one is None else one.decode(errors="replace") for one in _binary(texts).to_pylist()]
+        valid = pa.array(found, texts.type)
+        return pc.if_else(pc.equal(_binary(valid), _binary(texts)), valid, pa.scalar(None, texts.type))
+    return texts
 
 
 def _plain(column: Any) -> Any:

@@ -158,6 +158,8 @@ class Options:
 def _texts(given: Mapping[str, Any]) -> dict[str, str]:
     options: dict[str, str] = {}
     for name, value in given.items():
+        if value is None:
+            continue
         if not isinstance(value, str | bool | int | float):
             problem = f"it must be text, a number or a truth value, not {type(value).__name__}"
             raise refused(str(name), type(value).__name__, problem, "Correct it, or leave it out")
@@ -198,6 +200,8 @@ def _refuse_unknown(options: Mapping[str, str]) -> None:
 
 def _similar_option(option: str) -> str:
     known = (*SINK_OPTIONS, *OWN_SETTINGS)
+    if option == "path":  # of save(), start() and toTable()
+        return f"Give the topic as option {TOPIC!r}, and call save() and start() without one"
     if option in TRANSLATED or option in WITHOUT_EFFECT or option in REFUSED:
         return f"Did you mean {KAFKA_PREFIX}{option}?"
     similar = suggestions(option, known)

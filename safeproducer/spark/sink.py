@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from uuid import uuid4
 
 from pyspark import TaskContext
@@ -67,7 +68,9 @@ class SafeProducerSink:
         if options.max_writers is not None:
             df = df.coalesce(options.max_writers)
         task = partial(_task, options=options, batch_id=batch_id, run=uuid4().hex)
-        rows = df.mapInArrow(task, SCHEMA).collect()
+        batch = "" if batch_id is None else f", batch {batch_id}"
+        with _described(df, f"safeproducer: topic {options.topic or 'of each row'}{batch}"):
+            rows = df.mapInArrow(task, SCHEMA).collect()
         totals = map(TaskTotals.from_row, rows)
         known = not (speculates(conf) or weak_settings(options.config))
         report = self._account.settle(totals, batch_id, query_id, copies_known=known, policy=options.bad_rows)
@@ -102,6 +105,21 @@ def _refuse_tasks() -> None:
             "no DataFrame to write",
             "Call it on the driver: pass it to foreachBatch, or call write(df)",
         )
+
+
+@contextmanager
+def _described(df: DataFrame, text: str) -> Iterator[None]:
+    """What Spark's page says of the jobs in the `with` block. Spark Connect has no way to tell it."""
+    name, context = "spark.job.description", cast(Any, None)
+    with suppress(PySparkException):
+        context = df.sparkSession.sparkContext
+        before = context.getLocalProperty(name)
+        context.setLocalProperty(name, text)
+    try:
+        yield
+    finally:
+        if context is not None:
+            context.setLocalProperty(name, before)
 
 
 def _query_id(df: DataFrame) -> str | None:

@@ -178,6 +178,28 @@ def test_a_dead_letter_topic_that_cannot_be_written_fails_the_task(
     assert failure.delivered + failure.not_written + failure.unknown == failure.rows == 501
 
 
+def test_what_is_no_utf8_is_a_bad_row(cluster: FakeCluster, options: MakeOptions) -> None:
+    """A topic, or the name of a header: Spark makes strings of any bytes."""
+
+    def texts(*given: bytes | None) -> pa.Array:
+        return pa.array(given, pa.binary()).cast(pa.binary()).view(pa.string())
+
+    names = pa.StructArray.from_arrays([texts(b"h", b"\xff", b"\xc3\xa9"), pa.array([b"1"] * 3)], ["key", "value"])
+    headers = pa.ListArray.from_arrays(pa.array([0, 0, 1, 1, 2, 3], pa.int32()), names)
+    sent = batch(
+        [b"0-", b"1-", b"2-", b"3-", b"4-"],
+        topic=texts(b"rows", b"rows", b"\xff\xfe", b"rows", b"rows"),
+        headers=headers,
+    )
+    totals = write_task([sent], options(None, **TO_TOPIC, **ANY_NUMBER), TASK)
+    assert totals.bad_rows == {"null_topic": 1, "header_without_name": 1}
+    assert [int(one["sp-row"]) for one in letters(cluster)] == [2, 3]
+    assert numbers(cluster) == [0, 1, 4]
+    assert "é" in {
+        name for part in range(3) for record in cluster.log("rows", part) for name, _ in record.headers or ()
+    }
+
+
 def test_the_dead_letter_topic_may_be_one_of_the_topics_of_the_rows(cluster: FakeCluster, options: MakeOptions) -> None:
     """Its own rows are counted apart from the bad ones."""
     sent = batch(

@@ -69,6 +69,16 @@ def test_settings_with_which_a_retry_may_write_twice_are_told(name: str, value: 
     assert (strong.notes, weak_settings(strong.config)) == ((), [])
 
 
+def test_none_is_as_if_it_were_not_given() -> None:
+    """Spark passes options on so."""
+    assert parse(topic=None, kafka_linger_ms=None, safeproducer_spark_bad_rows=None) == parse()
+
+
+def test_a_path_is_told_from_an_option() -> None:
+    """`.save("orders")` is how other formats are told their target."""
+    assert "Give the topic as option 'topic'" in refusal({**BROKERS, "path": "orders"})
+
+
 def test_the_options_of_the_sink() -> None:
     """Names in any case, values as Spark or Python give them."""
     options = Options.parse(
@@ -145,7 +155,7 @@ def test_a_longer_time_out_makes_a_longer_deadline() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"path": "orders"}, "setting 'path' = 'orders': there is no such option. Remove it; options of this sink are"),
+        ({"path": "orders"}, "there is no such option. Give the topic as option 'topic', and call save"),
         ({"acks": "1"}, "Did you mean kafka.acks?"),
         ({"bootstrap.servers": "x"}, "Did you mean kafka.bootstrap.servers?"),
         ({"topics": "x"}, "Did you mean topic?"),
@@ -170,7 +180,7 @@ def test_a_longer_time_out_makes_a_longer_deadline() -> None:
         ({"topic": " "}, "it is empty. Name a topic"),
         ({"topic": "a\ud800"}, "it holds a character that is no UTF-8"),
         ({"kafka.client.\udfff": "a"}, "it holds a character that is no UTF-8"),
-        ({"topic": None}, "it must be text, a number or a truth value, not NoneType"),
+        ({"topic": b"a"}, "it must be text, a number or a truth value, not bytes"),
         ({"topic": "a", "TOPIC": "b"}, "it is given twice"),
         ({"kafka.bootstrap.servers": ""}, "'kafka.bootstrap.servers' = '': it is not set. Give the brokers"),
         *(

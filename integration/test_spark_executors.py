@@ -136,7 +136,7 @@ def test_an_executor_is_lost(logged_in: RunningQuery, master: str, door: str) ->
 
 
 def test_a_copy_of_a_slow_task_comes_first(query: RunningQuery) -> None:
-    """Spark kills the slow one. Then the copy is a repeated task. How many rows are there twice is not known: see the next test."""
+    """Spark kills the slow one. Then the copy is a repeated task, and no number is known: see the next test."""
     query.conf = {**query.conf, **SPECULATION}
     query.start()
     (query.folder / "wait-0").touch()
@@ -164,7 +164,7 @@ def test_a_copy_of_a_slow_task_comes_too_late(query: RunningQuery) -> None:
     (report,) = query.reports()
     assert (report["rows"], report["delivered"]) == (ROWS, ROWS)
     assert (report["repeated_tasks"], report["maybe_twice"]) == (0, None)
-    assert 0 < times(query).total() - ROWS
+    assert times(query).total() - ROWS > 0
 
 
 def test_the_data_source_refuses_speculation(query: RunningQuery) -> None:

@@ -46,7 +46,7 @@ BOUNDS: dict[str, dict[str, int]] = {
         "each": 0,
         "files": 221,  # aim: 185; 11 are of replication quotas, 2 of bad rows of Spark
         "files under 60 lines": 14,
-        "lines": 35_300,  # aim: 28 500; 2 553 are of replication quotas, 110 of seams, 430 of the doors of Spark
+        "lines": 35_303,  # aim: 28 500; 2 553 are of replication quotas, 110 of seams, 433 of the doors of Spark
         "lines of pipeline/ and policy/": 12_513,  # aim: 11 000; 700 as above, 250 of reuse from producer_ids/
         "reads through three dots": 57,  # aim: 28, one per 1 000 lines
         "closures upward": 6,  # aim: 4

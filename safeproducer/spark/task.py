@@ -47,7 +47,7 @@ def write_task(batches: Iterable[pa.RecordBatch], options: Options, task: Task) 
         written = _written(names, rest, options, task, started)
     if isinstance(written, Failure):
         raise KafkaWriteError(written)
-    return replace(written, rows_before=handed_over.taken())
+    return replace(written, rows_before=handed_over.before())
 
 
 def _written(
@@ -75,31 +75,34 @@ class HandedOver:
     """How many rows each attempt of a task was given to write, in files that outlive it.
 
     They are where Spark has its own blocks: an executor removes them when it ends, and does not see those of another.
+    A query writes the same ones again. No attempt removes its own: it may end well here and fail for Spark.
     """
 
     def __init__(self, task: Task) -> None:
         folder, self._rows, self._files = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0], 0, list[Path]()
+        self._run = (task.run or "").encode()
         if folder and task.run:
-            attempts = range(task.attempt + 1)
-            self._files = [Path(folder, f"safeproducer-{task.run}-{task.partition}-{number}") for number in attempts]
+            name = f"safeproducer-{task.query_id or task.run}-{task.partition}"
+            self._files = [Path(folder, f"{name}-{number}") for number in range(task.attempt + 1)]
+            self._write()
+
+    def _write(self) -> None:
+        for file in self._files[-1:]:
             with suppress(OSError):  # then the number is not known
-                self._files[-1].write_bytes(bytes(8))
+                file.write_bytes(self._run + b"%d" % self._rows)
 
     def note(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Before it is given to the producer: a killed process can note no more."""
         self._rows += batch.num_rows
-        for file in self._files[-1:]:
-            with suppress(OSError), file.open("r+b", buffering=0) as count:
-                count.write(self._rows.to_bytes(8, "little"))
+        self._write()
         return batch
 
-    def taken(self) -> int | None:
-        """The rows of earlier attempts, if they are known of each. The files are gone then."""
+    def before(self) -> int | None:
+        """The rows of earlier attempts, if they are known of each."""
         counts: list[int] = []
         for file in self._files:
-            with suppress(OSError):
-                counts.append(int.from_bytes(file.read_bytes(), "little"))
-                file.unlink()
+            with suppress(OSError, ValueError):
+                counts.append(int(file.read_bytes().removeprefix(self._run)))  # another run's is no number
         return sum(counts[:-1]) if len(counts) == len(self._files) > 0 else None
 
 

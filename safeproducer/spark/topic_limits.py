@@ -20,12 +20,8 @@ LIMITS_WITHIN = 5.0
 """Seconds for the topics' limits; then they count as unknown, as without the right to read them."""
 LOGIN_LASTS = 3.0
 """Seconds for which brokers may refuse a login; then the attempt ends, as repeated logins may lock the account."""
-_ONE_LOGIN = {
-    "reconnect.backoff.ms": 10_000,
-    "reconnect.backoff.max.ms": 10_000,
-    "metadata.recovery.strategy": "none",
-}
-"""With it a client tries once at each broker within that time."""
+_FEW_LOGINS = {"reconnect.backoff.ms": 2_000, "reconnect.backoff.max.ms": 2_000, "metadata.recovery.strategy": "none"}
+"""With it a client tries twice at a broker within that time: one may hear of a new password a moment later."""
 APPEARS_WITHIN = 10.0
 """Seconds for a topic that is not there: it may have been made a moment ago, or brokers make it when they are asked."""
 _AGAIN_AFTER = 0.2
@@ -132,14 +128,14 @@ def batch_limits(config: Mapping[str, Any], names: Sequence[str]) -> dict[str, i
     """Topic -> its max.message.bytes, of those that can be read. Raises TaskEndedError for a login that brokers refuse,
     and nothing for other answers."""
     refused: list[str] = []
-    once = _ONE_LOGIN if "sasl.mechanism" in config else {}
+    few = _FEW_LOGINS if "sasl.mechanism" in config else {}
 
     def note(error: KafkaError) -> None:
         if error.code() == KafkaError._AUTHENTICATION:
             refused.append(error.str())
 
     try:
-        reader = ClusterReader({**config, **once, "log_level": 0}, error_cb=note, logger=_quiet)
+        reader = ClusterReader({**config, **few, "log_level": 0}, error_cb=note, logger=_quiet)
     except (KafkaException, TypeError, ValueError):
         return {}  # the producer's own constructor says what is wrong
     found, answers = {}, reader.topic_configs(names, min(LOGIN_LASTS, LIMITS_WITHIN))

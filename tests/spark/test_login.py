@@ -73,14 +73,14 @@ class Counting(Credentials):
         return super().verify(user, password)
 
 
-def test_a_wrong_password_ends_the_attempt_with_one_login(cluster: FakeCluster) -> None:
+def test_a_wrong_password_ends_the_attempt_with_few_logins(cluster: FakeCluster) -> None:
     """No producer is made after it, and the client that asks for limits tries no more."""
     cluster._state.credentials = guard = Counting("right")
     found, seconds = failure(cluster, iter([rows(0, 10)]), "marker")
     assert (found.codes, found.delivered, found.rows) == ({"_AUTHENTICATION": 1}, 0, 0)
     assert "marker" not in str(KafkaWriteError(found))
     assert topic_limits.LOGIN_LASTS <= seconds < 10.0
-    assert guard.tried == ["marker"]
+    assert 1 <= guard.tried.count("marker") == len(guard.tried) <= 2
     assert write_task([rows(0, 10)], options(cluster, "right"), TASK).delivered == 10
 
 

@@ -228,21 +228,31 @@ def attempted(number: int, *batches: pa.RecordBatch) -> HandedOver:
 
 
 def test_what_failed_attempts_were_given_is_known_in_their_executor(executor: Path) -> None:
-    """Each may have read another number of rows. Nothing is left behind."""
+    """Each may have read another number of rows."""
     attempted(0, rows(0, 4000), rows(0, 100))
     attempted(1)
     attempted(2, rows(0, 7))
-    assert attempted(3, rows(0, 100)).taken() == 4107
-    assert list(executor.iterdir()) == []
+    assert attempted(3, rows(0, 100)).before() == 4107
+
+
+def test_a_query_has_as_many_files_as_attempts_of_its_tasks(executor: Path) -> None:
+    """However many micro-batches it writes; and what one of them noted is not counted in the next."""
+    for run in ("first", "second"):
+        for number in range(2):
+            handed_over = HandedOver(replace(TASK, attempt=number, query_id="query", run=run))
+            handed_over.note(rows(0, 5))
+    assert handed_over.before() == 5
+    assert len(list(executor.iterdir())) == 2
+    assert HandedOver(replace(TASK, attempt=1, query_id="query", run="third")).before() is None
 
 
 def test_what_attempts_elsewhere_were_given_is_not_known(executor: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of one of three, and where Spark names no folder or one that cannot be written."""
     attempted(1, rows(0, 10))
-    assert attempted(2, rows(0, 10)).taken() is None
+    assert attempted(2, rows(0, 10)).before() is None
     for folder in ("", str(executor / "missing")):
         monkeypatch.setenv("SPARK_LOCAL_DIRS", folder)
-        assert attempted(1, rows(0, 10)).taken() is None
+        assert attempted(1, rows(0, 10)).before() is None
 
 
 def test_the_rows_of_a_failed_attempt_are_in_the_totals_of_the_next(
@@ -254,4 +264,3 @@ def test_the_rows_of_a_failed_attempt_are_in_the_totals_of_the_next(
         write_task([rows(0, 300), batch([b"x" * 2_000_000])], options(), first)
     assert write_task([rows(0, 100)], options(), second).rows_before == 301
     assert write_task([rows(0, 100)], options(), replace(first, partition=1)).rows_before == 0
-    assert list(executor.iterdir()) == []

@@ -139,6 +139,7 @@ class WorkerProducer:
 
     def begin(self) -> None:
         """A task begins."""
+        self.kafka.poll(0)  # errors of earlier tasks, as of a login that has changed since
         self.client_errors = 0
         self.all_down = False
         self.login_refused = None

@@ -61,12 +61,14 @@ def slowly(batches: Iterator[pa.RecordBatch], folder: Path) -> Iterator[pa.Recor
 
 def started(spark: SparkSession, settings: dict[str, Any], folder: Path) -> StreamingQuery:
     """The query, one file for each micro-batch; a key has rows of its file next to each other, on two topics."""
-    topics = settings["topics"]
+    topics, bad = settings["topics"], settings["bad_each"]
+    row = "int(split(value, '-')[1])"
+    no_topic = f"if({row} % {bad} = {bad - 1}, null, " if bad else "("
     lines = spark.readStream.option("maxFilesPerTrigger", 1).text(str(folder / "input"))
     rows = lines.selectExpr(
         "string(int(split(value, '-')[1]) div 50) key",
         "value",
-        f"if(int(split(value, '-')[1]) % 2 = 0, '{topics[0]}', '{topics[1]}') topic",
+        f"{no_topic}if({row} % 2 = 0, '{topics[0]}', '{topics[1]}')) topic",
     )
     path = str(folder)  # what tasks run is pickled
 
@@ -77,6 +79,11 @@ def started(spark: SparkSession, settings: dict[str, Any], folder: Path) -> Stre
         "kafka.bootstrap.servers": settings["bootstrap"],
         "safeproducer.spark.on.batch": "integration.spark_faults:note_report",
         **settings["options"],
+        **(
+            {"safeproducer.spark.bad.rows": "topic", "safeproducer.spark.bad.rows.topic": settings["dead"]}
+            if bad
+            else {}
+        ),
     }
     writer = rows.mapInArrow(slow, rows.schema).writeStream.option("checkpointLocation", str(folder / "checkpoint"))
     if settings["door"] == "source":

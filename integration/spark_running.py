@@ -27,7 +27,7 @@ LINE = "{}-{:05d}-" + "x" * 60
 @dataclass
 class RunningQuery:
     """`master` and `conf`: of Spark; `options`: more of the sink. A file is a micro-batch of so many `rows`: two tasks,
-    whose rows are of one file."""
+    whose rows are of one file. Of so many rows each, one is bad, and goes to the topic `dead`."""
 
     kafka: KafkaCluster
     folder: Path
@@ -37,6 +37,7 @@ class RunningQuery:
     conf: Mapping[str, str] = field(default_factory=dict)
     options: Mapping[str, str] = field(default_factory=dict)
     rows: int = ROWS
+    bad_each: int = 0
     files: int = 0
     driver: subprocess.Popen[bytes] | None = None
 
@@ -45,11 +46,16 @@ class RunningQuery:
         """Of an Arrow batch."""
         return self.rows // 2 // ARROW_BATCHES
 
+    @property
+    def dead(self) -> str:
+        """The topic for bad rows."""
+        return f"{self.topics[0]}-bad"
+
     def prepare(self, replicas: int = 1) -> None:
         """Folders, settings and topics."""
         (self.folder / "input").mkdir()
         self.prepare_settings()
-        for topic in self.topics:
+        for topic in (*self.topics, self.dead):
             self.kafka.admin.create_topic(topic, 4, replicas, {"min.insync.replicas": str(min(replicas, 2))})
 
     def prepare_settings(self) -> None:
@@ -60,6 +66,8 @@ class RunningQuery:
             "door": self.door,
             "folder": str(self.folder),
             "options": dict(self.options),
+            "bad_each": self.bad_each,
+            "dead": self.dead,
         }
         (self.folder / "settings.json").write_text(json.dumps(settings))
 
@@ -143,7 +151,7 @@ class RunningQuery:
     @cached_property
     def log(self) -> dict[str, list[list[Record]]]:
         """Topic -> partition -> records, as they are when it is read first."""
-        return {topic: read_records(self.kafka.direct_bootstrap, topic) for topic in self.topics}
+        return {topic: read_records(self.kafka.direct_bootstrap, topic) for topic in (*self.topics, self.dead)}
 
     def records(self) -> Iterator[tuple[str, int, int, Record]]:
         """Topic, file, row, record."""
@@ -158,6 +166,8 @@ class RunningQuery:
             lambda: {topic: dict.fromkeys(("rows", "delivered", "bytes"), 0) for topic in self.topics}
         )
         for topic, file, _, record in self.records():
+            if topic == self.dead:
+                continue
             sums = found[file][topic]
             sums["rows"] += 1
             sums["delivered"] += 1

@@ -102,7 +102,7 @@ def showing(query: RunningQuery, executors: Path) -> list[str]:
 @pytest.mark.parametrize("door", ["sink", "source"])
 @pytest.mark.parametrize("master", ["workers of two hosts", "local-cluster[2,1,1024]"])
 def test_an_executor_is_lost(logged_in: RunningQuery, master: str, door: str) -> None:
-    """Its task is repeated by another one; every row is there, and as often as the report says at most. Nothing shows
+    """Its task is repeated by another one; every row is there, and the report does not say how often. Nothing shows
     the login, of the lost one neither."""
     query = logged_in
     query.door = door
@@ -128,14 +128,15 @@ def test_an_executor_is_lost(logged_in: RunningQuery, master: str, door: str) ->
     assert (first["rows"], first["delivered"], first["repeated_tasks"]) == (ROWS, ROWS, 1)
     found = times(query)
     beyond = {file: sum(found[file, row] - 1 for row in range(ROWS)) for file in range(2)}
-    assert 0 < beyond[0] <= first["maybe_twice"] <= TASK_ROWS + 1
+    assert 0 < beyond[0] <= TASK_ROWS + 1
+    assert first["maybe_twice"] is None  # its note of the rows is gone with it
     assert (beyond[1], second["maybe_twice"], second["repeated_tasks"]) == (0, 0, 0)
     assert second["topics"] == query.sums()[1]
     assert shown == []
 
 
 def test_a_copy_of_a_slow_task_comes_first(query: RunningQuery) -> None:
-    """Spark kills the slow one. Then the copy is a repeated task. All rows count once more: see the next test."""
+    """Spark kills the slow one. Then the copy is a repeated task, and no number is known: see the next test."""
     query.conf = {**query.conf, **SPECULATION}
     query.start()
     (query.folder / "wait-0").touch()
@@ -145,12 +146,12 @@ def test_a_copy_of_a_slow_task_comes_first(query: RunningQuery) -> None:
     (report,) = query.reports()
     assert (report["rows"], report["delivered"], report["repeated_tasks"]) == (ROWS, ROWS, 1)
     assert 0 < times(query).total() - ROWS <= TASK_ROWS + 1
-    assert ROWS + TASK_ROWS - 1 <= report["maybe_twice"] <= ROWS + TASK_ROWS + 1
+    assert report["maybe_twice"] is None
 
 
 def test_a_copy_of_a_slow_task_comes_too_late(query: RunningQuery) -> None:
-    """Spark kills the copy, of which nothing comes to the driver. So any row may be there twice, and the report says
-    so."""
+    """Spark kills the copy, of which nothing comes to the driver. So any row may be there twice, and the report
+    gives no number."""
     query.conf = {**query.conf, **SPECULATION}
     query.start()
     for attempt in range(2):
@@ -162,8 +163,8 @@ def test_a_copy_of_a_slow_task_comes_too_late(query: RunningQuery) -> None:
     query.end()
     (report,) = query.reports()
     assert (report["rows"], report["delivered"]) == (ROWS, ROWS)
-    assert (report["repeated_tasks"], report["maybe_twice"]) == (0, ROWS)
-    assert 0 < times(query).total() - ROWS <= report["maybe_twice"]
+    assert (report["repeated_tasks"], report["maybe_twice"]) == (0, None)
+    assert times(query).total() - ROWS > 0
 
 
 def test_the_data_source_refuses_speculation(query: RunningQuery) -> None:

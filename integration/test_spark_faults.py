@@ -23,6 +23,8 @@ from integration.spark_running import RunningQuery
 
 SHORT_ROWS = 8_000
 KEY_ROWS = 50
+BAD_EACH = 500
+"""In the long form, of so many rows one is bad, and goes to a dead-letter topic."""
 THROTTLES = "throttles this client"
 """Of what the library logs in a worker."""
 
@@ -96,6 +98,10 @@ class Story(RunningQuery):
 
     # --- what is left ----------------------------------------------------------------------------------------------
 
+    def is_bad(self, row: int) -> bool:
+        """Whether it is without a topic."""
+        return bool(self.bad_each) and row % self.bad_each == self.bad_each - 1
+
     @property
     def begun_again(self) -> set[int]:
         """Files whose micro-batch a new query began anew: once by itself, once with its driver."""
@@ -113,18 +119,18 @@ class Story(RunningQuery):
 @pytest.fixture(
     scope="module",
     params=[
-        pytest.param(("sink", SHORT_ROWS), id="short"),
-        pytest.param(("sink", ROWS), id="sink", marks=pytest.mark.full),
-        pytest.param(("source", ROWS), id="source", marks=pytest.mark.full),
+        pytest.param(("sink", SHORT_ROWS, 0), id="short"),
+        pytest.param(("sink", ROWS, BAD_EACH), id="sink", marks=pytest.mark.full),
+        pytest.param(("source", ROWS, BAD_EACH), id="source", marks=pytest.mark.full),
     ],
 )
 def story(
     request: pytest.FixtureRequest, kafka3: KafkaCluster, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Story]:
     """All faults, one after the other, by each door."""
-    door, rows = request.param
+    door, rows, bad_each = request.param
     topics = f"faults-{door}-{rows}-a", f"faults-{door}-{rows}-b"
-    story = Story(kafka3, tmp_path_factory.mktemp("spark-faults"), door, topics, rows=rows)
+    story = Story(kafka3, tmp_path_factory.mktemp("spark-faults"), door, topics, rows=rows, bad_each=bad_each)
     story.prepare(replicas=3)
     try:
         story.start()
@@ -151,6 +157,8 @@ def test_every_row_is_there_and_as_often_as_told(story: Story) -> None:
     what one fault leaves room for would hide what another one repeats."""
     found = Counter((file, row) for _, file, row, _ in story.records())
     assert set(found) == set(itertools.product(range(story.files), range(story.rows)))
+    dead = {row for topic, _, row, _ in story.records() if topic == story.dead}
+    assert dead == set(filter(story.is_bad, range(story.rows)))
     told = story.reports()
     assert {report["batch_id"] for report in told} == set(range(story.files))
     allowed = Counter(dict.fromkeys(story.begun_again, story.rows))
@@ -185,9 +193,10 @@ def test_each_attempt_keeps_the_order_of_a_key(story: Story) -> None:
         stands[topic, file, row // KEY_ROWS].append(row)
     middle = story.rows // 2 // KEY_ROWS  # Spark may end the first task's rows one row later
     for (topic, file, key), seen in stands.items():
-        if key == middle:
+        if key == middle or topic == story.dead:
             continue
-        expected = [row for row in range(key * KEY_ROWS, (key + 1) * KEY_ROWS) if row % 2 == story.topics.index(topic)]
+        rows = [row for row in range(key * KEY_ROWS, (key + 1) * KEY_ROWS) if not story.is_bad(row)]
+        expected = [row for row in rows if row % 2 == story.topics.index(topic)]
         runs = [list(run) for run in _runs(seen, expected[0])]
         assert all(run == expected[: len(run)] for run in runs), (topic, file, key, seen)
         assert expected in runs, (topic, file, key, seen)

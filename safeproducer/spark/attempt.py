@@ -1,15 +1,11 @@
-"""One attempt of a task sends rows, bounds how many are under way, and gives up after a silence.
-
-The deadline of a row begins when the producer accepts it, and its buffer takes 100 000 rows at once: throttled brokers
-may need minutes for them.
-"""
+"""One attempt of a task sends rows, and sends those again that a broker refused together."""
 
 from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator
-from enum import Enum
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from functools import partial
 from math import inf
 from typing import Any
@@ -19,106 +15,17 @@ import pyarrow as pa
 from safeproducer.kafka.native import KafkaError, KafkaException
 from safeproducer.runtime import clock
 from safeproducer.settings.own_settings import MAX_BLOCK_MS
-from safeproducer.spark import topic_limits
-from safeproducer.spark.bad_rows import FailedRows, SentBatch, check
+from safeproducer.spark import pace, topic_limits
+from safeproducer.spark.bad_rows import FailedRows, Found, SentBatch, check
 from safeproducer.spark.columns import Columns
-from safeproducer.spark.errors import MOST_BAD_ROWS, UNREACHABLE, Failure
-from safeproducer.spark.options import Options
-from safeproducer.spark.report import TaskTotals, TopicTotals
+from safeproducer.spark.dead_letters import SMALLEST_LIMIT, Aside, groups
+from safeproducer.spark.errors import MOST_BAD_ROWS, UNREACHABLE, BadRow, Failure
+from safeproducer.spark.options import FAIL, Options
+from safeproducer.spark.pace import Pace, Patience, Verdict, most_rows
+from safeproducer.spark.report import Task, TaskTotals, TopicTotals
 from safeproducer.spark.rows import Callback, produce_rows
 from safeproducer.spark.topic_limits import TaskEndedError
 from safeproducer.spark.worker_producers import Counts, WorkerProducer
-
-AT_ONCE = 4 << 20
-"""Bytes of keys and values that may be under way whatever brokers take, and that are sent without a look at it."""
-_LOOK_EVERY = AT_ONCE // 2
-_BURST, _BURST_SECONDS, _BURST_DEADLINE = 4, 1.0, 15.0
-"""The first second takes 4 times as much, once for each 15 s of the deadline at most: how much brokers take shows
-only then, and quick ones must not wait for it."""
-_PART_OF_DEADLINE = 0.125
-"""One broker of several may take less than its share, and serve its partitions one after the other."""
-
-
-def most_rows(rows: int, size: int) -> int:
-    """How many of `rows` with `size` bytes to send without a look."""
-    return rows if size <= AT_ONCE else max(1, rows * AT_ONCE // size)
-
-
-class Pace:
-    """The pace of one attempt, which began at `now`. `deadline`: seconds of a row."""
-
-    def __init__(self, deadline: float, now: float) -> None:
-        self._within = deadline * _PART_OF_DEADLINE
-        self._burst = max(1.0, min(_BURST, deadline / _BURST_DEADLINE))
-        self._began = now
-        self._rows = self._bytes = self._unseen = 0
-
-    def sent(self, rows: int, size: int) -> None:
-        """Count these rows and bytes."""
-        self._rows += rows
-        self._bytes += size
-        self._unseen += size
-
-    def is_to_look(self) -> bool:
-        """Whether enough was sent since the last look: to count what is under way costs more than a row."""
-        return self._unseen >= _LOOK_EVERY
-
-    def is_ahead(self, under_way: int, now: float) -> bool:
-        """Whether more rows are under way than brokers take in a part of the deadline, at the rate of the attempt so
-        far. No more than they have taken so far: a quota lets a burst pass before it throttles."""
-        size = self._bytes / max(1, self._rows)
-        at_once = AT_ONCE * self._burst if now < self._began + _BURST_SECONDS else AT_ONCE
-        taken = (self._rows - under_way) * min(1.0, self._within / max(1e-3, now - self._began))
-        ahead = under_way * size > max(at_once, taken * size)
-        self._unseen = self._unseen if ahead else 0  # look again until it is not
-        return ahead
-
-
-ASK_AFTER = 10.0
-"""Seconds without a report after which a task asks whether the topic is there and whether brokers answer; and between
-two questions."""
-UNREACHABLE_AFTER = 20.0
-"""Seconds without a report and without any broker after which a task ends; what is left of its 30 s is for asking."""
-_SILENT = 2
-"""Questions without an answer after which brokers that nobody throttles count as gone."""
-
-
-class Verdict(Enum):
-    """`ASK`: is anybody there? `UNREACHABLE`, `TOO_LATE`: the task has to end."""
-
-    WAIT = "wait"
-    ASK = "ask"
-    UNREACHABLE = "unreachable"
-    TOO_LATE = "too_late"
-
-
-class Patience:
-    """While rows are on their way, for at most `deadline` seconds without progress. `now`: seconds of any clock."""
-
-    def __init__(self, deadline: float, resolved: int, now: float) -> None:
-        self._deadline = deadline
-        self._resolved = resolved
-        self._since = self._asked_at = now
-        self._unanswered = 0
-
-    def look(self, resolved: int, all_down: bool, now: float) -> Verdict:
-        """`resolved`: reports so far; `all_down`: no broker can be reached, as far as is known."""
-        if resolved != self._resolved:
-            self._resolved, self._since, self._asked_at, self._unanswered = resolved, now, now, 0
-        quiet = now - self._since
-        if quiet >= UNREACHABLE_AFTER and (all_down or self._unanswered >= _SILENT):
-            return Verdict.UNREACHABLE
-        if quiet >= self._deadline:
-            return Verdict.TOO_LATE
-        if now - self._asked_at >= ASK_AFTER:
-            self._asked_at = now
-            return Verdict.ASK
-        return Verdict.WAIT
-
-    def asked(self, answered: bool) -> None:
-        """How the question ended that ASK was for."""
-        self._unanswered = 0 if answered else self._unanswered + 1
-
 
 EXPIRY_CHECK = 2.0
 """Seconds a task waits beyond its deadline: librdkafka looks for expired records once a second, and they say why."""
@@ -133,13 +40,14 @@ class Attempt:
     """On the task's thread. No frame of its own raises while it holds payloads, but for what Spark's iterator raises:
     Spark can be told to print the locals of a failed task."""
 
-    def __init__(self, worker: WorkerProducer, options: Options, partition: int, attempt: int) -> None:
+    def __init__(self, worker: WorkerProducer, options: Options, task: Task) -> None:
         self._worker = worker
         self._topic = options.topic
         self._deadline = options.deadline
         self._max_block = int(options.config[MAX_BLOCK_MS]) / 1000 if MAX_BLOCK_MS in options.config else inf
-        self._task = partition, attempt
-        self._failed = FailedRows(partition)
+        self._task = task.partition, task.attempt
+        self._failed = FailedRows(task.partition, apart=options.bad_rows.mode != FAIL)
+        self._aside = Aside(options.bad_rows, task)
         self._ended: TaskEndedError | None = None
         self._before = worker.counts()
         self._rows = 0
@@ -156,10 +64,11 @@ class Attempt:
             if not goes_on:
                 break
         if self._ended is None:
-            self._attempted(self._settle)
+            self._attempted(self._finish)
         after = self._worker.counts()
         interrupted = after.interrupted - self._before.interrupted
-        if not (self._failed or self._ended or after.unresolved or interrupted or self._delivered(after) != self._rows):
+        missing = self._rows - self._aside.codes.total() - self._delivered(after)
+        if not (self._failed or self._ended or after.unresolved or interrupted or missing):
             return None
         self._failed.ended_by = None if self._ended is None else self._ended.code
         self._worker.end()  # what has no report yet gets it now
@@ -185,21 +94,75 @@ class Attempt:
         names = columns.topic_names(self._topic)
         worker, topic = self._worker, self._topic
         bad = check(columns, topic, worker.know(names), worker.message_max)
-        if bad:  # of what is known from earlier tasks, some may have been changed
+        if bad and not self._aside.looked.issuperset(names):  # since earlier tasks, some may have been changed
+            self._aside.looked.update(names)
             bad = check(columns, topic, worker.look_again(names), worker.message_max)
-        if bad:
+        if bad and self._failed.refused is None:
             self._failed.found(bad, first_row)
+            return
+        numbers: Sequence[int] = range(first_row, self._rows)
+        if bad:
+            self._set_aside(columns, bad, numbers)
+            places = {one.row for one in bad}
+            columns, numbers = columns.without(places), [n for n in numbers if n - first_row not in places]
+        if self._failed or not columns.rows:
             return
         worker.renew_outgrown(self._settle)
         size = self._count(columns)
         for part in columns.parts(most_rows(columns.rows, size)):
             self._keep_pace()
-            produce_rows(part, topic, worker.kafka, partial(self._reports, first_row), self._again)
+            produce_rows(part, topic, worker.kafka, partial(self._reports, numbers), self._again)
             self._pace.sent(part.rows, size * part.rows // columns.rows)
-            first_row += part.rows
+            numbers = numbers[part.rows :]
+        if self._failed.refused:
+            self._sort_out()
 
-    def _reports(self, first_row: int, part: Columns, row: int) -> Callback:
-        return partial(self._failed.report, SentBatch(part, self._topic, first_row + row))
+    # --- bad rows that do not fail the task --------------------------------------------------------------------------
+
+    def _set_aside(self, columns: Columns, bad: Sequence[Found], numbers: Sequence[int]) -> None:
+        """Rows of `columns` that are not to be sent."""
+        self._aside.rows.found(bad, numbers[0])
+        self._refuse_too_many(at_the_end=False)
+        for one in bad:
+            self._to_dead_letters(columns.slice(one.row), BadRow(self._task[0], numbers[one.row], *one[1:]))
+
+    def _sort_out(self) -> None:
+        """Send rows again that brokers refused together, in ever smaller groups: one that is refused alone is bad."""
+        self._settle()
+        waiting = groups(self._failed.take_refused())
+        while waiting and not self._failed:
+            group = waiting.pop()
+            for one in group:
+                self._again(*one.batch.record(one.row, partial(self._failed.report, one.batch, row=one.row)))
+            self._settle()
+            refused = self._failed.take_refused()
+            waiting += groups(refused) if len(group) > 1 else ()
+            for batch, row, bad in refused if len(group) == 1 else ():
+                self._count(batch.columns.slice(row), -1)
+                self._aside.rows.add(bad)
+                self._refuse_too_many(at_the_end=False)
+                self._to_dead_letters(batch.columns.slice(row), bad)
+
+    def _to_dead_letters(self, row: Columns, bad: BadRow) -> None:
+        name = self._aside.policy.topic
+        if name is not None and not self._failed:
+            known = self._worker.know([name])[name].max_bytes
+            self._again(*self._aside.letter(row, bad, min(known or SMALLEST_LIMIT, self._worker.message_max)))
+
+    def _refuse_too_many(self, at_the_end: bool) -> None:
+        if not self._failed and self._aside.is_too_much(self._rows, at_the_end):
+            self._failed.codes.update(self._aside.codes)
+
+    def _finish(self) -> None:
+        self._settle()
+        self._sort_out()
+        self._refuse_too_many(at_the_end=True)
+        self._settle()  # the dead letters
+        if (lost := self._aside.last_error) is not None:
+            self._failed.count(lost.name())
+
+    def _reports(self, numbers: Sequence[int], part: Columns, row: int) -> Callback:
+        return partial(self._failed.report, SentBatch(part, self._topic, numbers[row : row + part.rows]))
 
     def _keep_pace(self) -> None:
         """Wait while more is under way than brokers take in time."""
@@ -210,7 +173,7 @@ class Attempt:
             now = clock.monotonic()
         self._without_room += now - began
 
-    def _count(self, columns: Columns) -> int:
+    def _count(self, columns: Columns, sign: int = 1) -> int:
         if columns.topic is None:
             names, rows, sizes = [self._topic], [columns.rows], [pa.compute.sum(columns.size).as_py()]
         else:
@@ -219,7 +182,7 @@ class Attempt:
             names, rows, sizes = (found[name].to_pylist() for name in ("topic", "size_count", "size_sum"))
         for name, count, size in zip(names, rows, sizes, strict=True):
             known = self._by_topic.get(str(name), (0, 0))
-            self._by_topic[str(name)] = known[0] + count, known[1] + size
+            self._by_topic[str(name)] = known[0] + sign * count, known[1] + sign * size
         return sum(sizes)
 
     def _again(self, *record: Any) -> None:
@@ -261,10 +224,13 @@ class Attempt:
         resolved, now = self._resolved(), clock.monotonic()
         self._patience = patience = self._patience or Patience(self._deadline + EXPIRY_CHECK, resolved, now)
         verdict = patience.look(resolved, self._worker.all_down, now)
+        since, told = self._worker.login_refused or (inf, "")
+        if now - max(since, patience.since) >= topic_limits.LOGIN_LASTS:
+            raise topic_limits.login_refused(told)
         if verdict is Verdict.TOO_LATE:
             raise self._too_late()
         if verdict is Verdict.UNREACHABLE:
-            raise topic_limits.unreachable(self._worker.kafka, UNREACHABLE_AFTER)
+            raise topic_limits.unreachable(self._worker.kafka, pace.UNREACHABLE_AFTER)
         if verdict is Verdict.ASK:
             self._ask(patience)
 
@@ -307,7 +273,7 @@ class Attempt:
         """The totals of an attempt that wrote all its rows; it began at `started`."""
         worker = self._worker
         after = worker.counts()
-        delivered = after.by_topic - self._before.by_topic
+        delivered = after.by_topic - self._before.by_topic - Counter({self._aside.policy.topic or "": self._aside.sent})
         by_topic = {name: TopicTotals(rows, delivered[name], size) for name, (rows, size) in self._by_topic.items()}
         return TaskTotals(
             *self._task,
@@ -322,17 +288,21 @@ class Attempt:
             seconds_without_room=self._without_room,
             throttled=dict(worker.throttled),
             client_errors=worker.client_errors,
+            bad_rows=dict(self._aside.codes),
         )
 
     def _delivered(self, after: Counts) -> int:
-        return after.delivered - self._before.delivered
+        return after.delivered - self._before.delivered - (self._aside.sent - self._aside.lost)
 
     def _failure(self, after: Counts) -> Failure:
         delivered, unknown = self._delivered(after), self._failed.unknown + after.interrupted - self._before.interrupted
         codes = dict(self._failed.codes)
         if self._ended is not None and not codes:
             codes[self._ended.code] = self._rows - delivered
-        bad_rows = sorted(self._failed.bad_rows, key=lambda bad: -1 if bad.row is None else bad.row)
+        reason = None if self._ended is None else self._ended.reason
+        bad_rows = sorted(
+            self._failed.bad_rows or self._aside.rows.bad_rows, key=lambda bad: -1 if bad.row is None else bad.row
+        )
         return Failure(
             *self._task,
             host=socket.gethostname(),
@@ -343,5 +313,5 @@ class Attempt:
             unknown=unknown,
             codes=codes,
             bad_rows=tuple(bad_rows[:MOST_BAD_ROWS]),
-            reason=None if self._ended is None else self._ended.reason,
+            reason=reason or self._aside.reason(self._rows),
         )

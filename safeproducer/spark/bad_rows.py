@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from safeproducer.kafka.native import KafkaError, Message
 from safeproducer.pipeline.reports.delivery_errors import PURGED
 from safeproducer.policy.outcome import Outcome
-from safeproducer.spark.columns import ANY_PARTITION, Columns, Header
+from safeproducer.spark.columns import ANY_PARTITION, Columns, Header, utf8
 from safeproducer.spark.errors import (
     HEADER_NAME_WITH_NUL,
     HEADER_WITHOUT_NAME,
@@ -103,7 +103,7 @@ def _nowhere(columns: Columns, topic: str | None, facts: Mapping[str, TopicFacts
 def _with_wrong_header_name(columns: Columns, topic: str | None) -> Iterator[Found]:
     if columns.headers is None:
         return
-    names = pc.list_flatten(columns.headers).flatten()[0]
+    names = utf8(pc.list_flatten(columns.headers).flatten()[0])
     for wrong, cause in (
         (names.is_null(), HEADER_WITHOUT_NAME),
         (pc.match_substring(names, "\0"), HEADER_NAME_WITH_NUL),
@@ -202,19 +202,19 @@ _Content = tuple[object, bytes | None, bytes | None, int | None]
 
 
 class SentBatch:
-    """An Arrow batch on its way; `first_row`: the number of its first row in the Spark partition. For one thread.
+    """An Arrow batch on its way; `numbers`: those of its rows in the Spark partition. For one thread.
 
     The report callback of a batch refers to it, so it lives as long as a report of its rows is missing, and no longer.
     A row takes no note: a failed one is found again by its content. A report brings topic, partition, key and value,
     but neither headers nor timestamp. Rows that have these get a callback each, which says which row it is.
     """
 
-    __slots__ = ("_columns", "_rows", "_topic", "first_row")
+    __slots__ = ("_rows", "_topic", "columns", "numbers")
 
-    def __init__(self, columns: Columns, topic: str | None, first_row: int) -> None:
-        self._columns = columns
+    def __init__(self, columns: Columns, topic: str | None, numbers: Sequence[int]) -> None:
+        self.columns = columns
         self._topic = topic
-        self.first_row = first_row
+        self.numbers = numbers
         self._rows: dict[_Content, deque[int]] | None = None
 
     def row_of(self, message: Message) -> int | None:
@@ -231,8 +231,14 @@ class SentBatch:
                 return rows.popleft()
         return None
 
+    def record(self, row: int, callback: object) -> tuple[Any, ...]:
+        """This row as produce() takes it."""
+        one = self.columns.slice(row)
+        content = one.topics(self._topic)[0], one.values()[0], one.keys()[0], one.partitions()[0]
+        return *content, callback, None, one.timestamps()[0], next(one.all_headers())
+
     def _by_content(self) -> dict[_Content, deque[int]]:
-        columns = self._columns
+        columns = self.columns
         lists = columns.topics(self._topic), columns.keys(), columns.values(), columns.partitions()
         found: dict[_Content, deque[int]] = {}
         for row, content in enumerate(zip(*lists, strict=True)):
@@ -240,14 +246,24 @@ class SentBatch:
         return found
 
 
+class Refused(NamedTuple):
+    """A row of a batch that a broker refused together with others, of which any may be the reason."""
+
+    batch: SentBatch
+    row: int
+    bad: BadRow
+
+
 class FailedRows:
     """`report()` is the callback of a delivery report with an error; on the task's thread, as all of it.
 
     `ended_by`: the code of what ended the attempt; it is the cause of the rows that were purged because of it.
+    `refused`: rows that are to be sent again apart from each other. None where rows that a broker refuses have failed.
     """
 
-    def __init__(self, partition: int) -> None:
+    def __init__(self, partition: int, apart: bool = False) -> None:
         self.codes: Counter[str] = Counter()
+        self.refused: list[Refused] | None = [] if apart else None
         self.unknown = 0
         self.ended_by: str | None = None
         self._partition = partition
@@ -265,18 +281,20 @@ class FailedRows:
     def report(self, batch: SentBatch, error: KafkaError, message: Message, row: int | None = None) -> None:
         """A row of `batch` failed; `row` counts from its first and is found out when it is None."""
         cause = error.name() if self.ended_by is None or error.code() not in PURGED else self.ended_by
+        together = cause in REFUSED_TOGETHER
+        if together or len(self._bad) < MOST_BAD_ROWS:
+            row = batch.row_of(message) if row is None else row
+        size = len(message.key() or b"") + len(message.value() or b"") if cause == "MSG_SIZE_TOO_LARGE" else None
+        number = None if row is None else batch.numbers[row]
+        bad = BadRow(self._partition, number, message.topic(), message.partition(), size, None, cause)
+        if together and row is not None and self.refused is not None:
+            self.refused.append(Refused(batch, row, bad))
+            return
         self.codes[cause] += 1
         self.unknown += getattr(error, "outcome", Outcome.NOT_WRITTEN) == Outcome.UNKNOWN
-        together = cause in REFUSED_TOGETHER
-        if not (together or len(self._bad) < MOST_BAD_ROWS):
-            return
-        row = batch.row_of(message) if row is None else row
-        size = len(message.key() or b"") + len(message.value() or b"") if cause == "MSG_SIZE_TOO_LARGE" else None
-        number = None if row is None else batch.first_row + row
-        bad = BadRow(self._partition, number, message.topic(), message.partition(), size, None, cause)
         if together and number is not None:
             self._extend(bad, number)
-        else:
+        elif len(self._bad) < MOST_BAD_ROWS:
             self._bad.append(bad)
 
     def _extend(self, bad: BadRow, number: int) -> None:
@@ -287,12 +305,22 @@ class FailedRows:
             bad = replace(known, row=min(known.row, number), last=max(last, number), size=None)
         self._together[key] = bad
 
+    def take_refused(self) -> list[Refused]:
+        """Those so far."""
+        found = self.refused or []
+        self.refused = self.refused and []
+        return found
+
     def found(self, rows: Iterable[Found], first_row: int) -> None:
         """Rows that are not to be sent, of a batch whose first row has this number."""
         for row in rows:
-            self.codes[row.cause] += 1
-            if len(self._bad) < MOST_BAD_ROWS:
-                self._bad.append(BadRow(self._partition, first_row + row.row, *row[1:]))
+            self.add(BadRow(self._partition, first_row + row.row, *row[1:]))
+
+    def add(self, bad: BadRow) -> None:
+        """One row."""
+        self.codes[bad.cause] += 1
+        if len(self._bad) < MOST_BAD_ROWS:
+            self._bad.append(bad)
 
     def count(self, code: str) -> None:
         """An error of the producer itself, of no row."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -48,7 +48,7 @@ class Columns:
             batch.num_rows,
             _binary(_plain(batch.column(at["value"]))),
             None if key is None else _binary(key),
-            None if topic is None else _names(topic.cast(pa.large_string())),
+            None if topic is None else _names(utf8(topic.cast(pa.large_string()))),
             column("partition"),
             column("headers"),
             column("timestamp"),
@@ -121,13 +121,19 @@ class Columns:
             return iter([None] * self.rows)
         lengths = pc.list_value_length(self.headers).to_pylist()
         names, contents = pc.list_flatten(self.headers).flatten()
-        pairs = zip(names.to_pylist(), _binary(_plain(contents)).to_pylist(), strict=True)
+        pairs = zip(utf8(names).to_pylist(), _binary(_plain(contents)).to_pylist(), strict=True)
         return (list(islice(pairs, length)) if length else None for length in lengths)
 
     def slice(self, first: int, rows: int = 1) -> Columns:
         """These rows of each column."""
         columns = (self.value, self.key, self.topic, self.partition, self.headers, self.timestamp)
         return Columns(rows, *(None if column is None else column.slice(first, rows) for column in columns))
+
+    def without(self, rows: Set[int]) -> Columns:
+        """All but these rows of each column."""
+        kept = pa.array([row for row in range(self.rows) if row not in rows], pa.int64())
+        columns = (self.value, self.key, self.topic, self.partition, self.headers, self.timestamp)
+        return Columns(len(kept), *(None if column is None else column.take(kept) for column in columns))
 
     def parts(self, rows: int) -> Iterator[Columns]:
         """All rows in their order, at most so many at once."""
@@ -140,6 +146,17 @@ def _names(topics: Any) -> Any:
     if pc.index(found.dictionary, "").as_py() < 0:
         return found
     return pc.if_else(pc.equal(topics, ""), pa.scalar(None, topics.type), topics).dictionary_encode()
+
+
+def utf8(texts: Any) -> Any:
+    """The same column of strings; null where one is no UTF-8, which Spark's strings may be."""
+    try:
+        texts.validate(full=True)
+    except pa.ArrowInvalid:
+        found = [None if one is None else one.decode(errors="replace") for one in _binary(texts).to_pylist()]
+        valid = pa.array(found, texts.type)
+        return pc.if_else(pc.equal(_binary(valid), _binary(texts)), valid, pa.scalar(None, texts.type))
+    return texts
 
 
 def _plain(column: Any) -> Any:

@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -16,7 +17,7 @@ from pyspark.sql.datasource import (
 
 from safeproducer.errors import ConfigurationValueError
 from safeproducer.spark import task_run
-from safeproducer.spark.options import Options
+from safeproducer.spark.options import Options, weak_settings
 from safeproducer.spark.query_account import Account, Told, callback_of
 from safeproducer.spark.report import TaskTotals
 from safeproducer.spark.schema_check import check_schema, check_session
@@ -94,10 +95,11 @@ class Writer(DataSourceArrowWriter):
 
     def __init__(self, options: Options) -> None:
         self._options = options
+        self._run = uuid4().hex
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Write the rows of one task."""
-        return _write(iterator, self._options)
+        return _write(iterator, self._options, self._run)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """All tasks have succeeded."""
@@ -113,10 +115,11 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def __init__(self, options: Options) -> None:
         self._options = options
+        self._run = uuid4().hex
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Write the rows of one task."""
-        return _write(iterator, self._options)
+        return _write(iterator, self._options, self._run)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """All tasks have succeeded."""
@@ -127,11 +130,11 @@ class StreamWriter(DataSourceStreamArrowWriter):
         _abort(messages, batchId)
 
 
-def _write(batches: Iterator[pa.RecordBatch], options: Options) -> Written:
+def _write(batches: Iterator[pa.RecordBatch], options: Options, run: str) -> Written:
     notes = check_session(
         task_run.setting, options, data_source=True
     )  # the processes that plan and commit know no settings
-    return Written(task_run.write(batches, options), task_run.query_id(), notes)
+    return Written(task_run.write(batches, options, run), task_run.query_id(), notes)
 
 
 def _tell(notes: Sequence[str]) -> None:
@@ -144,7 +147,9 @@ def _commit(messages: Sequence[WriterCommitMessage | None], batch_id: int | None
     query_id = next((message.query_id for message in written), None)
     account = _account(query_id)
     account.told.once(note for message in written for note in message.notes)
-    report = account.settle((message.totals for message in written), batch_id, query_id)
+    totals = (message.totals for message in written)
+    known = not weak_settings(options.config)
+    report = account.settle(totals, batch_id, query_id, copies_known=known, policy=options.bad_rows)
     callback = callback_of(options)
     if callback is not None:
         callback(report)

@@ -20,9 +20,9 @@ UNREACHABLE = "unreachable"
 
 CURES: Mapping[str, str] = MappingProxyType(
     {
-        NULL_TOPIC: "the topic is null or empty, and there is no default; set the option 'topic', or fill the column",
+        NULL_TOPIC: "the topic is null, empty or no UTF-8; set the option 'topic', or fill the column",
         NO_SUCH_PARTITION: "the topic has no such partition; correct the column 'partition', or make it null",
-        HEADER_WITHOUT_NAME: "a header has no name; name it, or leave it out",
+        HEADER_WITHOUT_NAME: "a header has no name, or one that is no UTF-8; name it, or leave it out",
         HEADER_NAME_WITH_NUL: "a header's name holds a NUL character, where librdkafka would cut it off; rename it",
         TIMESTAMP_TOO_OLD: "the timestamp is 1970-01-01 or before, which Kafka has no number for; correct it",
         ROW_TOO_LARGE: "larger than the limit; raise kafka.max.request.size and the topic's max.message.bytes",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal, InvalidOperation
+from math import ceil
 from typing import Any
 
 from safeproducer.errors import ConfigurationError
@@ -22,6 +24,9 @@ DEADLINE = f"{SINK_PREFIX}deadline"
 MAX_WRITERS = f"{SINK_PREFIX}max.writers"
 IDLE_MS = f"{SINK_PREFIX}idle.ms"
 ON_BATCH = f"{SINK_PREFIX}on.batch"
+BAD_ROWS = f"{SINK_PREFIX}bad.rows"
+BAD_ROWS_TOPIC = f"{BAD_ROWS}.topic"
+BAD_ROWS_MAX = f"{BAD_ROWS}.max"
 GUARANTEE = f"{SINK_PREFIX}guarantee"
 SINK_OPTIONS = {
     TOPIC: ("the topic of all rows; without it the column `topic` names it for each row", "none"),
@@ -31,6 +36,15 @@ SINK_OPTIONS = {
     ON_BATCH: (
         "`package.module:function`, called with the `BatchReport` of each micro-batch, where Spark commits it",
         "none",
+    ),
+    BAD_ROWS: (
+        "a bad row fails its task (`fail`), goes to a dead-letter topic (`topic`), or is counted and left out (`skip`)",
+        "fail",
+    ),
+    BAD_ROWS_TOPIC: ("the dead-letter topic, with `topic`", "none"),
+    BAD_ROWS_MAX: (
+        "how many bad rows a micro-batch may have, as a number (`100`) or a share of its rows (`1%`); more fail it",
+        "1%",
     ),
 }
 """Option -> (what it does, default), for the documents."""
@@ -47,14 +61,36 @@ _DEFAULTS = {
 }
 
 
+FAIL = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class BadRows:
+    """What becomes of bad rows. `most`: how many a micro-batch may have, as a share (Decimal) or a number."""
+
+    mode: str = FAIL
+    topic: str | None = None
+    most: Decimal | int = Decimal("0.01")
+
+    def allowed(self, rows: int) -> int:
+        """How many of so many rows may be bad. A share is rounded up: of few rows it lets one be bad."""
+        return self.most if isinstance(self.most, int) else ceil(rows * self.most)
+
+    def __str__(self) -> str:
+        return str(self.most) if isinstance(self.most, int) else f"{self.most:%}"
+
+
+FAILING = BadRows()
+
+
 @dataclass(frozen=True)
 class Options:
     """Checked options. They can be pickled; the repr shows no secret.
 
     `config`: settings of librdkafka and `safeproducer.*`, without secrets. `secrets`: setting -> place, see
     resolve_secrets(). `deadline`: seconds that a task waits for its reports. `idle_ms`: how long a producer that no
-    task uses is kept. `on_batch`: package.module:function, which gets each report. `notes`: sentences to tell once, on
-    the driver.
+    task uses is kept. `on_batch`: package.module:function, which gets each report. `bad_rows`: what becomes of them.
+    `notes`: sentences to tell once, on the driver.
     """
 
     topic: str | None
@@ -64,6 +100,7 @@ class Options:
     max_writers: int | None = None
     idle_ms: int = DEFAULT_IDLE_MS
     on_batch: str | None = None
+    bad_rows: BadRows = FAILING
     notes: tuple[str, ...] = ()
 
     @classmethod
@@ -95,6 +132,8 @@ class Options:
         deadline = _deadline(options, kafka)
         times = {"delivery.timeout.ms": str(round(deadline * 1000))}
         _refuse_contradictions(kafka, deadline)
+        if weak := weak_settings(config):
+            notes.append(f"{', '.join(weak)}: retries may write rows twice, and no report can tell (maybe_twice=None)")
         return cls(
             topic=_topic(options),
             config={**_DEFAULTS, **times, **config, **safe.config, **own},
@@ -103,6 +142,7 @@ class Options:
             max_writers=_number(options, MAX_WRITERS, 1) if MAX_WRITERS in options else None,
             idle_ms=_number(options, IDLE_MS, 0) if IDLE_MS in options else DEFAULT_IDLE_MS,
             on_batch=options.get(ON_BATCH),
+            bad_rows=_bad_rows(options),
             notes=(*notes, *safe.notes),
         )
 
@@ -118,6 +158,8 @@ class Options:
 def _texts(given: Mapping[str, Any]) -> dict[str, str]:
     options: dict[str, str] = {}
     for name, value in given.items():
+        if value is None:
+            continue
         if not isinstance(value, str | bool | int | float):
             problem = f"it must be text, a number or a truth value, not {type(value).__name__}"
             raise refused(str(name), type(value).__name__, problem, "Correct it, or leave it out")
@@ -158,6 +200,8 @@ def _refuse_unknown(options: Mapping[str, str]) -> None:
 
 def _similar_option(option: str) -> str:
     known = (*SINK_OPTIONS, *OWN_SETTINGS)
+    if option == "path":  # of save(), start() and toTable()
+        return f"Give the topic as option {TOPIC!r}, and call save() and start() without one"
     if option in TRANSLATED or option in WITHOUT_EFFECT or option in REFUSED:
         return f"Did you mean {KAFKA_PREFIX}{option}?"
     similar = suggestions(option, known)
@@ -204,9 +248,18 @@ def _check_own(config: dict[str, str]) -> None:
     """As the producer will, but for what only an executor knows: whether a directory can be used there."""
     id_settings.take(config, False, lambda _directory: None, {})
     own = own_settings.take(config)
-    ruled_out = config.get("acks", "all") != "all" or int(config.get("max.in.flight.requests.per.connection", 1)) > 5
-    idempotent = config.get("enable.idempotence", "true") == "true" and not ruled_out and config.get("retries") != "0"
-    own.refuse_contradictions(idempotent, False)
+    own.refuse_contradictions(not weak_settings(config), False)
+
+
+def weak_settings(config: Mapping[str, str]) -> list[str]:
+    """Those, in Java's names, with which a producer is not idempotent."""
+    found = {
+        "acks": config.get("acks", "all") != "all",
+        "enable.idempotence": config.get("enable.idempotence") == "false",
+        "max.in.flight.requests.per.connection": int(config.get("max.in.flight.requests.per.connection", 1)) > 5,
+        "retries": config.get("retries") == "0",
+    }
+    return [f"{KAFKA_PREFIX}{name}={config[name]}" for name, is_weak in found.items() if is_weak]
 
 
 def _refuse_contradictions(kafka: Mapping[str, str], deadline: float) -> None:
@@ -253,6 +306,25 @@ def _topic(options: Mapping[str, str]) -> str | None:
     if TOPIC in options and not options[TOPIC].strip():
         raise refused(TOPIC, options[TOPIC], "it is empty", "Name a topic, or leave it out and have a column 'topic'")
     return options.get(TOPIC)
+
+
+def _bad_rows(options: Mapping[str, str]) -> BadRows:
+    mode, topic = options.get(BAD_ROWS, FAIL).strip().lower(), options.get(BAD_ROWS_TOPIC, "").strip() or None
+    if mode not in (FAIL, "topic", "skip"):
+        raise refused(BAD_ROWS, mode, "it must be one of fail, topic, skip", "Correct it")
+    if (topic is None) == (mode == "topic"):
+        raise refused(BAD_ROWS_TOPIC, topic or "", f"{BAD_ROWS} is {mode}", "Give it together with topic, or neither")
+    if topic is not None and topic == options.get(TOPIC):
+        raise refused(BAD_ROWS_TOPIC, topic, "the good rows go there", "Name another topic for the bad ones")
+    most = options.get(BAD_ROWS_MAX, "1%").strip()
+    is_share = most.endswith("%")
+    try:
+        number = Decimal(most.removesuffix("%").strip())
+        if 0 <= number <= (100 if is_share else _LONGEST_MS) and (is_share or number == int(number)):
+            return BadRows(mode, topic, number / 100 if is_share else int(number))
+    except InvalidOperation:  # no number, or NaN
+        pass
+    raise refused(BAD_ROWS_MAX, most, "it must be a number of rows or a share of them", "Correct it, as in 100 or 1%")
 
 
 def _number(options: Mapping[str, str], option: str, least: int) -> int:

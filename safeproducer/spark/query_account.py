@@ -8,7 +8,7 @@ from typing import Any
 
 from safeproducer.errors import ConfigurationValueError
 from safeproducer.runtime import clock
-from safeproducer.spark.options import ON_BATCH, Options
+from safeproducer.spark.options import BAD_ROWS_MAX, FAILING, ON_BATCH, BadRows, Options
 from safeproducer.spark.report import BatchReport, IdRate, TaskTotals
 from safeproducer.telemetry import spark_events
 
@@ -40,16 +40,28 @@ class Account:
         self._settled: float | None = None
 
     def settle(
-        self, totals: Iterable[TaskTotals], batch_id: int | None, query_id: str | None, *, speculation: bool = False
+        self,
+        totals: Iterable[TaskTotals],
+        batch_id: int | None,
+        query_id: str | None,
+        *,
+        copies_known: bool = True,
+        policy: BadRows = FAILING,
     ) -> BatchReport:
-        """The report of a micro-batch whose tasks have all succeeded: one event, and a note when workers died idle."""
+        """The report of a micro-batch whose tasks have all succeeded: one event, and a note when workers died idle.
+
+        Raises RuntimeError when it has more than `policy` allows.
+        """
         now = clock.monotonic()
-        report = BatchReport.of(totals, batch_id, query_id, self._rate, now, speculation)
+        report = BatchReport.of(totals, batch_id, query_id, self._rate, now, copies_known)
         spark_events.batch_written(**_event(report))
         is_late = self._settled is not None and now - self._settled > IDLE_LIMIT
         if batch_id is not None and is_late and report.writers:
             self.told.once([_PAUSES])
         self._settled = now
+        if (bad := sum(report.bad_rows.values())) > policy.allowed(report.rows):
+            found = ", ".join(f"{count} x {code}" for code, count in sorted(report.bad_rows.items()))
+            raise RuntimeError(f"{bad} of {report.rows} rows are bad, and {BAD_ROWS_MAX} allows {policy}: {found}")
         return report
 
 

@@ -15,12 +15,14 @@ SCHEMA = (
     "partition int, attempt int, host string, process long, producer string, producer_ids array<long>, ids_used int, "
     "rows long, delivered long, bytes long, "
     "topics array<struct<topic:string,rows:long,delivered:long,bytes:long>>, seconds double, "
-    "seconds_without_room double, throttled array<struct<broker:int,seconds:double>>, client_errors long"
+    "seconds_without_room double, throttled array<struct<broker:int,seconds:double>>, client_errors long, "
+    "bad_rows array<struct<code:string,rows:long>>, rows_before long"
 )
 """The row that a task yields, as Spark writes schemas. See TaskTotals for what the fields mean."""
 
 _TOPIC = pa.struct([("topic", pa.string()), ("rows", pa.int64()), ("delivered", pa.int64()), ("bytes", pa.int64())])
 _THROTTLED = pa.struct([("broker", pa.int32()), ("seconds", pa.float64())])
+_BAD_ROWS = pa.struct([("code", pa.string()), ("rows", pa.int64())])
 ARROW_SCHEMA = pa.schema(
     [
         ("partition", pa.int32()),
@@ -38,9 +40,25 @@ ARROW_SCHEMA = pa.schema(
         ("seconds_without_room", pa.float64()),
         ("throttled", pa.list_(_THROTTLED)),
         ("client_errors", pa.int64()),
+        ("bad_rows", pa.list_(_BAD_ROWS)),
+        ("rows_before", pa.int64()),
     ]
 )
 """SCHEMA in Arrow's types."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Spark's task: the number of its partition, how many attempts there were before, and what it is a task of.
+
+    `run` is another one for each time that a micro-batch is written.
+    """
+
+    partition: int
+    attempt: int
+    query_id: str | None = None
+    batch_id: int | None = None
+    run: str | None = None
 
 
 @dataclass(frozen=True)
@@ -72,10 +90,12 @@ class TaskTotals(WhoWrote):
     - `producer_ids`: the producer IDs that are known of all lanes of the producer, over its life, ascending. One is
       known half a second after it was taken at the latest; so a first short task may know none.
     - `ids_used`: how many it has used over its life, also those that are not known yet.
-    - `rows`, `delivered`, `bytes` (of keys and values), and the same by topic.
+    - `rows`: read; `delivered`, `bytes` (of keys and values), and the same by topic without bad rows.
     - `seconds`: the whole task; `seconds_without_room`: of them, how long there was no room, or enough was under way.
     - `throttled`: broker -> throttle times it announced, added up.
     - `client_errors`: those that were survived, for example a broker that went away and came back.
+    - `bad_rows`: by code, rows that were not written and did not fail the task.
+    - `rows_before`: those that earlier attempts had handed over; None where it is not known of each.
     """
 
     producer: str = "none"
@@ -89,6 +109,8 @@ class TaskTotals(WhoWrote):
     seconds_without_room: float = 0.0
     throttled: Mapping[int, float] = field(default_factory=dict)
     client_errors: int = 0
+    bad_rows: Mapping[str, int] = field(default_factory=dict)
+    rows_before: int | None = None
 
     def to_arrow(self) -> pa.RecordBatch:
         """One row of ARROW_SCHEMA."""
@@ -96,6 +118,7 @@ class TaskTotals(WhoWrote):
             **asdict(self),
             "topics": [{"topic": name, **asdict(totals)} for name, totals in sorted(self.topics.items())],
             "throttled": [{"broker": broker, "seconds": time} for broker, time in sorted(self.throttled.items())],
+            "bad_rows": [{"code": code, "rows": rows} for code, rows in sorted(self.bad_rows.items())],
         }
         return pa.RecordBatch.from_pylist([row], schema=ARROW_SCHEMA)
 
@@ -108,6 +131,7 @@ class TaskTotals(WhoWrote):
             entry["topic"]: TopicTotals(entry["rows"], entry["delivered"], entry["bytes"]) for entry in values["topics"]
         }
         values["throttled"] = {entry["broker"]: entry["seconds"] for entry in values["throttled"]}
+        values["bad_rows"] = {entry["code"]: entry["rows"] for entry in values["bad_rows"]}
         return cls(**values)
 
 
@@ -153,7 +177,8 @@ class IdRate:
 
 @dataclass(frozen=True)
 class BatchReport:
-    """The account of a micro-batch whose tasks have all succeeded: each row of it is acknowledged. Times are seconds.
+    """The account of a micro-batch whose tasks have all succeeded: each row of it is acknowledged, or is a bad row that
+    does not fail its task. Times are seconds.
 
     - `batch_id`, `query_id`: of Spark; None for a batch write. Under Spark Connect `foreachBatch` has no query ID.
     - `tasks`: how many; `writers`: Python workers that wrote rows.
@@ -162,14 +187,14 @@ class BatchReport:
       was under way.
     - `throttled`: broker -> throttle times it announced, added up over the tasks.
     - `client_errors`: those that were survived.
+    - `bad_rows`: by code, those that were set aside. They are counted in no topic.
     - `producer_ids`: those that are known, ascending. `ids_used`: how many the writers have used over their lives.
       `ids_per_hour`: how many the query took within the hour before the report.
     - `repeated_tasks`: tasks that succeeded only after failed attempts. `maybe_twice`: at most so many rows of this
       micro-batch are in the topics more than once, because failed attempts may have written them; it counts one for
-      each copy. A failed attempt returns no totals, so this is its rows times its failed attempts. With speculation all
-      rows count once more: of a copy of a task that came too late Spark tells nobody. It leaves out what an earlier run
-      of the micro-batch had written (a query that was started again), and a stage that Spark began anew because a
-      shuffle's output was lost: its attempts count from 0 again.
+      each copy. None where that is not known: see copies_known, and a failed attempt in another executor. It leaves out
+      what an earlier run of the micro-batch had written (a query that was started again), and a stage that Spark began
+      anew because a shuffle's output was lost: its attempts count from 0 again.
     """
 
     batch_id: int | None
@@ -185,7 +210,8 @@ class BatchReport:
     ids_used: int
     ids_per_hour: int
     repeated_tasks: int
-    maybe_twice: int
+    maybe_twice: int | None
+    bad_rows: Mapping[str, int]
 
     @classmethod
     def of(
@@ -195,18 +221,21 @@ class BatchReport:
         query_id: str | None,
         rate: IdRate,
         now: float,
-        speculation: bool = False,
+        copies_known: bool = True,
     ) -> BatchReport:
         """The report of the successful attempts, at `now` in seconds. `rate` takes note of their producer IDs.
 
-        `speculation`: Spark may have run a copy of any task, and killed it when it came too late.
+        `copies_known`: no retry can write a row twice, and Spark ran no copies of tasks, of which it tells nobody.
         """
         tasks = list(totals)
         used = _used(tasks)
         repeated = [task for task in tasks if task.attempt]
+        known = [task.rows_before for task in repeated if task.rows_before is not None]
         throttled: Counter[int] = Counter()
+        bad_rows: Counter[str] = Counter()
         for task in tasks:
             throttled.update(task.throttled)
+            bad_rows.update(task.bad_rows)
         return cls(
             batch_id=batch_id,
             query_id=query_id,
@@ -221,13 +250,14 @@ class BatchReport:
             ids_used=sum(ids for ids, _ in used.values()),
             ids_per_hour=rate.count(used, now),
             repeated_tasks=len(repeated),
-            maybe_twice=sum(task.rows * (task.attempt + speculation) for task in tasks),
+            maybe_twice=sum(known) if len(known) == len(repeated) and copies_known else None,
+            bad_rows=dict(bad_rows),
         )
 
     @property
     def rows(self) -> int:
-        """Rows of all topics that the tasks read."""
-        return sum(topic.rows for topic in self.topics.values())
+        """Rows that the tasks read, bad ones included."""
+        return sum(topic.rows for topic in self.topics.values()) + sum(self.bad_rows.values())
 
     @property
     def delivered(self) -> int:

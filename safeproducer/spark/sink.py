@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
+from uuid import uuid4
 
 from pyspark import TaskContext
 from pyspark.errors import PySparkException
 
 from safeproducer.errors import ConfigurationError
 from safeproducer.spark import task_run
-from safeproducer.spark.options import TOPIC, Options
+from safeproducer.spark.options import TOPIC, Options, weak_settings
 from safeproducer.spark.query_account import Account, callback_of
 from safeproducer.spark.report import SCHEMA, BatchReport, TaskTotals
 from safeproducer.spark.schema_check import TYPES, check_schema, check_session, speculates
@@ -65,15 +67,22 @@ class SafeProducerSink:
         df = _only_written(df, options.topic)
         if options.max_writers is not None:
             df = df.coalesce(options.max_writers)
-        rows = df.mapInArrow(partial(_task, options=options), SCHEMA).collect()
-        report = self._account.settle(map(TaskTotals.from_row, rows), batch_id, query_id, speculation=speculates(conf))
+        task = partial(_task, options=options, batch_id=batch_id, run=uuid4().hex)
+        batch = "" if batch_id is None else f", batch {batch_id}"
+        with _described(df, f"safeproducer: topic {options.topic or 'of each row'}{batch}"):
+            rows = df.mapInArrow(task, SCHEMA).collect()
+        totals = map(TaskTotals.from_row, rows)
+        known = not (speculates(conf) or weak_settings(options.config))
+        report = self._account.settle(totals, batch_id, query_id, copies_known=known, policy=options.bad_rows)
         if self._on_batch is not None:
             self._on_batch(report)
         return report
 
 
-def _task(batches: Iterator[pa.RecordBatch], options: Options) -> Iterator[pa.RecordBatch]:
-    yield task_run.write(batches, options).to_arrow()
+def _task(
+    batches: Iterator[pa.RecordBatch], options: Options, batch_id: int | None, run: str
+) -> Iterator[pa.RecordBatch]:
+    yield task_run.write(batches, options, run, batch_id).to_arrow()
 
 
 def _only_written(df: DataFrame, topic: str | None) -> DataFrame:
@@ -96,6 +105,21 @@ def _refuse_tasks() -> None:
             "no DataFrame to write",
             "Call it on the driver: pass it to foreachBatch, or call write(df)",
         )
+
+
+@contextmanager
+def _described(df: DataFrame, text: str) -> Iterator[None]:
+    """What Spark's page says of the jobs in the `with` block. Spark Connect has no way to tell it."""
+    name, context = "spark.job.description", cast(Any, None)
+    with suppress(PySparkException):
+        context = df.sparkSession.sparkContext
+        before = context.getLocalProperty(name)
+        context.setLocalProperty(name, text)
+    try:
+        yield
+    finally:
+        if context is not None:
+            context.setLocalProperty(name, before)
 
 
 def _query_id(df: DataFrame) -> str | None:

@@ -10,7 +10,9 @@ import itertools
 import os
 import socket
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
 
 import pyarrow as pa
 
@@ -19,21 +21,15 @@ from safeproducer.spark.attempt import Attempt
 from safeproducer.spark.columns import Columns
 from safeproducer.spark.errors import Failure, KafkaWriteError
 from safeproducer.spark.options import Options
-from safeproducer.spark.report import TaskTotals
+from safeproducer.spark.report import Task, TaskTotals
 from safeproducer.spark.topic_limits import TaskEndedError
 from safeproducer.spark.worker_producers import producers
 
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """Spark's task: the number of its partition, and how many attempts there were before."""
-
-    partition: int
-    attempt: int
+__all__ = ["HandedOver", "Task", "write_task"]
 
 
 def write_task(batches: Iterable[pa.RecordBatch], options: Options, task: Task) -> TaskTotals:
-    """Write all rows, wait until each is acknowledged, and return the totals.
+    """Write all rows, wait until each is acknowledged, and return the totals. Bad rows do what the options say.
 
     The batches have the columns of Spark's Kafka sink, and `timestamp`. Without rows no producer is made. Raises
     KafkaWriteError when a row is not acknowledged; then the producer is closed, and the next attempt starts with a new
@@ -41,16 +37,17 @@ def write_task(batches: Iterable[pa.RecordBatch], options: Options, task: Task) 
 
     One task at a time in a process, as Spark has it.
     """
-    started = clock.monotonic()
-    filled = _filled(batches, options.topic)
+    started, handed_over = clock.monotonic(), HandedOver(task)
+    filled = _filled(map(handed_over.note, filter(_has_rows, batches)), options.topic)  # a generator would keep a batch
     if filled is None:
-        return TaskTotals(task.partition, task.attempt, seconds=clock.monotonic() - started)
-    names, rest = filled
-    del filled  # it holds payloads, and a frame that raises must not show them
-    written = _written(names, rest, options, task, started)
+        written: TaskTotals | Failure = TaskTotals(task.partition, task.attempt, seconds=clock.monotonic() - started)
+    else:
+        names, rest = filled
+        del filled  # it holds payloads, and a frame that raises must not show them
+        written = _written(names, rest, options, task, started)
     if isinstance(written, Failure):
         raise KafkaWriteError(written)
-    return written
+    return replace(written, rows_before=handed_over.before())
 
 
 def _written(
@@ -62,7 +59,7 @@ def _written(
     except TaskEndedError as ended:
         return _not_begun(task, ended)
     try:
-        attempt = Attempt(worker, options, task.partition, task.attempt)
+        attempt = Attempt(worker, options, task)
         failure = attempt.write(batches)
     except BaseException:
         worker.end()
@@ -74,15 +71,49 @@ def _written(
     return totals
 
 
+class HandedOver:
+    """How many rows each attempt of a task was given to write, in files that outlive it.
+
+    They are where Spark has its own blocks: an executor removes them when it ends, and does not see those of another.
+    A query writes the same ones again. No attempt removes its own: it may end well here and fail for Spark.
+    """
+
+    def __init__(self, task: Task) -> None:
+        folder, self._rows, self._files = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0], 0, list[Path]()
+        self._run = (task.run or "").encode()
+        if folder and task.run:
+            name = f"safeproducer-{task.query_id or task.run}-{task.partition}"
+            self._files = [Path(folder, f"{name}-{number}") for number in range(task.attempt + 1)]
+            self._write()
+
+    def _write(self) -> None:
+        for file in self._files[-1:]:
+            with suppress(OSError):  # then the number is not known
+                file.write_bytes(self._run + b"%d" % self._rows)
+
+    def note(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Before it is given to the producer: a killed process can note no more."""
+        self._rows += batch.num_rows
+        self._write()
+        return batch
+
+    def before(self) -> int | None:
+        """The rows of earlier attempts, if they are known of each."""
+        counts: list[int] = []
+        for file in self._files:
+            with suppress(OSError, ValueError):
+                counts.append(int(file.read_bytes().removeprefix(self._run)))  # another run's is no number
+        return sum(counts[:-1]) if len(counts) == len(self._files) > 0 else None
+
+
 def _filled(
-    batches: Iterable[pa.RecordBatch], fixed_topic: str | None
+    batches: Iterator[pa.RecordBatch], fixed_topic: str | None
 ) -> tuple[list[str], Iterator[pa.RecordBatch]] | None:
-    """The topics of the first batch that has rows, and all batches that have some; None when there is none."""
-    with_rows = filter(_has_rows, batches)  # not a generator: its frame would keep a batch
-    first = next(with_rows, None)
+    """The topics of the first batch, and all batches, which have rows; None when there is none."""
+    first = next(batches, None)
     if first is None:
         return None
-    return Columns.of(first, fixed_topic).topic_names(fixed_topic), itertools.chain([first], with_rows)
+    return Columns.of(first, fixed_topic).topic_names(fixed_topic), itertools.chain([first], batches)
 
 
 def _has_rows(batch: pa.RecordBatch) -> bool:

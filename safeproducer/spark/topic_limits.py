@@ -18,11 +18,16 @@ ANSWER_WITHIN = 15.0
 """Seconds for a first answer of any broker. With the limits, and what a busy machine adds, a task ends within 30."""
 LIMITS_WITHIN = 5.0
 """Seconds for the topics' limits; then they count as unknown, as without the right to read them."""
+LOGIN_LASTS = 3.0
+"""Seconds for which brokers may refuse a login; then the attempt ends, as repeated logins may lock the account."""
+_FEW_LOGINS = {"reconnect.backoff.ms": 2_000, "reconnect.backoff.max.ms": 2_000, "metadata.recovery.strategy": "none"}
+"""With it a client tries twice at a broker within that time: one may hear of a new password a moment later."""
 APPEARS_WITHIN = 10.0
 """Seconds for a topic that is not there: it may have been made a moment ago, or brokers make it when they are asked."""
 _AGAIN_AFTER = 0.2
 _FEW = 5
 """Topics up to which each is asked for by itself."""
+_SILENCE = frozenset({"_TIMED_OUT", "_TRANSPORT", "_ALL_BROKERS_DOWN", "_AUTHENTICATION"})
 _NO_MORE_PATIENCE = frozenset(
     {
         KafkaError.TOPIC_EXCEPTION,
@@ -53,6 +58,12 @@ def unreachable(producer: SafeProducer, seconds: float) -> TaskEndedError:
         UNREACHABLE,
         f"no broker of {account.bootstrap_servers} answered {socket.gethostname()} within {seconds:.0f} s{last}",
     )
+
+
+def login_refused(told: str) -> TaskEndedError:
+    """Brokers refused the login; `told`: librdkafka's words."""
+    cause = KafkaError(KafkaError._AUTHENTICATION).name()
+    return TaskEndedError(cause, f"brokers refuse the login of {socket.gethostname()}: {told.rstrip('.')}")
 
 
 def partition_counts(
@@ -114,13 +125,29 @@ def _wait_or_end(producer: SafeProducer, codes: Mapping[str, KafkaError], until:
 
 
 def batch_limits(config: Mapping[str, Any], names: Sequence[str]) -> dict[str, int]:
-    """Topic -> its max.message.bytes, of those that can be read. Raises nothing that a broker answers."""
+    """Topic -> its max.message.bytes, of those that can be read. Raises TaskEndedError for a login that brokers refuse,
+    and nothing for other answers."""
+    refused: list[str] = []
+    few = _FEW_LOGINS if "sasl.mechanism" in config else {}
+
+    def note(error: KafkaError) -> None:
+        if error.code() == KafkaError._AUTHENTICATION:
+            refused.append(error.str())
+
     try:
-        reader = ClusterReader({**config, "log_level": 0}, error_cb=_ignore, logger=_quiet)
+        reader = ClusterReader({**config, **few, "log_level": 0}, error_cb=note, logger=_quiet)
     except (KafkaException, TypeError, ValueError):
         return {}  # the producer's own constructor says what is wrong
-    found = {}
-    for name, configs in reader.topic_configs(names, LIMITS_WITHIN).items():
+    found, answers = {}, reader.topic_configs(names, min(LOGIN_LASTS, LIMITS_WITHIN))
+    reader.poll(0)
+    silent = not any(
+        configs.values or (configs.error and configs.error[0] not in _SILENCE) for configs in answers.values()
+    )
+    if silent and refused:
+        raise login_refused(refused[-1])
+    if silent and LIMITS_WITHIN > LOGIN_LASTS:
+        answers = reader.topic_configs(names, LIMITS_WITHIN - LOGIN_LASTS)
+    for name, configs in answers.items():
         limit = configs.values.get("max.message.bytes")
         if limit is not None and limit.isdigit():
             found[name] = int(limit)
@@ -130,7 +157,3 @@ def batch_limits(config: Mapping[str, Any], names: Sequence[str]) -> dict[str, i
 def facts(counts: Mapping[str, int], limits: Mapping[str, int], compressed: bool) -> dict[str, TopicFacts]:
     """Both together. The size of a compressed batch is not known before it is made."""
     return {name: TopicFacts(count, None if compressed else limits.get(name)) for name, count in counts.items()}
-
-
-def _ignore(error: object) -> None:
-    """The producer tells of the same brokers."""

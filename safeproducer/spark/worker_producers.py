@@ -100,7 +100,7 @@ class WorkerProducer:
     """One producer, and what its callbacks noted. One task uses it at a time.
 
     - `facts`: of the topics that were looked at. They may be outdated: see look_again().
-    - `client_errors`, `throttled`, `all_down`: since begin().
+    - `client_errors`, `throttled`, `all_down`, `login_refused` (when, and librdkafka's words): since begin().
     - `outgrown`: a topic has more partitions than this producer was made for, or takes smaller batches.
     """
 
@@ -112,6 +112,7 @@ class WorkerProducer:
         self.client_errors = 0
         self.throttled: dict[int, float] = {}
         self.all_down = self.outgrown = False
+        self.login_refused: tuple[float, str] | None = None
         self._earlier = Counts()
         self._secrets = secrets
         config: dict[str, Any] = dict(options.config)
@@ -122,7 +123,6 @@ class WorkerProducer:
         self._read_limits(names)
         self._cut_to_limits(names)
         self.message_max = int(by_name["message.max.bytes"])
-        self._compressed = str(by_name.get("compression.codec", "none")).lower() != "none"
         self.kafka = self._made()
 
     def _made(self) -> SafeProducer:
@@ -139,8 +139,10 @@ class WorkerProducer:
 
     def begin(self) -> None:
         """A task begins."""
+        self.kafka.poll(0)  # errors of earlier tasks, as of a login that has changed since
         self.client_errors = 0
         self.all_down = False
+        self.login_refused = None
         self.throttled.clear()
 
     def counts(self) -> Counts:
@@ -188,7 +190,8 @@ class WorkerProducer:
         )
         self._read_limits([name for name in names if name not in self._limits])
         self.outgrown |= self._cut_to_limits(names)
-        self.facts |= topic_limits.facts(counts, self._limits, self._compressed)
+        codec = {canonical(name): value for name, value in self._config.items()}.get("compression.codec", "none")
+        self.facts |= topic_limits.facts(counts, self._limits, str(codec).lower() != "none")
 
     def _read_limits(self, names: Sequence[str]) -> None:
         if names:
@@ -224,6 +227,8 @@ class WorkerProducer:
 
     def _on_error(self, error: KafkaError) -> None:
         self.client_errors += 1
+        if error.code() == KafkaError._AUTHENTICATION:
+            self.login_refused = self.login_refused or (clock.monotonic(), error.str())
         if error.code() in _DOWN:
             self.all_down = True
 

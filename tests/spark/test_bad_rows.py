@@ -267,7 +267,7 @@ def test_a_limit_that_cannot_be_read_is_named_with_its_cure(unreadable: FakeClus
 def test_equal_rows_that_ask_for_a_partition_are_told_from_others() -> None:
     """A report of partition 0 may be about a row that asks for it; then the other one is left for a report of any."""
     same = batch([b"same"] * 3, partition=pa.array([None, 0, None], pa.int32()))
-    sent = SentBatch(Columns.of(same, "rows"), "rows", 0)
+    sent = SentBatch(Columns.of(same, "rows"), "rows", range(3))
 
     def told(partition: int) -> int | None:
         message = mock.Mock(**{f"{name}.return_value": found for name, found in CONTENT.items()})

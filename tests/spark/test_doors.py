@@ -29,6 +29,7 @@ from safeproducer.spark.options import Options
 from safeproducer.spark.report import TaskTotals, TopicTotals
 
 OPTIONS = {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "orders"}
+DESCRIPTION = "spark.job.description"
 VALUES = StructType([StructField("value", StringType())])
 REPORTS: list[BatchReport] = []
 
@@ -63,10 +64,15 @@ class Frame:
         self.coalesced: list[int] = []
         self.renamed: tuple[str, ...] = ()
         self.selected: tuple[str, ...] = ()
+        self.properties: dict[str, Any] = {"sql.streaming.queryId": "query", DESCRIPTION: "as before"}
+        self.described: list[str] = []
         self.sparkSession = SimpleNamespace(
             conf=SimpleNamespace(get=settings.get),
-            sparkContext=SimpleNamespace(getLocalProperty={"sql.streaming.queryId": "query"}.get),
+            sparkContext=SimpleNamespace(getLocalProperty=self.properties.get, setLocalProperty=self.set_property),
         )
+
+    def set_property(self, name: str, value: str) -> None:
+        self.properties[name] = value
 
     def toDF(self, *names: str) -> Frame:  # noqa: N802 - Spark's name
         self.renamed = names
@@ -85,6 +91,7 @@ class Frame:
         return self
 
     def collect(self) -> list[dict[str, Any]]:
+        self.described.append(self.properties[DESCRIPTION])
         return [row for one in self.found for row in one.to_arrow().to_pylist()]
 
 
@@ -126,6 +133,21 @@ def test_an_exception_of_the_callback_fails_the_query() -> None:
         SafeProducerSink(OPTIONS, on_batch=broken).write(Frame(totals()))  # type: ignore[arg-type]
 
 
+def test_jobs_say_what_they_write() -> None:
+    """On Spark's page; what was there before comes back."""
+    one, other = (
+        Frame(totals()),
+        Frame(totals(), schema=StructType([*VALUES.fields, StructField("topic", StringType())])),
+    )
+    SafeProducerSink(OPTIONS)(one, 7)  # type: ignore[arg-type]
+    SafeProducerSink({**OPTIONS, "topic": None}).write(other)  # type: ignore[arg-type]
+    assert one.described + other.described == [
+        "safeproducer: topic orders, batch 7",
+        "safeproducer: topic of each row",
+    ]
+    assert one.properties[DESCRIPTION] == other.properties[DESCRIPTION] == "as before"
+
+
 def test_writers_are_limited_by_coalescing() -> None:
     """And not otherwise."""
     few, many = Frame(totals()), Frame(totals())
@@ -154,11 +176,19 @@ def test_no_column_is_left_out_where_all_are_written() -> None:
     assert (frame.renamed, frame.selected) == ((), ())
 
 
-@pytest.mark.parametrize(("speculation", "maybe_twice"), [("true", 5), ("false", 0)])
-def test_the_sink_counts_a_copy_of_which_nobody_tells(speculation: str, maybe_twice: int) -> None:
-    """When Spark may have run one, each row may be there once more."""
+@pytest.mark.parametrize(("speculation", "maybe_twice"), [("true", None), ("false", 0)])
+def test_the_sink_cannot_count_a_copy_of_which_nobody_tells(speculation: str, maybe_twice: int | None) -> None:
+    """When Spark may have run one, any row may be there once more."""
     frame = Frame(totals(), **{"spark.speculation": speculation})
     assert SafeProducerSink(OPTIONS).write(frame).maybe_twice == maybe_twice  # type: ignore[arg-type]
+
+
+def test_no_door_counts_what_retries_may_write_twice() -> None:
+    """Without idempotence nobody hears of it."""
+    options = {**OPTIONS, "kafka.acks": "1", "safeproducer.spark.on.batch": f"{__name__}:keep"}
+    SafeProducerSink(options).write(Frame(totals()))  # type: ignore[arg-type]
+    SafeProducerDataSource(options).streamWriter(VALUES, overwrite=False).commit(messages(totals()), 9)
+    assert [report.maybe_twice for report in REPORTS] == [None, None]
 
 
 def test_notes_are_told_once_over_all_micro_batches() -> None:
@@ -277,7 +307,7 @@ def test_a_task_returns_totals_query_and_notes(monkeypatch: pytest.MonkeyPatch) 
     properties = {"sql.streaming.queryId": "query", "spark.python.worker.reuse": "false"}
     context = SimpleNamespace(getLocalProperty=properties.get)
     monkeypatch.setattr(task_run.TaskContext, "get", lambda: context)
-    monkeypatch.setattr(task_run, "write", lambda batches, options: totals())
+    monkeypatch.setattr(task_run, "write", lambda *_: totals())
     writer = SafeProducerDataSource(OPTIONS).streamWriter(VALUES, overwrite=False)
     message = pickle.loads(pickle.dumps(writer.write(iter([]))))  # noqa: S301 - our own bytes
     assert (message.totals, message.query_id) == (totals(), "query")
@@ -287,10 +317,26 @@ def test_a_task_returns_totals_query_and_notes(monkeypatch: pytest.MonkeyPatch) 
         writer.write(iter([]))
 
 
+def test_a_worker_with_little_address_space_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the figure, before it dies."""
+    context = SimpleNamespace(getLocalProperty={}.get, partitionId=lambda: 0, attemptNumber=lambda: 0)
+    monkeypatch.setattr(task_run, "_context", lambda: context)
+    monkeypatch.setattr(task_run, "_told", data_source.Told())
+    for limit in (-1, 512 << 20, 300 << 20, 300 << 20):
+        monkeypatch.setattr(task_run.resource, "getrlimit", lambda _, limit=limit: (limit, limit))
+        with capture_logs() as logs:
+            task_run.write(iter([]), Options.parse(OPTIONS), "run")
+        if limit == 300 << 20:
+            break
+        assert logs == []
+    assert "may have 300 MB of address space" in logs[0]["note"]
+    assert "512 MB a core at least (spark.executor.pyspark.memory)" in logs[0]["note"]
+
+
 def test_outside_a_task_there_is_nothing_to_write() -> None:
     """The functions of tasks say so."""
     with pytest.raises(RuntimeError, match="inside a task of Spark"):
-        task_run.write(iter([]), Options.parse(OPTIONS))
+        task_run.write(iter([]), Options.parse(OPTIONS), "run")
 
 
 # --- how Spark finds it ----------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from safeproducer.runtime import clock
-from safeproducer.spark import attempt, topic_limits
+from safeproducer.spark import attempt, pace, topic_limits
 from safeproducer.spark.errors import KafkaWriteError
 from safeproducer.spark.task import Task, write_task
 from safeproducer.spark.worker_producers import producers
@@ -24,8 +24,8 @@ TASK = Task(0, 0)
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same rules, ten times as fast."""
-    monkeypatch.setattr(attempt, "ASK_AFTER", 1.0)
-    monkeypatch.setattr(attempt, "UNREACHABLE_AFTER", 2.0)
+    monkeypatch.setattr(pace, "ASK_AFTER", 1.0)
+    monkeypatch.setattr(pace, "UNREACHABLE_AFTER", 2.0)
     monkeypatch.setattr(attempt, "_ANSWER", 0.3)
     monkeypatch.setattr(topic_limits, "APPEARS_WITHIN", 0.5)
 
@@ -79,7 +79,7 @@ def test_room_that_comes_without_any_report_is_no_progress(
     rooms = [clock.monotonic()]
 
     def now_and_then(_: attempt.Attempt, *record: Any) -> BufferError | None:
-        if clock.monotonic() - rooms[-1] < attempt.UNREACHABLE_AFTER / 2:
+        if clock.monotonic() - rooms[-1] < pace.UNREACHABLE_AFTER / 2:
             return BufferError("full")
         rooms.append(clock.monotonic())
         return None

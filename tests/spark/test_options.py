@@ -11,7 +11,7 @@ import pytest
 
 from safeproducer import ConfigurationError
 from safeproducer.settings.own_settings import OWN_SETTINGS
-from safeproducer.spark.options import Options
+from safeproducer.spark.options import Options, weak_settings
 from safeproducer.spark.sink import SafeProducerSink
 
 BROKERS = {"kafka.bootstrap.servers": "localhost:1"}
@@ -53,6 +53,30 @@ def test_the_defaults_are_javas_where_rows_would_differ() -> None:
         idle_ms=600_000,
         notes=(),
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("acks", "1"), ("acks", "0"), ("enable_idempotence", "false"), ("max_in_flight_requests_per_connection", "6")],
+)
+def test_settings_with_which_a_retry_may_write_twice_are_told(name: str, value: str) -> None:
+    """In one sentence, and nothing is refused that Spark's own sink takes."""
+    options = parse(**{f"kafka_{name}": value})
+    (note,) = (note for note in options.notes if "maybe_twice=None" in note)
+    assert note.startswith(f"kafka.{name.replace('_', '.')}={value}: ")
+    assert weak_settings(options.config)
+    strong = parse(kafka_acks="-1", kafka_enable_idempotence="true", kafka_max_in_flight_requests_per_connection="5")
+    assert (strong.notes, weak_settings(strong.config)) == ((), [])
+
+
+def test_none_is_as_if_it_were_not_given() -> None:
+    """Spark passes options on so."""
+    assert parse(topic=None, kafka_linger_ms=None, safeproducer_spark_bad_rows=None) == parse()
+
+
+def test_a_path_is_told_from_an_option() -> None:
+    """`.save("orders")` is how other formats are told their target."""
+    assert "Give the topic as option 'topic'" in refusal({**BROKERS, "path": "orders"})
 
 
 def test_the_options_of_the_sink() -> None:
@@ -131,7 +155,7 @@ def test_a_longer_time_out_makes_a_longer_deadline() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"path": "orders"}, "setting 'path' = 'orders': there is no such option. Remove it; options of this sink are"),
+        ({"path": "orders"}, "there is no such option. Give the topic as option 'topic', and call save"),
         ({"acks": "1"}, "Did you mean kafka.acks?"),
         ({"bootstrap.servers": "x"}, "Did you mean kafka.bootstrap.servers?"),
         ({"topics": "x"}, "Did you mean topic?"),
@@ -156,7 +180,7 @@ def test_a_longer_time_out_makes_a_longer_deadline() -> None:
         ({"topic": " "}, "it is empty. Name a topic"),
         ({"topic": "a\ud800"}, "it holds a character that is no UTF-8"),
         ({"kafka.client.\udfff": "a"}, "it holds a character that is no UTF-8"),
-        ({"topic": None}, "it must be text, a number or a truth value, not NoneType"),
+        ({"topic": b"a"}, "it must be text, a number or a truth value, not bytes"),
         ({"topic": "a", "TOPIC": "b"}, "it is given twice"),
         ({"kafka.bootstrap.servers": ""}, "'kafka.bootstrap.servers' = '': it is not set. Give the brokers"),
         *(
@@ -211,5 +235,5 @@ def test_an_option_that_is_given_twice_alike_passes() -> None:
 
 def test_acknowledgements_that_say_nothing_are_told() -> None:
     """With acks=0 a report is no proof."""
-    (told,) = parse(kafka_acks="0").notes
+    told, _ = parse(kafka_acks="0").notes
     assert told.startswith("kafka.acks=0: ")

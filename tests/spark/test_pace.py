@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from safeproducer.spark import attempt
-from safeproducer.spark.attempt import AT_ONCE, Pace, most_rows
+from safeproducer.spark import pace
+from safeproducer.spark.pace import AT_ONCE, Pace, most_rows
 from safeproducer.spark.task import Task, write_task
 from safeproducer.testing import FakeCluster
 from tests.spark.arrow import numbers, rows
@@ -66,8 +66,8 @@ def test_a_task_has_no_more_under_way_than_slow_brokers_take_in_time(
     cluster: FakeCluster, options: MakeOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They take about 0.6 MB a second here. The buffer took all 5 MB at once, and rows expired in it."""
-    monkeypatch.setattr(attempt, "AT_ONCE", 200_000)
-    monkeypatch.setattr(attempt, "_LOOK_EVERY", 50_000)
+    monkeypatch.setattr(pace, "AT_ONCE", 200_000)
+    monkeypatch.setattr(pace, "_LOOK_EVERY", 50_000)
     made = options(safeproducer_spark_deadline=4, kafka_batch_size=40_000, safeproducer_mode="passthrough")
     write_task([rows(0, 1)], made, Task(0, 0))  # its producer knows the topic then
     cluster.delay(0.2, api="Produce")

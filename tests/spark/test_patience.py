@@ -7,8 +7,8 @@ import time
 import pytest
 
 from safeproducer.spark import attempt, topic_limits
-from safeproducer.spark.attempt import ASK_AFTER, UNREACHABLE_AFTER, Patience, Verdict
 from safeproducer.spark.errors import UNREACHABLE, KafkaWriteError
+from safeproducer.spark.pace import ASK_AFTER, UNREACHABLE_AFTER, Patience, Verdict
 from safeproducer.spark.task import Task, write_task
 from tests.spark.arrow import rows
 from tests.spark.conftest import MakeOptions

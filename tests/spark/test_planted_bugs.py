@@ -108,7 +108,7 @@ PLANTS: dict[str, tuple[Callable[[], AbstractContextManager[object]], Find]] = {
     ),
     "totals of a failed attempt added": (
         lambda: mock.patch.object(report, "_by_topic", with_failed_attempts),
-        lambda *_: test_report.test_a_repeated_task_may_have_written_its_rows_once_for_each_failed_attempt(),
+        lambda *_: test_report.test_a_repeated_task_may_have_written_what_its_failed_attempts_were_given(),
     ),
     "producer kept after an error": (
         lambda: mock.patch.object(Attempt, "write", kept),

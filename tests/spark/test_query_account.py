@@ -9,6 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from safeproducer.runtime import clock
+from safeproducer.spark.options import BadRows
 from safeproducer.spark.query_account import IDLE_LIMIT, Account
 from safeproducer.spark.report import TaskTotals, TopicTotals
 
@@ -40,7 +41,18 @@ def test_each_micro_batch_is_one_event_of_numbers() -> None:
     (event,) = events(logs, "spark_batch_written")
     assert (event["batch_id"], event["query_id"], event["rows"], event["topics"]) == (3, "query", 100, 100)
     assert (event["producer_ids"], event["ids_per_hour"], event["log_level"]) == (100, 100, "info")
+    assert event.pop("bad_rows") == {}  # causes are few
     assert all(isinstance(value, int | float | str) for value in event.values())
+
+
+def test_a_micro_batch_with_more_bad_rows_than_allowed_is_told_and_fails() -> None:
+    """Each task may have had few enough."""
+    found = [TaskTotals(number, 0, rows=50, delivered=49, bad_rows={"null_topic": 1}) for number in range(2)]
+    with capture_logs() as logs:
+        Account().settle(found, 3, "query", policy=BadRows("skip", None, 2))
+        with pytest.raises(RuntimeError, match=r"^2 of 2 rows are bad, and .*bad\.rows\.max allows 1: 2 x null_topic$"):
+            Account().settle(found, 3, "query", policy=BadRows("skip", None, 1))
+    assert [event["bad_rows"] for event in events(logs, "spark_batch_written")] == [{"null_topic": 2}] * 2
 
 
 def test_long_pauses_are_told_once_with_the_cure(now: list[float]) -> None:

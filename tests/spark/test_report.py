@@ -49,18 +49,19 @@ def test_throttle_times_are_added_by_broker() -> None:
     assert report(task(0, throttled={1: 0.5, 2: 1.0}), task(1, throttled={1: 0.25})).throttled == {1: 0.75, 2: 1.0}
 
 
-def test_a_repeated_task_may_have_written_its_rows_once_for_each_failed_attempt() -> None:
-    """No failed attempt returns what it had written, so its task's rows are the bound."""
-    found = report(task(0, 10), task(1, 20, attempt=1), task(2, 30, attempt=2))
-    assert (found.repeated_tasks, found.maybe_twice) == (2, 20 + 2 * 30)
+def test_a_repeated_task_may_have_written_what_its_failed_attempts_were_given() -> None:
+    """They may have read other rows than the last one."""
+    found = report(task(0, 10), task(1, 20, attempt=1, rows_before=5), task(2, 30, attempt=2, rows_before=100))
+    assert (found.repeated_tasks, found.maybe_twice) == (2, 105)
     assert found.rows == 60  # nothing of the failed attempts
 
 
-def test_with_speculation_each_row_may_be_there_once_more() -> None:
-    """Spark kills a copy that comes too late, and tells nobody of what it had written."""
-    tasks = task(0, 10), task(1, 20, attempt=1)
-    found = BatchReport.of(tasks, 7, "query", IdRate(), 0.0, speculation=True)
-    assert (found.repeated_tasks, found.maybe_twice) == (1, 10 + 2 * 20)
+def test_what_is_not_known_is_no_number() -> None:
+    """Of a failed attempt in an executor that is gone, of copies of tasks, and of retries that may write twice."""
+    found = report(task(0, 10), task(1, 20, attempt=1, rows_before=5), task(2, 30, attempt=1, rows_before=None))
+    assert (found.repeated_tasks, found.maybe_twice) == (2, None)
+    assert BatchReport.of([task(0)], 7, "query", IdRate(), 0.0, copies_known=False).maybe_twice is None
+    assert json.loads(json.dumps(found.as_dict()))["maybe_twice"] is None
 
 
 def test_two_tasks_of_one_worker_are_one_writer_with_one_producer() -> None:

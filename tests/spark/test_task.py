@@ -8,6 +8,7 @@ import socket
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ import pytest
 from safeproducer import SafeProducer
 from safeproducer.spark.errors import KafkaWriteError
 from safeproducer.spark.report import SCHEMA, TaskTotals, TopicTotals
-from safeproducer.spark.task import Task, write_task
+from safeproducer.spark.task import HandedOver, Task, write_task
 from safeproducer.spark.worker_producers import WorkerProducer, producers
 from safeproducer.testing import FakeCluster
 from tests.spark.arrow import HEADERS, batch, numbers, rows
@@ -209,3 +210,57 @@ def test_an_exception_of_the_rows_goes_on_and_ends_the_producer(cluster: FakeClu
         write_task(broken(), options(), TASK)  # type: ignore[arg-type]
     assert not producers._idle
     assert write_task([rows(0, 10)], options(), TASK).producer == "new"
+
+
+@pytest.fixture
+def executor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where an executor has Spark's blocks."""
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path},/elsewhere")
+    return tmp_path
+
+
+def attempted(number: int, *batches: pa.RecordBatch) -> HandedOver:
+    """An attempt that was given these batches and has not ended."""
+    handed_over = HandedOver(replace(TASK, attempt=number, run="a-run"))
+    for each in batches:
+        handed_over.note(each)
+    return handed_over
+
+
+def test_what_failed_attempts_were_given_is_known_in_their_executor(executor: Path) -> None:
+    """Each may have read another number of rows."""
+    attempted(0, rows(0, 4000), rows(0, 100))
+    attempted(1)
+    attempted(2, rows(0, 7))
+    assert attempted(3, rows(0, 100)).before() == 4107
+
+
+def test_a_query_has_as_many_files_as_attempts_of_its_tasks(executor: Path) -> None:
+    """However many micro-batches it writes; and what one of them noted is not counted in the next."""
+    for run in ("first", "second"):
+        for number in range(2):
+            handed_over = HandedOver(replace(TASK, attempt=number, query_id="query", run=run))
+            handed_over.note(rows(0, 5))
+    assert handed_over.before() == 5
+    assert len(list(executor.iterdir())) == 2
+    assert HandedOver(replace(TASK, attempt=1, query_id="query", run="third")).before() is None
+
+
+def test_what_attempts_elsewhere_were_given_is_not_known(executor: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one of three, and where Spark names no folder or one that cannot be written."""
+    attempted(1, rows(0, 10))
+    assert attempted(2, rows(0, 10)).before() is None
+    for folder in ("", str(executor / "missing")):
+        monkeypatch.setenv("SPARK_LOCAL_DIRS", folder)
+        assert attempted(1, rows(0, 10)).before() is None
+
+
+def test_the_rows_of_a_failed_attempt_are_in_the_totals_of_the_next(
+    executor: Path, cluster: FakeCluster, options: MakeOptions
+) -> None:
+    """Also when it was given more than the one that succeeds; Arrow batches that were read, whatever became of them."""
+    first, second = (replace(TASK, attempt=number, run="a-run") for number in range(2))
+    with pytest.raises(KafkaWriteError):
+        write_task([rows(0, 300), batch([b"x" * 2_000_000])], options(), first)
+    assert write_task([rows(0, 100)], options(), second).rows_before == 301
+    assert write_task([rows(0, 100)], options(), replace(first, partition=1)).rows_before == 0

@@ -1,0 +1,111 @@
+"""A login that brokers refuse: the attempt ends soon, by its cause, and does not try again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+
+from safeproducer.runtime import clock
+from safeproducer.spark import topic_limits
+from safeproducer.spark.errors import Failure, KafkaWriteError
+from safeproducer.spark.options import Options
+from safeproducer.spark.task import Task, write_task
+from safeproducer.testing import FakeCluster
+from safeproducer.testing.fake.state.sasl import Credentials
+from tests.spark.arrow import numbers, rows
+from tests.spark.conftest import end_producers, quiet
+
+TASK = Task(0, 0)
+
+
+@pytest.fixture(scope="module")
+def secured() -> Iterator[FakeCluster]:
+    """One broker that knows one user."""
+    with FakeCluster(brokers=1, users={"alice": "right"}) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(secured: FakeCluster) -> Iterator[FakeCluster]:
+    """With the topic `rows`."""
+    secured.reset()
+    secured._state.credentials = Counting("right")
+    secured.create_topic("rows", 3)
+    yield secured
+    end_producers()
+
+
+def options(cluster: FakeCluster, password: str) -> Options:
+    """With alice's login."""
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+    return quiet(
+        Options.parse(
+            {
+                "kafka.bootstrap.servers": cluster.bootstrap,
+                "topic": "rows",
+                "kafka.security.protocol": "SASL_PLAINTEXT",
+                "kafka.sasl.mechanism": "PLAIN",
+                "kafka.sasl.jaas.config": f'{module} required username="alice" password="{password}";',
+            }
+        )
+    )
+
+
+def failure(cluster: FakeCluster, batches: Iterator[pa.RecordBatch], password: str) -> tuple[Failure, float]:
+    """Of the task, and how long it took."""
+    began = clock.monotonic()
+    with pytest.raises(KafkaWriteError, match="brokers refuse the login of ") as raised:
+        write_task(batches, options(cluster, password), TASK)
+    return raised.value.failure, clock.monotonic() - began
+
+
+class Counting(Credentials):
+    """It counts logins, and knows alice by this password."""
+
+    def __init__(self, password: str) -> None:
+        super().__init__({"alice": password})
+        self.tried: list[str] = []
+
+    def verify(self, user: str, password: str) -> bool:
+        self.tried.append(password)
+        return super().verify(user, password)
+
+
+def test_a_wrong_password_ends_the_attempt_with_few_logins(cluster: FakeCluster) -> None:
+    """No producer is made after it, and the client that asks for limits tries no more."""
+    cluster._state.credentials = guard = Counting("right")
+    found, seconds = failure(cluster, iter([rows(0, 10)]), "marker")
+    assert (found.codes, found.delivered, found.rows) == ({"_AUTHENTICATION": 1}, 0, 0)
+    assert "marker" not in str(KafkaWriteError(found))
+    assert topic_limits.LOGIN_LASTS <= seconds < 10.0
+    assert 1 <= guard.tried.count("marker") == len(guard.tried) <= 2
+    assert write_task([rows(0, 10)], options(cluster, "right"), TASK).delivered == 10
+
+
+def test_a_password_that_changed_under_a_kept_producer_ends_the_attempt(cluster: FakeCluster) -> None:
+    """Long before the deadline, once its connections are gone."""
+    assert write_task([rows(0, 10)], options(cluster, "right"), TASK).delivered == 10
+    cluster._state.credentials = Counting("another")
+    cluster.cut()
+    found, seconds = failure(cluster, iter([rows(10, 10)]), "right")
+    assert (found.codes, found.delivered) == ({"_AUTHENTICATION": 10}, 0)
+    assert seconds < 10.0
+    assert numbers(cluster) == list(range(10))
+
+
+def test_a_login_that_works_again_within_three_seconds_ends_nothing(cluster: FakeCluster) -> None:
+    """As when a broker has not heard of a new user yet."""
+    assert write_task([rows(0, 10)], options(cluster, "right"), TASK).delivered == 10
+    cluster._state.credentials = guard = Counting("another")
+    cluster.cut()
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield rows(10, 10)
+        cluster.wait(lambda _: bool(guard.tried))
+        cluster._state.credentials = Counting("right")
+        yield rows(20, 10)
+
+    totals = write_task(batches(), options(cluster, "right"), TASK)
+    assert (totals.delivered, totals.producer) == (20, "reused")

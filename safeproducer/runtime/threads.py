@@ -29,7 +29,7 @@ def gevent() -> Any:
 
 
 def _original(name: str) -> Any:
-    """Of the module _thread: waits of a greenlet that stands for a thread would stop all of them."""
+    """From the module _thread: waits of a greenlet that stands for a thread would stop all of them."""
     monkey = gevent()
     return getattr(_thread, name) if monkey is None else monkey.get_original("_thread", name)
 
@@ -37,7 +37,7 @@ def _original(name: str) -> Any:
 allocate_lock: Callable[[], Any] = _original("allocate_lock")
 start_new_thread: Callable[..., int] = _original("start_new_thread")
 get_ident: Callable[[], int] = _original("get_ident")
-"""Of the thread, not of the greenlet."""
+"""It is the thread's, not the greenlet's."""
 
 
 class WakeLock:

@@ -16,7 +16,7 @@ from safeproducer.spark.options import BAD_ROWS_MAX, BadRows
 from safeproducer.spark.report import Task
 
 BEFORE_A_SHARE_COUNTS = 1_000
-"""So many rows may be bad before the end of a task: no share is known before."""
+"""This many rows may be bad before the end of a task: no share is known before."""
 SMALLEST_LIMIT = 1_000_000
 """Bytes of a batch, for a topic whose limit is not known: less than Kafka's default."""
 _LENGTHS = 20
@@ -44,7 +44,7 @@ class Aside:
         return self.codes.total() > max(self.policy.allowed(rows), is_share * BEFORE_A_SHARE_COUNTS)
 
     def letter(self, row: Columns, bad: BadRow, limit: int) -> tuple[Any, ...]:
-        """What the dead-letter topic gets for this row, as produce() takes it. `limit`: bytes of a batch there."""
+        """The record of the dead-letter topic for this row, as produce() takes it. `limit`: bytes of a batch there."""
         self.sent += 1
         marks = {
             "sp-error-code": bad.cause,

@@ -66,7 +66,7 @@ FAIL = "fail"
 
 @dataclass(frozen=True, slots=True)
 class BadRows:
-    """What becomes of bad rows. `most`: how many a micro-batch may have, as a share (Decimal) or a number."""
+    """Says what becomes of bad rows. `most`: how many a micro-batch may have, as a share (Decimal) or a number."""
 
     mode: str = FAIL
     topic: str | None = None

@@ -109,7 +109,7 @@ def _refuse_tasks() -> None:
 
 @contextmanager
 def _described(df: DataFrame, text: str) -> Iterator[None]:
-    """What Spark's page says of the jobs in the `with` block. Spark Connect has no way to tell it."""
+    """The text of Spark's page for the jobs in the `with` block. Spark Connect has no way to tell it."""
     name, context = "spark.job.description", cast(Any, None)
     with suppress(PySparkException):
         context = df.sparkSession.sparkContext

@@ -1,4 +1,4 @@
-"""What became of the records of a process under `safeproducer run`, told when the process ends.
+"""The account of the records of a process under `safeproducer run`, told when the process ends.
 
 Totals of producers that are gone are folded in. A forked child begins at zero. SIGKILL and os._exit() tell nothing.
 """

@@ -32,7 +32,7 @@ _WAIT_MS = 500
 
 
 class _Cluster(Protocol):
-    """What fetchers ask the cluster."""
+    """Fetchers ask the cluster this."""
 
     def is_listed(self, side: Side, broker: int, topic: Topic, index: int) -> bool: ...
     def replication_rate(self, side: Side, broker: int) -> int: ...

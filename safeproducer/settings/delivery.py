@@ -240,7 +240,7 @@ ALIAS = {"queue.buffering.max.ms": "linger.ms", "delivery.timeout.ms": "message.
 
 
 def _refuse_long_linger(linger: float | None, timeout_ms: int) -> None:
-    """As librdkafka does, which is given another linger, and would not see it. It judges itself what is out of range."""
+    """As librdkafka does, which is given another linger, and would not see it. It refuses what is out of range."""
     if linger is not None and 0 < timeout_ms <= linger <= RANGES["linger.ms"][1]:
         raise ConfigurationError(
             "linger.ms",

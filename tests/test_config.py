@@ -104,6 +104,20 @@ def test_two_settings_that_contradict_each_other_are_both_named() -> None:
     assert caught.value.setting == "acks"
 
 
+def test_a_linger_as_long_as_the_timeout_is_refused() -> None:
+    """As by confluent_kafka, in each mode; one of the two that is not set gives way there, and here."""
+    settings = {"linger.ms": 50, "message.timeout.ms": 50}
+    with pytest.raises(KafkaException, match=r"must be greater than `linger\.ms`"):
+        Producer({"log_level": 0, **settings})
+    for mode in ("auto", "held", "passthrough"):
+        with pytest.raises(ConfigurationError, match=r"must be greater than `linger\.ms`.*Lower linger\.ms") as caught:
+            SafeProducer({"log_level": 0, "safeproducer.mode": mode, **settings})
+        assert caught.value.setting == "linger.ms"
+    for alone in ({"message.timeout.ms": 3}, {"linger.ms": 400_000}):
+        Producer({"log_level": 0, **alone})
+        SafeProducer({"log_level": 0, **alone}).close(0)
+
+
 @pytest.mark.parametrize("name", ["transactional.id", "default.topic.config"])
 def test_a_transaction_is_not_held_back(name: str) -> None:
     """It would be the direct lane's in silence. The other modes take it."""

@@ -75,6 +75,15 @@ def test_no_class_is_forgotten() -> None:
         assert type(make()) is getattr(errors, name)
 
 
+def test_a_fatal_error_counts_records_only_where_there_are_some() -> None:
+    """Else nobody is told to fetch reports that are not there."""
+    some, none = str(errors.FatalError(FATAL, 17)), str(errors.FatalError(FATAL, 0))
+    assert "17 accepted record(s)" in some
+    assert "record(s)" not in none
+    for told in (some, none):
+        assert "close() it, and create one new producer" in told.replace("then close()", "close()")
+
+
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS.keys())
 @pytest.mark.parametrize("name", errors.__all__)
 def test_a_copy_says_the_same(name: str, way: Callable[[Any], Any]) -> None:

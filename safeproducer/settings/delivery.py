@@ -260,7 +260,8 @@ def read(by_name: Mapping[str, Any], own: OwnSettings, idempotent: bool, wants_s
     timeout_ms = number("message.timeout.ms", 300_000)
     message_bytes = number("message.max.bytes", 1_000_000)
     linger = real(by_name.get("queue.buffering.max.ms"))
-    _refuse_long_linger(linger, timeout_ms)
+    if "message.timeout.ms" in by_name:
+        _refuse_long_linger(linger, timeout_ms)
     return Delivery(
         own=own,
         timeout=timeout_ms / 1000 if timeout_ms > 0 else None,

@@ -17,6 +17,18 @@ def test_help_and_version_work_without_a_broker(command: Any) -> None:
     assert bare.stderr.decode().count("\n") == 1
 
 
+def test_what_the_command_line_refuses_has_a_way_out(command: Any) -> None:
+    """The choices, or the kind of value; never the value itself, which may be a password."""
+    for arguments, way_out in (
+        (["s3cret"], "choose from 'demo', 'doctor'"),
+        (["doctor", "--connect-timeout", "s3cret"], "it takes seconds"),
+    ):
+        done = command.run(*arguments)
+        assert done.returncode == 2
+        assert way_out in done.stderr.decode()
+        assert b"s3cret" not in done.stderr
+
+
 def test_commands_load_without_kafka_python() -> None:
     """It is an extra: help works without it, and a command that needs it says so in one sentence."""
     program = "import sys; sys.modules['kafka'] = None; from safeproducer.cli.main import main; sys.exit(main())"

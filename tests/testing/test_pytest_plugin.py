@@ -1,6 +1,8 @@
 """The fixture `kafka_cluster`, used by test modules that pytest runs inside pytest."""
 
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -158,3 +160,21 @@ def test_a_test_run_has_a_ledger_of_its_own(runner: Runner, monkeypatch: pytest.
     result.assert_outcomes(passed=1)
     directory = next(line.split()[-1] for line in result.outlines if "DIRECTORY" in line)
     assert not os.path.exists(directory)
+
+
+def test_without_its_extra_a_cluster_says_so_at_once() -> None:
+    """Else each connection would fail inside it, and the test after a time-out."""
+    for missing in ("kafka", "google_crc32c"):
+        program = f"""
+import sys
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name == {missing!r}:
+            raise ModuleNotFoundError("No module", name=name)
+sys.meta_path.insert(0, Missing())
+from safeproducer.testing import FakeCluster
+"""
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 1
+        told = f"FakeCluster needs the package {missing}: pip install 'safeproducer[testing]'"
+        assert told in done.stderr.splitlines()[-1]

@@ -135,6 +135,35 @@ def test_the_demo_without_faults_draws_a_table(command: Any) -> None:
     assert "#" in plain.stdout.decode("ascii")
 
 
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_a_narrow_terminal_loses_nothing(command: Any, width: int) -> None:
+    """No digit and no header is cut, and bars keep their proportions."""
+    status, text = on_a_terminal(command, width, "demo", "--records", "200")
+    assert status == 0, text
+    rows = [line for line in text.splitlines() if "│" in line or "┃" in line]
+    assert rows
+    assert not [line for line in rows if "…" in line or len(line.rstrip()) > width]
+    assert "delivered" in text
+    bars = {int(line.split("│")[2]): line.count("█") for line in rows if "█" in line}
+    most = max(bars)
+    assert all(abs(bars[most] * count / most - length) <= 1 for count, length in bars.items()), bars
+
+
+def on_a_terminal(command: Any, width: int, *arguments: str) -> tuple[int, str]:
+    """The exit status, and what was written last, without colours and movements."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, width, 0, 0))
+    environment = command.environment | {"TERM": "xterm"}
+    with subprocess.Popen(command.line(*arguments), stdout=theirs, stderr=theirs, cwd=ROOT, env=environment) as process:
+        os.close(theirs)
+        text = b""
+        with contextlib.suppress(OSError):  # a terminal whose other side is closed
+            while more := os.read(ours, 65536):
+                text += more
+        os.close(ours)
+    return process.returncode, re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text.decode())
+
+
 def test_a_kept_cluster_serves_others_until_ctrl_c(command: Any) -> None:
     """--keep prints the address; other clients can write there; Ctrl-C ends it with the result of the demo."""
     process = command.start("demo", "--records", "100", "--keep")

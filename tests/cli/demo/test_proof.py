@@ -107,7 +107,9 @@ def test_lost_answers_need_a_duplicate_that_was_recognised() -> None:
     assert found.facts == {"answers_lost": 1, "batches_lost": 1, "recognised": 1}
     assert not of_lost_answers([request(1)], 1).shown
     assert not of_lost_answers([lost], 1).shown
-    assert not of_lost_answers([lost, request(1)], 1).shown, "written twice"
+    twice = of_lost_answers([lost, request(1)], 1)
+    assert not twice.shown
+    assert twice.sentence.endswith("The other 1 were written twice.")
     assert not of_lost_answers([lost, request(1, 4, duplicate=True)], 1).shown, "another batch"
     assert not of_lost_answers([lost, again], 2).shown
     assert not of_lost_answers([request(1, outcome="lost", error=NOT_LEADER), again], 1).shown, "never written"

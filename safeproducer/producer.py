@@ -91,7 +91,7 @@ class SafeProducer(NativeProducer):
         put("_SafeProducer__route", engine.route)
         put("_SafeProducer__transactions", transactions)
         put("_SafeProducer__closing", Closing(engine, transactions, observers, info))
-        put("_SafeProducer__inspection", Inspection(engine, info))
+        put("_SafeProducer__inspection", Inspection(engine, info, delivery.linger))
         put("_SafeProducer__initialised", True)
         lifetime.enrol(
             self, lambda this: this.__closing.become_forked(), lambda this, reason: this.__closing.report_loss(reason)

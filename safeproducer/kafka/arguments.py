@@ -20,15 +20,16 @@ _LONGEST_TOPIC = 512
 _TOPIC = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 
 
-_WAYS_OUT = {
+WAYS_OUT = {
     KafkaError.MSG_SIZE_TOO_LARGE: ": make the record smaller, or raise message.max.bytes here and max.message.bytes "
     "on its topic",
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: ": have an administrator grant WRITE and DESCRIBE on the topic",
 }
 
 
 def unable(code: int) -> KafkaException:
     """The exception that the native produce() raises."""
-    reason = f"Unable to produce message: {KafkaError(code).str()}{_WAYS_OUT.get(code, '')}"
+    reason = f"Unable to produce message: {KafkaError(code).str()}{WAYS_OUT.get(code, '')}"
     return KafkaException(KafkaError(code, reason))
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from safeproducer.errors import CallbackReentryError, FatalError, QueueFullError, SafeProducerError
-from safeproducer.kafka.arguments import unable
+from safeproducer.kafka.arguments import WAYS_OUT, unable
 from safeproducer.kafka.aside import aside
 from safeproducer.kafka.native import KafkaError, KafkaException
 from safeproducer.pipeline.cluster.client_events import ClientEvents
@@ -107,7 +107,7 @@ class Calls:
         if isinstance(error, BufferError) and not isinstance(error, SafeProducerError):
             return QueueFullError(self._dispatcher.record_buffer.full())
         cause = error.args[0] if isinstance(error, KafkaException) and error.args else None
-        if isinstance(cause, KafkaError) and cause.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+        if isinstance(cause, KafkaError) and cause.code() in WAYS_OUT:
             return unable(cause.code())
         return self.fatal_in(error) or error
 

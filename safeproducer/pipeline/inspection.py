@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import NamedTuple
@@ -22,6 +22,7 @@ _ENDED = {
     "closed": "This producer is closed; make a new one to produce again.",
     "forked": "This producer was made before a fork and does not work in this process; make a new one here.",
 }
+_LONG_LINGER = 0.5
 _FATAL = "It met a fatal error and takes no more records; close it and make a new one. "
 
 
@@ -31,16 +32,24 @@ class Located(NamedTuple):
     - `reports`: by partition, those that poll() has to run. `sent`: records that librdkafka has, by the last
       statistics; also of those whose caller named no partition.
     - `counts`: partitions of topics that are known. `absent`: a clause for each topic that is not there.
+    - `refused`: a clause for each partition that gets answers and no acknowledgements. `linger`: seconds.
     """
 
     reports: Mapping[TopicPartition, int] = MappingProxyType({})
     sent: Mapping[TopicPartition, int] = MappingProxyType({})
     counts: Mapping[str, int] = MappingProxyType({})
     absent: Mapping[str, str] = MappingProxyType({})
+    refused: Mapping[TopicPartition, str] = MappingProxyType({})
+    linger: float = 0.0
 
     def of(self, topic: str | None, partition: int | None) -> tuple[int, int]:
         """(reports that wait for poll(), records that librdkafka has)."""
         return _sum(self.reports, topic, partition), _sum(self.sent, topic, partition)
+
+    def clauses(self, rows: list[PartitionSnapshot], waits: Collection[str]) -> list[str]:
+        """Topics that are not there, and brokers that refuse, among those of these rows."""
+        refused = dict.fromkeys(filter(None, (self.refused.get((row.topic, row.partition)) for row in rows)))
+        return [clause for name, clause in self.absent.items() if name in waits] + list(refused)
 
 
 def _sum(counts: Mapping[TopicPartition, int], topic: str | None, partition: int | None) -> int:
@@ -85,8 +94,8 @@ def explanation(
     reasons += [causes[_tp(row)].sentence for row in rows if _tp(row) in causes and not row.held][:_MOST_REASONS]
     concerning = _concerning(troubles, rows, leaders)
     reasons += [trouble.clause for trouble in concerning if not trouble.over][:_MOST_REASONS]
-    reasons += [clause for name, clause in located.absent.items() if name in waits]
-    reasons += _counted(waiting if not reasons else 0, reports)
+    reasons += located.clauses(rows, waits)
+    reasons += _counted(waiting if not reasons else 0, reports, located.linger)
     over = _over([trouble.clause for trouble in concerning if trouble.over][:_MOST_REASONS])
     cures = _cures(rows, causes) + (" Call poll() or flush()." if reports else "")
     told = f"{cures}{over}{further}{_of_replicas(row for row in rows if _tp(row) not in causes)}"
@@ -109,9 +118,12 @@ def _further(account: Snapshot, topic: str | None, located: Located) -> str:
     )
 
 
-def _counted(waiting: int, reports: int) -> list[str]:
+def _counted(waiting: int, reports: int, linger: float) -> list[str]:
     """How many records nobody has acknowledged, and how many reports nobody has run."""
-    unacknowledged = [f"{waiting - reports} record(s) have no acknowledgement yet"] if waiting > reports else []
+    gathers = f", and linger.ms lets a batch gather for {linger:g} s" if linger >= _LONG_LINGER else ""
+    unacknowledged = (
+        [f"{waiting - reports} record(s) have no acknowledgement yet{gathers}"] if waiting > reports else []
+    )
     return unacknowledged + ([f"{reports} report(s) wait for poll()"] if reports else [])
 
 
@@ -185,6 +197,7 @@ class Inspection:
 
     _engine: Engine
     _info: ProducerInfo
+    _linger: float
 
     def snapshot(self) -> Snapshot:
         """The account of the producer at this moment."""
@@ -268,7 +281,10 @@ class Inspection:
         counts = {topic: cluster.partitions.count(topic) for topic in topics}
         absent = {topic: clause for topic in topics if (clause := cluster.partitions.absent(topic))}
         reports = counters.report_queue.reports.by_partition(counters.topics.copy())
-        return Located(reports, sent, counts, absent)
+        now, silent = clock.monotonic(), [row for row in account.partitions if row.reason is HoldReason.LEADER_SILENT]
+        leaders = {(row.topic, row.partition): cluster.partitions.leader(row.topic, row.partition) for row in silent}
+        refused = {tp: clause for tp, leader in leaders.items() if (clause := cluster.refuses(leader, now))}
+        return Located(reports, sent, counts, absent, refused, self._linger)
 
     def _troubles(self) -> Iterator[Trouble]:
         """The newest error of each broker and each throttle time, newest first. A generator: most often nobody asks."""

@@ -40,10 +40,10 @@ _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 _NO_ANSWERS: Mapping[str, Said] = MappingProxyType({})
 _BROKER = re.compile(r"\b[Bb]roker (\d+)\b(?! \()")
-_RECURS_WITHIN = 10.0
+_RECURS_WITHIN = 12.0
 """Seconds between two connections that are lost for one cause: reconnect.backoff.max.ms of librdkafka."""
-_CUT_AGAIN = 2.5
-"""Seconds after which one is not lost again: statistics come each second."""
+_AGAIN = 2.5
+"""Seconds within which what statistics showed still goes on: they come each second."""
 Configs = tuple[float, Mapping[str, str | None] | str]
 """When they were asked for; those of a topic or broker that concern replication, or which right is missing."""
 
@@ -177,7 +177,8 @@ class BrokerInfo(NamedTuple):
     - `lost`: a lane has lost its connection to it, and no lane is connected. `broke`: the step at which that came last.
     - `windows`: by topic, what it said last of how many batches it remembers.
     - `expiration`: what it said last of how long it remembers a producer ID.
-    - `cuts`: how often its connections were lost, since when, and when last.
+    - `cuts`: how often its connections were lost, since when, when last, and how long after the one before.
+    - `answered_at`: when statistics last showed Produce requests and answers that were new.
     """
 
     connected_at: float | None = None
@@ -185,7 +186,12 @@ class BrokerInfo(NamedTuple):
     broke: int = 0
     windows: Mapping[str, Said] = _NO_ANSWERS
     expiration: Told | None = None
-    cuts: tuple[int, float, float] = 0, -NEVER, -NEVER
+    cuts: tuple[int, float, float, float] = 0, -NEVER, -NEVER, 0.0
+    answered_at: float = -NEVER
+
+    def answered(self, at: float) -> BrokerInfo:
+        """After statistics that show it."""
+        return self._replace(answered_at=at)
 
 
 _NEW = BrokerInfo()
@@ -214,6 +220,8 @@ class ClusterView:
             earlier = broker if before is None else before.brokers.get(node, broker)
             if (cuts := broker.disconnects - earlier.disconnects) > 0:
                 change(self._brokers, node, _NEW, partial(_cut, cuts=cuts, at=statistics.at))
+            elif broker.produce_requests > earlier.produce_requests and broker.received > earlier.received:
+                change(self._brokers, node, _NEW, partial(BrokerInfo.answered, at=statistics.at))
         topics: dict[str, dict[int, PartitionMetadata]] = {}
         for (topic, partition), entry in statistics.partitions.items():
             if partition >= 0:
@@ -266,9 +274,15 @@ class ClusterView:
         return {
             node: f"the connection to broker {node} was lost {times} times in {last - since:.0f} s, the last "
             f"{max(0.0, now - last):.0f} s ago"
-            for node, (times, since, last) in found.items()
-            if times > 1 and now < last + _CUT_AGAIN
+            for node, (times, since, last, gap) in found.items()
+            if times > 1 and now < last + max(_AGAIN, 2 * gap)
         }
+
+    def refuses(self, node: int | None, now: float) -> str:
+        """A clause if this broker answers Produce requests lately; of a partition that gets no acknowledgement."""
+        if node is None or now > self.broker_info(node).answered_at + _AGAIN:
+            return ""
+        return f"broker {node} answers, with errors that librdkafka tries again, NOT_ENOUGH_REPLICAS for example"
 
     def broker_info(self, node: int) -> BrokerInfo:
         """One broker, as far as it is known."""
@@ -332,8 +346,9 @@ class ClusterView:
 
 
 def _cut(info: BrokerInfo, cuts: int, at: float) -> BrokerInfo:
-    times, since, last = info.cuts
-    return info._replace(cuts=(times + cuts, since, at) if at < last + _RECURS_WITHIN else (cuts, at, at))
+    times, since, last, _ = info.cuts
+    again = (times + cuts, since, at, at - last) if at < last + _RECURS_WITHIN else (cuts, at, at, 0.0)
+    return info._replace(cuts=again, answered_at=-NEVER)
 
 
 def _connected(info: BrokerInfo, at: float | None, lost: bool) -> BrokerInfo:

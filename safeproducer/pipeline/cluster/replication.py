@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 REPLICAS = "which replicas are in sync of"
 CONFIGS = "what limits its replicas, and those of"
-FIRST, QUIET, UNUSUAL, SILENT = 1.0, 60.0, 5.0, 1.0
+FIRST, QUIET, UNUSUAL, SILENT = 0.4, 60.0, 5.0, 1.0
 """Seconds from the first record of a topic to the first look, so that a crash loop looks at nothing; between looks."""
 _REFUSED = 3600.0
 _LOOK_EVERY = 0.5
@@ -232,7 +232,7 @@ class Replication:
 
     def _note(self, tp: TopicPartition, found: Verdict, facts: Facts, now: float) -> None:
         state, one, before = self._by_topic[tp[0]], facts.known[tp], self._told.get(tp)
-        refused = (found.spare or 0) < 0
+        refused = (found.spare or 0) < 0 or not one.in_sync
         delays = self._delivery.acks < 0 and (refused or found.delays_until is not None)
         in_sync, replicas, minimum = tuple(sorted(one.in_sync)), tuple(one.replicas), facts.minimum.get(tp[0])
         limit: tuple[str | None, float | None, float | None] = None, None, None

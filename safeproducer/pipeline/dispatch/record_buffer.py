@@ -153,6 +153,8 @@ class RecordBuffer:
 
     def waits_for(self, buffer: PartitionBuffer, now: float) -> Hold:
         """What those that wait there wait for, also before the sender has looked at them."""
+        if self._holds.partitions.absent(buffer.topic):
+            return Hold(None, HoldReason.UNKNOWN_TOPIC)
         hold = buffer.why or buffer.held or self._holds.reason(buffer, now) or TURN
         if hold.reason.waits_for_answer and self._holds.is_silent(buffer, now):  # look at the broker that owes it
             return Hold(None, HoldReason.LEADER_SILENT, self._holds.partitions.leader(*buffer.tp))

@@ -312,3 +312,15 @@ def test_lingering_records_are_told_so(cluster: FakeCluster) -> None:
     with SafeProducer({"bootstrap.servers": cluster.bootstrap, "log_level": 0, "linger.ms": 3000}) as producer:
         producer.produce("t", b"x", partition=0)
         assert producer.explain("t", 0).endswith("no acknowledgement yet, and linger.ms lets a batch gather for 3 s.")
+
+
+def test_what_failed_lately_is_told_by_its_code(cluster: FakeCluster, make: Make) -> None:
+    """For the topic alone that it concerns."""
+    producer = make("auto")
+    cluster.create_topic("u")
+    cluster.fail_next("Produce", 29)
+    producer.produce("u", b"x")
+    assert producer.flush(20) == 0
+    failed = "Nothing waits for u: 0 record(s) delivered, 1 failed, lately with TOPIC_AUTHORIZATION_FAILED."
+    assert producer.explain("u") == failed
+    assert producer.explain("t") == "Nothing waits for t: 2 record(s) delivered, 0 failed."

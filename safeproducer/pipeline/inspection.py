@@ -33,6 +33,7 @@ class Located(NamedTuple):
       statistics; also of those whose caller named no partition.
     - `counts`: partitions of topics that are known. `absent`: a clause for each topic that is not there.
     - `refused`: a clause for each partition that gets answers and no acknowledgements. `linger`: seconds.
+    - `failed`: the name of the last error, for each topic with records that failed.
     """
 
     reports: Mapping[TopicPartition, int] = MappingProxyType({})
@@ -41,6 +42,7 @@ class Located(NamedTuple):
     absent: Mapping[str, str] = MappingProxyType({})
     refused: Mapping[TopicPartition, str] = MappingProxyType({})
     linger: float = 0.0
+    failed: Mapping[str, str] = MappingProxyType({})
 
     def of(self, topic: str | None, partition: int | None) -> tuple[int, int]:
         """(reports that wait for poll(), records that librdkafka has)."""
@@ -87,7 +89,7 @@ def explanation(
     fatal = _FATAL if account.state == "fatal" else ""
     further = _further(account, topic, located) if partition is not None else ""
     if not waiting:
-        return f"{fatal}Nothing waits{subject}: {_told(rows)}.{further}{_of_replicas(rows)}"
+        return f"{fatal}Nothing waits{subject}: {_told(rows, located.failed)}.{further}{_of_replicas(rows)}"
     waits = {row.topic for row in rows if row.unresolved or row.held}
     causes = {_tp(row): row.replication for row in rows if row.topic in waits and _stops(row) and row.replication}
     reasons = _held_back(account, [row for row in rows if row.held][:_MOST_REASONS], causes)
@@ -180,10 +182,11 @@ def _tp(row: PartitionSnapshot) -> str:
     return f"{row.topic} [{row.partition}]" if row.partition >= 0 else row.topic
 
 
-def _told(rows: list[PartitionSnapshot]) -> str:
+def _told(rows: list[PartitionSnapshot], codes: Mapping[str, str]) -> str:
     delivered = sum(row.delivered for row in rows)
     failed = sum(row.failed for row in rows)
-    return f"{delivered} record(s) delivered, {failed} failed"
+    why = sorted({codes[row.topic] for row in rows if row.failed and row.topic in codes})
+    return f"{delivered} record(s) delivered, {failed} failed{', lately with ' if why else ''}{', '.join(why)}"
 
 
 Waits = Mapping[TopicPartition, tuple[int, str, HoldReason]]
@@ -284,7 +287,7 @@ class Inspection:
         now, silent = clock.monotonic(), [row for row in account.partitions if row.reason is HoldReason.LEADER_SILENT]
         leaders = {(row.topic, row.partition): cluster.partitions.leader(row.topic, row.partition) for row in silent}
         refused = {tp: clause for tp, leader in leaders.items() if (clause := cluster.refuses(leader, now))}
-        return Located(reports, sent, counts, absent, refused, self._linger)
+        return Located(reports, sent, counts, absent, refused, self._linger, dict(engine.failures.last))
 
     def _troubles(self) -> Iterator[Trouble]:
         """The newest error of each broker and each throttle time, newest first. A generator: most often nobody asks."""

@@ -66,6 +66,8 @@ class Failures:
         """Of those that are not written: in no request."""
         self.without_offset = 0
         """Records that librdkafka took for delivered, and which nobody has acknowledged."""
+        self.last: dict[str, str] = {}
+        """Topic -> the name of the error of its last record that failed."""
         self.many_lanes = False
         """Whether there are lanes whose producer ID no statistics tell."""
         self._identities: dict[int, int | None] = {}
@@ -185,6 +187,8 @@ class Failures:
         else:
             self.unknown += 1
         self.unsent += attempts == 0
+        if topic is not None:
+            self.last[topic] = KafkaError(code).name()
         since = next((at for at in (handed_over_at, accepted_at) if at is not None), NEVER)
         producer_id, epoch = self._identity if outcome is Outcome.UNKNOWN else (None, None)
         if topic is not None and (absent := self._absent(topic)):

@@ -105,17 +105,19 @@ def _started(method: str) -> Callable[[str, str], None]:
 
 
 def imports(bootstrap: str, topic: str) -> None:
-    """All threads import the package at once."""
+    """All threads import the package at once: half of them when the first has begun to run its code."""
     found: list[Any] = []
     barrier = threading.Barrier(20)
 
-    def load() -> None:
+    def load(late: bool) -> None:
         barrier.wait()
+        while late and "confluent_kafka.cimpl" not in sys.modules:
+            time.sleep(0)
         import confluent_kafka  # noqa: PLC0415
 
         found.append((confluent_kafka.Producer, confluent_kafka.TopicPartition, confluent_kafka.__file__))
 
-    threads = [threading.Thread(target=load) for _ in range(20)]
+    threads = [threading.Thread(target=load, args=(number % 2,)) for number in range(20)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -19,7 +19,6 @@ _MODES = ("observe", *MODES)
 _MODE, _SUMMARY = "SAFEPRODUCER_RUN_MODE", "SAFEPRODUCER_RUN_SUMMARY"
 """Read by safeproducer/takeover, which this command must not import: an application may have another interpreter."""
 _FOLDER = os.path.join("safeproducer", "takeover", "path")
-_NO_SUCH_COMMAND = 127
 _WITH_VALUE = ("--mode", "--summary")
 _PYTHON = re.compile(r"(?:python|pypy)[\d.]*w?(?:\.exe)?$", re.IGNORECASE)
 _EPILOG = """\
@@ -85,7 +84,7 @@ def run(args: argparse.Namespace, _: Screen) -> int:
             return subprocess.call(args.program, env=environment)  # noqa: S603
         os.execvpe(args.program[0], args.program, environment)  # noqa: S606 - a shell is not wanted
     except OSError as error:
-        raise Failure(f"{args.program[0]}: {error.strerror}", exit_code=_NO_SUCH_COMMAND) from None
+        raise Failure(f"{args.program[0]}: {error.strerror}", exit_code=127) from None
 
 
 def _python_path(before: str | None) -> str:

@@ -1,4 +1,4 @@
-"""Both doors of the Spark sink on executors without pip: their Python has PySpark, pyarrow and numpy alone. The rest
+"""Both doors of the Spark sink on executors without pip: their Python has PySpark, pyarrow and pandas alone. The rest
 comes by the archive that scripts/spark-archive makes.
 """
 
@@ -22,7 +22,8 @@ from integration.spark_cluster import spark_cluster
 
 ROOT = Path(__file__).parents[1]
 SITE = Path(pyspark.__file__).parents[1]
-BARE = ("pyspark", "py4j", "pyarrow", "numpy", "numpy.libs")
+BARE = ("pyspark", "py4j", "pyarrow", "numpy", "numpy.libs", "pandas", "dateutil", "six.py", "pytz", "tzdata")
+"""What PySpark's own Arrow functions need."""
 JOB = """
 import json, sys
 from pyspark.sql import SparkSession

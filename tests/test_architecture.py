@@ -46,7 +46,7 @@ BOUNDS: dict[str, dict[str, int]] = {
         "each": 0,
         "files": 227,  # aim: 185; 11 are of replication quotas, 6 of `safeproducer run`
         "files under 60 lines": 13,
-        "lines": 36_076,  # aim: 28 500; 2 553 are of replication quotas, 110 of seams, 500 of versions and `run`
+        "lines": 36_077,  # aim: 28 500; 2 553 are of replication quotas, 110 of seams, 500 of versions and `run`
         "lines of pipeline/ and policy/": 12_750,  # aim: 11 000; 700 as above, 250 of reuse from producer_ids/
         "reads through three dots": 60,  # aim: 28, one per 1 000 lines
         "closures upward": 6,  # aim: 4

@@ -224,8 +224,8 @@ class Attempt:
         resolved, now = self._resolved(), clock.monotonic()
         self._patience = patience = self._patience or Patience(self._deadline + EXPIRY_CHECK, resolved, now)
         verdict = patience.look(resolved, self._worker.all_down, now)
-        since, told = self._worker.login_refused or (inf, "")
-        if now - max(since, patience.since) >= topic_limits.LOGIN_LASTS:
+        first, last, told = self._worker.login_refused or (inf, 0.0, "")
+        if last - max(first, patience.since) >= topic_limits.LOGIN_LASTS:  # one refusal may be of a former login
             raise topic_limits.login_refused(told)
         if verdict is Verdict.TOO_LATE:
             raise self._too_late()

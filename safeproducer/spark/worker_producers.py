@@ -100,7 +100,7 @@ class WorkerProducer:
     """One producer, and what its callbacks noted. One task uses it at a time.
 
     - `facts`: of the topics that were looked at. They may be outdated: see look_again().
-    - `client_errors`, `throttled`, `all_down`, `login_refused` (when, and librdkafka's words): since begin().
+    - `client_errors`, `throttled`, `all_down`, `login_refused` (first and last time, and words): since begin().
     - `outgrown`: a topic has more partitions than this producer was made for, or takes smaller batches.
     """
 
@@ -112,7 +112,7 @@ class WorkerProducer:
         self.client_errors = 0
         self.throttled: dict[int, float] = {}
         self.all_down = self.outgrown = False
-        self.login_refused: tuple[float, str] | None = None
+        self.login_refused: tuple[float, float, str] | None = None
         self._earlier = Counts()
         self._secrets = secrets
         config: dict[str, Any] = dict(options.config)
@@ -228,7 +228,8 @@ class WorkerProducer:
     def _on_error(self, error: KafkaError) -> None:
         self.client_errors += 1
         if error.code() == KafkaError._AUTHENTICATION:
-            self.login_refused = self.login_refused or (clock.monotonic(), error.str())
+            now = clock.monotonic()
+            self.login_refused = (self.login_refused or (now,))[0], now, error.str()
         if error.code() in _DOWN:
             self.all_down = True
 

@@ -112,6 +112,17 @@ def test_rows_that_a_broker_refuses_are_told_from_their_neighbours(
     assert totals.topics["rows"].bytes == sum(len(record.key or b"") + len(record.value or b"") for record in log)
 
 
+def test_rows_have_their_numbers_behind_a_bad_one_of_the_same_batch(cluster: FakeCluster, options: MakeOptions) -> None:
+    """Also those that a broker refuses: they were sent without it."""
+    cluster.set_topic_config("rows", "message.timestamp.after.max.ms", "1000")
+    seconds = [{3: 0, 7: 4_000_000_000}.get(n, 1_700_000_000) for n in range(10)]
+    sent = batch([b"%d-" % n for n in range(10)], timestamp=pa.array(seconds, pa.timestamp("s", tz="UTC")))
+    totals = write_task([rows(10, 5), sent], options(**TO_TOPIC, **ANY_NUMBER), TASK)
+    assert totals.bad_rows == {"timestamp_too_old": 1, "INVALID_TIMESTAMP": 1}
+    assert {(one["sp-row"], one["value"]) for one in letters(cluster)} == {(b"8", b"3-"), (b"12", b"7-")}
+    assert len(numbers(cluster)) == 13
+
+
 def test_batches_that_are_too_large_have_no_bad_row(cluster: FakeCluster, options: MakeOptions) -> None:
     """Where the limit cannot be read: the rows go in smaller ones."""
     cluster.fail_next("DescribeConfigs", 29, 10_000)

@@ -20,6 +20,7 @@ MEASURES = 2
 _MEASURE_FOR = 0.15
 """Seconds; so many are made at least. The shortest counts: a busy machine makes any of them late."""
 NEAR = 0.01
+PURGE_EVERY = 0.1
 FLUSH = 0.001
 """Seconds of flush() that send what is queued. flush(0) does not: its flag is gone before the broker's thread looks."""
 
@@ -40,6 +41,7 @@ class LaneClient:
         self._questions = _QUESTIONS
         self._question_at = 0.0
         self._made_at = clock.monotonic()
+        self._purge_at = 0.0
 
     def trigger_flush(self) -> None:
         """Send what is queued. The flush only queues reports, so no callback of the user runs here."""
@@ -53,6 +55,10 @@ class LaneClient:
         """Queue the reports that arrived; how many. Raises a fatal error that a flush trigger or a wait has met."""
         if self._raised:
             raise self._raised.popleft()
+        if self.failed is not None and not self._closed and (now := clock.monotonic()) >= self._purge_at:
+            # What a lost connection brought back would wait for a retry that is made no more.
+            self._purge_at = now + PURGE_EVERY
+            self.native.purge(in_queue=True, in_flight=False, blocking=False)
         return self._call(self.native.poll, 0)
 
     def _keeping_error(self, call: Callable[[float], int], timeout: float) -> None:

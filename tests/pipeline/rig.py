@@ -485,7 +485,7 @@ class HandMetadata:
 
     answers_after = 0.02
 
-    first = SimpleNamespace(open=False)
+    first = SimpleNamespace(open=False, again=lambda: None)
 
     def __init__(self, lanes: Any, heard: Any, wake: Any, *_: Any) -> None:
         self._lanes = lanes

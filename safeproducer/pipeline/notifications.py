@@ -25,7 +25,7 @@ from safeproducer.snapshot import ReplicationSnapshot
 
 
 class Failure(Protocol):
-    """Of a native producer."""
+    """A native producer failed."""
 
     error: KafkaError
     number: int

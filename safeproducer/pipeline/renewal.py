@@ -38,7 +38,7 @@ _INSIDE = 2.0
 
 
 class Former:
-    """Of a native producer of the direct lane that failed: what it purged until `purged_at` is to be told.
+    """A native producer of the direct lane failed: what it purged until `purged_at` is to be told.
 
     `count`: how many reports wait for that, the oldest ones; None while it is not replaced, and all of them do. It
     refers to no native producer, which calls it.
@@ -58,12 +58,12 @@ class Former:
         self.count, self.left_at = count, now
 
     def is_told(self) -> bool:
-        """What waited is; whether that is all."""
+        """The reports that waited are told; whether that is all."""
         self.count = None if self.count is None else 0
         return self.count is not None
 
     def statistics(self, text: str) -> None:
-        """Of the native producer, once another one has taken its place."""
+        """The native producer tells, once another one has taken its place."""
         self.hear(self._reads(text) or self.found)
 
     def hear(self, found: Statistics | None) -> None:
@@ -71,7 +71,7 @@ class Former:
         self.found = found
 
     def never_sent(self, failed_at: float, now: float) -> Mapping[TopicPartition, int] | None:
-        """Of each partition, how many of the last records were in no request; None while that is not known.
+        """How many of the last records of each partition were in no request; None while that is not known.
 
         Told once, by statistics that show all that is inside to be in flight: nothing is between a queue and a request
         then, and each record that was purged has its report.
@@ -113,7 +113,9 @@ class DirectRenewal:
         if failure.error is not USED_UP and now >= self._purge_at:
             # librdkafka has purged its queue. What a lost connection brings back would wait for ever.
             self._purge_at = now + PURGE_EVERY
-            native.purge(in_queue=True, in_flight=False, blocking=False)
+            guard = self._dispatcher.expiry.guard
+            due = guard.direct(direct.backlogs, now)
+            native.purge(in_queue=True, in_flight=due is not None and due.at <= now, blocking=False)
         if not (len(native) or (self._fails and self._counters.report_queue.deferred)):
             self._replace(former, failure, now)
         self._dispatcher.schedule.alarm.ask(now + PATIENCE)
@@ -155,7 +157,7 @@ class DirectRenewal:
         self._dispatcher.recheck(now)
 
     def _look_after(self, now: float) -> None:
-        """Tell what became of the records of the oldest one; let go of it when no thread can be inside any more."""
+        """Tell what became of the records of the oldest one; drop it when no thread can be inside any more."""
         native, former = self._former[0]
         deferred, failures = self._counters.report_queue.deferred, self._updates.failures
         if former.count is None:

@@ -44,12 +44,12 @@ class Renewals:
 LATEST = 32_000
 """A producer ID has 32 768 epochs. librdkafka goes on at 0 behind the last one, and brokers refuse each batch then."""
 FENCED = 3
-"""So many batches in a row that are answered INVALID_PRODUCER_EPOCH are no accident."""
+"""Batches in a row that are answered INVALID_PRODUCER_EPOCH are no accident."""
 
 
 @dataclass(slots=True)
 class Epochs:
-    """Of one native producer. The sender's thread calls."""
+    """One native producer has them. The sender's thread calls."""
 
     _first: int | None = None
     _last: int = -1

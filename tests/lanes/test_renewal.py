@@ -6,12 +6,15 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest import mock
 
 import pytest
 from confluent_kafka.admin import AdminClient
 
 from safeproducer import FatalError, HoldReason, Hook, SafeProducer
 from safeproducer.hooks import ProducerRenewed
+from safeproducer.pipeline.dispatch.lane_choice import LaneChoice
+from safeproducer.pipeline.dispatch.record_buffer import RecordBuffer
 from safeproducer.testing import FakeCluster
 from tests.inside import engine_of
 from tests.lanes.traffic import Traffic
@@ -252,6 +255,45 @@ def test_the_policy_refuse_stops(cluster: FakeCluster, make: Any, told: Renewals
         producer.produce("t", b"late")
     assert producer.snapshot().state == "fatal"
     load.until(lambda: len(told.fatal) == 1)
+
+
+def stays_in_front(cluster: FakeCluster, producer: SafeProducer, plant: Plant) -> None:
+    """A request that is late when its native producer fails: later records of the partition wait for its answer."""
+    load = Traffic(producer, "t", 1)
+    load.send(5)
+    load.finish()
+    cluster.delay(0.8, api="Produce", side="request")
+    load.send(1)
+    load.keep(0.1, backlog=0)  # it has left
+    plant(failing(producer))
+    engine = engine_of(producer)
+    direct, lanes = engine.holds.direct, engine.dispatcher.lanes
+    load.until(lambda: any(lane.client.failed for lane in lanes) if direct is None else direct.failure)
+    cluster.delay(0, api="Produce", side="request")
+    load.send(5)
+    assert load.finish() == {"delivered": 11}
+    load.check(cluster, partitions=2)
+
+
+@pytest.mark.parametrize("mode", ["auto", "held"])
+def test_a_request_on_its_way_stays_in_front(cluster: FakeCluster, make: Any, plant_fatal: Plant, mode: str) -> None:
+    stays_in_front(cluster, make(cluster, mode), plant_fatal)
+
+
+def any_lane(self: LaneChoice, *_: Any) -> Any:
+    return next((lane for lane in self._lanes if lane.ready), None)
+
+
+@pytest.mark.parametrize(
+    ("mode", "owner", "name", "planted"),
+    [("auto", RecordBuffer, "has_left_direct", lambda *_: True), ("held", LaneChoice, "_only_lane", any_lane)],
+)
+def test_a_partition_that_is_let_go_early_is_noticed(
+    cluster: FakeCluster, make: Any, plant_fatal: Plant, mode: str, owner: Any, name: str, planted: Any
+) -> None:
+    """By the order of its records."""
+    with mock.patch.object(owner, name, planted), pytest.raises(AssertionError, match="is behind"):
+        stays_in_front(cluster, make(cluster, mode), plant_fatal)
 
 
 @pytest.mark.parametrize("held", ["send", "fail"])

@@ -126,8 +126,8 @@ class Gatherer:
         grows = wanted > len(living := lanes.living)
         return LaneFacts(
             quarantined=lane is not None and lane.quarantined,
-            outdated=any(choice.is_outdated(other, buffer, now) for other in (lanes if lane is None else [lane])),
-            gap=not all(choice.is_exclusive(other, buffer, node, now) for other in lanes),
+            outdated=any(choice.is_outdated(other, buffer, now) for other in (living if lane is None else [lane])),
+            gap=not all(choice.is_exclusive(other, buffer, node, now) for other in living),
             keys_wait=not buffer.records,
             renewing=lanes.renewing.began and not any(other.ready for other in living),
             renews_at=lanes.renewing.due,

@@ -161,13 +161,14 @@ class LaneChoice:
     def _is_well(self, node: int | None, since: float) -> bool:
         """Whether a broker has acknowledged a batch since then, or none is under way that will tell."""
         return self._acknowledged.get(node, -NEVER) > since or not any(
-            lane.gaps.exclusive is not None and lane.batches[0].broker == node for lane in self._lanes
+            lane.gaps.exclusive is not None and lane.batches[0].broker == node for lane in self._lanes.living
         )
 
     def _await_turn(self, buffer: PartitionBuffer, node: int | None, now: float) -> None:
         """Have a lane emptied for a batch that must be alone in it."""
         tp = buffer.tp
-        lanes = [lane for lane in self._lanes if tp in lane.gaps and (not buffer.bound or lane.number in buffer.bound)]
+        living, bound = self._lanes.living, buffer.bound
+        lanes = [lane for lane in living if tp in lane.gaps and (not bound or lane.number in bound)]
         if lanes and not buffer.unresolved:
             lane = min(lanes, key=lambda lane: lane.due)
             if self._is_well(node, lane.gaps.purged_at):

@@ -132,7 +132,7 @@ class DirectLaneCounts:
 
     @staticmethod
     def begun_anew(counters: DeliveryCounters, now: float) -> DirectLaneCounts:
-        """Of another native producer: what produce_batch() took before is none of it."""
+        """Another native producer begins: what produce_batch() took before is none of it."""
         return DirectLaneCounts({tp: -count.least for tp, count in counters.batches(now).items()}, now)
 
     def taken_over(self, now: float) -> None:

@@ -19,7 +19,7 @@ USED_UP = KafkaError(KafkaError.INVALID_PRODUCER_EPOCH, "the epochs of its produ
 
 
 class Failure:
-    """Of one native producer; its records end as it says.
+    """A native producer failed, and its records end as this says.
 
     `not_written` and `unknown`: how many of them failed so. `number`: of the renewal, 0 before. `due`: until when the
     other one waits, None while it does not.
@@ -42,7 +42,7 @@ class Failure:
         self.number = number
 
     def count(self, unknown: int, not_written: int = 0) -> None:
-        """So many records more failed."""
+        """Add records that failed."""
         self.unknown += unknown
         self.not_written += not_written
 

@@ -124,6 +124,12 @@ def _by_code(compare: Callable[[int, int], bool]) -> Callable[[KafkaError, objec
     return method
 
 
+class Renewed(Exception):  # noqa: N818 - no call of the application raises it
+    """In place of a FatalError: another native producer comes, and the record is to be produced again."""
+
+
+RENEWED = Renewed()
+
 NOT_ACCEPTED = (SafeProducerError, KafkaException, BufferError, TypeError, ValueError, OverflowError)
 """A record is not accepted if produce(), of this library or of the client, raises one of these.
 

@@ -103,6 +103,22 @@ class LanesChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class ProducerRenewed:
+    """A native producer failed, and another one has taken its place: the `number`th one of this producer.
+
+    `error`: a fatal error, or INVALID_PRODUCER_EPOCH if the epochs of its producer ID were used up. `not_written` and
+    `unknown`: how many records failed with it. `seconds`: from the error until it was empty and another one was there.
+    """
+
+    producer: ProducerInfo
+    error: KafkaError
+    number: int
+    not_written: int
+    unknown: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class ReplicationChanged:
     """How far a partition's replicas are, or what limits them, changed (KIP-73); `before` None at the first look."""
 
@@ -139,6 +155,9 @@ class Hook:
 
     def fatal_error(self, producer: ProducerInfo, error: KafkaError) -> None:
         """The producer met a fatal error and takes no more records. Called once."""
+
+    def producer_renewed(self, event: ProducerRenewed) -> None:
+        """A native producer failed, and another one has taken its place; the producer goes on."""
 
     def throttled(self, event: Throttled) -> None:
         """A broker announced a throttle time greater than zero."""

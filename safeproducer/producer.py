@@ -8,7 +8,7 @@ from threading import get_ident
 from types import MethodType, TracebackType
 from typing import Any, NoReturn
 
-from safeproducer.errors import NOT_ACCEPTED, ConfigurationError, QueueFullError
+from safeproducer.errors import NOT_ACCEPTED, RENEWED, ConfigurationError, QueueFullError
 from safeproducer.hooks import Hook, Hooks
 from safeproducer.kafka.arguments import NO_TIMEOUT, seconds
 from safeproducer.kafka.native import KNOWS_CLUSTER_ID, VERSION, NativeProducer
@@ -157,6 +157,10 @@ class SafeProducer(NativeProducer):
             refusal = self.__engine.calls.refusal_of(error)
             if isinstance(refusal, QueueFullError) and self.__may_block():
                 self.__produce_when_there_is_room(refusal, *record)
+                return
+            if refusal is RENEWED:
+                topic, value, key, partition, callback, timestamp, headers = record
+                SafeProducer.produce(self, topic, value, key, partition, callback, None, timestamp, headers)
                 return
             raise refusal from None
         finally:

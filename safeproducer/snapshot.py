@@ -113,6 +113,7 @@ class Snapshot(ProducerState):
     - `lanes`: native producers that take such batches, each with a producer ID of its own; 0 while all records go
       directly. `windows`: one for each partition that several lanes may share, if its leader is asked.
     - `producer_ids`: how many producer IDs this producer has used, 0 before its first record and without idempotence.
+    - `renewals`: native producers that failed and were replaced.
     - `queued`: what `len(producer)` says: records and events that wait here or in librdkafka, reports that wait to be
       served included.
     - `last_error`: the last client error with its advice, or None. `throttled_brokers`: broker ID -> the last announced
@@ -136,6 +137,7 @@ class Snapshot(ProducerState):
     last_error: str | None
     throttled_brokers: dict[int, float]
     producer_ids: int
+    renewals: int
 
 
 @dataclass(frozen=True, slots=True)

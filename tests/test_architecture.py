@@ -18,7 +18,7 @@ from tests import measures
 BOUNDS: dict[str, dict[str, int]] = {
     "attributes of a class": {
         "each": 15,
-        "snapshot.py:Snapshot": 17,  # what snapshot() shows, field by field: public names, which stay
+        "snapshot.py:Snapshot": 18,  # what snapshot() shows, field by field: public names, which stay
     },
     "lines of a module": {
         "each": 400,
@@ -44,14 +44,14 @@ BOUNDS: dict[str, dict[str, int]] = {
     },
     "whole": {
         "each": 0,
-        "files": 227,  # aim: 185; 11 are of replication quotas, 6 of `safeproducer run`
+        "files": 230,  # aim: 185; 11 are of replication quotas, 6 of `safeproducer run`, 3 of renewal
         "files under 60 lines": 13,
-        "lines": 36_077,  # aim: 28 500; 2 553 are of replication quotas, 110 of seams, 500 of versions and `run`
-        "lines of pipeline/ and policy/": 12_750,  # aim: 11 000; 700 as above, 250 of reuse from producer_ids/
-        "reads through three dots": 60,  # aim: 28, one per 1 000 lines
+        "lines": 36_924,  # aim: 28 500; 2 553 of replication quotas, 110 of seams, 500 of `run`, 847 of renewal
+        "lines of pipeline/ and policy/": 13_469,  # aim: 11 000; 1 419 as above, 250 of reuse from producer_ids/
+        "reads through three dots": 66,  # aim: 28, one per 1 000 lines
         "closures upward": 6,  # aim: 4
-        "objects of a producer": 94,  # aim: 70
-        "references among its stateful objects": 220,  # aim: 150
+        "objects of a producer": 98,  # aim: 70
+        "references among its stateful objects": 234,  # aim: 150
     },
 }
 UPWARD: set[str] = set()

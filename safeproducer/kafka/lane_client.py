@@ -10,6 +10,8 @@ from typing import Any
 
 from safeproducer.kafka.native import KNOWS_CLUSTER_ID, KafkaError, KafkaException, NativeProducer
 from safeproducer.policy.client_reports import PartitionMetadata
+from safeproducer.policy.renewals import Epochs
+from safeproducer.policy.types import NEVER
 from safeproducer.runtime import clock
 
 _QUESTIONS = 3
@@ -20,6 +22,8 @@ MEASURES = 2
 _MEASURE_FOR = 0.15
 """Seconds; so many are made at least. The shortest counts: a busy machine makes any of them late."""
 NEAR = 0.01
+PURGE_EVERY = 0.1
+_HEARD_WITHIN = 0.5
 FLUSH = 0.001
 """Seconds of flush() that send what is queued. flush(0) does not: its flag is gone before the broker's thread looks."""
 
@@ -27,7 +31,8 @@ FLUSH = 0.001
 class LaneClient:
     """The sender's thread calls; any thread may ask brokers for metadata.
 
-    `failed`: the fatal error after which it takes nothing more; only where it is `replaceable`: other lanes take over.
+    `failed`: the error after which it takes nothing more. A fatal one only where it is `replaceable`: other lanes take
+    over.
     """
 
     def __init__(self, native: NativeProducer, replaceable: bool = False) -> None:
@@ -40,6 +45,9 @@ class LaneClient:
         self._questions = _QUESTIONS
         self._question_at = 0.0
         self._made_at = clock.monotonic()
+        self._purge_at = 0.0
+        self._unheard_until = 0.0
+        self.epochs = Epochs()
 
     def trigger_flush(self) -> None:
         """Send what is queued. The flush only queues reports, so no callback of the user runs here."""
@@ -53,6 +61,10 @@ class LaneClient:
         """Queue the reports that arrived; how many. Raises a fatal error that a flush trigger or a wait has met."""
         if self._raised:
             raise self._raised.popleft()
+        if self.failed is not None and not self._closed and (now := clock.monotonic()) >= self._purge_at:
+            # What a lost connection brought back would wait for a retry that is made no more.
+            self._purge_at = now + PURGE_EVERY
+            self.native.purge(in_queue=True, in_flight=False, blocking=False)
         return self._call(self.native.poll, 0)
 
     def _keeping_error(self, call: Callable[[float], int], timeout: float) -> None:
@@ -86,10 +98,24 @@ class LaneClient:
         """
         if not self._replaceable or not (cause.fatal() or cause.code() == KafkaError._FATAL):
             return False
-        if self.failed is None:
-            self.failed = cause
+        if self.failed is None or (self._purge_at == NEVER and cause.fatal()):
+            self.failed, self._purge_at = cause, 0.0
+            self._unheard_until = 0.0 if cause.fatal() else clock.monotonic() + _HEARD_WITHIN
             self.native.purge(in_queue=True, in_flight=False)
+        elif cause.fatal():  # produce() told only that there was one
+            self.failed = cause
         return True
+
+    @property
+    def over(self) -> bool:
+        """Whether it failed, and the error itself was served: produce() tells only that there is one."""
+        failed = self.failed
+        return failed is not None and (failed.code() != KafkaError._FATAL or clock.monotonic() >= self._unheard_until)
+
+    def retire(self, error: KafkaError) -> None:
+        """It takes nothing more, and what it has ends as it would."""
+        if self.failed is None:
+            self.failed, self._purge_at = error, NEVER
 
     def list_topics(self, topic: str | None, timeout: float) -> Any:
         """As the native producer's, which thereby hears who leads the partitions of this topic, or of all."""

@@ -35,9 +35,11 @@ from safeproducer.pipeline.engine import Engine, Threads
 from safeproducer.pipeline.lanes.direct_lane import DirectLane
 from safeproducer.pipeline.lanes.lane_pool import LanePool
 from safeproducer.pipeline.lanes.native_producers import NativeProducers
+from safeproducer.pipeline.lanes.renewing import Renewing
 from safeproducer.pipeline.notifications import Notifications
 from safeproducer.pipeline.polling import Flush, Serving
 from safeproducer.pipeline.record import ReportNumbers
+from safeproducer.pipeline.renewal import DirectRenewal
 from safeproducer.pipeline.reports.counters import DeliveryCounters
 from safeproducer.pipeline.reports.delivery_errors import Failures
 from safeproducer.pipeline.reports.hooked_send import ObservedSend
@@ -49,8 +51,10 @@ from safeproducer.pipeline.schedule import Schedule
 from safeproducer.pipeline.sender import Sender
 from safeproducer.pipeline.turn import Control, Maintenance
 from safeproducer.policy.permits import Kind
+from safeproducer.policy.renewals import Renewals
 from safeproducer.producer_ids.gate import Gate, Terms
 from safeproducer.producer_ids.guard import guard_of
+from safeproducer.producer_ids.lane_permits import LanePermits
 from safeproducer.producer_ids.ledger_places import OFF
 from safeproducer.producer_ids.permit import Request
 from safeproducer.records import ProducerInfo
@@ -93,8 +97,11 @@ def assemble(
     serving = Serving(route, dispatcher, sender, events, updates, report_queue, calls, delivery.buffer.bytes)
     flush = Flush(route, serving, calls, dispatcher, sender, updates, counters, notices)
     holds, lane, metadata = updates.holds, updates.holds.direct, threads.metadata
-    deadline = DirectDeadline(lane, holds, dispatcher, report_queue, failures) if lane else None
-    control = Control(delivery, route, dispatcher, updates, counters, announcements, deadline, metadata)
+    deadline = DirectDeadline(holds, dispatcher, report_queue, failures) if lane else None
+    renewal = None
+    if deadline is not None and delivery.owns_timeout:
+        renewal = DirectRenewal(route, dispatcher, updates, counters, natives, deadline, metadata.first)
+    control = Control(delivery, route, dispatcher, updates, counters, announcements, deadline, renewal, metadata)
     maintenance = Maintenance(route, dispatcher, serving, control, flush, calls, announcements, threads.replication)
     return Engine(route, dispatcher, serving, flush, calls, updates, threads, maintenance, natives).awake()
 
@@ -164,7 +171,8 @@ def _dispatcher(
     held = delivery.mode == "held"
     make = natives.batch_lane if delivery.holds_back else None
     permits, not_made = updates.holds.gate.lane_permits, events.announcements.lane_not_made
-    lanes = LanePool(make, delivery, report_queue.reports, numbers, permits, not_made)
+    renewing = _renewing(settings, permits, counters, events.announcements)
+    lanes = LanePool(make, delivery, report_queue.reports, numbers, permits, not_made, renewing)
     if held:
         lanes.adopt(native, new=natives.new)
     for further, log in natives.further():
@@ -187,6 +195,14 @@ def _dispatcher(
     timer = FlushTimer(holds, lanes, delivery.guard_ms / 1000, when.alarm.hurry)
     parts = buffer, when, choice, retry, intake, timer, expiry, queue.reports
     return Dispatcher(delivery, holds, direct, lanes, placement, *parts)
+
+
+def _renewing(
+    settings: Settings, permits: Callable[[], LanePermits], counters: DeliveryCounters, announcements: Notifications
+) -> Renewing:
+    refuses, limit = settings.ids.policy == "refuse", Renewals(settings.producer_ids_per_hour)
+    delivered, tell = lambda: counters.totals()[1], announcements.renewed
+    return Renewing(permits, settings.delivery.renews, refuses, limit, delivered, tell)
 
 
 def _observed(

@@ -15,7 +15,7 @@ from functools import partial
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from safeproducer.errors import NOT_ACCEPTED, SafeProducerError
+from safeproducer.errors import NOT_ACCEPTED, RENEWED, Renewed, SafeProducerError
 from safeproducer.kafka.arguments import is_invalid
 from safeproducer.kafka.native import KafkaError, KafkaException
 from safeproducer.pipeline.cluster.outdated_leaders import DIRECT
@@ -46,7 +46,15 @@ def produce_batch(
         engine.route.enter()
     direct = engine.route.goes_direct and engine.route.observed is None and engine.route.state == "open"
     if simple or (direct and _is_plain(messages) and _is_counted(engine, counters, topic, partition)):
-        return _native(engine, counters, topic, messages, partition, callback)
+        try:
+            return _native(engine, counters, topic, messages, partition, callback)
+        except Renewed:  # those without an error were accepted before
+            refused = [message for message in messages if message.pop("_error", None) is not None]
+            return (
+                len(messages)
+                - len(refused)
+                + produce_batch(engine, counters, produce, topic, refused, partition, callback)
+            )
     if isinstance(topic, str) and is_invalid(topic):
         raise KafkaException(KafkaError(KafkaError._INVALID_ARG, f"Invalid topic: {topic}"))
     checked = [_checked(index, message, partition) for index, message in enumerate(messages)]
@@ -115,7 +123,10 @@ def _native(
         good = engine.native.produce_batch(topic, messages, partition, bound[1])
     except NOT_ACCEPTED as error:
         account.accepted -= offered
-        raise engine.calls.refusal_of(error) from None
+        if isinstance(refusal := _refusal(engine, error), Renewed):
+            for message in messages:
+                message["_error"] = _failed(KafkaError._FATAL)
+        raise refusal from None
     except BaseException:
         counters.interrupts += offered  # how many were accepted is not known
         raise
@@ -126,8 +137,13 @@ def _native(
         account.accepted -= offered - good
         refusal = messages[-1].get("_error")
         if isinstance(refusal, KafkaError) and refusal.code() == KafkaError._FATAL:
-            raise engine.calls.refusal_of(KafkaException(refusal))
+            raise _refusal(engine, KafkaException(refusal))
     return good
+
+
+def _refusal(engine: Engine, error: Exception) -> Exception:
+    refusal = engine.calls.refusal_of(error)
+    return Renewed() if refusal is RENEWED else refusal
 
 
 def _checked(index: int, message: Any, partition: int) -> tuple[dict[str, Any], tuple[Any, ...]]:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from safeproducer.errors import CallbackReentryError, FatalError, QueueFullError, SafeProducerError
+from safeproducer.errors import RENEWED, CallbackReentryError, FatalError, QueueFullError, SafeProducerError
 from safeproducer.kafka.arguments import WAYS_OUT, unable
 from safeproducer.kafka.aside import aside
 from safeproducer.kafka.native import KafkaError, KafkaException
@@ -53,7 +53,8 @@ class Calls:
                 self._sender.wake(0.0)  # the sender serves in place of this thread
             return call(*args), None, False
         except:  # noqa: E722 - a pending fatal error can be a KafkaError, which is no BaseException
-            return None, *self.noted(sys.exc_info()[1])
+            raised, from_callback = self.noted(sys.exc_info()[1])
+            return (0, None, False) if raised is RENEWED else (None, raised, from_callback)
         finally:
             if barred:
                 barred_threads.discard(thread)
@@ -115,7 +116,10 @@ class Calls:
         """(what to raise, whether a callback raised it) for what a serving native call raised."""
         self.counters.interrupts += 1
         raised, from_callback = self.counters.errors.claimed(error)
-        return self.instead_of(raised), from_callback
+        found = self.instead_of(raised)
+        if found is RENEWED:
+            self.counters.not_interrupted()
+        return found, from_callback
 
     def instead_of(self, error: Any) -> BaseException:
         """The exception to raise for that of a serving native call."""
@@ -129,13 +133,18 @@ class Calls:
         found: BaseException = self.fatal_in(error) or error
         return found
 
-    def fatal_in(self, error: Any) -> FatalError | None:
-        """The FatalError to raise for what a native call raised; notes it. None when it is not fatal."""
+    def fatal_in(self, error: Any) -> Exception | None:
+        """The FatalError to raise for what a native call raised, or RENEWED; notes it. None when it is not fatal."""
         cause = error if isinstance(error, KafkaError) else None
         if isinstance(error, KafkaException) and error.args and isinstance(error.args[0], KafkaError):
             cause = error.args[0]
         if isinstance(error, FatalError) or cause is None or not (cause.fatal() or cause.code() == KafkaError._FATAL):
             return None
+        if self._route.state == "open" and self._dispatcher.renews(cause):
+            if cause.fatal():  # else it will be served, and this call only knows that there is one
+                self.counters.report_queue.defer(True)
+            self._route.hold()
+            return RENEWED
         self.events.on_fatal(cause)
         self._route.fail(self.fatal_again)
         return self.fatal_again()

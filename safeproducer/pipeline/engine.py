@@ -143,7 +143,8 @@ class Engine:
     def natives(self) -> list[Any]:
         """The native producers, the one that was swapped for an Unusable excepted."""
         native = self.native
-        return [native, *(other for other in self.dispatcher.lanes.natives if other is not native)]
+        others = *self.dispatcher.lanes.natives, *self.makes.former
+        return [native, *(other for other in others if other is not native)]
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
         """Everything that connects uses these from its next connection on, what is made later as well."""

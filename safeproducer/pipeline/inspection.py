@@ -233,6 +233,7 @@ class Inspection:
             last_error=engine.announcements.last_error,
             throttled_brokers=dict(engine.events.throttled),
             producer_ids=engine.gate.used + dispatcher.lanes.permits().used,
+            renewals=dispatcher.lanes.renewing.count,
         )
 
     def _partitions(self) -> tuple[PartitionSnapshot, ...]:

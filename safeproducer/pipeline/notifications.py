@@ -11,6 +11,7 @@ from safeproducer.hooks import (
     LanesChanged,
     ProducerChurn,
     ProducerIdLimited,
+    ProducerRenewed,
     ReplicationChanged,
     Throttled,
     WindowChanged,
@@ -21,6 +22,15 @@ from safeproducer.policy.window import Window
 from safeproducer.records import ProducerInfo
 from safeproducer.runtime.log import logger
 from safeproducer.snapshot import ReplicationSnapshot
+
+
+class Failure(Protocol):
+    """A native producer failed."""
+
+    error: KafkaError
+    number: int
+    not_written: int
+    unknown: int
 
 
 class Notifier(Protocol):
@@ -77,6 +87,16 @@ class Notifications:
         """The first fatal error."""
         self._log(logger.critical, "fatal error %s: %s", error.name(), self._scrub(error.str()))
         self._call("fatal_error", self._info, error)
+
+    def renewed(self, failure: Failure, seconds: float) -> None:
+        """Another native producer has taken the place of one that failed."""
+        event = ProducerRenewed(
+            self._info, failure.error, failure.number, failure.not_written, failure.unknown, seconds
+        )
+        text = "a native producer failed (%s: %s), and another one took its place after %.2f s; %d record(s) failed"
+        count = failure.not_written + failure.unknown
+        self._log(logger.error, text, failure.error.name(), self._scrub(failure.error.str()), seconds, count)
+        self._call("producer_renewed", event)
 
     def trouble(self, kind: str, what: str) -> None:
         """Something beside the way of records does not work and is tried again. The first of each kind is logged."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 
-from safeproducer.errors import FatalError
+from safeproducer.errors import RENEWED, FatalError
 from safeproducer.pipeline.calls import Calls
 from safeproducer.pipeline.cluster.client_events import ClientEvents
 from safeproducer.pipeline.dispatch.dispatcher import Dispatcher
@@ -107,6 +107,8 @@ class Serving:
             error = self._calls.noted(sys.exc_info()[1])[0]
         finally:
             threads.discard(thread)
+        if error is RENEWED:
+            return 0
         try:
             raise error
         finally:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from safeproducer.errors import FatalError
+from safeproducer.kafka.native import KafkaException
 from safeproducer.pipeline.calls import Calls
 from safeproducer.pipeline.cluster.metadata import Metadata
 from safeproducer.pipeline.cluster.replication import Replication
@@ -15,6 +16,7 @@ from safeproducer.pipeline.dispatch.dispatcher import Dispatcher
 from safeproducer.pipeline.dispatch.updates import ClientUpdates
 from safeproducer.pipeline.notifications import Notifications
 from safeproducer.pipeline.polling import Flush, Serving
+from safeproducer.pipeline.renewal import DirectRenewal
 from safeproducer.pipeline.reports.counters import DeliveryCounters
 from safeproducer.pipeline.route import Route
 from safeproducer.pipeline.sender import LONGEST_REST, LONGEST_SLEEP
@@ -52,6 +54,7 @@ class Control:
     _counters: DeliveryCounters
     _announcements: Notifications
     _direct_deadline: DirectDeadline | None
+    _renewal: DirectRenewal | None
     _metadata: Metadata
     _accepted: int = 0
     _since: float = 0.0
@@ -88,7 +91,8 @@ class Control:
             dispatcher.pump(now)
         if self._delivery.mode == "held":
             return
-        if self._direct_deadline is not None and self._delivery.owns_timeout:
+        renews = self._renewal is not None and self._renewal.act(now)
+        if self._direct_deadline is not None and self._delivery.owns_timeout and not renews:
             self._direct_deadline.act(now, self._route.hold, self._route.native.purge)
         # Reports that wait here take room that the native producer does not know of.
         reason = holds.any(now) or dispatcher.intake.rechecks or dispatcher.reports
@@ -117,29 +121,32 @@ class Control:
 
     def _resize(self, now: float) -> None:
         """Make the lanes that are wanted, release those that are not."""
-        lanes = self._dispatcher.lanes
+        dispatcher, lanes = self._dispatcher, self._dispatcher.lanes
         if self._updates.holds.gate.hold is not None:
             return  # each lane would ask for an ID of its own
         self._grow()
-        if (spare := lanes.spare(now)) is None or not self._dispatcher.release(spare):
+        if (spare := lanes.spare(now)) is None or not dispatcher.release(spare):
             return
         why = "it was not needed any more" if (failed := spare.client.failed) is None else f"one failed: {failed.str()}"
         why = "its producer ID would be beyond the limit" if spare.permit.denied else why
         self._announcements.lanes(len(lanes) + 1, len(lanes), why)
-        if spare.client.native is not self._route.native:
+        if not (dispatcher.alone and failed) and spare.client.native is not self._route.native:
             spare.client.close()
             return
         # Not closed: another thread may be inside a call of it. The last one that refers to it destroys it.
         self._grow()
-        if lanes.first is not None:
-            self._route.replace(lanes.first.client.native)
 
     def _grow(self) -> None:
         lanes = self._dispatcher.lanes
         before = len(lanes)
         if lanes.grow():
             self._updates.failures.many_lanes = True
-            self._announcements.lanes(before, len(lanes), "batches were ready and waited only for a lane")
+            why = "one failed" if lanes.renewing.began else "batches were ready and waited only for a lane"
+            self._announcements.lanes(before, len(lanes), why)
+        if lanes.renewing.end is not None:
+            raise KafkaException(lanes.renewing.end)
+        if self._dispatcher.alone and (first := lanes.first) is not None and not first.client.failed:
+            self._route.replace(first.client.native)
 
     def _look_for_splits(self) -> None:
         """Whether librdkafka cut batches that were to be one request each."""

@@ -37,6 +37,7 @@ class DirectFacts(NamedTuple):
       `pinned`: one is that was in a batch lane.
     - `far`: the round trip is long, a batch lane is ready, and the next record did not wait for the permit of this one.
     - `gaps`: sequence numbers of some partition may have a gap; `closed_by_gap`: it is not this partition's turn.
+    - `failed`: another one comes in its place, at `renews_at` if that is known.
     - `left`: the lane has nothing of the partition; `lanes`: a batch lane can be had. Asked only for a change of path.
     """
 
@@ -51,17 +52,24 @@ class DirectFacts(NamedTuple):
     outdated: bool = False
     paced: bool = False
     starting: bool = False
+    failed: bool = False
+    renews_at: float | None = None
     left: bool = False
     lanes: bool = True
 
 
 class LaneFacts(NamedTuple):
-    """Why no batch lane takes the next batch. `wanted`: how many there should be; `limited`: for want of permits."""
+    """Why no batch lane takes the next batch. `wanted`: how many there should be; `limited`: for want of permits.
+
+    `renewing`: one failed, and another one comes in its place, at `renews_at` if that is known.
+    """
 
     quarantined: bool = False
     outdated: bool = False
     gap: bool = False
     keys_wait: bool = False
+    renewing: bool = False
+    renews_at: float | None = None
     limited: bool = False
     busy: bool = False
     lanes_come: bool = False
@@ -168,6 +176,7 @@ RULES: tuple[Rule, ...] = (
     Rule(Why.UNKNOWN_TOPIC, EVERY, "unknown"),
     Rule(Why.LEADER_SILENT, DIRECT | CHANGE, "direct.stalled"),
     Rule(Why.THROTTLED, EVERY, "throttled_until", until=lambda f: f.throttled_until, again=_when_it_ends),
+    Rule(Why.RENEWING, DIRECT | CHANGE, "direct.failed", until=lambda f: f.direct.renews_at),
     Rule(Why.LANE_CHANGE, CHANGE, "direct"),
     Rule(Why.PROBING, DIRECT, "probing"),
     Rule(Why.MODE_HELD, DIRECT, "only_batches"),
@@ -189,6 +198,7 @@ RULES: tuple[Rule, ...] = (
     Rule(Why.OUTDATED_METADATA, BATCH, "lane.outdated"),
     Rule(Why.SEQUENCE_GAP, BATCH, "lane.gap"),
     Rule(Why.KEY_ORDER, BATCH, "lane.keys_wait", again=None),
+    Rule(Why.RENEWING, BATCH, "lane.renewing", until=lambda f: f.lane.renews_at),
     Rule(Why.LANES_LIMITED, BATCH, "lane.limited", again=_lanes_come),
     Rule(Why.LANES_BUSY, BATCH, "lane.busy", again=_lanes_come),
 )
@@ -208,8 +218,9 @@ def path(facts: PartitionFacts) -> int:
     direct = facts.direct
     if facts.stays:
         return BATCH
-    if direct.keeps or not (
+    if (direct.keeps and not direct.failed) or not (
         direct.id_rejected
+        or direct.failed
         or direct.gaps
         or direct.far
         or direct.outdated  # a batch lane knows better
@@ -222,7 +233,7 @@ def path(facts: PartitionFacts) -> int:
     if direct.lanes:
         return BATCH
     # The direct lane sends well, unless it was refused for good.
-    return CHANGE if direct.id_rejected or direct.gaps else IN_PLACE
+    return CHANGE if direct.id_rejected or direct.failed or direct.gaps else IN_PLACE
 
 
 def hold(facts: PartitionFacts, way: int, now: float) -> Hold | None:

@@ -85,6 +85,11 @@ class HoldReason(StrEnum):
         "Make fewer producers and keep them, or raise safeproducer.producer.ids.per.hour.",
         "KIP-936",
     )
+    RENEWING = (
+        "renewing",
+        "waits for another native producer since one failed, for another {seconds:.1f} s at least",
+        "Look for the fatal error in the log; safeproducer.producer.ids.per.hour limits how often one is made anew.",
+    )
     QUOTA_RETRY = (
         "quota_retry",
         "waits because a quota rejected a batch of it, which goes first once what is under way has ended",

@@ -16,8 +16,10 @@ class SlowStart:
     part says which partitions it is made of, so that no batch of another one is cut in two by the end of it.
     """
 
-    def __init__(self, records: int, size: int, wanted: bool) -> None:
+    def __init__(self, records: int, size: int, wanted: bool, resolved: int = 0) -> None:
         self.open = wanted
+        self._resolved = resolved
+        """Records that were resolved before."""
         self._others = (1 - _FIRST_PART) * records, (1 - _FIRST_PART) * size
         """Partitions that are not among the first may begin while more than that is left."""
         self._records, self._bytes = records, size
@@ -54,6 +56,7 @@ class SlowStart:
         It goes on while round trips are measured, or all that comes would go directly just before they prove long.
         It ends when those that owe an answer are `silent` and another broker is there, which must not wait for them.
         """
+        resolved -= self._resolved
         if silent:
             self.open = False
         if self._needed is None and resolved:

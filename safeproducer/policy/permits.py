@@ -33,7 +33,7 @@ class Kind(Enum):
     LANE = "lane"
     """An additional lane with `lanes=auto`."""
     FIXED_LANE = "fixed lane"
-    """An additional lane with `lanes=n`."""
+    """An additional lane with `lanes=n`, or one in place of another with `safeproducer.fatal=renew`."""
 
 
 def cost(rate: float) -> float:

@@ -70,7 +70,7 @@ class LanePermits:
         """Of lanes that exist and have sent."""
         self._lost = 0
         """Lanes that failed and are to be replaced."""
-        self._again_at = 0.0
+        self._again_at = self._retry_after = 0.0
         self.refused = False
         """Whether the additional lane that was wanted last is not made, to keep to the limit."""
         self.used = 0
@@ -109,12 +109,20 @@ class LanePermits:
         self._due.add(permit)
         return permit
 
+    def renewal(self, now: float) -> tuple[LanePermit, float]:
+        """For a native producer in place of one that failed, before it is made; when to ask again if it is denied."""
+        if self._guard is None:
+            return GRANTED, now
+        (permit := LanePermit(Kind.FIXED_LANE, self)).may_send()
+        return permit, now + self._retry_after
+
     def ask(self, lane: LanePermit) -> Permit | None:
         """For a lane, about to send for the first time."""
         self._due.discard(lane)
         if self._guard is None:
             return None
         answer = self._guard.ask(self._request._replace(kind=lane.kind))
+        self._retry_after = answer.retry_after
         if answer.permit is None:
             self._refuse()
         else:
@@ -129,11 +137,11 @@ class LanePermits:
         if self._guard is not None:
             self._guard.note(permit, producer_id)
 
-    def ended(self, lane: LanePermit, wrote: bool, failed: bool) -> None:
-        """A lane is no more. `failed`: it is to be replaced. `wrote`: whether it was given any batch."""
+    def ended(self, lane: LanePermit, wrote: bool, failed: bool, replaced: bool = False) -> None:
+        """A lane is no more. `failed`: it is to be replaced, or is. `wrote`: whether it was given any batch."""
         self._due.discard(lane)
         self._held.discard(lane)
-        self._lost += failed
+        self._lost += failed and not replaced
         self._end(lane, "failed" if failed else "closed", not wrote)
 
     def end(self, how: str, unsent: bool) -> None:

@@ -97,6 +97,22 @@ class Delivery:
         return self.holds_back and self.idempotent and self.own.ordering != "partition"
 
     @property
+    def renews(self) -> bool:
+        """Whether another native producer follows one that met a fatal error.
+
+        Never for a transactional one: another instance has fenced it, and would be fenced back.
+        """
+        return self.holds_back and self.idempotent and self.own.fatal == "renew"
+
+    @property
+    def fails_behind(self) -> bool:
+        """Whether what waits behind a record that a fatal error left of unknown outcome is not sent.
+
+        Without any order nothing is behind it.
+        """
+        return self.renews and self.own.fatal_held == "fail" and self.own.ordering != "none"
+
+    @property
     def waits_for_id(self) -> bool:
         """Whether the first record that goes directly waits for a producer ID.
 

@@ -26,9 +26,11 @@ WINDOW = "safeproducer.window"
 EXPIRY = "safeproducer.expiry"
 EXPIRY_MS = "safeproducer.expiry.ms"
 REPLICATION = "safeproducer.replication"
+FATAL = "safeproducer.fatal"
+FATAL_HELD = "safeproducer.fatal.held"
 OWN_SETTINGS = (
     *(PRODUCER_IDS_PER_HOUR, *OF_PRODUCER_IDS),
-    *(MODE, MAX_BLOCK_MS, ORDERING, LANES, WINDOW, EXPIRY, EXPIRY_MS, REPLICATION),
+    *(MODE, MAX_BLOCK_MS, ORDERING, LANES, WINDOW, EXPIRY, EXPIRY_MS, REPLICATION, FATAL, FATAL_HELD),
 )
 MOST_LANES = 100
 DEFAULT_PRODUCER_IDS_PER_HOUR = 100
@@ -41,6 +43,10 @@ Expiry = Literal["guard", "warn", "off"]
 EXPIRIES: tuple[Expiry, ...] = ("guard", "warn", "off")
 Replication = Literal["auto", "off"]
 REPLICATIONS: tuple[Replication, ...] = ("auto", "off")
+Fatal = Literal["stop", "renew"]
+FATALS: tuple[Fatal, ...] = ("stop", "renew")
+FatalHeld = Literal["send", "fail"]
+FATAL_HELDS: tuple[FatalHeld, ...] = ("send", "fail")
 _LONGEST_EXPIRY_MS = 2_147_483_647
 """Kafka's maximum of producer.id.expiration.ms."""
 
@@ -65,6 +71,10 @@ class OwnSettings:
     """For how long leaders remember it; None for what they say."""
     replication: Replication = "auto"
     """Whether brokers are asked how far replicas are, and what limits them (KIP-73)."""
+    fatal: Fatal = "stop"
+    """Whether another native producer follows one that met a fatal error."""
+    fatal_held: FatalHeld = "send"
+    """Whether what waits behind a record that ended with unknown outcome then is sent."""
 
     def refuse_contradictions(self, idempotent: bool, transactional: bool) -> None:
         """Several lanes cannot keep the order of a partition, and lanes that are not used would only cost."""
@@ -115,6 +125,8 @@ def take(config: dict[str, Any]) -> OwnSettings:
         expiry=one_of(given, EXPIRY, EXPIRIES, "guard"),
         expiry_ms=_number_or(given, EXPIRY_MS, "discover", 1, _LONGEST_EXPIRY_MS),
         replication=one_of(given, REPLICATION, REPLICATIONS, "auto"),
+        fatal=one_of(given, FATAL, FATALS, "stop"),
+        fatal_held=one_of(given, FATAL_HELD, FATAL_HELDS, "send"),
     )
 
 

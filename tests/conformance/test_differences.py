@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from safeproducer.testing import FakeClusterWarning
+from safeproducer.testing import FakeCluster, FakeClusterWarning
 from safeproducer.testing.wire import api_key
 from tests.conformance.target import Target, fresh, until
 from tests.conformance.test_configs import (
@@ -34,6 +34,7 @@ from tests.testing.raw import RawClient, hung_up, make_batch
 
 ROOT = Path(__file__).resolve().parents[2]
 INVALID_REQUEST = 42
+OUT_OF_ORDER = 45
 KAFKA_ONLY = {
     *(12, 13, 14, 15, 16, 42, 47, 69, 76, 77, 78, 79, 88, 89, 90, 91, 92, 93),  # groups of all kinds
     *(24, 25, 26, 27, 28, 61, 65, 66),  # transactions
@@ -68,6 +69,40 @@ def test_apis_that_are_not_served(cluster: Target) -> None:
 def test_produce_reaches_version_14(cluster: Target) -> None:
     """KIP-1269's version is advertised; confluent_kafka clients do not know it and are not in its way."""
     assert ranges(cluster)[api_key("Produce")] == (0, cluster.differs(fake=14, kafka=13))
+
+
+def test_the_first_sequence_of_kafka_4_5(cluster: Target, client: RawClient) -> None:
+    """Only a partition that never had a record is particular: not one of others' records, nor one emptied since."""
+    zero, five = (make_batch([b"v"], producer_id=8, epoch=0, sequence=first) for first in (0, 5))
+    assert client.produce(cluster.topic(), five)["error_code"] == 0
+    with FakeCluster(1, kafka="4.5") as newer, RawClient(newer.bootstrap) as newer_client:
+        for name, sent, answers in (
+            ("refused", [five, zero, five], [OUT_OF_ORDER, 0, OUT_OF_ORDER]),
+            ("others", [make_batch([b"v"], producer_id=7, epoch=0, sequence=0), five], [0, 0]),
+            ("without idempotence", [make_batch([b"v"])], [0]),
+        ):
+            newer.create_topic(name.replace(" ", "-"))
+            found = [newer_client.produce(name.replace(" ", "-"), batch)["error_code"] for batch in sent]
+            assert found == answers, name
+        newer.create_topic("emptied", config={"retention.ms": "1"})
+        old = make_batch([b"v"], producer_id=7, epoch=0, sequence=0, timestamp=1)
+        assert newer_client.produce("emptied", old)["error_code"] == 0
+        assert newer.apply_retention() == 1
+        assert newer_client.produce("emptied", five)["error_code"] == 0
+
+
+def test_the_first_epoch(client: RawClient) -> None:
+    """Each ID is new all the same."""
+
+    def initialised(to: RawClient) -> tuple[int, int]:
+        answer = to.ask("InitProducerId", 1, transactional_id=None, transaction_timeout_ms=1000)
+        return answer["producer_id"], answer["producer_epoch"]
+
+    assert initialised(client)[1] == 0
+    with FakeCluster(1, first_epoch=32_766) as late, RawClient(late.bootstrap) as late_client:
+        (first, epoch), (second, again) = initialised(late_client), initialised(late_client)
+        assert first != second
+        assert epoch == again == 32_766
 
 
 def test_both_configs_of_kip_1269(cluster: Target, client: RawClient) -> None:

@@ -106,6 +106,31 @@ def test_the_only_lane_that_fails_for_good_is_the_producers_end(
     assert len(changes.fatal) == 1
 
 
+def test_a_batch_whose_connection_is_lost_when_its_lane_fails_ends_soon(
+    cluster: FakeCluster, make: Make, changes: Changes, plant_fatal: Plant
+) -> None:
+    """librdkafka keeps it for a retry that it makes no more; later records of its keys do not wait for that."""
+    cluster.create_topic("t")
+    producer = make(safeproducer_lanes=1)
+    load = Traffic(producer, "t", 1)
+    load.send(1)
+    load.finish()
+    cluster.delay(30, api="Produce", side="request")
+    load.send(1)
+    (lane,) = engine_of(producer).dispatcher.lanes
+    load.until(lambda: bool(lane.batches) and time.monotonic() > lane.used_at + 0.1)
+    plant_fatal(lane)
+    load.until(lambda: lane.client.failed)
+    cluster.delay(0, api="Produce", side="request")
+    began = time.monotonic()
+    cluster.cut()
+    load.send(1)
+    load.until(lambda: len(load.ended) == 3, timeout=20)
+    assert time.monotonic() - began < 10, "the time-out of both is 60 s"
+    assert load.finish() == {"delivered": 2, "unknown": 1}
+    load.check(cluster)
+
+
 def test_a_batch_on_its_way_when_its_lane_fails_stays_in_front(
     cluster: FakeCluster, make: Make, changes: Changes, plant_fatal: Plant
 ) -> None:

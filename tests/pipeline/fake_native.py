@@ -267,15 +267,20 @@ class FakeNative:
         """The broker's thread is busy: the next flushes that last do not release anything."""
         self._misses = count
 
-    def fail_fatally(self) -> None:
-        """The next poll() raises, no record is taken any more, and what is inside fails."""
+    def fail_fatally(self, in_flight: bool = True) -> None:
+        """The next poll() raises, no record is taken or sent any more, and what is inside fails."""
         self._fatal = KafkaError(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, "planted", fatal=True)
 
         def raise_it() -> None:
             raise KafkaException(self._fatal)
 
         self._urgent.append(raise_it)
-        self.purge()
+        self.purge(in_flight=in_flight)
+
+    @property
+    def failed(self) -> bool:
+        """Whether it met a fatal error."""
+        return self._fatal is not None
 
     def batches(self, tp: TopicPartition) -> int:
         """How many of this partition it has that are not reported: one on its way, and what waits behind it."""
@@ -387,6 +392,8 @@ class FakeNative:
 
     def _transmit(self, batch: Batch) -> None:
         if batch.toppar.batch is not batch or batch.attempt is not None or self._drains:  # purged, sent, or to wait
+            return
+        if self._fatal is not None:
             return
         if batch.toppar.epoch != self.epoch:
             batch.toppar.epoch, batch.toppar.base = self.epoch, batch.messages[0].number

@@ -257,6 +257,64 @@ class CountedMachine(HeldMachine):
     settings: ClassVar[dict[str, Any]] = {"delivery.report.only.error": True}
 
 
+class RenewedMachine(FeedMachine):
+    """Native producers meet fatal errors, and others take over."""
+
+    settings: ClassVar[dict[str, Any]] = {
+        "safeproducer.fatal": "renew",
+        "safeproducer.producer.ids.per.hour": 1000,
+        "safeproducer.producer.ids.ledger": "off",
+    }
+
+    @rule(which=st.integers(0, 2), count=st.integers(0, 3))
+    def fatal(self, which: int, count: int) -> None:
+        """With records in flight, and others behind them."""
+        alive = [native for native in self.rig.natives if not native.failed]
+        for tp in sorted(self.rig.cluster.leaders) * count:
+            self.rig.produce(*tp)
+        self.rig.poll(0.0)
+        if alive:
+            alive[-1 - which % len(alive)].fail_fatally(in_flight=False)
+
+    @invariant()
+    def permits(self) -> None:
+        """Rule 11: each native producer that writes has a permit."""
+        if hasattr(self, "rig"):
+            wrote = sum(any(native.produce_requests.values()) for native in self.rig.natives)
+            if wrote > (used := self.rig.producer.snapshot().producer_ids):
+                raise RuleError(f"rule 11: {wrote} native producers wrote, with {used} permits")
+
+    @rule()
+    def flows(self) -> None:
+        """Rule 12: once all is well, records are delivered again."""
+        if not any(native.failed for native in self.rig.natives):
+            return
+        self.rig.cluster.heal()
+        self.serve(4.0)
+        before = set(self.rig.records)
+        self.rig.produce("a", 0)
+        self.serve(9.0)
+        for value in set(self.rig.records) - before:
+            if not self.rig.has_ended(self.rig.records[value]):
+                raise RuleError(f"rule 12: {self.rig.records[value]} waits: {self.rig.producer.explain()}")
+
+
+class HeldRenewedMachine(RenewedMachine):
+    """The same, held back."""
+
+    mode = "held"
+
+
+class KeyedRenewedMachine(RenewedMachine):
+    """The same with an order for each key, and what waits behind an unknown record fails."""
+
+    settings: ClassVar[dict[str, Any]] = {
+        **RenewedMachine.settings,
+        "safeproducer.ordering": "key",
+        "safeproducer.fatal.held": "fail",
+    }
+
+
 class ExpiryMachine(FeedMachine):
     """Leaders forget producer IDs after a minute, and records may be under way for longer than that (KIP-854).
 

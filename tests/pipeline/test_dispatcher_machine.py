@@ -17,8 +17,11 @@ from tests.pipeline.machine import (
     FeedMachine,
     HeldExpiryMachine,
     HeldMachine,
+    HeldRenewedMachine,
     KeyedAutoMachine,
     KeyedMachine,
+    KeyedRenewedMachine,
+    RenewedMachine,
 )
 
 EFFORT = settings(
@@ -48,6 +51,9 @@ EFFORT = settings(
         CountedMachine,
         ExpiryMachine,
         HeldExpiryMachine,
+        RenewedMachine,
+        HeldRenewedMachine,
+        KeyedRenewedMachine,
     ],
 )
 def test_the_rules_hold(machine: type[RuleBasedStateMachine]) -> None:

@@ -176,6 +176,17 @@ def quota_retry() -> HoldReason | None:
         return reason
 
 
+def renewing(mode: str) -> HoldReason | None:
+    """One an hour may come, and two have failed."""
+    settings = {"safeproducer.fatal": "renew", "safeproducer.producer.ids.per.hour": 1}
+    with begun(mode, **settings) as rig:
+        for _ in range(2):
+            rig.natives[-1].fail_fatally()
+            rig.poll(1.0)
+        accepted(rig)
+        return told(rig)
+
+
 def leader_silent(mode: str) -> HoldReason | None:
     with begun(mode) as rig:
         accepted(rig)
@@ -304,6 +315,8 @@ SCENARIOS: dict[str, tuple[HoldReason, Callable[[], HoldReason | None]]] = {
     "producer_id_quota": (HoldReason.PRODUCER_ID_QUOTA, producer_id_quota),
     "producer_id_limit": (HoldReason.PRODUCER_ID_LIMIT, producer_id_limit),
     "quota_retry": (HoldReason.QUOTA_RETRY, quota_retry),
+    "renewing": (HoldReason.RENEWING, lambda: renewing("auto")),
+    "renewing, of a batch lane": (HoldReason.RENEWING, lambda: renewing("held")),
     "leader_silent, directly": (HoldReason.LEADER_SILENT, lambda: leader_silent("auto")),
     "leader_silent, by a batch lane": (HoldReason.LEADER_SILENT, lambda: leader_silent("held")),
     "outdated_metadata": (HoldReason.OUTDATED_METADATA, outdated_metadata),

@@ -22,11 +22,13 @@ from safeproducer.pipeline.dispatch.intake import BlockIntake
 from safeproducer.pipeline.dispatch.placement import Placement
 from safeproducer.pipeline.dispatch.record_buffer import RecordBuffer
 from safeproducer.pipeline.record import REPORT, SIZE, HeldRecord, ReportNumbers
+from safeproducer.pipeline.reports import delivery_errors
 from safeproducer.pipeline.reports.delivery_errors import Failures
 from safeproducer.pipeline.reports.report_queue import CountedBunch, CountedReport, ReportQueue, Reports
 from safeproducer.policy.decision import PartitionFacts
 from safeproducer.policy.throttle import Throttle
 from safeproducer.policy.types import NEVER, TopicPartition
+from safeproducer.producer_ids.lane_permits import GRANTED, LanePermits
 from tests.effort import effort
 from tests.pipeline import test_in_flight_batch, test_partitions, test_placement
 from tests.pipeline.machine import (
@@ -36,6 +38,7 @@ from tests.pipeline.machine import (
     FeedMachine,
     HeldExpiryMachine,
     HeldMachine,
+    RenewedMachine,
 )
 from tests.pipeline.rig import RuleError
 
@@ -156,6 +159,14 @@ def of_the_next_partition(self: CountedBunch, report: CountedReport, partition: 
     real_bunch(self, report, partition + 1, count)
 
 
+def all_that_were_queued(records: Any, count: int) -> list[bool]:
+    return [record.queued for record in records]
+
+
+def dropped(self: ReportQueue, reports: Any) -> None:
+    self.deferred.clear()
+
+
 PLANTS: dict[str, tuple[str, type[RuleBasedStateMachine], Any, str, Any]] = {
     "hands over to a throttled broker": ("rule 4", CalmHeldMachine, dispatcher, "decide", deaf),
     "lets a deadline move back": ("rule [49]", CalmHeldMachine, Throttle, "announce", forgetful_announce),
@@ -177,6 +188,9 @@ PLANTS: dict[str, tuple[str, type[RuleBasedStateMachine], Any, str, Any]] = {
     "counts one record too few": ("rule [789]", CountedMachine, DeliveredCounter, "begin", one_too_few),
     "counts delivered records twice": ("rule 7", CountedMachine, DeliveredCounter, "pass_on", passed_on_twice),
     "counts for another partition": ("rule 7", CountedMachine, CountedBunch, "__init__", of_the_next_partition),
+    "asks for no permit": ("rule 11", RenewedMachine, LanePermits, "renewal", lambda self, now: (GRANTED, now)),
+    "proves too much": ("rule 7", RenewedMachine, delivery_errors, "never_sent", all_that_were_queued),
+    "drops the reports of what was purged": ("rule [789]", RenewedMachine, ReportQueue, "tell", dropped),
     "swallows what a callback raises": ("rule 10", CalmHeldMachine, Reports, "run", swallowed),
     "drops the reports behind one that raised": ("rule [4789]", CalmHeldMachine, Reports, "run", gives_up),
 }

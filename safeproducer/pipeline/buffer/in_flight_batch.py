@@ -90,8 +90,8 @@ class BatchReports:
     """What was reported of a batch, and is passed on: delivered records of one callback together.
 
     `unknown_outcome`: whether a record failed so that it may be written later; `rejections`: those that a quota
-    rejected; `partitions`: those that librdkafka chose. `on_answer` is called at the first report of a delivered batch,
-    inside the native call that serves them.
+    rejected; `failed`: how many others did, `fenced`: as of another epoch; `partitions`: those that librdkafka chose.
+    `on_answer` is called at the first report of a delivered batch, inside the native call that serves them.
     """
 
     def __init__(self, sinks: BatchSinks, size: int, partition: int) -> None:
@@ -102,7 +102,8 @@ class BatchReports:
         self.kept_for: DeliveryCallback | None = None
         self.counting = DeliveredCounter(partition)
         self.on_answer: Callable[[], None] | None = None
-        self.unknown_outcome = False
+        self.unknown_outcome = self.fenced = False
+        self.failed = 0
         self.rejections: list[QuotaRejection] = []
         self.partitions: set[int | None] = set()
         self._passed = 0
@@ -142,6 +143,8 @@ class BatchReports:
         rejected = is_quota_rejection(error)
         if error is not None:
             self.unknown_outcome = self.unknown_outcome or not rejected
+            self.failed += not rejected
+            self.fenced = self.fenced or error.code() == KafkaError.INVALID_PRODUCER_EPOCH
             if error.code() in _NO_TOPIC:
                 self.sinks.missing.add(message.topic())
             if record is not None and rejected:

@@ -67,6 +67,10 @@ class FirstQuestion:
         _all.add(self)
         return NEVER
 
+    def again(self) -> None:
+        """There is another native producer."""
+        self._wanted, self._due = True, None
+
     def end(self) -> None:
         """Ask no more."""
         self._wanted, self.topic = False, None

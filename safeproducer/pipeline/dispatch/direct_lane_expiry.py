@@ -21,13 +21,22 @@ from safeproducer.pipeline.reports.report_queue import ReportQueue
 class DirectDeadline:
     """The sender's thread calls. Purged records are reported once statistics tell which of them had been sent."""
 
-    _lane: DirectLane
     _holds: Holds
     _dispatcher: Dispatcher
     _report_queue: ReportQueue
     _failures: Failures
     _purged_at: float | None = None
     _within: str = ""
+
+    @property
+    def _lane(self) -> DirectLane:
+        assert self._holds.direct is not None  # noqa: S101 - there is one, or nobody asks
+        return self._holds.direct
+
+    def end(self) -> bool:
+        """The lane has failed, and others see to what it has; whether it was purged before."""
+        purged, self._purged_at = self._purged_at is not None, None
+        return purged
 
     def act(self, now: float, hold: Callable[[], None], purge: Callable[[], object]) -> None:
         """Purge when a record in the lane reaches its deadline, after what is healthy has left it."""

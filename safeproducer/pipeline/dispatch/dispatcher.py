@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-from safeproducer.kafka.native import KafkaException
+from safeproducer.kafka.native import KafkaError, KafkaException
 from safeproducer.pipeline.buffer.partition_buffer import PartitionBuffer
 from safeproducer.pipeline.dispatch.expiry import Expiry
 from safeproducer.pipeline.dispatch.facts import Gatherer
@@ -69,6 +70,21 @@ class Dispatcher(Gatherer):
         """Do what is due: expire, hand over, flush trigger."""
         self.schedule.alarm.begin()
         self.schedule.alarm.end(self._round(now))
+
+    def renews(self, error: KafkaError) -> bool:
+        """Whether another native producer follows that of the direct lane, which met this fatal error. Any thread."""
+        direct = self._holds.direct
+        if direct is None or not self._delivery.renews or self.lanes.renewing.end is not None:
+            return False
+        if error.fatal():
+            direct.fail(error)
+        return True
+
+    def renew_direct(self, native: Any) -> None:
+        """Another native producer is there for what goes directly."""
+        self._direct = native
+        self.intake.renew_direct(native)
+        self.record_buffer.renew_direct(native)
 
     def find_unrung(self, now: float) -> None:
         """Look now and then for records whose produce() was left by an exception before it rang."""
@@ -167,6 +183,9 @@ class Dispatcher(Gatherer):
                 lane.first_records.give_back(buffer.tp)
                 return None, now + PATIENCE
             except KafkaException as error:
+                if error.args[0].code() == KafkaError._FATAL and self.renews(error.args[0]):
+                    lane.give_back(buffer.tp, record[SIZE] - OVERHEAD)
+                    return None, now + PATIENCE
                 self.expiry.refused(buffer, record, error.args[0], bound=False)
             numbers.release(buffer.take_out(records)[REPORT])
         buffer.hold(None, clock.monotonic())
@@ -180,6 +199,8 @@ class Dispatcher(Gatherer):
             self.quota_retry.note(batch)
             self.lanes.resolved(batch)
             buffer.ended(batch)
+            if self._delivery.fails_behind and batch.reports.unknown_outcome and self.lanes.has_failed(batch.lane):
+                self.expiry.give_up(batch.tp, {record[KEY] for record in batch.records})
             self.record_buffer.note_pinned(buffer)
             for number, count in batch.runs:
                 self.record_buffer.numbers.release(number, count)

@@ -8,7 +8,7 @@ both cases the lane gets nothing for a while before, so that what is healthy get
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -16,6 +16,7 @@ from safeproducer.kafka.arguments import is_no_name
 from safeproducer.kafka.native import KafkaError, KafkaException, Message
 from safeproducer.pipeline.buffer.in_flight_batch import InFlightBatch
 from safeproducer.pipeline.buffer.partition_buffer import PartitionBuffer
+from safeproducer.pipeline.cluster.cluster_view import UNKNOWN
 from safeproducer.pipeline.cluster.id_expirations import IdExpirations
 from safeproducer.pipeline.cluster.round_trip import RoundTrip
 from safeproducer.pipeline.dispatch.holds import Holds
@@ -31,7 +32,7 @@ from safeproducer.pipeline.reports.report_queue import Reports
 from safeproducer.pipeline.schedule import Schedule
 from safeproducer.policy.backlog import Backlogs
 from safeproducer.policy.expiry import BACKSTOP_MARGIN, LEAST_LIMIT, purge_at
-from safeproducer.policy.types import NEVER
+from safeproducer.policy.types import NEVER, TopicPartition
 from safeproducer.runtime import clock
 from safeproducer.settings.delivery import Delivery
 
@@ -185,6 +186,7 @@ def reason(within: str) -> str:
 _CREATE_TIME = 1
 _NOT_SENT = "Local: Message timed out: it was not sent within message.timeout.ms"
 _NO_PRODUCER_ID = "Local: No producer ID in time"
+_BEHIND = "Local: Purged in queue: it was behind a record whose outcome a fatal error left unknown"
 _WITHDRAWN = "Local: Withdrawn before it was sent"
 _THROTTLED_TOO_LONG = "Local: Message timed out: its broker is throttled for longer than the time it has left"
 
@@ -241,6 +243,19 @@ class Expiry:
             for queue in buffer.queues():
                 while queue:
                     self._end(buffer, queue, code, reason)
+
+    def give_up(self, tp: TopicPartition, keys: Set[object]) -> None:
+        """A record with one of these keys ended with unknown outcome: what waits behind it ends, not written.
+
+        What has no partition yet may be of that one.
+        """
+        of_keys, buffers = self._delivery.own.ordering == "key", self._record_buffer.buffers
+        keys = keys - {None}
+        for buffer in filter(None, (buffers.get(tp), buffers.get((tp[0], UNKNOWN)))):
+            for queue in buffer.queues():
+                found = [at for at, record in enumerate(tuple(queue)) if not of_keys or record[KEY] in keys]
+                for before, at in enumerate(found):
+                    self._end(buffer, queue, KafkaError._PURGE_QUEUE, _BEHIND, at - before)
 
     def purge(self, in_queue: bool, in_flight: bool, blocking: bool) -> None:
         """As confluent_kafka's purge(), over what waits here and what the batch lanes have."""

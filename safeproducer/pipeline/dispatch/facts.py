@@ -20,6 +20,8 @@ from safeproducer.policy.decision import BATCH, CHANGE, DIRECT, BatchFacts, Lane
 from safeproducer.policy.types import NEVER
 from safeproducer.settings.delivery import Delivery
 
+_EMPTIES_WITHIN = 0.25
+"""Seconds for which a direct lane that failed is awaited before a batch lane is made: each takes a producer ID."""
 _LONGEST_WAIT = 1.0
 """Seconds that a batch may wait behind others inside librdkafka; at its deadline its outcome is unknown."""
 
@@ -73,8 +75,9 @@ class Gatherer:
         facts = self._holds.facts(buffer, now)
         way = path(facts)
         if way == CHANGE and self.record_buffer.has_left_direct(buffer, now):
-            self.lanes.prepare()
-            facts = facts._replace(direct=facts.direct._replace(left=True, lanes=bool(self.lanes)))
+            if direct.failure is None or now > direct.failure.at + _EMPTIES_WITHIN:
+                self.lanes.prepare(direct.failure)
+            facts = facts._replace(direct=facts.direct._replace(left=True, lanes=bool(self.lanes.living)))
         elif way == DIRECT and direct.gaps:
             direct.gaps.gives_turn(buffer.tp, not len(self._direct))
             facts = facts._replace(direct=facts.direct._replace(closed_by_gap=direct.gaps.closed_to(buffer.tp)))
@@ -120,12 +123,14 @@ class Gatherer:
         """Why none takes the next batch; `lane` would, if that were not closed."""
         lanes, choice = self.lanes, self._choice
         wanted = choice.wanted(buffer, now) if buffer.records else 0
-        grows = wanted > len(lanes)
+        grows = wanted > len(living := lanes.living)
         return LaneFacts(
             quarantined=lane is not None and lane.quarantined,
-            outdated=any(choice.is_outdated(other, buffer, now) for other in (lanes if lane is None else [lane])),
-            gap=not all(choice.is_exclusive(other, buffer, node, now) for other in lanes),
+            outdated=any(choice.is_outdated(other, buffer, now) for other in (living if lane is None else [lane])),
+            gap=not all(choice.is_exclusive(other, buffer, node, now) for other in living),
             keys_wait=not buffer.records,
+            renewing=lanes.renewing.began and not any(other.ready for other in living),
+            renews_at=lanes.renewing.due,
             limited=grows and lanes.permits().refused,
             busy=True,
             lanes_come=(grows and not lanes.permits().paused) or not all(other.ready for other in lanes),

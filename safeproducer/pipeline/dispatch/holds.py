@@ -35,6 +35,10 @@ class Holds:
     def lane_is_ready(self) -> None:
         self.lane_ready = True
 
+    def renew(self, direct: DirectLane) -> None:
+        """Another direct lane is there."""
+        self.direct = direct
+
     @property
     def prefers_batches(self) -> bool:
         """Whether the round trip is so long that buffering pays, and the first batch lane has its producer ID."""
@@ -96,6 +100,8 @@ class Holds:
             outdated=self.cluster.outdated.concerns(DIRECT, tp, now),
             paced=direct.paced_start.closes(tp),
             starting=direct.slow_start.closes(tp),
+            failed=direct.failure is not None,
+            renews_at=None if direct.failure is None else direct.failure.due,
         )
         return PartitionFacts(*head, False, of_direct)
 

@@ -57,6 +57,10 @@ class Intake:
     def __post_init__(self) -> None:
         self._buffers, self._numbers = self._record_buffer.buffers, self._record_buffer.numbers
 
+    def renew_direct(self, native: Any) -> None:
+        """Another native producer is there for what goes directly."""
+        self._direct = native
+
     def send(
         self,
         topic: str,

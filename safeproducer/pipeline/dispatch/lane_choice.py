@@ -79,7 +79,7 @@ class LaneChoice:
     def _want(self, count: int) -> None:
         """Have lanes made now, unless permits are to be waited for."""
         self._lanes.want(count)
-        if self._lanes.wanted > len(self._lanes) and not self._lanes.permits().paused:
+        if self._lanes.wanted > len(self._lanes.living) and not self._lanes.permits().paused:
             self._wake(0.0)
 
     def budget(self, buffer: PartitionBuffer, now: float) -> int:
@@ -118,7 +118,7 @@ class LaneChoice:
         lanes, delivery, budget = self._lanes, self._delivery, self.budget(buffer, now)
         of_use = self._of_use(buffer, now) if delivery.spreads else 0
         ready = sum(lane.ready for lane in lanes)
-        return max(lanes.wanted, wanted(len(lanes), ready, budget, delivery.own.lanes, of_use))
+        return max(lanes.wanted, wanted(len(lanes.living), ready, budget, delivery.own.lanes, of_use))
 
     def _of_use(self, buffer: PartitionBuffer, now: float) -> int:
         delivery = self._delivery
@@ -134,14 +134,16 @@ class LaneChoice:
 
     def _only_lane(self, buffer: PartitionBuffer, node: int | None, now: float) -> BatchLane | None:
         """Where one lane takes all: another one only while a batch is alone in it, and not for what is bound to it."""
-        if len(self._lanes) < 2:
-            return self._lanes.first
+        lanes = {lane.number: lane for lane in self._lanes if lane.client.failed is None}
         used = buffer.unresolved[0].lane if buffer.unresolved else buffer.lane
-        lanes = {lane.number: lane for lane in self._lanes}
         if used in lanes and (buffer.unresolved or buffer.unknown_outcome):
             return lanes[used]
-        free = (lane for lane in self._lanes if lane.ready and self.is_exclusive(lane, buffer, node, now))
-        return next(free, self._lanes.first)
+        if buffer.unresolved:  # in a lane that failed
+            return None
+        free = (lane for lane in lanes.values() if lane.ready and self.is_exclusive(lane, buffer, node, now))
+        if (found := next(free, None)) is not None or self._lanes.renewing.began:
+            return found  # before one that came in place of another has its ID, a batch would wait for half a second
+        return next(iter(lanes.values()), None)
 
     def is_outdated(self, lane: BatchLane, buffer: PartitionBuffer, now: float) -> bool:
         return self._holds.cluster.outdated.concerns(lane.number, buffer.tp, now)
@@ -159,13 +161,14 @@ class LaneChoice:
     def _is_well(self, node: int | None, since: float) -> bool:
         """Whether a broker has acknowledged a batch since then, or none is under way that will tell."""
         return self._acknowledged.get(node, -NEVER) > since or not any(
-            lane.gaps.exclusive is not None and lane.batches[0].broker == node for lane in self._lanes
+            lane.gaps.exclusive is not None and lane.batches[0].broker == node for lane in self._lanes.living
         )
 
     def _await_turn(self, buffer: PartitionBuffer, node: int | None, now: float) -> None:
         """Have a lane emptied for a batch that must be alone in it."""
         tp = buffer.tp
-        lanes = [lane for lane in self._lanes if tp in lane.gaps and (not buffer.bound or lane.number in buffer.bound)]
+        living, bound = self._lanes.living, buffer.bound
+        lanes = [lane for lane in living if tp in lane.gaps and (not bound or lane.number in bound)]
         if lanes and not buffer.unresolved:
             lane = min(lanes, key=lambda lane: lane.due)
             if self._is_well(node, lane.gaps.purged_at):

@@ -81,9 +81,15 @@ class RecordBuffer:
         """A record of some partition goes to the direct lane."""
         self._direct_at = self.taken_in_at = now
 
+    def renew_direct(self, native: Any) -> None:
+        """Another native producer is there for what goes directly."""
+        self._direct = native
+
     def has_left_direct(self, buffer: PartitionBuffer, now: float) -> bool:
         """Whether the direct lane has nothing of this partition any more."""
         lane = self._holds.direct
+        if lane is not None and lane.failure and self._delivery.fails_behind and self._report_queue.deferred:
+            return False  # whether what waits is sent depends on them
         return lane is None or lane.drained(buffer.tp, buffer.held_since, len(self._direct), now)
 
     def leave_direct_path(self, now: float) -> None:

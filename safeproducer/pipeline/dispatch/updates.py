@@ -169,15 +169,17 @@ class ClientUpdates:
             self._last_read = ended, min(ended - began, clock.thread_time() - worked)
 
     def _of_direct_lane(self, text: str) -> None:
-        if (found := self._read(text)) is None or (direct := self.holds.direct) is None:
+        if (found := self.read(text)) is None or (direct := self.holds.direct) is None:
             return
         self._apply(found, DIRECT)
+        if self._delivery.owns_timeout:
+            direct.look_at_epochs(found, self.failures.fenced)
         for tp in direct.update(found, self.holds.round_trip.ack_time):
             self.holds.cluster.outdated.answered_late(tp, DIRECT, found.at - LATE, found.at)
         self.changed = True
 
     def _of_batch_lane(self, text: str) -> None:
-        if (found := self._read(text)) is not None:
+        if (found := self.read(text)) is not None:
             self._batch_statistics = found
             self._apply(found, _BATCH_LANE)
             if found.producer_id is not None and any(broker.state == "UP" for broker in found.brokers.values()):
@@ -191,7 +193,8 @@ class ClientUpdates:
             self.holds.gate.heard(found)
         self.holds.cluster.update(lane, found)
 
-    def _read(self, text: str) -> Statistics | None:
+    def read(self, text: str) -> Statistics | None:
+        """Statistics, by the clock of this process; None if the text is none."""
         if (found := read(text)) is None:
             return None
         at = self._clock.monotonic(found.at, clock.monotonic())

@@ -21,6 +21,7 @@ from safeproducer.kafka.native import KafkaError
 from safeproducer.kafka.statistics import Statistics
 from safeproducer.pipeline.buffer.in_flight_batch import BatchSinks, InFlightBatch
 from safeproducer.pipeline.buffer.partition_buffer import PartitionBuffer
+from safeproducer.pipeline.lanes.renewing import USED_UP, Failure
 from safeproducer.pipeline.record import HeldRecord
 from safeproducer.policy.lanes import RequestCounts
 from safeproducer.policy.sequence_gaps import SequenceGaps
@@ -89,6 +90,7 @@ class BatchLane:
         self.batches: list[InFlightBatch] = []
         """Those that are not resolved yet, in the order in which they were handed over."""
         self.gaps = SequenceGaps()
+        self.failure: Failure | None = None
         self.due = self.soon = NEVER
         """When the answer to the first of them comes, and when it may come at the earliest, by what others took."""
         self.bytes = 0
@@ -104,6 +106,13 @@ class BatchLane:
     def permitted(self) -> bool:
         """Whether it may send: its first batch asks for its permit (KIP-936)."""
         return self.permit.may_send(None if self.log is None else self.log.producer_id)
+
+    def newly_failed(self) -> Failure | None:
+        """Its failure, once."""
+        if self.failure is not None or self.client.failed is None:
+            return None
+        self.failure = Failure(self.client.failed)
+        return self.failure
 
     def hand_over(
         self,
@@ -187,6 +196,10 @@ class BatchLane:
         self.counts.resolved(len(batch.reports.partitions), None if self.batches else clock.monotonic())
         self._expect()
         self.bytes -= batch.bytes
+        if self.failure is not None:
+            self.failure.count(batch.reports.failed)
+        if self.client.epochs.fenced(batch.reports.fenced):
+            self.client.retire(USED_UP)
 
     def _expect(self) -> None:
         self.due = self.soon = NEVER
@@ -203,6 +216,10 @@ class BatchLane:
 
     def observe(self, statistics: Statistics) -> int:
         """How many splits statistics show."""
+        if self.log is not None and statistics.producer_id != self.log.producer_id:
+            return 0  # of the lane that it came in place of
+        if self.client.epochs.used_up(statistics.producer_epoch):
+            self.client.retire(USED_UP)
         if self.batches:
             return 0  # counted while something was under way
         requests = sum(broker.produce_requests for broker in statistics.brokers.values())

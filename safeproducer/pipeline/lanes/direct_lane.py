@@ -13,11 +13,14 @@ from collections.abc import Mapping
 from functools import partial
 from types import MappingProxyType
 
+from safeproducer.kafka.native import KafkaError
 from safeproducer.kafka.statistics import PartitionStatistics, Statistics
+from safeproducer.pipeline.lanes.renewing import USED_UP, Failure
 from safeproducer.pipeline.reports.counters import BatchCount, DeliveryCounters
 from safeproducer.policy.backlog import Backlogs
 from safeproducer.policy.expiry import FirstRecords
 from safeproducer.policy.pacing import LATE, LATE_TIMES, PacedStart, SlowStart
+from safeproducer.policy.renewals import Epochs
 from safeproducer.policy.sequence_gaps import SequenceGaps
 from safeproducer.policy.types import NEVER, TopicPartition
 from safeproducer.runtime import clock
@@ -34,19 +37,32 @@ class UnsentRecords:
     Since the lane was last seen empty, what it was given without what it sent was never sent.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, since: float = 0.0) -> None:
+        self._since = since
         self._empty: Statistics | None = None
         self._batches: Batches = {}
         self._before_purge: Statistics | None = None
+        self._seen: Mapping[TopicPartition, PartitionStatistics] = {}
+        self._anew = self._anew_in_purge = set[TopicPartition]()
+        """Partitions of which librdkafka began to count anew since the lane was empty."""
         self._batches_in_purge: dict[TopicPartition, int] = {}
 
     def emptied(self, found: Statistics, batches: Batches) -> None:
         """These statistics show the lane empty."""
         self._empty, self._batches = found, batches
+        self._anew = set()
+
+    def seen(self, found: Statistics) -> None:
+        """Any statistics."""
+        for tp, before in self._seen.items():
+            entry = found.partitions.get(tp)
+            if entry is None or entry.accepted < before.accepted or entry.sent < before.sent:
+                self._anew.add(tp)
+        self._seen = found.partitions
 
     def purging(self, batches: Batches) -> None:
         """The lane is about to be purged: from now on it is empty for another reason."""
-        self._before_purge = self._empty
+        self._before_purge, self._anew_in_purge = self._empty, self._anew
         before = self._batches
         self._batches_in_purge = {tp: count.least - before.get(tp, _NONE).most for tp, count in batches.items()}
 
@@ -56,14 +72,16 @@ class UnsentRecords:
         What ended since the lane was empty must be known for that, so none may have failed since.
         """
         empty = self._before_purge
-        if failed_at > (0.0 if empty is None else empty.at):
+        if failed_at > (self._since if empty is None else empty.at):
             return {}
         never = {}
         for tp, entry in found.partitions.items():
             before = None if empty is None else empty.partitions.get(tp)
-            if before is not None and entry.accepted < before.accepted:
+            if tp in self._anew_in_purge or (before is not None and entry.accepted < before.accepted):
                 continue  # librdkafka forgot the partition meanwhile, and began to count anew
             earlier = 0 if before is None else before.accepted - before.sent
+            if not self._batches_in_purge.get(tp) and tp not in self._batches:
+                earlier = max(0, earlier)  # what was sent twice before is not proof that something was not sent
             never[tp] = entry.accepted - entry.sent - earlier + self._batches_in_purge.get(tp, 0)
         return never
 
@@ -72,7 +90,7 @@ class DirectLaneCounts:
     """The sender changes it; any thread may ask.
 
     `earlier`: records that the native produce_batch() took for former owners, which librdkafka does not count.
-    `since`: what is older than that is of a former owner.
+    `since`: what is older than that is of a former owner. `epochs`: of its producer ID.
     """
 
     def __init__(
@@ -83,7 +101,8 @@ class DirectLaneCounts:
         unsent: UnsentRecords | None = None,
     ) -> None:
         self.backlogs = backlogs or Backlogs()
-        self.unsent = unsent or UnsentRecords()
+        self.unsent = unsent or UnsentRecords(since)
+        self.epochs = Epochs()
         self.since = since
         self._earlier = earlier
 
@@ -101,6 +120,7 @@ class DirectLaneCounts:
             # Records without a partition leave that queue when they get one.
             acknowledged = entry.acknowledged if tp[1] >= 0 else entry.accepted - entry.queued
             self.backlogs.observe(tp, entry.accepted, acknowledged, found.at, *batches.get(tp, ()))
+        self.unsent.seen(found)
         if not found.messages:
             self.backlogs.forgive()
             self.unsent.emptied(found, batches)
@@ -109,6 +129,11 @@ class DirectLaneCounts:
         """For the next owner. Nothing is under way, and what the former one gave has all been acknowledged."""
         earlier = {tp: count.least for tp, count in self.batches(counters, now).items()}
         return DirectLaneCounts(earlier, now, self.backlogs, self.unsent)
+
+    @staticmethod
+    def begun_anew(counters: DeliveryCounters, now: float) -> DirectLaneCounts:
+        """Another native producer begins: what produce_batch() took before is none of it."""
+        return DirectLaneCounts({tp: -count.least for tp, count in counters.batches(now).items()}, now)
 
     def taken_over(self, now: float) -> None:
         """The next owner begins."""
@@ -126,13 +151,14 @@ class DirectLane:
     """The sender changes it, each time by one assignment; threads that produce read, and take from the starts.
 
     It refers to no native producer: that one holds its callbacks, and they this. `rejected`: a quota on producer
-    IDs rejected the lane's, and it is not used any more. `draining`: it is about to be purged. `stalled`: partitions
-    whose acknowledgements stopped. `record_bytes`: what a record of it takes, on average.
+    IDs rejected the lane's, and it is not used any more. `failure`: another one comes in its place. `draining`: it is
+    about to be purged. `stalled`: partitions whose acknowledgements stopped. `record_bytes`: what a record of it takes,
+    on average.
     """
 
     def __init__(self, delivery: Delivery, counters: DeliveryCounters, given: DirectLaneCounts | None = None) -> None:
         most = delivery.batch_records, delivery.batch_bytes
-        self.slow_start = SlowStart(*most, delivery.mode == "auto" and delivery.holds_back)
+        self.slow_start = SlowStart(*most, delivery.mode == "auto" and delivery.holds_back, counters.resolved)
         self.paced_start = PacedStart(*most, delivery.linger)
         self.first_records = FirstRecords()
         self.rejected = False
@@ -140,7 +166,7 @@ class DirectLane:
         self.stalled: frozenset[TopicPartition] = frozenset()
         self.gaps = SequenceGaps()
         self.given = given or DirectLaneCounts()
-        self.backlogs = self.given.backlogs
+        self.failure: Failure | None = None
         self.record_bytes = 0.0
         self._unknown_outcomes: dict[TopicPartition, int | None] = {}
         """With how many records were acknowledged by then, None before statistics have told."""
@@ -154,9 +180,23 @@ class DirectLane:
         return self.slow_start.open or self.paced_start.open or self.first_records.open
 
     @property
+    def backlogs(self) -> Backlogs:
+        """How old its oldest records are."""
+        return self.given.backlogs
+
+    def renewed(self, given: DirectLaneCounts) -> DirectLane:
+        """Another one in its place."""
+        return DirectLane(self._delivery, self._counters, given)
+
+    def fail(self, error: KafkaError) -> None:
+        """It takes nothing more, and another one comes in its place. Any thread."""
+        if self.failure is None or (self.failure.error is USED_UP and error is not USED_UP):
+            self.failure = Failure(error)
+
+    @property
     def limited(self) -> bool:
         """Whether there is a partition that it takes nothing of."""
-        return bool(self.rejected or self.starting or self.draining or self.gaps or self.stalled)
+        return bool(self.rejected or self.failure or self.starting or self.draining or self.gaps or self.stalled)
 
     def takes(self, tp: TopicPartition, size: int) -> bool:
         """While it is `starting`: whether a record more may go."""
@@ -235,6 +275,13 @@ class DirectLane:
         self._unknown_outcomes.update(dict.fromkeys(tps))
         self.gaps.purged(tps, now, epoch)
         self.gaps.end_turn()
+
+    def look_at_epochs(self, found: Statistics, fenced: int) -> None:
+        """Statistics of it; so many records were refused as of another producer epoch."""
+        requests = sum(broker.produce_requests for broker in found.brokers.values())
+        acknowledged, epochs = sum(entry.acknowledged for entry in found.partitions.values()), self.given.epochs
+        if epochs.used_up(found.producer_epoch) or epochs.only_fenced(requests, acknowledged, fenced):
+            self.fail(USED_UP)
 
     def update(self, found: Statistics, ack_time: float) -> frozenset[TopicPartition]:
         """Statistics of it; the partitions that had stalled and have not now."""

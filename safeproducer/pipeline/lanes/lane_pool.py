@@ -19,6 +19,7 @@ from safeproducer.kafka.native import NativeProducer
 from safeproducer.kafka.statistics import Statistics
 from safeproducer.pipeline.buffer.in_flight_batch import BatchSinks, InFlightBatch
 from safeproducer.pipeline.lanes.batch_lane import BatchLane, LaneLog
+from safeproducer.pipeline.lanes.renewing import Failure, Renewing
 from safeproducer.pipeline.record import ReportNumbers
 from safeproducer.pipeline.reports.report_queue import Reports
 from safeproducer.policy.lanes import IdleLanes
@@ -37,43 +38,63 @@ class LaneMaker:
     """The sender's thread calls.
 
     - `make`: None when there never is a batch lane.
-    - `spreads`: whether there may be more than one, so that the others take over when one fails for good.
+    - `replaceable`: whether others take over when one meets a fatal error.
     - `permits()`: of the producer IDs that they take.
     - `not_made(error, seconds)` is called when one cannot be made, and that it is tried again so much later.
     """
 
     make: MakeNative | None
-    spreads: bool
+    replaceable: bool
     sinks: BatchSinks
     permits: Callable[[], LanePermits]
+    renewing: Renewing
     not_made: Callable[[Exception, float], None]
     made: int = 0
     _pause: float = 0.0
     _again_at: float = 0.0
 
-    def try_one(self, log: LaneLog | None, needed: bool) -> BatchLane | None:
-        """None if it cannot be made now: files of the configuration may be gone, or files and threads used up.
+    def try_one(self, log: LaneLog | None, needed: bool, failure: Failure | None) -> BatchLane | None:
+        """None if it cannot be made now, or is not `needed` and would take a producer ID beyond the limit (KIP-936).
 
-        None as well if it is not `needed` and would take a producer ID beyond the limit (KIP-936).
+        `failure`: that of the native producer which it helps out for, if there is one.
         """
-        now = clock.monotonic()
-        if self.make is None or now < self._again_at or (kind := self.permits().kind(needed)) is None:
+        make = self.make
+        if make is None or clock.monotonic() < self._again_at:
             return None
+        if failure is not None:
+            made = self.renew(lambda: make(log), failure)
+            return None if made is None else self.lane_of(made[0], log, made[1])
+        if (kind := self.permits().kind(needed)) is None or (native := self._attempt(lambda: make(log))) is None:
+            return None
+        return self.lane_of(native, log, self.permits().of_lane(kind))
+
+    def renew(self, make: Callable[[], NativeProducer], failure: Failure) -> tuple[NativeProducer, LanePermit] | None:
+        """Another native producer for one that failed, and its permit; None if it cannot be made now."""
+        now = clock.monotonic()
+        if now < self._again_at or (permit := self.renewing.permit(failure, now)) is None:
+            return None
+        if (native := self._attempt(make)) is None:
+            return None
+        self.renewing.used(now)
+        return native, permit
+
+    def _attempt(self, make: Callable[[], NativeProducer]) -> NativeProducer | None:
+        """None if it cannot be made: files of the configuration may be gone, or files and threads used up."""
         try:
-            native = self.make(log)
+            native = make()
         except Exception as error:
             self._pause = min(_LONGEST_PAUSE, 2 * self._pause or _FIRST_PAUSE)
-            self._again_at = now + self._pause
+            self._again_at = clock.monotonic() + self._pause
             self.not_made(error, self._pause)
             return None
         self._pause = 0.0
-        return self.lane_of(native, log, self.permits().of_lane(kind))
+        return native
 
     def lane_of(
         self, native: NativeProducer, log: LaneLog | None = None, permit: LanePermit = GRANTED, new: bool = True
     ) -> BatchLane:
         self.made += 1
-        return BatchLane(LaneClient(native, self.spreads), self.made - 1, self.sinks, log, permit, new)
+        return BatchLane(LaneClient(native, self.replaceable), self.made - 1, self.sinks, log, permit, new)
 
 
 _TURN = 0.001
@@ -102,9 +123,11 @@ class LanePool:
         numbers: ReportNumbers,
         permits: Callable[[], LanePermits],
         not_made: Callable[[Exception, float], None],
+        renewing: Renewing | None = None,
     ) -> None:
         sinks = BatchSinks(reports, numbers)
-        self._maker = LaneMaker(make, delivery.spreads, sinks, permits, not_made)
+        self.renewing = renewing or Renewing(permits)
+        self._maker = LaneMaker(make, delivery.spreads or self.renewing.on, sinks, permits, self.renewing, not_made)
         self.permits = permits
         fixed = delivery.own.lanes
         self._idle = IdleLanes(fixed, delivery.own.producer_ids_per_hour if delivery.idempotent else None)
@@ -140,9 +163,12 @@ class LanePool:
         """One more lane, which another producer had."""
         self._add(self._maker.lane_of(native, log, new=False))
 
-    def prepare(self) -> None:
-        """Make the first lane, which takes a while to get its producer ID and its connections."""
-        if not self._lanes and (lane := self._maker.try_one(LaneLog(tells=True), needed=True)) is not None:
+    def prepare(self, failure: Failure | None = None) -> None:
+        """Make the first lane, which takes a while to get its producer ID and its connections.
+
+        `failure`: that of the direct lane, which it takes over from.
+        """
+        if not self._lanes and (lane := self._maker.try_one(LaneLog(tells=True), True, failure)) is not None:
             self._add(lane)
 
     def want(self, count: int) -> None:
@@ -152,14 +178,37 @@ class LanePool:
     def grow(self) -> int:
         """Make what is wanted; how many lanes that are. Not inside produce(): making one takes milliseconds."""
         made = 0
-        while self._maker.made and self._maker.make is not None and len(self._lanes) < self.wanted:
-            tells = any(lane.log is None or lane.log.tells for lane in self)
-            lane = self._maker.try_one(LaneLog() if tells else None, not tells)
+        self._note_failed()
+        while self._maker.made and self._maker.make is not None and len(living := self.living) < self.wanted:
+            tells = any(lane.log is None or lane.log.tells for lane in living)
+            failure = next(iter(self.renewing.waiting), None)
+            log = LaneLog(not tells) if tells or failure is not None else None
+            lane = self._maker.try_one(log, not tells, failure)
             if lane is None:
                 break
             self._add(lane)
             made += 1
+            if failure is not None:
+                self.renewing.replaced(failure)
         return made
+
+    def renew(self, make: Callable[[], NativeProducer], failure: Failure) -> tuple[NativeProducer, LanePermit] | None:
+        """As LaneMaker.renew(), for the direct lane."""
+        return self._maker.renew(make, failure)
+
+    def has_failed(self, number: int) -> bool:
+        """Whether this lane takes nothing more."""
+        return any(lane.number == number and lane.client.failed is not None for lane in self._lanes)
+
+    def _note_failed(self) -> None:
+        for lane in self._lanes:
+            if (failure := lane.newly_failed()) is not None and self.renewing.replaces(failure.error):
+                self.renewing.waiting.append(failure)
+
+    @property
+    def living(self) -> list[BatchLane]:
+        """Those that are not to be replaced."""
+        return [lane for lane in self if lane.failure is None or not self.renewing.replaces(lane.failure.error)]
 
     def _add(self, lane: BatchLane) -> None:
         self._ids_asked_for = False
@@ -177,9 +226,9 @@ class LanePool:
     def spare(self, now: float) -> BatchLane | None:
         """A lane to give up: the last one, when it has been idle for long; or one that failed, or may not send."""
         for lane in self:
-            if (lane.client.failed or lane.permit.denied) and not lane.inside and not lane.batches:
+            if (lane.client.over or lane.permit.denied) and not lane.inside and not lane.batches:
                 return lane
-        last = self._lanes[-1] if len(self._lanes) > 1 else None
+        last = self._lanes[-1] if len(self.living) > 1 else None
         if last is None or last.inside or last.batches:
             return None
         return last if self._idle.spare(len(self._lanes), last.used_at, last.permit.asked, now) else None
@@ -189,8 +238,13 @@ class LanePool:
         self._lanes.remove(lane)
         self._handed_over += lane.counts.batches
         self._splits += lane.counts.splits
-        self.permits().ended(lane.permit, lane.counts.batches > 0, bool(lane.client.failed))
-        if not lane.client.failed:
+        self._note_failed()
+        replaced = lane.failure is not None and self.renewing.replaces(lane.failure.error)
+        self.permits().ended(lane.permit, lane.counts.batches > 0, bool(lane.client.failed), replaced)
+        if lane.failure is not None:
+            lane.failure.end(lane.client.failed)
+            self.renewing.settle(lane.failure) if replaced else self.renewing.replaced(lane.failure)
+        else:
             self.wanted = len(self._lanes)
             self._idle.gave_up(clock.monotonic())
 
@@ -261,6 +315,8 @@ class LanePool:
         """Take note of a completed batch."""
         for lane in self._lanes:
             if lane.number == batch.lane:
+                if lane.client.failed:
+                    self._note_failed()
                 lane.resolved(batch)
 
     def observe(self, statistics: Statistics) -> int:

@@ -7,6 +7,7 @@ stays, and one assignment changes the owner.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -119,6 +120,10 @@ class NativeProducers:
         self.relays: dict[int, Relay] | None = {} if settings.reuses else None
         self._events = events
         self._taken = taken
+        self._direct: deque[Relay] = deque(maxlen=2)
+        """The present one's of the direct lane, and the former one's."""
+        self.former: list[Any] = []
+        """Those of the direct lane that failed, until no thread can be inside any more."""
 
     def first(self) -> NativeProducer:
         """The direct lane, or the first batch lane when everything is held back; raises ConfigurationError."""
@@ -134,6 +139,22 @@ class NativeProducers:
             if refusal is None:
                 raise
         raise refusal  # without that context, whose frames know secrets
+
+    def another(self) -> NativeProducer:
+        """In place of the direct lane's, which failed."""
+        settings = self.settings
+        return self._made(settings.delivery.lane(settings.lane), None, _FIRST)
+
+    def leave(self, native: Any, heard: Callable[[str], None]) -> None:
+        """The direct lane's native producer failed, and another one was made: it tells statistics alone."""
+        self.former.append(native)
+        self._direct[0].belong_to(NOBODY._replace(statistics=heard))
+        if self.relays is not None:
+            self.relays.pop(id(native), None)
+
+    def forget(self, native: Any) -> None:
+        """No thread can be inside of that one any more."""
+        self.former = [other for other in self.former if other is not native]
 
     def further(self) -> Iterator[tuple[NativeProducer, LaneLog | None]]:
         """The batch lanes beside the first one that were taken over."""
@@ -170,7 +191,7 @@ class NativeProducers:
     def _adopted(self, lane: NativeLane, role: int) -> NativeProducer:
         lane.relay.belong_to(owner(self._events, self.settings.lane.get("logger"), role, lane.relay.heard))
         native: NativeProducer = lane.native
-        return self._noted(native, lane.relay)
+        return self._noted(native, lane.relay, role)
 
     def _made(self, config: dict[str, Any], log: LaneLog | None, role: int) -> NativeProducer:
         keeps = self.relays is not None and self.settings.statistics_cb is not None
@@ -179,9 +200,11 @@ class NativeProducers:
         if log is not None:
             log.application = config.get("logger")
             config["logger"] = log
-        return self._noted(NativeProducer(config), relay)
+        return self._noted(NativeProducer(config), relay, role)
 
-    def _noted(self, native: NativeProducer, relay: Relay) -> NativeProducer:
+    def _noted(self, native: NativeProducer, relay: Relay, role: int) -> NativeProducer:
+        if role == _FIRST:
+            self._direct.append(relay)
         if self.relays is not None:
             self.relays[id(native)] = relay
         return native

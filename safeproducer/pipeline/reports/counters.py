@@ -280,6 +280,10 @@ class DeliveryCounters:
             only_errors, self.errors, self.report_queue, explained, offset_proves, times_batches
         )
 
+    def not_interrupted(self) -> None:
+        """What a call raised was no signal handler's."""
+        self.interrupts -= 1
+
     def open(self, topic: Any) -> TopicCounters:
         """The account of a topic seen for the first time."""
         forks.notice()

@@ -18,6 +18,8 @@ from safeproducer.policy.types import NEVER, TopicPartition
 from safeproducer.runtime import clock
 from safeproducer.settings.delivery import Delivery
 
+FAILED = ""
+"""In place of the time within which nothing was answered: the native producer failed."""
 PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
 
 
@@ -64,6 +66,8 @@ class Failures:
         self.unknown = 0
         self.unsent = 0
         """Of those that are not written: in no request."""
+        self.fenced = 0
+        """Records that were refused as of another producer epoch."""
         self.without_offset = 0
         """Records that librdkafka took for delivered, and which nobody has acknowledged."""
         self.last: dict[str, str] = {}
@@ -84,6 +88,7 @@ class Failures:
         if isinstance(error, DeliveryError):
             return error
         self.failed_at = clock.monotonic()
+        self.fenced += error.code() == KafkaError.INVALID_PRODUCER_EPOCH
         if error is WITHOUT_OFFSET:
             self.without_offset += 1
         sent = message.partition() is not None  # without a partition it was in no request
@@ -140,6 +145,9 @@ class Failures:
     def _timed_out(self, error: KafkaError, never_sent: bool, message: Message, within: str) -> KafkaError:
         if error.code() not in PURGED:
             return self.reported(error, message)
+        if within == FAILED:
+            outcome, attempts = (Outcome.NOT_WRITTEN, 0) if never_sent else (Outcome.UNKNOWN, None)
+            return self._of_message(error, error.code(), error.str(), outcome, message, attempts)
         why, outcome, attempts = (
             ("it was not sent", Outcome.NOT_WRITTEN, 0)
             if never_sent

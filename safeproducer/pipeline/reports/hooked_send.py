@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-from safeproducer.errors import NOT_ACCEPTED
+from safeproducer.errors import NOT_ACCEPTED, RENEWED
 from safeproducer.hooks import Hooks
 from safeproducer.kafka.native import WITHOUT_OFFSET, KafkaError, Message
 from safeproducer.pipeline.record import DeliveryCallback
@@ -111,8 +111,11 @@ class ObservedSend:
         try:
             self._way(topic, value, key, partition, resolve, None, timestamp, sent_headers)
         except NOT_ACCEPTED as error:
-            open_records.discard(record)
             refusal = self._refusal_of(error) or error
+            if refusal is RENEWED:  # another way has been chosen
+                self._way(topic, value, key, partition, resolve, None, timestamp, sent_headers)
+                return
+            open_records.discard(record)
             hooks.call("record_refused", record, refusal)
             try:
                 raise refusal from None

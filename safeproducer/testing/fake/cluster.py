@@ -11,6 +11,7 @@ from safeproducer.testing.fake.handlers import SERVED
 from safeproducer.testing.fake.network.broker import Broker, reserve
 from safeproducer.testing.fake.rules import configs
 from safeproducer.testing.fake.rules.producer_id_quota import ProducerIdUsage
+from safeproducer.testing.fake.rules.producer_state import Rules
 from safeproducer.testing.fake.rules.quotas import CLIENT_ID, USER, Entity, QuotaUsage, describe_entity
 from safeproducer.testing.fake.state.cluster_state import BrokerState
 from safeproducer.testing.fake.state.faults import Scope, Side
@@ -19,6 +20,7 @@ from safeproducer.testing.fake.state.sasl import Credentials
 __all__ = ["DEFAULT", "FakeCluster", "FaultControl", "QuotaControl", "QuotaName"]
 
 _NAMING_PARTITIONS = ("Produce", "Fetch", "ListOffsets", "OffsetForLeaderEpoch", "DescribeProducers")
+_LAST_EPOCH = 32_767
 
 
 class FaultControl(Runtime):
@@ -203,6 +205,8 @@ class FakeCluster(BrokerControl, TopicControl, QuotaControl, FaultControl, Readi
     With ``replica_link`` followers fetch from each leader over a link of so many bytes/s: they may lag, leave the set
     of replicas in sync, delay acknowledgements, and are held back by replication quotas (KIP-73). Without it they never
     lag.
+    With ``kafka="4.5"`` an empty partition refuses a producer that does not begin at sequence 0 (KAFKA-15591): so does
+    a topic that was made anew. ``first_epoch`` is the epoch of each new producer ID; the last one is 32767.
     Raises ValueError for what a broker would not start with.
 
     It has no consumer groups and transactions (who asks for them gets an error at once, and the test a
@@ -218,12 +222,18 @@ class FakeCluster(BrokerControl, TopicControl, QuotaControl, FaultControl, Readi
         broker_config: Mapping[str, str] | None = None,
         users: Mapping[str, str] | None = None,
         replica_link: float | None = None,
+        kafka: Literal["4.4", "4.5"] = "4.4",
+        first_epoch: int = 0,
         timeout: float = 10,
     ) -> None:
         if brokers < 1:
             raise ValueError(f"brokers: {brokers} make no cluster; give 1 or more")
         if kip_1269_field not in ("partition", "topic"):
             raise ValueError(f"kip_1269_field={kip_1269_field!r} is no place of it; give 'partition' or 'topic'")
+        if kafka not in ("4.4", "4.5"):
+            raise ValueError(f"kafka={kafka!r} is no version whose rules are known; give '4.4' or '4.5'")
+        if not 0 <= first_epoch <= _LAST_EPOCH:
+            raise ValueError(f"first_epoch={first_epoch} is no epoch; give a number from 0 to {_LAST_EPOCH}")
         for name, value in (broker_config or {}).items():
             configs.check(configs.BROKER, name, value)
         if replica_link is not None and not 0 < replica_link < float("inf"):
@@ -235,7 +245,7 @@ class FakeCluster(BrokerControl, TopicControl, QuotaControl, FaultControl, Readi
         self._static = dict(broker_config or {})
         self._link = replica_link
         self._state.credentials = credentials
-        self._state.kip_1269_field = kip_1269_field
+        self._state.rules = Rules(kip_1269_field, kafka, first_epoch)
 
     def __enter__(self) -> Self:
         numbers = itertools.count(1).__next__

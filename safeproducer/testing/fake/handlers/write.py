@@ -58,7 +58,7 @@ class UnansweredError(WireError):
 
 def produce(request: Request) -> Body | Coroutine[Any, Any, Body] | None:
     """Acknowledged when appended if followers never lag, else when all replicas have it that have to."""
-    acks, hints, responses = request.body["acks"], [], []
+    acks, hints, responses, rules = request.body["acks"], [], [], request.cluster.rules
     for topic in request.body["topic_data"]:
         answers = []
         for data in topic["partition_data"]:
@@ -67,7 +67,7 @@ def produce(request: Request) -> Body | Coroutine[Any, Any, Body] | None:
             answers.append(answer)
         response = {"name": topic.get("name"), "topic_id": topic.get("topic_id"), "partition_responses": answers}
         responses.append(response)
-        if request.cluster.kip_1269_field == "topic":
+        if rules.kip_1269_field == "topic":
             retained = [answer.pop(wire.FIELD) for answer in answers if wire.FIELD in answer]
             response |= {wire.FIELD: retained[0]} if retained else {}
     request.cluster.follow()
@@ -236,7 +236,8 @@ def _append(request: Request, topic: Topic, partition: Partition, batch: Produce
         return Appended(0, _store(request, topic, partition, stored), False, stamp)
     sequence = Sequence(header.producer_id, header.epoch, header.base_sequence, header.last_sequence)
     leader = cluster.producers(partition, request.broker)
-    decision, copy = leader.decide(sequence, cluster.retain(request.broker, topic))
+    from_zero = cluster.rules.kafka == "4.5" and not partition.log.end_offset
+    decision, copy = leader.decide(sequence, cluster.retain(request.broker, topic), from_zero)
     if copy is not None:
         return Appended(0, copy.offset, True, copy.timestamp)  # Kafka tells it whatever kind of time the topic has
     if decision is not Decision.APPEND:
@@ -270,7 +271,8 @@ def init_producer_id(request: Request) -> Body:
     error = request.error or (INVALID_REQUEST if request.body["transactional_id"] is not None else 0)
     if error:
         return {"error_code": error, "producer_id": -1, "producer_epoch": -1}
-    return {"producer_id": request.cluster.new_producer_id(), "producer_epoch": 0}
+    cluster = request.cluster
+    return {"producer_id": cluster.new_producer_id(), "producer_epoch": cluster.rules.first_epoch}
 
 
 def describe_producers(request: Request) -> Body:

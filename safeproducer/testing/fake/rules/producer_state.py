@@ -3,7 +3,8 @@
 Followed: KIP-98 (sequence numbers), KIP-360 (an unknown producer may start anywhere) as Kafka 2.5 to 4.4 do it, and
 the broker half of KIP-1269. The rules, in the order in which they are asked:
 
-1. A producer the replica does not know is appended, whatever its sequence: the batch becomes the base.
+1. A producer the replica does not know is appended, whatever its sequence: the batch becomes the base. Kafka 4.5 wants
+   sequence 0 in a partition that never had a record (KAFKA-15591).
 2. A lower epoch than the known one is fenced.
 3. A higher epoch must begin at sequence 0, unless the known one is none (-1).
 4. At the same epoch a batch whose first *and* last sequence equal those of one of the last N batches is a duplicate:
@@ -23,12 +24,29 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 
-__all__ = ["RETAINED_BEFORE_KIP_1269", "AppendedBatch", "Decision", "ProducerEntry", "ProducerStates", "Sequence"]
+__all__ = [
+    "RETAINED_BEFORE_KIP_1269",
+    "AppendedBatch",
+    "Decision",
+    "ProducerEntry",
+    "ProducerStates",
+    "Rules",
+    "Sequence",
+]
 
 RETAINED_BEFORE_KIP_1269 = 5
 """How many batches every released broker remembers; the minimum of KIP-1269's configs."""
 
 _SEQUENCES = 1 << 31
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How this cluster's brokers answer; see :class:`FakeCluster`."""
+
+    kip_1269_field: str = "partition"
+    kafka: str = "4.4"
+    first_epoch: int = 0
 
 
 class Decision(Enum):
@@ -88,11 +106,14 @@ class ProducerStates:
         self._entries: dict[int, ProducerEntry] = {}
         self._next_check: int | None = None
 
-    def decide(self, batch: Sequence, retain: int) -> tuple[Decision, AppendedBatch | None]:
-        """The leader's decision about this batch, with the copy in the log if it is a duplicate. Changes nothing."""
+    def decide(self, batch: Sequence, retain: int, from_zero: bool = False) -> tuple[Decision, AppendedBatch | None]:
+        """The leader's decision about this batch, with the copy in the log if it is a duplicate. Changes nothing.
+
+        ``from_zero``: a producer that is not known must begin at sequence 0.
+        """
         known = self._entries.get(batch.producer_id)
         if known is None:
-            return Decision.APPEND, None
+            return (Decision.OUT_OF_ORDER if from_zero and batch.first else Decision.APPEND), None
         if batch.epoch < known.epoch:
             return Decision.FENCED, None
         if batch.epoch > known.epoch:

@@ -14,7 +14,7 @@ from safeproducer.policy.replication import Side
 from safeproducer.testing import wire
 from safeproducer.testing.fake.rules import configs
 from safeproducer.testing.fake.rules.producer_id_quota import ProducerIdQuota, ProducerIdWindow
-from safeproducer.testing.fake.rules.producer_state import RETAINED_BEFORE_KIP_1269, ProducerStates
+from safeproducer.testing.fake.rules.producer_state import RETAINED_BEFORE_KIP_1269, ProducerStates, Rules
 from safeproducer.testing.fake.rules.quotas import ClientQuotas, QuotaLimits
 from safeproducer.testing.fake.state.faults import Faults
 from safeproducer.testing.fake.state.fetchers import Fetchers
@@ -181,7 +181,7 @@ class ClusterState:
         self.clock = ClusterClock()
         self.quotas = QuotaLimits()
         self.credentials: Credentials | None = None
-        self.kip_1269_field = "partition"
+        self.rules = Rules()
         self.fetchers: Fetchers | None = None
         self._next_producer_id = _FIRST_PRODUCER_ID
         self._waiting: set[asyncio.Future[None]] = set()

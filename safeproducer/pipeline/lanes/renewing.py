@@ -1,0 +1,115 @@
+"""Another native producer in place of one that failed: when it may be made, and what is told of it.
+
+A native producer fails by a fatal error, or because its producer epochs are used up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from safeproducer.kafka.native import KafkaError
+from safeproducer.policy.permits import LONGEST_WAIT
+from safeproducer.policy.renewals import Renewals
+from safeproducer.producer_ids.lane_permits import LanePermit, LanePermits
+from safeproducer.runtime import clock
+from safeproducer.settings.own_settings import DEFAULT_PRODUCER_IDS_PER_HOUR
+
+USED_UP = KafkaError(KafkaError.INVALID_PRODUCER_EPOCH, "the epochs of its producer ID are used up")
+
+
+class Failure:
+    """A native producer failed, and its records end as this says.
+
+    `not_written` and `unknown`: how many of them failed so. `number`: of the renewal, 0 before. `due`: until when the
+    other one waits, None while it does not.
+    """
+
+    def __init__(self, error: KafkaError) -> None:
+        self.error = error
+        self.at = clock.monotonic()
+        self.number = self.not_written = self.unknown = 0
+        self.ended = False
+        self.due: float | None = None
+
+    def waits(self, due: float | None) -> float | None:
+        """Until then."""
+        self.due = due
+        return due
+
+    def replaced(self, number: int) -> None:
+        """Another native producer was made."""
+        self.number = number
+
+    def count(self, unknown: int, not_written: int = 0) -> None:
+        """Add records that failed."""
+        self.unknown += unknown
+        self.not_written += not_written
+
+    def end(self, error: KafkaError | None = None) -> None:
+        """It is empty. `error`: as is known by now."""
+        self.error, self.ended = error or self.error, True
+
+
+@dataclass(eq=False)
+class Renewing:
+    """The sender's thread calls; any thread may ask for `count` and `due`.
+
+    - `on`: whether a fatal error is followed by another native producer. Else only used-up epochs are.
+    - `refuses`: the policy on producer IDs is to refuse. Then there is an `end`: nothing follows this error any more.
+    - `delivered()`: records so far. `tell(failure, seconds)` is called once for each renewal.
+    - `due`: until when the next one waits, None while none does.
+    """
+
+    _permits: Callable[[], LanePermits]
+    on: bool = False
+    refuses: bool = False
+    _limit: Renewals = field(default_factory=lambda: Renewals(DEFAULT_PRODUCER_IDS_PER_HOUR))
+    _delivered: Callable[[], int] = int
+    _tell: Callable[[Failure, float], object] = lambda failure, seconds: None
+    count: int = 0
+    due: float | None = None
+    end: KafkaError | None = None
+    waiting: list[Failure] = field(default_factory=list)
+    """Those that are not replaced."""
+    _granted: LanePermit | None = None
+    _ask_at: float = 0.0
+
+    def permit(self, failure: Failure, now: float) -> LanePermit | None:
+        """For the native producer that comes in its place, None while it is not to be made. It is kept until then."""
+        due = self._limit.due(now, self._delivered())
+        if self._granted is None and max(due, self._ask_at) <= now:
+            permit, again = self._permits().renewal(now)
+            if permit.denied:
+                self._ask_at, due = min(again, now + LONGEST_WAIT), again
+                self.end = failure.error if self.refuses and failure.error is not USED_UP else None
+            else:
+                self._granted = permit
+        self.due = failure.waits(due if self._granted is None else None)
+        return self._granted
+
+    @property
+    def began(self) -> bool:
+        """Whether a native producer failed."""
+        return bool(self.count or self.waiting)
+
+    def replaces(self, error: KafkaError) -> bool:
+        """Whether another native producer comes before the one with this error is empty."""
+        return self.on or error is USED_UP
+
+    def used(self, now: float) -> None:
+        """A native producer was made with the permit."""
+        self._granted = None
+        self._limit.made(now, self._delivered())
+
+    def replaced(self, failure: Failure) -> None:
+        """Another native producer is there."""
+        self.count += 1
+        failure.replaced(self.count)
+        self.waiting = [other for other in self.waiting if other is not failure]
+        self.settle(failure)
+
+    def settle(self, failure: Failure) -> None:
+        """Tell of it once it is over: another one is there, and the failed one is empty."""
+        if failure.number and failure.ended:
+            self._tell(failure, clock.monotonic() - failure.at)

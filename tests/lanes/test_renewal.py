@@ -1,0 +1,392 @@
+"""safeproducer.fatal=renew: another native producer follows one that failed, and every record has a true end."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from safeproducer import FatalError, HoldReason, Hook, SafeProducer
+from safeproducer.hooks import ProducerRenewed
+from safeproducer.pipeline.dispatch.lane_choice import LaneChoice
+from safeproducer.pipeline.dispatch.record_buffer import RecordBuffer
+from safeproducer.testing import FakeCluster
+from tests.inside import engine_of
+from tests.lanes.traffic import Traffic
+
+OUT_OF_ORDER, INVALID_PRODUCER_EPOCH = 45, 47
+Plant = Callable[[Any], None]
+
+
+class Renewals(Hook):
+    """What a producer told."""
+
+    def __init__(self) -> None:
+        self.events: list[ProducerRenewed] = []
+        self.fatal: list[Any] = []
+
+    def producer_renewed(self, event: ProducerRenewed) -> None:
+        self.events.append(event)
+
+    def fatal_error(self, producer: Any, error: Any) -> None:
+        self.fatal.append(error)
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[FakeCluster]:
+    with FakeCluster(brokers=2) as found:
+        yield found
+
+
+@pytest.fixture
+def cluster(running: FakeCluster) -> FakeCluster:
+    running.reset()
+    running.delay(0.005, api="Produce")
+    running.create_topic("t", 2)
+    return running
+
+
+@pytest.fixture
+def told() -> Renewals:
+    return Renewals()
+
+
+@pytest.fixture
+def make(told: Renewals) -> Iterator[Callable[..., SafeProducer]]:
+    made: list[SafeProducer] = []
+
+    def make_one(cluster: FakeCluster, mode: str = "auto", ordering: str = "partition", **more: Any) -> SafeProducer:
+        config = {"bootstrap.servers": cluster.bootstrap, "log_level": 0, "safeproducer.fatal": "renew"}
+        own = {"safeproducer.mode": mode, "safeproducer.ordering": ordering}
+        others = {name.replace("_", "."): value for name, value in more.items()}
+        made.append(SafeProducer({**config, **own, **others}, hooks=[told]))
+        return made[-1]
+
+    yield make_one
+    for producer in made:
+        producer.close(5)
+
+
+CELLS = [("auto", "partition"), ("auto", "key"), ("held", "partition"), ("held", "key"), ("held", "none")]
+
+
+def failing(producer: SafeProducer) -> Any:
+    """The native producer that sends, or its lane."""
+    engine = engine_of(producer)
+    return producer if engine.holds.direct is not None else next(iter(engine.dispatcher.lanes))
+
+
+@pytest.mark.parametrize(("mode", "ordering"), CELLS)
+def test_it_goes_on_after_each_fatal_error(
+    cluster: FakeCluster, make: Any, told: Renewals, plant_fatal: Plant, mode: str, ordering: str
+) -> None:
+    """Planted, and answered by a broker; no call raises, and hook and snapshot tell of each."""
+    producer = make(cluster, mode, ordering)
+    load = Traffic(producer, "t", 50)
+    load.send(20)
+    load.finish()
+    for number in range(1, 5):
+        cluster.fail_next("Produce", OUT_OF_ORDER) if number % 2 else plant_fatal(failing(producer))
+        load.until(lambda n=number: producer.snapshot().renewals == n, backlog=50)
+        before = load.accepted
+        load.send(100)
+        load.until(lambda n=before: "delivered" in list(load.ended.values())[n:])
+    ended = load.finish()
+    load.until(lambda: len(told.events) == 4)
+    assert [event.number for event in told.events] == [1, 2, 3, 4]
+    assert {event.error.name() for event in told.events} == {"OUT_OF_ORDER_SEQUENCE_NUMBER"}
+    assert told.fatal == []
+    assert ended["unknown"] == sum(event.unknown for event in told.events)
+    assert ended["not_written"] == sum(event.not_written for event in told.events)
+    account = producer.snapshot()
+    assert (account.state, account.unresolved, account.interrupted) == ("open", 0, 0)
+    assert account.accepted == account.delivered + account.failed == load.accepted
+    if ordering != "none":
+        load.check(cluster, partitions=2)
+
+
+def test_what_librdkafka_purged_is_not_written_by_proof(
+    cluster: FakeCluster, make: Any, told: Renewals, plant_fatal: Plant
+) -> None:
+    """Of those behind a request in flight statistics show that they were in none."""
+    producer = make(cluster)
+    load = Traffic(producer, "t", 1)
+    load.send(10)
+    load.finish()
+    cluster.delay(0.5, api="Produce")
+    load.send(10)
+    load.keep(0.1, backlog=0)
+    load.send(500)  # behind the first request
+    load.keep(0.05, backlog=0)
+    plant_fatal(producer)
+    load.until(lambda: told.events)
+    cluster.delay(0, api="Produce")
+    assert load.finish() == {"delivered": 20, "not_written": 500}
+    assert (told.events[0].not_written, told.events[0].unknown) == (500, 0)
+    load.check(cluster, partitions=2)
+
+
+def test_the_direct_path_comes_back(cluster: FakeCluster, make: Any, plant_fatal: Plant) -> None:
+    """By one more producer ID, and without a batch lane."""
+    producer = make(cluster)
+    load = Traffic(producer, "t")
+    for number in range(1, 4):
+        load.send(100)
+        load.finish()
+        plant_fatal(producer)
+        load.until(lambda n=number: producer.snapshot().renewals == n)
+    load.send(100)
+    load.finish()
+    load.until(lambda: engine_of(producer).route.goes_direct, timeout=5)
+    account = producer.snapshot()
+    assert (account.producer_ids, account.lanes, account.handed_over) == (4, 0, 0)
+
+
+@pytest.mark.parametrize("mode", ["auto", "held"])
+def test_a_topic_made_anew_by_the_rule_of_kafka_4_5(make: Any, told: Renewals, mode: str) -> None:
+    """The first batch is refused for good, and records of the new topic are written all the same."""
+    with FakeCluster(1, kafka="4.5") as newer:
+        newer.create_topic("t")
+        admin = AdminClient({"bootstrap.servers": newer.bootstrap, "log_level": 0})
+        producer = make(newer, mode)
+        for number in range(1, 4):
+            load = Traffic(producer, "t", first=1000 * number)
+            load.send(20)
+            load.finish()
+            admin.delete_topics(["t"])["t"].result()
+            newer.create_topic("t")
+            load.until(lambda n=number: told.events[n - 1 :], backlog=20)
+            load.send(20)
+            load.finish()
+            values = [record.value for record in newer.log("t", 0)]
+            assert {*list(load.ended)[-20:]} <= {*values}
+        assert {event.error.name() for event in told.events} == {"OUT_OF_ORDER_SEQUENCE_NUMBER"}
+
+
+def test_a_produce_batch_that_meets_the_error_is_taken_whole(
+    cluster: FakeCluster, make: Any, plant_fatal: Plant
+) -> None:
+    """What the native call refuses goes the other way."""
+    producer = make(cluster)
+    ended: list[Any] = []
+    for partition in (0, 0, -1):
+        messages = [{"value": b"%d" % number} for number in range(100)]
+        assert producer.produce_batch("t", messages, partition, on_delivery=lambda *report: ended.append(report)) == 100
+        assert not any("_error" in message for message in messages)
+        assert producer.flush(10) == 0
+        plant_fatal(producer)
+    assert [error for error, _ in ended] == [None] * 300
+    assert Counter(message.value() for _, message in ended) == {b"%d" % number: 3 for number in range(100)}
+
+
+class Watch(Renewals):
+    def __init__(self) -> None:
+        super().__init__()
+        self.accepted = self.resolved = 0
+
+    def record_accepted(self, record: Any) -> None:
+        self.accepted += 1
+
+    def record_refused(self, record: Any, error: BaseException) -> None:
+        raise AssertionError(error)
+
+    def record_resolved(self, record: Any, error: Any, message: Any) -> None:
+        self.resolved += 1
+
+
+def test_hooks_see_each_record_once(cluster: FakeCluster, plant_fatal: Plant) -> None:
+    """Also the one whose produce() met the error."""
+    watch = Watch()
+    config = {"bootstrap.servers": cluster.bootstrap, "log_level": 0, "safeproducer.fatal": "renew"}
+    producer = SafeProducer(config, hooks=[watch])
+    load = Traffic(producer, "t")
+    for _ in range(3):
+        load.send(50)
+        load.finish()
+        plant_fatal(producer)
+    load.send(50)
+    load.finish()
+    assert (watch.accepted, watch.resolved) == (200, 200)
+    producer.close(5)
+
+
+@pytest.mark.parametrize("policy", ["off", "delay"])
+@pytest.mark.parametrize("mode", ["auto", "held"])
+def test_nothing_but_fatal_errors_takes_few_ids(cluster: FakeCluster, make: Any, mode: str, policy: str) -> None:
+    """A bucket of a quarter of the rate; records wait, as is said, and end at their deadline, not written."""
+    ids = {"safeproducer_producer_ids_policy": policy, "safeproducer_producer_ids_per_hour": 20}
+    producer = make(cluster, mode, delivery_timeout_ms=2500, linger_ms=1, **ids)
+    load = Traffic(producer, "t", 1)
+    load.send(5)
+    load.finish()
+    cluster.fail_next("Produce", OUT_OF_ORDER, n=1000)
+    said: set[HoldReason | None] = set()
+
+    def ended() -> bool:
+        said.update(row.reason for row in producer.snapshot().partitions)
+        return producer.snapshot().renewals == 5 and "not_written" in load.ended.values()
+
+    load.until(ended, timeout=30, backlog=3)
+    account = producer.snapshot()
+    assert (account.renewals, account.state) == (5, "open")
+    assert account.producer_ids == 6
+    assert HoldReason.RENEWING in said
+    load.send(1)
+    load.until(lambda: "waits for another native producer since one failed, for another 7" in producer.explain())
+    cluster.reset()
+
+
+def test_the_policy_refuse_stops(cluster: FakeCluster, make: Any, told: Renewals, plant_fatal: Plant) -> None:
+    """Without a permit the fatal error is the producer's end, as with `stop`."""
+    more = {"safeproducer_producer_ids_policy": "refuse", "safeproducer_producer_ids_per_hour": 1}
+    producer = make(cluster, **more)
+    load = Traffic(producer, "t")
+    load.send(5)
+    load.finish()
+    plant_fatal(producer)
+    with pytest.raises(FatalError, match="OUT_OF_ORDER"):
+        load.until(lambda: False, timeout=10)
+    with pytest.raises(FatalError):
+        producer.produce("t", b"late")
+    assert producer.snapshot().state == "fatal"
+    load.until(lambda: len(told.fatal) == 1)
+
+
+def stays_in_front(cluster: FakeCluster, producer: SafeProducer, plant: Plant) -> None:
+    """A request that is late when its native producer fails: later records of the partition wait for its answer."""
+    load = Traffic(producer, "t", 1)
+    load.send(5)
+    load.finish()
+    cluster.delay(0.8, api="Produce", side="request")
+    load.send(1)
+    load.keep(0.1, backlog=0)  # it has left
+    plant(failing(producer))
+    engine = engine_of(producer)
+    direct, lanes = engine.holds.direct, engine.dispatcher.lanes
+    load.until(lambda: any(lane.client.failed for lane in lanes) if direct is None else direct.failure)
+    cluster.delay(0, api="Produce", side="request")
+    load.send(5)
+    assert load.finish() == {"delivered": 11}
+    load.check(cluster, partitions=2)
+
+
+@pytest.mark.parametrize("mode", ["auto", "held"])
+def test_a_request_on_its_way_stays_in_front(cluster: FakeCluster, make: Any, plant_fatal: Plant, mode: str) -> None:
+    stays_in_front(cluster, make(cluster, mode), plant_fatal)
+
+
+def any_lane(self: LaneChoice, *_: Any) -> Any:
+    return next((lane for lane in self._lanes if lane.ready), None)
+
+
+@pytest.mark.parametrize(
+    ("mode", "owner", "name", "planted"),
+    [("auto", RecordBuffer, "has_left_direct", lambda *_: True), ("held", LaneChoice, "_only_lane", any_lane)],
+)
+def test_a_partition_that_is_let_go_early_is_noticed(
+    cluster: FakeCluster, make: Any, plant_fatal: Plant, mode: str, owner: Any, name: str, planted: Any
+) -> None:
+    """By the order of its records."""
+    with mock.patch.object(owner, name, planted), pytest.raises(AssertionError, match="is behind"):
+        stays_in_front(cluster, make(cluster, mode), plant_fatal)
+
+
+@pytest.mark.parametrize("held", ["send", "fail"])
+@pytest.mark.parametrize(("mode", "ordering"), CELLS)
+def test_what_waits_behind_an_unknown_record(
+    cluster: FakeCluster, make: Any, told: Renewals, mode: str, ordering: str, held: str
+) -> None:
+    """With safeproducer.fatal.held=fail it ends, in order, not written; with `key` other keys go on."""
+    producer = make(cluster, mode, ordering, safeproducer_fatal_held=held, linger_ms=1)
+    engine = engine_of(producer)
+    load = Traffic(producer, "t", 1, first=1)
+    load.send(2)
+    load.finish()
+    other = Traffic(producer, "t", 1)
+    cluster.delay(0.2, api="Produce")
+    cluster.fail_next("Produce", OUT_OF_ORDER)
+    load.send(1)
+    in_lanes = engine.dispatcher.lanes
+    load.until(lambda: any(lane.batches for lane in in_lanes) if mode == "held" else engine.holds.direct.failure)
+    load.send(10)
+    other.send(10)
+    load.until(lambda: told.events)
+    load.finish()
+    load.send(5)
+    behind = {"send": "delivered", "fail": "not_written"}[held if ordering != "none" else "send"]
+    assert Counter(load.ended.values()) == Counter(["delivered"] * 2 + ["unknown"] + [behind] * 10)
+    load.finish()
+    assert held == "send" or list(load.ended) == [b"k1:%d" % number for number in range(18)]
+    assert set(other.ended.values()) == {"delivered" if ordering == "key" else behind}
+    load.check(cluster, partitions=2)
+
+
+@pytest.mark.parametrize("mode", ["auto", "held"])
+@pytest.mark.parametrize("fatal", ["stop", "renew"])
+def test_a_lane_whose_epochs_end_is_replaced_in_time(make: Any, told: Renewals, mode: str, fatal: str) -> None:
+    """Each rejected batch takes an epoch: at 0 again, brokers would refuse every batch."""
+    with FakeCluster(1, first_epoch=31_999) as late:
+        late.create_topic("t")
+        producer = make(late, mode, safeproducer_fatal=fatal)
+        load = Traffic(producer, "t")
+        for number in range(1, 4):
+            load.send(20)
+            load.until(lambda n=number: len(engine_of(producer).failures.identities) == n)
+            late.fail_next("Produce", 10)  # MSG_SIZE_TOO_LARGE
+            load.send(5)
+            load.until(lambda n=number: producer.snapshot().renewals == n, timeout=20, backlog=10)
+        ended = load.finish()
+        account = producer.snapshot()
+        assert ended["unknown"] == 0
+        assert account.producer_ids <= 5
+        assert {event.error.code() for event in told.events} == {INVALID_PRODUCER_EPOCH}
+        load.check(late)
+
+
+@pytest.mark.parametrize("mode", ["auto", "held"])
+def test_a_lane_whose_epochs_have_ended_is_replaced_at_once(make: Any, mode: str) -> None:
+    """At most the batches that were refused are of unknown outcome."""
+    with FakeCluster(1, first_epoch=32_767) as last:
+        last.create_topic("t")
+        producer = make(last, mode, safeproducer_fatal="stop", linger_ms=1)
+        load = Traffic(producer, "t")
+        load.send(20)
+        load.finish()
+        last.fail_next("Produce", 10)
+        load.send(5)
+        load.until(lambda: producer.snapshot().renewals == 1, timeout=20, backlog=10)
+        load.send(20)
+        before = load.waiting
+        ended = load.finish()
+        assert ended["delivered"] > 20 + before / 2
+        load.check(last)
+
+
+@pytest.mark.parametrize("mode", ["auto", "held"])
+@pytest.mark.parametrize("way", ["close", "flush", "collect"])
+def test_the_end_of_a_producer_that_is_being_renewed(
+    cluster: FakeCluster, make: Any, plant_fatal: Plant, mode: str, way: str
+) -> None:
+    """The account is right, and nobody waits for ever."""
+    producer = make(cluster, mode)
+    load = Traffic(producer, "t")
+    load.send(20)
+    load.finish()
+    cluster.delay(0.2, api="Produce")
+    load.send(20)
+    plant_fatal(failing(producer))
+    load.send(20)
+    began = time.monotonic()
+    if way == "flush":
+        assert producer.flush(20) == 0
+    report = producer.close(20)
+    assert time.monotonic() - began < 15
+    assert (report.accepted, report.left) == (60, 0)
+    assert report.delivered + report.failed == 60
+    assert len(load.ended) == 60
+    load.check(cluster, partitions=2)

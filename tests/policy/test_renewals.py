@@ -1,0 +1,87 @@
+"""How soon another native producer may follow one that failed, and when epochs are used up."""
+
+from __future__ import annotations
+
+import pytest
+
+from safeproducer.policy.renewals import FENCED, LATEST, LONGEST, SHORTEST, Epochs, Renewals
+
+RATE = 20
+
+
+def made_until(end: float, delivered_between: bool) -> list[float]:
+    """When each was made, by who makes it as soon as it may."""
+    renewals, now, made, delivered = Renewals(RATE), 100.0, [], 0
+    while now < 100.0 + end:
+        due = renewals.due(now, delivered)
+        if due > now:
+            now = due
+            continue
+        renewals.made(now, delivered)
+        delivered += delivered_between
+        made.append(now - 100.0)
+    return made
+
+
+def test_the_pause_doubles_until_a_record_is_acknowledged() -> None:
+    """The first one comes at once."""
+    assert made_until(15, delivered_between=False) == pytest.approx([0, 0.1, 0.3, 0.7, 1.5])
+    assert made_until(15, delivered_between=True) == pytest.approx([0, 0.1, 0.2, 0.3, 0.4])
+
+
+def test_it_never_gets_longer_than_five_seconds() -> None:
+    renewals, now = Renewals(10_000), 0.0
+    for _ in range(12):
+        now = renewals.due(now, 0)
+        renewals.made(now, 0)
+    assert renewals.due(now, 0) == now + LONGEST
+    assert renewals.due(now, 1) == now + SHORTEST
+
+
+def test_a_quarter_of_the_hour_is_there_at_first_and_comes_back_evenly() -> None:
+    """5 of 20 an hour, then one every 720 s."""
+    made = made_until(3600, delivered_between=True)
+    assert len(made) == 9
+    assert made[5:] == pytest.approx([720.0, 1440.0, 2160.0, 2880.0], abs=1)
+
+
+def test_the_lowest_rate_has_one() -> None:
+    renewals = Renewals(1)
+    assert renewals.due(5.0, 0) == 5.0
+    renewals.made(5.0, 0)
+    assert renewals.due(6.0, 1) == 5.0 + 4 * 3600
+
+
+@pytest.mark.parametrize(
+    ("seen", "used_up"),
+    [
+        ([0, 1, 2], False),
+        ([None, 5, 5], False),
+        ([0, LATEST - 1], False),
+        ([0, LATEST], True),
+        ([LATEST + 9, LATEST + 9], False),
+        ([LATEST + 9, LATEST + 10], True),
+        ([32_767, 0], True),
+        ([7, 6], True),
+    ],
+)
+def test_epochs_are_used_up_before_they_end(seen: list[int | None], used_up: bool) -> None:
+    """One that begins so late has no better one to hope for."""
+    epochs = Epochs()
+    assert [epochs.used_up(epoch) for epoch in seen][-1] is used_up
+
+
+def test_three_refused_batches_in_a_row_are_no_accident() -> None:
+    epochs = Epochs()
+    found = [epochs.fenced(refused) for refused in [True, True, False, True, True, True]]
+    assert found == [False] * 5 + [True]
+
+
+def test_counts_tell_the_same_of_a_lane_whose_batches_are_not_known() -> None:
+    """So many requests, no acknowledgement, and records that were refused."""
+    epochs = Epochs()
+    assert not epochs.only_fenced(10, 100, 0)
+    assert not epochs.only_fenced(10 + FENCED, 150, 5), "some were acknowledged"
+    assert not epochs.only_fenced(10 + FENCED + 1, 150, 9), "one request tells too little"
+    assert epochs.only_fenced(10 + 2 * FENCED, 150, 9)
+    assert not epochs.only_fenced(99, 150, 9), "none was refused"

@@ -60,9 +60,11 @@ def test_every_client_delivers_in_each_mode(name: str, first_here: float) -> Non
 @pytest.mark.full
 @pytest.mark.parametrize("name", CLIENTS[1:])
 def test_contract_holds_on_every_client(name: str) -> None:
-    """The suite that compares with confluent_kafka."""
+    """The suite that compares with confluent_kafka. Older ones have no cluster_id(), and crash where one that was not
+    initialised is used."""
+    left_out = " and not cluster_id and not is_not_open" if name.startswith("client") else ""
     chosen = ("tests/contract", "tests/kafka", "tests/lanes")
-    ran(python_of(name), "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "not stock", *chosen)
+    ran(python_of(name), "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", f"not stock{left_out}", *chosen)
 
 
 @pytest.mark.full

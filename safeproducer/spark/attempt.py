@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from safeproducer.kafka.native import KafkaError, KafkaException
+from safeproducer.policy.types import NEVER
 from safeproducer.runtime import clock
 from safeproducer.settings.own_settings import MAX_BLOCK_MS
 from safeproducer.spark import pace, topic_limits
@@ -29,6 +30,7 @@ from safeproducer.spark.worker_producers import Counts, WorkerProducer
 
 EXPIRY_CHECK = 2.0
 """Seconds a task waits beyond its deadline: librdkafka looks for expired records once a second, and they say why."""
+_EXPIRED = KafkaError(KafkaError._MSG_TIMED_OUT).name()
 _TURN = 1.0
 _ROOM_TURN = 0.05
 _FEW_TOPICS = 10
@@ -53,6 +55,8 @@ class Attempt:
         self._rows = 0
         self._by_topic: dict[str, tuple[int, int]] = {}
         self._without_room = 0.0
+        self._explained = -NEVER, ""
+        """When, and what the rows waited for then."""
         self._pace = Pace(options.deadline, clock.monotonic())
         self._patience: Patience | None = None  # none while no row is on its way
 
@@ -224,6 +228,8 @@ class Attempt:
         resolved, now = self._resolved(), clock.monotonic()
         self._patience = patience = self._patience or Patience(self._deadline + EXPIRY_CHECK, resolved, now)
         verdict = patience.look(resolved, self._worker.all_down, now)
+        if now >= self._explained[0] + 1.0:
+            self._explained = now, self._worker.kafka.explain()
         first, last, told = self._worker.login_refused or (inf, 0.0, "")
         if last - max(first, patience.since) >= topic_limits.LOGIN_LASTS:  # one refusal may be of a former login
             raise topic_limits.login_refused(told)
@@ -313,5 +319,5 @@ class Attempt:
             unknown=unknown,
             codes=codes,
             bad_rows=tuple(bad_rows[:MOST_BAD_ROWS]),
-            reason=reason or self._aside.reason(self._rows),
+            reason=reason or self._aside.reason(self._rows) or (self._explained[1] if _EXPIRED in codes else None),
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import statistics
 import time
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,21 +12,16 @@ import pytest
 from integration.kafka.cluster import KafkaCluster
 from integration.lost_answers import settled
 from safeproducer import SafeProducer
-from tests.conftest import plant_fatal
-from tests.inside import engine_of
-
-__all__ = ["plant_fatal"]
+from tests.inside import engine_of, fatal_planter
 
 ERRORS = 6
 
 
 @pytest.mark.parametrize("mode", ["auto", "held"])
 @pytest.mark.parametrize("ordering", ["partition", "key"])
-def test_a_producer_goes_on_after_fatal_errors(
-    kafka: KafkaCluster, topic: Any, plant_fatal: Callable[[Any], None], mode: str, ordering: str
-) -> None:
+def test_a_producer_goes_on_after_fatal_errors(kafka: KafkaCluster, topic: Any, mode: str, ordering: str) -> None:
     """From the error to the next delivery: 0.3 s in the middle, 3 s at most. Nothing is lost, twice or reordered."""
-    name = topic(2)
+    name, plant_fatal = topic(2), fatal_planter()
     own = {"safeproducer.mode": mode, "safeproducer.ordering": ordering, "safeproducer.fatal": "renew"}
     producer = SafeProducer({"bootstrap.servers": kafka.bootstrap, "log_level": 0, **own})
     ended: dict[bytes, tuple[str, float]] = {}

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import itertools
 import os
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
-import confluent_kafka
 import pytest
 from confluent_kafka.cimpl import Producer
 
 from safeproducer import SafeProducer
 from safeproducer.pipeline.lanes.batch_lane import BatchLane
-from tests.inside import engine_of
+from tests.inside import fatal_planter
 
 pytest.register_assert_rewrite("tests.contract.fixtures", "tests.contract.support", "tests.contract.ways")
 
@@ -47,21 +44,8 @@ def unreachable() -> dict[str, object]:
 
 @pytest.fixture(scope="session")
 def plant_fatal() -> Callable[[SafeProducer | BatchLane], None]:
-    """Makes librdkafka raise a fatal error in a producer or in one of its batch lanes, by a function that it
-    exports."""
-    libraries = Path(confluent_kafka.__file__).parent.with_name("confluent_kafka.libs").glob("librdkafka*")
-    library = ctypes.CDLL(str(next(libraries)))
-    library.rd_kafka_test_fatal_error.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p]
-    out_of_order_sequence_number = 45
-
-    def plant(owner: SafeProducer | BatchLane) -> None:
-        after_object_header = (
-            id(owner.client.native if isinstance(owner, BatchLane) else engine_of(owner).route.native) + 16
-        )
-        handle = ctypes.c_void_p.from_address(after_object_header).value
-        assert library.rd_kafka_test_fatal_error(handle, out_of_order_sequence_number, b"planted") == 0
-
-    return plant
+    """As fatal_planter()."""
+    return fatal_planter()
 
 
 @pytest.fixture(autouse=True)

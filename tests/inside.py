@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import ctypes
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
+
+import confluent_kafka
 
 from safeproducer import SafeProducer
 from safeproducer import producer as of_producer
 from safeproducer.pipeline.cluster.cluster_view import ClusterView
+from safeproducer.pipeline.lanes.batch_lane import BatchLane
 from safeproducer.pipeline.record import DeliveryCallback, ReportNumbers
 from safeproducer.policy.types import TopicPartition
 from safeproducer.policy.window import Window
@@ -40,3 +46,21 @@ def of_whoever_said_most(
     found, *rest = _window(self, tp, max_age, now)
     said = [info.windows[tp[0]].window for info in self._brokers.values() if tp[0] in info.windows]
     return (max([found, *said], key=lambda window: window.size), *rest)  # type: ignore[return-value]
+
+
+def fatal_planter() -> Callable[[SafeProducer | BatchLane], None]:
+    """Makes librdkafka raise a fatal error in a producer or in one of its batch lanes, by a function that it
+    exports."""
+    libraries = Path(confluent_kafka.__file__).parent.with_name("confluent_kafka.libs").glob("librdkafka*")
+    library = ctypes.CDLL(str(next(libraries)))
+    library.rd_kafka_test_fatal_error.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p]
+    out_of_order_sequence_number = 45
+
+    def plant(owner: SafeProducer | BatchLane) -> None:
+        after_object_header = (
+            id(owner.client.native if isinstance(owner, BatchLane) else engine_of(owner).route.native) + 16
+        )
+        handle = ctypes.c_void_p.from_address(after_object_header).value
+        assert library.rd_kafka_test_fatal_error(handle, out_of_order_sequence_number, b"planted") == 0
+
+    return plant

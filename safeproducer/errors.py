@@ -33,8 +33,8 @@ def _again(kind: type[SafeProducerError], args: tuple[Any, ...], attributes: dic
 class ConfigurationError(SafeProducerError, KafkaException):
     """A setting was refused when the producer was constructed.
 
-    `setting` is its name, `value` the refused value as text ("***" where it may be a secret), and the message
-    ends with the way out. `args[0]` is the KafkaError with code _INVALID_ARG, as confluent_kafka raises.
+    `setting` is its name, `value` the refused value as text (asterisks where it may be a secret), and the message ends
+    with the way out. `args[0]` is the KafkaError with code _INVALID_ARG, as confluent_kafka raises.
     """
 
     def __init__(self, setting: str, value: str, problem: str, way_out: str) -> None:
@@ -63,8 +63,9 @@ class QueueFullError(SafeProducerError, BufferError):
 class FatalError(SafeProducerError, KafkaException):
     """The producer met an error it cannot recover from and takes no more records.
 
-    `args[0]` is librdkafka's KafkaError (its `fatal()` is true). Records without a delivery report are of unknown
-    outcome: they may or may not be in the log. The message says what to do.
+    `args[0]` is librdkafka's KafkaError (its `fatal()` is true). `unresolved` is how many records have no delivery
+    report yet. Records without a delivery report are of unknown outcome: they may or may not be in the log. The message
+    says what to do.
     """
 
     def __init__(self, error: KafkaError, unresolved: int) -> None:

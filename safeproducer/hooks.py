@@ -25,8 +25,8 @@ from safeproducer.snapshot import ReplicationSnapshot
 class RecordsLost:
     """Accepted records went away without a delivery report; each is of unknown outcome.
 
-    `reason` is "garbage collection", "interpreter exit" or "close deadline". `records` holds them one by one when a
-    record hook was installed, else it is empty.
+    `reason` is "garbage collection", "interpreter exit" or "close deadline"; `count` of them are lost by `producer`.
+    `records` holds them one by one when a record hook was installed, else it is empty.
     """
 
     producer: ProducerInfo
@@ -37,7 +37,7 @@ class RecordsLost:
 
 @dataclass(frozen=True, slots=True)
 class ProducerChurn:
-    """More producer IDs than `limit_per_hour` were taken within an hour for one cluster and principal (KIP-936).
+    """More producer IDs than `limit_per_hour` were taken within an hour for one `cluster` and `principal` (KIP-936).
 
     Or the hour is used up, and this producer gets none: those with a lower limit use it up with fewer. IDs are counted
     on this host, over its processes. `site`: the line that made this producer; `made_by_site`: how many IDs that line
@@ -72,7 +72,7 @@ class ProducerIdLimited:
 
 @dataclass(frozen=True, slots=True)
 class Throttled:
-    """A broker told this client to wait (KIP-13, KIP-124, KIP-219)."""
+    """A broker, by `broker_id` and `broker_name`, told `producer` to wait for `seconds` (KIP-13, KIP-124, KIP-219)."""
 
     producer: ProducerInfo
     broker_id: int
@@ -82,7 +82,10 @@ class Throttled:
 
 @dataclass(frozen=True, slots=True)
 class WindowChanged:
-    """How many batches of a partition may be unresolved changed from `before` to `after` (KIP-1269)."""
+    """The window, how many batches of a partition may be unresolved, changed from `before` to `after` (KIP-1269).
+
+    `topic` and `partition` are of a record of `producer`; `reason` is a sentence.
+    """
 
     producer: ProducerInfo
     topic: str
@@ -94,7 +97,10 @@ class WindowChanged:
 
 @dataclass(frozen=True, slots=True)
 class LanesChanged:
-    """The number of lanes, each a native producer with an ID of its own, changed from `before` to `after`."""
+    """The number of lanes, each a native producer with an ID of its own, changed from `before` to `after`.
+
+    They are lanes of `producer`; `reason` is a sentence.
+    """
 
     producer: ProducerInfo
     before: int
@@ -120,7 +126,10 @@ class ProducerRenewed:
 
 @dataclass(frozen=True, slots=True)
 class ReplicationChanged:
-    """How far a partition's replicas are, or what limits them, changed (KIP-73); `before` None at the first look."""
+    """How far a partition's replicas are, or what limits them, changed (KIP-73); `before` None at the first look.
+
+    `after` is how it is now; `producer` writes to this `partition` of `topic`.
+    """
 
     producer: ProducerInfo
     topic: str
@@ -130,7 +139,11 @@ class ReplicationChanged:
 
 
 class Hook:
-    """Base class of hooks: every method is an event that does nothing here."""
+    """Base class of hooks: every method is an event that does nothing here.
+
+    `producer` is whose event it is, `record` a record of it, `event` a frozen value that says what happened, and
+    `error` what confluent_kafka gives the application.
+    """
 
     def producer_created(self, producer: ProducerInfo) -> None:
         """A producer was constructed."""
@@ -145,13 +158,16 @@ class Hook:
         """produce() raises `error` for an accepted record: it is certainly not written."""
 
     def record_resolved(self, record: Record, error: KafkaError | None, message: Message) -> None:
-        """The record's delivery report arrived, before the application's callback runs."""
+        """The delivery report of `record` arrived, with `message`, before the application's callback runs."""
 
     def records_lost(self, event: RecordsLost) -> None:
         """Records were lost without a delivery report."""
 
     def client_error(self, producer: ProducerInfo, error: KafkaError, advice: str) -> None:
-        """librdkafka reported an error that is not one record's: broker unreachable, authentication, TLS ..."""
+        """librdkafka reported an error that is not one record's: broker unreachable, authentication, TLS ...
+
+        `advice` is what to do, "" for nothing.
+        """
 
     def fatal_error(self, producer: ProducerInfo, error: KafkaError) -> None:
         """The producer met a fatal error and takes no more records. Called once."""

@@ -111,10 +111,11 @@ class SafeProducer(NativeProducer):
         timestamp: int = _NOW,
         headers: Any = None,
     ) -> None:
-        """Accept one record; returns at once. Arguments, errors and callbacks are those of confluent_kafka.Producer.
+        """Accept one record for `topic`. Arguments, errors and callbacks are those of confluent_kafka.Producer.
 
-        `timestamp`: milliseconds since the epoch, 0 = now. Raises QueueFullError (a BufferError) when the local queue
-        stays full for safeproducer.max.block.ms, FatalError and ProducerIdLimitError. A refused record is not written.
+        `partition` -1: chosen by `key`. `timestamp`: ms since the epoch (0: now). `headers`: dict or pairs. `callback`
+        (or `on_delivery`) gets error and message inside poll(). Raises QueueFullError (a BufferError) when the queue
+        stays full for safeproducer.max.block.ms, FatalError and ProducerIdLimitError: `value` is not written then.
         """
         try:
             account: Any = self.__topics[topic]
@@ -199,11 +200,12 @@ class SafeProducer(NativeProducer):
         callback: Callable[..., Any] | None = None,
         on_delivery: Callable[..., Any] | None = None,
     ) -> int:
-        """Accept many records of one topic; returns how many were accepted.
+        """Accept many records of one `topic`; returns how many were accepted.
 
-        Each message is a dict with any of value, key, partition, headers, timestamp and callback (or on_delivery); all
-        are honoured, message by message. A message that was not accepted gets a KafkaError under "_error"; a message
-        that is malformed raises TypeError before any of them is accepted.
+        Each of `messages` is a dict with any of value, key, partition, headers, timestamp and callback (or
+        on_delivery); all are honoured, message by message. `partition` and `callback` (or `on_delivery`) are for those
+        without. A message that was not accepted gets a KafkaError under "_error"; a message that is malformed raises
+        TypeError before any of them is accepted.
         """
         forks.notice()
         if callback is None:
@@ -237,7 +239,8 @@ class SafeProducer(NativeProducer):
     def init_transactions(self, timeout: float = NO_TIMEOUT) -> None:
         """As confluent_kafka: register the transactional.id with its coordinator, which fences older producers.
 
-        Raises ProducerIdLimitError when the policy asks for that, or the wait for a producer ID is too long.
+        It waits for `timeout` seconds. Raises ProducerIdLimitError when the policy asks for that, or the wait for a
+        producer ID is too long.
         """
         self.__transactions.init(seconds(timeout))
 
@@ -246,17 +249,21 @@ class SafeProducer(NativeProducer):
         self.__transactions.begin()
 
     def send_offsets_to_transaction(self, positions: Any, group_metadata: Any, timeout: float = NO_TIMEOUT) -> None:
-        """As confluent_kafka: commit consumer offsets with the transaction."""
+        """As confluent_kafka: commit a consumer's offsets with the transaction, within `timeout` seconds.
+
+        `positions` is a list of TopicPartition, `group_metadata` what its consumer_group_metadata() returns.
+        """
         self.__transactions.send_offsets(positions, group_metadata, seconds(timeout))
 
     def commit_transaction(self, timeout: float = NO_TIMEOUT) -> None:
         """As confluent_kafka: flush, then commit; it succeeds only if every record since begin_transaction() was
-        acknowledged. Raises KafkaException; `error.args[0].txn_requires_abort()` says what to do.
+        acknowledged within `timeout` seconds. Raises KafkaException; `error.args[0].txn_requires_abort()` says what to
+        do.
         """
         self.__transactions.commit(seconds(timeout))
 
     def abort_transaction(self, timeout: float = NO_TIMEOUT) -> None:
-        """As confluent_kafka: purge what was not sent, and abort."""
+        """As confluent_kafka: purge what was not sent, and abort, within `timeout` seconds."""
         self.__transactions.abort(seconds(timeout))
 
     # --- the rest of confluent_kafka's surface -----------------------------------------------------------------------
@@ -282,8 +289,8 @@ class SafeProducer(NativeProducer):
         return self.__engine.calls.ask(self.__engine.native.cluster_id, *args, **kwargs)
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
-        """As confluent_kafka: use these credentials from the next connection on, in every lane; needs no new
-        producer."""
+        """As confluent_kafka: use `username` and `password` from the next connection on, in every lane; needs
+        no new producer."""
         self.__engine.set_sasl_credentials(username, password)
         release(self.__settings.cluster)
 
@@ -343,7 +350,7 @@ class SafeProducer(NativeProducer):
         return self.__inspection.snapshot()
 
     def explain(self, topic: str | None = None, partition: int | None = None) -> str:
-        """For a person: what the records of this producer, topic or partition are waiting for.
+        """For a person: what the records of this producer, `topic` or its `partition` are waiting for.
 
         Only what holds now is named as the cause; a throttle time or an error that is over is told as such, behind it.
         With safeproducer.mode=passthrough nothing tells that one broker is back: its last error counts until a new one.

@@ -15,7 +15,7 @@ _MOST_NAMES = 100
 
 @dataclass(frozen=True, slots=True)
 class CallSite:
-    """A line of the application's code."""
+    """A line of the application's code: `filename`, number of the `line`, name of the `function` around it."""
 
     filename: str
     line: int
@@ -36,7 +36,11 @@ def call_site() -> CallSite:
 
 @dataclass(frozen=True, slots=True)
 class ProducerInfo:
-    """The producer of an event: the same for every event of one producer. Holds no secret."""
+    """The producer of an event: the same for every event of one producer. Holds no secret.
+
+    `client_id`, `bootstrap_servers` and `transactional_id` are its settings, `principal` is the user that it logs in
+    as, `idempotent` whether brokers recognise its retries, and `site` the line that made it.
+    """
 
     client_id: str
     bootstrap_servers: str
@@ -50,9 +54,10 @@ class ProducerInfo:
 class Record:
     """One record as hooks see it, from produce() to its end. Made only when a hook asks for records.
 
-    `partition` is the one asked for, -1 when librdkafka chooses. `headers` is a copy: what a hook adds never
-    reaches the caller's own list. `state` is for hooks: a place to keep what belongs to this record, keyed by the
-    hook itself.
+    `topic`, `value`, `key` and `timestamp` (0: now) are what produce() of the `producer` got. `partition` is the one
+    asked for, -1 when librdkafka chooses. `headers` is a copy: what a hook adds never reaches the caller's own list.
+    `headers_changed`: whether a hook added one. `state` is for hooks: a place to keep what belongs to this record,
+    keyed by the hook itself.
     """
 
     producer: ProducerInfo
@@ -66,7 +71,7 @@ class Record:
     headers_changed: bool = False
 
     def add_header(self, name: str, value: HeaderValue) -> None:
-        """Append a header to what will be sent with this record."""
+        """Append a header, `name` and `value`, to what will be sent with this record."""
         self.headers.append((name, value))
         self.headers_changed = True
 

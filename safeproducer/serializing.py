@@ -30,7 +30,8 @@ class SafeSerializingProducer(SerializingProducer, _Hooked):  # type: ignore[mis
 
     It is confluent_kafka's SerializingProducer with a SafeProducer in place of its base class: the same extra settings
     (`key.serializer`, `value.serializer` and their builders), the same produce(topic, key, value, ...), which takes the
-    key first, and the same KeySerializationError and ValueSerializationError. `hooks` as for SafeProducer.
+    key first, and the same KeySerializationError and ValueSerializationError. `conf` is a dict of settings; `hooks` as
+    for SafeProducer.
     """
 
     def __init__(self, conf: dict[str, Any], hooks: Iterable[Hook] = ()) -> None:
@@ -43,6 +44,6 @@ class SafeSerializingProducer(SerializingProducer, _Hooked):  # type: ignore[mis
             del conf
 
     def close(self, timeout: float | None = None) -> CloseReport:  # type: ignore[override]
-        """As SafeProducer.close(); then closes the serializers that this producer built."""
+        """As SafeProducer.close(), with its `timeout`; then closes the serializers that this producer built."""
         self._Hooked__close_timeout = timeout
         return super().close()  # type: ignore[return-value]

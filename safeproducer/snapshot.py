@@ -12,6 +12,7 @@ from safeproducer.policy.replication import ReplicationState
 class ReplicationSnapshot:
     """How far the replicas of one partition are, and what limits them (KIP-73).
 
+    - `state` is the answer in a word, a ReplicationState. `replicas` and `in_sync` are IDs of brokers.
     - `moving`: whether the replica behind (`broker`) is being added; `left_over`: a throttle is set though none is.
     - `minimum`: min.insync.replicas. `side` of the throttle: "leader" or "follower"; `limit`: its rate, and `needed`:
       what this producer alone needs of that, in bytes/s. So "never_ends" is certain, and that it ends is not.
@@ -44,14 +45,14 @@ class ReplicationSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class PartitionSnapshot:
-    """Records of one partition since the producer was made.
+    """Records of one partition of `topic` since the producer was made.
 
     `partition` -1 holds records whose partition librdkafka has not chosen yet, or never did (they failed before).
-    accepted = delivered + failed + unresolved. Among the unresolved ones `held` wait in this process, not handed over
-    to librdkafka, for `reason`, which `why` is as a sentence with the partition as its subject; both None when none do,
-    but for a topic that is not there: librdkafka has its records, and the reason is "unknown_topic".
-    A record that was given no partition is accepted on -1 until its report, but held where it will go. `replication`:
-    None before the first look at it, and with safeproducer.replication=off.
+    `accepted` is the sum of `delivered`, `failed` and `unresolved`. Among the unresolved ones `held` wait in this
+    process, not handed over to librdkafka, for `reason`, which `why` is as a sentence with the partition as its
+    subject; both None when none do, but for a topic that is not there: librdkafka has its records, and the reason is
+    "unknown_topic". A record that was given no partition is accepted on -1 until its report, but held where it will go.
+    `replication`: None before the first look at it, and with safeproducer.replication=off.
     """
 
     topic: str
@@ -68,7 +69,7 @@ class PartitionSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class WindowSnapshot:
-    """How many batches of one partition may be unresolved over all lanes (KIP-1269).
+    """How many batches of a `partition` of `topic`, `size`, may be unresolved over all lanes (KIP-1269).
 
     `source`: "leader" or "topic" (announced by the partition's leader), or "assumed", which is 5. `age`: seconds since
     the leader said so, None when it did not; `reason`: why it is this many. Where safeproducer.window is a number there
@@ -100,7 +101,8 @@ class ProducerState:
 class Snapshot(ProducerState):
     """A producer's account at one moment.
 
-    - `state`: "open", "fatal", "closed" or "forked".
+    - `state`: "open", "fatal", "closed" or "forked". `client_id`, `bootstrap_servers`, `principal`,
+      `transactional_id` and `idempotent` are as in ProducerInfo. `partitions`: one row for each that got records.
     - `known_producer_ids`: the producer IDs of all lanes that there are, ascending. The ID of the first lane is known
       by librdkafka's statistics, half a second after it was taken at the latest.
     - `accepted`: records for which produce() returned; `delivered` and `failed`: their delivery reports, so far;
@@ -144,6 +146,8 @@ class Snapshot(ProducerState):
 class CloseReport:
     """How a close() ended. True when every accepted record had its delivery report before the deadline.
 
+    `accepted` and `delivered` count records over the producer's whole life. `accepted` is `delivered` plus `failed`,
+    but for the case at the end.
     `left` records had none; they were purged, and their callbacks ran with a _PURGE error whose `outcome` is
     "not_written" for those that were certainly never sent, else "unknown".
     `failed` counts failed reports over the producer's whole life, `left` included. `seconds` is how long close() took

@@ -7,13 +7,17 @@ import ast
 import dataclasses
 import inspect
 import re
+from collections.abc import Iterator
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import safeproducer
+from safeproducer import testing
 from safeproducer.cli import main
+from safeproducer.kafka.native import KafkaError
 from safeproducer.kafka.properties import HANDLED_HERE, REFUSED
 from safeproducer.policy.decision import BATCH, CHANGE, DIRECT, RULES, Hold
 from safeproducer.settings.own_settings import OWN_SETTINGS
@@ -113,7 +117,7 @@ def test_every_field_that_a_hook_gets_is_in_the_table(event: type[Any]) -> None:
 @pytest.mark.parametrize(
     "kind",
     [
-        *(safeproducer.Snapshot, safeproducer.PartitionSnapshot),
+        *(safeproducer.CloseReport, safeproducer.Snapshot, safeproducer.PartitionSnapshot),
         *(safeproducer.ReplicationSnapshot, safeproducer.WindowSnapshot),
     ],
 )
@@ -220,3 +224,49 @@ def test_every_python_example_can_be_compiled(document: Path) -> None:
     """Examples in prose that are marked as Python."""
     for example in re.findall(r"^```python\n(.*?)^```", document.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
         compile(example, str(document), "exec")
+
+
+# --- the API reference ---------------------------------------------------------------------------------------------
+
+PUBLIC = {name: getattr(module, name) for module in (safeproducer, testing) for name in module.__all__}
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    """Once each, and no other."""
+    listed = re.findall(
+        r"^\.\. auto\w+:: safeproducer\.(?:testing\.)?(\w+)$", read("docs/reference/api.md"), re.MULTILINE
+    )
+    assert sorted(listed) == sorted([*safeproducer.__all__, *testing.__all__])
+
+
+def described(kind: type[Any]) -> Iterator[tuple[str, str, str | None]]:
+    """(where, name of a parameter or field, the text that is to have it); the name is "" for a text as such."""
+    yield kind.__name__, "", kind.__dict__.get("__doc__")
+    texts = " ".join(each.__doc__ or "" for each in kind.__mro__ if each.__module__.startswith("safeproducer"))
+    for field in dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ():
+        yield kind.__name__, field.name, texts
+    for name, member in inspect.getmembers(kind):
+        method = member.fget if isinstance(member, property) else member
+        own = getattr(method, "__module__", None) or ""
+        if name.startswith("_") or not callable(method) or not own.startswith("safeproducer"):
+            continue
+        yield f"{kind.__name__}.{name}", "", method.__doc__
+        owner = next(each for each in kind.__mro__ if name in vars(each))
+        for parameter in list(inspect.signature(method).parameters.values())[1:]:
+            if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+                yield f"{kind.__name__}.{name}", parameter.name, f"{method.__doc__} {owner.__doc__}"
+    if not issubclass(kind, (Enum, Exception, KafkaError)) and not dataclasses.is_dataclass(kind):  # users make these
+        for parameter in inspect.signature(kind).parameters.values():
+            if parameter.kind is not parameter.VAR_POSITIONAL:
+                yield kind.__name__, parameter.name, texts
+
+
+@pytest.mark.parametrize("name", [name for name in PUBLIC if isinstance(PUBLIC[name], type)])
+def test_every_public_name_and_parameter_has_a_description(name: str) -> None:
+    """In backquotes in the docstring of its method, or of the class."""
+    missing = [
+        f"{where} {wanted}"
+        for where, wanted, text in described(PUBLIC[name])
+        if not text or wanted not in {*re.findall(r"\w+", " ".join(re.findall(r"`+([^`]+)`+", text))), ""}
+    ]
+    assert missing == []

@@ -76,6 +76,7 @@ def main() -> int:
     every_extra = [requirement for extra in extras.values() for requirement in extra]
     dev = compare(folder / "dev.txt", [*core, *every_extra, *group(pyproject, "dev")], problems)
     demo = compare(folder / "demo.txt", [*core, *extras["cli"], *group(pyproject, "build")], problems)
+    compare(folder / "docs.txt", [*core, *extras["testing"], *group(pyproject, "docs")], problems)
     compare(folder / "bootstrap.txt", group(pyproject, "bootstrap"), problems)
     compare(folder / "build.txt", group(pyproject, "sdist"), problems)
     for lock in sorted((folder / "matrix").glob("*.txt")):

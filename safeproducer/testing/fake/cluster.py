@@ -27,14 +27,15 @@ class FaultControl(Runtime):
     """Makes brokers fail on purpose.
 
     A fault is for all brokers or for one, and where a ``topic`` can be given, for requests that name it or one
-    ``partition`` of it; a request counts once, however many partitions it names. Each method raises ValueError for
+    ``partition`` of it; a request counts once, however many partitions it names. ``api`` is the name of a request,
+    as "Produce" or "Metadata"; ``broker`` the id of one broker, None for all. Each method raises ValueError for
     what is not there.
     """
 
     def delay(
         self, seconds: float, *, broker: int | None = None, api: str | None = None, side: Side = "answer"
     ) -> None:
-        """Let answers come this much later, or with ``side="request"`` let requests arrive so; always in order.
+        """Let answers come ``seconds`` later, or with ``side="request"`` let requests arrive so; always in order.
 
         With a late answer the work is done at once; a late request is not worked on before. Requests in flight are
         late side by side, not one after the other, as on a long link; but a connection with 16 MB of answers on their
@@ -73,6 +74,7 @@ class FaultControl(Runtime):
     ) -> None:
         """The next ``n`` requests of this API are answered with an error of the protocol; nothing is done for them.
 
+        ``error_code`` is its number: 3 is UNKNOWN_TOPIC_OR_PARTITION, 6 NOT_LEADER_OR_FOLLOWER, 19 NOT_ENOUGH_REPLICAS.
         With a ``topic`` only its partitions fail, and the rest of the request is done.
         """
         if error_code == 0:
@@ -81,7 +83,8 @@ class FaultControl(Runtime):
         self._call(lambda: self._state.faults.fail(error_code, _positive(n), scope))
 
     def set_throttle(self, milliseconds: int, *, broker: int | None = None, api: str = "Produce") -> None:
-        """Answers of this API announce this throttle time (KIP-219), without holding anything back. 0 ends it."""
+        """Answers of this API announce a throttle time of so many ``milliseconds`` (KIP-219); the broker itself holds
+        nothing back. 0 ends it."""
         if milliseconds < 0:
             raise ValueError(f"milliseconds: {milliseconds} is below 0")
         scope = Scope(_served(api), self._checked(broker))
@@ -139,7 +142,7 @@ class QuotaControl(Runtime):
     """Moves the clock, and sets quotas."""
 
     def advance(self, seconds: float) -> float:
-        """Move the cluster's clock on; returns its time in seconds since the Unix epoch. Raises ValueError below 0.
+        """Move the cluster's clock on by ``seconds``; returns its time since the Unix epoch. Raises ValueError below 0.
 
         Producer IDs expire, quotas recover and replicas are copied by it. Waits stay real: delays, the time a throttled
         connection is muted, long polls. Clients know nothing of it, so new records carry real timestamps.
@@ -164,12 +167,12 @@ class QuotaControl(Runtime):
         user: str | _Default | None = None,
         client_id: str | _Default | None = None,
     ) -> None:
-        """Set a quota on a user, a client ID, or both; None takes it away. As AlterClientQuotas, in force at once.
+        """Set a quota on ``user``, ``client_id``, or both; ``value`` None takes it away. In force at once.
 
-        ``producer_byte_rate`` and ``consumer_byte_rate``: bytes per second and broker. ``request_percentage``: 100 is
-        one thread of a broker. ``producer_ids_rate`` (KIP-936): new producer IDs per hour and broker, of users only.
-        :data:`DEFAULT` stands for all users or clients without their own. Without a log-in a user is "ANONYMOUS".
-        Raises ValueError, with the way out, for a quota that Kafka would refuse.
+        ``name`` says which: ``producer_byte_rate`` and ``consumer_byte_rate``: bytes per second and broker.
+        ``request_percentage``: 100 is one thread of a broker. ``producer_ids_rate`` (KIP-936): new producer IDs per
+        hour and broker, of users only. :data:`DEFAULT` stands for all users or clients without their own. Without a
+        log-in a user is "ANONYMOUS". Raises ValueError, with the way out, for a quota that Kafka would refuse.
         """
         entity = _entity(user, client_id)
         self._call(lambda: self._state.quotas.set(entity, {name: value}))
@@ -179,12 +182,12 @@ class QuotaControl(Runtime):
         return self._call(lambda: {describe_entity(e): dict(limits) for e, limits in self._state.quotas.entities()})
 
     def quota_usage(self, broker: int) -> list[QuotaUsage]:
-        """The use of byte and request quotas at this broker, lately. Measured once a quota was set."""
+        """The use of byte and request quotas at this ``broker``, lately. Measured once a quota was set."""
         state = self._broker(broker)
         return self._call(lambda: state.quotas.usage(self._state.clock.now_ms()))
 
     def producer_id_usage(self, broker: int) -> dict[str, ProducerIdUsage]:
-        """KIP-936's metrics at this broker, by user: rate, tokens, throttle time; users with a quota only."""
+        """KIP-936's metrics at this ``broker``, by user: rate, tokens, throttle time; users with a quota only."""
         state = self._broker(broker)
         return self._call(lambda: state.producer_ids.usage(self._state.clock.now_ms()))
 

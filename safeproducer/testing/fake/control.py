@@ -75,7 +75,7 @@ class Runtime:
 
 
 class BrokerControl(Runtime):
-    """Stops, starts and configures brokers."""
+    """Stops, starts and configures brokers. A ``broker`` is given by its id, from 1 on."""
 
     def stop(self, broker: int) -> None:
         """Cut its connections, refuse new ones, and move its partitions to living replicas.
@@ -121,7 +121,7 @@ class BrokerControl(Runtime):
         self._hang(broker, self._brokers[self._broker(broker).id].resume)
 
     def cut(self, broker: int | None = None, *, client_id: str | None = None) -> int:
-        """End all connections, or those of a broker, of a client, or both, now; returns how many."""
+        """End all connections, or those of ``broker``, of ``client_id``, or of both, now; returns how many."""
         chosen = self.brokers if self._checked(broker) is None else (broker,)
 
         async def work() -> int:
@@ -130,12 +130,14 @@ class BrokerControl(Runtime):
         return self._await(work)
 
     def set_kip_1269(self, broker: int, known: bool) -> None:
-        """Upgrade or downgrade a broker at run time. An old one remembers five batches and lists neither config."""
+        """Upgrade or downgrade a broker at run time. One by which it is not ``known`` remembers five batches, and lists
+        neither config."""
         state = self._broker(broker)
         self._call(lambda: setattr(state, "kip_1269", known))
 
     def set_broker_config(self, broker: int, name: str, value: str | None) -> None:
-        """A dynamic broker config; None takes it away again. Raises ValueError for what a broker would refuse."""
+        """Set the dynamic config ``name`` of a broker; ``value`` None takes it away again. Raises ValueError for what a
+        broker would refuse."""
         state = self._broker(broker)
         if value is not None or name not in configs.BROKER:
             configs.check(configs.BROKER, name, value)
@@ -153,7 +155,7 @@ class BrokerControl(Runtime):
 
 
 class TopicControl(Runtime):
-    """Makes, changes and deletes topics."""
+    """Makes, changes and deletes topics. A ``partition`` of a ``topic`` is counted from 0 on."""
 
     def create_topic(
         self,
@@ -163,7 +165,11 @@ class TopicControl(Runtime):
         replication_factor: int | None = None,
         config: Mapping[str, str] | None = None,
     ) -> None:
-        """On the living brokers, three replicas if there are as many. Raises ValueError for what Kafka would refuse."""
+        """Make the topic ``name`` with so many ``partitions`` on the living brokers.
+
+        ``replication_factor`` None: three replicas, if there are as many brokers. ``config``: configs of the topic, as
+        ``{"min.insync.replicas": "2"}``. Raises ValueError for what Kafka would refuse.
+        """
 
         def work() -> None:
             factor = min(3, len(self._state.alive)) if replication_factor is None else replication_factor
@@ -172,7 +178,8 @@ class TopicControl(Runtime):
         self._call(work)
 
     def set_topic_config(self, topic: str, name: str, value: str | None) -> None:
-        """Set a config on the topic, or take it away with None. Raises ValueError for what Kafka would refuse."""
+        """Set the config ``name`` on the topic; ``value`` None takes it away. Raises ValueError for what Kafka would
+        refuse."""
         if value is not None or name not in configs.TOPIC:
             configs.check(configs.TOPIC, name, value)
 
@@ -188,7 +195,7 @@ class TopicControl(Runtime):
         self._call(work)
 
     def fill(self, topic: str, partition: int, size: int, *, replicated: bool = True) -> None:
-        """Let the partition have so many bytes more, without records that anybody could read: they cost no memory.
+        """Let the partition have ``size`` bytes more, without records that anybody could read: they cost no memory.
 
         All replicas in sync have them at once. With ``replicated=False`` only the leader has, as after a write, and
         followers fetch them; without ``replica_link`` none ever lags. Raises ValueError below 0, or without a leader.
@@ -253,7 +260,7 @@ class ReplicationMetrics(TypedDict):
 
 
 class Reading(Runtime):
-    """Shows a test what the cluster holds."""
+    """Shows a test what the cluster holds: a ``partition`` of a ``topic``, or a ``broker`` by its id."""
 
     def batches(self, topic: str, partition: int = 0) -> list[BatchHeader]:
         """The batches in the log, oldest first, by their headers."""
@@ -298,7 +305,7 @@ class Reading(Runtime):
         return self._call(work)
 
     def journal(self, api: str | None = None, *, broker: int | None = None) -> list[JournalEntry]:
-        """The newest 200 000 requests, oldest first, all or those of one API or broker."""
+        """The newest 200 000 requests, oldest first: all, those of the ``api`` of this name, or those to ``broker``."""
         entries = self._call(lambda: list(self._state.journal))
         return [entry for entry in entries if api in (None, entry.api) and broker in (None, entry.broker)]
 

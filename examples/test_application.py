@@ -68,6 +68,39 @@ def test_a_lost_acknowledgement_doubles_no_order(kafka_cluster: FakeCluster, pro
     assert any(batch.duplicate for request in requests for batch in request.batches)
 
 
+def test_a_deadline_after_a_lost_answer_doubles_no_order(kafka_cluster: FakeCluster) -> None:
+    """A batch of 40 is written, its answer is lost, and 10 orders expire before the broker is back.
+
+    confluent_kafka builds the batch anew without the ten, with `enable.idempotence`, too. It has another sequence
+    number then, so the broker writes 30 orders twice (`python examples/four_clients.py deadline`).
+    """
+    kafka_cluster.create_topic("orders")
+    reports = Reports()
+    settings = {"message.timeout.ms": 3000, "linger.ms": 1400}
+    with SafeProducer({"bootstrap.servers": kafka_cluster.bootstrap, **settings}) as producer:
+        send(producer, "orders", order(0), reports)
+        assert producer.flush(10) == 0
+        kafka_cluster.delay(30, api="Produce")  # the answer is lost with the connection, below
+        begun = time.monotonic()
+        for number in range(1, 41):
+            if number == 11:
+                time.sleep(1.3)
+            send(producer, "orders", order(number), reports)
+        kafka_cluster.wait(lambda cluster: len(cluster.log("orders")) == 41)
+        for broker in kafka_cluster.brokers:
+            kafka_cluster.pause(broker)
+        kafka_cluster.cut()
+        kafka_cluster.delay(0, api="Produce")
+        time.sleep(max(0, begun + 3.5 - time.monotonic()))
+        for broker in kafka_cluster.brokers:
+            kafka_cluster.resume(broker)
+        producer.flush(10)
+        account = producer.snapshot()
+
+    assert sorted(written(kafka_cluster)) == sorted(f"order-{number}" for number in range(41))
+    assert (account.not_written, account.unresolved) == (0, 0)
+
+
 def test_orders_follow_a_leader_that_moves(kafka_cluster: FakeCluster, producer: SafeProducer) -> None:
     """Another broker takes over in the middle: every order arrives, in order."""
     kafka_cluster.create_topic("orders")

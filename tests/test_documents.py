@@ -90,6 +90,18 @@ def test_each_reason_to_hold_is_explained_to_developers() -> None:
     assert ordered == [[rule.reason for rule in RULES if rule.closes & way] for way in (DIRECT, BATCH, CHANGE)]
 
 
+def test_the_front_page_compares_what_the_example_counts() -> None:
+    """A row for each problem, and figures of cost that are as old as this version at most."""
+    page = sections("README.md")["Beside other clients"]
+    problems = re.findall(r'^    "([\w-]+)": [a-z_]+,$', read("examples/four_clients.py"), re.MULTILINE)
+    assert len(problems) == 6
+    assert re.findall(r"^\| `([\w-]+)`", page, re.MULTILINE) == problems
+    assert f"measured with {safeproducer.__version__}." in page
+    commands = re.findall(r"`scripts/bench (\w+)", page)
+    assert len(commands) == 3
+    assert all((ROOT / f"benchmarks/{command}.py").exists() for command in commands)
+
+
 def test_every_hook_method_is_in_the_table() -> None:
     """With its arguments, in the order of the class."""
     listed = re.findall(r"^\| `(\w+)\((.*?)\)` \|", read("docs/use/hooks-and-tracing.md"), re.MULTILINE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import signal
 import subprocess
@@ -17,6 +18,8 @@ NOBODY = "127.0.0.1:1"
 NEED_A_CLUSTER = {"spark_job.py", "spark_pipeline.py"}
 """Run on real Spark and real Kafka, in integration/test_spark_kafka.py."""
 TESTS = "test_application.py"
+COMPARES = "four_clients.py"
+"""Takes a minute: two of its rows are counted here."""
 
 
 def run(name: str, *args: str) -> subprocess.CompletedProcess[str]:
@@ -26,7 +29,7 @@ def run(name: str, *args: str) -> subprocess.CompletedProcess[str]:
 
 
 def standalone() -> list[str]:
-    return sorted(path.name for path in EXAMPLES.glob("*.py") if path.name not in NEED_A_CLUSTER | {TESTS})
+    return sorted(path.name for path in EXAMPLES.glob("*.py") if path.name not in NEED_A_CLUSTER | {TESTS, COMPARES})
 
 
 def test_every_example_is_known() -> None:
@@ -41,6 +44,16 @@ def test_example_succeeds_without_a_cluster(name: str) -> None:
     done = run(name, *(["--seconds", "1"] if name == "service_loop.py" else []))
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_only_safeproducer_doubles_no_record() -> None:
+    """The cells of the front page that a busy machine cannot change."""
+    shown = run(COMPARES, "lost-answer", "deadline").stdout
+    cells = [re.findall(r"\d+", line)[::2] for line in shown.splitlines()[2:]]
+    page = (EXAMPLES.parent / "README.md").read_text(encoding="utf-8")
+    told = [re.search(rf"^\| `{name}`[^|]*\|(.*)\|$", page, re.MULTILINE) for name in ("lost-answer", "deadline")]
+    assert cells == [row[1].replace(" ", "").split("|") for row in told if row]
+    assert [row[-1] for row in cells] == ["0", "0"]
 
 
 def test_application_counts_each_order() -> None:

@@ -110,7 +110,7 @@ class LanesChanged:
 
 @dataclass(frozen=True, slots=True)
 class ProducerRenewed:
-    """A native producer of `producer` failed, and another one has taken its place, the `number`th one.
+    """A native producer of `producer` failed, and another has taken its place: that of this `number`.
 
     `error`: a fatal error, or INVALID_PRODUCER_EPOCH if the epochs of its producer ID were used up. `not_written` and
     `unknown`: how many records failed with it. `seconds`: from the error until it was empty and another one was there.

@@ -24,7 +24,7 @@ with warnings.catch_warnings():
     from kafka.protocol.consumer import ListOffsetsRequest, ListOffsetsResponse  # type: ignore[import-untyped]
     from kafka.protocol.metadata import MetadataRequest, MetadataResponse  # type: ignore[import-untyped]
 
-TIMEOUT = 5.0
+TIMEOUT = 20.0
 LATEST = -1
 SET, DELETE = 0, 1
 EXACT_MATCH = 0

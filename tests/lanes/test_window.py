@@ -173,7 +173,8 @@ def move_to_an_old_broker(cluster: FakeCluster, make: Make, changes: Changes) ->
     depth = most_unresolved(cluster, "wide", LATE, since)
     assert depth > 0
     assert depth <= 5
-    assert [(event.before, event.after) for event in changes.windows] == [(5, 20), (20, 5)]
+    told = [(event.before, event.after) for event in changes.windows]  # a busy machine may lose a connection meanwhile
+    assert told == [(5, 20), (20, 5)] * (len(told) // 2)
     assert "leader changed" in changes.windows[-1].reason
 
 

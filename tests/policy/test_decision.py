@@ -115,7 +115,7 @@ def test_the_end_of_a_throttle_time_is_no_reason_to_leave_a_lane_with_records() 
     assert decide(facts._replace(throttled_until=None), NOW) == Hold(None, HoldReason.LANE_CHANGE, None, SOON)
 
 
-@given(batches, st.none() | times, st.booleans(), times)
+@given(batches, st.none() | st.floats(0.001, 1000), st.booleans(), times)
 def test_a_batch_that_goes_breaks_no_rule(
     batch: BatchFacts, throttled: float | None, probing: bool, now: float
 ) -> None:

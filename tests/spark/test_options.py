@@ -103,7 +103,7 @@ def test_the_options_of_the_sink() -> None:
 
 def test_settings_of_this_library_pass() -> None:
     """Each, and a directory is looked at only where it is used: on the executor."""
-    assert len(OWN_SETTINGS) == 12
+    assert len(OWN_SETTINGS) == 14
     options = parse(safeproducer_producer_ids_ledger="/no/such/folder/on/this/host", safeproducer_window="20")
     assert options.config["safeproducer.producer.ids.ledger"] == "/no/such/folder/on/this/host"
     assert "safeproducer.mode" in refusal({**BROKERS, "safeproducer.mode": "fast"})

@@ -245,10 +245,7 @@ def test_other_ways_to_log_in(mechanism: str, kafka_secure: KafkaCluster, secure
 
 
 def test_a_user_who_is_not_let_in_is_told_why(secure_topic: str, login: Login) -> None:
-    """Within the time to connect, exit 2, and the sentence that the other commands have."""
-    started = time.monotonic()
-    doctor(0)
-    bare = time.monotonic() - started
+    """Exit 2, and the sentence that the other commands have; long before librdkafka would give up by itself."""
     for changes, words in (
         ({"sasl_password": "wrong"}, "refused the user name or the password"),
         ({"security_protocol": "SASL_PLAINTEXT"}, "security.protocol"),
@@ -258,4 +255,4 @@ def test_a_user_who_is_not_let_in_is_told_why(secure_topic: str, login: Login) -
         config, started = login(**changes), time.monotonic()
         found = doctor(2, "--config-file", config, "--connect-timeout", "4")
         assert words in found["error"]["message"]
-        assert time.monotonic() - started < 4 + bare + max(1.0, bare)  # a busy machine may be busier by now
+        assert time.monotonic() - started < 30

@@ -73,7 +73,8 @@ def test_rolling_windows_of_statistics(default: Any, topic: str, is_stock: bool)
     assert producer.flush(10) == 0
     accepted = found[-1]["txmsgs"]
     told = sum(broker["int_latency"]["cnt"] for one in found for broker in one["brokers"].values())
-    assert told == accepted if is_stock else 0 < told < accepted
+    # A record may be sent while the document is made.
+    assert accepted - 2 <= told <= accepted + 2 if is_stock else 0 < told < accepted - 2
 
 
 @pytest.mark.parametrize("call", ["poll(0)", "flush(1)"])

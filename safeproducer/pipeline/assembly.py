@@ -138,7 +138,7 @@ def _threads(
     partitions = holds.partitions
     updates.failures.told_by(partitions.absent)
     metadata = Metadata(
-        lanes_to_ask, updates.heard_leaders, answered, first_question, announcements.trouble, partitions.nearest
+        lanes_to_ask, updates.heard_leaders, answered, first_question, announcements.trouble, partitions.missing
     )
 
     def admin() -> Admin:  # the admin client takes longer to import than everything else here

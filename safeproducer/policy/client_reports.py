@@ -17,7 +17,7 @@ from safeproducer.policy.types import NEVER
 _BROKER = re.compile(r"^(?:[a-z0-9_]+://)?\S+/(?P<id>bootstrap|\d+): ", re.IGNORECASE)
 
 
-_RECURS_WITHIN = 10.0
+RECURS_WITHIN = 10.0
 """Seconds: reconnect.backoff.max.ms of librdkafka."""
 
 
@@ -55,7 +55,7 @@ class ClientError:
 
     def after(self, before: ClientError | None) -> ClientError:
         """This one, as one more of those before it."""
-        if before is None or self.at - before.at > _RECURS_WITHIN:
+        if before is None or self.at - before.at > RECURS_WITHIN:
             return replace(self, since=self.at)
         return replace(self, since=before.since, times=before.times + 1, gap=self.at - before.at)
 

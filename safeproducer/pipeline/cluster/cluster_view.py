@@ -16,6 +16,7 @@ from safeproducer.kafka.statistics import Statistics
 from safeproducer.pipeline.cluster.outdated_leaders import DIRECT, OutdatedLeaders
 from safeproducer.policy.client_reports import (
     NO_EPOCH,
+    RECURS_WITHIN,
     SETTLES,
     PartitionInfo,
     PartitionMetadata,
@@ -40,8 +41,8 @@ _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 _NO_ANSWERS: Mapping[str, Said] = MappingProxyType({})
 _BROKER = re.compile(r"\b[Bb]roker (\d+)\b(?! \()")
-_RECURS_WITHIN = 12.0
-"""Seconds between two connections that are lost for one cause: reconnect.backoff.max.ms of librdkafka."""
+_RECURS_WITHIN = RECURS_WITHIN + 2.0
+"""Seconds between two connections that are lost for one cause, as statistics tell of them: once a second."""
 _AGAIN = 2.5
 """Seconds within which what statistics showed still goes on: they come each second."""
 Configs = tuple[float, Mapping[str, str | None] | str]
@@ -71,8 +72,8 @@ class Partitions:
         self._stalled_to: dict[str, tuple[int, float]] = {}
         self.looked_at: dict[str, float] = {}
         """Topic -> when the last answer that tells its replicas was asked for."""
-        self.nearest: dict[str, str] = {}
-        """Topic that was not there when brokers were asked -> the name most like it, "" for none."""
+        self.missing: dict[str, str] = {}
+        """Topic that was not there when brokers were asked -> that, as a clause with the name most like it."""
 
     def known(self, topic: str) -> bool:
         """Whether a broker has told of this topic, if only that it does not exist."""
@@ -84,10 +85,7 @@ class Partitions:
 
     def absent(self, topic: str) -> str:
         """That brokers know of no such topic, as a clause; "" for another one."""
-        if topic not in self.nearest or self.count(topic):
-            return ""
-        nearest = self.nearest[topic]
-        return f"topic '{topic}' is not there" + (f" (nearest name: '{nearest}')" if nearest else "")
+        return "" if self.count(topic) else self.missing.get(topic, "")
 
     def has(self, topic: str, partition: int) -> bool:
         """False only when it is known that there is no such partition."""

@@ -109,7 +109,7 @@ class Metadata:
       partitions when it does not know the topic: librdkafka decides what that means. The lane is asked again unless
       that returns True.
     - `answered(seconds)` is called after each answer, with how long it took when it is that of the first question.
-    - `nearest`: written here, see Partitions. `trouble` is told of a topic that is not there.
+    - `missing`: written here, see Partitions. `trouble` is told of a topic that is not there.
     """
 
     _lanes: Callable[[], Mapping[int, Any]]
@@ -117,7 +117,7 @@ class Metadata:
     _answered: Callable[[float | None], None]
     first: FirstQuestion
     _trouble: Trouble = lambda kind, what: None
-    _nearest: MutableMapping[str, str] = field(default_factory=dict)
+    _missing: MutableMapping[str, str] = field(default_factory=dict)
     _missed: dict[str, float] = field(default_factory=dict)
     """Topic -> when it was first not there."""
     _wanted: dict[tuple[str, int | None], float] = field(default_factory=dict)
@@ -191,10 +191,10 @@ class Metadata:
         """It is not there; whether that is certain, and told."""
         if asked_at < self._missed.setdefault(topic, asked_at) + _CREATED_WITHIN:
             return False
-        if topic not in self._nearest:
-            self._nearest[topic] = nearest = _most_like(lane, topic)
-            near = f" (nearest name: '{nearest}')" if nearest else ""
-            self._trouble(f"no topic {topic}", f"topic '{topic}' is not there{near}. {HoldReason.UNKNOWN_TOPIC.cure}")
+        if topic not in self._missing:
+            near = f" (nearest name: '{nearest}')" if (nearest := _most_like(lane, topic)) else ""
+            self._missing[topic] = clause = f"topic '{topic}' is not there{near}"
+            self._trouble(f"no topic {topic}", f"{clause}. {HoldReason.UNKNOWN_TOPIC.cure}")
         return True
 
 

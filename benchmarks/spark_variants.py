@@ -37,6 +37,9 @@ BY_KEY = Variant("SafeProducerSink, ordering=key", "sink", {"safeproducer.orderi
 SPARK_HEADERS = Variant("Spark's sink, two headers", "kafka", columns=HEADERS)
 SINK_HEADERS = Variant("SafeProducerSink, two headers", "sink", columns=HEADERS)
 SINK_TIMESTAMP = Variant("SafeProducerSink, timestamps", "sink", columns=TIMESTAMP)
+TO_A_TOPIC = {"safeproducer.spark.bad.rows": "topic", "safeproducer.spark.bad.rows.topic": "bad-rows"}
+SINK_BAD_ROWS = Variant("SafeProducerSink, topic for bad rows", "sink", TO_A_TOPIC)
+SOURCE_BAD_ROWS = Variant('format("safeproducer"), topic for bad rows', "safeproducer", TO_A_TOPIC)
 
 
 @dataclass(frozen=True)
@@ -98,7 +101,14 @@ EXTRAS = Suite(
     near=200_000,
     far=None,
 )
-SUITES = MANY, FEW, EXTRAS
+BAD_ROWS = Suite(
+    "a topic for bad rows, and none is bad",
+    (SINK, SINK_BAD_ROWS, SOURCE, SOURCE_BAD_ROWS),
+    (Comparison(SINK_BAD_ROWS, SINK, near=(0.98, None)), Comparison(SOURCE_BAD_ROWS, SOURCE, near=(0.98, None))),
+    near=500_000,
+    far=None,
+)
+SUITES = MANY, FEW, EXTRAS, BAD_ROWS
 BY_NAME = {variant.name: variant for suite in SUITES for variant in suite.variants}
 
 

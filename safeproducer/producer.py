@@ -169,7 +169,7 @@ class SafeProducer(NativeProducer):
 
     def __may_block(self) -> bool:
         thread = get_ident()
-        return self.__settings.max_block > 0 and thread not in self.__blocked and not self.__engine.route.in_callback
+        return self.__settings.max_block > 0 and thread not in self.__blocked and not self.__route.in_callback
 
     def __produce_when_there_is_room(self, refusal: QueueFullError, *record: Any) -> None:
         """Serve callbacks for up to safeproducer.max.block.ms until the record is accepted; else raise `refusal`."""

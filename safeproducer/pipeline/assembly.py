@@ -25,7 +25,7 @@ from safeproducer.pipeline.dispatch.dispatcher import Dispatcher
 from safeproducer.pipeline.dispatch.expiry import Expiry, RetryGuard
 from safeproducer.pipeline.dispatch.flush_timer import FlushTimer
 from safeproducer.pipeline.dispatch.holds import Holds
-from safeproducer.pipeline.dispatch.intake import BlockIntake
+from safeproducer.pipeline.dispatch.intake import Intake
 from safeproducer.pipeline.dispatch.lane_choice import LaneChoice
 from safeproducer.pipeline.dispatch.placement import Placement
 from safeproducer.pipeline.dispatch.quota_retry import QuotaRetry
@@ -190,11 +190,11 @@ def _dispatcher(
     expiry = Expiry(delivery, holds, lanes, buffer, retry, when, failures, queue.reports, refusal_of, guard)
     records, size = delivery.batch_records, max(1, delivery.batch_bytes)
     placement = Placement(holds.partitions, buffer, lanes, metadata, when, holds.cluster.outdated)
-    intake = BlockIntake(records, size, holds, direct, buffer, rejections, queue, lanes, placement, when)
+    intake = Intake(records, size, holds, buffer, rejections, queue, lanes, placement, when)
     choice = LaneChoice(delivery, holds, lanes, threads.windows, wake, events.announcements.limited)
     timer = FlushTimer(holds, lanes, delivery.guard_ms / 1000, when.alarm.hurry)
     parts = buffer, when, choice, retry, intake, timer, expiry, queue.reports
-    return Dispatcher(delivery, holds, direct, lanes, placement, *parts)
+    return Dispatcher(delivery, holds, lanes, placement, *parts)
 
 
 def _renewing(

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from safeproducer.errors import NOT_ACCEPTED, RENEWED, Renewed, SafeProducerError
 from safeproducer.kafka.arguments import is_invalid
 from safeproducer.kafka.native import KafkaError, KafkaException
-from safeproducer.pipeline.cluster.outdated_leaders import DIRECT
+from safeproducer.pipeline.cluster.outdated_leaders import DIRECT_LANE
 from safeproducer.pipeline.engine import Engine
 from safeproducer.pipeline.reports.counters import DeliveryCounters
 from safeproducer.records import refuse_names
@@ -69,7 +69,7 @@ def _is_counted(engine: Engine, counters: DeliveryCounters, topic: str, partitio
     """
     if partition == -1 or not counters.times_batches:
         return True
-    found = engine.holds.cluster.statistics.get(DIRECT)
+    found = engine.holds.cluster.statistics.get(DIRECT_LANE)
     entry = None if found is None else found.partitions.get((topic, partition))
     return entry is not None and entry.leader >= 0
 

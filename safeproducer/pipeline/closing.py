@@ -253,7 +253,7 @@ class Closing:
         ends = Release(*natives, free and not engine.queued, lanes)
         if engine.route.state != "closed":
             self._report, self._ends = report, ends
-            engine.retire("closed", lambda: ProducerClosedError(_CLOSED))
+            engine.route.retire("closed", lambda: ProducerClosedError(_CLOSED))
         return raised
 
     def _serve_events(self) -> Exception | None:
@@ -312,7 +312,7 @@ class Closing:
             return
         for native in self._engine.natives:
             forks.make_immortal(native)
-        self._engine.retire("forked", _forked(self._info))
+        self._engine.route.retire("forked", _forked(self._info))
 
     def collect(self) -> None:
         """The producer is garbage. What it leaves goes to the next one once its threads have ended."""
@@ -323,7 +323,7 @@ class Closing:
         if left is not None and self._report is None:
             accepted, delivered, failed = self._counters.totals()
             self._report = CloseReport(accepted, delivered, failed, 0, 0.0)
-            engine.retire("closed", lambda: ProducerClosedError(_CLOSED))
+            engine.route.retire("closed", lambda: ProducerClosedError(_CLOSED))
             left.park()
 
     def report_loss(self, reason: str, taken: int = 0) -> None:

@@ -17,7 +17,7 @@ from safeproducer.kafka.lane_client import PURGE_EVERY
 from safeproducer.kafka.native import KafkaError, KafkaException, Message
 from safeproducer.kafka.statistics import Statistics, repaired
 from safeproducer.pipeline.cluster.metadata import FirstQuestion
-from safeproducer.pipeline.cluster.outdated_leaders import DIRECT
+from safeproducer.pipeline.cluster.outdated_leaders import DIRECT_LANE
 from safeproducer.pipeline.dispatch.direct_lane_expiry import DirectDeadline
 from safeproducer.pipeline.dispatch.dispatcher import Dispatcher
 from safeproducer.pipeline.dispatch.updates import ClientUpdates
@@ -145,9 +145,9 @@ class DirectRenewal:
         former.leave(len(counters.report_queue.deferred), now)
         counters.report_queue.defer(False)
         self._natives.leave(self._former[-1][0], former.statistics)
-        holds.cluster.statistics.pop(DIRECT, None)
+        holds.cluster.statistics.pop(DIRECT_LANE, None)
         holds.renew(former.lane.renewed(DirectLaneCounts.begun_anew(counters, now)))
-        self._dispatcher.renew_direct(made[0])
+        self._dispatcher.record_buffer.renew_direct(made[0])
         self._route.replace(made[0])
         self._first.again()
         lanes.renewing.replaced(failure)
@@ -161,7 +161,7 @@ class DirectRenewal:
         native, former = self._former[0]
         deferred, failures = self._counters.report_queue.deferred, self._updates.failures
         if former.count is None:
-            former.hear(self._updates.holds.cluster.statistics.get(DIRECT))
+            former.hear(self._updates.holds.cluster.statistics.get(DIRECT_LANE))
         elif former.count:
             native.poll(0)
         count = len(deferred) if former.count is None else former.count

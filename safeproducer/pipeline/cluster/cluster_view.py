@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from safeproducer.kafka.statistics import Statistics
-from safeproducer.pipeline.cluster.outdated_leaders import DIRECT, OutdatedLeaders
+from safeproducer.pipeline.cluster.outdated_leaders import DIRECT_LANE, OutdatedLeaders
 from safeproducer.policy.client_reports import (
     NO_EPOCH,
     RECURS_WITHIN,
@@ -228,12 +228,12 @@ class ClusterView:
             # A topic that a lane has not heard of is listed, too, with the partitions that records were made for.
             known, age = self.partitions.count(topic), statistics.metadata_ages.get(topic, 0.0)
             if max(told.values())[0] >= 0 or (age and known and len(told) >= known):
-                self._learn(topic, told, statistics.at - age, lane if lane == DIRECT else None, statistics.at)
+                self._learn(topic, told, statistics.at - age, lane if lane == DIRECT_LANE else None, statistics.at)
         self._meet_brokers()
 
     def heard(self, topic: str, lane: int | None, asked_at: float, told: TopicMetadata) -> bool:
         """What this lane was told of a topic, None for the first one. Whether it knows all partitions now."""
-        number = next(iter(self.outdated.lanes()), DIRECT) if lane is None else lane
+        number = next(iter(self.outdated.lanes()), DIRECT_LANE) if lane is None else lane
         self._learn(topic, told, asked_at, number, asked_at)
         self.outdated.heard(topic, number, asked_at)
         return not self.outdated.miscounts(topic, number)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from safeproducer.pipeline.cluster.outdated_leaders import DIRECT
+from safeproducer.pipeline.cluster.outdated_leaders import DIRECT_LANE
 from safeproducer.pipeline.dispatch.dispatcher import Dispatcher
 from safeproducer.pipeline.dispatch.holds import Holds
 from safeproducer.pipeline.lanes.direct_lane import DirectLane
@@ -59,7 +59,7 @@ class DirectDeadline:
 
     def _tell_of_purged(self, purged_at: float, now: float) -> None:
         """Once statistics tell what had been sent of what was purged: report it, and go on."""
-        found = self._holds.cluster.statistics.get(DIRECT)
+        found = self._holds.cluster.statistics.get(DIRECT_LANE)
         if found is None or found.at <= purged_at or found.messages:
             return
         self._purged_at = None

@@ -36,12 +36,13 @@ class RecordBuffer:
 
     - `buffers`: by partition. `busy`: those with records or batches in flight, as far as the sender knows.
     - `pinned`: those whose next record must take the lane of an earlier one.
+    - `direct`: the native producer that takes records one by one, None when everything is held back.
     - `numbers`: the callbacks of records that wait here or are in batch lanes.
     """
 
     _delivery: Delivery
     _holds: Holds
-    _direct: Any
+    direct: Any
     _lanes: LanePool
     _report_queue: ReportQueue
     _rejections: QuotaRejections
@@ -83,14 +84,14 @@ class RecordBuffer:
 
     def renew_direct(self, native: Any) -> None:
         """Another native producer is there for what goes directly."""
-        self._direct = native
+        self.direct = native
 
     def has_left_direct(self, buffer: PartitionBuffer, now: float) -> bool:
         """Whether the direct lane has nothing of this partition any more."""
         lane = self._holds.direct
         if lane is not None and lane.failure and self._delivery.fails_behind and self._report_queue.deferred:
             return False  # whether what waits is sent depends on them
-        return lane is None or lane.drained(buffer.tp, buffer.held_since, len(self._direct), now)
+        return lane is None or lane.drained(buffer.tp, buffer.held_since, len(self.direct), now)
 
     def leave_direct_path(self, now: float) -> None:
         """Records of any partition may have gone directly until now."""
@@ -214,7 +215,7 @@ class RecordBuffer:
 
         Looked at in the order in which records go, or one that goes on meanwhile would be missed, and flush() end.
         """
-        count = self.waiting + self._lanes.records + (0 if self._direct is None else len(self._direct))
+        count = self.waiting + self._lanes.records + (0 if self.direct is None else len(self.direct))
         # What a quota rejected goes back to where it waits.
         return count + self._rejections.count + self._report_queue.records or self.waiting
 
@@ -226,7 +227,7 @@ class RecordBuffer:
         """
         count = self.waiting_bytes + self._lanes.bytes + self._report_queue.bytes + self._rejections.bytes
         if (direct := self._holds.direct) is not None:
-            count += int(len(self._direct) * (direct.record_bytes or usual))
+            count += int(len(self.direct) * (direct.record_bytes or usual))
         return count
 
     # --- limits -------------------------------------------------------------------------------------------------------

@@ -265,9 +265,10 @@ class LanePool:
 
     # --- all of them -------------------------------------------------------------------------------------------------
 
-    def serve(self) -> int:
-        """Queue the reports that arrived; how many."""
-        return sum([lane.client.serve() for lane in self._to_look_at(clock.monotonic())])
+    def serve(self) -> None:
+        """Queue the reports that arrived."""
+        for lane in self._to_look_at(clock.monotonic()):
+            lane.client.serve()
 
     def near(self, now: float) -> tuple[LaneClient, float] | None:
         """The lane whose answer may come at any moment, and for how long to wait for it.

@@ -42,7 +42,7 @@ class Account(Protocol):
 
 
 class CountedReport(partial[Any]):
-    """Called, it is the report of one record. `offset_proves` as in delivery_counters.Reporting."""
+    """Called, it is the report of one record. `offset_proves` as in counters.Reporting."""
 
     def __new__(cls, report: Any, callback: Any, *_: Any) -> CountedReport:
         return super().__new__(cls, report, callback)

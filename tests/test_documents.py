@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import ast
 import dataclasses
-import importlib
+import importlib.util
 import inspect
 import pkgutil
 import re
@@ -235,11 +235,22 @@ def test_every_document_is_reached_from_the_front_page() -> None:
     }
 
 
+def python_in(name: str) -> list[str]:
+    """The examples of a document that are marked as Python."""
+    return re.findall(r"^```python\n(.*?)^```", read(name), re.MULTILINE | re.DOTALL)
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_every_python_example_can_be_compiled(document: Path) -> None:
-    """Examples in prose that are marked as Python."""
-    for example in re.findall(r"^```python\n(.*?)^```", document.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
+def test_every_python_example_can_be_compiled_and_finds_what_it_imports(document: Path) -> None:
+    """Those without Spark are run in tests/test_documents_run.py."""
+    for example in python_in(document.relative_to(ROOT).as_posix()):
         compile(example, str(document), "exec")
+        for node in ast.walk(ast.parse(example)):
+            if isinstance(node, ast.ImportFrom):
+                module = importlib.import_module(node.module or "")
+                assert [one.name for one in node.names if not hasattr(module, one.name)] == []
+            elif isinstance(node, ast.Import):
+                assert all(importlib.util.find_spec(one.name) for one in node.names)
 
 
 # --- the API reference ---------------------------------------------------------------------------------------------

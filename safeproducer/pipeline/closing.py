@@ -6,6 +6,7 @@ back, and restarts while the brokers are away cost nothing.
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable
 from threading import get_ident
@@ -28,6 +29,8 @@ from safeproducer.snapshot import CloseReport
 _STATISTICS_LATE = 0.3
 """Seconds beyond their interval for which statistics are waited for."""
 _PROOF_SLICE = 0.05
+_AFTER_ERROR = 5.0
+"""Seconds within which the failure of a record is taken for the reason why its producer is given up."""
 
 
 def await_proof(engine: Engine) -> Exception | None:
@@ -62,7 +65,12 @@ def end_permit(engine: Engine, how: str, begun: bool) -> None:
 
     `begun`: whether a transaction was, which writes even if it is of offsets alone.
     """
-    how = how if engine.events.fatal is None else "failed"
+    if engine.events.fatal is not None:
+        how = "failed"
+    elif isinstance(sys.exception(), Exception):  # of the `with`, `finally` or `except` that closes it
+        how = "crashed"
+    elif how != "exit" and clock.monotonic() < engine.failures.failed_at + _AFTER_ERROR:
+        how = "error"
     never_sent = _never_sent(engine) or _reached_nobody(engine)
     engine.gate.end(how, not begun and (never_sent or _shown_unsent(engine)))
     engine.dispatcher.lanes.permits().end(how, never_sent)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
 from safeproducer.errors import NOT_ACCEPTED, RENEWED
-from safeproducer.hooks import Hooks
+from safeproducer.hooks import BulkCall, BulkReport, Hooks
 from safeproducer.kafka.native import WITHOUT_OFFSET, KafkaError, Message
 from safeproducer.pipeline.record import DeliveryCallback
 from safeproducer.pipeline.reports.counters import Explained
@@ -59,6 +59,14 @@ def report_of(report: Any) -> Any:
     return report.args[2] if isinstance(report, partial) and report.func is _resolve else report
 
 
+def followed(report: Any) -> Iterator[Any]:
+    """What hooks keep of the record whose report this is."""
+    if (record := record_of(report)) is not None:
+        yield record
+    if type(bulk := getattr(report_of(report), "__self__", None)) is BulkReport:
+        yield from bulk.parts
+
+
 class ObservedSend:
     """Takes the place of the native produce(): makes a Record, tells the hooks, and hands over.
 
@@ -74,8 +82,10 @@ class ObservedSend:
         explained: Explained,
         report_queue: ReportQueue,
         offset_proves: bool,
+        only_errors: bool,
     ) -> None:
         self._hooks = hooks
+        self._only_errors = only_errors
         self._producer = producer
         self._refusal_of = refusal_of
         self._way = way
@@ -85,6 +95,21 @@ class ObservedSend:
     def go_on_to(self, way: Callable[..., Any]) -> None:
         """Where records go on from now on."""
         self._way = way
+
+    def follow(self, topic: str, messages: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+        """(value, key, partition, timestamp, headers, callback) of each message of one call, as hooks want them."""
+        call = BulkCall(self._producer, topic, [message[4] for message in messages], [()] * len(messages))
+        self._hooks.call("_bulk_accepted", call)
+        if not call.takers:
+            return messages
+        reports: dict[Any, BulkReport] = {}
+        found = []
+        for message, headers, parts in zip(messages, call.headers, call.parts, strict=True):
+            value, key, partition, timestamp, _, callback = message
+            if (report := reports.get(same := (id(callback), parts))) is None:
+                report = reports[same] = BulkReport(callback, parts, call, self._hooks, self._only_errors)
+            found.append((value, key, partition, timestamp, headers, report))
+        return found
 
     def __call__(
         self,
@@ -98,9 +123,16 @@ class ObservedSend:
         headers: Any = None,
     ) -> None:
         hooks, open_records = self._hooks, self.open
+        bulk = getattr(report, "__self__", None)
+        if type(bulk) is not BulkReport:
+            bulk = None
+        elif bulk.alone:
+            self._way(topic, value, key, partition, report, None, timestamp, headers)
+            return
         well_formed = headers is None or isinstance(headers, (dict, list))
         copied = Record.copied_headers(headers) if well_formed else []
-        record = Record(self._producer, topic, value, key, partition, timestamp, copied)
+        state: dict[object, Any] = {} if bulk is None else dict.fromkeys(bulk.takers)
+        record = Record(self._producer, topic, value, key, partition, timestamp, copied, state)
         hooks.call("record_accepted", record)
 
         resolve = partial(_resolve, self._shared, record, report)

@@ -16,7 +16,7 @@ from safeproducer.pipeline.dispatch.holds import Holds
 from safeproducer.pipeline.lanes.batch_lane import BatchLane
 from safeproducer.pipeline.lanes.lane_pool import LanePool
 from safeproducer.pipeline.record import ACCEPTED_AT, OVERHEAD, REPORT, HeldRecord, ReportNumbers
-from safeproducer.pipeline.reports.hooked_send import followed
+from safeproducer.pipeline.reports.hooked_send import tell_hold
 from safeproducer.pipeline.reports.quota_rejections import QuotaRejections
 from safeproducer.pipeline.reports.report_queue import ReportQueue
 from safeproducer.policy.affinity import Affinity
@@ -59,7 +59,6 @@ class RecordBuffer:
     """The same, of records that the intake or the sender gave to the direct lane."""
     _room: list[float] = field(default_factory=lambda: [0, 0.0])
     """How much more is accepted, in records and bytes, before the shares of the buffer are looked at again."""
-    _tells_holds: bool = False
     _room_wanted: deque[tuple[Callable[[], object], int, int]] = field(default_factory=deque)
     """Who waits for room, and how many records and bytes there were then."""
 
@@ -160,17 +159,15 @@ class RecordBuffer:
 
     def tell_holds(self) -> None:
         """Hooks ask for records."""
-        self._tells_holds = True
+        self.numbers.observe()
 
     def tell_hold(self, buffer: PartitionBuffer, records: Iterable[HeldRecord]) -> None:
         """These wait no more: tell hooks why each was held longest, and for how long."""
         now = clock.monotonic()
-        for record in records if self._tells_holds else ():
+        for record in records if self.numbers.observed else ():
             since = record[ACCEPTED_AT]
-            for each in followed(self.numbers[record[REPORT]]):
-                if each.hold is None or each.hold[1] < now - since:
-                    reason = buffer.waits.longest(since, now) or (buffer.held or TURN).reason
-                    each.hold = reason.value, now - since
+            reason = buffer.waits.longest(since, now) or (buffer.held or TURN).reason
+            tell_hold(self.numbers[record[REPORT]], reason.value, now - since)
 
     # --- counts ------------------------------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -59,12 +59,17 @@ def report_of(report: Any) -> Any:
     return report.args[2] if isinstance(report, partial) and report.func is _resolve else report
 
 
-def followed(report: Any) -> Iterator[Any]:
-    """What hooks keep of the record whose report this is."""
-    if (record := record_of(report)) is not None:
-        yield record
-    if type(bulk := getattr(report_of(report), "__self__", None)) is BulkReport:
-        yield from bulk.parts
+def _bulk_of(report: Any) -> BulkReport | None:
+    bulk = getattr(report, "__self__", None)
+    return bulk if type(bulk) is BulkReport else None
+
+
+def tell_hold(report: Any, reason: str, seconds: float) -> None:
+    """Note where hooks see it why the record with this report was held, and for how long; the longest counts."""
+    bulk = _bulk_of(report_of(report))
+    for each in (record_of(report), *(bulk.parts if bulk else ())):
+        if each is not None and (each.hold is None or each.hold[1] < seconds):
+            each.hold = reason, seconds
 
 
 class ObservedSend:
@@ -123,10 +128,8 @@ class ObservedSend:
         headers: Any = None,
     ) -> None:
         hooks, open_records = self._hooks, self.open
-        bulk = getattr(report, "__self__", None)
-        if type(bulk) is not BulkReport:
-            bulk = None
-        elif bulk.alone:
+        bulk = _bulk_of(report)
+        if bulk is not None and bulk.alone:
             self._way(topic, value, key, partition, report, None, timestamp, headers)
             return
         well_formed = headers is None or isinstance(headers, (dict, list))

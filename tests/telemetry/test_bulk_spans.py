@@ -488,6 +488,17 @@ def test_a_record_held_for_the_direct_lane_says_so(cluster: FakeCluster, make: M
     assert [attributes(span)["safeproducer.hold.duration"] > 0.1 for span in tracing.ended[-2:]] == [True, True]
 
 
+def test_a_record_that_waited_for_its_partition_says_so(cluster: FakeCluster, make: Make):
+    """It waited elsewhere than where it left from."""
+    tracing = Tracing()
+    producer = make(tracing.hook, config={"safeproducer.mode": "held"})
+    cluster.delay(0.3, api="Metadata")
+    producer.produce("t", b"v")
+    producer.produce_batch("t", plain(5))
+    assert producer.flush(DEADLINE) == 0
+    assert [attributes(span)["safeproducer.hold.reason"] for span in tracing.ended] == ["unknown_topic"] * 2
+
+
 def test_a_record_that_expires_while_it_is_held_says_so_too(cluster: FakeCluster, make: Make):
     """Its span is the one that is looked for."""
     tracing = Tracing()

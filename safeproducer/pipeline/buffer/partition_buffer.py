@@ -13,6 +13,7 @@ from safeproducer.policy.affinity import Affinity
 from safeproducer.policy.decision import Hold
 from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.pacing import AckTime
+from safeproducer.policy.types import NEVER
 
 _NEAR_MS = 8191
 _FAR_TIMES = 3
@@ -44,6 +45,12 @@ class Waits:
             if each is not None:
                 partitions, seconds = self.times.get(each.reason, (0, 0.0))
                 self.times[each.reason] = partitions + change, seconds - change * now
+
+    def take_over(self, earlier: Waits, now: float) -> None:
+        """Records come here that waited there until now."""
+        since = self._lately[-1][0] if self._lately else -NEVER
+        if later := [each for each in earlier._lately if each[0] > since]:
+            self._lately.extend((*later, (now, None)))
 
     def longest(self, since: float, until: float) -> HoldReason | None:
         """For what it waited longest between these moments; None for nothing."""

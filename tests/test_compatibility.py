@@ -69,7 +69,7 @@ FIELDS = {
     "ProducerChurn": "cluster principal site made_by_site made_in_all limit_per_hour advice pattern seen",
     "ProducerIdLimited": "producer policy retry_after churn",
     "ProducerInfo": "client_id bootstrap_servers principal transactional_id idempotent site",
-    "Record": "producer topic value key partition timestamp headers state headers_changed",
+    "Record": "producer topic value key partition timestamp headers state headers_changed hold",
     "RecordsLost": "producer reason count records",
     "ReplicationChanged": "producer topic partition before after",
     "ReplicationSnapshot": """

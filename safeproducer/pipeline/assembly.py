@@ -7,7 +7,7 @@ from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from safeproducer.hooks import Hooks
+from safeproducer.hooks import RECORD_EVENTS, Hooks
 from safeproducer.kafka.properties import whole
 from safeproducer.pipeline.calls import Calls
 from safeproducer.pipeline.cluster import throttles
@@ -69,7 +69,6 @@ _NOTHING: Elsewhere = (0, 0, {})
 _TRANSACTION_TIMEOUT_MS = 60_000
 MOCK = "mock cluster"
 _NO_TOPICS: dict[str, Any] = {}
-RECORD_EVENTS = ("record_accepted", "record_refused", "record_resolved")
 
 
 def assemble(
@@ -216,8 +215,9 @@ def _observed(
 ) -> ObservedSend | None:
     if not hooks.wants(*RECORD_EVENTS):
         return None
-    explained, proves = updates.failures.reported, settings.delivery.idempotent
-    return ObservedSend(dispatcher.intake.send, hooks, info, refusal_of, explained, report_queue, proves)
+    dispatcher.record_buffer.tell_holds()
+    explained, proves, only_errors = updates.failures.reported, settings.delivery.idempotent, settings.only_errors
+    return ObservedSend(dispatcher.intake.send, hooks, info, refusal_of, explained, report_queue, proves, only_errors)
 
 
 def gate_of(settings: Settings, info: ProducerInfo, announcements: Notifications) -> Gate:

@@ -37,12 +37,18 @@ class ReportNumbers:
     `Intake._append` and `QuotaRejections.remember` hold a callback, as a part of a step of their own.
     """
 
-    __slots__ = ("reports", "uses")
+    __slots__ = ("observed", "reports", "uses")
 
     def __init__(self) -> None:
         self.reports: dict[int, DeliveryCallback] = {}
         self.uses: defaultdict[int, int] = defaultdict(int)
         """By how many records."""
+        self.observed = False
+        """Whether hooks ask for records."""
+
+    def observe(self) -> None:
+        """They do."""
+        self.observed = True
 
     def __len__(self) -> int:
         return len(self.reports)

@@ -146,6 +146,7 @@ class Dispatcher(Gatherer):
         taken = self.record_buffer.take(buffer, lane.number)
         if not taken:  # the keys of all that waited are bound to other lanes
             return
+        self.record_buffer.tell_hold(buffer, taken)
         # Records without a partition are spread over several, none of which they fill.
         full = len(taken) == self._delivery.batch_records and buffer.partition >= 0
         batch = lane.hand_over(buffer, taken, full, now, self.expiry.refused, self.record_buffer.given, node)
@@ -169,6 +170,7 @@ class Dispatcher(Gatherer):
                 return _PACED if lane.paced_start.open else _SLOW_START, now + PATIENCE
             self.record_buffer.went_directly(now)
             buffer.went_directly(now)
+            self.record_buffer.tell_hold(buffer, (record,))
             report = numbers[record[REPORT]]
             try:
                 produce(topic, record[VALUE], record[KEY], partition, report, None, record[TIMESTAMP], record[HEADERS])

@@ -333,6 +333,7 @@ class Expiry:
 
     def _end(self, buffer: PartitionBuffer, queue: Any, code: int, reason: str, index: int = 0) -> None:
         """A record of one of the queues, most often the first, is not handed over any more."""
+        self._record_buffer.tell_hold(buffer, (queue[index],))
         self._report(buffer, queue[index], code, reason, handed_over=False)
         self._record_buffer.numbers.release(buffer.take_out(queue, index)[REPORT])
 

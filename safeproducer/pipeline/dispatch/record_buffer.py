@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,8 @@ from safeproducer.pipeline.cluster.cluster_view import UNKNOWN
 from safeproducer.pipeline.dispatch.holds import Holds
 from safeproducer.pipeline.lanes.batch_lane import BatchLane
 from safeproducer.pipeline.lanes.lane_pool import LanePool
-from safeproducer.pipeline.record import OVERHEAD, REPORT, HeldRecord, ReportNumbers
+from safeproducer.pipeline.record import ACCEPTED_AT, OVERHEAD, REPORT, HeldRecord, ReportNumbers
+from safeproducer.pipeline.reports.hooked_send import tell_hold
 from safeproducer.pipeline.reports.quota_rejections import QuotaRejections
 from safeproducer.pipeline.reports.report_queue import ReportQueue
 from safeproducer.policy.affinity import Affinity
@@ -155,6 +156,18 @@ class RecordBuffer:
             if buffer.waiting:
                 self.busy[buffer.tp] = buffer
         return True
+
+    def tell_holds(self) -> None:
+        """Hooks ask for records."""
+        self.numbers.observe()
+
+    def tell_hold(self, buffer: PartitionBuffer, records: Iterable[HeldRecord]) -> None:
+        """These wait no more: tell hooks why each was held longest, and for how long."""
+        now = clock.monotonic()
+        for record in records if self.numbers.observed else ():
+            since = record[ACCEPTED_AT]
+            reason = buffer.waits.longest(since, now) or (buffer.held or TURN).reason
+            tell_hold(self.numbers[record[REPORT]], reason.value, now - since)
 
     # --- counts ------------------------------------------------------------------------------------------------------
 

@@ -91,14 +91,14 @@ def explanation(
     if not waiting:
         return f"{fatal}Nothing waits{subject}: {_told(rows, located.failed)}.{further}{_of_replicas(rows)}"
     waits = {row.topic for row in rows if row.unresolved or row.held}
-    causes = {_tp(row): row.replication for row in rows if row.topic in waits and _stops(row) and row.replication}
+    causes = {_tp(row): row.replication for row in rows if row.topic in waits and stops(row) and row.replication}
     reasons = _held_back(account, [row for row in rows if row.held][:_MOST_REASONS], causes)
     reasons += [causes[_tp(row)].sentence for row in rows if _tp(row) in causes and not row.held][:_MOST_REASONS]
-    concerning = _concerning(troubles, rows, leaders)
-    reasons += [trouble.clause for trouble in concerning if not trouble.over][:_MOST_REASONS]
+    matters = concerning(troubles, rows, leaders)
+    reasons += [trouble.clause for trouble in matters if not trouble.over][:_MOST_REASONS]
     reasons += located.clauses(rows, waits)
     reasons += _counted(waiting if not reasons else 0, reports, located.linger)
-    over = _over([trouble.clause for trouble in concerning if trouble.over][:_MOST_REASONS])
+    over = _over([trouble.clause for trouble in matters if trouble.over][:_MOST_REASONS])
     cures = _cures(rows, causes) + (" Call poll() or flush()." if reports else "")
     told = f"{cures}{over}{further}{_of_replicas(row for row in rows if _tp(row) not in causes)}"
     return f"{fatal}{waiting} record(s) wait{subject}: {'; '.join(reasons)}.{told}"
@@ -146,7 +146,7 @@ def _cures(rows: list[PartitionSnapshot], causes: Mapping[str, ReplicationSnapsh
     return "".join(f" {cure}" for cure in list(dict.fromkeys(filter(None, found)))[:_MOST_REASONS])
 
 
-def _stops(row: PartitionSnapshot) -> bool:
+def stops(row: PartitionSnapshot) -> bool:
     """Whether records wait because of replicas."""
     delays = row.replication is not None and row.replication.delays
     return delays and row.reason in (None, HoldReason.LEADER_SILENT)
@@ -160,9 +160,10 @@ def _of_replicas(rows: Iterable[PartitionSnapshot]) -> str:
     )
 
 
-def _concerning(
+def concerning(
     troubles: Iterable[Trouble], rows: list[PartitionSnapshot], leaders: Callable[[str, int], set[int]]
 ) -> list[Trouble]:
+    """Those of brokers that lead none of the partitions left out."""
     led = [leaders(row.topic, row.partition) for row in rows if row.unresolved or row.held]
     nodes = set().union(*led) if all(led) else None
     return [trouble for trouble in troubles if nodes is None or trouble.node is None or trouble.node in nodes]
@@ -269,12 +270,13 @@ class Inspection:
         engine, holds = self._engine, self._engine.holds
         leaders = holds.partitions.leaders
         account = self.snapshot()
-        told = explanation(account, topic, partition, self._troubles(), leaders, self._located(account))
+        told = explanation(account, topic, partition, self.troubles(), leaders, self.located(account))
         if account.state in _ENDED:
             return told
         return holds.cluster.addressed(" ".join([told, *engine.horizons.notes()]))
 
-    def _located(self, account: Snapshot) -> Located:
+    def located(self, account: Snapshot) -> Located:
+        """Where records are, and what is known of their topics and brokers."""
         engine, topics = self._engine, {row.topic for row in account.partitions}
         counters, cluster = engine.counters, engine.holds.cluster
         sent: Counter[TopicPartition] = Counter()
@@ -290,7 +292,7 @@ class Inspection:
         refused = {tp: clause for tp, leader in leaders.items() if (clause := cluster.refuses(leader, now))}
         return Located(reports, sent, counts, absent, refused, self._linger, dict(engine.failures.last))
 
-    def _troubles(self) -> Iterator[Trouble]:
+    def troubles(self) -> Iterator[Trouble]:
         """The newest error of each broker and each throttle time, newest first. A generator: most often nobody asks."""
         now, events, cluster = clock.monotonic(), self._engine.events, self._engine.holds.cluster
         held = cluster.throttle.held(now)
@@ -307,7 +309,7 @@ class Inspection:
             about = "the last client error" + ("" if error.node is None else f" of broker {error.node}")
             again = "" if error.times == 1 else f"{error.times} times in {error.at - error.since:.0f} s, the last "
             told = f"{error.sentence.rstrip('.')} ({again}{now - error.at:.0f} s ago)"
-            yield Trouble(f"{about}{'' if over else ' was'}: {told}", error.node, over)
+            yield Trouble(f"{about}{'' if over else ' was'}: {told}", error.node, over, now - error.since)
 
 
 def partition_rows(

@@ -25,12 +25,15 @@ RECURS_WITHIN = 10.0
 class Trouble:
     """One thing that went wrong. `clause` says it, with its time.
 
-    `node`: the broker that it is about, None for all of them. `over`: nothing waits because of it any more.
+    `node`: the broker that it is about, None for all of them. `over`: nothing waits because of it any more. `seconds`:
+    for how long it has been so, None where that is not known. `ends`: by itself.
     """
 
     clause: str
     node: int | None
     over: bool
+    seconds: float | None = None
+    ends: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +91,11 @@ def throttling(node: int, until: float, probes: bool, now: float) -> Trouble:
     """
     who, about = (f"broker {node}", node) if node >= 0 else ("a broker", None)
     if until > now:
-        return Trouble(f"the quota of {who} throttles this client for another {until - now:.1f} s", about, over=False)
+        lasts = f"the quota of {who} throttles this client for another {until - now:.1f} s"
+        return Trouble(lasts, about, over=False, ends=True)
     ended = f"the quota of {who} throttled this client until {now - until:.1f} s ago, and"
     if probes:
-        return Trouble(f"{ended} one batch at a time goes to it for now", about, over=False)
+        return Trouble(f"{ended} one batch at a time goes to it for now", about, over=False, ends=True)
     return Trouble(f"{ended} nothing holds records for it now", about, over=True)
 
 

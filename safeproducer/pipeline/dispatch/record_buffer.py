@@ -15,7 +15,7 @@ from safeproducer.pipeline.cluster.cluster_view import UNKNOWN
 from safeproducer.pipeline.dispatch.holds import Holds
 from safeproducer.pipeline.lanes.batch_lane import BatchLane
 from safeproducer.pipeline.lanes.lane_pool import LanePool
-from safeproducer.pipeline.record import OVERHEAD, REPORT, HeldRecord, ReportNumbers
+from safeproducer.pipeline.record import ACCEPTED_AT, OVERHEAD, REPORT, HeldRecord, ReportNumbers
 from safeproducer.pipeline.reports.quota_rejections import QuotaRejections
 from safeproducer.pipeline.reports.report_queue import ReportQueue
 from safeproducer.policy.affinity import Affinity
@@ -317,6 +317,17 @@ class RecordBuffer:
         direct = self._holds.direct
         owed = {buffer.tp for buffer in self.all if self._holds.is_silent(buffer, now)}
         return owed if direct is None else owed | direct.stalled
+
+    def oldest(self) -> dict[TopicPartition, float]:
+        """Partition -> when its oldest record without an acknowledgement was accepted, as far as that is known."""
+        direct = self._holds.direct
+        found = {} if direct is None else direct.backlogs.oldest()
+        for buffer in self.all:
+            queues = buffer.records, *buffer.bound.copy().values(), *(batch.records for batch in buffer.unresolved[:1])
+            accepted = [queue[0][ACCEPTED_AT] for queue in queues if queue]  # one step each: the sender takes away
+            if accepted:
+                found[buffer.tp] = min(*accepted, found.get(buffer.tp, NEVER))
+        return found
 
     def full(self, buffer: PartitionBuffer | None = None) -> str:
         """Why no record is accepted now, for one partition if it has used up its share, and what to do."""

@@ -52,7 +52,8 @@ class PartitionSnapshot:
     `accepted` is the sum of `delivered`, `failed` and `unresolved`. Among the unresolved ones `held` wait in this
     process, not handed over to librdkafka, for `reason`, which `why` is as a sentence with the partition as its
     subject; both None when none do, but for a topic that is not there ("unknown_topic") and a leader that acknowledges
-    nothing ("leader_silent"): then librdkafka has the records. A record that was given no partition is accepted on -1 until its report, but held where it will go.
+    nothing ("leader_silent"): then librdkafka has the records.
+    A record that was given no partition is accepted on -1 until its report, but held where it will go.
     `replication`: None before the first look at it, and with safeproducer.replication=off.
     """
 

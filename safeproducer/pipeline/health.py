@@ -73,12 +73,13 @@ def waits(
     name = f"{row.topic} [{row.partition}]" if row.partition >= 0 else row.topic
     if stops(row) and row.replication is not None:
         return [HealthReason("replication", row.replication.sentence, age, row.replication.cure or None)]
-    if row.reason is not None and (row.reason is not HoldReason.UNKNOWN_TOPIC or row.topic in located.absent):
-        sentence = located.absent.get(row.topic) or f"{name} {row.why}"
-        return [HealthReason(row.reason.value, sentence, age, row.reason.cure)]
     found = [
         HealthReason("throttled" if one.ends else "client_error", one.clause, one.seconds if age is None else age, None)
         for one in troubles
         if not one.over
     ]
+    if row.reason is not None and (row.reason is not HoldReason.UNKNOWN_TOPIC or row.topic in located.absent):
+        sentence = located.absent.get(row.topic) or f"{name} {row.why}"
+        told = HealthReason(row.reason.value, sentence, age, row.reason.cure)
+        return [*found, told] if row.reason is HoldReason.LEADER_SILENT else [told]
     return found or [HealthReason("waiting", f"{waiting} record(s) for {name} have no acknowledgement yet", age, None)]

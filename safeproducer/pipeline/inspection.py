@@ -24,6 +24,7 @@ _ENDED = {
     "forked": "This producer was made before a fork and does not work in this process; make a new one here.",
 }
 _LONG_LINGER = 0.5
+_POLL = " Call poll() or flush()."
 _SILENT = "broker {} acknowledges nothing of"
 _FATAL = "It met a fatal error and takes no more records; close it and make a new one. "
 
@@ -109,7 +110,7 @@ def explanation(
     reasons += located.clauses(rows, waits, {*causes, *(_tp(row) for row in rows if row.held)})
     reasons += _counted(waiting if not reasons else 0, reports, located.linger)
     over = _over([trouble.clause for trouble in matters if trouble.over][:_MOST_REASONS])
-    cures = _cures(rows, causes, located.silent) + (" Call poll() or flush()." if reports else "")
+    cures = _cures(_curable(rows, matters, located), causes, located.silent) + _POLL * bool(reports)
     told = f"{cures}{over}{further}{_of_replicas(row for row in rows if _tp(row) not in causes)}"
     return f"{fatal}{waiting} record(s) wait{subject}: {'; '.join(reasons)}.{told}"
 
@@ -148,6 +149,13 @@ def _held_back(
         f"{row.held} for {_tp(row)} are held back: {one}{_window(windows.get((row.topic, row.partition)))}"
         for row, one in zip(rows, why, strict=True)
     ]
+
+
+def _curable(rows: list[PartitionSnapshot], matters: list[Trouble], located: Located) -> list[PartitionSnapshot]:
+    """A topic that no broker could tell of may be there."""
+    if not any(trouble.node is None and not trouble.over for trouble in matters):
+        return rows
+    return [row for row in rows if row.reason is not HoldReason.UNKNOWN_TOPIC or row.topic in located.absent]
 
 
 def _cures(

@@ -40,7 +40,8 @@ class Trouble:
 class ClientError:
     """A client error that was told at `at`, in seconds, when so many records had been `delivered`.
 
-    It came `times` times since `since`, the last two `gap` seconds apart.
+    It came `times` times since `since`, the last two `gap` seconds apart. `vague`: it says no more than that brokers
+    cannot be reached.
 
     `node`: the broker it is about, None when it names none. `of_all`: it is about reaching any broker at all. `lasts`:
     it is fatal.
@@ -55,12 +56,14 @@ class ClientError:
     since: float = 0.0
     times: int = 1
     gap: float = 0.0
+    vague: bool = False
 
     def after(self, before: ClientError | None) -> ClientError:
         """This one, as one more of those before it."""
         if before is None or self.at - before.at > RECURS_WITHIN:
             return replace(self, since=self.at)
-        return replace(self, since=before.since, times=before.times + 1, gap=self.at - before.at)
+        sentence = before.sentence if self.vague else self.sentence
+        return replace(self, sentence=sentence, since=before.since, times=before.times + 1, gap=self.at - before.at)
 
     def is_over(self, connected: Mapping[int, float], delivered: int, now: float) -> bool:
         """By when each broker was last seen connected, and how many records have been delivered.

@@ -16,6 +16,7 @@ from safeproducer.pipeline.assembly import assemble
 from safeproducer.pipeline.bulk import produce_batch
 from safeproducer.pipeline.closing import Closing
 from safeproducer.pipeline.engine import Engine
+from safeproducer.pipeline.health import check
 from safeproducer.pipeline.inspection import Inspection
 from safeproducer.pipeline.reports.counters import DeliveryCounters, TopicCounters
 from safeproducer.pipeline.reports.delivery_errors import Failures
@@ -25,7 +26,7 @@ from safeproducer.pipeline.transactions import Transactions
 from safeproducer.records import ProducerInfo, are_known, call_site, checked_names
 from safeproducer.runtime import clock, forks, lifetime
 from safeproducer.settings.config import Settings, parse
-from safeproducer.snapshot import CloseReport, Snapshot
+from safeproducer.snapshot import CloseReport, Health, Snapshot
 
 _HERE = forks.here
 _NOW = 0
@@ -357,6 +358,13 @@ class SafeProducer(NativeProducer):
         """
         forks.notice()
         return self.__inspection.explain(topic, partition)
+
+    def health(self, *, unresolved_for: float = 30.0) -> Health:
+        """For probes: `ok` unless fatal, or a record has waited for `unresolved_for` seconds for what waiting does not
+        mend; `ready` once brokers were reached, or if nothing was asked of them. Never blocks, asks no broker; callable
+        from any thread. Raises ValueError if `unresolved_for` is no time."""
+        forks.notice()
+        return check(self.__engine, self.__inspection, unresolved_for)
 
     def __repr__(self) -> str:
         if not self.__initialised:

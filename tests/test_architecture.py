@@ -43,14 +43,14 @@ BOUNDS: dict[str, dict[str, int]] = {
     },
     "whole": {
         "each": 0,
-        "files": 230,  # aim: 185; 11 are of replication quotas, 6 of `safeproducer run`, 3 of renewal
+        "files": 231,  # aim: 185; 11 are of replication quotas, 6 of `safeproducer run`, 3 of renewal
         "files under 60 lines": 13,
-        "lines": 37_221,  # aim: 28 500; 2 553 of replication quotas, 110 of seams, 500 of `run`, 847 of renewal
-        "lines of pipeline/ and policy/": 13_563,  # aim: 11 000; 1 419 as above, 250 of reuse from producer_ids/
-        "reads through three dots": 66,  # aim: 28, one per 1 000 lines
+        "lines": 37_448,  # aim: 28 500; 2 553 of replication quotas, 110 of seams, 500 of `run`, 847 of renewal
+        "lines of pipeline/ and policy/": 13_735,  # aim: 11 000; 1 419 as above, 250 of reuse from producer_ids/
+        "reads through three dots": 71,  # aim: 28, one per 1 000 lines
         "closures upward": 6,  # aim: 4
         "objects of a producer": 98,  # aim: 70
-        "references among its stateful objects": 232,  # aim: 150
+        "references among its stateful objects": 233,  # aim: 150
     },
 }
 UPWARD: set[str] = set()

@@ -135,7 +135,7 @@ def _threads(
     waits_for_id = sender.asks(lambda engine: engine.waits_for_id, None)
     first_question = FirstQuestion(waits_for_id, delivery.waits_for_id and taken is None)
     partitions = holds.partitions
-    updates.failures.told_by(partitions.absent)
+    updates.failures.told_by(partitions.absent, holds.cluster.led_by)
     metadata = Metadata(
         lanes_to_ask, updates.heard_leaders, answered, first_question, announcements.trouble, partitions.missing
     )

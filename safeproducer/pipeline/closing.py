@@ -46,7 +46,7 @@ def await_proof(engine: Engine) -> Exception | None:
         return None
     if accepted != failed or gate.wrote or _never_sent(engine):
         return None
-    if _reached_nobody(engine):
+    if reached_nobody(engine):
         gate.unsent_at = clock.monotonic()
         return None
     if not interval:
@@ -71,7 +71,7 @@ def end_permit(engine: Engine, how: str, begun: bool) -> None:
         how = "crashed"
     elif how != "exit" and clock.monotonic() < engine.failures.failed_at + _AFTER_ERROR:
         how = "error"
-    never_sent = _never_sent(engine) or _reached_nobody(engine)
+    never_sent = _never_sent(engine) or reached_nobody(engine)
     engine.gate.end(how, not begun and (never_sent or _shown_unsent(engine)))
     engine.dispatcher.lanes.permits().end(how, never_sent)
 
@@ -81,7 +81,7 @@ def _never_sent(engine: Engine) -> bool:
     return engine.failures.unsent >= engine.counters.totals()[0]
 
 
-def _reached_nobody(engine: Engine) -> bool:
+def reached_nobody(engine: Engine) -> bool:
     """Whether no native producer has had an answer of a broker: librdkafka sends to leaders, which only those tell.
 
     Once the producer is closed it is not known any more.

@@ -331,6 +331,17 @@ class RecordBuffer:
         owed = {buffer.tp for buffer in self.all if self._holds.is_silent(buffer, now)}
         return owed if direct is None else owed | direct.stalled
 
+    def oldest(self) -> dict[TopicPartition, float]:
+        """Partition -> when its oldest record without an acknowledgement was accepted, as far as that is known."""
+        direct = self._holds.direct
+        found = {} if direct is None else direct.backlogs.oldest()
+        for buffer in self.all:
+            queues = buffer.records, *buffer.bound.copy().values(), *(batch.records for batch in buffer.unresolved[:1])
+            accepted = [queue[0][ACCEPTED_AT] for queue in queues if queue]  # one step each: the sender takes away
+            if accepted:
+                found[buffer.tp] = min(*accepted, found.get(buffer.tp, NEVER))
+        return found
+
     def full(self, buffer: PartitionBuffer | None = None) -> str:
         """Why no record is accepted now, for one partition if it has used up its share, and what to do."""
         limits = "queue.buffering.max.messages, queue.buffering.max.kbytes"

@@ -107,10 +107,12 @@ class Reports:
     raises between two steps. poll() asks `bunches`, the queue: one call less for each record.
     """
 
-    __slots__ = ("_wakers", "bunches")
+    __slots__ = ("_wakers", "bunches", "since")
 
     def __init__(self) -> None:
         self.bunches: deque[Bunch | CountedBunch] = deque()
+        self.since = 0.0
+        """When the queue became non-empty last."""
         self._wakers: list[Callable[[], object]] = []
 
     def subscribe(self, wake: Callable[[], object]) -> None:
@@ -131,6 +133,8 @@ class Reports:
     def _put(self, *bunches: Bunch | CountedBunch) -> None:
         was_empty = not self.bunches
         self.bunches.extend(bunches)
+        if was_empty:
+            self.since = clock.monotonic()
         if was_empty and self._wakers:
             self._wake()
 

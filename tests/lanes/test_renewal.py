@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -365,28 +364,3 @@ def test_a_lane_whose_epochs_have_ended_is_replaced_at_once(make: Any, mode: str
         ended = load.finish()
         assert ended["delivered"] > 20 + before / 2
         load.check(last)
-
-
-@pytest.mark.parametrize("mode", ["auto", "held"])
-@pytest.mark.parametrize("way", ["close", "flush", "collect"])
-def test_the_end_of_a_producer_that_is_being_renewed(
-    cluster: FakeCluster, make: Any, plant_fatal: Plant, mode: str, way: str
-) -> None:
-    """The account is right, and nobody waits for ever."""
-    producer = make(cluster, mode)
-    load = Traffic(producer, "t")
-    load.send(20)
-    load.finish()
-    cluster.delay(0.2, api="Produce")
-    load.send(20)
-    plant_fatal(failing(producer))
-    load.send(20)
-    began = time.monotonic()
-    if way == "flush":
-        assert producer.flush(20) == 0
-    report = producer.close(20)
-    assert time.monotonic() - began < 15
-    assert (report.accepted, report.left) == (60, 0)
-    assert report.delivered + report.failed == 60
-    assert len(load.ended) == 60
-    load.check(cluster, partitions=2)

@@ -168,6 +168,7 @@ class DirectRenewal:
         if count:
             failed_at = max(failures.failed_at, self._counters.report_queue.failed_at)
             if (never_sent := former.never_sent(failed_at, now)) is None:
+                self._dispatcher.schedule.alarm.ask(now + PATIENCE)
                 return
             told = list(failures.expired(list(islice(deferred, count)), never_sent, FAILED))
             self._counters.report_queue.tell(told)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -12,6 +13,7 @@ from confluent_kafka.admin import AdminClient
 
 from safeproducer import FatalError, HoldReason, Hook, SafeProducer
 from safeproducer.hooks import ProducerRenewed
+from safeproducer.pipeline import sender, turn
 from safeproducer.pipeline.dispatch.lane_choice import LaneChoice
 from safeproducer.pipeline.dispatch.record_buffer import RecordBuffer
 from safeproducer.testing import FakeCluster
@@ -293,6 +295,27 @@ def test_a_partition_that_is_let_go_early_is_noticed(
     """By the order of its records."""
     with mock.patch.object(owner, name, planted), pytest.raises(AssertionError, match="is behind"):
         stays_in_front(cluster, make(cluster, mode), plant_fatal)
+
+
+def test_what_was_purged_is_told_though_the_sender_may_sleep(
+    cluster: FakeCluster, make: Any, monkeypatch: pytest.MonkeyPatch, plant_fatal: Plant
+) -> None:
+    """The statistics of the former native producer wake nobody: reports came up to a second late."""
+    producer = make(cluster)
+    load = Traffic(producer, "t", 1)
+    load.send(10)
+    load.finish()
+    for module in (sender, turn):
+        for name in ("LONGEST_SLEEP", "LONGEST_REST"):
+            monkeypatch.setattr(module, name, 60.0)
+    load.send(10)
+    plant_fatal(producer)
+    load.until(lambda: producer.snapshot().renewals == 1)
+    deadline = time.monotonic() + 15
+    while engine_of(producer).counters.report_queue.deferred:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    load.finish()
 
 
 @pytest.mark.parametrize("held", ["send", "fail"])

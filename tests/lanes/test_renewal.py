@@ -16,6 +16,7 @@ from safeproducer.hooks import ProducerRenewed
 from safeproducer.pipeline import sender, turn
 from safeproducer.pipeline.dispatch.lane_choice import LaneChoice
 from safeproducer.pipeline.dispatch.record_buffer import RecordBuffer
+from safeproducer.pipeline.renewal import Former
 from safeproducer.testing import FakeCluster
 from tests.inside import engine_of
 from tests.lanes.traffic import Traffic
@@ -316,6 +317,32 @@ def test_what_was_purged_is_told_though_the_sender_may_sleep(
         assert time.monotonic() < deadline
         time.sleep(0.01)
     load.finish()
+
+
+def test_each_native_producer_proves_for_its_own_records_alone(
+    cluster: FakeCluster, make: Any, monkeypatch: pytest.MonkeyPatch, plant_fatal: Plant
+) -> None:
+    """Reports of several wait at once: records that were sent were *not written* by the proof of an earlier one."""
+    cluster.create_topic("one")
+    known: list[bool] = []
+    never_sent = Former.never_sent
+    monkeypatch.setattr(Former, "never_sent", lambda *args: never_sent(*args) if known else None)
+    producer = make(cluster, linger_ms=200)
+    load = Traffic(producer, "one")
+    for number in range(1, 4):
+        load.send(5)
+        load.until(lambda n=number: len(load.ended) == 5 * n)
+        load.send(5)
+        if number == 3:  # they are written, and nobody is told
+            cluster.delay(20, api="Produce")
+            load.until(lambda: len(cluster.log("one", 0)) == 20)
+            cluster.cut()
+        plant_fatal(producer)
+        load.until(lambda n=number: producer.snapshot().renewals == n)
+    cluster.delay(0, api="Produce")
+    known.append(True)
+    assert load.finish() == {"delivered": 15, "not_written": 10, "unknown": 5}
+    load.check(cluster)
 
 
 @pytest.mark.parametrize("held", ["send", "fail"])

@@ -13,6 +13,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import product
 from typing import Any
 
 import pytest
@@ -57,6 +58,8 @@ class Run:
         """By which producer ID, in which epoch, each copy was written."""
         self.written: dict[tuple[str, int], list[list[bytes]]] = defaultdict(list)
         self.made_anew: list[float] = []
+        self.moves = 0
+        """Leader epochs of a topic that is made anew go beyond: librdkafka would keep to the former leader for ever."""
 
     def report(self, error: Any, message: Any) -> None:
         value = message.value()
@@ -93,6 +96,7 @@ class Run:
         choice = self.random.choice
         engine, node, topic = engine_of(producer), choice((1, 2)), choice((KEPT, ANEW))
         what = choice(HURTS)
+        self.moves += what in ("move", "stop")
         lanes = list(engine.dispatcher.lanes)
         if what in ("plant", "lane"):
             direct = what == "plant" and engine.holds.direct is not None
@@ -116,6 +120,9 @@ class Run:
             admin.delete_topics([ANEW])[ANEW].result(10)
             cluster.create_topic(ANEW, 2, replication_factor=2)
             self.made_anew.append(time.monotonic())
+            for tp, node in product((0, 1), (1, 2) * self.moves):
+                with suppress(ValueError):
+                    cluster.move_leader(ANEW, tp, to=node)
 
     def heal(self, cluster: FakeCluster) -> None:
         for node in (1, 2):

@@ -16,9 +16,11 @@ from safeproducer.hooks import ProducerRenewed
 from safeproducer.pipeline import sender, turn
 from safeproducer.pipeline.dispatch.lane_choice import LaneChoice
 from safeproducer.pipeline.dispatch.record_buffer import RecordBuffer
+from safeproducer.pipeline.lanes import lane_pool, native_producers
 from safeproducer.pipeline.renewal import Former
 from safeproducer.testing import FakeCluster
 from tests.inside import engine_of
+from tests.lanes.test_lane_not_made import Cannot
 from tests.lanes.traffic import Traffic
 
 OUT_OF_ORDER, INVALID_PRODUCER_EPOCH = 45, 47
@@ -31,6 +33,10 @@ class Renewals(Hook):
     def __init__(self) -> None:
         self.events: list[ProducerRenewed] = []
         self.fatal: list[Any] = []
+        self.errors: list[str] = []
+
+    def client_error(self, producer: Any, error: Any, advice: str) -> None:
+        self.errors.append(advice)
 
     def producer_renewed(self, event: ProducerRenewed) -> None:
         self.events.append(event)
@@ -343,6 +349,39 @@ def test_each_native_producer_proves_for_its_own_records_alone(
     known.append(True)
     assert load.finish() == {"delivered": 15, "not_written": 10, "unknown": 5}
     load.check(cluster)
+
+
+@pytest.mark.parametrize(("mode", "ordering"), CELLS[:4:2] + CELLS[3:4])
+def test_records_wait_while_a_file_of_the_configuration_is_gone(
+    cluster: FakeCluster,
+    make: Any,
+    told: Renewals,
+    monkeypatch: pytest.MonkeyPatch,
+    plant_fatal: Plant,
+    mode: str,
+    ordering: str,
+) -> None:
+    """The next native producer cannot be made: that is told, and tried again. No call raises."""
+    monkeypatch.setattr(lane_pool, "_FIRST_PAUSE", 0.05)
+    producer = make(cluster, mode, ordering)
+    load = Traffic(producer, "t", 50)
+    load.send(20)
+    load.finish()
+    real, gone = native_producers.NativeProducer, Cannot()
+    monkeypatch.setattr(native_producers, "NativeProducer", gone)
+    plant_fatal(failing(producer))
+    load.until(lambda: len(gone.times) >= 3, backlog=20)
+    account = producer.snapshot()
+    assert (account.state, account.renewals, account.producer_ids) == ("open", 0, 2), "one permit for all attempts"
+    assert HoldReason.RENEWING in {row.reason for row in account.partitions}
+    load.until(lambda: told.errors)
+    assert "another native producer could not be made (ssl.ca.location failed" in told.errors[0]
+    monkeypatch.setattr(native_producers, "NativeProducer", real)
+    load.until(lambda: producer.snapshot().renewals == 1)
+    waiting = load.waiting
+    ended = load.finish()
+    assert ended["delivered"] >= 20 + min(waiting, 1)
+    load.check(cluster, partitions=2)
 
 
 @pytest.mark.parametrize("held", ["send", "fail"])

@@ -109,7 +109,7 @@ class Control:
         holds.round_trip.measure(now)
         self._look_for_splits()
         waits = holds.gate.hold is not None or any(map(holds.waited_for_id, dispatcher.record_buffer.all))
-        if holds.round_trip.long and not waits:
+        if holds.round_trip.long and not (waits or holds.renewing):
             dispatcher.lanes.prepare()
         if not holds.slow_start:
             dispatcher.intake.release_reports()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import Any
 from unittest import mock
 
@@ -139,10 +141,32 @@ def test_what_librdkafka_purged_is_not_written_by_proof(
     load.check(cluster, partitions=2)
 
 
+def calls(load: Traffic) -> list[str]:
+    """Of one produce() on the direct path, in order."""
+    load.until(lambda: engine_of(load.producer).route.goes_direct, timeout=5)
+    entered: list[str] = []
+
+    def trace(frame: FrameType, event: str, called: Any) -> None:
+        if event in ("call", "c_call"):
+            entered.append(frame.f_code.co_qualname if event == "call" else called.__qualname__)
+
+    former = sys.getprofile()
+    sys.setprofile(trace)
+    try:
+        load.send(1)
+    finally:
+        sys.setprofile(former)
+    load.finish()
+    return entered
+
+
 def test_the_direct_path_comes_back(cluster: FakeCluster, make: Any, plant_fatal: Plant) -> None:
-    """By one more producer ID, and without a batch lane."""
+    """By one more producer ID, and without a batch lane. produce() calls the same functions as before."""
     producer = make(cluster)
     load = Traffic(producer, "t")
+    load.send(1)
+    load.finish()
+    before = calls(load)
     for number in range(1, 4):
         load.send(100)
         load.finish()
@@ -150,7 +174,7 @@ def test_the_direct_path_comes_back(cluster: FakeCluster, make: Any, plant_fatal
         load.until(lambda n=number: producer.snapshot().renewals == n)
     load.send(100)
     load.finish()
-    load.until(lambda: engine_of(producer).route.goes_direct, timeout=5)
+    assert calls(load) == before
     account = producer.snapshot()
     assert (account.producer_ids, account.lanes, account.handed_over) == (4, 0, 0)
 

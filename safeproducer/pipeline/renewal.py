@@ -14,7 +14,7 @@ from itertools import takewhile
 from typing import Any
 
 from safeproducer.kafka.lane_client import PURGE_EVERY
-from safeproducer.kafka.native import KafkaError, KafkaException, Message
+from safeproducer.kafka.native import KafkaException
 from safeproducer.kafka.statistics import Statistics, repaired
 from safeproducer.pipeline.cluster.metadata import FirstQuestion
 from safeproducer.pipeline.cluster.outdated_leaders import DIRECT_LANE
@@ -115,7 +115,12 @@ class DirectRenewal:
     def _go_on(self, direct: DirectLane, failure: Failure, now: float) -> None:
         """Until another one has taken its place."""
         if not self._former or self._former[-1][1].lane is not direct:
-            self._begin(direct, failure, now)
+            reads = partial(_read, self._updates.read, self._natives.settings.client_id)
+            self._former.append((self._route.native, Former(direct, reads, now)))
+            if not self._deadline.end():
+                direct.purging(now)
+            self._route.hold()
+            self._dispatcher.recheck(now)
         native, former = self._former[-1]
         if failure.error is not USED_UP and now >= self._purge_at:
             # librdkafka has purged its queue. What a lost connection brings back would wait for ever.
@@ -130,14 +135,6 @@ class DirectRenewal:
     def _fails(self) -> bool:
         """Whether what waits behind a record of unknown outcome is not sent."""
         return self._natives.settings.delivery.fails_behind
-
-    def _begin(self, direct: DirectLane, failure: Failure, now: float) -> None:
-        reads = partial(_read, self._updates.read, self._natives.settings.client_id)
-        self._former.append((self._route.native, Former(direct, reads, now)))
-        if not self._deadline.end():
-            direct.purging(now)
-        self._route.hold()
-        self._dispatcher.recheck(now)
 
     def _replace(self, former: Former, failure: Failure, now: float) -> None:
         """Its last report was served: another native producer takes its place, if one may come now."""
@@ -184,23 +181,19 @@ class DirectRenewal:
 
     def _tell(self, former: Former, reports: list[Deferred], now: float) -> bool:
         """Whether it is known what is to be told."""
-        failures, queue = self._updates.failures, self._counters.report_queue
+        failures, queue, failure = self._updates.failures, self._counters.report_queue, former.lane.failure
         if (never_sent := former.never_sent(max(failures.failed_at, queue.failed_at), now)) is None:
             return False
         told = list(failures.expired(reports, never_sent, FAILED))
         queue.tell(told)
-        self._note(former, told)
-        self._dispatcher.schedule.hurry()
-        return True
-
-    def _note(self, former: Former, told: list[tuple[Any, KafkaError, Message]]) -> None:
-        failure = former.lane.failure
         unknown = [message for _, error, message in told if getattr(error, "outcome", None) is Outcome.UNKNOWN]
         for message in unknown if self._fails else ():
             tp: Any = message.topic(), message.partition()
             self._dispatcher.expiry.give_up(tp, {message.key()})
         if failure is not None:
             failure.count(len(unknown), len(told) - len(unknown))
+        self._dispatcher.schedule.hurry()
+        return True
 
 
 def _read(reads: Callable[[str], Statistics | None], client_id: str, text: str) -> Statistics | None:

@@ -45,11 +45,6 @@ class Holds:
         return self.round_trip.long and self.lane_ready
 
     @property
-    def renewing(self) -> bool:
-        """Whether the direct lane failed, and another one comes in its place."""
-        return self.direct is not None and self.direct.failure is not None
-
-    @property
     def slow_start(self) -> bool:
         """Whether nothing has been acknowledged yet."""
         return self.direct is not None and self.direct.slow_start.open

@@ -109,7 +109,8 @@ class Control:
         holds.round_trip.measure(now)
         self._look_for_splits()
         waits = holds.gate.hold is not None or any(map(holds.waited_for_id, dispatcher.record_buffer.all))
-        if holds.round_trip.long and not waits:
+        renews = holds.direct is not None and holds.direct.failure is not None
+        if holds.round_trip.long and not (waits or renews):
             dispatcher.lanes.prepare()
         if not holds.slow_start:
             dispatcher.intake.release_reports()

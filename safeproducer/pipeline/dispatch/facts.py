@@ -73,11 +73,11 @@ class Gatherer:
         facts = self._holds.facts(buffer, now)
         way = path(facts)
         if way == CHANGE and self.record_buffer.has_left_direct(buffer, now):
-            if direct.failure is None or now > direct.failure.at + _EMPTIES_WITHIN:
+            if direct.failure is None or (len(self.record_buffer.direct) and now > direct.failure.at + _EMPTIES_WITHIN):
                 self.lanes.prepare(direct.failure)
             facts = facts._replace(direct=facts.direct._replace(left=True, lanes=bool(self.lanes.living)))
         elif way == DIRECT and direct.gaps:
-            closed = not direct.gaps.gives_turn(buffer.tp, not len(self.record_buffer.direct))
+            closed = not direct.gaps.gives_turn(buffer.tp, not len(self.record_buffer.direct), now)
             facts = facts._replace(direct=facts.direct._replace(closed_by_gap=closed))
         return facts, path(facts)
 

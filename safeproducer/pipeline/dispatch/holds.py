@@ -96,7 +96,7 @@ class Holds:
             far=self.prefers_batches and not self.waited_for_id(buffer),
             draining=direct.draining,
             gaps=bool(direct.gaps),
-            closed_by_gap=direct.gaps.closed_to(tp),
+            closed_by_gap=direct.gaps.closed_to(tp, now),
             outdated=self.cluster.outdated.concerns(DIRECT_LANE, tp, now),
             paced=direct.paced_start.closes(tp),
             starting=direct.slow_start.closes(tp),

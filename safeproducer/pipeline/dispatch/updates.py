@@ -169,8 +169,8 @@ class ClientUpdates:
             self._last_read = ended, min(ended - began, clock.thread_time() - worked)
 
     def _of_direct_lane(self, text: str) -> None:
-        if (found := self.read(text)) is None or (direct := self.holds.direct) is None:
-            return
+        if (found := self.read(text)) is None or (direct := self.holds.direct) is None or found.at < direct.given.since:
+            return  # or of the former one
         self._apply(found, DIRECT_LANE)
         if self._delivery.owns_timeout:
             direct.look_at_epochs(found, self.failures.fenced)

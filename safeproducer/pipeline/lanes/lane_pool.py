@@ -166,9 +166,11 @@ class LanePool:
     def prepare(self, failure: Failure | None = None) -> None:
         """Make the first lane, which takes a while to get its producer ID and its connections.
 
-        `failure`: that of the direct lane, which it takes over from.
+        `failure`: that of the direct lane, which it takes over from. In place of one that failed `grow()` makes it.
         """
-        if not self._lanes and (lane := self._maker.try_one(LaneLog(tells=True), True, failure)) is not None:
+        if self._lanes or self.renewing.waiting:
+            return
+        if (lane := self._maker.try_one(LaneLog(tells=True), True, failure)) is not None:
             self._add(lane)
 
     def want(self, count: int) -> None:

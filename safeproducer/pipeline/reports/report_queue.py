@@ -313,12 +313,6 @@ class ReportQueue:
         self.purged = purged
         self.decide()
 
-    def take(self) -> deque[Deferred]:
-        """Those that were kept; the caller reports them."""
-        self.defer(False)
-        deferred, self.deferred = self.deferred, deque()
-        return deferred
-
     def tell(self, reports: Iterable[Report]) -> None:
         """The reports of as many that were kept: each is counted here or there at every moment."""
         self.reports.replace(self.deferred, reports)

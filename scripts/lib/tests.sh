@@ -29,13 +29,19 @@ brokers=(
 )
 spark=(
     integration/test_spark_doors.py
-    integration/test_spark_bad_rows.py
-    integration/test_spark_dead_letters.py
+    integration/test_spark_kafka.py
     integration/test_spark_faults.py
+    integration/test_spark_bad_rows.py
+    integration/test_spark_archive.py
+    integration/test_spark_dead_letters.py
+    integration/test_spark_producer_ids.py
 )
 scenarios=(
-    integration/faults
+    integration/test_replication_producer.py
+    integration/test_replication_kafka.py
+    integration/test_partitions_added.py
     integration/applications
+    integration/faults
 )
 # Decisions, the engine in virtual time, and what documents promise; without the searches of state machines.
 quick=(

@@ -4,9 +4,9 @@
 # Parts, each in a process of its own, because tests mostly wait. Those of one folder share its tests: a part runs the
 # files named below first, then whatever file of the folder no other part has begun. A new file needs no name here; one
 # that takes long, or shares its cluster with others, should have one. All parts end at about the same time. A part
-# after a colon follows the one before it: `former` runs a few tests once more on the Kafka before, `helpers` takes its
+# after a colon follows the one before it: `former` runs a few tests once more on the Kafka before, a helper takes its
 # share of the integration tests when there are no others left.
-parts=(scenarios units:former modules:helpers brokers spark)
+parts=(scenarios units:former:helper1 modules:helper2 brokers spark)
 units=(
     tests/pipeline/test_dispatcher_machine.py
     tests/pipeline/test_raising_handlers.py
@@ -93,7 +93,7 @@ _run_parts() {
     local part status=0 ended others=()
     begun=$(mktemp -d "$cache/begun.XXXXXX")
     for part in "${parts[@]:1}"; do
-        _in_turn "$part" >"$cache/$part.log" 2>&1 &
+        _in_turn "$part" >"$cache/${part%%:*}.log" 2>&1 &
         others+=($!)
     done
     _in_turn "${parts[0]}" || status=$?
@@ -102,7 +102,7 @@ _run_parts() {
         ended=0
         wait "${others[0]}" || ended=$?
         others=("${others[@]:1}")
-        cat "$cache/$part.log"
+        cat "$cache/${part%%:*}.log"
         [ "$status" -gt "$ended" ] || status=$ended
     done
     stop_ticker
@@ -128,7 +128,7 @@ _part() {
     brokers) _shared brokers integration "${brokers[@]}" ;;
     spark) _shared spark integration "${spark[@]}" ;;
     scenarios) _shared scenarios integration "${scenarios[@]}" ;;
-    helpers) _shared helpers integration ;;
+    helper*) _shared "$1" integration ;;
     former) _pytest former -k "not stock" "${former[@]}" ;;
     esac
 }

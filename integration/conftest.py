@@ -1,4 +1,8 @@
-"""Fixtures of the tests against real Kafka: shared clusters and fresh topics."""
+"""Fixtures of the tests against real Kafka: shared clusters and fresh topics.
+
+A node that is ready costs 3 per cent of a processor while it idles, and 1.5 s to start: all but `kafka` live as long as
+a file.
+"""
 
 from __future__ import annotations
 
@@ -24,21 +28,21 @@ def kafka() -> Iterator[KafkaCluster]:
         yield cluster
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def kafka3() -> Iterator[KafkaCluster]:
     """Three nodes, shared; a test that stops or pauses one brings it back."""
     with KafkaCluster(3) as cluster:
         yield cluster
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def kafka_tapped() -> Iterator[KafkaCluster]:
     """One node that advertises ports on which a tap is to listen."""
     with KafkaCluster(tapped=True) as cluster:
         yield cluster
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def kafka_secure() -> Iterator[KafkaCluster]:
     """One node that also has SASL_SSL listeners and an authorizer."""
     with KafkaCluster(secure=True) as cluster:

@@ -1,7 +1,6 @@
 """Fixtures of the tests against real Kafka: shared clusters and fresh topics.
 
-A node that is ready costs 3 per cent of a processor while it idles, and 1.5 s to start: all but `kafka` live as long as
-a file.
+A node that idles for a minute costs more of a processor than its start: all but `kafka` live as long as a file.
 """
 
 from __future__ import annotations

@@ -241,16 +241,8 @@ def unknown_outcome() -> HoldReason | None:
         return told(rig, wait=0)
 
 
-def sequence_gap() -> HoldReason | None:
-    with purged("auto") as rig:
-        accepted(rig, OTHER)
-        reason = told(rig, OTHER, wait=0)
-        rig.close()
-        return reason
-
-
-def gap_of_a_batch_lane() -> HoldReason | None:
-    with purged("held") as rig:
+def behind_a_gap(mode: str) -> HoldReason | None:
+    with purged(mode) as rig:
         rig.cluster.brokers[2].silent = True
         accepted(rig, OTHER)
         rig.report_queue(0.02)
@@ -324,8 +316,8 @@ SCENARIOS: dict[str, tuple[HoldReason, Callable[[], HoldReason | None]]] = {
     "outdated_metadata, of a number of partitions": (HoldReason.OUTDATED_METADATA, miscounted),
     "unknown_topic": (HoldReason.UNKNOWN_TOPIC, unknown_topic),
     "unknown_outcome": (HoldReason.UNKNOWN_OUTCOME, unknown_outcome),
-    "sequence_gap": (HoldReason.SEQUENCE_GAP, sequence_gap),
-    "sequence_gap, of a batch lane": (HoldReason.SEQUENCE_GAP, gap_of_a_batch_lane),
+    "sequence_gap": (HoldReason.SEQUENCE_GAP, lambda: behind_a_gap("auto")),
+    "sequence_gap, of a batch lane": (HoldReason.SEQUENCE_GAP, lambda: behind_a_gap("held")),
     "expiry, of a batch lane": (HoldReason.EXPIRY, expiry_of_a_batch_lane),
     "expiry": (HoldReason.EXPIRY, expiry),
     "lane_change": (HoldReason.LANE_CHANGE, lane_change),

@@ -96,6 +96,7 @@ class SafeProducer(NativeProducer):
         lifetime.enrol(
             self, lambda this: this.__closing.become_forked(), lambda this, reason: this.__closing.report_loss(reason)
         )
+        observers.call("_producer_began", engine)
         observers.call("producer_created", info)
 
     # --- producing -------------------------------------------------------------------------------------------------

@@ -214,10 +214,12 @@ def _observed(
     updates: ClientUpdates,
     report_queue: ReportQueue,
 ) -> ObservedSend | None:
-    if not hooks.wants(*RECORD_EVENTS):
+    gaps = hooks.sample(*RECORD_EVENTS)
+    if not hooks.wants(*RECORD_EVENTS) or (gaps is not None and gaps.never):
         return None
+    sampled = gaps if gaps is not None and gaps.thins else None
     explained, proves = updates.failures.reported, settings.delivery.idempotent
-    return ObservedSend(dispatcher.intake.send, hooks, info, refusal_of, explained, report_queue, proves)
+    return ObservedSend(dispatcher.intake.send, hooks, info, refusal_of, explained, report_queue, proves, sampled)
 
 
 def gate_of(settings: Settings, info: ProducerInfo, announcements: Notifications) -> Gate:

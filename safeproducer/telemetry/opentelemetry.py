@@ -30,24 +30,22 @@ from opentelemetry.trace import (
 from safeproducer.hooks import Hook, RecordsLost
 from safeproducer.kafka.native import KafkaError, Message
 from safeproducer.records import ProducerInfo, Record
-from safeproducer.telemetry import error_type
-
-# The messaging conventions are not stable, so the names are pinned here, with the version that defines them.
-SCHEMA_URL = "https://opentelemetry.io/schemas/1.44.0"
-SYSTEM = "messaging.system"
-OPERATION_NAME = "messaging.operation.name"
-OPERATION_TYPE = "messaging.operation.type"
-DESTINATION_NAME = "messaging.destination.name"
-PARTITION_ID = "messaging.destination.partition.id"
-OFFSET = "messaging.kafka.offset"
-TOMBSTONE = "messaging.kafka.message.tombstone"
-CLIENT_ID = "messaging.client.id"
-SERVER_ADDRESS = "server.address"
-SERVER_PORT = "server.port"
-ERROR_TYPE = "error.type"
-
-RECORD_LOST = "delivery_report_lost"
-"""`error.type` of a record that went away without a delivery report."""
+from safeproducer.telemetry.conventions import (
+    CLIENT_ID,
+    DESTINATION_NAME,
+    ERROR_TYPE,
+    OFFSET,
+    OPERATION_NAME,
+    OPERATION_TYPE,
+    PARTITION_ID,
+    RECORD_LOST,
+    SCHEMA_URL,
+    SERVER_ADDRESS,
+    SERVER_PORT,
+    SYSTEM,
+    TOMBSTONE,
+    error_type,
+)
 
 KAFKA_PORT = 9092
 

@@ -13,6 +13,7 @@ from safeproducer.policy.affinity import Affinity
 from safeproducer.policy.decision import Hold
 from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.pacing import AckTime
+from safeproducer.policy.types import TopicPartition
 
 _NEAR_MS = 8191
 _FAR_TIMES = 3
@@ -20,8 +21,8 @@ _FAR_TIMES = 3
 MOST_OVERHEAD = 36
 """What librdkafka counts, and what the number of headers and an application's own times may take up."""
 
-Times = dict[HoldReason, tuple[int, float]]
-"""Reason -> (partitions that wait for it now, ends of the waits for it minus their beginnings, in seconds)."""
+Times = dict[tuple[TopicPartition, HoldReason], tuple[int, float]]
+"""(partition, reason) -> (1 if it waits for it now, ends of the waits for it minus their beginnings, in seconds)."""
 
 
 class PartitionBuffer:
@@ -65,8 +66,9 @@ class PartitionBuffer:
             return
         for each, change in ((before, -1), (hold, 1)):
             if each is not None:
-                partitions, seconds = self.times.get(each.reason, (0, 0.0))
-                self.times[each.reason] = partitions + change, seconds - change * now
+                key = self.tp, each.reason
+                waits, seconds = self.times.get(key, (0, 0.0))
+                self.times[key] = waits + change, seconds - change * now
 
     def went_directly(self, now: float) -> None:
         """A record of it may have gone directly until then."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from safeproducer.errors import DeliveryError
 from safeproducer.kafka.native import WITHOUT_OFFSET, KafkaError, Message
@@ -58,6 +59,16 @@ def _purged(kept: Deferred) -> Purged:
     return Purged(queued, kept.since - elapsed, kept.by - elapsed)
 
 
+class Failed(NamedTuple):
+    """What is counted together. `topic`, `partition`: None while not known; `unsent`: it was in no request."""
+
+    topic: str | None
+    partition: int | None
+    error: str
+    outcome: str
+    unsent: bool
+
+
 class Failures:
     """Makes DeliveryErrors and counts them by outcome. Any thread."""
 
@@ -70,6 +81,7 @@ class Failures:
         """Records that were refused as of another producer epoch."""
         self.without_offset = 0
         """Records that librdkafka took for delivered, and which nobody has acknowledged."""
+        self.counts: defaultdict[Failed, int] = defaultdict(int)
         self.last: dict[str, str] = {}
         """Topic -> the name of the error of its last record that failed."""
         self.many_lanes = False
@@ -195,8 +207,10 @@ class Failures:
         else:
             self.unknown += 1
         self.unsent += attempts == 0
+        failed = Failed(topic, partition, KafkaError(code).name(), outcome.value, attempts == 0)
+        self.counts[failed] += 1
         if topic is not None:
-            self.last[topic] = KafkaError(code).name()
+            self.last[topic] = failed.error
         since = next((at for at in (handed_over_at, accepted_at) if at is not None), NEVER)
         producer_id, epoch = self._identity if outcome is Outcome.UNKNOWN else (None, None)
         if topic is not None and (absent := self._absent(topic)):

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from safeproducer.errors import NOT_ACCEPTED, RENEWED
-from safeproducer.hooks import Hooks
+from safeproducer.hooks import Gaps, Hooks
 from safeproducer.kafka.native import WITHOUT_OFFSET, KafkaError, Message
 from safeproducer.pipeline.record import DeliveryCallback
 from safeproducer.pipeline.reports.counters import Explained
@@ -62,7 +62,8 @@ def report_of(report: Any) -> Any:
 class ObservedSend:
     """Takes the place of the native produce(): makes a Record, tells the hooks, and hands over.
 
-    `open` holds the records without a report, so that a hook can be told which ones were lost.
+    `open` holds the records without a report, so that a hook can be told which ones were lost. `gaps`: of the sample
+    that hooks want; None when each record is observed.
     """
 
     def __init__(
@@ -74,7 +75,9 @@ class ObservedSend:
         explained: Explained,
         report_queue: ReportQueue,
         offset_proves: bool,
+        gaps: Gaps | None = None,
     ) -> None:
+        self.gaps = gaps
         self._hooks = hooks
         self._producer = producer
         self._refusal_of = refusal_of
@@ -85,6 +88,30 @@ class ObservedSend:
     def go_on_to(self, way: Callable[..., Any]) -> None:
         """Where records go on from now on."""
         self._way = way
+
+    def entry(self) -> Callable[..., Any]:
+        """What produce() calls: this, or what passes it by for all records but the sample."""
+        if (gaps := self.gaps) is None:
+            return self
+
+        # A closure: it runs for each record, and a method of an object that is called takes twice as long.
+        def send(
+            topic: str,
+            value: Any,
+            key: Any,
+            partition: int,
+            report: DeliveryCallback,
+            _: None = None,
+            timestamp: int = 0,
+            headers: Any = None,
+        ) -> None:
+            if (left := gaps.left) > 1:
+                gaps.left = left - 1
+                self._way(topic, value, key, partition, report, None, timestamp, headers)
+            else:
+                self(topic, value, key, partition, report, None, timestamp, headers)
+
+        return send
 
     def __call__(
         self,

@@ -7,9 +7,11 @@ are those of a sample.
 from __future__ import annotations
 
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib.metadata import version
+from math import inf
 from typing import Any, Literal
 
 from opentelemetry.metrics import MeterProvider, Observation, get_meter, get_meter_provider
@@ -94,6 +96,10 @@ _COMBINED: dict[str, Callable[[float, float], float]] = {
 }
 """How the figures of several producers become one; all others are added up."""
 _BOUNDARIES = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
+_SENDS = ((names.SYSTEM, "kafka"), (names.OPERATION_NAME, "send"), (names.OPERATION_TYPE, "send"))
+_MOST_DURATIONS = 20_000
+"""That wait for a collection."""
+_NEVER = Gaps(0)
 _FRESH = 1.0
 """Seconds for which what was read for one instrument is told by another one, of the same collection."""
 
@@ -111,6 +117,7 @@ class Collection:
         self.exits = False
         """Reports that are missing do not come any more."""
         self._reported: set[object] = set()
+        self._durations: deque[tuple[float, Attributes]] = deque()
         self._read_at = 0.0
         self._figures: dict[str, dict[Attributes, float]] = {}
         self._served: set[str] = set()
@@ -142,6 +149,7 @@ class Collection:
             forks.notice()
             now = clock.real()
             if name in self._served or now > self._read_at + _FRESH:
+                self._record()
                 self._read_at, self._served, self._figures = now, set(), self._read()
             self._served.add(name)
             return [Observation(value, dict(attributes)) for attributes, value in self._told(name)]
@@ -192,6 +200,12 @@ class Collection:
             self._reported.add(what)
             logger.exception("metrics: %s cannot be read; the others go on", name)
 
+    @property
+    def listens(self) -> bool:
+        """Whether there is an SDK: the API's own providers do nothing."""
+        provider = get_meter_provider() if self._provider is None else self._provider
+        return not type(provider).__module__.startswith("opentelemetry.metrics")
+
     # --- durations ---------------------------------------------------------------------------------------------------
 
     def begin(self, record: Record) -> None:
@@ -204,15 +218,23 @@ class Collection:
         began: float | None = record.state.pop(self, None)
         if began is None or self.duration is None:
             return
-        attributes: dict[str, str | int] = {
-            names.SYSTEM: "kafka",
-            names.OPERATION_NAME: "send",
-            names.OPERATION_TYPE: "send",
-            **dict(self.labels.of_client(record.producer.client_id, record.topic, partition)),
-        }
-        if error is not None:
-            attributes[names.ERROR_TYPE] = error
-        self.duration.record(clock.monotonic() - began, attributes)
+        place = self.labels.of_client(record.producer.client_id, record.topic, partition)
+        attributes = (*_SENDS, *place) if error is None else (*_SENDS, *place, (names.ERROR_TYPE, error))
+        self._durations.append((clock.monotonic() - began, attributes))
+        if len(self._durations) > _MOST_DURATIONS:
+            self._record(2)
+
+    def _record(self, most: float = inf) -> None:
+        """Tell durations, up to so many. It costs far more than all else of a record, and takes locks of the SDK that
+        a signal handler inside poll() would wait for: collections do it.
+        """
+        while self._durations and most > 0:
+            try:
+                seconds, attributes = self._durations.popleft()
+            except IndexError:  # another thread was quicker
+                return
+            self.duration.record(seconds, dict(attributes))
+            most -= 1
 
 
 _collections: weakref.WeakValueDictionary[int, Collection] = weakref.WeakValueDictionary()
@@ -233,7 +255,8 @@ def _collection(provider: MeterProvider | None, labels: Labels, durations: float
 class OpenTelemetryMetrics(Hook):
     """Tells OpenTelemetry what a producer counts, and how long its records take.
 
-    - `meter_provider`: default the global one, also when it is installed after this hook.
+    - `meter_provider`: default the global one, also when it is installed after this hook; durations are those of
+      producers that are made after it.
     - `partitions`: whether figures of topics have the attribute `messaging.destination.partition.id`. A record that
       was accepted without a partition is accepted without that attribute.
     - `client_ids`: whether figures have the attribute `messaging.client.id`.
@@ -275,7 +298,10 @@ class OpenTelemetryMetrics(Hook):
             raise ValueError(f"topics={topics!r} is no number of topics: pass 1 or more; 1000 is the default")
         labels = Labels(bool(partitions), bool(client_ids), topics)
         self._collection = _collection(meter_provider, labels, durations)
-        self._gaps = self._collection.gaps
+
+    @property
+    def _gaps(self) -> Gaps:  # type: ignore[override]
+        return self._collection.gaps if self._collection.listens else _NEVER
 
     def _producer_began(self, engine: Any) -> None:
         self._collection.totals.join(engine)

@@ -124,7 +124,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=STEPS, seed=st.integers(0, 99))
 def test_whatever_producers_do_sums_are_right_and_never_fall(cluster: FakeCluster, steps: list[str], seed: int) -> None:
     """Producers come and go under a collector; one that is dropped with records loses them."""

@@ -15,6 +15,8 @@ from safeproducer.pipeline.reports.report_queue import ReportQueue
 from safeproducer.records import ProducerInfo, Record
 from safeproducer.runtime import interrupts
 
+_NOW = 0
+
 
 class _Shared(NamedTuple):
     """What the reports of all records need."""
@@ -107,7 +109,10 @@ class ObservedSend:
         ) -> None:
             if (left := gaps.left) > 1:
                 gaps.left = left - 1
-                self._way(topic, value, key, partition, report, None, timestamp, headers)
+                if headers is None and timestamp is _NOW:  # as produce() does
+                    self._way(topic, value, key, partition, report)
+                else:
+                    self._way(topic, value, key, partition, report, None, timestamp, headers)
             else:
                 self(topic, value, key, partition, report, None, timestamp, headers)
 

@@ -210,7 +210,7 @@ class Collection:
 
     def begin(self, record: Record) -> None:
         """A record was accepted; whether it is of the sample is decided here."""
-        if self.gaps.takes() and self not in record.state:
+        if self.gaps.takes():
             record.state[self] = clock.monotonic()
 
     def end(self, record: Record, partition: int | None, error: str | None) -> None:

@@ -5,60 +5,51 @@ from __future__ import annotations
 import argparse
 import threading
 import time
-from contextlib import ExitStack
 from statistics import median
 
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
-from benchmarks.brokers import broker
 from benchmarks.table import table
 from safeproducer import SafeProducer
 from safeproducer.telemetry import OpenTelemetryMetrics
 
 PRODUCERS, PARTITIONS = 10, 1_000
-ROUNDS = 20
+ROUNDS = 10
 TOPIC = "bench-collecting"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.collecting", description=__doc__)
-    parser.add_argument("--mock", action="store_true", help="librdkafka's mock cluster instead of real Kafka")
-    options = parser.parse_args()
-    rows = []
-    with broker(mock=options.mock) as where:
-        where.create_topic(TOPIC, PARTITIONS)
-        for mode in ("auto", "held"):
-            for partitions in (False, True):
-                collections, longest = measured(where.bootstrap, mode, partitions)
-                times = f"{median(collections) * 1000:.1f}", f"{max(collections) * 1000:.1f}"
-                rows.append((mode, str(partitions), *times, f"{longest * 1000:.1f}"))
-    print(f"Against {where.kind}, {PRODUCERS} producers of {PARTITIONS} partitions, {ROUNDS} collections")
-    print(table(("mode", "partitions=", "median ms", "longest ms", "longest produce() ms"), rows))
+    argparse.ArgumentParser(prog="python -m benchmarks.collecting", description=__doc__).parse_args()
+    collections, longest = measured()
+    times = f"{median(collections) * 1000:.1f}", f"{max(collections) * 1000:.1f}", f"{longest * 1000:.1f}"
+    print(f"No brokers, {PRODUCERS} producers of {PARTITIONS} partitions, {ROUNDS} collections")
+    print(table(("median ms", "longest ms", "longest produce() ms"), [times]))
 
 
-def measured(bootstrap: str, mode: str, partitions: bool) -> tuple[list[float], float]:
+def measured() -> tuple[list[float], float]:
     """(seconds of each collection, of the longest produce() meanwhile)."""
     reader = InMemoryMetricReader()
     provider = MeterProvider([reader], shutdown_on_exit=False)
-    hook = OpenTelemetryMetrics(provider, partitions=partitions)
-    config = {"bootstrap.servers": bootstrap, "safeproducer.mode": mode, "linger.ms": 5}
-    with ExitStack() as stack:
-        producers = [stack.enter_context(SafeProducer(config, hooks=[hook])) for _ in range(PRODUCERS)]
-        for producer in producers:
-            for number in range(PARTITIONS):
-                producer.produce(TOPIC, b"x", partition=number)
-            producer.flush(60)
-        collections, calls, ended = [], [0.0], threading.Event()
-        thread = threading.Thread(target=produce, args=(producers[0], calls, ended))
-        thread.start()
-        for _ in range(ROUNDS):
-            time.sleep(0.05)
-            began = time.perf_counter()
-            reader.get_metrics_data()
-            collections.append(time.perf_counter() - began)
-        ended.set()
-        thread.join()
+    hook = OpenTelemetryMetrics(provider)
+    config = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
+    producers = [SafeProducer(config, hooks=[hook]) for _ in range(PRODUCERS)]
+    for producer in producers:
+        for number in range(PARTITIONS):
+            producer.produce(TOPIC, b"x", partition=number)
+    collections, calls, ended = [], [0.0], threading.Event()
+    thread = threading.Thread(target=produce, args=(producers[0], calls, ended))
+    thread.start()
+    for _ in range(ROUNDS):
+        time.sleep(0.05)
+        began = time.perf_counter()
+        reader.get_metrics_data()
+        collections.append(time.perf_counter() - began)
+    ended.set()
+    thread.join()
+    for producer in producers:
+        producer.purge()
+        producer.close(0)
     provider.shutdown()
     return collections, max(calls)
 

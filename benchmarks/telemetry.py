@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import structlog
 from confluent_kafka.cimpl import Producer
@@ -26,6 +26,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, Sampler, Tra
 from benchmarks import load as forms
 from benchmarks.brokers import broker
 from benchmarks.interleaved import Block, Spread, cpu_ratio, measure, rate, throughput_ratio
+from benchmarks.interleaved import Row as Compared
 from benchmarks.load import Load, VoidError, block
 from benchmarks.table import disturbed, ratio, table
 from safeproducer import Hook, SafeProducer
@@ -39,6 +40,8 @@ PARTITIONS = 10
 RECORDS = 4_000
 WARM_UP = 3
 NO_HOOK = "no hook"
+TRACEPARENT = 55
+"""Bytes of such a header."""
 
 
 class RecordHook(Hook):
@@ -81,7 +84,8 @@ def main() -> None:
         with ExitStack() as stack:
             variants = blocks({"bootstrap.servers": where.bootstrap, "enable.idempotence": True}, load, stack)
             measured = measure(variants, rounds, WARM_UP, seed=1, label="hooks")
-        kind = where.kind
+            kind = where.kind
+            bulk = bulk_rows({"bootstrap.servers": where.bootstrap, "enable.idempotence": True}, load, stack, rounds)
     rows = [
         Row(
             title,
@@ -93,7 +97,11 @@ def main() -> None:
     ]
     if options.json:
         result = {"broker": kind, "rounds": rounds, "disturbance": measured.disturbance}
-        print(json.dumps({**result, "rows": [asdict(row) for row in rows]}, indent=2))
+        print(
+            json.dumps(
+                {**result, "rows": [asdict(row) for row in rows], "bulk": [asdict(row) for row in bulk]}, indent=2
+            )
+        )
         return
     cells = [
         (row.title, ratio(row.throughput), ratio(row.cpu), f"{row.microseconds_per_record.median:.1f}") for row in rows
@@ -101,6 +109,8 @@ def main() -> None:
     print(f"Against {kind}, {rounds} rounds, blocks of {RECORDS} records of {options.value} B")
     print(f"{disturbed(measured.disturbance)}; no hook: {rate(measured, NO_HOOK, RECORDS).median:,.0f} records/s")
     print(table(("hook / no hook", "throughput", "CPU", "CPU us a record"), cells))
+    cells = [(row.title, ratio(row.throughput), ratio(row.cpu)) for row in bulk]
+    print(table(("produce_batch() of 1 000", "throughput", "CPU"), cells))
 
 
 def blocks(config: dict[str, object], load: Load, stack: ExitStack) -> dict[str, Block]:
@@ -150,14 +160,46 @@ def metered(with_hooks: Callable[[Iterable[Hook]], Block], durations: float, sta
     return with_hooks([OpenTelemetryMetrics(provider, durations=durations)])
 
 
+def bulk_rows(config: dict[str, object], load: Load, stack: ExitStack, rounds: int) -> list[Compared]:
+    """Throughput of produce_batch() with a span for each call: against one header, and a span for each record."""
+
+    def with_hooks(hooks: Iterable[Hook]) -> Block:
+        return block(forms.batch, stack.enter_context(SafeProducer(config, hooks=hooks)), load)
+
+    header = {"headers": [("source", b"x" * TRACEPARENT)]}
+    with_header = replace(load, batches=[[{**each, **header} for each in batch] for batch in load.batches])
+    calls = (len(load.batches), len(load.batches))
+    one, each = "one header, no hook", 'bulk="off"'
+    measured = measure(
+        {
+            one: block(forms.batch, stack.enter_context(SafeProducer(config)), with_header),
+            'bulk="send"': traced(with_hooks, ALWAYS_ON, calls, load.records),
+            each: traced(with_hooks, ALWAYS_ON, (load.records, load.records), load.records, bulk="off"),
+        },
+        rounds,
+        WARM_UP,
+        seed=1,
+        label="bulk",
+    )
+    send = 'bulk="send"'
+    return [
+        Compared(f"{send} / {peer}", throughput_ratio(measured, send, peer), cpu_ratio(measured, send, peer))
+        for peer in (one, each)
+    ]
+
+
 def traced(
-    with_hooks: Callable[[Iterable[Hook]], Block], sampler: Sampler, expected: tuple[int, int], records: int
+    with_hooks: Callable[[Iterable[Hook]], Block],
+    sampler: Sampler,
+    expected: tuple[int, int],
+    records: int,
+    bulk: str = "send",
 ) -> Block:
     """A block that is void when the number of exported spans is not within `expected`."""
     exporter = InMemorySpanExporter()
     provider = TracerProvider(sampler=sampler, shutdown_on_exit=False)
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    produce = with_hooks([OpenTelemetryHook(tracer_provider=provider)])
+    produce = with_hooks([OpenTelemetryHook(tracer_provider=provider, bulk=bulk)])
 
     def run() -> None:
         exporter.clear()

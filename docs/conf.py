@@ -7,6 +7,7 @@ from typing import Any
 
 from pygments.lexers.special import TextLexer
 
+import safeproducer.spark
 from safeproducer import __version__
 
 project = "safeproducer"
@@ -21,6 +22,8 @@ myst_heading_anchors = 4
 default_role = "code"  # docstrings have names in single backquotes
 autodoc_default_options = {"members": True, "member-order": "bysource"}
 autodoc_preserve_defaults = True
+autodoc_mock_imports = ["opentelemetry", "pyarrow", "pyspark", "pytest", "structlog"]  # the environment is small
+safeproducer.spark._require_extra = lambda *_: None  # a mock has no version
 
 CONTENTS = """
 ```{toctree}

@@ -1,4 +1,7 @@
-"""Fixtures of the tests against real Kafka: shared clusters and fresh topics."""
+"""Fixtures of the tests against real Kafka: shared clusters and fresh topics.
+
+A node that idles for a minute costs more of a processor than its start: all but `kafka` live as long as a file.
+"""
 
 from __future__ import annotations
 
@@ -24,21 +27,21 @@ def kafka() -> Iterator[KafkaCluster]:
         yield cluster
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def kafka3() -> Iterator[KafkaCluster]:
     """Three nodes, shared; a test that stops or pauses one brings it back."""
     with KafkaCluster(3) as cluster:
         yield cluster
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def kafka_tapped() -> Iterator[KafkaCluster]:
     """One node that advertises ports on which a tap is to listen."""
     with KafkaCluster(tapped=True) as cluster:
         yield cluster
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def kafka_secure() -> Iterator[KafkaCluster]:
     """One node that also has SASL_SSL listeners and an authorizer."""
     with KafkaCluster(secure=True) as cluster:

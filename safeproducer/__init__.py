@@ -30,7 +30,15 @@ from safeproducer.policy.replication import ReplicationState
 from safeproducer.producer import SafeProducer
 from safeproducer.records import CallSite, ProducerInfo, Record
 from safeproducer.serializing import SafeSerializingProducer
-from safeproducer.snapshot import CloseReport, PartitionSnapshot, ReplicationSnapshot, Snapshot, WindowSnapshot
+from safeproducer.snapshot import (
+    CloseReport,
+    Health,
+    HealthReason,
+    PartitionSnapshot,
+    ReplicationSnapshot,
+    Snapshot,
+    WindowSnapshot,
+)
 
 __version__ = "0.1.0"
 
@@ -44,6 +52,8 @@ __all__ = [
     "DeliveryError",
     "FatalError",
     "ForkedProducerError",
+    "Health",
+    "HealthReason",
     "HoldReason",
     "Hook",
     "LanesChanged",

@@ -11,8 +11,8 @@ a signal handler raises inside a hook counts as the hook's.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterable
+from dataclasses import dataclass, field
 from math import floor, inf, log, log1p
 from typing import Any
 
@@ -21,6 +21,8 @@ from safeproducer.records import CallSite, ProducerInfo, Record
 from safeproducer.runtime import randomness
 from safeproducer.runtime.log import logger
 from safeproducer.snapshot import ReplicationSnapshot
+
+RECORD_EVENTS = ("record_accepted", "record_refused", "record_resolved")
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +184,48 @@ class Gaps:
         return 1 + floor(log(1 - randomness.share()) / log1p(-self._share))
 
 
+@dataclass(slots=True, eq=False)
+class BulkCall:
+    """The messages of one produce_batch() of `producer` for `topic`, for hooks of this library.
+
+    A hook that follows them together appends itself to `takers`, and is not told of each record then. It replaces
+    `headers` of messages, and adds to the `parts` of each what counts its end: see BulkReport.
+    """
+
+    producer: ProducerInfo
+    topic: str
+    headers: list[Any]
+    parts: list[tuple[Any, ...]]
+    takers: list[Hook] = field(default_factory=list)
+
+
+class BulkReport:
+    """In place of the callback of such a message: tells its `parts`, then calls that.
+
+    `takers`: the hooks that follow it so. `alone`: whether no other one asks for records.
+    """
+
+    __slots__ = ("_callback", "_hooks", "_only_errors", "alone", "parts", "takers")
+
+    def __init__(self, callback: Any, parts: tuple[Any, ...], call: BulkCall, hooks: Hooks, only_errors: bool) -> None:
+        self._callback, self._hooks, self._only_errors = callback, hooks, only_errors
+        self.parts, self.takers = parts, call.takers
+        self.alone = not hooks.wants(*RECORD_EVENTS, beside=call.takers)
+
+    def __call__(self, error: KafkaError | None, message: Message) -> None:
+        try:
+            self.end(error)
+        finally:  # Ctrl-C inside a hook must not hide the report
+            if self._callback is not None and (error is not None or not self._only_errors):
+                self._callback(error, message)
+
+    def end(self, error: KafkaError | BaseException | None) -> None:
+        """Also of a message that was not accepted."""
+        for part in self.parts:
+            if part.end(error):
+                self._hooks.call("_bulk_ended", part)
+
+
 class Hook:
     """Base class of hooks: every method is an event that does nothing here.
 
@@ -249,6 +293,14 @@ class Hook:
     def producer_closed(self, producer: ProducerInfo, report: Any) -> None:
         """close() finished; `report` is its CloseReport."""
 
+    # For hooks of this library: they may change.
+
+    def _bulk_accepted(self, call: BulkCall) -> None:
+        """Inside produce_batch(), before the first message is handed over, and instead of a record_accepted() each."""
+
+    def _bulk_ended(self, part: Any) -> None:
+        """The last message of a part has ended, whosever that is."""
+
 
 class Hooks:
     """Calls the hooks of one producer; owned by that producer.
@@ -276,8 +328,8 @@ class Hooks:
             if callable(event) and not name.startswith("__")
         }
 
-    def wants(self, *events: str) -> bool:
-        return any(self._listeners[event] for event in events)
+    def wants(self, *events: str, beside: Container[Hook] = ()) -> bool:
+        return any(hook not in beside for event in events for hook, _ in self._listeners[event])
 
     def sample(self, *events: str) -> Gaps | None:
         """Of the records that these events are for; None when each record is wanted."""

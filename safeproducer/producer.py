@@ -16,16 +16,17 @@ from safeproducer.pipeline.assembly import assemble
 from safeproducer.pipeline.bulk import produce_batch
 from safeproducer.pipeline.closing import Closing
 from safeproducer.pipeline.engine import Engine
+from safeproducer.pipeline.health import check
 from safeproducer.pipeline.inspection import Inspection
 from safeproducer.pipeline.reports.counters import DeliveryCounters, TopicCounters
 from safeproducer.pipeline.reports.delivery_errors import Failures
 from safeproducer.pipeline.reuse import release
 from safeproducer.pipeline.route import UNINITIALISED, Route
 from safeproducer.pipeline.transactions import Transactions
-from safeproducer.records import ProducerInfo, are_known, call_site, checked_names
+from safeproducer.records import are_known, call_site, checked_names
 from safeproducer.runtime import clock, forks, lifetime
 from safeproducer.settings.config import Settings, parse
-from safeproducer.snapshot import CloseReport, Snapshot
+from safeproducer.snapshot import CloseReport, Health, Snapshot
 
 _HERE = forks.here
 _NOW = 0
@@ -62,7 +63,6 @@ class SafeProducer(NativeProducer):
     __transactions: Transactions = UNINITIALISED  # type: ignore[assignment]
     __closing: Closing = UNINITIALISED  # type: ignore[assignment]
     __inspection: Inspection = UNINITIALISED  # type: ignore[assignment]
-    __info: ProducerInfo
     __blocked: set[int]
 
     def __init__(self, *args: Any, hooks: Iterable[Hook] = (), **config: Any) -> None:
@@ -82,7 +82,6 @@ class SafeProducer(NativeProducer):
         transactions = Transactions(engine)
         put = partial(object.__setattr__, self)  # a subclass that is a frozen dataclass refuses assignments
         put("_SafeProducer__settings", settings)
-        put("_SafeProducer__info", info)
         put("_SafeProducer__counters", counters)
         put("_SafeProducer__topics", counters.topics)
         put("_SafeProducer__on_delivery", settings.on_delivery)
@@ -170,7 +169,7 @@ class SafeProducer(NativeProducer):
 
     def __may_block(self) -> bool:
         thread = get_ident()
-        return self.__settings.max_block > 0 and thread not in self.__blocked and not self.__engine.route.in_callback
+        return self.__settings.max_block > 0 and thread not in self.__blocked and not self.__route.in_callback
 
     def __produce_when_there_is_room(self, refusal: QueueFullError, *record: Any) -> None:
         """Serve callbacks for up to safeproducer.max.block.ms until the record is accepted; else raise `refusal`."""
@@ -358,6 +357,13 @@ class SafeProducer(NativeProducer):
         """
         forks.notice()
         return self.__inspection.explain(topic, partition)
+
+    def health(self, *, unresolved_for: float = 30.0) -> Health:
+        """For probes: `ok` unless fatal, or a record has waited for `unresolved_for` seconds for what waiting does not
+        mend; `ready` once brokers were reached, or if nothing was asked of them. Never blocks, asks no broker; callable
+        from any thread. Raises ValueError if `unresolved_for` is no time."""
+        forks.notice()
+        return check(self.__engine, self.__inspection, unresolved_for)
 
     def __repr__(self) -> str:
         if not self.__initialised:

@@ -57,7 +57,8 @@ class Record:
     `topic`, `value`, `key` and `timestamp` (0: now) are what produce() of the `producer` got. `partition` is the one
     asked for, -1 when librdkafka chooses. `headers` is a copy: what a hook adds never reaches the caller's own list.
     `headers_changed`: whether a hook added one. `state` is for hooks: a place to keep what belongs to this record,
-    keyed by the hook itself.
+    keyed by the hook itself. `hold`: why it was held longest (a HoldReason), and for how many seconds in all; None
+    while it has not been.
     """
 
     producer: ProducerInfo
@@ -69,6 +70,7 @@ class Record:
     headers: list[tuple[str, HeaderValue]]
     state: dict[object, Any] = field(default_factory=dict)
     headers_changed: bool = False
+    hold: tuple[str, float] | None = None
 
     def add_header(self, name: str, value: HeaderValue) -> None:
         """Append a header, `name` and `value`, to what will be sent with this record."""

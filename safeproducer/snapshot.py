@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.replication import ReplicationState
@@ -50,8 +51,9 @@ class PartitionSnapshot:
     `partition` -1 holds records whose partition librdkafka has not chosen yet, or never did (they failed before).
     `accepted` is the sum of `delivered`, `failed` and `unresolved`. Among the unresolved ones `held` wait in this
     process, not handed over to librdkafka, for `reason`, which `why` is as a sentence with the partition as its
-    subject; both None when none do, but for a topic that is not there: librdkafka has its records, and the reason is
-    "unknown_topic". A record that was given no partition is accepted on -1 until its report, but held where it will go.
+    subject; both None when none do, but for a topic that is not there ("unknown_topic") and a leader that acknowledges
+    nothing ("leader_silent"): then librdkafka has the records.
+    A record that was given no partition is accepted on -1 until its report, but held where it will go.
     `replication`: None before the first look at it, and with safeproducer.replication=off.
     """
 
@@ -140,6 +142,41 @@ class Snapshot(ProducerState):
     throttled_brokers: dict[int, float]
     producer_ids: int
     renewals: int
+
+
+@dataclass(frozen=True, slots=True)
+class HealthReason:
+    """One thing that a producer waits for, or that ended it.
+
+    - `code`: one of HoldReason; "replication"; "client_error": brokers are not reached, or cut connections; "waiting":
+      no more is known; "not_polled": reports wait for poll(); "no_broker": none has answered yet; "fatal", "closed",
+      "forked".
+    - `sentence` says it, `cure` what to do, None where there is nothing to do or the sentence says it.
+    - `since`: seconds for which it has been so, or records have waited; None where that is not known.
+    """
+
+    code: str
+    sentence: str
+    since: float | None
+    cure: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """Whether a producer works, for probes.
+
+    - `ok`: no fatal error, and no record has waited too long for what waiting does not mend.
+    - `ready`: it takes records, and brokers have answered, or nothing was asked of them yet.
+    - `reasons`: why it is not, and what records have waited for too long, though it ends by itself.
+    """
+
+    ok: bool
+    ready: bool
+    reasons: tuple[HealthReason, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same for JSON."""
+        return {"ok": self.ok, "ready": self.ready, "reasons": [asdict(reason) for reason in self.reasons]}
 
 
 @dataclass(frozen=True, slots=True)

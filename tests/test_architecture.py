@@ -33,25 +33,25 @@ BOUNDS: dict[str, dict[str, int]] = {
         "pipeline/bulk.py": 10,  # the account of produce_batch(), which counts in one step
         "pipeline/dispatch/intake.py": 2,  # of one record, and of a block
         "pipeline/reports/counters.py": 4,
+        "pipeline/reports/hooked_send.py": 2,  # the count down to the next record of a sample, for each record
         "pipeline/reports/quota_rejections.py": 2,
     },
     "parts that a constructor takes": {
         "each": 9,
         "errors.py:DeliveryError": 10,
-        "pipeline/dispatch/dispatcher.py:Dispatcher": 13,  # 9 of them are Gatherer's
+        "pipeline/dispatch/dispatcher.py:Dispatcher": 12,  # 8 of them are Gatherer's
         "pipeline/dispatch/expiry.py:Expiry": 10,
-        "pipeline/dispatch/intake.py:Intake": 10,
     },
     "whole": {
         "each": 0,
-        "files": 230,  # aim: 185; 11 are of replication quotas, 6 of `safeproducer run`, 3 of renewal
+        "files": 235,  # aim: 185; 11 are of replication quotas, 6 of `safeproducer run`, 3 of renewal
         "files under 60 lines": 13,
-        "lines": 36_974,  # aim: 28 500; 2 553 of replication quotas, 110 of seams, 500 of `run`, 847 of renewal
-        "lines of pipeline/ and policy/": 13_469,  # aim: 11 000; 1 419 as above, 250 of reuse from producer_ids/
-        "reads through three dots": 66,  # aim: 28, one per 1 000 lines
+        "lines": 38_256,  # aim: 28 500; 2 553 of replication quotas, 110 of seams, 500 of `run`, 847 of renewal
+        "lines of pipeline/ and policy/": 13_862,  # aim: 11 000; 1 419 as above, 250 of reuse from producer_ids/
+        "reads through three dots": 76,  # aim: 28, one per 1 000 lines
         "closures upward": 6,  # aim: 4
         "objects of a producer": 98,  # aim: 70
-        "references among its stateful objects": 234,  # aim: 150
+        "references among its stateful objects": 233,  # aim: 150
     },
 }
 UPWARD: set[str] = set()

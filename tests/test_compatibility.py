@@ -23,13 +23,13 @@ from safeproducer.takeover.account import account
 FROZEN = {
     "names": """
         CallSite CallbackReentryError CloseReport ConfigurationError ConfigurationTypeError ConfigurationValueError
-        DeliveryError FatalError ForkedProducerError HoldReason Hook LanesChanged Outcome PartitionSnapshot
-        ProducerChurn ProducerClosedError ProducerIdLimitError ProducerIdLimited ProducerInfo QueueFullError Record
-        RecordsLost ReplicationChanged ReplicationSnapshot ReplicationState SafeProducer SafeProducerError
-        SafeSerializingProducer Snapshot Throttled WindowChanged WindowSnapshot
+        DeliveryError FatalError ForkedProducerError Health HealthReason HoldReason Hook LanesChanged Outcome
+        PartitionSnapshot ProducerChurn ProducerClosedError ProducerIdLimitError ProducerIdLimited ProducerInfo
+        QueueFullError Record RecordsLost ReplicationChanged ReplicationSnapshot ReplicationState SafeProducer
+        SafeProducerError SafeSerializingProducer Snapshot Throttled WindowChanged WindowSnapshot
         BatchReport KafkaWriteError SafeProducerDataSource SafeProducerSink FakeCluster""",
     "methods": """
-        produce produce_batch poll flush purge close snapshot explain list_topics cluster_id set_sasl_credentials
+        produce produce_batch poll flush purge close snapshot explain health list_topics cluster_id set_sasl_credentials
         init_transactions begin_transaction commit_transaction abort_transaction send_offsets_to_transaction""",
     "settings": """
         safeproducer.expiry safeproducer.expiry.ms safeproducer.lanes safeproducer.max.block.ms safeproducer.mode
@@ -64,12 +64,14 @@ BASES = {
 FIELDS = {
     "CallSite": "filename line function",
     "CloseReport": "accepted delivered failed left seconds",
+    "Health": "ok ready reasons",
+    "HealthReason": "code sentence since cure",
     "LanesChanged": "producer before after reason",
     "PartitionSnapshot": "topic partition accepted delivered failed unresolved held why reason replication",
     "ProducerChurn": "cluster principal site made_by_site made_in_all limit_per_hour advice pattern seen",
     "ProducerIdLimited": "producer policy retry_after churn",
     "ProducerInfo": "client_id bootstrap_servers principal transactional_id idempotent site",
-    "Record": "producer topic value key partition timestamp headers state headers_changed",
+    "Record": "producer topic value key partition timestamp headers state headers_changed hold",
     "RecordsLost": "producer reason count records",
     "ReplicationChanged": "producer topic partition before after",
     "ReplicationSnapshot": """

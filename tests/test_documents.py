@@ -5,17 +5,21 @@ from __future__ import annotations
 import argparse
 import ast
 import dataclasses
+import importlib.util
 import inspect
+import pkgutil
 import re
 from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
+from types import MethodType
 from typing import Any
 
 import pytest
 
+import pytest_safeproducer
 import safeproducer
-from safeproducer import testing
+from safeproducer import spark, telemetry, testing
 from safeproducer.cli import main
 from safeproducer.kafka.native import KafkaError
 from safeproducer.kafka.properties import HANDLED_HERE, REFUSED
@@ -231,49 +235,81 @@ def test_every_document_is_reached_from_the_front_page() -> None:
     }
 
 
+def python_in(name: str) -> list[str]:
+    """The examples of a document that are marked as Python."""
+    return re.findall(r"^```python\n(.*?)^```", read(name), re.MULTILINE | re.DOTALL)
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_every_python_example_can_be_compiled(document: Path) -> None:
-    """Examples in prose that are marked as Python."""
-    for example in re.findall(r"^```python\n(.*?)^```", document.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
+def test_every_python_example_can_be_compiled_and_finds_what_it_imports(document: Path) -> None:
+    """Those without Spark are run in tests/test_documents_run.py."""
+    for example in python_in(document.relative_to(ROOT).as_posix()):
         compile(example, str(document), "exec")
+        for node in ast.walk(ast.parse(example)):
+            if isinstance(node, ast.ImportFrom):
+                module = importlib.import_module(node.module or "")
+                assert [one.name for one in node.names if not hasattr(module, one.name)] == []
+            elif isinstance(node, ast.Import):
+                assert all(importlib.util.find_spec(one.name) for one in node.names)
 
 
 # --- the API reference ---------------------------------------------------------------------------------------------
 
-PUBLIC = {name: getattr(module, name) for module in (safeproducer, testing) for name in module.__all__}
+
+def public() -> dict[str, Any]:
+    """Public name with its module -> what it is. Of telemetry: the classes; the plug-in has one name to use."""
+    found = {
+        f"{module.__name__}.{name}": getattr(module, name)
+        for module in (safeproducer, testing, spark)
+        for name in module.__all__
+    }
+    for module in pkgutil.iter_modules(telemetry.__path__, f"{telemetry.__name__}."):
+        if module.name.endswith(".figures"):  # what metrics.py reads
+            continue
+        for name, kind in inspect.getmembers(importlib.import_module(module.name), inspect.isclass):
+            if kind.__module__ == module.name and not name.startswith("_"):
+                found[f"{module.name}.{name}"] = kind
+    return {**found, "pytest_safeproducer.kafka_cluster": pytest_safeproducer.kafka_cluster}
+
+
+PUBLIC = public()
 
 
 def test_every_public_name_is_in_the_reference() -> None:
     """Once each, and no other."""
     listed = re.findall(
-        r"^\.\. auto\w+:: safeproducer\.(?:testing\.)?(\w+)$", read("docs/reference/api.md"), re.MULTILINE
+        r"^\.\. auto\w+:: (\w*safeproducer[\w.]+)(?:\(\))?$", read("docs/reference/api.md"), re.MULTILINE
     )
-    assert sorted(listed) == sorted([*safeproducer.__all__, *testing.__all__])
+    assert sorted(listed) == sorted(PUBLIC)
 
 
-def described(kind: type[Any]) -> Iterator[tuple[str, str, str | None]]:
+def described(kind: Any) -> Iterator[tuple[str, str, str | None]]:
     """(where, name of a parameter or field, the text that is to have it); the name is "" for a text as such."""
-    yield kind.__name__, "", kind.__dict__.get("__doc__")
+    yield str(kind), "", vars(kind).get("__doc__") if isinstance(kind, type) else kind.__doc__
+    if not isinstance(kind, type):
+        return
     texts = " ".join(each.__doc__ or "" for each in kind.__mro__ if each.__module__.startswith("safeproducer"))
     for field in dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ():
         yield kind.__name__, field.name, texts
     for name, member in inspect.getmembers(kind):
         method = member.fget if isinstance(member, property) else member
         own = getattr(method, "__module__", None) or ""
-        if name.startswith("_") or not callable(method) or not own.startswith("safeproducer"):
+        hidden = name.startswith("_") and name != "__call__"
+        if hidden or not callable(method) or not own.startswith("safeproducer"):
             continue
-        yield f"{kind.__name__}.{name}", "", method.__doc__
-        owner = next(each for each in kind.__mro__ if name in vars(each))
-        for parameter in list(inspect.signature(method).parameters.values())[1:]:
+        owner = next((each for each in kind.__mro__ if getattr(vars(each).get(name), "__doc__", None)), kind)
+        text = getattr(vars(owner).get(name), "__doc__", None)
+        yield f"{kind.__name__}.{name}", "", text
+        for parameter in list(inspect.signature(method).parameters.values())[not isinstance(member, MethodType) :]:
             if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-                yield f"{kind.__name__}.{name}", parameter.name, f"{method.__doc__} {owner.__doc__}"
+                yield f"{kind.__name__}.{name}", parameter.name, f"{text} {owner.__doc__}"
     if not issubclass(kind, (Enum, Exception, KafkaError)) and not dataclasses.is_dataclass(kind):  # users make these
         for parameter in inspect.signature(kind).parameters.values():
             if parameter.kind is not parameter.VAR_POSITIONAL:
                 yield kind.__name__, parameter.name, texts
 
 
-@pytest.mark.parametrize("name", [name for name in PUBLIC if isinstance(PUBLIC[name], type)])
+@pytest.mark.parametrize("name", PUBLIC)
 def test_every_public_name_and_parameter_has_a_description(name: str) -> None:
     """In backquotes in the docstring of its method, or of the class."""
     missing = [

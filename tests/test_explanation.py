@@ -17,7 +17,7 @@ from safeproducer.pipeline.inspection import explanation
 from safeproducer.testing import FakeCluster
 from tests.inside import engine_of
 
-Make = Callable[[str], SafeProducer]
+Make = Callable[..., SafeProducer]
 Plant = Callable[[SafeProducer], None]
 
 OVER = "Over by now, and not the cause:"
@@ -41,8 +41,8 @@ def make(cluster: FakeCluster) -> Iterator[Make]:
     """Make a producer in this mode that both brokers have acknowledged a record of."""
     made: list[SafeProducer] = []
 
-    def build(mode: str) -> SafeProducer:
-        config: dict[str, Any] = {"safeproducer.mode": mode, "reconnect.backoff.max.ms": 200}
+    def build(mode: str, **more: Any) -> SafeProducer:
+        config: dict[str, Any] = {"safeproducer.mode": mode, "reconnect.backoff.max.ms": 200, **more}
         producer = SafeProducer({"bootstrap.servers": cluster.bootstrap, "log_level": 0, **config})
         made.append(producer)
         for partition in (0, 1):
@@ -324,3 +324,38 @@ def test_what_failed_lately_is_told_by_its_code(cluster: FakeCluster, make: Make
     failed = "Nothing waits for u: 0 record(s) delivered, 1 failed, lately with TOPIC_AUTHORIZATION_FAILED."
     assert producer.explain("u") == failed
     assert producer.explain("t") == "Nothing waits for t: 2 record(s) delivered, 0 failed."
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["named", "any"])
+@pytest.mark.parametrize("mode", TOLD_BY_STATISTICS)
+def test_a_silent_leader_is_named_for_records_that_it_has(
+    cluster: FakeCluster, make: Make, mode: str, named: bool
+) -> None:
+    """Once, with the cure, by snapshot() and by the error of the record, too; for its own partitions alone."""
+    producer = make(mode, **{"message.timeout.ms": 5_000})
+    errors: list[Any] = []
+    choose = engine_of(producer).updates.holds.partitions.choose
+    key = next(key for key in map(str, range(1000)) if choose("t", key, time.monotonic()) == 0)
+    cluster.pause(1)
+    producer.produce("t", b"x", key, partition=0 if named else -1, on_delivery=lambda error, _: errors.append(error))
+    wait(producer, lambda: "broker 1 acknowledges nothing of t [0]" in without_addresses(producer.explain()))
+    for told in (producer.explain(), producer.explain("t"), producer.explain("t", 0)):
+        assert told.count("acknowledges nothing") == told.count(HoldReason.LEADER_SILENT.cure or "") == 1
+        assert re.search(r"broker 1 \(127.0.0.1:\d+\) acknowledges nothing of t \[0\]\. Look", told)
+    wait(producer, lambda: producer.explain("t", 1).startswith("Nothing waits"))
+    (waits,) = [row for row in producer.snapshot().partitions if row.unresolved]
+    assert waits.reason is HoldReason.LEADER_SILENT
+    assert "broker 1, its leader, acknowledges nothing" in without_addresses(str(waits.why))
+    wait(producer, lambda: errors)
+    assert re.search(r"within message.timeout.ms: its leader is broker 1 \(127.0.0.1:\d+\)$", errors[0].str())
+    assert producer.explain().startswith("Nothing waits")
+
+
+def test_a_partition_that_gathers_blames_no_leader(cluster: FakeCluster) -> None:
+    """Nothing of it was sent."""
+    config = {"bootstrap.servers": cluster.bootstrap, "log_level": 0, "linger.ms": 4_000}
+    with SafeProducer(config) as producer:
+        producer.produce("t", b"x", partition=0)
+        wait(producer, lambda: ("t", 0) in engine_of(producer).updates.holds.direct.stalled)
+        assert "acknowledges nothing" not in producer.explain()
+        assert producer.snapshot().partitions[0].reason is None

@@ -207,6 +207,29 @@ def asker_of(native: Callable[[], Any], heard: list[float | None]) -> Metadata:
     return Metadata(dict, lambda *_: True, heard.append, FirstQuestion(native, True))
 
 
+def test_a_native_producer_that_comes_meanwhile_is_asked_for_as_well() -> None:
+    """The end of the former one's question ended its own: it waited half a second for its ID."""
+    clients = [Client(None), Client(None)]
+    first = FirstQuestion(lambda: clients[0], True)
+    first.look("t", 0.0)
+    first.look("t", 1.0)
+
+    def comes(_: float | None) -> None:
+        assert first.topic is None
+
+    def list_topics(*_: object) -> None:
+        del clients[:-1]
+        first.again()
+        first.look("t", 2.0)
+        first.look("t", 3.0)
+
+    clients[0].list_topics = list_topics  # type: ignore[method-assign, assignment]
+    first.ask(comes)
+    assert first.topic == "t"
+    first.ask(comes)
+    assert first.topic is None
+
+
 @pytest.mark.parametrize(
     ("answers", "questions"),
     [

@@ -24,7 +24,8 @@ PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 PUBLIC_NAMES = """
     CallSite CallbackReentryError CloseReport ConfigurationError ConfigurationTypeError ConfigurationValueError
-    DeliveryError FatalError ForkedProducerError HoldReason Hook LanesChanged Outcome PartitionSnapshot ProducerChurn
+    DeliveryError FatalError ForkedProducerError Health HealthReason HoldReason Hook LanesChanged Outcome
+    PartitionSnapshot ProducerChurn
     ProducerClosedError ProducerIdLimitError ProducerIdLimited ProducerInfo ProducerRenewed QueueFullError Record
     RecordsLost ReplicationChanged ReplicationSnapshot ReplicationState
     SafeProducer SafeProducerError SafeSerializingProducer Snapshot Throttled WindowChanged WindowSnapshot

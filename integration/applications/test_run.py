@@ -7,7 +7,6 @@ import json
 import operator
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from collections import Counter
@@ -17,10 +16,9 @@ from typing import Any
 
 import pytest
 
-from integration.applications.account import settle
-from integration.applications.application import STOCK, Application
+from integration.applications.application import STOCK
 from integration.applications.programs import produces
-from integration.applications.test_services import GUNICORN, PROGRAMS, REQUESTS, ask
+from integration.applications.test_services import GUNICORN, PROGRAMS, REQUESTS, by_two_workers
 from integration.kafka.cluster import KafkaCluster
 from integration.tap.tap import Tap
 from safeproducer.testing import FakeCluster
@@ -177,18 +175,9 @@ def test_tracers_go_together_with_it(run: Run, mode: str, tracer: str, place: st
 @MODES
 def test_gunicorn_with_preload(both: Callable[..., list[Any]], brokers: FakeCluster, tmp_path: Path, mode: str) -> None:
     """Each of its two workers tells its own account when it is told to end."""
-
-    def drive(application: Application) -> None:
-        application.has("worker", 2)
-        assert ask(application) == {202: REQUESTS}
-        ended = application.stop(signal.SIGTERM, within=15)
-        assert ended.status == 0
-        assert "Traceback" not in ended.errors
-        assert settle(application, brokers) == REQUESTS
-
     summary = tmp_path / "summary.json"
     ours = ("safeproducer", "run", "--mode", mode, "--summary", str(summary), "--", sys.executable, "-u", "-m")
-    both(drive, *ours, *GUNICORN, f"{PROGRAMS}.wsgi:app", classes=(STOCK,))
+    both(by_two_workers(brokers), *ours, *GUNICORN, f"{PROGRAMS}.wsgi:app", classes=(STOCK,))
     told = summaries(summary)
     assert len(told) == len({one["pid"] for one in told}) <= 2
     assert [sum(one[name] for one in told) for name in COUNTS] == [REQUESTS, REQUESTS, 0, 0, 0]

@@ -40,9 +40,8 @@ def test_a_flask_view_with_a_global_producer(both: Both, brokers: FakeCluster) -
     both(drive, f"{PROGRAMS}.flask_view")
 
 
-@pytest.mark.parametrize("workers", ["sync", "gthread", "gevent"])
-def test_gunicorn(both: Both, brokers: FakeCluster, workers: str) -> None:
-    """Loaded by the master, the producer made in each worker: all orders are written, and SIGTERM ends it in time."""
+def by_two_workers(brokers: FakeCluster) -> Callable[[Application], None]:
+    """Drives gunicorn: its workers take all orders, and SIGTERM ends them in time."""
 
     def drive(application: Application) -> None:
         application.has("worker", 2)
@@ -52,8 +51,14 @@ def test_gunicorn(both: Both, brokers: FakeCluster, workers: str) -> None:
         assert "Traceback" not in ended.errors
         assert settle(application, brokers) == REQUESTS
 
+    return drive
+
+
+@pytest.mark.parametrize("workers", ["sync", "gthread", "gevent"])
+def test_gunicorn(both: Both, brokers: FakeCluster, workers: str) -> None:
+    """Loaded by the master, the producer made in each worker: all orders are written, and SIGTERM ends it in time."""
     threads = ("--threads", "4") if workers == "gthread" else ()
-    both(drive, *GUNICORN, "--worker-class", workers, *threads, f"{PROGRAMS}.wsgi:app")
+    both(by_two_workers(brokers), *GUNICORN, "--worker-class", workers, *threads, f"{PROGRAMS}.wsgi:app")
 
 
 def test_gunicorn_with_the_producer_of_its_master(both: Both, brokers: FakeCluster) -> None:

@@ -20,7 +20,7 @@ client = fixtures.client
 untouched = fixtures.untouched
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def kafka_conforming() -> Iterator[KafkaCluster]:
     """One node with the suite's own settings, and with listeners that want a log-in."""
     with KafkaCluster(secure=True, configs=target.CONFIGS) as kafka:
@@ -29,19 +29,19 @@ def kafka_conforming() -> Iterator[KafkaCluster]:
         yield kafka
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def cluster(kafka_conforming: KafkaCluster) -> Any:
     """One broker of Kafka 4.4.0."""
     return target.Target("kafka", kafka_conforming.bootstrap)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def cluster3(kafka3: KafkaCluster) -> Any:
     """Three brokers of Kafka 4.4.0."""
     return target.Target("kafka", kafka3.bootstrap, lambda topic, broker: kafka3.admin.move_leader(topic, 0, broker))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def secure(kafka_conforming: KafkaCluster) -> Any:
     """The same broker, behind SASL; what lies under it is TLS, which FakeCluster does not have."""
     context = ssl.create_default_context(cafile=str(kafka_conforming.ca_pem))

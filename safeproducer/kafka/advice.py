@@ -264,6 +264,11 @@ def advice(code_name: str, reason: str = "") -> str:
     return f"Kafka reported the error {code_name}."
 
 
+def way_out(code_name: str) -> str:
+    """The end of that sentence: what to do."""
+    return advice(code_name).partition(": ")[2].rstrip(".")
+
+
 def sentences() -> list[str]:
     """All that advice() may say, without what it fills in."""
     return [rule.sentence for rule in _RULES]

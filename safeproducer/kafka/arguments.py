@@ -9,6 +9,7 @@ import math
 import re
 from typing import Any
 
+from safeproducer.kafka.advice import way_out
 from safeproducer.kafka.native import KafkaError, KafkaException, NativeProducer
 
 _VALIDATOR = NativeProducer.__new__(NativeProducer)
@@ -21,9 +22,8 @@ _TOPIC = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 
 
 WAYS_OUT = {
-    KafkaError.MSG_SIZE_TOO_LARGE: ": make the record smaller, or raise message.max.bytes here and max.message.bytes "
-    "on its topic",
-    KafkaError.TOPIC_AUTHORIZATION_FAILED: ": have an administrator grant WRITE and DESCRIBE on the topic",
+    code: f": {way_out(KafkaError(code).name())}"
+    for code in (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.TOPIC_AUTHORIZATION_FAILED)
 }
 
 

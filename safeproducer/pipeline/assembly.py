@@ -7,7 +7,7 @@ from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from safeproducer.hooks import Hooks
+from safeproducer.hooks import RECORD_EVENTS, Hooks
 from safeproducer.kafka.properties import whole
 from safeproducer.pipeline.calls import Calls
 from safeproducer.pipeline.cluster import throttles
@@ -25,7 +25,7 @@ from safeproducer.pipeline.dispatch.dispatcher import Dispatcher
 from safeproducer.pipeline.dispatch.expiry import Expiry, RetryGuard
 from safeproducer.pipeline.dispatch.flush_timer import FlushTimer
 from safeproducer.pipeline.dispatch.holds import Holds
-from safeproducer.pipeline.dispatch.intake import BlockIntake
+from safeproducer.pipeline.dispatch.intake import Intake
 from safeproducer.pipeline.dispatch.lane_choice import LaneChoice
 from safeproducer.pipeline.dispatch.placement import Placement
 from safeproducer.pipeline.dispatch.quota_retry import QuotaRetry
@@ -69,7 +69,6 @@ _NOTHING: Elsewhere = (0, 0, {})
 _TRANSACTION_TIMEOUT_MS = 60_000
 MOCK = "mock cluster"
 _NO_TOPICS: dict[str, Any] = {}
-RECORD_EVENTS = ("record_accepted", "record_refused", "record_resolved")
 
 
 def assemble(
@@ -136,7 +135,7 @@ def _threads(
     waits_for_id = sender.asks(lambda engine: engine.waits_for_id, None)
     first_question = FirstQuestion(waits_for_id, delivery.waits_for_id and taken is None)
     partitions = holds.partitions
-    updates.failures.told_by(partitions.absent)
+    updates.failures.told_by(partitions.absent, holds.cluster.led_by)
     metadata = Metadata(
         lanes_to_ask, updates.heard_leaders, answered, first_question, announcements.trouble, partitions.missing
     )
@@ -190,11 +189,11 @@ def _dispatcher(
     expiry = Expiry(delivery, holds, lanes, buffer, retry, when, failures, queue.reports, refusal_of, guard)
     records, size = delivery.batch_records, max(1, delivery.batch_bytes)
     placement = Placement(holds.partitions, buffer, lanes, metadata, when, holds.cluster.outdated)
-    intake = BlockIntake(records, size, holds, direct, buffer, rejections, queue, lanes, placement, when)
+    intake = Intake(records, size, holds, buffer, rejections, queue, lanes, placement, when)
     choice = LaneChoice(delivery, holds, lanes, threads.windows, wake, events.announcements.limited)
     timer = FlushTimer(holds, lanes, delivery.guard_ms / 1000, when.alarm.hurry)
     parts = buffer, when, choice, retry, intake, timer, expiry, queue.reports
-    return Dispatcher(delivery, holds, direct, lanes, placement, *parts)
+    return Dispatcher(delivery, holds, lanes, placement, *parts)
 
 
 def _renewing(
@@ -218,8 +217,11 @@ def _observed(
     if not hooks.wants(*RECORD_EVENTS) or (gaps is not None and gaps.never):
         return None
     sampled = gaps if gaps is not None and gaps.thins else None
-    explained, proves = updates.failures.reported, settings.delivery.idempotent
-    return ObservedSend(dispatcher.intake.send, hooks, info, refusal_of, explained, report_queue, proves, sampled)
+    if sampled is None:
+        dispatcher.record_buffer.tell_holds()
+    explained, proves, only_errors = updates.failures.reported, settings.delivery.idempotent, settings.only_errors
+    send = dispatcher.intake.send
+    return ObservedSend(send, hooks, info, refusal_of, explained, report_queue, proves, only_errors, sampled)
 
 
 def gate_of(settings: Settings, info: ProducerInfo, announcements: Notifications) -> Gate:

@@ -16,9 +16,10 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from safeproducer.errors import NOT_ACCEPTED, RENEWED, Renewed, SafeProducerError
+from safeproducer.hooks import BulkReport
 from safeproducer.kafka.arguments import is_invalid
 from safeproducer.kafka.native import KafkaError, KafkaException
-from safeproducer.pipeline.cluster.outdated_leaders import DIRECT
+from safeproducer.pipeline.cluster.outdated_leaders import DIRECT_LANE
 from safeproducer.pipeline.engine import Engine
 from safeproducer.pipeline.reports.counters import DeliveryCounters
 from safeproducer.records import refuse_names
@@ -94,8 +95,18 @@ def _one_by_one(
     partition: int,
     callback: Callable[..., Any] | None,
 ) -> int:
-    checked = [_checked(index, message, partition) for index, message in enumerate(messages)]
-    return sum(_one(engine, produce, topic, message, arguments, callback) for message, arguments in checked)
+    records = [_checked(index, message, partition, callback) for index, message in enumerate(messages)]
+    observed = engine.route.observed
+    if observed is not None and engine.route.send is observed:
+        records = observed.follow(topic, records)
+    left = iter(records)
+    try:
+        # A copy: callbacks that run meanwhile may change the caller's list.
+        return sum(_one(engine, produce, topic, *pair) for pair in zip(messages.copy(), left, strict=True))
+    except BaseException as error:
+        for record in left:
+            _refused(record, error)
+        raise
 
 
 def _is_counted(engine: Engine, counters: DeliveryCounters, topic: str, partition: int) -> bool:
@@ -106,7 +117,7 @@ def _is_counted(engine: Engine, counters: DeliveryCounters, topic: str, partitio
     """
     if partition == -1 or not counters.times_batches:
         return True
-    found = engine.holds.cluster.statistics.get(DIRECT)
+    found = engine.holds.cluster.statistics.get(DIRECT_LANE)
     entry = None if found is None else found.partitions.get((topic, partition))
     return entry is not None and entry.leader >= 0
 
@@ -183,8 +194,8 @@ def _refusal(engine: Engine, error: Exception) -> Exception:
     return Renewed() if refusal is RENEWED else refusal
 
 
-def _checked(index: int, message: Any, partition: int) -> tuple[dict[str, Any], tuple[Any, ...]]:
-    """(message, (value, key, partition, timestamp, headers)), refusing before anything is handed over."""
+def _checked(index: int, message: Any, partition: int, callback: Callable[..., Any] | None) -> tuple[Any, ...]:
+    """(value, key, partition, timestamp, headers, callback), refusing before anything is handed over."""
     if not isinstance(message, dict):
         raise TypeError(f"Message at index {index} must be a dict, not {type(message).__name__}")
     for field in ("value", "key"):
@@ -199,12 +210,16 @@ def _checked(index: int, message: Any, partition: int) -> tuple[dict[str, Any], 
     headers = message.get("headers")
     if headers is not None:
         _check_headers(index, headers)
-    return message, (
+    own_callback = message.get("callback")
+    if own_callback is None:
+        own_callback = message.get("on_delivery")
+    return (
         message.get("value"),
         message.get("key"),
         partition if own_partition is None else own_partition,
         0 if timestamp is None else timestamp,
         headers,
+        callback if own_callback is None else own_callback,
     )
 
 
@@ -237,26 +252,24 @@ def _one(
     produce: Callable[..., None],
     topic: str,
     message: dict[str, Any],
-    arguments: tuple[Any, ...],
-    callback: Callable[..., Any] | None,
+    record: tuple[Any, ...],
 ) -> int:
-    value, key, partition, timestamp, headers = arguments
-    own_callback = message.get("callback")
-    if own_callback is None:
-        own_callback = message.get("on_delivery")
-    if own_callback is None:
-        own_callback = callback
+    value, key, partition, timestamp, headers, callback = record
     try:
-        produce(topic, value, key, partition, own_callback, None, timestamp, headers)
-    except BufferError:
-        message["_error"] = _failed(KafkaError._QUEUE_FULL)
-        return 0
-    except KafkaException as error:
-        if engine.events.fatal is not None:
+        produce(topic, value, key, partition, callback, None, timestamp, headers)
+    except BaseException as error:
+        _refused(record, error)
+        full = isinstance(error, BufferError)
+        if not (full or (isinstance(error, KafkaException) and engine.events.fatal is None)):
             raise
-        message["_error"] = _failed(error.args[0].code())
+        message["_error"] = _failed(KafkaError._QUEUE_FULL if full else error.args[0].code())
         return 0
     return 1
+
+
+def _refused(record: tuple[Any, ...], error: BaseException) -> None:
+    if type(record[-1]) is BulkReport:
+        record[-1].end(error)
 
 
 def _failed(code: int) -> KafkaError:

@@ -6,6 +6,7 @@ back, and restarts while the brokers are away cost nothing.
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable
 from threading import get_ident
@@ -28,6 +29,8 @@ from safeproducer.snapshot import CloseReport
 _STATISTICS_LATE = 0.3
 """Seconds beyond their interval for which statistics are waited for."""
 _PROOF_SLICE = 0.05
+_AFTER_ERROR = 5.0
+"""Seconds within which the failure of a record is taken for the reason why its producer is given up."""
 
 
 def await_proof(engine: Engine) -> Exception | None:
@@ -43,7 +46,7 @@ def await_proof(engine: Engine) -> Exception | None:
         return None
     if accepted != failed or gate.wrote or _never_sent(engine):
         return None
-    if _reached_nobody(engine):
+    if reached_nobody(engine):
         gate.unsent_at = clock.monotonic()
         return None
     if not interval:
@@ -62,8 +65,13 @@ def end_permit(engine: Engine, how: str, begun: bool) -> None:
 
     `begun`: whether a transaction was, which writes even if it is of offsets alone.
     """
-    how = how if engine.events.fatal is None else "failed"
-    never_sent = _never_sent(engine) or _reached_nobody(engine)
+    if engine.events.fatal is not None:
+        how = "failed"
+    elif isinstance(sys.exception(), Exception):  # of the `with`, `finally` or `except` that closes it
+        how = "crashed"
+    elif how != "exit" and clock.monotonic() < engine.failures.failed_at + _AFTER_ERROR:
+        how = "error"
+    never_sent = _never_sent(engine) or reached_nobody(engine)
     engine.gate.end(how, not begun and (never_sent or _shown_unsent(engine)))
     engine.dispatcher.lanes.permits().end(how, never_sent)
 
@@ -73,7 +81,7 @@ def _never_sent(engine: Engine) -> bool:
     return engine.failures.unsent >= engine.counters.totals()[0]
 
 
-def _reached_nobody(engine: Engine) -> bool:
+def reached_nobody(engine: Engine) -> bool:
     """Whether no native producer has had an answer of a broker: librdkafka sends to leaders, which only those tell.
 
     Once the producer is closed it is not known any more.
@@ -253,7 +261,7 @@ class Closing:
         ends = Release(*natives, free and not engine.queued, lanes)
         if engine.route.state != "closed":
             self._report, self._ends = report, ends
-            engine.retire("closed", lambda: ProducerClosedError(_CLOSED))
+            engine.route.retire("closed", lambda: ProducerClosedError(_CLOSED))
         return raised
 
     def _serve_events(self) -> Exception | None:
@@ -312,7 +320,7 @@ class Closing:
             return
         for native in self._engine.natives:
             forks.make_immortal(native)
-        self._engine.retire("forked", _forked(self._info))
+        self._engine.route.retire("forked", _forked(self._info))
 
     def collect(self) -> None:
         """The producer is garbage. What it leaves goes to the next one once its threads have ended."""
@@ -324,7 +332,7 @@ class Closing:
         if left is not None and self._report is None:
             accepted, delivered, failed = self._counters.totals()
             self._report = CloseReport(accepted, delivered, failed, 0, 0.0)
-            engine.retire("closed", lambda: ProducerClosedError(_CLOSED))
+            engine.route.retire("closed", lambda: ProducerClosedError(_CLOSED))
             left.park()
 
     def report_loss(self, reason: str, taken: int = 0) -> None:

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from safeproducer.errors import SafeProducerError
 from safeproducer.kafka.lane_client import LaneClient, partitions_of
 from safeproducer.pipeline.calls import Calls
 from safeproducer.pipeline.cluster.asker import Asker
 from safeproducer.pipeline.cluster.client_events import ClientEvents
 from safeproducer.pipeline.cluster.id_expirations import IdExpirations
 from safeproducer.pipeline.cluster.metadata import Metadata
-from safeproducer.pipeline.cluster.outdated_leaders import DIRECT
+from safeproducer.pipeline.cluster.outdated_leaders import DIRECT_LANE
 from safeproducer.pipeline.cluster.replication import Replication
 from safeproducer.pipeline.cluster.stats_callback import Elsewhere
 from safeproducer.pipeline.cluster.windows import Windows
@@ -221,13 +220,9 @@ class Engine:
             thread.join(max(0.0, deadline - clock.monotonic()))
         return clock.monotonic() < deadline
 
-    def retire(self, state: str, refusal: Callable[[], SafeProducerError]) -> None:
-        """Release the native producers; from now on every call raises what `refusal` makes."""
-        self.route.retire(state, refusal)
-
     def unresolved(self) -> int:
         """Records without a report."""
-        return self.counters.outstanding(self.queued)[0]
+        return self.awake().calls.unresolved()
 
     def elsewhere(self) -> Elsewhere:
         """What is not in the direct lane: records, bytes, and by partition those that are in no native producer."""
@@ -241,7 +236,7 @@ class Engine:
         """By number, the lanes that may be asked for metadata."""
         if self.route.state != "open":
             return {}
-        lanes: dict[int, Any] = {} if self.dispatcher.alone else {DIRECT: self.native}
+        lanes: dict[int, Any] = {} if self.dispatcher.alone else {DIRECT_LANE: self.native}
         lanes.update((lane.number, lane.client) for lane in self.dispatcher.lanes if not lane.client.failed)
         return lanes
 

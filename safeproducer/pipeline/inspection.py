@@ -11,8 +11,9 @@ from typing import NamedTuple
 from safeproducer.pipeline.engine import Engine
 from safeproducer.pipeline.reports.counters import UNASSIGNED, PartitionCounters, TopicCounters
 from safeproducer.policy.client_reports import Trouble, throttling
+from safeproducer.policy.decision import Hold
 from safeproducer.policy.hold_reason import HoldReason
-from safeproducer.policy.types import TopicPartition
+from safeproducer.policy.types import NEVER, TopicPartition
 from safeproducer.records import ProducerInfo
 from safeproducer.runtime import clock
 from safeproducer.snapshot import PartitionSnapshot, ReplicationSnapshot, Snapshot, WindowSnapshot
@@ -23,6 +24,8 @@ _ENDED = {
     "forked": "This producer was made before a fork and does not work in this process; make a new one here.",
 }
 _LONG_LINGER = 0.5
+_POLL = " Call poll() or flush()."
+_SILENT = "broker {} acknowledges nothing of"
 _FATAL = "It met a fatal error and takes no more records; close it and make a new one. "
 
 
@@ -33,6 +36,7 @@ class Located(NamedTuple):
       statistics; also of those whose caller named no partition.
     - `counts`: partitions of topics that are known. `absent`: a clause for each topic that is not there.
     - `refused`: a clause for each partition that gets answers and no acknowledgements. `linger`: seconds.
+    - `silent`: partition -> its leader, which acknowledges nothing of what librdkafka has.
     - `failed`: the name of the last error, for each topic with records that failed.
     """
 
@@ -43,15 +47,22 @@ class Located(NamedTuple):
     refused: Mapping[TopicPartition, str] = MappingProxyType({})
     linger: float = 0.0
     failed: Mapping[str, str] = MappingProxyType({})
+    silent: Mapping[TopicPartition, int] = MappingProxyType({})
 
     def of(self, topic: str | None, partition: int | None) -> tuple[int, int]:
         """(reports that wait for poll(), records that librdkafka has)."""
         return _sum(self.reports, topic, partition), _sum(self.sent, topic, partition)
 
-    def clauses(self, rows: list[PartitionSnapshot], waits: Collection[str]) -> list[str]:
-        """Topics that are not there, and brokers that refuse, among those of these rows."""
+    def clauses(self, rows: list[PartitionSnapshot], waits: Collection[str], told: Collection[str]) -> list[str]:
+        """Topics that are not there, brokers that refuse or are silent, of these rows; some partitions are `told`."""
+        places, silent = {(row.topic, row.partition) for row in rows}, dict[int, list[str]]()
+        for (topic, number), node in sorted(self.silent.items()):
+            name = f"{topic} [{number}]"
+            if {(topic, number), (topic, -1)} & places and name not in told:
+                silent.setdefault(node, []).append(name)
+        owed = [f"{_SILENT.format(node)} {', '.join(names[:_MOST_REASONS])}" for node, names in silent.items()]
         refused = dict.fromkeys(filter(None, (self.refused.get((row.topic, row.partition)) for row in rows)))
-        return [clause for name, clause in self.absent.items() if name in waits] + list(refused)
+        return [clause for name, clause in self.absent.items() if name in waits] + owed + list(refused)
 
 
 def _sum(counts: Mapping[TopicPartition, int], topic: str | None, partition: int | None) -> int:
@@ -91,15 +102,15 @@ def explanation(
     if not waiting:
         return f"{fatal}Nothing waits{subject}: {_told(rows, located.failed)}.{further}{_of_replicas(rows)}"
     waits = {row.topic for row in rows if row.unresolved or row.held}
-    causes = {_tp(row): row.replication for row in rows if row.topic in waits and _stops(row) and row.replication}
+    causes = {_tp(row): row.replication for row in rows if row.topic in waits and stops(row) and row.replication}
     reasons = _held_back(account, [row for row in rows if row.held][:_MOST_REASONS], causes)
     reasons += [causes[_tp(row)].sentence for row in rows if _tp(row) in causes and not row.held][:_MOST_REASONS]
-    concerning = _concerning(troubles, rows, leaders)
-    reasons += [trouble.clause for trouble in concerning if not trouble.over][:_MOST_REASONS]
-    reasons += located.clauses(rows, waits)
+    matters = concerning(troubles, rows, leaders)
+    reasons += [trouble.clause for trouble in matters if not trouble.over][:_MOST_REASONS]
+    reasons += located.clauses(rows, waits, {*causes, *(_tp(row) for row in rows if row.held)})
     reasons += _counted(waiting if not reasons else 0, reports, located.linger)
-    over = _over([trouble.clause for trouble in concerning if trouble.over][:_MOST_REASONS])
-    cures = _cures(rows, causes) + (" Call poll() or flush()." if reports else "")
+    over = _over([trouble.clause for trouble in matters if trouble.over][:_MOST_REASONS])
+    cures = _cures(_curable(rows, matters, located), causes, located.silent) + _POLL * bool(reports)
     told = f"{cures}{over}{further}{_of_replicas(row for row in rows if _tp(row) not in causes)}"
     return f"{fatal}{waiting} record(s) wait{subject}: {'; '.join(reasons)}.{told}"
 
@@ -140,13 +151,23 @@ def _held_back(
     ]
 
 
-def _cures(rows: list[PartitionSnapshot], causes: Mapping[str, ReplicationSnapshot]) -> str:
+def _curable(rows: list[PartitionSnapshot], matters: list[Trouble], located: Located) -> list[PartitionSnapshot]:
+    """A topic that no broker could tell of may be there."""
+    if not any(trouble.node is None and not trouble.over for trouble in matters):
+        return rows
+    return [row for row in rows if row.reason is not HoldReason.UNKNOWN_TOPIC or row.topic in located.absent]
+
+
+def _cures(
+    rows: list[PartitionSnapshot], causes: Mapping[str, ReplicationSnapshot], silent: Collection[TopicPartition]
+) -> str:
     """The cures, once for all partitions that the same one would help."""
     found = [causes[_tp(row)].cure if _tp(row) in causes else row.reason and row.reason.cure for row in rows]
+    found += [HoldReason.LEADER_SILENT.cure for row in rows if (row.topic, row.partition) in silent and not causes]
     return "".join(f" {cure}" for cure in list(dict.fromkeys(filter(None, found)))[:_MOST_REASONS])
 
 
-def _stops(row: PartitionSnapshot) -> bool:
+def stops(row: PartitionSnapshot) -> bool:
     """Whether records wait because of replicas."""
     delays = row.replication is not None and row.replication.delays
     return delays and row.reason in (None, HoldReason.LEADER_SILENT)
@@ -160,9 +181,10 @@ def _of_replicas(rows: Iterable[PartitionSnapshot]) -> str:
     )
 
 
-def _concerning(
+def concerning(
     troubles: Iterable[Trouble], rows: list[PartitionSnapshot], leaders: Callable[[str, int], set[int]]
 ) -> list[Trouble]:
+    """Those of brokers that lead none of the partitions left out."""
     led = [leaders(row.topic, row.partition) for row in rows if row.unresolved or row.held]
     nodes = set().union(*led) if all(led) else None
     return [trouble for trouble in troubles if nodes is None or trouble.node is None or trouble.node in nodes]
@@ -240,13 +262,29 @@ class Inspection:
         engine, buffer = self._engine, self._engine.dispatcher.record_buffer
         rows = partition_rows(engine.counters.topics, buffer.waits())
         known = engine.replication.known(clock.monotonic())
-        absent = engine.holds.partitions.absent
-        return tuple(
-            replace(row, replication=known.get((row.topic, row.partition)))
-            if row.held or not row.unresolved or not absent(row.topic)
-            else replace(row, reason=HoldReason.UNKNOWN_TOPIC, why=HoldReason.UNKNOWN_TOPIC.template)
-            for row in rows
-        )
+        absent, silent = engine.holds.partitions.absent, self._silent()
+        whole = {topic: node for (topic, _), node in silent.items()}  # of records that name no partition
+        found = []
+        for row in rows:
+            node = silent.get((row.topic, row.partition), whole.get(row.topic) if row.partition < 0 else None)
+            reason = HoldReason.UNKNOWN_TOPIC if absent(row.topic) else HoldReason.LEADER_SILENT
+            told = replace(row, replication=known.get((row.topic, row.partition)))
+            if row.unresolved and not row.held and (node is not None or absent(row.topic)):
+                why = engine.holds.cluster.addressed(Hold(None, reason, node).sentence(0.0))
+                told = replace(told, reason=reason, why=why)
+            found.append(told)
+        return tuple(found)
+
+    def _silent(self) -> dict[TopicPartition, int]:
+        """As Located.silent. A partition that gathers a batch waits for nobody, nor does one of a throttled broker."""
+        now, cluster, found = clock.monotonic(), self._engine.holds.cluster, {}
+        sent = [told.partitions for told in cluster.statistics.values()] if self._linger > _LONG_LINGER else None
+        for tp in self._engine.dispatcher.record_buffer.silent(now):
+            node, throttled, probing = cluster.broker(tp, now)
+            under_way = sent is None or any(tp in told and told[tp].in_flight for told in sent)
+            if tp[1] >= 0 and node is not None and throttled is None and not probing and under_way:
+                found[tp] = node
+        return found
 
     def _known_ids(self) -> tuple[int, ...]:
         """Statistics tell those of the direct lane and of the first batch lane, its log that of each other lane."""
@@ -269,12 +307,13 @@ class Inspection:
         engine, holds = self._engine, self._engine.holds
         leaders = holds.partitions.leaders
         account = self.snapshot()
-        told = explanation(account, topic, partition, self._troubles(), leaders, self._located(account))
+        told = explanation(account, topic, partition, self.troubles(), leaders, self.located(account))
         if account.state in _ENDED:
             return told
         return holds.cluster.addressed(" ".join([told, *engine.horizons.notes()]))
 
-    def _located(self, account: Snapshot) -> Located:
+    def located(self, account: Snapshot) -> Located:
+        """Where records are, and what is known of their topics and brokers."""
         engine, topics = self._engine, {row.topic for row in account.partitions}
         counters, cluster = engine.counters, engine.holds.cluster
         sent: Counter[TopicPartition] = Counter()
@@ -285,12 +324,16 @@ class Inspection:
         counts = {topic: cluster.partitions.count(topic) for topic in topics}
         absent = {topic: clause for topic in topics if (clause := cluster.partitions.absent(topic))}
         reports = counters.report_queue.reports.by_partition(counters.topics.copy())
-        now, silent = clock.monotonic(), [row for row in account.partitions if row.reason is HoldReason.LEADER_SILENT]
-        leaders = {(row.topic, row.partition): cluster.partitions.leader(row.topic, row.partition) for row in silent}
-        refused = {tp: clause for tp, leader in leaders.items() if (clause := cluster.refuses(leader, now))}
-        return Located(reports, sent, counts, absent, refused, self._linger, dict(engine.failures.last))
+        now, silent = clock.monotonic(), self._silent()
+        held = [row for row in account.partitions if row.reason is HoldReason.LEADER_SILENT]
+        leaders = {(row.topic, row.partition): cluster.partitions.leader(row.topic, row.partition) for row in held}
+        leaders.update(silent)
+        oldest = engine.dispatcher.record_buffer.oldest()
+        answers = {tp: cluster.refuses(node, oldest.get(tp, NEVER), now) for tp, node in leaders.items()}
+        refused = {tp: clause for tp, clause in answers.items() if clause}
+        return Located(reports, sent, counts, absent, refused, self._linger, dict(engine.failures.last), silent)
 
-    def _troubles(self) -> Iterator[Trouble]:
+    def troubles(self) -> Iterator[Trouble]:
         """The newest error of each broker and each throttle time, newest first. A generator: most often nobody asks."""
         now, events, cluster = clock.monotonic(), self._engine.events, self._engine.holds.cluster
         held = cluster.throttle.held(now)
@@ -307,7 +350,7 @@ class Inspection:
             about = "the last client error" + ("" if error.node is None else f" of broker {error.node}")
             again = "" if error.times == 1 else f"{error.times} times in {error.at - error.since:.0f} s, the last "
             told = f"{error.sentence.rstrip('.')} ({again}{now - error.at:.0f} s ago)"
-            yield Trouble(f"{about}{'' if over else ' was'}: {told}", error.node, over)
+            yield Trouble(f"{about}{'' if over else ' was'}: {told}", error.node, over, now - error.since)
 
 
 def partition_rows(

@@ -68,9 +68,9 @@ class Notifications:
         """It without secrets."""
         return self._scrub(text)
 
-    def error(self, error: KafkaError, sentence: str) -> None:
-        """librdkafka tells of an error. The first of each kind is logged."""
-        self.last_error = sentence
+    def error(self, error: KafkaError, sentence: str, last: str) -> None:
+        """librdkafka tells of an error. The first of each kind is logged. `last`: what snapshot() shows."""
+        self.last_error = last
         if error.code() not in self._told:
             self._told.add(error.code())
             self._log(logger.warning, "%s", sentence)

@@ -57,6 +57,12 @@ class Serving:
         route = self._route
         return route.busy or (not route.barred and now - max(self._seen_at, self._served_at) < _POLLING)
 
+    def not_polled_for(self, now: float) -> float:
+        """Seconds for which reports have waited for a poll(). Any thread."""
+        if self._polls != self._polls_seen or self._route.busy:
+            return 0.0
+        return now - max(self._seen_at, self._served_at, self._report_queue.reports.since)
+
     @interrupts.calls_natively
     def stand_by(self) -> None:
         """Take the direct lane's reports for an application that does not poll, until half of our room is used up.

@@ -33,16 +33,22 @@ class ReportNumbers:
     """Any thread. A callback is kept while records use its number: whoever has a record holds it once.
 
     Each step changes both dictionaries without a call in between, which is one step under the interpreter lock (see
-    delivery_counters.py): a callback that is released for the last time while another thread holds it again is kept.
+    reports/counters.py): a callback that is released for the last time while another thread holds it again is kept.
     `Intake._append` and `QuotaRejections.remember` hold a callback, as a part of a step of their own.
     """
 
-    __slots__ = ("reports", "uses")
+    __slots__ = ("observed", "reports", "uses")
 
     def __init__(self) -> None:
         self.reports: dict[int, DeliveryCallback] = {}
         self.uses: defaultdict[int, int] = defaultdict(int)
         """By how many records."""
+        self.observed = False
+        """Whether hooks ask for records."""
+
+    def observe(self) -> None:
+        """They do."""
+        self.observed = True
 
     def __len__(self) -> int:
         return len(self.reports)

@@ -7,17 +7,17 @@ the rest waits. Reports of what librdkafka purged are told once statistics show 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice
+from itertools import takewhile
 from typing import Any
 
 from safeproducer.kafka.lane_client import PURGE_EVERY
-from safeproducer.kafka.native import KafkaError, KafkaException, Message
+from safeproducer.kafka.native import KafkaException
 from safeproducer.kafka.statistics import Statistics, repaired
 from safeproducer.pipeline.cluster.metadata import FirstQuestion
-from safeproducer.pipeline.cluster.outdated_leaders import DIRECT
+from safeproducer.pipeline.cluster.outdated_leaders import DIRECT_LANE
 from safeproducer.pipeline.dispatch.direct_lane_expiry import DirectDeadline
 from safeproducer.pipeline.dispatch.dispatcher import Dispatcher
 from safeproducer.pipeline.dispatch.updates import ClientUpdates
@@ -26,10 +26,12 @@ from safeproducer.pipeline.lanes.native_producers import NativeProducers
 from safeproducer.pipeline.lanes.renewing import USED_UP, Failure
 from safeproducer.pipeline.reports.counters import DeliveryCounters
 from safeproducer.pipeline.reports.delivery_errors import FAILED
+from safeproducer.pipeline.reports.report_queue import Deferred
 from safeproducer.pipeline.route import Route
 from safeproducer.policy.decision import PATIENCE
 from safeproducer.policy.outcome import Outcome
 from safeproducer.policy.types import TopicPartition
+from safeproducer.runtime import clock
 
 _TOLD_WITHIN = 1.0
 """Seconds after which purged records are told as unknown: what is inside was not seen to be all in flight."""
@@ -40,27 +42,26 @@ _INSIDE = 2.0
 class Former:
     """A native producer of the direct lane failed: what it purged until `purged_at` is to be told.
 
-    `count`: how many reports wait for that, the oldest ones; None while it is not replaced, and all of them do. It
-    refers to no native producer, which calls it.
+    `left_at`: when another one took its place; what failed by then is of it, or of an earlier one. It refers to no
+    native producer, which calls it.
     """
 
     def __init__(self, lane: DirectLane, reads: Callable[[str], Statistics | None], at: float) -> None:
         self.lane = lane
         self.purged_at = self.told_at = at
         self.left_at: float | None = None
-        self.count: int | None = None
         self.found: Statistics | None = None
         self._reads = reads
         self._proves = True
 
-    def leave(self, count: int, now: float) -> None:
-        """Another one has taken its place, and so many reports wait."""
-        self.count, self.left_at = count, now
+    def leave(self, now: float) -> None:
+        """Another one takes its place."""
+        self.left_at = now
 
-    def is_told(self) -> bool:
-        """The reports that waited are told; whether that is all."""
-        self.count = None if self.count is None else 0
-        return self.count is not None
+    def waiting(self, kept: Iterable[Deferred]) -> list[Deferred]:
+        """Those of the reports that are kept which are to be told with it."""
+        left_at = self.left_at
+        return list(kept if left_at is None else takewhile(lambda report: report.by <= left_at, kept))
 
     def statistics(self, text: str) -> None:
         """The native producer tells, once another one has taken its place."""
@@ -102,13 +103,24 @@ class DirectRenewal:
 
     def act(self, now: float) -> bool:
         """Whether the direct lane failed."""
-        if self._former:
-            self._look_after(now)
+        untold = bool(self._former) and self._look_after(now)
         direct = self._updates.holds.direct
-        if direct is None or (failure := direct.failure) is None:
-            return False
+        failure = None if direct is None else direct.failure
+        if direct is not None and failure is not None:
+            self._go_on(direct, failure, now)
+        if untold or failure is not None:
+            self._dispatcher.schedule.alarm.ask(now + PATIENCE)
+        return failure is not None
+
+    def _go_on(self, direct: DirectLane, failure: Failure, now: float) -> None:
+        """Until another one has taken its place."""
         if not self._former or self._former[-1][1].lane is not direct:
-            self._begin(direct, failure, now)
+            reads = partial(_read, self._updates.read, self._natives.settings.client_id)
+            self._former.append((self._route.native, Former(direct, reads, now)))
+            if not self._deadline.end():
+                direct.purging(now)
+            self._route.hold()
+            self._dispatcher.recheck(now)
         native, former = self._former[-1]
         if failure.error is not USED_UP and now >= self._purge_at:
             # librdkafka has purged its queue. What a lost connection brings back would wait for ever.
@@ -118,21 +130,11 @@ class DirectRenewal:
             native.purge(in_queue=True, in_flight=due is not None and due.at <= now, blocking=False)
         if not (len(native) or (self._fails and self._counters.report_queue.deferred)):
             self._replace(former, failure, now)
-        self._dispatcher.schedule.alarm.ask(now + PATIENCE)
-        return True
 
     @property
     def _fails(self) -> bool:
         """Whether what waits behind a record of unknown outcome is not sent."""
         return self._natives.settings.delivery.fails_behind
-
-    def _begin(self, direct: DirectLane, failure: Failure, now: float) -> None:
-        reads = partial(_read, self._updates.read, self._natives.settings.client_id)
-        self._former.append((self._route.native, Former(direct, reads, now)))
-        if not self._deadline.end():
-            direct.purging(now)
-        self._route.hold()
-        self._dispatcher.recheck(now)
 
     def _replace(self, former: Former, failure: Failure, now: float) -> None:
         """Its last report was served: another native producer takes its place, if one may come now."""
@@ -142,52 +144,56 @@ class DirectRenewal:
             raise KafkaException(lanes.renewing.end)
         if made is None:
             return
-        former.leave(len(counters.report_queue.deferred), now)
         counters.report_queue.defer(False)
         self._natives.leave(self._former[-1][0], former.statistics)
-        holds.cluster.statistics.pop(DIRECT, None)
+        former.leave(now := clock.monotonic())
+        holds.cluster.statistics.pop(DIRECT_LANE, None)
         holds.renew(former.lane.renewed(DirectLaneCounts.begun_anew(counters, now)))
-        self._dispatcher.renew_direct(made[0])
+        self._dispatcher.record_buffer.renew_direct(made[0])
         self._route.replace(made[0])
         self._first.again()
         lanes.renewing.replaced(failure)
-        if not former.count:
-            failure.end()
-        lanes.renewing.settle(failure)
         self._dispatcher.recheck(now)
 
-    def _look_after(self, now: float) -> None:
-        """Tell what became of the records of the oldest one; drop it when no thread can be inside any more."""
+    def _look_after(self, now: float) -> bool:
+        """Tell what became of their records, the oldest first; drop one when no thread can be inside any more.
+
+        Whether some wait to be told.
+        """
+        kept = self._counters.report_queue.deferred
+        for native, former in self._former:
+            reports = former.waiting(kept.copy())
+            if former.left_at is None:
+                former.hear(self._updates.holds.cluster.statistics.get(DIRECT_LANE))
+            elif reports:
+                native.poll(0)
+            if reports and not self._tell(former, reports, now):
+                return True
+            failure = former.lane.failure
+            if former.left_at is not None and failure is not None and not failure.ended:
+                failure.end()
+                self._dispatcher.lanes.renewing.settle(failure)
         native, former = self._former[0]
-        deferred, failures = self._counters.report_queue.deferred, self._updates.failures
-        if former.count is None:
-            former.hear(self._updates.holds.cluster.statistics.get(DIRECT))
-        elif former.count:
-            native.poll(0)
-        count = len(deferred) if former.count is None else former.count
-        if count:
-            failed_at = max(failures.failed_at, self._counters.report_queue.failed_at)
-            if (never_sent := former.never_sent(failed_at, now)) is None:
-                return
-            told = list(failures.expired(list(islice(deferred, count)), never_sent, FAILED))
-            self._counters.report_queue.tell(told)
-            self._note(former, told)
-            self._dispatcher.schedule.hurry()
         if former.left_at is not None and now > former.left_at + _INSIDE:
             self._former.popleft()
             self._natives.forget(native)
+        return False
 
-    def _note(self, former: Former, told: list[tuple[Any, KafkaError, Message]]) -> None:
-        failure = former.lane.failure
+    def _tell(self, former: Former, reports: list[Deferred], now: float) -> bool:
+        """Whether it is known what is to be told."""
+        failures, queue, failure = self._updates.failures, self._counters.report_queue, former.lane.failure
+        if (never_sent := former.never_sent(max(failures.failed_at, queue.failed_at), now)) is None:
+            return False
+        told = list(failures.expired(reports, never_sent, FAILED))
+        queue.tell(told)
         unknown = [message for _, error, message in told if getattr(error, "outcome", None) is Outcome.UNKNOWN]
         for message in unknown if self._fails else ():
             tp: Any = message.topic(), message.partition()
             self._dispatcher.expiry.give_up(tp, {message.key()})
         if failure is not None:
             failure.count(len(unknown), len(told) - len(unknown))
-            if former.is_told():
-                failure.end()
-                self._dispatcher.lanes.renewing.settle(failure)
+        self._dispatcher.schedule.hurry()
+        return True
 
 
 def _read(reads: Callable[[str], Statistics | None], client_id: str, text: str) -> Statistics | None:

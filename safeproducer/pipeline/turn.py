@@ -89,14 +89,12 @@ class Control:
             dispatcher.recheck(now)
         if dispatcher.schedule.alarm.rings(now) or dispatcher.lanes.completed:
             dispatcher.pump(now)
-        if self._delivery.mode == "held":
-            return
         renews = self._renewal is not None and self._renewal.act(now)
         if self._direct_deadline is not None and self._delivery.owns_timeout and not renews:
             self._direct_deadline.act(now, self._route.hold, self._route.native.purge)
         # Reports that wait here take room that the native producer does not know of.
-        reason = holds.any(now) or dispatcher.intake.rechecks or dispatcher.reports
-        self._route.choose(not reason and dispatcher.empty)
+        waits = holds.any(now) or dispatcher.intake.rechecks or bool(dispatcher.reports)
+        self._route.choose(not waits and dispatcher.empty)
 
     def _starts(self, now: float) -> bool:
         """Whether the slow start or the paced start lets more go, or less."""
@@ -111,7 +109,8 @@ class Control:
         holds.round_trip.measure(now)
         self._look_for_splits()
         waits = holds.gate.hold is not None or any(map(holds.waited_for_id, dispatcher.record_buffer.all))
-        if holds.round_trip.long and not waits:
+        renews = holds.direct is not None and holds.direct.failure is not None
+        if holds.round_trip.long and not (waits or renews):
             dispatcher.lanes.prepare()
         if not holds.slow_start:
             dispatcher.intake.release_reports()
@@ -140,7 +139,7 @@ class Control:
         lanes = self._dispatcher.lanes
         before = len(lanes)
         if lanes.grow():
-            self._updates.failures.many_lanes = True
+            self._updates.failures.sent_by_many()
             why = "one failed" if lanes.renewing.began else "batches were ready and waited only for a lane"
             self._announcements.lanes(before, len(lanes), why)
         if lanes.renewing.end is not None:

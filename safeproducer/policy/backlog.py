@@ -109,6 +109,10 @@ class Backlogs:
             self._earliest = min(oldest, default=None)
         return self._earliest
 
+    def oldest(self) -> dict[TopicPartition, float]:
+        """Partition -> when its oldest unacknowledged record was accepted."""
+        return {tp: row.history[0][2] for tp, row in self._by_tp.copy().items() if row.history}
+
     def purge_at(self, limit: float, stamped: Callable[[str, float], float]) -> float:
         """When some record without an acknowledgement must not be sent again; see policy/expiry.py.
 

@@ -25,19 +25,23 @@ RECURS_WITHIN = 10.0
 class Trouble:
     """One thing that went wrong. `clause` says it, with its time.
 
-    `node`: the broker that it is about, None for all of them. `over`: nothing waits because of it any more.
+    `node`: the broker that it is about, None for all of them. `over`: nothing waits because of it any more. `seconds`:
+    for how long it has been so, None where that is not known. `ends`: by itself.
     """
 
     clause: str
     node: int | None
     over: bool
+    seconds: float | None = None
+    ends: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ClientError:
     """A client error that was told at `at`, in seconds, when so many records had been `delivered`.
 
-    It came `times` times since `since`, the last two `gap` seconds apart.
+    It came `times` times since `since`, the last two `gap` seconds apart. `vague`: it says no more than that brokers
+    cannot be reached.
 
     `node`: the broker it is about, None when it names none. `of_all`: it is about reaching any broker at all. `lasts`:
     it is fatal.
@@ -52,12 +56,14 @@ class ClientError:
     since: float = 0.0
     times: int = 1
     gap: float = 0.0
+    vague: bool = False
 
     def after(self, before: ClientError | None) -> ClientError:
         """This one, as one more of those before it."""
         if before is None or self.at - before.at > RECURS_WITHIN:
             return replace(self, since=self.at)
-        return replace(self, since=before.since, times=before.times + 1, gap=self.at - before.at)
+        sentence = before.sentence if self.vague else self.sentence
+        return replace(self, sentence=sentence, since=before.since, times=before.times + 1, gap=self.at - before.at)
 
     def is_over(self, connected: Mapping[int, float], delivered: int, now: float) -> bool:
         """By when each broker was last seen connected, and how many records have been delivered.
@@ -88,10 +94,11 @@ def throttling(node: int, until: float, probes: bool, now: float) -> Trouble:
     """
     who, about = (f"broker {node}", node) if node >= 0 else ("a broker", None)
     if until > now:
-        return Trouble(f"the quota of {who} throttles this client for another {until - now:.1f} s", about, over=False)
+        lasts = f"the quota of {who} throttles this client for another {until - now:.1f} s"
+        return Trouble(lasts, about, over=False, ends=True)
     ended = f"the quota of {who} throttled this client until {now - until:.1f} s ago, and"
     if probes:
-        return Trouble(f"{ended} one batch at a time goes to it for now", about, over=False)
+        return Trouble(f"{ended} one batch at a time goes to it for now", about, over=False, ends=True)
     return Trouble(f"{ended} nothing holds records for it now", about, over=True)
 
 

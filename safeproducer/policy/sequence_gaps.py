@@ -11,6 +11,9 @@ from collections.abc import Iterable
 
 from safeproducer.policy.types import NEVER, TopicPartition
 
+TURN = 0.05
+"""Seconds for which a lane is closed to others by one look of a partition that waits for it: several looks long."""
+
 
 class SequenceGaps:
     """The gaps of one lane; its owner alone changes it. A batch lane asks `takes()`, the direct lane `gives_turn()`.
@@ -64,16 +67,20 @@ class SequenceGaps:
         if tp == self.exclusive:
             self.end_turn()
 
-    def gives_turn(self, tp: TopicPartition, empty: bool) -> bool:
-        """Whether it is this partition's turn to use the lane, or becomes it as the lane is `empty`."""
-        if empty and tp in self._tps:
-            self.exclusive = tp
-        return not self.closed_to(tp)
+    def gives_turn(self, tp: TopicPartition, empty: bool, now: float) -> bool:
+        """Whether this partition may use the lane: with a gap from when that is `empty` on, and alone then."""
+        if empty:
+            self.exclusive = tp if tp in self._tps else None
+        elif tp in self._tps:
+            self.await_turn(now + TURN)
+        return not self.closed_to(tp, now)
 
     def end_turn(self) -> None:
         """No partition has the lane to itself."""
         self.exclusive = None
 
-    def closed_to(self, tp: TopicPartition) -> bool:
-        """Whether it is the turn of another partition, or of none yet."""
-        return bool(self._tps) and tp != self.exclusive
+    def closed_to(self, tp: TopicPartition, now: float) -> bool:
+        """Whether it is the turn of another partition, or one that has a gap waits for its own."""
+        if tp in self._tps:
+            return tp != self.exclusive
+        return self.exclusive in self._tps or (bool(self._tps) and now < self._awaited_until)

@@ -107,8 +107,8 @@ class Guard:
     def note(self, permit: Permit, producer_id: int | None = None, ended: str | None = None) -> None:
         """Remember for people which producer ID came of `permit`, and how its native producer ended.
 
-        `ended`: "closed", "collected" (garbage collection), "exit" (of the interpreter) or "failed" (fatal error).
-        Anything else is not noted.
+        `ended`: "closed", "collected" (garbage collection), "exit" (of the interpreter), "failed" (fatal error),
+        "crashed" (by an exception) or "error" (given up after a record failed). Anything else is not noted.
         """
         forks.notice()
         if ended == "exit" and getattr(sys, "last_value", None) is not None:

@@ -19,15 +19,18 @@ LANES = "lanes"
 
 _ORDERLY = ("closed", "collected", "exit")
 _FAILED = ("failed", "crashed")
+_AFTER_ERRORS = (*_FAILED, "error")
 
 _ONE = "Make one producer, keep it for the life of the process and share it between threads"
 _TEXTS = {
     PER_REQUEST: (
-        "one after another in the same process, each closed or collected before the next: one a request or batch",
+        "one after another in the same process, each closed or collected before the next: one a request, batch, "
+        "test or run of a notebook's cell",
         f"{_ONE}, or set safeproducer.producer.ids.policy to 'reuse'",
     ),
     PER_ERROR: (
-        "one after another in the same process, each after the former one had failed: one for each error",
+        "one after another in the same process, each after the former one, or a record of it, had failed: one for each "
+        "error",
         f"{_ONE}. After an error produce again on the same producer, unless the error is fatal",
     ),
     CRASH_LOOP: (
@@ -96,7 +99,7 @@ def _followed(own: list[IdRecord]) -> list[IdRecord]:
 
 
 def _in_one_process(former: list[IdRecord]) -> str:
-    failed = sum(record.ended in _FAILED for record in former)
+    failed = sum(record.ended in _AFTER_ERRORS for record in former)
     ended = sum(record.ended in _ORDERLY for record in former)
     if 2 * failed >= len(former):
         return PER_ERROR

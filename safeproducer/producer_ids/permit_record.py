@@ -22,7 +22,7 @@ from safeproducer.runtime import clock, forks
 UNSENT = "unsent"
 """How a native producer ended whose permit was given back."""
 
-ENDS = ("", "closed", "collected", "exit", "failed", "crashed", UNSENT)
+ENDS = ("", "closed", "collected", "exit", "failed", "crashed", UNSENT, "error")
 """How a native producer ended; the empty one: not told, it still runs, or its process was killed."""
 
 

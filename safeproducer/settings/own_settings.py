@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
@@ -147,14 +148,19 @@ def _refuse_unknown(given: Mapping[str, Any]) -> None:
             )
 
 
-def whole_number(given: Mapping[str, Any], name: str, default: int, least: int) -> int:
-    """The value that was given, or the default. Raises ConfigurationError."""
-    value = given.get(name, default)
+def _number(value: Any, least: int, most: float = math.inf) -> int | None:
+    """As a whole number from `least` to `most`; None if it is none."""
     try:
         number = int(value)
     except (TypeError, ValueError):
-        number = least - 1
-    if number < least or isinstance(value, bool):
+        return None
+    return number if least <= number <= most and not isinstance(value, bool) else None
+
+
+def whole_number(given: Mapping[str, Any], name: str, default: int, least: int) -> int:
+    """The value that was given, or the default. Raises ConfigurationError."""
+    value = given.get(name, default)
+    if (number := _number(value, least)) is None:
         raise ConfigurationError(
             name, repr(value), f"it must be a whole number of at least {least}", f"The default is {default}"
         )
@@ -177,11 +183,7 @@ def _number_or(given: Mapping[str, Any], name: str, word: str, least: int, most:
     value = given.get(name, word)
     if value == word:
         return None
-    try:
-        number = int(value)
-    except (TypeError, ValueError):
-        number = least - 1
-    if not least <= number <= most or isinstance(value, bool):
+    if (number := _number(value, least, most)) is None:
         raise ConfigurationError(
             name,
             repr(value),

@@ -57,7 +57,7 @@ class Written(WriterCommitMessage):
 class SafeProducerDataSource(DataSource):
     """`df.writeStream.format("safeproducer")` and `df.write.format("safeproducer").mode("append")`.
 
-    Spark finds it by itself, through the module `pyspark_safeproducer`. It takes the options of SafeProducerSink, but
+    Spark finds it by itself, through the module `pyspark_safeproducer`. It takes the `options` of SafeProducerSink, but
     for `safeproducer.spark.max.writers`: Spark does not ask a data source how many tasks there are. Output mode
     "complete" is written as plain appends, as by Spark's own sink; Spark refuses "update", and save modes other than
     "append" are refused.
@@ -72,7 +72,7 @@ class SafeProducerDataSource(DataSource):
         return "safeproducer"
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        """For `df.write`. Raises ConfigurationError for options, columns, and the save mode "overwrite"."""
+        """For `df.write`. Raises ConfigurationError for options, the columns of `schema`, and with `overwrite`."""
         if overwrite:
             raise ConfigurationValueError(
                 "mode", "'overwrite'", "Kafka's topics cannot be overwritten", 'Write with .mode("append")'
@@ -80,7 +80,10 @@ class SafeProducerDataSource(DataSource):
         return Writer(self._checked(schema))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802 - Spark's
-        """For `df.writeStream`. Raises ConfigurationError for options and columns. `overwrite` makes no difference."""
+        """For `df.writeStream`. Raises ConfigurationError for options and the columns of `schema`.
+
+        `overwrite` makes no difference.
+        """
         return StreamWriter(self._checked(schema))
 
     def _checked(self, schema: StructType) -> Options:

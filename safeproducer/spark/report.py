@@ -223,8 +223,9 @@ class BatchReport:
         now: float,
         copies_known: bool = True,
     ) -> BatchReport:
-        """The report of the successful attempts, at `now` in seconds. `rate` takes note of their producer IDs.
+        """The report of the successful attempts, of which these are the `totals`, at `now` in seconds.
 
+        `rate` takes note of their producer IDs.
         `copies_known`: no retry can write a row twice, and Spark ran no copies of tasks, of which it tells nobody.
         """
         tasks = list(totals)

@@ -50,7 +50,10 @@ class SafeProducerSink:
         self._account = Account()
 
     def __call__(self, df: DataFrame, batch_id: int) -> BatchReport:
-        """Write a micro-batch, for `foreachBatch`. Returns its report when each row is acknowledged."""
+        """Write the micro-batch `df`, for `foreachBatch`. Returns its report when each row is acknowledged.
+
+        `batch_id`: Spark's number of the micro-batch.
+        """
         return self._write(df, batch_id)
 
     def write(self, df: DataFrame) -> BatchReport:

@@ -106,7 +106,7 @@ _FRESH = 1.0
 Key = tuple[str, Attributes]
 
 
-class Collection:
+class _Collection:
     """What is told to one meter provider, of all producers with a hook for it. Any thread collects."""
 
     def __init__(self, provider: MeterProvider | None, labels: Labels, durations: float) -> None:
@@ -237,15 +237,15 @@ class Collection:
             most -= 1
 
 
-_collections: weakref.WeakValueDictionary[int, Collection] = weakref.WeakValueDictionary()
-"""By the identity of the meter provider, which a Collection keeps; 0 for the global one."""
+_collections: weakref.WeakValueDictionary[int, _Collection] = weakref.WeakValueDictionary()
+"""By the identity of the meter provider, which a _Collection keeps; 0 for the global one."""
 
 
-def _collection(provider: MeterProvider | None, labels: Labels, durations: float) -> Collection:
+def _collection(provider: MeterProvider | None, labels: Labels, durations: float) -> _Collection:
     number = 0 if provider is None or provider is get_meter_provider() else id(provider)
     found = _collections.get(number)
     if found is None:
-        found = _collections[number] = Collection(provider, labels, durations)
+        found = _collections[number] = _Collection(provider, labels, durations)
     elif found.options != (labels.partitions, labels.client_ids, labels.topics, durations):
         text = "metrics: there is a hook for this meter provider already, and its options count: %s; pass that one"
         logger.warning(text, "partitions={}, client_ids={}, topics={}, durations={}".format(*found.options))

@@ -1,4 +1,4 @@
-"""OpenTelemetry traces: one producer span for each record, from produce() to its delivery report.
+"""OpenTelemetry traces: a producer span for each record or call, from produce() to its last delivery report.
 
 Needs only opentelemetry-api. Without an SDK no span is made; a trace context that other code put into the current
 context still travels in the headers, as OpenTelemetry asks of libraries.
@@ -6,7 +6,8 @@ context still travels in the headers, as OpenTelemetry asks of libraries.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from importlib.metadata import version
 from typing import Any
@@ -27,13 +28,17 @@ from opentelemetry.trace import (
     set_span_in_context,
 )
 
-from safeproducer.hooks import Hook, RecordsLost
+from safeproducer.hooks import BulkCall, Hook, RecordsLost
 from safeproducer.kafka.native import KafkaError, Message
 from safeproducer.records import ProducerInfo, Record
 from safeproducer.telemetry.conventions import (
+    BATCH_COUNT,
     CLIENT_ID,
     DESTINATION_NAME,
     ERROR_TYPE,
+    FAILED_COUNT,
+    HOLD_DURATION,
+    HOLD_REASON,
     OFFSET,
     OPERATION_NAME,
     OPERATION_TYPE,
@@ -48,6 +53,33 @@ from safeproducer.telemetry.conventions import (
 )
 
 KAFKA_PORT = 9092
+BULK = ("send", "create", "off")
+MOST_KINDS = 5
+
+
+class _BulkPart:
+    """Messages of one call that share a span: `left` of `count` have not ended, `errors` are of those that failed.
+
+    `hold`: as of a Record, of the one that was held longest.
+    """
+
+    __slots__ = ("count", "errors", "hold", "left", "producer")
+
+    def __init__(self, call: BulkCall, indices: Sequence[int]) -> None:
+        self.producer = call.producer
+        self.count = self.left = len(indices)
+        self.errors: list[KafkaError | BaseException] = []
+        self.hold: tuple[str, float] | None = None
+        alone = (self,)
+        for index in indices:
+            call.parts[index] += alone
+
+    def end(self, error: KafkaError | BaseException | None) -> bool:
+        """One more has ended; whether it was the last one. Any thread."""
+        if error is not None:
+            self.errors.append(error)
+        self.left = left = self.left - 1  # one step under the interpreter lock: no call comes between
+        return not left
 
 
 class OpenTelemetryHook(Hook):
@@ -55,6 +87,10 @@ class OpenTelemetryHook(Hook):
 
     `tracer_provider`: default the global one, also when it is installed after this hook.
     `propagator`: default the global one (W3C trace context and baggage unless configured otherwise).
+    `bulk`: which spans a produce_batch() gets, see below. `links`: how many links a span has at most; the SDK drops
+    those beyond its own limit (128 by default) in silence.
+
+    Raises ValueError for another `bulk`, and for `links` below 1; TypeError for a provider without get_tracer().
 
     The span `send {topic}` follows the OpenTelemetry messaging conventions, version 1.44: kind PRODUCER, child of the
     span that is current when produce() is called. It starts in produce() and ends when poll() or flush() serves the
@@ -66,6 +102,15 @@ class OpenTelemetryHook(Hook):
     it: its headers stay as they are and the span links to that context, with kind CLIENT. The conventions ask for that;
     several instrumentations replace it instead. An unreadable one is replaced.
 
+    With `bulk="send"` a produce_batch() has one such span, from the call to its last report, with
+    `messaging.batch.message_count`; its context goes into each message that has none. Messages with a context of their
+    own keep it, and have `send` spans of kind CLIENT that link to them, as many links each as `links` says. With
+    `bulk="create"` each message without a context gets a `create` span, and the `send` spans link to all. With
+    `bulk="off"` each message has a `send` span. A span of several ends with `safeproducer.batch.failed_count`, with
+    status ERROR if that is above zero, and with `error.type` if all of them failed with the same one.
+
+    The span of a record that was held has `safeproducer.hold.reason` and `safeproducer.hold.duration` (seconds).
+
     Thread-safe; one hook may serve many producers. `server.address` and `server.port` are given only if there is a
     single bootstrap server: a record does not tell which broker took it. With instrumentation suppressed in the
     current context (as in an exporter) the hook does nothing, so spans may be exported through the producer they
@@ -73,24 +118,37 @@ class OpenTelemetryHook(Hook):
     """
 
     def __init__(
-        self, tracer_provider: TracerProvider | None = None, propagator: TextMapPropagator | None = None
+        self,
+        tracer_provider: TracerProvider | None = None,
+        propagator: TextMapPropagator | None = None,
+        *,
+        bulk: str = "send",
+        links: int = 128,
     ) -> None:
+        if tracer_provider is not None and not callable(getattr(tracer_provider, "get_tracer", None)):
+            raise TypeError(
+                f"tracer_provider: {tracer_provider!r} has no method get_tracer(). Pass an OpenTelemetry "
+                f"TracerProvider, or leave it out for the global one"
+            )
+        if bulk not in BULK:
+            raise ValueError(f"bulk: {bulk!r} is not known. Pass one of {', '.join(map(repr, BULK))}")
+        if not isinstance(links, int) or links < 1:
+            raise ValueError(
+                f"links: {links!r} is not a whole number above 0. Pass how many links a span of your SDK may have, or "
+                f"leave it out for 128"
+            )
         self._tracer = get_tracer("safeproducer", version("safeproducer"), tracer_provider, SCHEMA_URL)
         self._propagator = propagator
+        self._bulk, self._links = bulk, links
+        self._parts: dict[_BulkPart, Span] = {}
 
     def record_accepted(self, record: Record) -> None:
         context = get_current()
-        if context and context.get(_SUPPRESS_INSTRUMENTATION_KEY):
-            return
+        if self in record.state or (context and context.get(_SUPPRESS_INSTRUMENTATION_KEY)):
+            return  # one of many that are followed together, or an exporter's
         propagator = self._propagator or get_global_textmap()
         created_in = creation_context(record.headers, propagator) if record.headers else None
-        attributes: dict[str, str | int | bool] = {
-            SYSTEM: "kafka",
-            OPERATION_NAME: "send",
-            OPERATION_TYPE: "send",
-            DESTINATION_NAME: record.topic,
-            **client_attributes(record.producer),
-        }
+        attributes = attributes_of("send", record)
         if isinstance(record.partition, int) and record.partition >= 0:
             attributes[PARTITION_ID] = str(record.partition)
         if record.value is None:
@@ -104,8 +162,10 @@ class OpenTelemetryHook(Hook):
         )
         if span.is_recording():
             record.state[self] = span
-        if created_in is None and (context or span is not INVALID_SPAN):
-            inject(record, span, context, propagator)
+        if created_in is None and (added := injected(span, context, propagator)):
+            record.headers[:] = without(record.headers, added)
+            for name, value in added.items():
+                record.add_header(name, value)
 
     def record_refused(self, record: Record, error: BaseException) -> None:
         span: Span | None = record.state.pop(self, None)
@@ -116,6 +176,7 @@ class OpenTelemetryHook(Hook):
         span: Span | None = record.state.pop(self, None)
         if span is None:
             return
+        note_hold(span, record.hold)
         partition, offset = message.partition(), message.offset()
         if partition is not None and partition >= 0:
             span.set_attribute(PARTITION_ID, str(partition))
@@ -130,7 +191,98 @@ class OpenTelemetryHook(Hook):
         for record in event.records:
             span: Span | None = record.state.pop(self, None)
             if span is not None:
+                note_hold(span, record.hold)
                 fail(span, RECORD_LOST, f"no delivery report, the outcome is unknown: {event.reason}")
+        for part in [part for part in self._parts.copy() if part.producer is event.producer]:
+            self._end_part(part, min(part.left, event.count))
+
+    # --- produce_batch() ---------------------------------------------------------------------------------------------
+
+    def _bulk_accepted(self, call: BulkCall) -> None:
+        if self._bulk == "off":
+            return
+        call.takers.append(self)
+        context = get_current()
+        if context and context.get(_SUPPRESS_INSTRUMENTATION_KEY):
+            return
+        propagator = self._propagator or get_global_textmap()
+        linked: dict[int, SpanContext] = {}
+        for index, headers in enumerate(call.headers):
+            if headers and (found := creation_context(Record.copied_headers(headers), propagator)) is not None:
+                linked[index] = found
+        free = [index for index in range(len(call.headers)) if index not in linked]
+        if self._bulk == "create":
+            linked |= self._create(call, free, context, propagator)
+        elif free:
+            span = self._follow(call, free, SpanKind.PRODUCER, context)
+            add_headers(call, free, injected(span, context, propagator))
+        for indices in chunks(sorted(linked), self._links):
+            self._follow(call, indices, SpanKind.CLIENT, context, [Link(linked[index]) for index in indices])
+
+    def _follow(
+        self, call: BulkCall, indices: Sequence[int], kind: SpanKind, context: Context, links: Sequence[Link] = ()
+    ) -> Span:
+        """A span for these messages, until the last of them has ended."""
+        attributes = attributes_of("send", call) | {BATCH_COUNT: len(indices)}
+        span = self._tracer.start_span(f"send {call.topic}", context, kind, attributes, links)
+        if span.is_recording():
+            part = _BulkPart(call, indices)
+            self._parts[part] = span
+        return span
+
+    def _create(
+        self, call: BulkCall, indices: Sequence[int], context: Context, propagator: TextMapPropagator
+    ) -> dict[int, SpanContext]:
+        """A span for the creation of each of these messages; their contexts."""
+        created = {}
+        attributes = attributes_of("create", call)
+        for index in indices:
+            span = self._tracer.start_span(f"create {call.topic}", context, SpanKind.PRODUCER, attributes)
+            add_headers(call, (index,), injected(span, context, propagator))
+            span.end()
+            if (own := span.get_span_context()).is_valid:
+                created[index] = own
+        return created
+
+    def _bulk_ended(self, part: _BulkPart) -> None:
+        self._end_part(part)
+
+    def _end_part(self, part: _BulkPart, lost: int = 0) -> None:
+        span = self._parts.pop(part, None)
+        if span is None:  # of another hook, or ended when its records were lost
+            return
+        note_hold(span, part.hold)
+        kinds = Counter(map(error_type, part.errors))
+        if lost:
+            kinds[RECORD_LOST] = lost
+        failed = kinds.total()
+        span.set_attribute(FAILED_COUNT, failed)
+        if failed:
+            told = ", ".join(f"{kind} {count}" for kind, count in kinds.most_common(MOST_KINDS))
+            span.set_status(StatusCode.ERROR, f"{failed} of {part.count} records failed: {told}")
+        if failed == part.count and len(kinds) == 1:
+            span.set_attribute(ERROR_TYPE, next(iter(kinds)))
+        span.end()
+
+
+def chunks(indices: Sequence[int], most: int) -> Iterator[Sequence[int]]:
+    for start in range(0, len(indices), most):
+        yield indices[start : start + most]
+
+
+def attributes_of(operation: str, of: Record | BulkCall) -> dict[str, str | int | bool]:
+    return {
+        SYSTEM: "kafka",
+        OPERATION_NAME: operation,
+        OPERATION_TYPE: operation,
+        DESTINATION_NAME: of.topic,
+        **client_attributes(of.producer),
+    }
+
+
+def note_hold(span: Span, hold: tuple[str, float] | None) -> None:
+    if hold is not None:
+        span.set_attributes({HOLD_REASON: hold[0], HOLD_DURATION: hold[1]})
 
 
 def fail(span: Span, kind: str, description: str) -> None:
@@ -153,15 +305,25 @@ def creation_context(headers: Sequence[Any], propagator: TextMapPropagator) -> S
     return found if found.is_valid else None
 
 
-def inject(record: Record, span: Span, context: Context, propagator: TextMapPropagator) -> None:
+def injected(span: Span, context: Context, propagator: TextMapPropagator) -> dict[str, str]:
+    """Headers that carry the context of this span; none without an SDK, unless other code put one into `context`."""
     carrier: dict[str, str] = {}
-    propagator.inject(carrier, set_span_in_context(span, context))
-    if not carrier:
-        return
-    # Readers take the first of several headers of one name: an unreadable context must not stay in front.
-    record.headers[:] = [header for header in record.headers if name_of(header) not in carrier]
-    for name, value in carrier.items():
-        record.add_header(name, value)
+    if context or span is not INVALID_SPAN:
+        propagator.inject(carrier, set_span_in_context(span, context))
+    return carrier
+
+
+def without(headers: Sequence[Any], names: Mapping[str, str]) -> list[Any]:
+    """Readers take the first of several headers of one name: an unreadable context must not stay in front."""
+    return [header for header in headers if name_of(header) not in names]
+
+
+def add_headers(call: BulkCall, indices: Sequence[int], added: Mapping[str, str]) -> None:
+    """To these messages; those that have none share one list, which nothing changes."""
+    pairs = list(added.items())
+    for index in indices if pairs else ():
+        own = call.headers[index]
+        call.headers[index] = [*without(Record.copied_headers(own), added), *pairs] if own else pairs
 
 
 def name_of(header: Any) -> str:

@@ -1,30 +1,47 @@
 # Runs the tests, and says which of them fail only now and then.
 # Sourced by scripts/test; needs console.sh, $root and $venv.
 
-# Five parts, each in a process of its own, because tests mostly wait. They take about as long as each other.
-# `units` and `scenarios` are all that the others leave, so a new file is in one part without being named. `former` is
-# shorter, and runs a few tests once more on the Kafka before.
-parts=(units modules brokers scenarios former)
+# Parts, each in a process of its own, because tests mostly wait. Those of one folder share its tests: a part runs the
+# files named below first, then whatever file of the folder no other part has begun. A new file needs no name here; one
+# that takes long, or shares its cluster with others, should have one. All parts end at about the same time. A part
+# after a colon follows the one before it: `former` runs a few tests once more on the Kafka before, a helper takes its
+# share of the integration tests when there are no others left.
+parts=(scenarios units:former:helper1 modules:helper2 brokers spark)
+units=(
+    tests/pipeline/test_dispatcher_machine.py
+    tests/pipeline/test_raising_handlers.py
+    tests/pipeline/test_planted_bugs.py
+)
 modules=(
-    tests/cli
     tests/contract
-    tests/kafka
-    tests/lanes
-    tests/policy
     tests/reentry
+    tests/cli
+    tests/lanes
     tests/spark
-    tests/telemetry
-    tests/testing
 )
 brokers=(
     integration/conformance
     integration/contract
-    integration/test_cli_kafka.py
-    integration/test_crash_loop.py
-    integration/test_doctor_kafka.py
-    integration/test_expiry_kafka.py
     integration/test_kafka_cluster.py
-    tests/producer_ids
+    integration/test_doctor_kafka.py
+    integration/test_crash_loop.py
+    integration/test_expiry_kafka.py
+)
+spark=(
+    integration/test_spark_doors.py
+    integration/test_spark_kafka.py
+    integration/test_spark_faults.py
+    integration/test_spark_bad_rows.py
+    integration/test_spark_archive.py
+    integration/test_spark_dead_letters.py
+    integration/test_spark_producer_ids.py
+)
+scenarios=(
+    integration/test_replication_producer.py
+    integration/test_replication_kafka.py
+    integration/test_partitions_added.py
+    integration/applications
+    integration/faults
 )
 # Decisions, the engine in virtual time, and what documents promise; without the searches of state machines.
 quick=(
@@ -58,7 +75,7 @@ run_tests() {
     names=$(cat "$root/.pytest_cache"/*/v/cache/lastfailed 2>/dev/null | grep '::' || true)
     [ -n "$names" ] && [ "$(sed 's/::.*//' <<<"$names" | uniq | grep -c '')" -le "$most_unsteady" ] || return "$status"
     say "Once more, alone: what failed"
-    for part in "${parts[@]}"; do
+    for part in ${parts[*]//:/ }; do
         _again "$part" || return "$status"
     done
     say "UNSTEADY: failed among all tests, passed alone. A defect of the product or of the test; it wants a cure:"
@@ -74,31 +91,53 @@ run_quick_tests() {
 # _run_parts: all at once. The first one shows its progress, the others' output follows at their end.
 _run_parts() {
     local part status=0 ended others=()
+    begun=$(mktemp -d "$cache/begun.XXXXXX")
     for part in "${parts[@]:1}"; do
-        _part "$part" >"$cache/$part.log" 2>&1 &
+        _in_turn "$part" >"$cache/${part%%:*}.log" 2>&1 &
         others+=($!)
     done
-    _part "${parts[0]}" || status=$?
+    _in_turn "${parts[0]}" || status=$?
     start_ticker "the other parts: ${parts[*]:1}"
     for part in "${parts[@]:1}"; do
         ended=0
         wait "${others[0]}" || ended=$?
         others=("${others[@]:1}")
-        cat "$cache/$part.log"
+        cat "$cache/${part%%:*}.log"
         [ "$status" -gt "$ended" ] || status=$ended
     done
     stop_ticker
+    rm -rf "$begun"
+    return "$status"
+}
+
+# _in_turn PART:PART: one after the other, also when the first one fails.
+_in_turn() {
+    local part status=0 ended
+    for part in ${1//:/ }; do
+        ended=0
+        _part "$part" || ended=$?
+        [ "$status" -gt "$ended" ] || status=$ended
+    done
     return "$status"
 }
 
 _part() {
     case $1 in
-    units) _pytest units tests "${modules[@]/#/--ignore=}" "${brokers[@]/#/--ignore=}" ;;
-    modules) _pytest modules "${modules[@]}" ;;
-    brokers) _pytest brokers "${brokers[@]}" ;;
+    units) _shared units tests "${units[@]}" ;;
+    modules) _shared modules tests "${modules[@]}" ;;
+    brokers) _shared brokers integration "${brokers[@]}" ;;
+    spark) _shared spark integration "${spark[@]}" ;;
+    scenarios) _shared scenarios integration "${scenarios[@]}" ;;
+    helper*) _shared "$1" integration ;;
     former) _pytest former -k "not stock" "${former[@]}" ;;
-    scenarios) _pytest scenarios integration "${brokers[@]/#/--ignore=}" ;;
     esac
+}
+
+# _shared NAME FOLDER FIRST...: the tests of the folder that no other part begins.
+_shared() {
+    local name=$1 folder=$2
+    shift 2
+    _pytest "$name" --shared "$begun" "${@/#/--first=}" "$folder"
 }
 
 # _again PART: its files with tests that failed, and no others: the conftest.py of another folder may come too late.

@@ -8,7 +8,7 @@ from tests.conformance.target import Target
 from tests.testing.raw import RawClient
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def untouched(cluster: Target) -> str:
     """A topic of two partitions, for the tests that neither write to it nor change it."""
     return cluster.topic(2)

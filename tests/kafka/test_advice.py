@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from safeproducer.kafka import advice as module
 from safeproducer.kafka.advice import advice, is_permanent
+from safeproducer.kafka.arguments import WAYS_OUT, unable
 
 CODES = sorted({KafkaError(getattr(KafkaError, name)).name() for name in dir(KafkaError) if name.isupper()})
 
@@ -124,6 +125,16 @@ def test_any_code_and_reason_give_one_line(code: str, reason: str) -> None:
     assert sentence.strip()
     assert "\n" not in sentence
     assert sentence.endswith(".")
+
+
+@pytest.mark.parametrize("code", WAYS_OUT)
+def test_a_refusal_of_produce_ends_with_the_same_advice(code: int) -> None:
+    """Its beginning is confluent_kafka's."""
+    refused = unable(code).args[0]
+    begin, _, end = refused.str().rpartition(f"{KafkaError(code).str()}: ")
+    assert begin == "Unable to produce message: "
+    assert end
+    assert advice(refused.name()).endswith(f": {end}.")
 
 
 def test_an_unknown_code_keeps_the_reason() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import Any
 from unittest import mock
 
@@ -13,10 +15,14 @@ from confluent_kafka.admin import AdminClient
 
 from safeproducer import FatalError, HoldReason, Hook, SafeProducer
 from safeproducer.hooks import ProducerRenewed
+from safeproducer.pipeline import sender, turn
 from safeproducer.pipeline.dispatch.lane_choice import LaneChoice
 from safeproducer.pipeline.dispatch.record_buffer import RecordBuffer
+from safeproducer.pipeline.lanes import lane_pool, native_producers
+from safeproducer.pipeline.renewal import Former
 from safeproducer.testing import FakeCluster
 from tests.inside import engine_of
+from tests.lanes.test_lane_not_made import Cannot
 from tests.lanes.traffic import Traffic
 
 OUT_OF_ORDER, INVALID_PRODUCER_EPOCH = 45, 47
@@ -29,6 +35,10 @@ class Renewals(Hook):
     def __init__(self) -> None:
         self.events: list[ProducerRenewed] = []
         self.fatal: list[Any] = []
+        self.errors: list[str] = []
+
+    def client_error(self, producer: Any, error: Any, advice: str) -> None:
+        self.errors.append(advice)
 
     def producer_renewed(self, event: ProducerRenewed) -> None:
         self.events.append(event)
@@ -131,10 +141,32 @@ def test_what_librdkafka_purged_is_not_written_by_proof(
     load.check(cluster, partitions=2)
 
 
+def calls(load: Traffic) -> list[str]:
+    """Of one produce() on the direct path, in order."""
+    load.until(lambda: engine_of(load.producer).route.goes_direct, timeout=5)
+    entered: list[str] = []
+
+    def trace(frame: FrameType, event: str, called: Any) -> None:
+        if event in ("call", "c_call"):
+            entered.append(frame.f_code.co_qualname if event == "call" else called.__qualname__)
+
+    former = sys.getprofile()
+    sys.setprofile(trace)
+    try:
+        load.send(1)
+    finally:
+        sys.setprofile(former)
+    load.finish()
+    return entered
+
+
 def test_the_direct_path_comes_back(cluster: FakeCluster, make: Any, plant_fatal: Plant) -> None:
-    """By one more producer ID, and without a batch lane."""
+    """By one more producer ID, and without a batch lane. produce() calls the same functions as before."""
     producer = make(cluster)
     load = Traffic(producer, "t")
+    load.send(1)
+    load.finish()
+    before = calls(load)
     for number in range(1, 4):
         load.send(100)
         load.finish()
@@ -142,7 +174,7 @@ def test_the_direct_path_comes_back(cluster: FakeCluster, make: Any, plant_fatal
         load.until(lambda n=number: producer.snapshot().renewals == n)
     load.send(100)
     load.finish()
-    load.until(lambda: engine_of(producer).route.goes_direct, timeout=5)
+    assert calls(load) == before
     account = producer.snapshot()
     assert (account.producer_ids, account.lanes, account.handed_over) == (4, 0, 0)
 
@@ -215,13 +247,13 @@ def test_hooks_see_each_record_once(cluster: FakeCluster, plant_fatal: Plant) ->
     producer.close(5)
 
 
-@pytest.mark.parametrize("policy", ["off", "delay"])
-@pytest.mark.parametrize("mode", ["auto", "held"])
+@pytest.mark.parametrize(("mode", "policy"), [("auto", "off"), ("auto", "delay"), ("held", "delay")])
 def test_nothing_but_fatal_errors_takes_few_ids(cluster: FakeCluster, make: Any, mode: str, policy: str) -> None:
     """A bucket of a quarter of the rate; records wait, as is said, and end at their deadline, not written."""
+    cluster.delay(0.01)  # so far that records of `auto` would have a batch lane
     ids = {"safeproducer_producer_ids_policy": policy, "safeproducer_producer_ids_per_hour": 20}
-    producer = make(cluster, mode, delivery_timeout_ms=2500, linger_ms=1, **ids)
-    load = Traffic(producer, "t", 1)
+    producer = make(cluster, mode, delivery_timeout_ms=2500, **ids)
+    load = Traffic(producer, "t", 50)
     load.send(5)
     load.finish()
     cluster.fail_next("Produce", OUT_OF_ORDER, n=1000)
@@ -229,12 +261,13 @@ def test_nothing_but_fatal_errors_takes_few_ids(cluster: FakeCluster, make: Any,
 
     def ended() -> bool:
         said.update(row.reason for row in producer.snapshot().partitions)
-        return producer.snapshot().renewals == 5 and "not_written" in load.ended.values()
+        return producer.snapshot().renewals >= 4 and "not_written" in load.ended.values()
 
-    load.until(ended, timeout=30, backlog=3)
+    load.until(ended, timeout=30, backlog=20)
+    load.keep(1.2, backlog=20)
     account = producer.snapshot()
-    assert (account.renewals, account.state) == (5, "open")
-    assert account.producer_ids == 6
+    assert (account.renewals in (4, 5), account.state) == (True, "open")
+    assert 6 <= account.producer_ids <= 8, "and a batch lane"
     assert HoldReason.RENEWING in said
     load.send(1)
     load.until(lambda: "waits for another native producer since one failed, for another 7" in producer.explain())
@@ -294,6 +327,86 @@ def test_a_partition_that_is_let_go_early_is_noticed(
     """By the order of its records."""
     with mock.patch.object(owner, name, planted), pytest.raises(AssertionError, match="is behind"):
         stays_in_front(cluster, make(cluster, mode), plant_fatal)
+
+
+def test_what_was_purged_is_told_though_the_sender_may_sleep(
+    cluster: FakeCluster, make: Any, monkeypatch: pytest.MonkeyPatch, plant_fatal: Plant
+) -> None:
+    """The statistics of the former native producer wake nobody: reports came up to a second late."""
+    producer = make(cluster)
+    load = Traffic(producer, "t", 1)
+    load.send(10)
+    load.finish()
+    for module in (sender, turn):
+        for name in ("LONGEST_SLEEP", "LONGEST_REST"):
+            monkeypatch.setattr(module, name, 60.0)
+    load.send(10)
+    plant_fatal(producer)
+    load.until(lambda: producer.snapshot().renewals == 1)
+    deadline = time.monotonic() + 15
+    while engine_of(producer).counters.report_queue.deferred:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    load.finish()
+
+
+def test_each_native_producer_proves_for_its_own_records_alone(
+    cluster: FakeCluster, make: Any, monkeypatch: pytest.MonkeyPatch, plant_fatal: Plant
+) -> None:
+    """Reports of several wait at once: records that were sent were *not written* by the proof of an earlier one."""
+    cluster.create_topic("one")
+    known: list[bool] = []
+    never_sent = Former.never_sent
+    monkeypatch.setattr(Former, "never_sent", lambda *args: never_sent(*args) if known else None)
+    producer = make(cluster, linger_ms=200)
+    load = Traffic(producer, "one")
+    for number in range(1, 4):
+        load.send(5)
+        load.until(lambda n=number: len(load.ended) == 5 * n)
+        load.send(5)
+        if number == 3:  # they are written, and nobody is told
+            cluster.delay(20, api="Produce")
+            load.until(lambda: len(cluster.log("one", 0)) == 20)
+            cluster.cut()
+        plant_fatal(producer)
+        load.until(lambda n=number: producer.snapshot().renewals == n)
+    cluster.delay(0, api="Produce")
+    known.append(True)
+    assert load.finish() == {"delivered": 15, "not_written": 10, "unknown": 5}
+    load.check(cluster)
+
+
+@pytest.mark.parametrize(("mode", "ordering"), CELLS[:4:2] + CELLS[3:4])
+def test_records_wait_while_a_file_of_the_configuration_is_gone(
+    cluster: FakeCluster,
+    make: Any,
+    told: Renewals,
+    monkeypatch: pytest.MonkeyPatch,
+    plant_fatal: Plant,
+    mode: str,
+    ordering: str,
+) -> None:
+    """The next native producer cannot be made: that is told, and tried again. No call raises."""
+    monkeypatch.setattr(lane_pool, "_FIRST_PAUSE", 0.05)
+    producer = make(cluster, mode, ordering)
+    load = Traffic(producer, "t", 50)
+    load.send(20)
+    load.finish()
+    real, gone = native_producers.NativeProducer, Cannot()
+    monkeypatch.setattr(native_producers, "NativeProducer", gone)
+    plant_fatal(failing(producer))
+    load.until(lambda: len(gone.times) >= 3, backlog=20)
+    account = producer.snapshot()
+    assert (account.state, account.renewals, account.producer_ids) == ("open", 0, 2), "one permit for all attempts"
+    assert HoldReason.RENEWING in {row.reason for row in account.partitions}
+    load.until(lambda: told.errors)
+    assert "another native producer could not be made (ssl.ca.location failed" in told.errors[0]
+    monkeypatch.setattr(native_producers, "NativeProducer", real)
+    load.until(lambda: producer.snapshot().renewals == 1)
+    waiting = load.waiting
+    ended = load.finish()
+    assert ended["delivered"] >= 20 + min(waiting, 1)
+    load.check(cluster, partitions=2)
 
 
 @pytest.mark.parametrize("held", ["send", "fail"])
@@ -365,28 +478,3 @@ def test_a_lane_whose_epochs_have_ended_is_replaced_at_once(make: Any, mode: str
         ended = load.finish()
         assert ended["delivered"] > 20 + before / 2
         load.check(last)
-
-
-@pytest.mark.parametrize("mode", ["auto", "held"])
-@pytest.mark.parametrize("way", ["close", "flush", "collect"])
-def test_the_end_of_a_producer_that_is_being_renewed(
-    cluster: FakeCluster, make: Any, plant_fatal: Plant, mode: str, way: str
-) -> None:
-    """The account is right, and nobody waits for ever."""
-    producer = make(cluster, mode)
-    load = Traffic(producer, "t")
-    load.send(20)
-    load.finish()
-    cluster.delay(0.2, api="Produce")
-    load.send(20)
-    plant_fatal(failing(producer))
-    load.send(20)
-    began = time.monotonic()
-    if way == "flush":
-        assert producer.flush(20) == 0
-    report = producer.close(20)
-    assert time.monotonic() - began < 15
-    assert (report.accepted, report.left) == (60, 0)
-    assert report.delivered + report.failed == 60
-    assert len(load.ended) == 60
-    load.check(cluster, partitions=2)

@@ -34,10 +34,16 @@ class Traffic:
     def send(self, count: int) -> None:
         """That many records more, one key after the other, without waiting for anything."""
         for _ in range(count):
-            number = self.accepted
-            key = None if self.keys is None else b"k%d" % (self.first + number % self.keys)
-            self.producer.produce(self.topic, b"%s:%d" % (key or b"", number), key, on_delivery=self._note)
+            key = self._key(self.accepted)
+            self.producer.produce(self.topic, self.value(self.accepted), key, on_delivery=self._note)
             self.accepted += 1
+
+    def _key(self, number: int) -> bytes | None:
+        return None if self.keys is None else b"k%d" % (self.first + number % self.keys)
+
+    def value(self, number: int) -> bytes:
+        """Of the record with this number, counted from 0."""
+        return b"%s:%d" % (self._key(number) or b"", number)
 
     def _note(self, error: Any, message: Any) -> None:
         value = message.value()

@@ -11,7 +11,7 @@ import pytest
 
 from safeproducer import SafeProducer
 from safeproducer.pipeline.bulk import Block, placing, produce_block, produce_pairs
-from safeproducer.pipeline.dispatch.intake import BlockIntake
+from safeproducer.pipeline.dispatch.intake import Intake
 from safeproducer.testing import FakeCluster
 from tests.hammer import hammer
 from tests.inside import engine_of
@@ -205,7 +205,7 @@ def stop() -> None:
 
 def test_a_handler_that_raises_anywhere_in_a_block_leaves_a_right_account(cluster: FakeCluster) -> None:
     """All records of the block wait, or none does; what waits is delivered once, and the rest counts as interrupted."""
-    family = codes_of(produce_block, BlockIntake.send_block, BlockIntake._extend, BlockIntake._extended)
+    family = codes_of(produce_block, Intake.send_block, Intake._extend, Intake._extended)
     with held(cluster, "stopped") as producer:
         before = len(cluster.log("stopped", 1))
         for step in range(100):

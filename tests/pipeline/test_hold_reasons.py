@@ -10,7 +10,7 @@ from unittest import mock
 import pytest
 
 from safeproducer import HoldReason
-from safeproducer.pipeline.cluster.outdated_leaders import DIRECT
+from safeproducer.pipeline.cluster.outdated_leaders import DIRECT_LANE
 from safeproducer.pipeline.dispatch.expiry import RetryGuard
 from safeproducer.pipeline.dispatch.holds import Holds
 from safeproducer.policy import decision
@@ -211,12 +211,12 @@ def outdated_metadata() -> HoldReason | None:
 def outdated_directly() -> HoldReason | None:
     with begun("auto") as rig:
         outdated = rig.engine.updates.holds.cluster.outdated
-        outdated.connect(lambda: (DIRECT, 0), lambda *_: None)
+        outdated.connect(lambda: (DIRECT_LANE, 0), lambda *_: None)
         outdated.answered_late(TP, 0, rig.time.now, rig.time.now)
         rig.report_queue(SOON)
         accepted(rig)
         reason = told(rig, wait=0)
-        outdated.heard("a", DIRECT, rig.time.now)
+        outdated.heard("a", DIRECT_LANE, rig.time.now)
         return reason
 
 

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka.cimpl import KafkaError, KafkaException
 
 from safeproducer.pipeline.cluster.metadata import FirstQuestion, Metadata
-from safeproducer.pipeline.cluster.outdated_leaders import DIRECT, OutdatedLeaders
+from safeproducer.pipeline.cluster.outdated_leaders import DIRECT_LANE, OutdatedLeaders
 from safeproducer.policy.client_reports import PartitionMetadata
 
 PLACE = ("t", 0)
@@ -39,7 +39,7 @@ class Client:
 
 @pytest.fixture
 def clients() -> dict[int, Any]:
-    return {DIRECT: Client(), 0: Client(), 1: Client()}
+    return {DIRECT_LANE: Client(), 0: Client(), 1: Client()}
 
 
 class Service:
@@ -82,21 +82,21 @@ def test_every_other_lane_is_asked_once(clients: dict[int, Any]) -> None:
     assert [client.asked for client in clients.values()] == [1, 0, 1]
     assert service.learned == [("t", TOLD)] * 2
     assert not any(map(service.concerns, clients))
-    assert not service.outdated.concern(DIRECT, 101.0)
+    assert not service.outdated.concern(DIRECT_LANE, 101.0)
 
 
 def test_a_lane_without_an_answer_is_asked_again_and_the_others_do_not_wait(clients: dict[int, Any]) -> None:
     service = Service(clients)
-    clients[DIRECT].hangs = True
+    clients[DIRECT_LANE].hangs = True
     heard = threading.Event()
     clients[1].before = heard.set
     service.outdated.answered_late(PLACE, 0, 0.0, 0.0)
     assert heard.wait(5)
-    clients[DIRECT].before = lambda: setattr(clients[DIRECT], "hangs", clients[DIRECT].asked < 4)
+    clients[DIRECT_LANE].before = lambda: setattr(clients[DIRECT_LANE], "hangs", clients[DIRECT_LANE].asked < 4)
     service.finish()
-    assert clients[DIRECT].asked >= 2
+    assert clients[DIRECT_LANE].asked >= 2
     assert clients[1].asked == 1
-    assert not service.concerns(DIRECT)
+    assert not service.concerns(DIRECT_LANE)
 
 
 def test_a_change_during_a_question_is_asked_for_again(clients: dict[int, Any]) -> None:
@@ -104,17 +104,19 @@ def test_a_change_during_a_question_is_asked_for_again(clients: dict[int, Any]) 
     del clients[1]
     service = Service(clients)
     again = iter([True])
-    clients[DIRECT].before = lambda: next(again, None) and service.outdated.answered_late(PLACE, 0, 1.0, float("inf"))
+    clients[DIRECT_LANE].before = lambda: (
+        next(again, None) and service.outdated.answered_late(PLACE, 0, 1.0, float("inf"))
+    )
     service.outdated.answered_late(PLACE, 0, 0.0, 0.0)
     service.finish()
-    assert clients[DIRECT].asked == 2
-    assert service.concerns(DIRECT)
+    assert clients[DIRECT_LANE].asked == 2
+    assert service.concerns(DIRECT_LANE)
 
 
 def test_records_that_come_during_a_question_are_told_by_its_answer(clients: dict[int, Any]) -> None:
     """Each pump() wants an unknown topic, and one question is enough."""
     service = Service(clients)
-    clients[DIRECT].before = lambda: service.metadata.want("t")
+    clients[DIRECT_LANE].before = lambda: service.metadata.want("t")
     service.metadata.want("t")
     service.finish()
     assert [client.asked for client in clients.values()] == [1, 0, 0]
@@ -132,7 +134,7 @@ def test_a_lane_whose_answer_is_outdated_is_asked_again(clients: dict[int, Any])
 def test_a_lane_that_is_gone_is_not_asked(clients: dict[int, Any]) -> None:
     service = Service(clients)
     gone = clients[1]
-    clients[DIRECT].before = lambda: clients.pop(1, None)
+    clients[DIRECT_LANE].before = lambda: clients.pop(1, None)
     service.outdated.answered_late(PLACE, 0, 0.0, 0.0)
     service.finish()
     assert gone.asked <= 1
@@ -165,28 +167,28 @@ def test_no_lane_waits_for_ever() -> None:
 
 def test_alone_there_is_nobody_to_tell() -> None:
     outdated = OutdatedLeaders()
-    outdated.connect(lambda: {DIRECT}, lambda *_: None)
-    outdated.answered_late(PLACE, DIRECT, 0.0, 1.0)
-    assert not outdated.concern(DIRECT, 1.0)
+    outdated.connect(lambda: {DIRECT_LANE}, lambda *_: None)
+    outdated.answered_late(PLACE, DIRECT_LANE, 0.0, 1.0)
+    assert not outdated.concern(DIRECT_LANE, 1.0)
 
 
 def test_no_question_is_for_a_topic_or_a_lane_that_is_no_more() -> None:
     """Each would be asked once a second for ever."""
     asked: list[list[int]] = []
-    lanes = {DIRECT, 0, 1}
+    lanes = {DIRECT_LANE, 0, 1}
     outdated = OutdatedLeaders()
     outdated.connect(lambda: lanes, lambda topic, behind: asked.append(sorted(behind)))
-    outdated.counted("t", DIRECT, 4, 1, 4, 100.0)
+    outdated.counted("t", DIRECT_LANE, 4, 1, 4, 100.0)
     assert asked == [[0, 1]]
     assert outdated.differ("t", 100.9)
     assert not outdated.differ("t", 101.1)
-    assert [outdated.concerns(lane, ("t", 1), 200.0) for lane in (DIRECT, 0, 1)] == [False, True, True]
+    assert [outdated.concerns(lane, ("t", 1), 200.0) for lane in (DIRECT_LANE, 0, 1)] == [False, True, True]
     assert not outdated.concerns(1, PLACE, 200.0)
     lanes.discard(1)
     outdated.counted("t", 0, 4, 4, 4, 101.2)
     assert not outdated.concern(0, 101.2)
     assert not outdated.miscounts("t", 1)
-    outdated.counted("t", DIRECT, 6, 4, 6, 102.0)
+    outdated.counted("t", DIRECT_LANE, 6, 4, 6, 102.0)
     assert outdated.miscounts("t", 0)
     outdated.forget("t")
     assert not outdated.concern(0, 102.0)

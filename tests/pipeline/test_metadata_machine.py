@@ -16,7 +16,7 @@ from safeproducer.kafka.statistics import PartitionStatistics, Statistics
 from safeproducer.pipeline.cluster import cluster_view
 from safeproducer.pipeline.cluster.asker import Asker, Question
 from safeproducer.pipeline.cluster.cluster_view import UNKNOWN, ClusterView
-from safeproducer.pipeline.cluster.outdated_leaders import DIRECT, OutdatedLeaders
+from safeproducer.pipeline.cluster.outdated_leaders import DIRECT_LANE, OutdatedLeaders
 from safeproducer.pipeline.cluster.windows import WHAT, Windows
 from safeproducer.pipeline.dispatch.placement import Placement
 from safeproducer.policy.client_reports import SETTLES, PartitionMetadata, supersedes
@@ -78,7 +78,9 @@ class LanesMachine(RuleBasedStateMachine):
     def start(self, lanes: int, leaders: list[int]) -> None:
         self.now = 1000.0
         self.history = [Topic(self.now, 0, tuple((leader, 0) for leader in leaders))]
-        self.lanes = {number: Lane(self.history[-1], self.now, False, len(leaders)) for number in range(DIRECT, lanes)}
+        self.lanes = {
+            number: Lane(self.history[-1], self.now, False, len(leaders)) for number in range(DIRECT_LANE, lanes)
+        }
         self.view = ClusterView(delivery.read({}, OwnSettings(), True, False), Throttle())
         self.view.outdated.connect(lambda: self.lanes, self.asked)
         self.placement = Placement(

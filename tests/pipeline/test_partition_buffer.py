@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from safeproducer.pipeline.buffer.partition_buffer import PartitionBuffer
 from safeproducer.pipeline.record import OVERHEAD, TIMESTAMP, VALUE
 from safeproducer.policy.affinity import Affinity
+from safeproducer.policy.decision import Hold
+from safeproducer.policy.hold_reason import HoldReason
 
 SPARE = 3
 """Bytes that a large record may take beyond its share of a batch."""
@@ -106,3 +108,15 @@ def test_many_small_records_fit_exactly(step_ms: int) -> None:
     buffer.take(1_000, size, 0, taken)
     assert 250 < len(taken) < 400
     assert sum(on_the_wire(record, number, taken[0][TIMESTAMP]) for number, record in enumerate(taken)) <= size
+
+
+def test_a_record_waited_longest_for_one_of_the_reasons_of_its_own_time():
+    """Waits for one reason are added up; those of before it came, and times without a reason, count for nothing."""
+    buffer = PartitionBuffer("a", 0)
+    throttled, linger = HoldReason.THROTTLED, HoldReason.LINGER
+    for at, reason in ((0, throttled), (10, None), (20, linger), (22, throttled), (23, linger), (25, None)):
+        buffer.wait_for(None if reason is None else Hold(None, reason), float(at))
+    assert buffer.waits.longest(4.0, 26.0) == throttled
+    assert buffer.waits.longest(8.0, 26.0) == linger
+    assert buffer.waits.longest(25.0, 26.0) is None
+    assert PartitionBuffer("a", 0).waits.longest(0.0, 1.0) is None

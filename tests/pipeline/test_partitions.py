@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from safeproducer.kafka.statistics import PartitionStatistics, Statistics
 from safeproducer.pipeline.cluster.cluster_view import ClusterView
-from safeproducer.pipeline.cluster.outdated_leaders import DIRECT
+from safeproducer.pipeline.cluster.outdated_leaders import DIRECT_LANE
 from safeproducer.policy.throttle import Throttle
 from safeproducer.settings import delivery
 from safeproducer.settings.own_settings import OwnSettings
@@ -19,24 +19,24 @@ def seen(*leaders: int, at: float = 1.0) -> Statistics:
 def test_a_topic_that_was_not_heard_of_has_any_partition() -> None:
     """librdkafka lists it with the partitions records were made for, which says nothing about others."""
     cluster = ClusterView(delivery.read({}, OwnSettings(mode="held"), True, False), Throttle())
-    cluster.update(DIRECT, seen(-1))
+    cluster.update(DIRECT_LANE, seen(-1))
     assert cluster.partitions.has("a", 5)
-    cluster.update(DIRECT, seen(1, 2))
+    cluster.update(DIRECT_LANE, seen(1, 2))
     assert not cluster.partitions.has("a", 5)
     assert cluster.partitions.has("a", 1)
-    cluster.update(DIRECT, seen(-1, -1))  # all brokers are away, and there is no other metadata
+    cluster.update(DIRECT_LANE, seen(-1, -1))  # all brokers are away, and there is no other metadata
     assert cluster.partitions.leader("a", 1) == 2
     assert not cluster.partitions.has("a", 5)
-    cluster.update(DIRECT, seen(1, -1, at=5.0))  # its replicas are away
+    cluster.update(DIRECT_LANE, seen(1, -1, at=5.0))  # its replicas are away
     assert cluster.partitions.leader("a", 1) is None
 
 
 def test_a_lane_that_has_not_heard_of_a_topic_tells_nothing_of_it() -> None:
     """A new one lists the partitions that it was given records for: a key must not change its partition for that."""
     cluster = ClusterView(delivery.read({}, OwnSettings(mode="held"), True, False), Throttle())
-    cluster.update(DIRECT, seen(1, 2, 1))
-    cluster.update(DIRECT, seen(-1))
+    cluster.update(DIRECT_LANE, seen(1, 2, 1))
+    cluster.update(DIRECT_LANE, seen(-1))
     assert cluster.partitions.count("a") == 3
     assert cluster.partitions.leader("a", 0) == 1
-    cluster.update(DIRECT, seen(2, at=3.0))  # made anew, with fewer partitions
+    cluster.update(DIRECT_LANE, seen(2, at=3.0))  # made anew, with fewer partitions
     assert cluster.partitions.count("a") == 1

@@ -250,7 +250,7 @@ def test_a_held_record_touches_few_objects(trace: Trace, mode: str) -> None:
                 break
     way = list(min(ways, key=len).values())
     told = "\n".join(f"{number:3} {line}" for number, line in enumerate(way, 1))
-    for stop in ("BlockIntake", "RecordBuffer", "Dispatcher", "BatchLane", "InFlightBatch", "ReportQueue"):
+    for stop in ("Intake", "RecordBuffer", "Dispatcher", "BatchLane", "InFlightBatch", "ReportQueue"):
         assert any(f".{stop}: " in line for line in way), f"not traced: {stop}, in\n{told}"
     assert len(way) <= MOST_OBJECTS[mode], (
         f"{len(way)} objects, bound {MOST_OBJECTS[mode]}; a bound may only fall:\n{told}"

@@ -18,7 +18,7 @@ from safeproducer.pipeline.buffer.partition_buffer import PartitionBuffer
 from safeproducer.pipeline.cluster.cluster_view import ClusterView, Leader
 from safeproducer.pipeline.dispatch import dispatcher, record_buffer
 from safeproducer.pipeline.dispatch.expiry import Expiry, RetryGuard
-from safeproducer.pipeline.dispatch.intake import BlockIntake
+from safeproducer.pipeline.dispatch.intake import Intake
 from safeproducer.pipeline.dispatch.placement import Placement
 from safeproducer.pipeline.dispatch.record_buffer import RecordBuffer
 from safeproducer.pipeline.record import REPORT, SIZE, HeldRecord, ReportNumbers
@@ -50,7 +50,7 @@ real_takes = ReportQueue.takes
 real_run = Reports.run
 real_in_process = Failures.in_process
 real_update = ClusterView.update
-real_extend = BlockIntake._extend
+real_extend = Intake._extend
 real_bind, real_begin, real_pass_on, real_bunch = (
     DeliveredCounter.bind,
     DeliveredCounter.begin,
@@ -116,9 +116,7 @@ def kept_for_ever(self: ReportQueue, run: Any, error: Any, message: Any) -> bool
     return (self.purged and error is not None) or real_takes(self, run, error, message)
 
 
-def counted_as_one(
-    self: BlockIntake, buffer: PartitionBuffer, records: list[HeldRecord], report: Any, size: int
-) -> None:
+def counted_as_one(self: Intake, buffer: PartitionBuffer, records: list[HeldRecord], report: Any, size: int) -> None:
     real_extend(self, buffer, records, report, size)
     self._numbers.uses[records[0][REPORT]] -= len(records) - 1
 
@@ -183,7 +181,7 @@ PLANTS: dict[str, tuple[str, type[RuleBasedStateMachine], Any, str, Any]] = {
     "takes records beyond the buffer": ("rule 9", CalmHeldMachine, RecordBuffer, "refuse_excess", never_blocked),
     "keeps the callbacks of ended records": ("rule 9", CalmHeldMachine, ReportNumbers, "release", lambda *_: None),
     "gives one broker the whole buffer": ("rule 9", CalmHeldMachine, record_buffer, "has_share", lambda *_: True),
-    "takes a block for one record": ("rule [79]", CalmHeldMachine, BlockIntake, "_extend", counted_as_one),
+    "takes a block for one record": ("rule [79]", CalmHeldMachine, Intake, "_extend", counted_as_one),
     "counts records that expired": ("rule 7", CountedMachine, DeliveredCounter, "bind", counting_what_expired),
     "counts one record too few": ("rule [789]", CountedMachine, DeliveredCounter, "begin", one_too_few),
     "counts delivered records twice": ("rule 7", CountedMachine, DeliveredCounter, "pass_on", passed_on_twice),

@@ -13,7 +13,7 @@ from confluent_kafka.cimpl import Producer
 
 from safeproducer import SafeProducer
 from safeproducer.kafka import statistics as reading
-from safeproducer.pipeline.cluster.outdated_leaders import DIRECT
+from safeproducer.pipeline.cluster.outdated_leaders import DIRECT_LANE
 from safeproducer.pipeline.dispatch.updates import ClientUpdates
 from safeproducer.pipeline.reports.counters import DeliveryCounters
 from safeproducer.testing import FakeCluster
@@ -179,9 +179,9 @@ def test_statistics_that_cost_much_are_read_less_often(updates: ClientUpdates, m
             nonlocal now
             read_until, updates._idle = updates._last_read[0], 0
             now, updates._last_read = read_until + after, (read_until, cost)
-            before = updates.holds.cluster.statistics.get(DIRECT)
+            before = updates.holds.cluster.statistics.get(DIRECT_LANE)
             tell(updates, statistics(2, NEAR))
-            return updates.holds.cluster.statistics.get(DIRECT) is not before
+            return updates.holds.cluster.statistics.get(DIRECT_LANE) is not before
 
         assert is_read(0.004, 0.5), "it costs less than 1 %"
         assert not is_read(0.04, 3.9)
@@ -216,7 +216,7 @@ def test_statistics_of_another_clock_are_put_on_ours(updates: ClientUpdates) -> 
     before = time.monotonic()
     told = json.loads(statistics(1, NEAR))
     tell(updates, json.dumps({**told, "ts": told["ts"] + int(50 * 365 * 86_400 * 1e6)}))
-    assert before <= updates.holds.cluster.statistics[DIRECT].at <= time.monotonic()
+    assert before <= updates.holds.cluster.statistics[DIRECT_LANE].at <= time.monotonic()
 
 
 def test_a_shortened_document_says_the_same() -> None:

@@ -11,7 +11,7 @@ from confluent_kafka.cimpl import KafkaError, KafkaException
 from safeproducer.kafka.statistics import BrokerStatistics, PartitionStatistics, Statistics
 from safeproducer.pipeline.cluster.asker import Asker
 from safeproducer.pipeline.cluster.cluster_view import ClusterView
-from safeproducer.pipeline.cluster.outdated_leaders import DIRECT
+from safeproducer.pipeline.cluster.outdated_leaders import DIRECT_LANE
 from safeproducer.pipeline.cluster.windows import Windows
 from safeproducer.policy.throttle import Throttle
 from safeproducer.policy.types import TopicPartition
@@ -58,7 +58,7 @@ class Rig:
         broker = BrokerStatistics("b", "DOWN" if broken else "UP", 0, 0, 0, 0, 0, 0, None)
         partition = PartitionStatistics(leader, epoch, 0, 0, 0, 0, 0)
         tps = dict.fromkeys([PLACE, ("t", 1), ("other", 0)], partition)
-        self.cluster.update(DIRECT, Statistics(self.at, 7, 0, 0, 0, {leader: broker}, tps))
+        self.cluster.update(DIRECT_LANE, Statistics(self.at, 7, 0, 0, 0, {leader: broker}, tps))
         self.windows.tell(self.at)
 
     def answer_all(self) -> None:

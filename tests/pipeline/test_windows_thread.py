@@ -11,7 +11,7 @@ from safeproducer.kafka.statistics import BrokerStatistics, PartitionStatistics,
 from safeproducer.pipeline.cluster import asker
 from safeproducer.pipeline.cluster.asker import Asker
 from safeproducer.pipeline.cluster.cluster_view import ClusterView
-from safeproducer.pipeline.cluster.outdated_leaders import DIRECT
+from safeproducer.pipeline.cluster.outdated_leaders import DIRECT_LANE
 from safeproducer.pipeline.cluster.windows import Windows
 from safeproducer.policy.client_reports import PartitionMetadata
 from safeproducer.policy.throttle import Throttle
@@ -76,7 +76,7 @@ class Rig:
         self.told.append((tp, before.size, after.size))
 
     def tell(self, found: Statistics) -> None:
-        self.cluster.update(DIRECT, found)
+        self.cluster.update(DIRECT_LANE, found)
         self.windows.tell(found.at)
 
     def size(self, tp: TopicPartition = A) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from safeproducer.policy.sequence_gaps import SequenceGaps
+from safeproducer.policy.sequence_gaps import TURN, SequenceGaps
 
 A, B, C = ("a", 0), ("a", 1), ("a", 2)
 NOW = 100.0
@@ -22,8 +22,8 @@ def test_a_lane_without_gaps_takes_all() -> None:
     gaps = SequenceGaps()
     gaps.await_turn(NOW + 1)
     assert gaps.takes(A, empty=False, now=NOW)
-    assert gaps.gives_turn(A, empty=False)
-    assert not gaps.closed_to(A)
+    assert gaps.gives_turn(A, empty=False, now=NOW)
+    assert not gaps.closed_to(A, NOW)
     gaps.sent(A)
     assert gaps.exclusive is None
 
@@ -52,16 +52,29 @@ def test_the_gap_is_over_with_an_acknowledgement_alone() -> None:
 
 def test_partitions_have_the_direct_lane_one_after_the_other() -> None:
     gaps = purged(A, B)
-    assert gaps.closed_to(A)
-    assert not gaps.gives_turn(A, empty=False)
-    assert gaps.gives_turn(A, empty=True)
-    assert gaps.gives_turn(A, empty=False)
-    assert not gaps.gives_turn(B, empty=False)
-    assert not gaps.gives_turn(C, empty=True)
-    assert gaps.gives_turn(B, empty=True)
-    assert gaps.closed_to(A)
+    assert gaps.closed_to(A, NOW)
+    assert not gaps.gives_turn(A, empty=False, now=NOW)
+    assert gaps.gives_turn(A, empty=True, now=NOW)
+    assert gaps.gives_turn(A, empty=False, now=NOW)
+    assert not gaps.gives_turn(B, empty=False, now=NOW)
+    assert not gaps.gives_turn(C, empty=False, now=NOW + TURN)
+    assert gaps.gives_turn(B, empty=True, now=NOW)
+    assert gaps.closed_to(A, NOW)
     gaps.end_turn()
-    assert gaps.closed_to(B)
+    assert gaps.closed_to(B, NOW)
+
+
+def test_a_partition_without_a_gap_does_not_wait_for_one_that_has_no_records() -> None:
+    """It waited for ever: nothing that came filled the gap."""
+    gaps = purged(A)
+    assert gaps.gives_turn(C, empty=True, now=NOW)
+    assert gaps.gives_turn(C, empty=False, now=NOW)
+    assert not gaps.gives_turn(A, empty=False, now=NOW)
+    assert not gaps.gives_turn(C, empty=True, now=NOW), "it is to be empty for the other one"
+    assert gaps.gives_turn(C, empty=True, now=NOW + TURN)
+    assert gaps.gives_turn(A, empty=True, now=NOW)
+    assert not gaps.gives_turn(C, empty=False, now=NOW + TURN)
+    assert gaps.gives_turn(C, empty=True, now=NOW + TURN), "the other one has sent nothing"
 
 
 def test_a_new_epoch_has_no_gaps() -> None:
@@ -108,4 +121,32 @@ class BatchLaneMachine(RuleBasedStateMachine):
         assert len(self.under_way) == 1 or not any(finds for _, finds in self.under_way)
 
 
+class DirectLaneMachine(BatchLaneMachine):
+    """Records go when it is their partition's turn; the lane does not tell of the end of one."""
+
+    @rule(tp=tps, later=st.sampled_from([0.0, TURN]))
+    def send(self, tp: tuple[str, int], later: float = 0.0) -> None:
+        if self.gaps.gives_turn(tp, not self.under_way, NOW + later):
+            self.under_way.append((tp, tp in self.gaps))
+
+    @precondition(lambda self: self.under_way)
+    @rule(data=st.data(), delivered=st.booleans())
+    def answer(self, data: st.DataObject, delivered: bool) -> None:
+        tp, _ = self.under_way.pop(data.draw(st.integers(0, len(self.under_way) - 1)))
+        if delivered:
+            self.gaps.acknowledged(tp)
+            self.under_way = [(other, finds and other != tp) for other, finds in self.under_way]
+
+    @rule()
+    def purge(self) -> None:
+        super().purge()
+        self.under_way = []
+        self.gaps.end_turn()
+
+    @invariant()
+    def what_may_find_a_gap_is_alone(self) -> None:
+        assert len({tp for tp, _ in self.under_way}) == 1 or not any(finds for _, finds in self.under_way)
+
+
 TestBatchLane = BatchLaneMachine.TestCase
+TestDirectLane = DirectLaneMachine.TestCase

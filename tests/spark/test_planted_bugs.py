@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from safeproducer.pipeline.buffer.partition_buffer import PartitionBuffer
-from safeproducer.pipeline.dispatch.intake import BlockIntake
+from safeproducer.pipeline.dispatch.intake import Intake
 from safeproducer.pipeline.record import DeliveryCallback, HeldRecord
 from safeproducer.policy import partitioner
 from safeproducer.spark import report, rows
@@ -36,7 +36,7 @@ from tests.spark.conftest import MakeOptions
 Find = Callable[[FakeCluster, MakeOptions], None]
 
 _write, _found, _by_topic = Attempt.write, FailedRows.found, report._by_topic
-_extend, _halves = BlockIntake._extend, rows.halves
+_extend, _halves = Intake._extend, rows.halves
 
 
 def kept(self: Attempt, batches: Iterable[object]) -> Failure | None:
@@ -81,7 +81,7 @@ class Unstable:
 
 
 def record_by_record(
-    self: BlockIntake, buffer: PartitionBuffer, records: list[HeldRecord], report: DeliveryCallback, size: int
+    self: Intake, buffer: PartitionBuffer, records: list[HeldRecord], report: DeliveryCallback, size: int
 ) -> None:
     for record in records:
         _extend(self, buffer, [record], report, size // len(records))
@@ -135,7 +135,7 @@ PLANTS: dict[str, tuple[Callable[[], AbstractContextManager[object]], Find]] = {
         rows_without_room,
     ),
     "a block accepted in two steps": (
-        lambda: mock.patch.object(BlockIntake, "_extend", record_by_record),
+        lambda: mock.patch.object(Intake, "_extend", record_by_record),
         blocks_in_two_steps,
     ),
     "what a signal handler raised sent again": (

@@ -5,19 +5,23 @@ from __future__ import annotations
 import os
 import pickle
 import threading
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from safeproducer.runtime import clock
 from safeproducer.spark import topic_limits
 from safeproducer.spark.errors import KafkaWriteError
 from safeproducer.spark.options import Options
+from safeproducer.spark.report import TopicTotals
 from safeproducer.spark.task import Task, write_task
 from safeproducer.spark.worker_producers import MOST_PRODUCERS, Secrets, WorkerProducer, producers
 from safeproducer.testing import FakeCluster
+from tests.inside import engine_of
 from tests.spark.arrow import batch, numbers, rows
 from tests.spark.conftest import MakeOptions, end_producers, quiet
 
@@ -87,6 +91,30 @@ def test_a_fatal_error_is_told_as_any_other(cluster: FakeCluster, options: MakeO
         assert kept() == []
         cluster.reset()
         cluster.create_topic("rows", 3)
+
+
+@pytest.mark.parametrize("mode", ["auto", "held"])
+def test_a_task_goes_on_with_a_renewed_producer(
+    cluster: FakeCluster, options: MakeOptions, plant_fatal: Callable[[Any], None], mode: str
+) -> None:
+    """Its totals are right, and name both producer IDs; the producer is kept."""
+    made = options(safeproducer_fatal="renew", safeproducer_mode=mode)
+    write_task([rows(0, 300)], made, TASK)
+    (worker,) = kept()
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield rows(300, 300)
+        assert worker.kafka.flush(10) == 0
+        direct = engine_of(worker.kafka).holds.direct
+        plant_fatal(worker.kafka if direct is not None else engine_of(worker.kafka).dispatcher.lanes.first)
+        yield rows(600, 300)
+
+    totals = write_task(batches(), made, Task(1, 0))
+    assert (totals.producer, totals.rows, totals.delivered, totals.ids_used) == ("reused", 600, 600, 2)
+    assert totals.topics == {"rows": TopicTotals(600, 600, totals.bytes)}
+    assert worker.kafka.snapshot().renewals == 1
+    assert kept() == [worker]
+    assert numbers(cluster) == list(range(900))
 
 
 def _warm(options: Options, cluster: FakeCluster) -> WorkerProducer:

@@ -319,8 +319,8 @@ def test_only_records_of_the_sample_take_the_route_of_hooks(
 ) -> None:
     """All others go as without a hook, in order, and each of the sample is told once."""
     collector, made = Collector(durations=1 / 16), []
-    begin = metrics.Collection.begin
-    monkeypatch.setattr(metrics.Collection, "begin", lambda self, record: (made.append(record), begin(self, record)))
+    begin = metrics._Collection.begin
+    monkeypatch.setattr(metrics._Collection, "begin", lambda self, record: (made.append(record), begin(self, record)))
     monkeypatch.setattr("safeproducer.runtime.randomness.share", random.Random(2).random)
     got: list[bytes] = []
 

@@ -13,7 +13,7 @@ from safeproducer.policy.affinity import Affinity
 from safeproducer.policy.decision import Hold
 from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.pacing import AckTime
-from safeproducer.policy.types import TopicPartition
+from safeproducer.policy.types import NEVER, TopicPartition
 
 _NEAR_MS = 8191
 _FAR_TIMES = 3
@@ -25,12 +25,52 @@ Times = dict[tuple[TopicPartition, HoldReason], tuple[int, float]]
 """(partition, reason) -> (1 if it waits for it now, ends of the waits for it minus their beginnings, in seconds)."""
 
 
+_REMEMBERED = 16
+"""Changes of what a partition waits for: of a record that was held through more, only these are looked at."""
+
+
+class Waits:
+    """What the next batch of a partition waited for lately, and `times`, of all partitions. The sender's thread."""
+
+    __slots__ = ("_lately", "_tp", "times")
+
+    def __init__(self, tp: TopicPartition, times: Times) -> None:
+        self._tp, self.times = tp, times
+        self._lately: deque[tuple[float, HoldReason | None]] = deque(maxlen=_REMEMBERED)
+
+    def change(self, before: Hold | None, hold: Hold | None, now: float) -> None:
+        """For `hold` from now on."""
+        self._lately.append((now, None if hold is None else hold.reason))
+        for each, change in ((before, -1), (hold, 1)):
+            if each is not None:
+                key = self._tp, each.reason
+                waits, seconds = self.times.get(key, (0, 0.0))
+                self.times[key] = waits + change, seconds - change * now
+
+    def take_over(self, earlier: Waits, now: float) -> None:
+        """Records come here that waited there until now."""
+        since = self._lately[-1][0] if self._lately else -NEVER
+        if later := [each for each in earlier._lately if each[0] > since]:
+            self._lately.extend((*later, (now, None)))
+
+    def longest(self, since: float, until: float) -> HoldReason | None:
+        """For what it waited longest between these moments; None for nothing."""
+        found: dict[HoldReason, float] = {}
+        for began, reason in reversed(self._lately):
+            if reason is not None:
+                found[reason] = found.get(reason, 0.0) + until - max(began, since)
+            until = began
+            if began <= since:
+                break
+        return max(found, key=found.__getitem__, default=None)
+
+
 class PartitionBuffer:
     """Any thread appends to `records`; only the sender takes away.
 
     Counters change by in-place addition, which is one step under the interpreter lock (see counters.py).
     `held` is why records of this partition are held back at all, None while they go directly; `held_since`: when the
-    last of them may have gone directly; `why` is what the next batch waits for. `times` is shared by all partitions.
+    last of them may have gone directly; `why` is what the next batch waits for, `waits` what it waited for before.
     `bound`: records whose keys are bound to a lane, by lane, and `keys` which keys are; None while every record of the
     partition stays on one lane.
     `unknown_outcome`: the last batch of it that left `lane` ended so.
@@ -49,7 +89,7 @@ class PartitionBuffer:
         self.held: Hold | None = None
         self.held_since = 0.0
         self.why: Hold | None = None
-        self.times: Times = {} if times is None else times
+        self.waits = Waits(self.tp, {} if times is None else times)
         self.unknown_outcome = False
         self.lane: int | None = None
 
@@ -64,11 +104,7 @@ class PartitionBuffer:
         before, self.why = self.why, hold
         if before is hold or (before is not None and hold is not None and before.reason is hold.reason):
             return
-        for each, change in ((before, -1), (hold, 1)):
-            if each is not None:
-                key = self.tp, each.reason
-                waits, seconds = self.times.get(key, (0, 0.0))
-                self.times[key] = waits + change, seconds - change * now
+        self.waits.change(before, hold, now)
 
     def went_directly(self, now: float) -> None:
         """A record of it may have gone directly until then."""

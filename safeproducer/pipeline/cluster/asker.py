@@ -1,4 +1,4 @@
-"""Admin brokers what native producers do not tell: one thread and one admin client for all questions of a producer."""
+"""Asks brokers what native producers do not tell: one thread and one admin client for all questions of a producer."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Question(NamedTuple):
 
 
 Ask = Callable[["Admin", Question], float | None]
-"""Admin, and takes note of the answer; in how many seconds to ask again, None after a pause because it failed."""
+"""Asks, and takes note of the answer; in how many seconds to ask again, None after a pause because it failed."""
 
 
 class _Asked(NamedTuple):

@@ -106,12 +106,13 @@ class ClientEvents:
 
     @interrupts.called_natively
     def on_error(self, error: KafkaError) -> None:
-        about = broker_in(error.str(), error.code() == KafkaError._ALL_BROKERS_DOWN)
+        vague = error.code() == KafkaError._ALL_BROKERS_DOWN
+        about = broker_in(error.str(), vague)
         lasts = error.fatal() or error.code() == KafkaError._FATAL
         sentence = self.announcements.scrubbed(advice(error.name(), error.str()))
-        told = ClientError(sentence, *about, lasts, clock.real(), self._updates.delivered)
-        self.errors[about] = told.after(self.errors.get(about))
-        self.announcements.error(error, sentence)
+        told = ClientError(sentence, *about, lasts, clock.real(), self._updates.delivered, vague=vague)
+        self.errors[about] = told = told.after(self.errors.get(about))
+        self.announcements.error(error, sentence, told.sentence)
         self.callbacks.call(self.callbacks.error, error)
 
     @interrupts.called_natively

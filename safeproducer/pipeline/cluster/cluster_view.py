@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from safeproducer.kafka.statistics import Statistics
-from safeproducer.pipeline.cluster.outdated_leaders import DIRECT, OutdatedLeaders
+from safeproducer.pipeline.cluster.outdated_leaders import DIRECT_LANE, OutdatedLeaders
 from safeproducer.policy.client_reports import (
     NO_EPOCH,
     RECURS_WITHIN,
@@ -176,7 +176,7 @@ class BrokerInfo(NamedTuple):
     - `windows`: by topic, what it said last of how many batches it remembers.
     - `expiration`: what it said last of how long it remembers a producer ID.
     - `cuts`: how often its connections were lost, since when, when last, and how long after the one before.
-    - `answered_at`: when statistics last showed Produce requests and answers that were new.
+    - `answered`: between which statistics there were Produce requests and answers that were new, last.
     """
 
     connected_at: float | None = None
@@ -185,11 +185,11 @@ class BrokerInfo(NamedTuple):
     windows: Mapping[str, Said] = _NO_ANSWERS
     expiration: Told | None = None
     cuts: tuple[int, float, float, float] = 0, -NEVER, -NEVER, 0.0
-    answered_at: float = -NEVER
+    answered: tuple[float, float] = -NEVER, -NEVER
 
-    def answered(self, at: float) -> BrokerInfo:
+    def answers(self, since: float, at: float) -> BrokerInfo:
         """After statistics that show it."""
-        return self._replace(answered_at=at)
+        return self._replace(answered=(since, at))
 
 
 _NEW = BrokerInfo()
@@ -219,7 +219,8 @@ class ClusterView:
             if (cuts := broker.disconnects - earlier.disconnects) > 0:
                 change(self._brokers, node, _NEW, partial(_cut, cuts=cuts, at=statistics.at))
             elif broker.produce_requests > earlier.produce_requests and broker.received > earlier.received:
-                change(self._brokers, node, _NEW, partial(BrokerInfo.answered, at=statistics.at))
+                since = statistics.at if before is None else before.at
+                change(self._brokers, node, _NEW, partial(BrokerInfo.answers, since=since, at=statistics.at))
         topics: dict[str, dict[int, PartitionMetadata]] = {}
         for (topic, partition), entry in statistics.partitions.items():
             if partition >= 0:
@@ -228,12 +229,12 @@ class ClusterView:
             # A topic that a lane has not heard of is listed, too, with the partitions that records were made for.
             known, age = self.partitions.count(topic), statistics.metadata_ages.get(topic, 0.0)
             if max(told.values())[0] >= 0 or (age and known and len(told) >= known):
-                self._learn(topic, told, statistics.at - age, lane if lane == DIRECT else None, statistics.at)
+                self._learn(topic, told, statistics.at - age, lane if lane == DIRECT_LANE else None, statistics.at)
         self._meet_brokers()
 
     def heard(self, topic: str, lane: int | None, asked_at: float, told: TopicMetadata) -> bool:
         """What this lane was told of a topic, None for the first one. Whether it knows all partitions now."""
-        number = next(iter(self.outdated.lanes()), DIRECT) if lane is None else lane
+        number = next(iter(self.outdated.lanes()), DIRECT_LANE) if lane is None else lane
         self._learn(topic, told, asked_at, number, asked_at)
         self.outdated.heard(topic, number, asked_at)
         return not self.outdated.miscounts(topic, number)
@@ -261,6 +262,11 @@ class ClusterView:
         names = {node: name.rpartition("/")[0] for node, name in told}
         return _BROKER.sub(lambda it: f"{it[0]} ({names[int(it[1])]})" if names.get(int(it[1])) else it[0], text)
 
+    def led_by(self, topic: str, partition: int) -> str:
+        """Who leads it, as a clause; "" while that is not known."""
+        node = self.partitions.leader(topic, partition)
+        return "" if node is None else self.addressed(f"its leader is broker {node}")
+
     def connected(self) -> dict[int, float]:
         """Broker -> when statistics of any lane showed it connected, if the last ones did."""
         brokers = self._brokers.copy().items()
@@ -276,9 +282,10 @@ class ClusterView:
             if times > 1 and now < last + max(_AGAIN, 2 * gap)
         }
 
-    def refuses(self, node: int | None, now: float) -> str:
-        """A clause if this broker answers Produce requests lately; of a partition that gets no acknowledgement."""
-        if node is None or now > self.broker_info(node).answered_at + _AGAIN:
+    def refuses(self, node: int | None, waits_since: float, now: float) -> str:
+        """A clause if this broker answers Produce requests lately, all of them later than what waits for it."""
+        since, at = _NEW.answered if node is None else self.broker_info(node).answered
+        if since <= waits_since or now > at + _AGAIN:
             return ""
         return f"broker {node} answers, with errors that librdkafka tries again, NOT_ENOUGH_REPLICAS for example"
 
@@ -346,7 +353,7 @@ class ClusterView:
 def _cut(info: BrokerInfo, cuts: int, at: float) -> BrokerInfo:
     times, since, last, _ = info.cuts
     again = (times + cuts, since, at, at - last) if at < last + _RECURS_WITHIN else (cuts, at, at, 0.0)
-    return info._replace(cuts=again, answered_at=-NEVER)
+    return info._replace(cuts=again, answered=_NEW.answered)
 
 
 def _connected(info: BrokerInfo, at: float | None, lost: bool) -> BrokerInfo:

@@ -93,6 +93,7 @@ class FirstQuestion:
                     distance = measured(native, topic, _SLICE, lambda: self.topic is not None)
         finally:
             self.asking = False
+            over = over and self._native() in (None, native)  # else another one waits for its ID by now
             if over:
                 self.topic = None
         if over:

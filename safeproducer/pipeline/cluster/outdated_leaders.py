@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 
 from safeproducer.policy.types import TopicPartition
 
-DIRECT = -1
+DIRECT_LANE = -1
 """The number of the direct lane, beside those of the batch lanes."""
 _PATIENCE = 120.0
 """Seconds after which one that still got no answer may send all the same: twice the default of socket.timeout.ms, after
@@ -67,7 +67,7 @@ class OutdatedLeaders:
             return
         lanes = tuple(self.lanes())
         if lane is None:
-            lane = next((number for number in lanes if number != DIRECT), 0)
+            lane = next((number for number in lanes if number != DIRECT_LANE), 0)
         wrong = {other: known for other, known in self._counts.get(topic, _NO_COUNTS).items() if other in lanes}
         if before and count != before:
             self._differ_until[topic] = now + DIFFER

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from safeproducer.kafka.statistics import Statistics
-from safeproducer.pipeline.cluster.outdated_leaders import DIRECT
+from safeproducer.pipeline.cluster.outdated_leaders import DIRECT_LANE
 from safeproducer.pipeline.reports.counters import DeliveryCounters
 from safeproducer.policy.pacing import HIGH_RATE, is_long
 from safeproducer.settings.delivery import Delivery
@@ -58,7 +58,7 @@ class RoundTrip:
 
     def update(self, lane: int, found: Statistics) -> None:
         """Statistics of a lane."""
-        if lane == DIRECT:
+        if lane == DIRECT_LANE:
             self._direct = found
         requests = sum(broker.produce_requests for broker in found.brokers.values())
         if requests != self._requests.get(lane, 0):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from safeproducer.pipeline.cluster.outdated_leaders import DIRECT
+from safeproducer.pipeline.cluster.outdated_leaders import DIRECT_LANE
 from safeproducer.pipeline.dispatch.dispatcher import Dispatcher
 from safeproducer.pipeline.dispatch.holds import Holds
 from safeproducer.pipeline.lanes.direct_lane import DirectLane
@@ -59,12 +59,14 @@ class DirectDeadline:
 
     def _tell_of_purged(self, purged_at: float, now: float) -> None:
         """Once statistics tell what had been sent of what was purged: report it, and go on."""
-        found = self._holds.cluster.statistics.get(DIRECT)
+        found, kept = self._holds.cluster.statistics.get(DIRECT_LANE), self._report_queue.deferred
         if found is None or found.at <= purged_at or found.messages:
+            return
+        if kept and kept[0].by <= self._lane.given.since:  # of a lane that failed, and told before
             return
         self._purged_at = None
         self._report_queue.defer(False)
-        deferred = list(self._report_queue.deferred)
+        deferred = list(kept)
         never_sent = self._lane.given.unsent.counts(found, max(self._failures.failed_at, self._report_queue.failed_at))
         self._report_queue.tell(self._failures.expired(deferred, never_sent, self._within))
         self._lane.purged(purged_tps(deferred), found.producer_epoch, now)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from safeproducer.kafka.native import KafkaError, KafkaException
 from safeproducer.pipeline.buffer.partition_buffer import PartitionBuffer
 from safeproducer.pipeline.dispatch.expiry import Expiry
 from safeproducer.pipeline.dispatch.facts import Gatherer
 from safeproducer.pipeline.dispatch.flush_timer import FlushTimer
-from safeproducer.pipeline.dispatch.intake import BlockIntake
+from safeproducer.pipeline.dispatch.intake import Intake
 from safeproducer.pipeline.lanes.batch_lane import BatchLane
 from safeproducer.pipeline.lanes.direct_lane import DirectLane
 from safeproducer.pipeline.record import ACCEPTED_AT, HEADERS, KEY, OVERHEAD, REPORT, SIZE, TIMESTAMP, VALUE
@@ -34,7 +33,7 @@ class Dispatcher(Gatherer):
     - `reports`: what the application's next poll() or flush() runs.
     """
 
-    intake: BlockIntake
+    intake: Intake
     _flush_timer: FlushTimer
     expiry: Expiry
     reports: Reports
@@ -54,7 +53,7 @@ class Dispatcher(Gatherer):
     @property
     def alone(self) -> bool:
         """Whether there is no direct lane."""
-        return self._direct is None
+        return self.record_buffer.direct is None
 
     def serve(self) -> None:
         """Queue the reports that the batch lanes have."""
@@ -79,12 +78,6 @@ class Dispatcher(Gatherer):
         if error.fatal():
             direct.fail(error)
         return True
-
-    def renew_direct(self, native: Any) -> None:
-        """Another native producer is there for what goes directly."""
-        self._direct = native
-        self.intake.renew_direct(native)
-        self.record_buffer.renew_direct(native)
 
     def find_unrung(self, now: float) -> None:
         """Look now and then for records whose produce() was left by an exception before it rang."""
@@ -153,6 +146,7 @@ class Dispatcher(Gatherer):
         taken = self.record_buffer.take(buffer, lane.number)
         if not taken:  # the keys of all that waited are bound to other lanes
             return
+        self.record_buffer.tell_hold(buffer, taken)
         # Records without a partition are spread over several, none of which they fill.
         full = len(taken) == self._delivery.batch_records and buffer.partition >= 0
         batch = lane.hand_over(buffer, taken, full, now, self.expiry.refused, self.record_buffer.given, node)
@@ -166,7 +160,7 @@ class Dispatcher(Gatherer):
 
     def _send_directly(self, lane: DirectLane, buffer: PartitionBuffer) -> tuple[Hold | None, float]:
         """Give what waits to the direct lane, record by record; why some still waits, and when to look again."""
-        produce, numbers = self._direct.produce, self.record_buffer.numbers
+        produce, numbers = self.record_buffer.direct.produce, self.record_buffer.numbers
         (topic, partition), records = buffer.tp, buffer.records
         if self._delivery.owns_timeout:  # else nobody observes the backlogs, and what is noted would stay
             lane.backlogs.released(buffer.tp, clock.monotonic(), records[0][ACCEPTED_AT])
@@ -176,6 +170,7 @@ class Dispatcher(Gatherer):
                 return _PACED if lane.paced_start.open else _SLOW_START, now + PATIENCE
             self.record_buffer.went_directly(now)
             buffer.went_directly(now)
+            self.record_buffer.tell_hold(buffer, (record,))
             report = numbers[record[REPORT]]
             try:
                 produce(topic, record[VALUE], record[KEY], partition, report, None, record[TIMESTAMP], record[HEADERS])

@@ -31,13 +31,12 @@ from safeproducer.pipeline.reports.hooked_send import report_of
 from safeproducer.pipeline.reports.report_queue import Reports
 from safeproducer.pipeline.schedule import Schedule
 from safeproducer.policy.backlog import Backlogs
+from safeproducer.policy.decision import PATIENCE
 from safeproducer.policy.expiry import BACKSTOP_MARGIN, LEAST_LIMIT, purge_at
 from safeproducer.policy.types import NEVER, TopicPartition
 from safeproducer.runtime import clock
 from safeproducer.settings.delivery import Delivery
 
-_PATIENCE = 0.01
-"""How soon to look again when nothing tells of the change that is waited for."""
 _LOOK_EVERY = 0.1
 """Much less than any lane is closed before it is purged; to look at each batch in each turn would be felt."""
 TIMEOUT = "message.timeout.ms"
@@ -127,12 +126,12 @@ class RetryGuard:
             return closes
         over = stalled.closes <= now and all(batch.stalled for batch in batches)
         if now < min(stalled.at, forgotten.at) and not over:
-            return min(stalled.at, forgotten.at, now + _PATIENCE)
+            return min(stalled.at, forgotten.at, now + PATIENCE)
         why = _STALLED_WITH if forgotten.at > now else reason(forgotten.within)
         for batch in batches:
             report(batch, now, -NEVER, KafkaError._MSG_TIMED_OUT, why)
         lane.purge()
-        return now + _PATIENCE
+        return now + PATIENCE
 
     def _stalled(self, batches: list[InFlightBatch]) -> Purge:
         limit = self._delivery.stalled_after
@@ -334,6 +333,7 @@ class Expiry:
 
     def _end(self, buffer: PartitionBuffer, queue: Any, code: int, reason: str, index: int = 0) -> None:
         """A record of one of the queues, most often the first, is not handed over any more."""
+        self._record_buffer.tell_hold(buffer, (queue[index],))
         self._report(buffer, queue[index], code, reason, handed_over=False)
         self._record_buffer.numbers.release(buffer.take_out(queue, index)[REPORT])
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from safeproducer.pipeline.buffer.partition_buffer import PartitionBuffer
 from safeproducer.pipeline.cluster.cluster_view import UNKNOWN
@@ -33,7 +32,6 @@ class Gatherer:
 
     _delivery: Delivery
     _holds: Holds
-    _direct: Any
     lanes: LanePool
     _placement: Placement
     record_buffer: RecordBuffer
@@ -75,12 +73,12 @@ class Gatherer:
         facts = self._holds.facts(buffer, now)
         way = path(facts)
         if way == CHANGE and self.record_buffer.has_left_direct(buffer, now):
-            if direct.failure is None or now > direct.failure.at + _EMPTIES_WITHIN:
+            if direct.failure is None or (len(self.record_buffer.direct) and now > direct.failure.at + _EMPTIES_WITHIN):
                 self.lanes.prepare(direct.failure)
             facts = facts._replace(direct=facts.direct._replace(left=True, lanes=bool(self.lanes.living)))
         elif way == DIRECT and direct.gaps:
-            direct.gaps.gives_turn(buffer.tp, not len(self._direct))
-            facts = facts._replace(direct=facts.direct._replace(closed_by_gap=direct.gaps.closed_to(buffer.tp)))
+            closed = not direct.gaps.gives_turn(buffer.tp, not len(self.record_buffer.direct), now)
+            facts = facts._replace(direct=facts.direct._replace(closed_by_gap=closed))
         return facts, path(facts)
 
     def _of_lane(

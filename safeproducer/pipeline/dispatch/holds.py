@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from safeproducer.pipeline.buffer.partition_buffer import PartitionBuffer, Times
 from safeproducer.pipeline.cluster.cluster_view import ClusterView
-from safeproducer.pipeline.cluster.outdated_leaders import DIRECT
+from safeproducer.pipeline.cluster.outdated_leaders import DIRECT_LANE
 from safeproducer.pipeline.cluster.round_trip import RoundTrip
 from safeproducer.pipeline.lanes.direct_lane import DirectLane
 from safeproducer.pipeline.record import ACCEPTED_AT
@@ -73,7 +73,7 @@ class Holds:
             self.direct is None
             or self.direct.limited
             or self.prefers_batches
-            or self.cluster.outdated.concern(DIRECT, now)
+            or self.cluster.outdated.concern(DIRECT_LANE, now)
             or self.cluster.throttle.probes(None, now)
             or bool(self.cluster.throttle.held(now))
         )
@@ -96,8 +96,8 @@ class Holds:
             far=self.prefers_batches and not self.waited_for_id(buffer),
             draining=direct.draining,
             gaps=bool(direct.gaps),
-            closed_by_gap=direct.gaps.closed_to(tp),
-            outdated=self.cluster.outdated.concerns(DIRECT, tp, now),
+            closed_by_gap=direct.gaps.closed_to(tp, now),
+            outdated=self.cluster.outdated.concerns(DIRECT_LANE, tp, now),
             paced=direct.paced_start.closes(tp),
             starting=direct.slow_start.closes(tp),
             failed=direct.failure is not None,

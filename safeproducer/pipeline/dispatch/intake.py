@@ -34,7 +34,6 @@ _PLAIN = frozenset({bytes, type(None)})
 class Intake:
     """Any thread, but for `rechecked()`, which is the sender's.
 
-    - `direct`: the native producer that takes records one by one, None when everything is held back.
     - `rechecks`: brokers may be worse off than the partition buffers tell: nothing goes directly until the sender has
       looked.
     - `retired` makes what produce() raises when nobody sends any more. Nothing waits then, so each record is the first.
@@ -43,7 +42,6 @@ class Intake:
     _batch_records: int
     _batch_bytes: int
     _holds: Holds
-    _direct: Any
     _record_buffer: RecordBuffer
     _rejections: QuotaRejections
     _report_queue: ReportQueue
@@ -56,10 +54,6 @@ class Intake:
 
     def __post_init__(self) -> None:
         self._buffers, self._numbers = self._record_buffer.buffers, self._record_buffer.numbers
-
-    def renew_direct(self, native: Any) -> None:
-        """Another native producer is there for what goes directly."""
-        self._direct = native
 
     def send(
         self,
@@ -116,7 +110,9 @@ class Intake:
             self._rejections.remember(buffer.topic, report, record)
         self._record_buffer.went_directly(now)
         try:
-            self._direct.produce(buffer.topic, value, key, buffer.partition, report, None, timestamp, headers)
+            self._record_buffer.direct.produce(
+                buffer.topic, value, key, buffer.partition, report, None, timestamp, headers
+            )
         except BaseException:
             lane.give_back(buffer.tp, size)
             raise
@@ -168,7 +164,7 @@ class Intake:
 
     def release_reports(self) -> None:
         """Those of records that have ended: brokers know this producer's ID by now, or nobody may poll again."""
-        if self._direct is not None and not len(self._direct):
+        if (direct := self._record_buffer.direct) is not None and not len(direct):
             self._rejections.forget()
 
     def recheck(self) -> None:
@@ -179,9 +175,7 @@ class Intake:
         """The sender looks."""
         self.rechecks = False
 
-
-class BlockIntake(Intake):
-    """Any thread."""
+    # --- blocks -------------------------------------------------------------------------------------------------------
 
     def send_block(
         self,

@@ -17,13 +17,12 @@ from safeproducer.pipeline.record import ACCEPTED_AT
 from safeproducer.policy.decision import BATCH, Hold, PartitionFacts, path
 from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.lanes import needed, wanted
+from safeproducer.policy.sequence_gaps import TURN
 from safeproducer.policy.types import NEVER
 from safeproducer.policy.window import LEAST
 from safeproducer.settings.delivery import Delivery
 
 _PILED_UP = 3
-_TURN = 0.05
-"""Seconds for which a lane is closed to others by one look of a partition that waits for it: several looks long."""
 
 
 @dataclass(eq=False)
@@ -172,4 +171,4 @@ class LaneChoice:
         if lanes and not buffer.unresolved:
             lane = min(lanes, key=lambda lane: lane.due)
             if self._is_well(node, lane.gaps.purged_at):
-                lane.gaps.await_turn(now + _TURN)
+                lane.gaps.await_turn(now + TURN)

@@ -93,5 +93,6 @@ class Placement:
         chosen = self._record_buffer.find((buffer.topic, partition))
         # Held, or what goes directly next may pass it. Not for the same reason: that may be any broker's throttle time.
         chosen.hold(chosen.held or TURN, now)
+        chosen.waits.take_over(buffer.waits, now)
         buffer.move_first(chosen)
         self._record_buffer.busy[chosen.tp] = chosen

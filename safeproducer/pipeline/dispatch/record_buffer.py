@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,8 @@ from safeproducer.pipeline.cluster.cluster_view import UNKNOWN
 from safeproducer.pipeline.dispatch.holds import Holds
 from safeproducer.pipeline.lanes.batch_lane import BatchLane
 from safeproducer.pipeline.lanes.lane_pool import LanePool
-from safeproducer.pipeline.record import OVERHEAD, REPORT, HeldRecord, ReportNumbers
+from safeproducer.pipeline.record import ACCEPTED_AT, OVERHEAD, REPORT, HeldRecord, ReportNumbers
+from safeproducer.pipeline.reports.hooked_send import tell_hold
 from safeproducer.pipeline.reports.quota_rejections import QuotaRejections
 from safeproducer.pipeline.reports.report_queue import ReportQueue
 from safeproducer.policy.affinity import Affinity
@@ -36,12 +37,13 @@ class RecordBuffer:
 
     - `buffers`: by partition. `busy`: those with records or batches in flight, as far as the sender knows.
     - `pinned`: those whose next record must take the lane of an earlier one.
+    - `direct`: the native producer that takes records one by one, None when everything is held back.
     - `numbers`: the callbacks of records that wait here or are in batch lanes.
     """
 
     _delivery: Delivery
     _holds: Holds
-    _direct: Any
+    direct: Any
     _lanes: LanePool
     _report_queue: ReportQueue
     _rejections: QuotaRejections
@@ -83,14 +85,14 @@ class RecordBuffer:
 
     def renew_direct(self, native: Any) -> None:
         """Another native producer is there for what goes directly."""
-        self._direct = native
+        self.direct = native
 
     def has_left_direct(self, buffer: PartitionBuffer, now: float) -> bool:
         """Whether the direct lane has nothing of this partition any more."""
         lane = self._holds.direct
         if lane is not None and lane.failure and self._delivery.fails_behind and self._report_queue.deferred:
             return False  # whether what waits is sent depends on them
-        return lane is None or lane.drained(buffer.tp, buffer.held_since, len(self._direct), now)
+        return lane is None or lane.drained(buffer.tp, buffer.held_since, len(self.direct), now)
 
     def leave_direct_path(self, now: float) -> None:
         """Records of any partition may have gone directly until now."""
@@ -155,6 +157,18 @@ class RecordBuffer:
                 self.busy[buffer.tp] = buffer
         return True
 
+    def tell_holds(self) -> None:
+        """Hooks ask for records."""
+        self.numbers.observe()
+
+    def tell_hold(self, buffer: PartitionBuffer, records: Iterable[HeldRecord]) -> None:
+        """These wait no more: tell hooks why each was held longest, and for how long."""
+        now = clock.monotonic()
+        for record in records if self.numbers.observed else ():
+            since = record[ACCEPTED_AT]
+            reason = buffer.waits.longest(since, now) or (buffer.held or TURN).reason
+            tell_hold(self.numbers[record[REPORT]], reason.value, now - since)
+
     # --- counts ------------------------------------------------------------------------------------------------------
 
     def waits_for(self, buffer: PartitionBuffer, now: float) -> Hold:
@@ -214,7 +228,7 @@ class RecordBuffer:
 
         Looked at in the order in which records go, or one that goes on meanwhile would be missed, and flush() end.
         """
-        count = self.waiting + self._lanes.records + (0 if self._direct is None else len(self._direct))
+        count = self.waiting + self._lanes.records + (0 if self.direct is None else len(self.direct))
         # What a quota rejected goes back to where it waits.
         return count + self._rejections.count + self._report_queue.records or self.waiting
 
@@ -226,7 +240,7 @@ class RecordBuffer:
         """
         count = self.waiting_bytes + self._lanes.bytes + self._report_queue.bytes + self._rejections.bytes
         if (direct := self._holds.direct) is not None:
-            count += int(len(self._direct) * (direct.record_bytes or usual))
+            count += int(len(self.direct) * (direct.record_bytes or usual))
         return count
 
     # --- limits -------------------------------------------------------------------------------------------------------
@@ -321,6 +335,17 @@ class RecordBuffer:
         direct = self._holds.direct
         owed = {buffer.tp for buffer in self.all if self._holds.is_silent(buffer, now)}
         return owed if direct is None else owed | direct.stalled
+
+    def oldest(self) -> dict[TopicPartition, float]:
+        """Partition -> when its oldest record without an acknowledgement was accepted, as far as that is known."""
+        direct = self._holds.direct
+        found = {} if direct is None else direct.backlogs.oldest()
+        for buffer in self.all:
+            queues = buffer.records, *buffer.bound.copy().values(), *(batch.records for batch in buffer.unresolved[:1])
+            accepted = [queue[0][ACCEPTED_AT] for queue in queues if queue]  # one step each: the sender takes away
+            if accepted:
+                found[buffer.tp] = min(*accepted, found.get(buffer.tp, NEVER))
+        return found
 
     def full(self, buffer: PartitionBuffer | None = None) -> str:
         """Why no record is accepted now, for one partition if it has used up its share, and what to do."""

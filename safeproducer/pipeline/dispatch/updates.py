@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from safeproducer.kafka.statistics import LibrdkafkaClock, Statistics, read
-from safeproducer.pipeline.cluster.outdated_leaders import DIRECT
+from safeproducer.pipeline.cluster.outdated_leaders import DIRECT_LANE
 from safeproducer.pipeline.dispatch.holds import Holds
 from safeproducer.pipeline.reports.counters import BatchCount, DeliveryCounters
 from safeproducer.pipeline.reports.delivery_errors import Failures
@@ -37,7 +37,7 @@ _IDLE_READS_WITH_WINDOWS = 5_000
 class ClientUpdates:
     """Written by the sender's thread; throttle times and texts come from the threads that serve.
 
-    `changed` asks the lane to look again; it holds no native producer.
+    `changed` asks the sender to look again; it holds no native producer.
     """
 
     def __init__(self, delivery: Delivery, holds: Holds, failures: Failures, counters: DeliveryCounters) -> None:
@@ -169,13 +169,13 @@ class ClientUpdates:
             self._last_read = ended, min(ended - began, clock.thread_time() - worked)
 
     def _of_direct_lane(self, text: str) -> None:
-        if (found := self.read(text)) is None or (direct := self.holds.direct) is None:
-            return
-        self._apply(found, DIRECT)
+        if (found := self.read(text)) is None or (direct := self.holds.direct) is None or found.at < direct.given.since:
+            return  # or of the former one
+        self._apply(found, DIRECT_LANE)
         if self._delivery.owns_timeout:
             direct.look_at_epochs(found, self.failures.fenced)
         for tp in direct.update(found, self.holds.round_trip.ack_time):
-            self.holds.cluster.outdated.answered_late(tp, DIRECT, found.at - LATE, found.at)
+            self.holds.cluster.outdated.answered_late(tp, DIRECT_LANE, found.at - LATE, found.at)
         self.changed = True
 
     def _of_batch_lane(self, text: str) -> None:
@@ -189,7 +189,7 @@ class ClientUpdates:
     def _apply(self, found: Statistics, lane: int) -> None:
         self.holds.round_trip.update(lane, found)
         self.failures.heard(found)
-        if lane == DIRECT or self.holds.direct is None:
+        if lane == DIRECT_LANE or self.holds.direct is None:
             self.holds.gate.heard(found)
         self.holds.cluster.update(lane, found)
 
@@ -210,7 +210,7 @@ class ClientUpdates:
 
         They count each attempt. The partition must have nothing under way, and no record may have failed unsent.
         """
-        found = self.holds.cluster.statistics.get(DIRECT if lane is None else lane)
+        found = self.holds.cluster.statistics.get(DIRECT_LANE if lane is None else lane)
         if found is None or found.at <= since or self.failures.failed_at or self._counters.report_queue.failed_at:
             return False
         entry = found.partitions.get(tp)

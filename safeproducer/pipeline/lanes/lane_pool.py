@@ -166,9 +166,11 @@ class LanePool:
     def prepare(self, failure: Failure | None = None) -> None:
         """Make the first lane, which takes a while to get its producer ID and its connections.
 
-        `failure`: that of the direct lane, which it takes over from.
+        `failure`: that of the direct lane, which it takes over from. In place of one that failed `grow()` makes it.
         """
-        if not self._lanes and (lane := self._maker.try_one(LaneLog(tells=True), True, failure)) is not None:
+        if self._lanes or self.renewing.waiting:
+            return
+        if (lane := self._maker.try_one(LaneLog(tells=True), True, failure)) is not None:
             self._add(lane)
 
     def want(self, count: int) -> None:
@@ -265,9 +267,10 @@ class LanePool:
 
     # --- all of them -------------------------------------------------------------------------------------------------
 
-    def serve(self) -> int:
-        """Queue the reports that arrived; how many."""
-        return sum([lane.client.serve() for lane in self._to_look_at(clock.monotonic())])
+    def serve(self) -> None:
+        """Queue the reports that arrived."""
+        for lane in self._to_look_at(clock.monotonic()):
+            lane.client.serve()
 
     def near(self, now: float) -> tuple[LaneClient, float] | None:
         """The lane whose answer may come at any moment, and for how long to wait for it.

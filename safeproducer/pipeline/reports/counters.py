@@ -20,6 +20,7 @@ from operator import index
 from types import MethodType
 from typing import Any, NamedTuple
 
+from safeproducer.hooks import BulkReport
 from safeproducer.kafka.callback_errors import CallbackErrors, discard_pending
 from safeproducer.kafka.native import WITHOUT_OFFSET, KafkaError, Message
 from safeproducer.pipeline.record import DeliveryCallback
@@ -158,7 +159,7 @@ class PartitionCounters:
                     return
             if error is None:
                 named.delivered += 1
-                if only_errors:
+                if only_errors and type(callback) is not BulkReport:
                     return
             else:
                 named.failed += 1
@@ -210,7 +211,7 @@ class TopicCounters:
                 placed = _opened(partitions, UNASSIGNED if number is None else number, reporting).placed
             if error is None:
                 placed.delivered += 1
-                if only_errors:
+                if only_errors and type(callback) is not BulkReport:
                     return
             else:
                 placed.failed += 1

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from safeproducer.errors import DeliveryError
 from safeproducer.kafka.native import WITHOUT_OFFSET, KafkaError, Message
@@ -92,6 +92,7 @@ class Failures:
         self.round_trip = 0.0
         """The quickest round trip to any broker, by the last statistics."""
         self._absent: Callable[[str], str] = lambda topic: ""
+        self._leader: Callable[[Any, Any], str] = lambda topic, partition: ""
         self._retry_backoff = delivery.retry_backoff
         self._forgotten_after = NEVER
 
@@ -123,9 +124,9 @@ class Failures:
         """There are lanes whose producer ID no statistics tell."""
         self.many_lanes = True
 
-    def told_by(self, absent: Callable[[str], str]) -> None:
-        """Who says that brokers know of no such topic: as a clause, "" for another one."""
-        self._absent = absent
+    def told_by(self, absent: Callable[[str], str], leader: Callable[[str, int], str]) -> None:
+        """Who says that brokers know of no such topic, and who leads a partition: clauses, "" where there is none."""
+        self._absent, self._leader = absent, leader
 
     def heard(self, statistics: Statistics) -> None:
         """Take note of who sends, and how long round trips are."""
@@ -190,6 +191,10 @@ class Failures:
         accepted_at = clock.time() - (clock.monotonic() - record[ACCEPTED_AT])
         return self._made(KafkaError(code), code, reason, outcome, topic, placed, accepted_at, None, attempts)
 
+    def _cause(self, topic: str, partition: int | None) -> str:
+        """What is known of the topic, or of the leader of this partition of it; "" for nothing."""
+        return self._absent(topic) or ("" if partition is None else self._leader(topic, partition))
+
     def _made(
         self,
         error: KafkaError,
@@ -213,8 +218,9 @@ class Failures:
             self.last[topic] = failed.error
         since = next((at for at in (handed_over_at, accepted_at) if at is not None), NEVER)
         producer_id, epoch = self._identity if outcome is Outcome.UNKNOWN else (None, None)
-        if topic is not None and (absent := self._absent(topic)):
-            reason = f"{reason}: {absent}"
+        late = code == KafkaError._MSG_TIMED_OUT and outcome is Outcome.UNKNOWN
+        if clause := "" if topic is None else self._cause(topic, partition if late else None):
+            reason += f": {clause}"
         if code != error.code() or reason != error.str():
             error = KafkaError(code, reason, txn_requires_abort=error.txn_requires_abort())
         return DeliveryError(

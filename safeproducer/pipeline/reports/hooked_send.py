@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from safeproducer.errors import NOT_ACCEPTED, RENEWED
-from safeproducer.hooks import Gaps, Hooks
+from safeproducer.hooks import BulkCall, BulkReport, Gaps, Hooks
 from safeproducer.kafka.native import WITHOUT_OFFSET, KafkaError, Message
 from safeproducer.pipeline.record import DeliveryCallback
 from safeproducer.pipeline.reports.counters import Explained
@@ -61,6 +61,19 @@ def report_of(report: Any) -> Any:
     return report.args[2] if isinstance(report, partial) and report.func is _resolve else report
 
 
+def _bulk_of(report: Any) -> BulkReport | None:
+    bulk = getattr(report, "__self__", None)
+    return bulk if type(bulk) is BulkReport else None
+
+
+def tell_hold(report: Any, reason: str, seconds: float) -> None:
+    """Note where hooks see it why the record with this report was held, and for how long; the longest counts."""
+    bulk = _bulk_of(report_of(report))
+    for each in (record_of(report), *(bulk.parts if bulk else ())):
+        if each is not None and (each.hold is None or each.hold[1] < seconds):
+            each.hold = reason, seconds
+
+
 class ObservedSend:
     """Takes the place of the native produce(): makes a Record, tells the hooks, and hands over.
 
@@ -77,10 +90,12 @@ class ObservedSend:
         explained: Explained,
         report_queue: ReportQueue,
         offset_proves: bool,
+        only_errors: bool,
         gaps: Gaps | None = None,
     ) -> None:
         self.gaps = gaps
         self._hooks = hooks
+        self._only_errors = only_errors
         self._producer = producer
         self._refusal_of = refusal_of
         self._way = way
@@ -118,6 +133,21 @@ class ObservedSend:
 
         return send
 
+    def follow(self, topic: str, messages: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+        """(value, key, partition, timestamp, headers, callback) of each message of one call, as hooks want them."""
+        call = BulkCall(self._producer, topic, [message[4] for message in messages], [()] * len(messages))
+        self._hooks.call("_bulk_accepted", call)
+        if not call.takers:
+            return messages
+        reports: dict[Any, BulkReport] = {}
+        found = []
+        for message, headers, parts in zip(messages, call.headers, call.parts, strict=True):
+            value, key, partition, timestamp, _, callback = message
+            if (report := reports.get(same := (id(callback), parts))) is None:
+                report = reports[same] = BulkReport(callback, parts, call, self._hooks, self._only_errors)
+            found.append((value, key, partition, timestamp, headers, report))
+        return found
+
     def __call__(
         self,
         topic: str,
@@ -130,9 +160,14 @@ class ObservedSend:
         headers: Any = None,
     ) -> None:
         hooks, open_records = self._hooks, self.open
+        bulk = _bulk_of(report)
+        if bulk is not None and bulk.alone:
+            self._way(topic, value, key, partition, report, None, timestamp, headers)
+            return
         well_formed = headers is None or isinstance(headers, (dict, list))
         copied = Record.copied_headers(headers) if well_formed else []
-        record = Record(self._producer, topic, value, key, partition, timestamp, copied)
+        state: dict[object, Any] = {} if bulk is None else dict.fromkeys(bulk.takers)
+        record = Record(self._producer, topic, value, key, partition, timestamp, copied, state)
         hooks.call("record_accepted", record)
 
         resolve = partial(_resolve, self._shared, record, report)

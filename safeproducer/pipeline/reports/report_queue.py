@@ -42,7 +42,7 @@ class Account(Protocol):
 
 
 class CountedReport(partial[Any]):
-    """Called, it is the report of one record. `offset_proves` as in delivery_counters.Reporting."""
+    """Called, it is the report of one record. `offset_proves` as in counters.Reporting."""
 
     def __new__(cls, report: Any, callback: Any, *_: Any) -> CountedReport:
         return super().__new__(cls, report, callback)
@@ -107,10 +107,12 @@ class Reports:
     raises between two steps. poll() asks `bunches`, the queue: one call less for each record.
     """
 
-    __slots__ = ("_wakers", "bunches")
+    __slots__ = ("_wakers", "bunches", "since")
 
     def __init__(self) -> None:
         self.bunches: deque[Bunch | CountedBunch] = deque()
+        self.since = 0.0
+        """When the queue became non-empty last."""
         self._wakers: list[Callable[[], object]] = []
 
     def subscribe(self, wake: Callable[[], object]) -> None:
@@ -131,6 +133,8 @@ class Reports:
     def _put(self, *bunches: Bunch | CountedBunch) -> None:
         was_empty = not self.bunches
         self.bunches.extend(bunches)
+        if was_empty:
+            self.since = clock.monotonic()
         if was_empty and self._wakers:
             self._wake()
 
@@ -314,12 +318,6 @@ class ReportQueue:
         self._purged_since, self._heard = clock.monotonic(), {}
         self.purged = purged
         self.decide()
-
-    def take(self) -> deque[Deferred]:
-        """Those that were kept; the caller reports them."""
-        self.defer(False)
-        deferred, self.deferred = self.deferred, deque()
-        return deferred
 
     def tell(self, reports: Iterable[Report]) -> None:
         """The reports of as many that were kept: each is counted here or there at every moment."""

@@ -123,6 +123,8 @@ QuotaName = Literal["producer_byte_rate", "consumer_byte_rate", "request_percent
 
 
 class _Default(Enum):
+    """As ``user`` or ``client_id``: everybody who has no quota of his own; each gets the whole of it."""
+
     ENTITY = "default"
 
     def __repr__(self) -> str:
@@ -130,7 +132,6 @@ class _Default(Enum):
 
 
 DEFAULT: Final = _Default.ENTITY
-"""As ``user`` or ``client_id``: everybody who has no quota of his own; each gets the whole of it."""
 
 
 def _entity(user: str | _Default | None, client_id: str | _Default | None) -> Entity:

@@ -1,0 +1,520 @@
+"""Situations in which records wait or fail: how each begins and ends, and what a producer tells of it meanwhile."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+from safeproducer import Health, HoldReason, SafeProducer
+from safeproducer.errors import FatalError
+from tests.test_producer_id_quota import use_up
+
+SOON = 15.0
+"""Seconds for what is told within two of them on a machine that is not busy."""
+MARKS = {
+    "throttle": r"\bquota of|\bthrottles this client",
+    "silent": r"acknowledges nothing",
+    "refused": r"answers, with errors",
+    "cut": r"the connection to broker|hung up|closed the connection|lost the connection",
+    "unreachable": r"refuses the connection|cannot be reached",
+    "name": r"is not known to this machine's name service",
+    "tls": r"TLS",
+    "password": r"user name or the password",
+    "topic": r"is not there|describes its topic",
+    "replicas": r"is not in the cluster",
+    "poll": r"wait for poll\(\)",
+    "linger": r"linger\.ms lets a batch gather|gathers a batch",
+    "far": r"acknowledgements take longer|so long a round trip",
+    "window": r"as many of its batches are under way",
+    "lanes": r"each has a batch of it under way|its new lane is ready",
+    "ids": r"used up those of the hour",
+    "id quota": r"a quota on producer IDs rejected|a quota rejected a batch",
+}
+"""A word of each cause: where it is not the cause, it is not said."""
+
+
+@dataclass
+class Scene:
+    """One situation under way. `cluster`: None where no broker is there; `control` has FakeCluster's methods."""
+
+    bootstrap: str
+    control: Any = None
+    config: dict[str, Any] = field(default_factory=dict)
+    producers: list[SafeProducer] = field(default_factory=list)
+    errors: list[Any] = field(default_factory=list)
+    polls: bool = True
+
+    def make(self, **config: Any) -> SafeProducer:
+        """A producer, which is closed with the scene."""
+        common = {"bootstrap.servers": self.bootstrap, "log_level": 0, "reconnect.backoff.max.ms": 200}
+        self.producers.append(SafeProducer({**common, **self.config, **config}))
+        return self.producers[-1]
+
+    def warm(self, **config: Any) -> SafeProducer:
+        """One that has had acknowledgements for both partitions of "t", and knows who leads them."""
+        producer = self.make(**config)
+        for partition in (0, 1):
+            producer.produce("t", b"warm", partition=partition)
+        assert producer.flush(SOON) == 0
+        return producer
+
+    def send(self, topic: str = "t", partition: int = 0, **more: Any) -> None:
+        """By the last producer."""
+        self.producers[-1].produce(topic, partition=partition, on_delivery=self._report, **{"value": b"x", **more})
+
+    def _report(self, error: Any, _: Any) -> None:
+        if error is not None:
+            self.errors.append(error)
+
+    def turn(self) -> None:
+        if self.polls:
+            self.producers[-1].poll(0.05)
+        else:
+            time.sleep(0.05)
+
+    def until(self, true: Callable[[], object], timeout: float = SOON) -> None:
+        deadline = time.monotonic() + timeout
+        while not true():
+            assert time.monotonic() < deadline, (self.producers[-1].explain(), self.producers[-1].health(), self.errors)
+            self.turn()
+
+    def end(self) -> None:
+        for producer in self.producers:
+            with contextlib.suppress(FatalError):
+                producer.close(0)
+
+
+@dataclass(frozen=True)
+class Case:
+    """`says`: what explain() comes to say and goes on saying for `lasts` seconds; `marks`: what else it may name.
+
+    - `code`: of a row of snapshot(). `health`: a code of health(unresolved_for=0), which is `ok` and `ready` or not.
+    - `cure`: in explain() or a reason of health(); `never` is not in it.
+    - `end`: ends it; the records are delivered then, or fail with `error`.
+    """
+
+    begin: Callable[[Scene], None]
+    says: str
+    marks: str = ""
+    code: str | None = None
+    health: str | None = None
+    ok: bool = False
+    ready: bool = True
+    cure: str = ""
+    never: str = "no such words"
+    lasts: float = 2.0
+    end: Callable[[Scene], None] = lambda scene: None
+    error: str | None = None
+    over: str = "Nothing waits"
+    brokers: int | None = 2
+    fake: dict[str, Any] = field(default_factory=dict)
+    asked: tuple[str, int] | None = None
+
+
+def play(case: Case, scene: Scene) -> None:
+    """Ask all the time, from its beginning to after its end."""
+    try:
+        case.begin(scene)
+        producer = scene.producers[-1]
+        _while_it_lasts(case, scene, producer)
+        case.end(scene)
+        scene.polls = True
+        scene.until(lambda: not producer.snapshot().unresolved, 30)
+        scene.until(lambda: "is not in the cluster" not in producer.explain())  # replicas are looked at each 5 s
+        told, health = producer.explain(), producer.health(unresolved_for=0)
+        assert told.startswith(case.over), told
+        cause = _cause(told)
+        assert [mark for mark, words in MARKS.items() if re.search(words, cause)] == [], told
+        assert {row.reason for row in producer.snapshot().partitions} <= {None}
+        assert (health.ok, health.ready) == (True, case.ready), health
+        assert [reason.code for reason in health.reasons] == ([] if case.ready else ["no_broker"])
+        if case.error is None:
+            assert not scene.errors
+        else:
+            assert re.search(case.error, scene.errors[0].str()), scene.errors[0].str()
+    finally:
+        scene.end()
+
+
+def _cause(told: str) -> str:
+    """Without what is told as over, and without addresses."""
+    return re.sub(r" \(127\.0\.0\.1:\d+\)", "", told).partition("Over by now")[0]
+
+
+def _while_it_lasts(case: Case, scene: Scene, producer: SafeProducer) -> None:
+    known: list[float] = []
+
+    def told() -> bool:
+        before = producer.snapshot().unresolved
+        text, health = producer.explain(*(case.asked or ())), producer.health(unresolved_for=0)
+        rows = producer.snapshot().partitions
+        cause = _cause(text)
+        allowed = case.marks.split(", ")
+        wrong = [mark for mark, words in MARKS.items() if mark not in allowed and re.search(words, cause)]
+        assert not wrong, (wrong, text)
+        complete = _complete(case, cause, rows, health)
+        if known and before and producer.snapshot().unresolved:
+            assert complete, (text, health, rows)
+        if complete and not known:
+            known.append(time.monotonic())
+        return bool(known) and time.monotonic() >= known[0] + case.lasts
+
+    scene.until(told, SOON + case.lasts)
+
+
+def _complete(case: Case, cause: str, rows: Any, health: Health) -> bool:
+    codes = {row.reason and row.reason.value for row in rows}
+    reasons = {reason.code for reason in health.reasons}
+    cures = cause + " ".join(reason.cure or "" for reason in health.reasons)
+    return (
+        re.search(case.says, cause) is not None
+        and (case.code is None or case.code in codes)
+        and (not case.health or case.health in reasons)
+        and (health.ok, health.ready) == (case.ok, case.ready)
+        and case.cure in cures
+        and case.never not in cures
+    )
+
+
+def _throttled(scene: Scene) -> None:
+    producer = scene.warm()
+    scene.control.set_throttle(4_000, broker=1)
+    scene.send()
+    scene.until(lambda: producer.snapshot().throttled_brokers)
+    scene.control.set_throttle(0, broker=1)
+    scene.until(lambda: not producer.snapshot().unresolved)
+    scene.send()
+
+
+def _silent(scene: Scene) -> None:
+    scene.warm()
+    scene.control.pause(1)
+    scene.send()
+
+
+def _resume(scene: Scene) -> None:
+    scene.control.resume(1)
+
+
+def _moved(scene: Scene) -> None:
+    scene.control.create_topic("r", 1, replication_factor=2)
+    scene.warm()
+    scene.send("r")
+    scene.until(lambda: not scene.producers[-1].snapshot().unresolved)
+    scene.control.move_leader("r")
+    scene.send("r")
+    scene.until(lambda: not scene.producers[-1].snapshot().unresolved)
+
+
+def _cut(scene: Scene) -> None:
+    scene.warm()
+    scene.control.lose_acks(12, broker=1)
+    scene.send()
+
+
+def _of_nobody(**config: Any) -> Callable[[Scene], None]:
+    def begin(scene: Scene) -> None:
+        scene.make(**{"message.timeout.ms": 5_000, **config})
+        scene.send()
+
+    return begin
+
+
+def _down(scene: Scene) -> None:
+    scene.warm()
+    scene.control._await(scene.control._brokers[1].stop)
+    scene.send()
+
+
+def _right_missing(scene: Scene) -> None:
+    scene.warm()
+    scene.control.fail_next("Produce", 29)
+    scene.send()
+
+
+def _misspelt(scene: Scene) -> None:
+    scene.control.create_topic("orders")
+    scene.warm()
+    scene.send("ordres", -1)
+
+
+def _no_partition(scene: Scene) -> None:
+    scene.warm()
+    with contextlib.suppress(Exception):
+        scene.send(partition=7)
+
+
+def _too_few(scene: Scene) -> None:
+    scene.control.create_topic("r", 1, replication_factor=2, config={"min.insync.replicas": "2"})
+    scene.warm()
+    scene.send("r")
+    scene.until(lambda: not scene.producers[-1].snapshot().unresolved)
+    scene.control.stop(2)
+    scene.send("r")
+
+
+def _too_large(scene: Scene) -> None:
+    scene.control.create_topic("small", 1, config={"max.message.bytes": "1000"})
+    scene.make()
+    scene.send("small", value=b"x" * 5_000)
+
+
+def _full(scene: Scene) -> None:
+    scene.warm(**{"queue.buffering.max.messages": 10})
+    scene.control.pause(1)
+    with contextlib.suppress(BufferError):
+        for _ in range(100):
+            scene.send()
+
+
+def _not_polled(scene: Scene) -> None:
+    scene.warm()
+    scene.polls = False
+    scene.send()
+
+
+def _lingers(scene: Scene) -> None:
+    scene.warm()
+    scene.make(**{"linger.ms": 5_000})
+    scene.send()
+
+
+def _far(scene: Scene) -> None:
+    scene.warm()
+    scene.control.delay(0.3)
+    producer = scene.make(**{"linger.ms": 0})
+
+    def held() -> bool:
+        scene.send()
+        return any(row.reason is HoldReason.IN_FLIGHT for row in producer.snapshot().partitions)
+
+    scene.until(held)
+
+
+def _window(scene: Scene) -> None:
+    scene.warm()
+    keyed = {"safeproducer.mode": "held", "safeproducer.ordering": "key", "safeproducer.lanes": 8}
+    producer, keys = scene.make(**keyed, **{"linger.ms": 0, "safeproducer.window": 5}), count()
+    scene.control.delay(1.2, api="Produce")
+
+    def full() -> bool:
+        scene.send(key=str(next(keys)))
+        return any(row.reason is HoldReason.WINDOW for row in producer.snapshot().partitions)
+
+    scene.until(full)
+
+
+def _id_limit(scene: Scene) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        limit = {"safeproducer.producer.ids.policy": "delay", "safeproducer.producer.ids.ledger": folder}
+        scene.warm(**limit, **{"safeproducer.producer.ids.per.hour": 1})
+        scene.make(**limit, **{"safeproducer.producer.ids.per.hour": 720})
+        scene.send()
+
+
+def _id_quota(scene: Scene) -> None:
+    scene.control.create_topic("used")
+    use_up(scene.control, scene.bootstrap)
+    scene.make()
+    scene.send()
+
+
+def _fine(scene: Scene) -> None:
+    scene.warm()
+
+
+def _undelay(scene: Scene) -> None:
+    scene.control.delay(0)
+    scene.control.delay(0, api="Produce")
+
+
+_LEADER_CURE = "Look at that broker, at the followers of the partition"
+CASES = {
+    "throttled": Case(
+        _throttled, "broker 1, its leader, throttles", "throttle", "throttled", "throttled", True, cure="Produce less"
+    ),
+    "leader silent": Case(
+        _silent,
+        r"broker 1 acknowledges nothing of t \[0\]",
+        "silent",
+        "leader_silent",
+        "leader_silent",
+        cure=_LEADER_CURE,
+        end=_resume,
+    ),
+    "leader silent, expiry": Case(
+        lambda scene: (scene.config.update({"message.timeout.ms": 6_000}), _silent(scene))[0],
+        "broker 1 acknowledges nothing",
+        "silent",
+        "leader_silent",
+        "leader_silent",
+        cure=_LEADER_CURE,
+        error=r"no broker acknowledged it within message.timeout.ms: its leader is broker 1 \(127",
+    ),
+    "leader moved": Case(_moved, r"^Nothing waits", ok=True),
+    "connection cut again and again": Case(
+        _cut, r"the connection to broker 1 was lost \d+ times", "cut, silent, unreachable", None, "client_error"
+    ),
+    "broker down": Case(
+        _down,
+        "the last client error of broker 1 was: The broker .* refuses the connection",
+        "unreachable, silent, cut",
+        None,
+        "client_error",
+        cure="check the host and port",
+        end=lambda scene: scene.control.start(1),
+    ),
+    "name not resolvable": Case(
+        _of_nobody(**{"bootstrap.servers": "no-such-host.invalid:9092"}),
+        "host name of the broker no-such-host.invalid:9092 is not known",
+        "name, unreachable",
+        None,
+        "client_error",
+        ready=False,
+        cure="check the spelling in bootstrap.servers",
+        error="within message.timeout.ms",
+        brokers=None,
+    ),
+    "wrong port": Case(
+        _of_nobody(),
+        "127.0.0.1:1 refuses the connection",
+        "unreachable",
+        None,
+        "client_error",
+        ready=False,
+        cure="check the host and port in bootstrap.servers",
+        error="within message.timeout.ms",
+        brokers=None,
+    ),
+    "wrong port, held": Case(
+        _of_nobody(**{"safeproducer.mode": "held"}),
+        "127.0.0.1:1 refuses the connection",
+        "unreachable, topic",
+        None,
+        "client_error",
+        ready=False,
+        cure="check the host and port in bootstrap.servers",
+        error="within message.timeout.ms",
+        never="Create the topic",
+        brokers=None,
+    ),
+    "TLS against plain": Case(
+        _of_nobody(**{"security.protocol": "ssl"}),
+        "closed the TLS handshake|TLS connection",
+        "tls, unreachable, cut",
+        None,
+        "client_error",
+        ready=False,
+        cure="security.protocol",
+        error="within message.timeout.ms",
+    ),
+    "wrong password": Case(
+        _of_nobody(
+            **{
+                "security.protocol": "SASL_PLAINTEXT",
+                "sasl.mechanism": "PLAIN",
+                "sasl.username": "u",
+                "sasl.password": "wrong",
+            }
+        ),
+        "refused the user name or the password",
+        "password, unreachable",
+        None,
+        "client_error",
+        ready=False,
+        cure="check sasl.username",
+        error="within message.timeout.ms",
+        fake={"users": {"u": "right"}},
+    ),
+    "rights missing": Case(
+        _right_missing,
+        "2 record.s. delivered, 1 failed, lately with TOPIC_AUTHORIZATION_FAILED",
+        ok=True,
+        error="authorization failed",
+        lasts=0.2,
+    ),
+    "misspelt topic": Case(
+        _misspelt,
+        r"topic 'ordres' is not there \(nearest name: 'orders'\)",
+        "topic",
+        "unknown_topic",
+        "unknown_topic",
+        cure="Create the topic, or grant DESCRIBE on it",
+        end=lambda scene: scene.control.create_topic("ordres"),
+    ),
+    "partition missing": Case(
+        _no_partition, "There is no partition 7 of t: it has 2, 0 to 1", ok=True, lasts=0.2, asked=("t", 7)
+    ),
+    "not enough replicas": Case(
+        _too_few,
+        r"min.insync.replicas is 2: writes with acks=all are refused \(NOT_ENOUGH_REPLICAS\)",
+        "replicas, refused, silent",
+        None,
+        "replication",
+        cure="Bring broker 2 back",
+        end=lambda scene: scene.control.start(2),
+    ),
+    "too large": Case(
+        _too_large, "1 failed, lately with MSG_SIZE_TOO_LARGE", ok=True, error="[Mm]essage size too large", lasts=0.2
+    ),
+    "buffer full": Case(
+        _full,
+        "broker 1 acknowledges nothing of t|broker 1, its leader, acknowledges nothing",
+        "silent",
+        "leader_silent",
+        "leader_silent",
+        cure=_LEADER_CURE,
+        end=_resume,
+    ),
+    "poll() not called": Case(
+        _not_polled, r"1 report.s. wait for poll\(\)", "poll", None, "not_polled", cure="Call poll() or flush()"
+    ),
+    "linger": Case(_lingers, "linger.ms lets a batch gather for 5 s", "linger", None, "waiting", True),
+    "far": Case(
+        _far,
+        "waits for the acknowledgement of the batch before it",
+        "lanes, far",
+        "in_flight",
+        "in_flight",
+        True,
+        cure="safeproducer.ordering=key",
+        lasts=0.0,
+        end=_undelay,
+    ),
+    "window full": Case(
+        _window,
+        "as many of its batches are under way as its leader remembers",
+        "window, lanes",
+        "window",
+        "window",
+        True,
+        cure="Have the brokers remember",
+        lasts=0.0,
+        end=_undelay,
+    ),
+    "ID limit": Case(
+        _id_limit,
+        "waits for a producer ID",
+        "ids",
+        "producer_id_limit",
+        "producer_id_limit",
+        True,
+        cure="Make fewer producers and keep them",
+        lasts=1.0,
+    ),
+    "quota on IDs": Case(
+        _id_quota,
+        "quota of broker 1 throttles this client|quota on producer IDs rejected|a quota rejected a batch of it",
+        "id quota, throttle",
+        ok=True,
+        lasts=0.0,
+        brokers=1,
+    ),
+    "nothing wrong": Case(_fine, "^Nothing waits: 2 record.s. delivered, 0 failed", ok=True),
+}

@@ -1,0 +1,139 @@
+"""The documents' code and commands run in their order, in an empty home, with the wheel that is built of this tree."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from safeproducer.testing import FakeCluster
+from tests.test_documents import ROOT, python_in, read
+
+PAGES = ["README.md", *(path.relative_to(ROOT).as_posix() for path in sorted(ROOT.glob("docs/[!i]*/*.md")))]
+NEED_SPARK = re.compile(r"\bspark\b|\bdf\.|\brows\b|SafeProducerSink")
+"""Code that is compiled, and its imports looked up, in tests/test_documents.py."""
+RUN = """
+import json, sys
+import safeproducer
+assert safeproducer.__file__.startswith(sys.argv[1]), safeproducer.__file__
+config = {"bootstrap.servers": sys.argv[2]}
+pages = {}
+for page, code in json.load(sys.stdin):
+    print("==", page, flush=True)
+    exec(compile(code, page, "exec"), pages.setdefault(page, {"__name__": "__main__", "config": config}))
+"""
+COMMANDS = re.compile(r"^    (safeproducer (?:doctor|replication|run) .*?)(?:  +#.*)?$", re.MULTILINE)
+OTHER_PROGRAMS = re.compile(r"\[--|gunicorn|ddtrace")
+QUICK = ("--measure", "0.2")
+FURTHER = {
+    "replication status": QUICK,
+    "replication plan": QUICK,
+    "replication throttle": ("--yes", *QUICK),
+    "replication clear": ("--yes",),
+}
+"""A person is asked, and waits for five seconds."""
+APPLICATION = """
+import confluent_kafka
+
+producer = confluent_kafka.Producer({"bootstrap.servers": "localhost:9092"})
+producer.produce("orders", "order")
+assert producer.flush(20) == 0
+"""
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the wheel installs."""
+    folder = tmp_path_factory.mktemp("wheel")
+    build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True, timeout=60)
+    (built,) = folder.glob("*.whl")
+    zipfile.ZipFile(built).extractall(folder / "installed")
+    return folder / "installed"
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[FakeCluster]:
+    """Takes the place of localhost:9092."""
+    with FakeCluster() as cluster:
+        for topic in ("orders", "events"):
+            cluster.create_topic(topic)
+        yield cluster
+
+
+class Home:
+    """An empty folder, where commands know of nothing but the wheel."""
+
+    def __init__(self, folder: Path, wheel: Path, cluster: FakeCluster) -> None:
+        self.folder, self.wheel, self.cluster = folder, wheel, cluster
+
+    def write(self, name: str, text: str) -> None:
+        (self.folder / name).write_text(self.with_cluster(text))
+
+    def with_cluster(self, text: str) -> str:
+        return text.replace("localhost:9092", self.cluster.bootstrap)
+
+    def run(self, *command: str, given: str = "") -> str:
+        """What a command printed, which ended well; `python` is this one."""
+        words = [sys.executable if word == "python" else word for word in command]
+        environment = {"HOME": str(self.folder), "PYTHONPATH": str(self.wheel), "PATH": os.environ["PATH"]}
+        done = subprocess.run(
+            words,
+            input=given,
+            cwd=self.folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, f"{done.stdout}{done.stderr}"
+        assert "Traceback" not in done.stderr, done.stderr
+        return done.stdout
+
+
+@pytest.fixture
+def home(tmp_path: Path, wheel: Path, cluster: FakeCluster) -> Home:
+    """Of one test."""
+    return Home(tmp_path, wheel, cluster)
+
+
+def test_the_code_of_each_document_runs(home: Home) -> None:
+    """What needs no Spark. The pages that print a report say what it is."""
+    code = [(page, block) for page in PAGES for block in python_in(page) if not NEED_SPARK.search(block)]
+    printed = home.run(
+        *("python", "-c", RUN, str(home.wheel), home.cluster.bootstrap), given=home.with_cluster(json.dumps(code))
+    )
+    reports = printed.count("CloseReport(accepted=1000, delivered=1000, failed=0, left=0")
+    assert reports == sum(block.count("# CloseReport(accepted=1000") for _, block in code) == 2
+
+
+def test_the_test_of_the_plug_in_page_passes(home: Home) -> None:
+    """Pytest finds the plug-in of the wheel."""
+    home.write("test_orders.py", "".join(python_in("docs/test/pytest.md")))
+    assert "1 passed" in home.run("python", "-m", "pytest", "-q", "-p", "no:cacheprovider")
+
+
+def commands() -> list[str]:
+    """Each once, in the order of the documents."""
+    found = [command for page in PAGES for command in COMMANDS.findall(read(page))]
+    return [command for command in dict.fromkeys(found) if not OTHER_PROGRAMS.search(command)]
+
+
+def test_the_commands_of_each_document_run(home: Home) -> None:
+    """With the files that they name."""
+    home.write("kafka.properties", "bootstrap.servers = localhost:9092\n")
+    home.write("app.py", APPLICATION)
+    move = {"version": 1, "partitions": [{"topic": "orders", "partition": 0, "replicas": [2]}]}
+    home.write("move.json", json.dumps(move))
+    assert len(commands()) >= 8
+    for command in commands():
+        further = [word for name, words in FURTHER.items() if name in command for word in words]
+        home.run("python", "-m", *home.with_cluster(command).split(), *further)

@@ -1,0 +1,197 @@
+"""health(): what probes of a service are told."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import math
+import os
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka.serialization import StringSerializer
+
+from safeproducer import FatalError, Health, HealthReason, SafeProducer, SafeSerializingProducer
+from safeproducer.testing import FakeCluster
+
+WORKS = Health(ok=True, ready=True)
+
+
+@pytest.fixture
+def cluster() -> Iterator[FakeCluster]:
+    """One broker, and one partition."""
+    with FakeCluster(1) as made:
+        made.create_topic("t")
+        yield made
+
+
+@pytest.fixture
+def make(cluster: FakeCluster) -> Iterator[Callable[..., SafeProducer]]:
+    """Make a producer that does not wait for its records at the end."""
+    made: list[SafeProducer] = []
+
+    def build(mode: str = "auto") -> SafeProducer:
+        made.append(SafeProducer(config(cluster), **{"safeproducer.mode": mode}))
+        return made[-1]
+
+    yield build
+    for producer in made:
+        with contextlib.suppress(FatalError):
+            producer.close(0)
+
+
+def config(cluster: FakeCluster, **more: Any) -> dict[str, Any]:
+    return {"bootstrap.servers": cluster.bootstrap, "log_level": 0, **more}
+
+
+def codes(health: Health) -> list[str]:
+    return [reason.code for reason in health.reasons]
+
+
+def when(producer: SafeProducer, true: Callable[[Health], object], polls: bool = True) -> Health:
+    """What is told of what has lasted for half a second, once it is so."""
+    deadline = time.monotonic() + 20
+    while not true(told := producer.health(unresolved_for=0.5)):
+        assert time.monotonic() < deadline, (told, producer.explain())
+        if polls:
+            producer.poll(0.01)
+        else:
+            time.sleep(0.01)
+    return told
+
+
+@pytest.mark.parametrize("mode", ["auto", "held", "passthrough"])
+def test_a_producer_that_works_is_ok_and_ready(cluster: FakeCluster, mode: str) -> None:
+    """Before its first record, too: nothing was asked of brokers. Once closed it takes none."""
+    with SafeProducer(config(cluster), **{"safeproducer.mode": mode}) as producer:
+        assert producer.health() == WORKS
+        producer.produce("t", b"x")
+        assert producer.flush(10) == 0
+        assert producer.health(unresolved_for=0) == WORKS
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            producer.health().ok = False  # type: ignore[misc]
+    told = producer.health()
+    assert (told.ok, told.ready, codes(told)) == (True, False, ["closed"])
+
+
+@pytest.mark.parametrize("mode", ["auto", "held", "passthrough"])
+def test_brokers_that_nobody_reaches_make_it_unready(unreachable: dict[str, object], mode: str) -> None:
+    """At once, with the setting to check; not ok only when a record has waited too long."""
+    producer = SafeProducer({**unreachable, "safeproducer.mode": mode})
+    producer.produce("t", b"x")
+    deadline = time.monotonic() + 20
+    while producer.snapshot().last_error is None:
+        assert time.monotonic() < deadline
+        producer.poll(0.01)
+    told = producer.health()
+    assert (told.ok, told.ready, codes(told)) == (True, False, ["no_broker"])
+    assert "bootstrap.servers" in str(told.reasons[0].cure)
+    told = when(producer, lambda told: not told.ok)
+    assert told.reasons[0].code == "client_error"
+    assert "bootstrap.servers" in told.reasons[0].sentence
+    assert told.reasons[0].since is not None
+    assert told.reasons[0].since >= 0.5
+    assert producer.health().ok
+    producer.close(0)
+
+
+@pytest.mark.parametrize("mode", ["auto", "held"])
+def test_a_silent_leader_makes_it_not_ok_until_it_is_back(
+    cluster: FakeCluster, make: Callable[..., SafeProducer], mode: str
+) -> None:
+    """It stays ready: brokers were reached. A probe reads the same as JSON."""
+    producer = make(mode)
+    producer.produce("t", b"x")
+    assert producer.flush(10) == 0
+    cluster.pause(1)
+    when(producer, lambda _: producer.snapshot().held or producer.produce("t", b"x"))
+    told = when(producer, lambda told: "leader_silent" in codes(told))
+    assert not told.ok
+    assert told.ready
+    assert "leader_silent" in codes(told)
+    assert "acknowledges nothing" in next(one.sentence for one in told.reasons if one.code == "leader_silent")
+    assert json.loads(json.dumps(told.as_dict()))["reasons"][0].keys() == {"code", "sentence", "since", "cure"}
+    assert producer.health() == WORKS
+    cluster.resume(1)
+    assert producer.flush(20) == 0
+    assert producer.health(unresolved_for=0) == WORKS
+
+
+def test_a_throttle_time_ends_by_itself(cluster: FakeCluster, make: Callable[..., SafeProducer]) -> None:
+    """However long records have waited for it: it is told, and the producer is ok."""
+    producer = make()
+    cluster.set_throttle(60_000)
+    producer.produce("t", b"x")
+    when(producer, lambda _: producer.snapshot().throttled_brokers and not producer.snapshot().unresolved)
+    producer.produce("t", b"x")
+    told = when(producer, lambda told: told.reasons)
+    assert (told.ok, told.ready, codes(told)) == (True, True, ["throttled"])
+    assert told.reasons[0].cure == "Produce less, or have the quota of this user or client.id raised."
+
+
+def test_reports_that_nobody_runs_are_told(make: Callable[..., SafeProducer]) -> None:
+    """Until a poll(); one that runs them is enough."""
+    producer = make()
+    began = time.monotonic()
+    producer.produce("t", b"x")
+    told = when(producer, lambda told: not told.ok, polls=False)
+    assert told.ready
+    assert 0.5 <= (told.reasons[0].since or 0) <= time.monotonic() - began
+    assert told.reasons == (
+        HealthReason("not_polled", "1 report(s) wait for poll()", told.reasons[0].since, "Call poll() or flush()."),
+    )
+    producer.poll(0)
+    assert producer.health(unresolved_for=0) == WORKS
+
+
+def test_a_misspelt_topic_is_told(make: Callable[..., SafeProducer]) -> None:
+    """With what to do."""
+    producer = make()
+    producer.produce("tt", b"x")
+    told = when(producer, lambda told: "unknown_topic" in codes(told))
+    assert (told.ok, told.ready) == (False, True)
+    (reason,) = told.reasons
+    assert "topic 'tt' is not there" in reason.sentence
+    assert reason.cure == "Create the topic, or grant DESCRIBE on it."
+
+
+def test_a_fatal_error_comes_first(cluster: FakeCluster, plant_fatal: Callable[[SafeProducer], None]) -> None:
+    """Not ok, and not ready."""
+    producer = SafeProducer(config(cluster))
+    producer.produce("t", b"x")
+    assert producer.flush(10) == 0
+    plant_fatal(producer)
+    with pytest.raises(FatalError):
+        producer.produce("t", b"x")
+    told = producer.health()
+    assert (told.ok, told.ready, codes(told)) == (False, False, ["fatal"])
+    assert told.reasons[0].cure == "Close it and make a new one."
+    with contextlib.suppress(FatalError):
+        producer.close(0)
+
+
+def test_a_forked_child_is_told_to_make_its_own(cluster: FakeCluster) -> None:
+    """The parent's goes on."""
+    with SafeProducer(config(cluster)) as producer:
+        child = os.fork()
+        if not child:
+            try:
+                told = producer.health()
+                os._exit((told.ok, told.ready, codes(told)) != (False, False, ["forked"]))
+            finally:
+                os._exit(2)
+        assert os.waitpid(child, 0)[1] == 0
+        assert producer.health() == WORKS
+
+
+@pytest.mark.parametrize("wrong", [-1, math.nan, math.inf, "30", None])
+def test_a_time_that_is_none_is_refused(cluster: FakeCluster, wrong: Any) -> None:
+    """With the argument, its value and the way out."""
+    settings = config(cluster, **{"key.serializer": StringSerializer()})
+    with SafeSerializingProducer(settings) as producer:
+        assert producer.health(unresolved_for=1) == WORKS
+        with pytest.raises(ValueError, match=f"unresolved_for={wrong!r} is no time: give .* 0 or more"):
+            producer.health(unresolved_for=wrong)

@@ -82,6 +82,8 @@ class OpenTelemetryHook(Hook):
         context = get_current()
         if context and context.get(_SUPPRESS_INSTRUMENTATION_KEY):
             return
+        if traced_already(get_current_span(context)):
+            return
         propagator = self._propagator or get_global_textmap()
         created_in = creation_context(record.headers, propagator) if record.headers else None
         attributes: dict[str, str | int | bool] = {
@@ -131,6 +133,14 @@ class OpenTelemetryHook(Hook):
             span: Span | None = record.state.pop(self, None)
             if span is not None:
                 fail(span, RECORD_LOST, f"no delivery report, the outcome is unknown: {event.reason}")
+
+
+def traced_already(current: Span) -> bool:
+    """Whether the instrumentation of confluent_kafka has just made the span of this record: it wraps the application's
+    producer where that is a SafeProducer."""
+    scope = getattr(current, "instrumentation_scope", None)  # of the SDK's spans
+    theirs = getattr(scope, "name", "") == "opentelemetry.instrumentation.confluent_kafka"
+    return theirs and getattr(current, "kind", None) is SpanKind.PRODUCER  # the other ones are of a consumer
 
 
 def fail(span: Span, kind: str, description: str) -> None:

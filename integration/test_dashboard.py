@@ -70,7 +70,8 @@ class Prometheus:
             connection.close()
 
     def values(self, query: str) -> list[Any]:
-        return (self.ask("query", query=query) or {"result": []})["result"]
+        found: list[Any] = (self.ask("query", query=query) or {"result": []})["result"]
+        return found
 
     def firing(self) -> set[tuple[str, str]]:
         """(job, alert)."""
@@ -81,7 +82,9 @@ class Prometheus:
         found = self.ask("query_range", query=query, start=began, end=ended, step=0.25)["result"]
         lines = []
         for line in found:
-            name = re.sub(r"{{(\w+)}}", lambda found, labels=line["metric"]: labels.get(found[1], ""), legend)
+            name = legend
+            for label, value in line["metric"].items():
+                name = name.replace(f"{{{{{label}}}}}", value)
             lines.append((name, [(at - began, float(value)) for at, value in line["values"] if value != "NaN"]))
         return lines
 
@@ -96,9 +99,9 @@ def throttled() -> Iterator[FakeCluster]:
 @pytest.fixture
 def example(throttled: FakeCluster) -> Iterator[int]:
     """The port of the example's metrics."""
-    command = [sys.executable, ROOT / "examples/metrics.py", "--port", "0", "--seconds", "100"]
-    command += ["--bootstrap-servers", throttled.bootstrap]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    arguments = ("--port", "0", "--seconds", "100", "--bootstrap-servers", throttled.bootstrap)
+    command = (sys.executable, ROOT / "examples/metrics.py")
+    with subprocess.Popen((*command, *arguments), stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
             yield int(re.findall(r":(\d+)/metrics", process.stdout.readline())[0])
@@ -167,7 +170,12 @@ def test_each_query_finds_data_and_the_right_alerts_fire(
         ("in trouble", "SafeproducerUnknownOutcomes"),
         ("in trouble", "SafeproducerRecordsHeld"),
     }
-    until(lambda: producer.produce("trouble", b"4") or prometheus.firing() >= expected, "the alerts", interval=0.2)
+
+    def fired() -> bool:
+        producer.produce("trouble", b"4")
+        return prometheus.firing() >= expected
+
+    until(fired, "the alerts", interval=0.2)
     assert prometheus.firing() == expected
 
     def asked(query: str) -> str:

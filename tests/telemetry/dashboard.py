@@ -76,7 +76,8 @@ def promql(query: str, selection: str = "") -> str:
     return re.sub(r"@([a-z.]+)", lambda found: known(found[1]), text)
 
 
-# Title, unit, the attributes by which it is summed or a name, query; lines of one title are of one panel.
+# Title, unit, the attributes by which it is summed (or the largest is taken) or a name, query. Lines of one title are
+# of one panel.
 _PANELS = """
 Records that ended | cps | @safeproducer.outcome | rate(<safeproducer.records.ended>[R])
 Accepted records | cps | @messaging.destination.name | rate(<safeproducer.records.accepted>[R])
@@ -86,10 +87,10 @@ From produce() to the end | s | p95 | histogram_quantile(0.95, DURATION)
 Records without an end | short | @messaging.destination.name | <safeproducer.records.unresolved>
 Held records | short | @safeproducer.hold.reason | <safeproducer.records.held>
 Held partitions | short | @safeproducer.hold.reason | rate(<safeproducer.hold.time>[R])
-Time until the throttle is over | s | @server.address @server.port | <safeproducer.throttle.remaining>
-Announced throttle time a second | s | @server.address @server.port | rate(<safeproducer.throttle.time>[R])
-Round trip | s | @server.address @server.port | <safeproducer.broker.rtt>
-Used part of the buffer | percentunit | @instance | <safeproducer.buffer.bytes> / <safeproducer.buffer.limit>
+Time until the throttle is over | s | max @server.address @server.port | <safeproducer.throttle.remaining>
+Announced throttle time a second | s | max @server.address @server.port | rate(<safeproducer.throttle.time>[R])
+Round trip | s | max @server.address @server.port | max_over_time(<safeproducer.broker.rtt>[1m])
+Used part of the buffer | percentunit | max @instance | <safeproducer.buffer.bytes> / <safeproducer.buffer.limit>
 Records in the buffer | short | @instance | <safeproducer.buffer.records>
 New producer IDs in an hour | short | @safeproducer.principal | increase(<safeproducer.producer_ids>[1h])
 Native producers made anew | short | @error.type | <safeproducer.renewals>
@@ -115,8 +116,9 @@ def panels() -> list[Panel]:
     duration = "sum by (le) (rate(<messaging.client.operation.duration>[R]))"
     for line in _PANELS.replace("DURATION", duration).strip().splitlines():
         title, unit, lines, query = line.split(" | ", 3)
-        if lines.startswith("@"):
-            query = f"sum by ({lines.replace(' ', ', ')}) ({query})"
+        if "@" in lines:
+            kind, lines = ("max", lines[4:]) if lines.startswith("max ") else ("sum", lines)
+            query = f"{kind} by ({lines.replace(' ', ', ')}) ({query})"
             lines = re.sub(r"@([a-z.]+)", lambda found: f"{{{{{label(found[1])}}}}}", lines)
         query = promql(query, 'job=~"$job"').replace("[R]", "[$__rate_interval]")
         found.setdefault(title, Panel(title, unit, [])).queries.append((query, lines))

@@ -175,7 +175,7 @@ def test_each_query_finds_data_and_the_right_alerts_fire(
         producer.produce("trouble", b"4")
         return prometheus.firing() >= expected
 
-    until(fired, "the alerts", interval=0.2)
+    until(fired, "the alerts", timeout=60, interval=0.2)
     assert prometheus.firing() == expected
 
     def asked(query: str) -> str:

@@ -308,11 +308,15 @@ class Hooks:
     `wants(name)` is false when no live hook overrides the event, so the caller can skip making its arguments.
     """
 
+    of_each: tuple[Hook, ...] = ()
+    """Hooks of each producer that is made from now on, unless it is given one of the same class."""
+
     def __init__(self, hooks: Iterable[Hook]) -> None:
-        self._hooks = tuple(hooks)
-        for hook in self._hooks:
+        given = tuple(hooks)
+        for hook in given:
             if not isinstance(hook, Hook):
                 raise TypeError(f"hooks: {hook!r} is not a safeproducer.Hook; derive its class from safeproducer.Hook")
+        self._hooks = (*given, *(own for own in self.of_each if not any(isinstance(hook, type(own)) for hook in given)))
         self._lock = threading.RLock()  # re-entrant: a signal handler may produce while this thread holds it
         self._listeners: dict[str, tuple[tuple[Hook, Callable[..., None]], ...]] = {}
         self._rebuild()

@@ -146,6 +146,8 @@ class OpenTelemetryHook(Hook):
         context = get_current()
         if self in record.state or (context and context.get(_SUPPRESS_INSTRUMENTATION_KEY)):
             return  # one of many that are followed together, or an exporter's
+        if traced_already(get_current_span(context)):
+            return
         propagator = self._propagator or get_global_textmap()
         created_in = creation_context(record.headers, propagator) if record.headers else None
         attributes = attributes_of("send", record)
@@ -283,6 +285,14 @@ def attributes_of(operation: str, of: Record | BulkCall) -> dict[str, str | int 
 def note_hold(span: Span, hold: tuple[str, float] | None) -> None:
     if hold is not None:
         span.set_attributes({HOLD_REASON: hold[0], HOLD_DURATION: hold[1]})
+
+
+def traced_already(current: Span) -> bool:
+    """Whether the instrumentation of confluent_kafka has just made the span of this record: it wraps the application's
+    producer where that is a SafeProducer."""
+    scope = getattr(current, "instrumentation_scope", None)  # of the SDK's spans
+    theirs = getattr(scope, "name", "") == "opentelemetry.instrumentation.confluent_kafka"
+    return theirs and getattr(current, "kind", None) is SpanKind.PRODUCER  # the other ones are of a consumer
 
 
 def fail(span: Span, kind: str, description: str) -> None:

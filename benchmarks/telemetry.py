@@ -11,6 +11,13 @@ from dataclasses import asdict, dataclass, replace
 
 import structlog
 from confluent_kafka.cimpl import Producer
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import (
+    MetricExporter,
+    MetricExportResult,
+    MetricsData,
+    PeriodicExportingMetricReader,
+)
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -25,6 +32,7 @@ from benchmarks.table import disturbed, ratio, table
 from safeproducer import Hook, SafeProducer
 from safeproducer.kafka.native import KafkaError, Message
 from safeproducer.records import Record
+from safeproducer.telemetry import OpenTelemetryMetrics
 from safeproducer.telemetry.opentelemetry import OpenTelemetryHook
 from safeproducer.telemetry.structlog import StructlogHook
 
@@ -117,6 +125,9 @@ def blocks(config: dict[str, object], load: Load, stack: ExitStack) -> dict[str,
         NO_HOOK: with_hooks([]),
         "hook without record events": with_hooks([ClientHook()]),
         "no-op hook with record events": with_hooks([RecordHook()]),
+        "metrics, no durations": metered(with_hooks, 0, stack),
+        "metrics, durations of 1/64": metered(with_hooks, 1 / 64, stack),
+        "metrics, nothing collects": with_hooks([OpenTelemetryMetrics()]),
         "structlog": with_hooks([StructlogHook(logger)]),
         "OpenTelemetry, no SDK": with_hooks([OpenTelemetryHook()]),
         "OpenTelemetry, sampler off": traced(with_hooks, ALWAYS_OFF, (0, 0), load.records),
@@ -125,6 +136,28 @@ def blocks(config: dict[str, object], load: Load, stack: ExitStack) -> dict[str,
         ),
         "OpenTelemetry, all sampled": traced(with_hooks, ALWAYS_ON, (load.records, load.records), load.records),
     }
+
+
+class Collected(MetricExporter):
+    """Throws away what is collected."""
+
+    def export(self, metrics_data: MetricsData, *_: object, **__: object) -> MetricExportResult:
+        """All is well."""
+        return MetricExportResult.SUCCESS
+
+    def force_flush(self, *_: object) -> bool:
+        """There is nothing."""
+        return True
+
+    def shutdown(self, *_: object, **__: object) -> None:
+        """There is nothing."""
+
+
+def metered(with_hooks: Callable[[Iterable[Hook]], Block], durations: float, stack: ExitStack) -> Block:
+    """A block under a collector that looks each second."""
+    provider = MeterProvider([PeriodicExportingMetricReader(Collected(), 1000)], shutdown_on_exit=False)
+    stack.callback(provider.shutdown)
+    return with_hooks([OpenTelemetryMetrics(provider, durations=durations)])
 
 
 def bulk_rows(config: dict[str, object], load: Load, stack: ExitStack, rounds: int) -> list[Compared]:

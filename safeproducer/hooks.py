@@ -13,10 +13,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, field
+from math import floor, inf, log, log1p
 from typing import Any
 
 from safeproducer.kafka.native import KafkaError, Message
 from safeproducer.records import CallSite, ProducerInfo, Record
+from safeproducer.runtime import randomness
 from safeproducer.runtime.log import logger
 from safeproducer.snapshot import ReplicationSnapshot
 
@@ -140,6 +142,48 @@ class ReplicationChanged:
     after: ReplicationSnapshot
 
 
+class Gaps:
+    """Which records are in a fair sample: the gaps between them are random, and know nothing of what was before.
+
+    Any thread; two at once may take one more or less. `left`: how many records up to the next one, itself included.
+    """
+
+    __slots__ = ("_share", "left")
+
+    def __init__(self, share: float) -> None:
+        self._share = share
+        self.left = self._drawn()
+
+    @property
+    def thins(self) -> bool:
+        """Whether some records are in it, and others are not."""
+        return 0 < self._share < 1
+
+    @property
+    def never(self) -> bool:
+        """Whether no record is in it."""
+        return self._share == 0
+
+    def takes(self) -> bool:
+        """Whether the next record is in the sample."""
+        self.left -= 1
+        if self.left > 0:
+            return False
+        self.left = self._drawn()
+        return True
+
+    def passed(self, count: int) -> int:
+        """How many of the next `count` records come before the one in the sample; those are over."""
+        passed = int(min(count, self.left - 1))
+        self.left -= passed
+        return passed
+
+    def _drawn(self) -> float:
+        if not self.thins:
+            return inf if self.never else 1
+        return 1 + floor(log(1 - randomness.share()) / log1p(-self._share))
+
+
 @dataclass(slots=True, eq=False)
 class BulkCall:
     """The messages of one produce_batch() of `producer` for `topic`, for hooks of this library.
@@ -188,6 +232,15 @@ class Hook:
     `producer` is whose event it is, `record` a record of it, `event` a frozen value that says what happened, and
     `error` what confluent_kafka gives the application.
     """
+
+    _gaps: Gaps | None = None
+    """Of the sample of records that this hook wants; None for all of them."""
+
+    def _producer_began(self, engine: Any) -> None:
+        """For this package: the engine of a producer that was constructed. It must not be kept alive."""
+
+    def _producer_ended(self, engine: Any) -> None:
+        """For this package: that producer is garbage, and counts no more."""
 
     def producer_created(self, producer: ProducerInfo) -> None:
         """A producer was constructed."""
@@ -255,11 +308,15 @@ class Hooks:
     `wants(name)` is false when no live hook overrides the event, so the caller can skip making its arguments.
     """
 
+    of_each: tuple[Hook, ...] = ()
+    """Hooks of each producer that is made from now on, unless it is given one of the same class."""
+
     def __init__(self, hooks: Iterable[Hook]) -> None:
-        self._hooks = tuple(hooks)
-        for hook in self._hooks:
+        given = tuple(hooks)
+        for hook in given:
             if not isinstance(hook, Hook):
                 raise TypeError(f"hooks: {hook!r} is not a safeproducer.Hook; derive its class from safeproducer.Hook")
+        self._hooks = (*given, *(own for own in self.of_each if not any(isinstance(hook, type(own)) for hook in given)))
         self._lock = threading.RLock()  # re-entrant: a signal handler may produce while this thread holds it
         self._listeners: dict[str, tuple[tuple[Hook, Callable[..., None]], ...]] = {}
         self._rebuild()
@@ -271,12 +328,17 @@ class Hooks:
                 for hook in self._hooks
                 if getattr(type(hook), name) is not getattr(Hook, name)
             )
-            for name in vars(Hook)
-            if not name.startswith("__")
+            for name, event in vars(Hook).items()
+            if callable(event) and not name.startswith("__")
         }
 
     def wants(self, *events: str, beside: Container[Hook] = ()) -> bool:
         return any(hook not in beside for event in events for hook, _ in self._listeners[event])
+
+    def sample(self, *events: str) -> Gaps | None:
+        """Of the records that these events are for; None when each record is wanted."""
+        found = {id(hook._gaps): hook._gaps for event in events for hook, _ in self._listeners[event]}
+        return next(iter(found.values())) if len(found) == 1 else None
 
     def call(self, event: str, *args: Any) -> None:
         for hook, method in self._listeners[event]:

@@ -23,7 +23,7 @@ from safeproducer.pipeline.reports.delivery_errors import Failures
 from safeproducer.pipeline.reuse import release
 from safeproducer.pipeline.route import UNINITIALISED, Route
 from safeproducer.pipeline.transactions import Transactions
-from safeproducer.records import ProducerInfo, are_known, call_site, checked_names
+from safeproducer.records import are_known, call_site, checked_names
 from safeproducer.runtime import clock, forks, lifetime
 from safeproducer.settings.config import Settings, parse
 from safeproducer.snapshot import CloseReport, Health, Snapshot
@@ -63,7 +63,6 @@ class SafeProducer(NativeProducer):
     __transactions: Transactions = UNINITIALISED  # type: ignore[assignment]
     __closing: Closing = UNINITIALISED  # type: ignore[assignment]
     __inspection: Inspection = UNINITIALISED  # type: ignore[assignment]
-    __info: ProducerInfo
     __blocked: set[int]
 
     def __init__(self, *args: Any, hooks: Iterable[Hook] = (), **config: Any) -> None:
@@ -83,7 +82,6 @@ class SafeProducer(NativeProducer):
         transactions = Transactions(engine)
         put = partial(object.__setattr__, self)  # a subclass that is a frozen dataclass refuses assignments
         put("_SafeProducer__settings", settings)
-        put("_SafeProducer__info", info)
         put("_SafeProducer__counters", counters)
         put("_SafeProducer__topics", counters.topics)
         put("_SafeProducer__on_delivery", settings.on_delivery)
@@ -97,6 +95,7 @@ class SafeProducer(NativeProducer):
         lifetime.enrol(
             self, lambda this: this.__closing.become_forked(), lambda this, reason: this.__closing.report_loss(reason)
         )
+        observers.call("_producer_began", engine)
         observers.call("producer_created", info)
 
     # --- producing -------------------------------------------------------------------------------------------------

@@ -33,6 +33,7 @@ BOUNDS: dict[str, dict[str, int]] = {
         "pipeline/bulk.py": 10,  # the account of produce_batch(), which counts in one step
         "pipeline/dispatch/intake.py": 2,  # of one record, and of a block
         "pipeline/reports/counters.py": 4,
+        "pipeline/reports/hooked_send.py": 2,  # the count down to the next record of a sample, for each record
         "pipeline/reports/quota_rejections.py": 2,
     },
     "parts that a constructor takes": {
@@ -43,11 +44,11 @@ BOUNDS: dict[str, dict[str, int]] = {
     },
     "whole": {
         "each": 0,
-        "files": 231,  # aim: 185; 11 are of replication quotas, 6 of `safeproducer run`, 3 of renewal
-        "files under 60 lines": 13,
-        "lines": 37_460,  # aim: 28 500; 2 553 of replication quotas, 110 of seams, 500 of `run`, 847 of renewal
-        "lines of pipeline/ and policy/": 13_747,  # aim: 11 000; 1 419 as above, 250 of reuse from producer_ids/
-        "reads through three dots": 71,  # aim: 28, one per 1 000 lines
+        "files": 236,  # aim: 185; 11 are of replication quotas, 6 of `safeproducer run`, 3 of renewal
+        "files under 60 lines": 14,
+        "lines": 38_313,  # aim: 28 500; 2 553 of replication quotas, 110 of seams, 500 of `run`, 847 of renewal
+        "lines of pipeline/ and policy/": 13_865,  # aim: 11 000; 1 419 as above, 250 of reuse from producer_ids/
+        "reads through three dots": 76,  # aim: 28, one per 1 000 lines
         "closures upward": 6,  # aim: 4
         "objects of a producer": 98,  # aim: 70
         "references among its stateful objects": 233,  # aim: 150

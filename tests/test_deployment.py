@@ -31,7 +31,7 @@ except TypeError:
     refused.add("TypeError")
 account = producer.snapshot()
 print(account.accepted, account.unresolved, *sorted(refused))
-print(producer._SafeProducer__info.site)
+print(producer._SafeProducer__closing._info.site)
 producer.close(0)
 """
 

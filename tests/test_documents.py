@@ -264,6 +264,8 @@ def public() -> dict[str, Any]:
         for name in module.__all__
     }
     for module in pkgutil.iter_modules(telemetry.__path__, f"{telemetry.__name__}."):
+        if module.name.endswith(".figures"):  # what metrics.py reads
+            continue
         for name, kind in inspect.getmembers(importlib.import_module(module.name), inspect.isclass):
             if kind.__module__ == module.name and not name.startswith("_"):
                 found[f"{module.name}.{name}"] = kind

@@ -41,7 +41,8 @@ def test_every_example_is_known() -> None:
 def test_example_succeeds_without_a_cluster(name: str) -> None:
     """Each example starts with a docstring that says how to run it, and by default succeeds on the mock cluster."""
     assert f"python examples/{name}" in (EXAMPLES / name).read_text().split('"""')[1]
-    done = run(name, *(["--seconds", "1"] if name == "service_loop.py" else []))
+    short = {"service_loop.py": ("--seconds", "1"), "metrics.py": ("--seconds", "1", "--port", "0")}
+    done = run(name, *short.get(name, ()))
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
 
@@ -108,6 +109,14 @@ def test_migration_fails_when_nobody_answers() -> None:
     done = run("migrate.py", "--bootstrap-servers", NOBODY, "--events", "5", "--deadline", "0.5")
     assert done.returncode == 1
     assert "0 delivered, 5 unresolved" in done.stdout
+
+
+def test_metrics_tell_how_long_records_were_held() -> None:
+    """By reason, and how all of them ended."""
+    told = run("metrics.py", "--seconds", "1", "--port", "0").stdout
+    assert "safeproducer_records_ended_total 200 {'name': 'orders', 'outcome': 'delivered'}" in told
+    held = re.findall(r"^safeproducer_hold_time_seconds_total (\S+) .*'throttled'", told, re.MULTILINE)
+    assert float(held[0]) > 0.1
 
 
 def test_service_stops_after_its_records() -> None:

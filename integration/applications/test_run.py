@@ -22,6 +22,7 @@ from integration.applications.test_services import GUNICORN, PROGRAMS, REQUESTS,
 from integration.kafka.cluster import KafkaCluster
 from integration.tap.tap import Tap
 from safeproducer.testing import FakeCluster
+from tests.telemetry.test_instrumentor import APPLICATION, instrumented
 
 ROOT = Path(__file__).parents[2]
 OTHERS = ROOT / ".cache/matrix/programs/bin"
@@ -170,6 +171,18 @@ def test_tracers_go_together_with_it(run: Run, mode: str, tracer: str, place: st
     program = (other("python"), FILE, "plain")
     around: Any = {place: (other(tracer),), "PATH": f"{OTHERS}{os.pathsep}{os.environ['PATH']}"}
     run(*program, mode=mode, **around, **WITHOUT_AGENTS)
+
+
+@pytest.mark.parametrize("mode", [None, "observe", "auto"])
+def test_each_record_is_traced_once_beside_confluent_kafkas_instrumentation(tmp_path: Path, mode: str | None) -> None:
+    """A SafeProducer by ours, and `confluent_kafka.Producer` by theirs, also where it is a SafeProducer inside."""
+    python, ours = other("python"), ("-m", "safeproducer", "run", "--mode", str(mode), other("python"))
+    program = ("-c", APPLICATION, "and confluent_kafka's")
+    start = (other("opentelemetry-instrument"), python, *(ours if mode else ()))
+    accepted, spans, producer = instrumented(tmp_path, *start, *program)
+    assert producer == "opentelemetry.instrumentation.confluent_kafka"
+    assert spans == ["orders send", *["send orders"] * 3]
+    assert accepted == (4 if mode else 3)
 
 
 @MODES

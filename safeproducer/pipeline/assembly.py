@@ -213,11 +213,15 @@ def _observed(
     updates: ClientUpdates,
     report_queue: ReportQueue,
 ) -> ObservedSend | None:
-    if not hooks.wants(*RECORD_EVENTS):
+    gaps = hooks.sample(*RECORD_EVENTS)
+    if not hooks.wants(*RECORD_EVENTS) or (gaps is not None and gaps.never):
         return None
-    dispatcher.record_buffer.tell_holds()
+    sampled = gaps if gaps is not None and gaps.thins else None
+    if sampled is None:
+        dispatcher.record_buffer.tell_holds()
     explained, proves, only_errors = updates.failures.reported, settings.delivery.idempotent, settings.only_errors
-    return ObservedSend(dispatcher.intake.send, hooks, info, refusal_of, explained, report_queue, proves, only_errors)
+    send = dispatcher.intake.send
+    return ObservedSend(send, hooks, info, refusal_of, explained, report_queue, proves, only_errors, sampled)
 
 
 def gate_of(settings: Settings, info: ProducerInfo, announcements: Notifications) -> Gate:

@@ -42,22 +42,59 @@ def produce_batch(
 ) -> int:
     """Accept `messages`; how many were accepted. `produce` accepts one record."""
     # Nothing to lose: the native call answers as confluent_kafka does.
-    simple = not isinstance(messages, list) or not messages
-    if not simple:
-        engine.route.enter()
-    direct = engine.route.goes_direct and engine.route.observed is None and engine.route.state == "open"
-    if simple or (direct and _is_plain(messages) and _is_counted(engine, counters, topic, partition)):
-        try:
-            return _native(engine, counters, topic, messages, partition, callback)
-        except Renewed:  # those without an error were accepted before
-            refused = [message for message in messages if message.pop("_error", None) is not None]
-            return (
-                len(messages)
-                - len(refused)
-                + produce_batch(engine, counters, produce, topic, refused, partition, callback)
-            )
+    if not isinstance(messages, list) or not messages:
+        return _native(engine, counters, topic, messages, partition, callback)
+    engine.route.enter()
+    observed = engine.route.observed
+    sample = None if observed is None else observed.gaps
+    direct = _goes_directly(engine) and (observed is None or sample is not None)
+    if direct and _is_plain(messages) and _is_counted(engine, counters, topic, partition):
+        if sample is None:
+            return _directly(engine, counters, produce, topic, messages, partition, callback)
+        at = accepted = 0
+        while at < len(messages):
+            part = messages[at : at + sample.passed(len(messages) - at)]
+            at += len(part)
+            if part and _goes_directly(engine):  # it may have changed since
+                accepted += _directly(engine, counters, produce, topic, part, partition, callback)
+                part = []
+            accepted += _one_by_one(engine, produce, topic, part + messages[at : at + 1], partition, callback)
+            at += 1
+        return accepted
     if isinstance(topic, str) and is_invalid(topic):
         raise KafkaException(KafkaError(KafkaError._INVALID_ARG, f"Invalid topic: {topic}"))
+    return _one_by_one(engine, produce, topic, messages, partition, callback)
+
+
+def _goes_directly(engine: Engine) -> bool:
+    return engine.route.goes_direct and engine.route.state == "open"
+
+
+def _directly(
+    engine: Engine,
+    counters: DeliveryCounters,
+    produce: Callable[..., None],
+    topic: str,
+    messages: list[dict[str, Any]],
+    partition: int,
+    callback: Callable[..., Any] | None,
+) -> int:
+    try:
+        return _native(engine, counters, topic, messages, partition, callback)
+    except Renewed:  # those without an error were accepted before
+        refused = [message for message in messages if message.pop("_error", None) is not None]
+        again = produce_batch(engine, counters, produce, topic, refused, partition, callback)
+        return len(messages) - len(refused) + again
+
+
+def _one_by_one(
+    engine: Engine,
+    produce: Callable[..., None],
+    topic: str,
+    messages: list[dict[str, Any]],
+    partition: int,
+    callback: Callable[..., Any] | None,
+) -> int:
     records = [_checked(index, message, partition, callback) for index, message in enumerate(messages)]
     observed = engine.route.observed
     if observed is not None and engine.route.send is observed:

@@ -327,6 +327,7 @@ class Closing:
         engine = self._engine
         engine.stop_threads(None)
         self.report_loss("garbage collection")
+        self._hooks.call("_producer_ended", engine)
         left = left_by(engine)
         if left is not None and self._report is None:
             accepted, delivered, failed = self._counters.totals()

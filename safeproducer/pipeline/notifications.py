@@ -49,7 +49,7 @@ class Notifications:
     def __init__(
         self, info: ProducerInfo, hooks: Hooks, notices: Notifier, scrub: Callable[[str], str], meanwhile: str
     ) -> None:
-        self._info = info
+        self.info = info
         self._name = "".join(char if char.isprintable() else repr(char)[1:-1] for char in info.client_id)
         self._hooks = hooks
         self._notices = notices
@@ -74,25 +74,23 @@ class Notifications:
         if error.code() not in self._told:
             self._told.add(error.code())
             self._log(logger.warning, "%s", sentence)
-        self._call("client_error", self._info, error, sentence)
+        self._call("client_error", self.info, error, sentence)
 
     def throttled(self, broker: int, name: str, seconds: float, first: bool) -> None:
         """A broker throttles; `first`: a log line is due."""
         if first:
             text = "broker %s (%s) throttles this client for %.3f s because it exceeds a quota; %s"
             self._log(logger.warning, text, broker, name, seconds, self._meanwhile)
-        self._call("throttled", Throttled(self._info, broker, name, seconds))
+        self._call("throttled", Throttled(self.info, broker, name, seconds))
 
     def fatal(self, error: KafkaError) -> None:
         """The first fatal error."""
         self._log(logger.critical, "fatal error %s: %s", error.name(), self._scrub(error.str()))
-        self._call("fatal_error", self._info, error)
+        self._call("fatal_error", self.info, error)
 
     def renewed(self, failure: Failure, seconds: float) -> None:
         """Another native producer has taken the place of one that failed."""
-        event = ProducerRenewed(
-            self._info, failure.error, failure.number, failure.not_written, failure.unknown, seconds
-        )
+        event = ProducerRenewed(self.info, failure.error, failure.number, failure.not_written, failure.unknown, seconds)
         text = "a native producer failed (%s: %s), and another one took its place after %.2f s; %d record(s) failed"
         count = failure.not_written + failure.unknown
         self._log(logger.error, text, failure.error.name(), self._scrub(failure.error.str()), seconds, count)
@@ -123,7 +121,7 @@ class Notifications:
         self.last_error = sentence
         if seconds <= 1:
             self._log(logger.warning, "%s", sentence)
-        self._call("client_error", self._info, known, sentence)
+        self._call("client_error", self.info, known, sentence)
 
     def turn_failed(self, error: object) -> None:
         """Something that must not fail did. It is tried again; records wait meanwhile."""
@@ -154,12 +152,12 @@ class Notifications:
             before.size,
             after.reason,
         )
-        change = WindowChanged(self._info, *tp, before.size, after.size, after.reason)
+        change = WindowChanged(self.info, *tp, before.size, after.size, after.reason)
         self._notices.later(self._hooks.call, "window_changed", change)
 
     def replication(self, tp: TopicPartition, before: ReplicationSnapshot | None, after: ReplicationSnapshot) -> None:
         """How far a partition's replicas are, or what limits them, changed."""
-        self._call("replication_changed", ReplicationChanged(self._info, *tp, before, after))
+        self._call("replication_changed", ReplicationChanged(self.info, *tp, before, after))
 
     def warn(self, sentence: str) -> None:
         """Log it each time."""
@@ -168,7 +166,7 @@ class Notifications:
     def lanes(self, before: int, after: int, reason: str) -> None:
         """The number of lanes changed."""
         self._log(logger.info, "%d lanes instead of %d: %s", after, before, reason)
-        self._call("lanes_changed", LanesChanged(self._info, before, after, reason))
+        self._call("lanes_changed", LanesChanged(self.info, before, after, reason))
 
     def producer_churn(self, event: ProducerChurn, sentence: str) -> None:
         """More producer IDs were taken within the hour than are allowed."""

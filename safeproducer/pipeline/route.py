@@ -62,6 +62,7 @@ class Route:
       in the middle of a callback: it is not called.
     - `send` takes one record: (topic, value, key, partition, report[, None, timestamp, headers]).
     - `goes_direct`: whether that is the native produce().
+    - `retired_at`: when that was, on clock.monotonic().
     - `observed`: what stands in front of it for hooks that want records; None without such a hook.
     - `gate`: who is asked for the permit until the producer may write; None from then on. A permit is asked for at the
       first record, whichever way it goes (KIP-936).
@@ -78,6 +79,7 @@ class Route:
     ) -> None:
         self.native = native
         self.state = "open"
+        self.retired_at = NEVER
         self.threads: set[int] = set()
         self.barred: set[int] = set()
         self._dispatcher = dispatcher
@@ -87,7 +89,7 @@ class Route:
         self.goes_direct = self._going = False
         self._chosen: Callable[..., Any] = dispatcher.intake.send
         way = self._chosen if gate is None else _gated(weakref.ref(self), self._chosen)
-        self.send: Callable[..., Any] = way if observed is None else observed
+        self.send: Callable[..., Any] = way if observed is None else observed.entry()
         if observed is not None:
             observed.go_on_to(way)
         self.go(direct)
@@ -132,6 +134,7 @@ class Route:
         unusable, intake = Unusable(refusal), self._dispatcher.intake
         threads: set[int] = set()
         barred: set[int] = set()  # a fork inside a callback leaves none in the child
+        self.retired_at = clock.monotonic()
         self.state = state
         intake.retired = refusal
         self.native = self.send = unusable

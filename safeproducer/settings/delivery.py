@@ -181,6 +181,7 @@ class Delivery:
                 "queue.buffering.max.messages": 0,
                 "queue.buffering.max.kbytes": _LONGEST_TIMEOUT_MS,
                 "statistics.interval.ms": self.ticks_ms,
+                "enable.metrics.push": False,  # KIP-714: brokers would take each lane for a client of its own
             },
         )
 

@@ -12,8 +12,8 @@ from contextlib import suppress
 from typing import Any
 
 from safeproducer.hooks import Hook, Throttled
-from safeproducer.producer import engine_of
 from safeproducer.runtime import clock, forks, lifetime
+from safeproducer.runtime.totals import Totals, added
 
 MODE_VARIABLE, SUMMARY_VARIABLE = "SAFEPRODUCER_RUN_MODE", "SAFEPRODUCER_RUN_SUMMARY"
 OBSERVE = "observe"
@@ -26,9 +26,7 @@ _LINE = (
 
 
 class Account(Hook):
-    """Any thread. One for each process. `kinds`: the classes whose producers count."""
-
-    kinds: tuple[type, ...] = ()
+    """Any thread. One for each process."""
 
     def __init__(self) -> None:
         self.renew()
@@ -38,30 +36,23 @@ class Account(Hook):
     def renew(self) -> None:
         """In a child, which has made nothing yet."""
         self._began = clock.real()
-        self._ended = dict.fromkeys(_COUNTS, 0)
+        self._totals: Totals[str] = Totals(_counts)
         self._made, self._throttled, self._told = 0, 0.0, False
 
     def throttled(self, event: Throttled) -> None:
         """A broker throttles a producer."""
         self._throttled += event.seconds
 
-    def count(self) -> None:
-        """One was made."""
+    def _producer_began(self, engine: Any) -> None:
         self._made += 1
+        self._totals.join(engine)
 
-    def fold(self, producer: Any) -> None:
-        """It is gone."""
-        with suppress(Exception):  # it was never complete
-            for name, number in _counts(producer).items():
-                self._ended[name] += number
+    def _producer_ended(self, engine: Any) -> None:
+        self._totals.leave(engine)
 
     def totals(self) -> dict[str, Any]:
         """The fields of the summary."""
-        found = dict(self._ended)
-        for producer in lifetime.survivors():
-            if isinstance(producer, self.kinds):
-                for name, number in _counts(producer).items():
-                    found[name] += number
+        found = added(dict.fromkeys(_COUNTS, 0), self._totals.now())
         without = found["accepted"] - found["delivered"] - found["unknown"] - found["not_written"]
         ids = found.pop("producer_ids")
         return {
@@ -92,13 +83,10 @@ class Account(Hook):
         _say(_LINE.format(**found))
 
 
-def _counts(producer: Any) -> dict[str, int]:
-    engine = engine_of(producer)
-    if engine.route.state == "forked":  # its records are its parent's
-        return dict.fromkeys(_COUNTS, 0)
+def _counts(engine: Any) -> dict[str, int]:
     counters, failures = engine.counters, engine.failures
     accepted, delivered, _ = counters.totals()
-    waiting = len(counters.acknowledged()) + counters.report_queue.reports.counted()  # written, and not polled
+    waiting = counters.written().total()  # and not polled
     ids = engine.gate.used + engine.dispatcher.lanes.permits().used
     return dict(zip(_COUNTS, (accepted, delivered + waiting, failures.unknown, failures.not_written, ids), strict=True))
 

@@ -80,11 +80,6 @@ class Producer(SafeProducer):
         finally:
             args, conf, added = (), None, {}
             del config
-        account.count()
-
-    def __del__(self) -> None:
-        super().__del__()
-        account.fold(self)
 
 
 class SerializingProducer(SafeSerializingProducer):
@@ -100,14 +95,8 @@ class SerializingProducer(SafeSerializingProducer):
             raise _naming(error, variables) from None
         finally:
             del conf
-        account.count()
-
-    def __del__(self) -> None:
-        super().__del__()
-        account.fold(self)
 
 
 def replace(module: Any) -> None:
     """Put them into `module`, which is confluent_kafka. Its submodules need their own names themselves."""
-    account.kinds = (Producer, SerializingProducer)
     module.Producer, module.SerializingProducer = Producer, SerializingProducer

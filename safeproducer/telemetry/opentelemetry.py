@@ -31,32 +31,26 @@ from opentelemetry.trace import (
 from safeproducer.hooks import BulkCall, Hook, RecordsLost
 from safeproducer.kafka.native import KafkaError, Message
 from safeproducer.records import ProducerInfo, Record
-from safeproducer.telemetry import error_type
-
-# The messaging conventions are not stable, so the names are pinned here, with the version that defines them.
-SCHEMA_URL = "https://opentelemetry.io/schemas/1.44.0"
-SYSTEM = "messaging.system"
-OPERATION_NAME = "messaging.operation.name"
-OPERATION_TYPE = "messaging.operation.type"
-DESTINATION_NAME = "messaging.destination.name"
-PARTITION_ID = "messaging.destination.partition.id"
-OFFSET = "messaging.kafka.offset"
-TOMBSTONE = "messaging.kafka.message.tombstone"
-CLIENT_ID = "messaging.client.id"
-SERVER_ADDRESS = "server.address"
-SERVER_PORT = "server.port"
-ERROR_TYPE = "error.type"
-BATCH_COUNT = "messaging.batch.message_count"
-FAILED_COUNT = "safeproducer.batch.failed_count"
-"""How many of these messages failed, were refused or lost."""
-HOLD_REASON = "safeproducer.hold.reason"
-"""For what the record waited longest before librdkafka had it, a `HoldReason`; of several records the one that waited
-longest."""
-HOLD_DURATION = "safeproducer.hold.duration"
-"""For how many seconds it waited in all."""
-
-RECORD_LOST = "delivery_report_lost"
-"""`error.type` of a record that went away without a delivery report."""
+from safeproducer.telemetry.conventions import (
+    BATCH_COUNT,
+    CLIENT_ID,
+    DESTINATION_NAME,
+    ERROR_TYPE,
+    FAILED_COUNT,
+    HOLD_DURATION,
+    HOLD_REASON,
+    OFFSET,
+    OPERATION_NAME,
+    OPERATION_TYPE,
+    PARTITION_ID,
+    RECORD_LOST,
+    SCHEMA_URL,
+    SERVER_ADDRESS,
+    SERVER_PORT,
+    SYSTEM,
+    TOMBSTONE,
+    error_type,
+)
 
 KAFKA_PORT = 9092
 BULK = ("send", "create", "off")
@@ -152,6 +146,8 @@ class OpenTelemetryHook(Hook):
         context = get_current()
         if self in record.state or (context and context.get(_SUPPRESS_INSTRUMENTATION_KEY)):
             return  # one of many that are followed together, or an exporter's
+        if traced_already(get_current_span(context)):
+            return
         propagator = self._propagator or get_global_textmap()
         created_in = creation_context(record.headers, propagator) if record.headers else None
         attributes = attributes_of("send", record)
@@ -289,6 +285,14 @@ def attributes_of(operation: str, of: Record | BulkCall) -> dict[str, str | int 
 def note_hold(span: Span, hold: tuple[str, float] | None) -> None:
     if hold is not None:
         span.set_attributes({HOLD_REASON: hold[0], HOLD_DURATION: hold[1]})
+
+
+def traced_already(current: Span) -> bool:
+    """Whether the instrumentation of confluent_kafka has just made the span of this record: it wraps the application's
+    producer where that is a SafeProducer."""
+    scope = getattr(current, "instrumentation_scope", None)  # of the SDK's spans
+    theirs = getattr(scope, "name", "") == "opentelemetry.instrumentation.confluent_kafka"
+    return theirs and getattr(current, "kind", None) is SpanKind.PRODUCER  # the other ones are of a consumer
 
 
 def fail(span: Span, kind: str, description: str) -> None:

@@ -20,7 +20,7 @@ from safeproducer.hooks import (
 from safeproducer.kafka.native import KafkaError, Message
 from safeproducer.records import ProducerInfo, Record
 from safeproducer.snapshot import CloseReport
-from safeproducer.telemetry import error_type
+from safeproducer.telemetry.conventions import error_type
 
 
 class StructlogHook(Hook):

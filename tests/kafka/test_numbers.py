@@ -95,6 +95,14 @@ def test_a_linger_that_librdkafka_refuses_is_left_to_it(linger: Any) -> None:
     assert settings.delivery.batch_lane(settings.lane)["linger.ms"] is linger
 
 
+def test_batch_lanes_push_no_metrics_to_brokers() -> None:
+    """Brokers would show one producer as many clients (KIP-714); the direct lane has the user's setting."""
+    settings = parse(({"bootstrap.servers": "x:1", "enable.metrics.push": True},), {})
+    assert settings.delivery.lane(settings.lane)["enable.metrics.push"] is True
+    for of_lane in (settings.delivery.batch_lane, settings.delivery.told_lane, settings.delivery.more_lanes):
+        assert of_lane(settings.lane)["enable.metrics.push"] is False
+
+
 def test_the_feed_acts_by_the_same_numbers() -> None:
     """What librdkafka would do with these settings, the buffered path does with records that are held back."""
     settings = parse(

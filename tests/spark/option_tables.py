@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import groupby
 from pathlib import Path
 
@@ -49,9 +49,9 @@ def tables() -> dict[str, str]:
     }
 
 
-def renewed(text: str) -> str:
+def renewed(text: str, now: Mapping[str, str]) -> str:
     """The document with the tables as they are now; each stands between two marks that name it."""
-    for name, content in tables().items():
+    for name, content in now.items():
         begin, found, rest = text.partition(f"<!-- {name} -->\n")
         _, end, rest = rest.partition("<!-- end -->\n")
         assert found, name
@@ -61,4 +61,4 @@ def renewed(text: str) -> str:
 
 
 if __name__ == "__main__":
-    DOCUMENT.write_text(renewed(DOCUMENT.read_text(encoding="utf-8")), encoding="utf-8")
+    DOCUMENT.write_text(renewed(DOCUMENT.read_text(encoding="utf-8"), tables()), encoding="utf-8")

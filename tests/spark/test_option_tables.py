@@ -7,14 +7,14 @@ import re
 from safeproducer.settings.own_settings import MAX_BLOCK_MS
 from safeproducer.spark import options
 from safeproducer.spark.java_settings import REFUSED, TRANSLATED, WITHOUT_EFFECT
-from tests.spark.option_tables import DOCUMENT, renewed
+from tests.spark.option_tables import DOCUMENT, renewed, tables
 
 TEXT = DOCUMENT.read_text(encoding="utf-8")
 
 
 def test_the_tables_are_those_of_the_code() -> None:
     """Cure: `python -m tests.spark.option_tables`."""
-    assert renewed(TEXT) == TEXT
+    assert renewed(TEXT, tables()) == TEXT
 
 
 def test_every_setting_of_java_is_listed_once() -> None:

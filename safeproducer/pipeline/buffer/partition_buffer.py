@@ -13,7 +13,7 @@ from safeproducer.policy.affinity import Affinity
 from safeproducer.policy.decision import Hold
 from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.pacing import AckTime
-from safeproducer.policy.types import NEVER
+from safeproducer.policy.types import NEVER, TopicPartition
 
 _NEAR_MS = 8191
 _FAR_TIMES = 3
@@ -21,8 +21,8 @@ _FAR_TIMES = 3
 MOST_OVERHEAD = 36
 """What librdkafka counts, and what the number of headers and an application's own times may take up."""
 
-Times = dict[HoldReason, tuple[int, float]]
-"""Reason -> (partitions that wait for it now, ends of the waits for it minus their beginnings, in seconds)."""
+Times = dict[tuple[TopicPartition, HoldReason], tuple[int, float]]
+"""(partition, reason) -> (1 if it waits for it now, ends of the waits for it minus their beginnings, in seconds)."""
 
 
 _REMEMBERED = 16
@@ -32,10 +32,10 @@ _REMEMBERED = 16
 class Waits:
     """What the next batch of a partition waited for lately, and `times`, of all partitions. The sender's thread."""
 
-    __slots__ = ("_lately", "times")
+    __slots__ = ("_lately", "_tp", "times")
 
-    def __init__(self, times: Times) -> None:
-        self.times = times
+    def __init__(self, tp: TopicPartition, times: Times) -> None:
+        self._tp, self.times = tp, times
         self._lately: deque[tuple[float, HoldReason | None]] = deque(maxlen=_REMEMBERED)
 
     def change(self, before: Hold | None, hold: Hold | None, now: float) -> None:
@@ -43,8 +43,9 @@ class Waits:
         self._lately.append((now, None if hold is None else hold.reason))
         for each, change in ((before, -1), (hold, 1)):
             if each is not None:
-                partitions, seconds = self.times.get(each.reason, (0, 0.0))
-                self.times[each.reason] = partitions + change, seconds - change * now
+                key = self._tp, each.reason
+                waits, seconds = self.times.get(key, (0, 0.0))
+                self.times[key] = waits + change, seconds - change * now
 
     def take_over(self, earlier: Waits, now: float) -> None:
         """Records come here that waited there until now."""
@@ -88,7 +89,7 @@ class PartitionBuffer:
         self.held: Hold | None = None
         self.held_since = 0.0
         self.why: Hold | None = None
-        self.waits = Waits({} if times is None else times)
+        self.waits = Waits(self.tp, {} if times is None else times)
         self.unknown_outcome = False
         self.lane: int | None = None
 

@@ -89,6 +89,8 @@ class ClientEvents:
         """The last one of each broker, for explain()."""
         self.throttled: dict[int, float] = {}
         self.throttled_until: dict[int, float] = {}
+        self.announced: dict[int, tuple[str, float]] = {}
+        """Broker -> (its name, the sum of the throttle times that it told)."""
         self.fatal: KafkaError | None = None
         self.announcements = announcements
         self.callbacks = callbacks
@@ -119,6 +121,7 @@ class ClientEvents:
         if event.throttle_time > 0:
             broker, name, seconds = event.broker_id, event.broker_name, event.throttle_time
             self.throttled[broker] = seconds
+            self.announced[broker] = name, self.announced.get(broker, (name, 0.0))[1] + seconds
             self.throttled_until[broker] = clock.real() + seconds
             first = self._updates.throttled(broker, name, seconds)
             self.announcements.throttled(broker, name, seconds, first)

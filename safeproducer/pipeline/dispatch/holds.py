@@ -12,7 +12,7 @@ from safeproducer.policy import decision
 from safeproducer.policy.decision import DirectFacts, Hold, PartitionFacts
 from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.pacing import LATE, LATE_TIMES
-from safeproducer.policy.types import NEVER
+from safeproducer.policy.types import NEVER, TopicPartition
 from safeproducer.producer_ids.gate import Gate
 from safeproducer.runtime import clock
 
@@ -30,7 +30,7 @@ class Holds:
         self.direct = direct
         self.lane_ready = False
         self.times: Times = {}
-        self._told: dict[HoldReason, float] = {}
+        self._told: dict[tuple[TopicPartition, HoldReason], float] = {}
 
     def lane_is_ready(self) -> None:
         self.lane_ready = True
@@ -131,13 +131,13 @@ class Holds:
         """Whether this partition waits for something that may take long: its broker's throttle time, or its return."""
         return self.is_silent(buffer, now) or self.cluster.broker(buffer.tp, now).throttled_until is not None
 
-    def hold_times(self) -> dict[HoldReason, float]:
-        """Reason -> seconds that partitions have waited for it, added up; waits that go on count up to now.
+    def hold_times(self, until: float = NEVER) -> dict[tuple[TopicPartition, HoldReason], float]:
+        """(partition, reason) -> seconds for which it has waited; waits that go on count up to now, or `until` then.
 
         A figure never falls. While a batch gathers, it waits for its linger.
         """
-        now = clock.monotonic()
-        for reason, (partitions, seconds) in self.times.copy().items():
+        now = min(clock.monotonic(), until)
+        for key, (waits, seconds) in self.times.copy().items():
             # The sender dates the end of a wait by the beginning of its turn, and another thread may have asked since.
-            self._told[reason] = max(self._told.get(reason, 0.0), partitions * now + seconds)
+            self._told[key] = max(self._told.get(key, 0.0), waits * now + seconds)
         return self._told.copy()

@@ -25,7 +25,7 @@ from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.types import ALWAYS_FREE, NEVER, TopicPartition, has_share
 from safeproducer.runtime import clock
 from safeproducer.runtime.log import logger
-from safeproducer.settings.delivery import Delivery
+from safeproducer.settings.delivery import BufferSize, Delivery
 
 _SHARES = 64
 """A share of the buffer is looked at each time another part of so many is filled: it costs more than the record."""
@@ -244,6 +244,11 @@ class RecordBuffer:
         return count
 
     # --- limits -------------------------------------------------------------------------------------------------------
+
+    @property
+    def limit(self) -> BufferSize:
+        """How much there is room for."""
+        return self._delivery.buffer
 
     def look_again(self) -> None:
         """Something changed that shares depend on, or records took a path that is not counted here."""

@@ -5,6 +5,7 @@ A native producer fails by a fatal error, or because its producer epochs are use
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -59,6 +60,7 @@ class Renewing:
     - `refuses`: the policy on producer IDs is to refuse. Then there is an `end`: nothing follows this error any more.
     - `delivered()`: records so far. `tell(failure, seconds)` is called once for each renewal.
     - `due`: until when the next one waits, None while none does.
+    - `causes`: how many there were, by the error's name.
     """
 
     _permits: Callable[[], LanePermits]
@@ -72,6 +74,7 @@ class Renewing:
     end: KafkaError | None = None
     waiting: list[Failure] = field(default_factory=list)
     """Those that are not replaced."""
+    causes: Counter[str] = field(default_factory=Counter)
     _granted: LanePermit | None = None
     _ask_at: float = 0.0
 
@@ -105,6 +108,7 @@ class Renewing:
     def replaced(self, failure: Failure) -> None:
         """Another native producer is there."""
         self.count += 1
+        self.causes[failure.error.name()] += 1
         failure.replaced(self.count)
         self.waiting = [other for other in self.waiting if other is not failure]
         self.settle(failure)

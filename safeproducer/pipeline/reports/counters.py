@@ -13,7 +13,7 @@ Records that calls of the native produce_batch() took, which librdkafka does not
 from __future__ import annotations
 
 import sys
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from operator import index
@@ -25,7 +25,7 @@ from safeproducer.kafka.callback_errors import CallbackErrors, discard_pending
 from safeproducer.kafka.native import WITHOUT_OFFSET, KafkaError, Message
 from safeproducer.pipeline.record import DeliveryCallback
 from safeproducer.pipeline.reports.report_queue import CountedReport, ReportQueue
-from safeproducer.policy.types import NEVER
+from safeproducer.policy.types import NEVER, TopicPartition
 from safeproducer.runtime import clock, forks, interrupts
 
 
@@ -350,6 +350,14 @@ class DeliveryCounters:
         missing = max(0, accepted - delivered - failed)
         interrupted = min(self.interrupts, max(0, missing - queued))
         return missing - interrupted, interrupted
+
+    def written(self) -> Counter[TopicPartition]:
+        """How many records of each partition are certainly written, and wait for a poll() to be counted."""
+        proves = self._reporting.offset_proves
+        return self.report_queue.reports.by_partition(
+            self.topics.copy(),
+            lambda error, message: error is None and (not proves or message.offset() is not None),
+        )
 
     def acknowledged(self) -> list[Callable[..., Any]]:
         """The reports of records that are certainly written, which wait for a poll()."""

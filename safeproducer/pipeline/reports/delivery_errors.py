@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from safeproducer.errors import DeliveryError
 from safeproducer.kafka.native import WITHOUT_OFFSET, KafkaError, Message
@@ -59,6 +59,16 @@ def _purged(kept: Deferred) -> Purged:
     return Purged(queued, kept.since - elapsed, kept.by - elapsed)
 
 
+class Failed(NamedTuple):
+    """What is counted together. `topic`, `partition`: None while not known; `unsent`: it was in no request."""
+
+    topic: str | None
+    partition: int | None
+    error: str
+    outcome: str
+    unsent: bool
+
+
 class Failures:
     """Makes DeliveryErrors and counts them by outcome. Any thread."""
 
@@ -71,6 +81,7 @@ class Failures:
         """Records that were refused as of another producer epoch."""
         self.without_offset = 0
         """Records that librdkafka took for delivered, and which nobody has acknowledged."""
+        self.counts: defaultdict[Failed, int] = defaultdict(int)
         self.last: dict[str, str] = {}
         """Topic -> the name of the error of its last record that failed."""
         self.many_lanes = False
@@ -180,6 +191,10 @@ class Failures:
         accepted_at = clock.time() - (clock.monotonic() - record[ACCEPTED_AT])
         return self._made(KafkaError(code), code, reason, outcome, topic, placed, accepted_at, None, attempts)
 
+    def _cause(self, topic: str, partition: int | None) -> str:
+        """What is known of the topic, or of the leader of this partition of it; "" for nothing."""
+        return self._absent(topic) or ("" if partition is None else self._leader(topic, partition))
+
     def _made(
         self,
         error: KafkaError,
@@ -197,14 +212,15 @@ class Failures:
         else:
             self.unknown += 1
         self.unsent += attempts == 0
+        failed = Failed(topic, partition, KafkaError(code).name(), outcome.value, attempts == 0)
+        self.counts[failed] += 1
         if topic is not None:
-            self.last[topic] = KafkaError(code).name()
+            self.last[topic] = failed.error
         since = next((at for at in (handed_over_at, accepted_at) if at is not None), NEVER)
         producer_id, epoch = self._identity if outcome is Outcome.UNKNOWN else (None, None)
-        clause = "" if topic is None else self._absent(topic)
-        if code == KafkaError._MSG_TIMED_OUT and outcome is Outcome.UNKNOWN and None not in (topic, partition):
-            clause = clause or self._leader(topic, partition)
-        reason += f": {clause}" if clause else ""
+        late = code == KafkaError._MSG_TIMED_OUT and outcome is Outcome.UNKNOWN
+        if clause := "" if topic is None else self._cause(topic, partition if late else None):
+            reason += f": {clause}"
         if code != error.code() or reason != error.str():
             error = KafkaError(code, reason, txn_requires_abort=error.txn_requires_abort())
         return DeliveryError(

@@ -7,13 +7,15 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from safeproducer.errors import NOT_ACCEPTED, RENEWED
-from safeproducer.hooks import BulkCall, BulkReport, Hooks
+from safeproducer.hooks import BulkCall, BulkReport, Gaps, Hooks
 from safeproducer.kafka.native import WITHOUT_OFFSET, KafkaError, Message
 from safeproducer.pipeline.record import DeliveryCallback
 from safeproducer.pipeline.reports.counters import Explained
 from safeproducer.pipeline.reports.report_queue import ReportQueue
 from safeproducer.records import ProducerInfo, Record
 from safeproducer.runtime import interrupts
+
+_NOW = 0
 
 
 class _Shared(NamedTuple):
@@ -75,7 +77,8 @@ def tell_hold(report: Any, reason: str, seconds: float) -> None:
 class ObservedSend:
     """Takes the place of the native produce(): makes a Record, tells the hooks, and hands over.
 
-    `open` holds the records without a report, so that a hook can be told which ones were lost.
+    `open` holds the records without a report, so that a hook can be told which ones were lost. `gaps`: of the sample
+    that hooks want; None when each record is observed.
     """
 
     def __init__(
@@ -88,7 +91,9 @@ class ObservedSend:
         report_queue: ReportQueue,
         offset_proves: bool,
         only_errors: bool,
+        gaps: Gaps | None = None,
     ) -> None:
+        self.gaps = gaps
         self._hooks = hooks
         self._only_errors = only_errors
         self._producer = producer
@@ -100,6 +105,33 @@ class ObservedSend:
     def go_on_to(self, way: Callable[..., Any]) -> None:
         """Where records go on from now on."""
         self._way = way
+
+    def entry(self) -> Callable[..., Any]:
+        """What produce() calls: this, or what passes it by for all records but the sample."""
+        if (gaps := self.gaps) is None:
+            return self
+
+        # A closure: it runs for each record, and a method of an object that is called takes twice as long.
+        def send(
+            topic: str,
+            value: Any,
+            key: Any,
+            partition: int,
+            report: DeliveryCallback,
+            _: None = None,
+            timestamp: int = 0,
+            headers: Any = None,
+        ) -> None:
+            if (left := gaps.left) > 1:
+                gaps.left = left - 1
+                if headers is None and timestamp is _NOW:  # as produce() does
+                    self._way(topic, value, key, partition, report)
+                else:
+                    self._way(topic, value, key, partition, report, None, timestamp, headers)
+            else:
+                self(topic, value, key, partition, report, None, timestamp, headers)
+
+        return send
 
     def follow(self, topic: str, messages: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
         """(value, key, partition, timestamp, headers, callback) of each message of one call, as hooks want them."""

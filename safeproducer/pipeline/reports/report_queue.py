@@ -150,14 +150,20 @@ class Reports:
         """How many records wait for their report."""
         return sum([bunch.waiting for bunch in self.bunches.copy() if bunch.size is not None])
 
-    def by_partition(self, topics: Mapping[str, Account]) -> Counter[TopicPartition]:
-        """How many records of each partition wait for their report; -1 for those that never had one."""
+    def by_partition(
+        self, topics: Mapping[str, Account], counts: Callable[[Any, Any], bool] = lambda error, message: True
+    ) -> Counter[TopicPartition]:
+        """How many records of each partition wait for their report; -1 for those that never had one.
+
+        Only those that `counts(error, message)`.
+        """
         names, found = {id(account): name for name, account in topics.items()}, Counter[TopicPartition]()
         for bunch in self.bunches.copy():
             if isinstance(bunch, CountedBunch):
                 found[names[id(bunch.report.account)], bunch.partition] += bunch.waiting
             elif bunch.size is not None:
-                places = [(it.topic(), it.partition()) for it in bunch.seconds.copy()]
+                told = [it for it in bunch.seconds.copy() if counts(bunch.first, it)]
+                places = [(it.topic(), it.partition()) for it in told]
                 found.update((topic, -1 if number is None else number) for topic, number in places)
         return found
 

@@ -1,0 +1,418 @@
+"""Metrics tell what producers count: all of them, those that are gone, and nothing twice."""
+
+from __future__ import annotations
+
+import gc
+import math
+import os
+import random
+import statistics
+import time
+import warnings
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+
+from safeproducer import Hook, SafeProducer
+from safeproducer.hooks import Gaps
+from safeproducer.runtime.totals import Totals
+from safeproducer.telemetry import OpenTelemetryMetrics, figures, metrics
+from safeproducer.telemetry.metrics import INSTRUMENTS
+from safeproducer.testing import FakeCluster
+from tests import inside
+
+DEADLINE = 30
+SENT, DURATION = "messaging.client.sent.messages", "messaging.client.operation.duration"
+ACCEPTED, ENDED = "safeproducer.records.accepted", "safeproducer.records.ended"
+COUNTERS = {each.name for each in INSTRUMENTS if each.kind == "counter"}
+TOPIC, OUTCOME = "messaging.destination.name", "safeproducer.outcome"
+Point = tuple[str, frozenset[tuple[str, Any]]]
+
+
+class Collector:
+    """A meter provider, and what it collected last. No counter may ever have fallen."""
+
+    def __init__(self, **options: Any) -> None:
+        self.reader = InMemoryMetricReader()
+        self.provider = MeterProvider([self.reader], shutdown_on_exit=False)
+        self.hook = OpenTelemetryMetrics(self.provider, **options)
+        self.before: dict[Point, float] = {}
+
+    def collect(self) -> dict[Point, Any]:
+        """(instrument, attributes) -> value, a histogram's data point."""
+        data = self.reader.get_metrics_data()
+        found: dict[Point, Any] = {}
+        for resource in data.resource_metrics if data is not None else ():
+            for scope in resource.scope_metrics:
+                assert (scope.scope.name, scope.schema_url) == (
+                    "safeproducer",
+                    "https://opentelemetry.io/schemas/1.44.0",
+                )
+                for metric in scope.metrics:
+                    for point in metric.data.data_points:
+                        key = metric.name, frozenset((point.attributes or {}).items())
+                        assert key not in found
+                        found[key] = getattr(point, "value", point)
+        for key, value in found.items():
+            if key[0] in COUNTERS:
+                assert value >= self.before.get(key, 0), key
+                self.before[key] = value
+        return found
+
+    def total(self, name: str, **attributes: Any) -> float:
+        """The sum of an instrument's points with these attributes, whose dots are written as two underscores."""
+        wanted = {(each.replace("__", "."), value) for each, value in attributes.items()}
+        return sum(value for (of, has), value in self.collect().items() if of == name and wanted <= has)
+
+    def outcomes(self) -> dict[str, float]:
+        """Outcome -> records that ended so, of all topics."""
+        names = ("delivered", "not_written", "unknown", "lost")
+        return {name: self.total(ENDED, safeproducer__outcome=name) for name in names}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[FakeCluster]:
+    with FakeCluster() as made:
+        made.create_topic("a", 2)
+        made.create_topic("b", 1)
+        yield made
+
+
+def producer_of(cluster: FakeCluster, *hooks: Hook, **more: Any) -> SafeProducer:
+    config = {"bootstrap.servers": cluster.bootstrap, "linger.ms": 0, "log_level": 0}
+    return SafeProducer({**config, **{name.replace("_", "."): value for name, value in more.items()}}, hooks=hooks)
+
+
+def down(*hooks: Hook, **more: Any) -> SafeProducer:
+    """A producer whose brokers nobody reaches."""
+    config = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0, "message.timeout.ms": 200, **more}
+    return SafeProducer(config, hooks=hooks)
+
+
+# --- sums ------------------------------------------------------------------------------------------------------------
+
+
+def test_figures_are_those_of_the_accounts(cluster: FakeCluster) -> None:
+    """By topic; of several producers added up, and with closed ones."""
+    collector = Collector()
+    accepted = 0
+    for _ in range(2):
+        with producer_of(cluster, collector.hook) as producer:
+            for number in range(10):
+                producer.produce("a", b"x", partition=number % 2)
+            producer.produce("b", b"x")
+            assert producer.flush(DEADLINE) == 0
+            accepted += producer.snapshot().accepted
+            assert collector.total(ACCEPTED) == accepted
+    del producer
+    gc.collect()
+    assert collector.total(ACCEPTED) == collector.total(SENT) == accepted == 22
+    assert collector.total(ACCEPTED, **{"messaging__destination__name": "b"}) == 2
+    assert collector.outcomes() == {"delivered": 22, "not_written": 0, "unknown": 0, "lost": 0}
+    assert collector.total("safeproducer.records.unresolved") == 0
+    assert collector.total("safeproducer.producer_ids", safeproducer__principal="User:ANONYMOUS") == 2
+
+
+STEPS = st.lists(
+    st.sampled_from(["open", "produce", "produce", "batch", "flush", "close", "drop", "cycle", "fork"]),
+    min_size=3,
+    max_size=10,
+)
+
+
+def test_a_child_begins_at_zero(cluster: FakeCluster) -> None:
+    """Its parent's producers do not work there."""
+    collector = Collector()
+    with producer_of(cluster, collector.hook) as producer:
+        producer.produce("a", b"x")
+        assert collector.total(ACCEPTED) == 1
+        assert in_child(lambda: collector.total(ACCEPTED) == 0)
+
+
+@settings(
+    max_examples=15,
+    deadline=None,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(steps=STEPS, seed=st.integers(0, 99))
+def test_whatever_producers_do_sums_are_right_and_never_fall(cluster: FakeCluster, steps: list[str], seed: int) -> None:
+    """Producers come and go under a collector; one that is dropped with records loses them."""
+    collector, chance, accepted = Collector(), random.Random(seed), 0
+    alive: list[SafeProducer] = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # records that are dropped are lost
+        for step in steps:
+            if step == "open" or not alive:
+                alive.append(producer_of(cluster, collector.hook, safeproducer_producer_ids_per_hour=100_000))
+            number = chance.randrange(len(alive))
+            if step == "produce":
+                alive[number].produce("a", b"x", partition=chance.choice((-1, 0, 1)))
+                accepted += 1
+            elif step == "batch":
+                accepted += alive[number].produce_batch("b", [{"value": b"x"}] * 3)
+            elif step == "flush":
+                assert alive[number].flush(DEADLINE) == 0
+            elif step == "close":
+                alive.pop(number).close(DEADLINE)
+            elif step == "drop":
+                del alive[number]
+            elif step == "cycle":  # all references to its parts are cleared before its destructor
+                ring: list[Any] = [alive.pop(number)]
+                ring.append(ring)
+                del ring
+                gc.collect()
+            elif step == "fork":
+                assert in_child(lambda: collector.total(ACCEPTED) == 0)
+            assert collector.total(ACCEPTED) == accepted
+        for producer in alive:
+            producer.close(DEADLINE)
+        alive.clear()
+        producer = None  # type: ignore[assignment]
+        gc.collect()
+    assert collector.total(ACCEPTED) == accepted == sum(collector.outcomes().values())
+    assert collector.total("safeproducer.records.unresolved") == 0
+    assert len(collector.hook._collection.totals.known()[0]) == 0
+
+
+def in_child(holds: Any) -> bool:
+    """Whether it does in a child of a fork."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            code = 0 if holds() else 1
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_a_sum_never_falls_while_a_source_leaves() -> None:
+    """The collector of garbage clears references first; also when produce() takes back what it refused."""
+    totals: Totals[str] = Totals(lambda source: {"x": source.count})
+    assert [totals.risen("x", value) for value in (1, 3, 2, 4)] == [1, 3, 3, 4]
+
+
+def test_two_hooks_on_one_producer_count_once(cluster: FakeCluster) -> None:
+    """Also with all durations. Either hook counts where it is alone."""
+    collector = Collector(durations=1)
+    second = OpenTelemetryMetrics(collector.provider, durations=1)
+    with producer_of(cluster, collector.hook, second) as producer, producer_of(cluster, second) as other:
+        other.produce("b", b"x")
+        assert other.flush(DEADLINE) == 0
+        for _ in range(5):
+            producer.produce("a", b"x")
+        assert producer.flush(DEADLINE) == 0
+        assert collector.total(ACCEPTED) == collector.total(SENT) == 6
+        counts = [point.count for (name, _), point in collector.collect().items() if name == DURATION]
+        assert sorted(counts) == [1, 5]
+
+
+def test_records_that_expire_with_all_brokers_down_were_not_sent() -> None:
+    """They are not written, and no lost or unknown one is among them."""
+    collector = Collector(durations=1)
+    producer = down(collector.hook)
+    for _ in range(7):
+        producer.produce("a", b"x")
+    producer.flush(DEADLINE)
+    producer.close(DEADLINE)
+    assert collector.outcomes() == {"delivered": 0, "not_written": 7, "unknown": 0, "lost": 0}
+    assert collector.total(SENT) == 0
+    (has,) = [has for name, has in collector.collect() if name == DURATION]
+    assert ("error.type", "_MSG_TIMED_OUT") in has
+
+
+def test_topics_beyond_the_limit_share_a_name(cluster: FakeCluster, caplog: pytest.LogCaptureFixture) -> None:
+    """The first ones keep theirs; it is said once."""
+    collector = Collector(topics=1)
+    with producer_of(cluster, collector.hook) as producer:
+        producer.produce("a", b"x")
+        assert collector.total(ACCEPTED, messaging__destination__name="a") == 1
+        for topic in ("b", "c", "a"):
+            producer.produce(topic, b"x", partition=0)
+        assert collector.total(ACCEPTED, messaging__destination__name="a") == 2
+        assert collector.total(ACCEPTED, messaging__destination__name="_OTHER") == 2
+        producer.purge()
+    assert sum("_OTHER" in line.message for line in caplog.records) == 1
+
+
+def test_partitions_and_client_ids_are_told_on_demand(cluster: FakeCluster) -> None:
+    """A record is accepted on the partition that its caller named, and delivered on the one it got."""
+    collector = Collector(partitions=True, client_ids=True)
+    with producer_of(cluster, collector.hook, client_id="billing") as producer:
+        producer.produce("a", b"x", partition=1)
+        producer.produce("b", b"x")
+        assert producer.flush(DEADLINE) == 0
+    partition, client = "messaging__destination__partition__id", "messaging__client__id"
+    assert collector.total(ACCEPTED, **{partition: "1", client: "billing", "messaging__destination__name": "a"}) == 1
+    assert collector.total(ACCEPTED, **{partition: "0", "messaging__destination__name": "b"}) == 0
+    assert collector.total(ENDED, **{partition: "0", client: "billing", "messaging__destination__name": "b"}) == 1
+    assert collector.total(ACCEPTED) == collector.total(ENDED) == 2
+
+
+def test_what_waits_and_who_throttles_is_told(cluster: FakeCluster) -> None:
+    """And zero once it is over; a broker's name is an address."""
+    collector = Collector()
+    with producer_of(cluster, collector.hook, linger_ms=60_000, safeproducer_mode="held") as producer:
+        producer.produce("a", b"x", partition=0)
+        assert collector.total("safeproducer.records.held") == collector.total("safeproducer.records.unresolved") == 1
+        assert collector.total("safeproducer.buffer.records") == 1
+        assert 0 < collector.total("safeproducer.buffer.bytes") < collector.total("safeproducer.buffer.limit")
+        engine = inside.engine_of(producer)
+        engine.events.on_throttle(SimpleNamespace(broker_id=1, broker_name="kafka:9094/1", throttle_time=30.0))
+        assert collector.total("safeproducer.throttle.time", server__address="kafka", server__port=9094) == 30
+        assert 0 < collector.total("safeproducer.throttle.remaining", server__address="kafka") <= 30
+        deadline = time.monotonic() + DEADLINE
+        while not collector.total("safeproducer.hold.time") and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert collector.total("safeproducer.hold.time") > 0
+        producer.purge()
+        producer.flush(DEADLINE)
+    held = {has: value for (name, has), value in collector.collect().items() if name == "safeproducer.records.held"}
+    assert held
+    assert set(held.values()) == {0} == {collector.total("safeproducer.records.unresolved")}
+
+
+# --- durations -------------------------------------------------------------------------------------------------------
+
+
+def test_a_sample_is_as_all_durations_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though each batch of 64 begins with its quickest record: of 100 000 records p50 and p95 are within 10 %."""
+    monkeypatch.setattr("safeproducer.runtime.randomness.share", random.Random(1).random)
+    gaps, all_, sampled = Gaps(1 / 64), [], []
+    for number in range(100_000):
+        duration = 0.001 * (1 + number % 64) ** 2
+        all_.append(duration)
+        if gaps.takes():
+            sampled.append(duration)
+    assert len(sampled) == pytest.approx(100_000 / 64, rel=0.1)
+    for percent in (49, 94):
+        whole, part = (statistics.quantiles(each, n=100)[percent] for each in (all_, sampled))
+        assert part == pytest.approx(whole, rel=0.1)
+
+
+def test_a_sample_of_batches_is_as_large_as_that_of_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though most batches are shorter than a gap."""
+    monkeypatch.setattr("safeproducer.runtime.randomness.share", random.Random(1).random)
+    gaps, taken = Gaps(1 / 64), 0
+    for _ in range(10_000):
+        left = 10
+        while left := left - gaps.passed(left):
+            assert gaps.takes()
+            taken, left = taken + 1, left - 1
+            if not left:
+                break
+    assert taken == pytest.approx(100_000 / 64, rel=0.1)
+
+
+@pytest.mark.parametrize("way", ["produce", "produce_batch"])
+def test_only_records_of_the_sample_take_the_route_of_hooks(
+    cluster: FakeCluster, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All others go as without a hook, in order, and each of the sample is told once."""
+    collector, made = Collector(durations=1 / 16), []
+    begin = metrics._Collection.begin
+    monkeypatch.setattr(metrics._Collection, "begin", lambda self, record: (made.append(record), begin(self, record)))
+    monkeypatch.setattr("safeproducer.runtime.randomness.share", random.Random(2).random)
+    got: list[bytes] = []
+
+    def report(error: object, message: Any) -> None:
+        got.append(message.value())
+
+    with producer_of(cluster, collector.hook) as it:
+        it.produce("b", b"first", on_delivery=report)
+        assert it.flush(DEADLINE) == 0
+        deadline = time.monotonic() + DEADLINE
+        while not inside.engine_of(it).route.goes_direct and time.monotonic() < deadline:
+            it.poll(0.01)
+        values = [b"%d" % number for number in range(800)]
+        if way == "produce":
+            for value in values:
+                it.produce("b", value, on_delivery=report)
+        else:
+            assert it.produce_batch("b", [{"value": value} for value in values], callback=report) == 800
+        assert it.flush(DEADLINE) == 0
+        assert got[1:] == values
+        assert 25 <= len(made) <= 100
+        points = [point for (name, _), point in collector.collect().items() if name == DURATION]
+        assert sum(point.count for point in points) == len(made)
+        assert collector.total(SENT) == 801
+        assert points[0].explicit_bounds[0] == 0.005
+
+
+def test_no_duration_costs_no_route(cluster: FakeCluster) -> None:
+    """produce() is the native call's then."""
+    with producer_of(cluster, OpenTelemetryMetrics(durations=0)) as producer:
+        assert inside.engine_of(producer).route.observed is None
+
+
+# --- bad input -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("durations", -0.1), ("durations", 1.5), ("durations", math.nan), ("durations", "all"), ("topics", 0)],
+)
+def test_an_option_that_cannot_be_is_refused(option: str, value: Any) -> None:
+    """The error names it, its value and the way out."""
+    with pytest.raises(ValueError, match=f"{option}={value!r}.*pass"):
+        OpenTelemetryMetrics(**{option: value})
+
+
+def test_what_is_no_provider_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"meter_provider=.*MeterProvider"):
+        OpenTelemetryMetrics(object())  # type: ignore[arg-type]
+
+
+def test_what_cannot_be_read_is_told_once_and_the_others_go_on(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One part of a producer's figures, and one instrument."""
+
+    def lanes(*_: object) -> Iterator[Any]:
+        raise RuntimeError("planted")
+        yield
+
+    monkeypatch.setattr(metrics, "SECTIONS", (lanes, *(each for each in figures.SECTIONS if each is not figures.lanes)))
+    collector = Collector()
+    told = collector.hook._collection._told
+    collector.hook._collection._told = lambda name: 1 / 0 if name == ENDED else told(name)  # type: ignore[assignment]
+    with producer_of(cluster, collector.hook) as producer:
+        producer.produce("a", b"x")
+        for _ in range(3):
+            assert collector.total(ACCEPTED) == 1
+        assert producer.flush(DEADLINE) == 0
+    lines = [line.message for line in caplog.records if "cannot be read" in line.message]
+    assert sorted(lines) == sorted(f"metrics: {name} cannot be read; the others go on" for name in ("lanes", ENDED))
+
+
+def test_an_instrument_that_cannot_be_made_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Also the histogram; the others go on."""
+    reader = InMemoryMetricReader()
+    provider = MeterProvider([reader], shutdown_on_exit=False)
+    meter = provider.get_meter("m")
+
+    class Poor:
+        def get_meter(self, *_: object, **__: object) -> Any:
+            return SimpleNamespace(
+                create_observable_counter=meter.create_observable_counter,
+                create_observable_up_down_counter=meter.create_observable_up_down_counter,
+            )
+
+    producer = down(OpenTelemetryMetrics(Poor(), durations=1))  # type: ignore[arg-type]
+    producer.produce("a", b"x")
+    producer.flush(DEADLINE)
+    producer.close(DEADLINE)
+    data: Any = reader.get_metrics_data()
+    made = {metric.name for each in data.resource_metrics for scope in each.scope_metrics for metric in scope.metrics}
+    assert ACCEPTED in made
+    failed = [line.message for line in caplog.records if "cannot be made" in line.message]
+    assert len(failed) == sum(each.kind in ("gauge", "histogram") for each in INSTRUMENTS)

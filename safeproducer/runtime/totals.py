@@ -11,7 +11,7 @@ Key = TypeVar("Key")
 
 
 class Totals(Generic[Key]):
-    """What producers of this process counted, by key; what one counted stays when it is gone.
+    """Counts of the producers of this process, by key; what one counted stays when it is gone.
 
     Any thread; destructors and signal handlers that interrupt a call of it: what is known is replaced whole, with no
     lock. A child of a fork begins at zero. `read(source)` is called a last time when a source leaves.

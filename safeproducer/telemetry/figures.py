@@ -118,7 +118,7 @@ def _accepted(row: PartitionCounters) -> int:
 
 
 def holds(engine: Any, labels: Labels, over: bool) -> Iterator[Figure]:
-    """What waits in this process, and how long partitions have waited."""
+    """Records that wait in this process, and how long partitions have waited."""
     now, buffers = clock.monotonic(), engine.dispatcher.record_buffer
     for buffer in () if over else buffers.all:
         if count := buffer.waiting:
@@ -129,7 +129,7 @@ def holds(engine: Any, labels: Labels, over: bool) -> Iterator[Figure]:
 
 
 def throttles(engine: Any, labels: Labels, over: bool) -> Iterator[Figure]:
-    """Of brokers that throttle, or have."""
+    """Throttle times of brokers that throttle, or have."""
     now, cluster, announced = clock.monotonic(), engine.holds.cluster, engine.events.announced.copy()
     held = {} if over else cluster.throttle.held(now)
     brokers = {node: it.name for told in cluster.statistics.values() for node, it in told.brokers.items()}
@@ -151,7 +151,7 @@ def round_trips(engine: Any, labels: Labels, over: bool) -> Iterator[Figure]:
 
 
 def _address(name: str) -> Attributes:
-    """Of a broker, which librdkafka calls host:port/number."""
+    """The address of a broker, which librdkafka calls host:port/number."""
     host, _, port = name.partition("/")[0].rpartition(":")
     return (names.SERVER_ADDRESS, host.strip("[]") or name), (names.SERVER_PORT, int(port) if port.isdigit() else 0)
 
@@ -163,7 +163,7 @@ def windows(engine: Any, labels: Labels, over: bool) -> Iterator[Figure]:
 
 
 def lanes(engine: Any, labels: Labels, over: bool) -> Iterator[Figure]:
-    """Of native producers."""
+    """Figures of native producers."""
     attributes, pool = labels.of(engine), engine.dispatcher.lanes
     if not over:
         yield names.LANES, attributes, len(pool)

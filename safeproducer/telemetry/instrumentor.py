@@ -1,7 +1,7 @@
 """`opentelemetry-instrument python app.py` traces and measures each producer, without a change to the application.
 
-Nothing is done twice: the instrumentation of confluent_kafka replaces `confluent_kafka.Producer`, which is no part of a
-SafeProducer.
+Each thing is done once: the instrumentation of confluent_kafka replaces `confluent_kafka.Producer`, which is no part
+of a SafeProducer.
 """
 
 from __future__ import annotations

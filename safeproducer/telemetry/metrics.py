@@ -107,7 +107,7 @@ Key = tuple[str, Attributes]
 
 
 class _Collection:
-    """What is told to one meter provider, of all producers with a hook for it. Any thread collects."""
+    """All that is told to one meter provider, of all producers with a hook for it. Any thread collects."""
 
     def __init__(self, provider: MeterProvider | None, labels: Labels, durations: float) -> None:
         self.labels = labels
@@ -180,7 +180,7 @@ class _Collection:
         return found
 
     def _last(self, engine: Any) -> dict[Key, float]:
-        """What a producer that is gone counted."""
+        """The counts of a producer that is gone."""
         found: dict[Key, float] = {}
         for name, attributes, value in self._figures_of(engine, True):
             if _KINDS[name] == "counter":

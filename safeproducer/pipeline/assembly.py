@@ -78,11 +78,11 @@ def assemble(
     delivery, report_queue = settings.delivery, counters.report_queue
     sender = Sender()
     notices = Notices(sender.is_this_thread)
-    announcements = _announcements(settings, info, hooks, notices)
-    taken, gate = take(settings), gate_of(settings, info, announcements)
+    notifications = _notifications(settings, info, hooks, notices)
+    taken, gate = take(settings), gate_of(settings, info, notifications)
     updates = ClientUpdates(delivery, _holds(settings, counters, gate, taken), failures, counters)
     callbacks = EventCallbacks(settings, counters.errors, report_queue, notices)
-    events = ClientEvents(settings, announcements, callbacks, updates, sender.asks(attrgetter("elsewhere"), _NOTHING))
+    events = ClientEvents(settings, notifications, callbacks, updates, sender.asks(attrgetter("elsewhere"), _NOTHING))
     natives = NativeProducers(settings, events, taken.lanes if taken else ())
     native = natives.first()
     threads = _threads(settings, taken, sender, updates, events)
@@ -100,8 +100,8 @@ def assemble(
     renewal = None
     if deadline is not None and delivery.owns_timeout:
         renewal = DirectRenewal(route, dispatcher, updates, counters, natives, deadline, metadata.first)
-    control = Control(delivery, route, dispatcher, updates, counters, announcements, deadline, renewal, metadata)
-    maintenance = Maintenance(route, dispatcher, serving, control, flush, calls, announcements, threads.replication)
+    control = Control(delivery, route, dispatcher, updates, counters, notifications, deadline, renewal, metadata)
+    maintenance = Maintenance(route, dispatcher, serving, control, flush, calls, notifications, threads.replication)
     return Engine(route, dispatcher, serving, flush, calls, updates, threads, maintenance, natives).awake()
 
 
@@ -114,7 +114,7 @@ def _holds(settings: Settings, counters: DeliveryCounters, gate: Gate, taken: Le
     return Holds(ClusterView(delivery, throttles.of(settings.cluster)), round_trip, direct, gate)
 
 
-def _announcements(settings: Settings, info: ProducerInfo, hooks: Hooks, notices: Notices) -> Notifications:
+def _notifications(settings: Settings, info: ProducerInfo, hooks: Hooks, notices: Notices) -> Notifications:
     held = "records for its partitions are held back until then"
     meanwhile = held if settings.delivery.holds_back else "records of a transaction are not held back"
     return Notifications(info, hooks, notices, settings.scrub, meanwhile)
@@ -126,7 +126,7 @@ def _threads(
     delivery, holds = settings.delivery, updates.holds
     no_lanes: dict[int, Any] = {}
     lanes_to_ask = sender.asks(lambda engine: engine.lanes_to_ask, no_lanes)
-    topics, announcements = sender.asks(lambda engine: engine.counters.topics.copy, _NO_TOPICS), events.announcements
+    topics, notifications = sender.asks(lambda engine: engine.counters.topics.copy, _NO_TOPICS), events.notifications
 
     def answered(seconds: float | None = None) -> None:
         updates.answered_within(seconds)
@@ -137,7 +137,7 @@ def _threads(
     partitions = holds.partitions
     updates.failures.told_by(partitions.absent, holds.cluster.led_by)
     metadata = Metadata(
-        lanes_to_ask, updates.heard_leaders, answered, first_question, announcements.trouble, partitions.missing
+        lanes_to_ask, updates.heard_leaders, answered, first_question, notifications.trouble, partitions.missing
     )
 
     def admin() -> Admin:  # the admin client takes longer to import than everything else here
@@ -146,13 +146,13 @@ def _threads(
         return Admin(settings.lane)
 
     known = (taken and taken.expiry) or Known(clock.monotonic())
-    asker = Asker(admin, answered, sender.works, announcements.trouble)
-    horizons = IdExpirations(delivery, holds.cluster, asker, topics, announcements, known)
+    asker = Asker(admin, answered, sender.works, notifications.trouble)
+    horizons = IdExpirations(delivery, holds.cluster, asker, topics, notifications, known)
     refresh = min(REFRESH, delivery.metadata_refresh / 2)
-    windows = Windows(delivery.own.window, refresh, holds.cluster, asker, announcements.window, horizons.heard)
+    windows = Windows(delivery.own.window, refresh, holds.cluster, asker, notifications.window, horizons.heard)
     holds.cluster.outdated.connect(lanes_to_ask, metadata.tell)
     updates.connect(sender.asks(lambda engine: engine.route.hold, None))
-    replication = Replication(delivery, holds.cluster, metadata, asker, topics, announcements)
+    replication = Replication(delivery, holds.cluster, metadata, asker, topics, notifications)
     return Threads(sender, asker, windows, metadata, horizons, replication)
 
 
@@ -169,8 +169,8 @@ def _dispatcher(
     delivery, report_queue, numbers = settings.delivery, counters.report_queue, ReportNumbers()
     held = delivery.mode == "held"
     make = natives.batch_lane if delivery.holds_back else None
-    permits, not_made = updates.holds.gate.lane_permits, events.announcements.lane_not_made
-    renewing = _renewing(settings, permits, counters, events.announcements)
+    permits, not_made = updates.holds.gate.lane_permits, events.notifications.lane_not_made
+    renewing = _renewing(settings, permits, counters, events.notifications)
     lanes = LanePool(make, delivery, report_queue.reports, numbers, permits, not_made, renewing)
     if held:
         lanes.adopt(native, new=natives.new)
@@ -185,22 +185,22 @@ def _dispatcher(
     when = Schedule(delivery, wake)
     buffer = RecordBuffer(delivery, holds, direct, lanes, queue, rejections, numbers)
     retry = QuotaRetry(delivery, holds, buffer, rejections, queue, failures, when, updates.sent_once)
-    guard = RetryGuard(delivery, threads.horizons, holds.round_trip, lanes, when, failures, events.announcements)
+    guard = RetryGuard(delivery, threads.horizons, holds.round_trip, lanes, when, failures, events.notifications)
     expiry = Expiry(delivery, holds, lanes, buffer, retry, when, failures, queue.reports, refusal_of, guard)
     records, size = delivery.batch_records, max(1, delivery.batch_bytes)
     placement = Placement(holds.partitions, buffer, lanes, metadata, when, holds.cluster.outdated)
     intake = Intake(records, size, holds, buffer, rejections, queue, lanes, placement, when)
-    choice = LaneChoice(delivery, holds, lanes, threads.windows, wake, events.announcements.limited)
+    choice = LaneChoice(delivery, holds, lanes, threads.windows, wake, events.notifications.limited)
     timer = FlushTimer(holds, lanes, delivery.guard_ms / 1000, when.alarm.hurry)
     parts = buffer, when, choice, retry, intake, timer, expiry, queue.reports
     return Dispatcher(delivery, holds, lanes, placement, *parts)
 
 
 def _renewing(
-    settings: Settings, permits: Callable[[], LanePermits], counters: DeliveryCounters, announcements: Notifications
+    settings: Settings, permits: Callable[[], LanePermits], counters: DeliveryCounters, notifications: Notifications
 ) -> Renewing:
     refuses, limit = settings.ids.policy == "refuse", Renewals(settings.producer_ids_per_hour)
-    delivered, tell = lambda: counters.totals()[1], announcements.renewed
+    delivered, tell = lambda: counters.totals()[1], notifications.renewed
     return Renewing(permits, settings.delivery.renews, refuses, limit, delivered, tell)
 
 
@@ -224,9 +224,9 @@ def _observed(
     return ObservedSend(send, hooks, info, refusal_of, explained, report_queue, proves, only_errors, sampled)
 
 
-def gate_of(settings: Settings, info: ProducerInfo, announcements: Notifications) -> Gate:
+def gate_of(settings: Settings, info: ProducerInfo, notifications: Notifications) -> Gate:
     """Without idempotence a producer takes no ID, and there is nothing to guard."""
-    return Gate(settings.idempotent, partial(_terms, settings, info), announcements)
+    return Gate(settings.idempotent, partial(_terms, settings, info), notifications)
 
 
 def _terms(settings: Settings, info: ProducerInfo) -> Terms:

@@ -124,9 +124,9 @@ class Engine:
         return self.updates.failures
 
     @property
-    def announcements(self) -> Notifications:
+    def notifications(self) -> Notifications:
         """The notifications of this producer."""
-        return self.events.announcements
+        return self.events.notifications
 
     @property
     def native(self) -> Any:

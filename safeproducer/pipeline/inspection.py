@@ -252,7 +252,7 @@ class Inspection:
             lanes=len(dispatcher.lanes),
             windows=self._windows(),
             partitions=self._partitions(),
-            last_error=engine.announcements.last_error,
+            last_error=engine.notifications.last_error,
             throttled_brokers=dict(engine.events.throttled),
             producer_ids=engine.gate.used + dispatcher.lanes.permits().used,
             renewals=dispatcher.lanes.renewing.count,
@@ -280,7 +280,7 @@ class Inspection:
         now, cluster, found = clock.monotonic(), self._engine.holds.cluster, {}
         sent = [told.partitions for told in cluster.statistics.values()] if self._linger > _LONG_LINGER else None
         for tp in self._engine.dispatcher.record_buffer.silent(now):
-            node, throttled, probing = cluster.broker(tp, now)
+            node, throttled, probing = cluster.leader_state(tp, now)
             under_way = sent is None or any(tp in told and told[tp].in_flight for told in sent)
             if tp[1] >= 0 and node is not None and throttled is None and not probing and under_way:
                 found[tp] = node

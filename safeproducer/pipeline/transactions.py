@@ -94,7 +94,7 @@ class Transactions:
         """The coordinator may have forgotten the transactional.id, which the commit would only learn."""
         horizon, since, now = self._engine.horizons.current, self._rests_since, clock.monotonic()
         if horizon is not None and since is not None and now - since >= horizon.seconds:
-            self._engine.announcements.once(
+            self._engine.notifications.once(
                 f"rest {since}",
                 f"this transaction begins after a rest of {now - since:.0f} s, and the coordinator may have forgotten "
                 f"its transactional.id by now ({horizon.said}). If commit_transaction() raises "

@@ -52,7 +52,7 @@ class Control:
     _dispatcher: Dispatcher
     _updates: ClientUpdates
     _counters: DeliveryCounters
-    _announcements: Notifications
+    _notifications: Notifications
     _direct_deadline: DirectDeadline | None
     _renewal: DirectRenewal | None
     _metadata: Metadata
@@ -128,7 +128,7 @@ class Control:
             return
         why = "it was not needed any more" if (failed := spare.client.failed) is None else f"one failed: {failed.str()}"
         why = "its producer ID would be beyond the limit" if spare.permit.denied else why
-        self._announcements.lanes(len(lanes) + 1, len(lanes), why)
+        self._notifications.lanes(len(lanes) + 1, len(lanes), why)
         if not (dispatcher.alone and failed) and spare.client.native is not self._route.native:
             spare.client.close()
             return
@@ -141,7 +141,7 @@ class Control:
         if lanes.grow():
             self._updates.failures.sent_by_many()
             why = "one failed" if lanes.renewing.began else "batches were ready and waited only for a lane"
-            self._announcements.lanes(before, len(lanes), why)
+            self._notifications.lanes(before, len(lanes), why)
         if lanes.renewing.end is not None:
             raise KafkaException(lanes.renewing.end)
         if self._dispatcher.alone and (first := lanes.first) is not None and not first.client.failed:
@@ -151,7 +151,7 @@ class Control:
         """Whether librdkafka cut batches that were to be one request each."""
         statistics = self._updates.take_batch_statistics()
         if statistics is not None and (found := self._dispatcher.lanes.observe(statistics)):
-            self._announcements.split(found)
+            self._notifications.split(found)
 
     # --- rest ---------------------------------------------------------------------------------------------------------
 
@@ -203,7 +203,7 @@ class Maintenance:
     _control: Control
     _flush: Flush
     _calls: Calls
-    _announcements: Notifications
+    _notifications: Notifications
     _replication: Replication
     _told: set[str] = field(default_factory=set)
 
@@ -224,7 +224,7 @@ class Maintenance:
             self._dispatcher.reports.add_event(self._calls.tell_fatal, error, None)
         elif (kind := f"{type(error).__name__}: {error}") not in self._told:
             self._told.add(kind)
-            self._announcements.turn_failed(error)
+            self._notifications.turn_failed(error)
         return now + _AFTER_ERROR
 
     def _turn(self, now: float) -> float:

@@ -37,7 +37,7 @@ class Labels:
 
     def of(self, engine: Any, topic: str | None = None, partition: int | None = None) -> Attributes:
         """Those of a producer, of one of its topics, or of a partition of that."""
-        return self.of_client(engine.announcements.info.client_id, topic, partition)
+        return self.of_client(engine.notifications.info.client_id, topic, partition)
 
     def of_client(self, client_id: str, topic: str | None = None, partition: int | None = None) -> Attributes:
         """The same."""
@@ -169,7 +169,7 @@ def lanes(engine: Any, labels: Labels, over: bool) -> Iterator[Figure]:
         yield names.LANES, attributes, len(pool)
     yield names.BATCHES, attributes, pool.handed_over
     yield names.SPLITS, attributes, pool.splits
-    used, principal = engine.gate.used + pool.permits().used, engine.announcements.info.principal
+    used, principal = engine.gate.used + pool.permits().used, engine.notifications.info.principal
     yield names.PRODUCER_IDS, ((names.PRINCIPAL, principal), *attributes), used
     for cause, count in pool.renewing.causes.copy().items():
         yield names.RENEWALS, ((names.ERROR_TYPE, cause), *attributes), count

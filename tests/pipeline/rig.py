@@ -156,7 +156,7 @@ class Rig:
         self.producer = SafeProducer({"bootstrap.servers": f"virtual-{next(_ids)}:9092", **config})
         self.engine: Any = engine_of(self.producer)
         self.dispatcher: Any = self.engine.dispatcher
-        self.engine.events.announcements.turn_failed = _raise
+        self.engine.events.notifications.turn_failed = _raise
 
     # --- seen by the fake client ---------------------------------------------------------------------
 

@@ -80,7 +80,7 @@ class ClientEvents:
     def __init__(
         self,
         settings: Settings,
-        announcements: Notifications,
+        notifications: Notifications,
         callbacks: EventCallbacks,
         updates: Updates,
         elsewhere: Callable[[], Elsewhere],
@@ -92,7 +92,7 @@ class ClientEvents:
         self.announced: dict[int, tuple[str, float]] = {}
         """Broker -> (its name, the sum of the throttle times that it told)."""
         self.fatal: KafkaError | None = None
-        self.announcements = announcements
+        self.notifications = notifications
         self.callbacks = callbacks
         self._client_id = settings.client_id
         self._updates = updates
@@ -109,10 +109,10 @@ class ClientEvents:
         vague = error.code() == KafkaError._ALL_BROKERS_DOWN
         about = broker_in(error.str(), vague)
         lasts = error.fatal() or error.code() == KafkaError._FATAL
-        sentence = self.announcements.scrubbed(advice(error.name(), error.str()))
+        sentence = self.notifications.scrubbed(advice(error.name(), error.str()))
         told = ClientError(sentence, *about, lasts, clock.real(), self._updates.delivered, vague=vague)
         self.errors[about] = told = told.after(self.errors.get(about))
-        self.announcements.error(error, sentence, told.sentence)
+        self.notifications.error(error, sentence, told.sentence)
         self.callbacks.call(self.callbacks.error, error)
 
     @interrupts.called_natively
@@ -124,7 +124,7 @@ class ClientEvents:
             self.announced[broker] = name, self.announced.get(broker, (name, 0.0))[1] + seconds
             self.throttled_until[broker] = clock.real() + seconds
             first = self._updates.throttled(broker, name, seconds)
-            self.announcements.throttled(broker, name, seconds, first)
+            self.notifications.throttled(broker, name, seconds, first)
         self.callbacks.call(self.callbacks.throttle, event)
 
     @interrupts.called_natively
@@ -170,7 +170,7 @@ class ClientEvents:
         if self.fatal is None or not self.fatal.fatal():
             self.fatal = error
         if first:
-            self.announcements.fatal(error)
+            self.notifications.fatal(error)
 
 
 def _log(application: Any, line: tuple[Any, ...]) -> None:

@@ -333,7 +333,8 @@ class ClusterView:
         before, self._latest = self._latest, self.throttle.latest
         return before != self._latest
 
-    def broker(self, tp: TopicPartition, now: float) -> Leader:
+    def leader_state(self, tp: TopicPartition, now: float) -> Leader:
+        """Its leader, and what speaks against sending to it."""
         node = self.partitions.leader(*tp)
         until = self.throttle.deadline(node, now)
         # In a batch lane a topic must be known, and nobody tells of one to which nothing has gone directly yet.

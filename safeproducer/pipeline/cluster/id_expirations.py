@@ -122,7 +122,7 @@ class IdExpirations:
     _cluster: ClusterView
     _asker: Asker
     _topics: Callable[[], Iterable[str]]
-    _announcements: Notifications
+    _notifications: Notifications
     known: Known
     timestamps: OldTimestamps = field(default_factory=OldTimestamps)
     current: Horizon | None = None
@@ -187,7 +187,7 @@ class IdExpirations:
         if (unsafe := self.unsafe) is not None and found.seconds not in self.known.warned:
             self.known.warned.add(found.seconds)
             sentence = f"{unsafe.sentence} ({found.said}). {unsafe.cure}. {self._meanwhile(found)}"
-            self._announcements.once(f"expiry {found.seconds}", sentence)
+            self._notifications.once(f"expiry {found.seconds}", sentence)
 
     def _meanwhile(self, found: Horizon) -> str:
         own, delivery = self._delivery.own, self._delivery
@@ -246,7 +246,7 @@ class IdExpirations:
         due[key] = max(due.get(key, 0.0), clock.monotonic() + _AFTER_FAILURE)
 
     def _tell_of(self, topic: str, age: float, horizon: Horizon) -> None:
-        self._announcements.once(
+        self._notifications.once(
             f"timestamps {topic}",
             f"records for {topic} have timestamps of {age:.0f} s ago, and a leader counts the {horizon.seconds:g} s "
             f"for which it remembers a producer ID from them ({horizon.said}): it forgets the ID at its next look, and "

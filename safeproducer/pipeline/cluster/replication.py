@@ -107,7 +107,7 @@ class Replication:
     _metadata: Metadata
     _asker: Asker
     _topics: Callable[[], Iterable[str]]
-    _announcements: Notifications
+    _notifications: Notifications
     _look_at: float = 0.0
     _by_topic: dict[str, _Topic] = field(default_factory=dict)
     _told: dict[TopicPartition, _Told] = field(default_factory=dict)
@@ -246,7 +246,7 @@ class Replication:
         since = before[1] if before is not None and same else now
         self._told[tp] = after, since, state.judged
         if not same and (before is not None or after.unusual):
-            self._announcements.replication(tp, before and before[0], after)
+            self._notifications.replication(tp, before and before[0], after)
         alarms = {  # each rolling restart comes to the minimum
             "below the minimum": delays and refused,
             "acknowledgements wait": delays and not refused and tp in self._silent,
@@ -255,7 +255,7 @@ class Replication:
         }
         if new := {alarm for alarm, rings in alarms.items() if rings} - state.warned:
             state.warned.update(new)
-            self._announcements.warn(self._cluster.addressed(f"{found.sentence}. {found.cure}"))
+            self._notifications.warn(self._cluster.addressed(f"{found.sentence}. {found.cure}"))
 
     def _measure(self, now: float) -> None:
         """What this producer sends. A silent partition gets no bytes, and will get as many as before."""

@@ -63,7 +63,7 @@ class RetryGuard:
     _lanes: Iterable[BatchLane]
     _schedule: Schedule
     _failures: Failures
-    _announcements: Notifications
+    _notifications: Notifications
     _look_at: float = 0.0
 
     @property
@@ -169,7 +169,7 @@ class RetryGuard:
     def _tell(self, age: float) -> None:
         horizon = self.horizons.current
         seconds = age if horizon is None else horizon.seconds
-        self._announcements.once(
+        self._notifications.once(
             "possibly twice",
             f"records have had no acknowledgement for {age:g} s, and a leader forgets this producer after {seconds:g} "
             f"s: a retry after that is written twice, and yet reported as delivered, so these records are possibly "

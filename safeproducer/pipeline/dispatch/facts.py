@@ -50,7 +50,8 @@ class Gatherer:
             return None
         holds = self._holds
         if holds.direct is None or buffer.unresolved or buffer.bound or buffer.pinned:
-            facts, way = PartitionFacts(None, NEVER, False, False, False, *holds.cluster.broker(buffer.tp, now)), BATCH
+            leader = holds.cluster.leader_state(buffer.tp, now)
+            facts, way = PartitionFacts(None, NEVER, False, False, False, *leader), BATCH
         else:
             facts, way = self._of_path(holds.direct, buffer, now)
         if way == BATCH:

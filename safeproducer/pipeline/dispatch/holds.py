@@ -1,4 +1,4 @@
-"""The facts about partitions that are held back, for policy/decision.py that every thread may ask for."""
+"""Facts about a partition that is held back, for policy.decision; any thread may ask."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Holds:
         if not self.cluster.holds_back:
             return _NEVER_HELD
         tp, direct = buffer.tp, self.direct
-        head = None, NEVER, False, False, False, *self.cluster.broker(tp, now), direct is None
+        head = None, NEVER, False, False, False, *self.cluster.leader_state(tp, now), direct is None
         if direct is None:
             return PartitionFacts(*head)
         of_direct = DirectFacts(
@@ -129,7 +129,7 @@ class Holds:
 
     def blocks(self, buffer: PartitionBuffer, now: float) -> bool:
         """Whether this partition waits for something that may take long: its broker's throttle time, or its return."""
-        return self.is_silent(buffer, now) or self.cluster.broker(buffer.tp, now).throttled_until is not None
+        return self.is_silent(buffer, now) or self.cluster.leader_state(buffer.tp, now).throttled_until is not None
 
     def hold_times(self, until: float = NEVER) -> dict[tuple[TopicPartition, HoldReason], float]:
         """(partition, reason) -> seconds for which it has waited; waits that go on count up to now, or `until` then.

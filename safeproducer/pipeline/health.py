@@ -37,7 +37,8 @@ def check(engine: Engine, inspection: Inspection, unresolved_for: float) -> Heal
     leaders, reasons, elsewhere = engine.holds.partitions.leaders, list[HealthReason](), Counter[str]()
     for each in reversed(account.partitions):  # what names no partition last: where it is held is known by then
         row = replace(each, unresolved=each.unresolved - elsewhere[each.topic] * (each.partition < 0))
-        elsewhere[row.topic] += max(0, row.held - row.unresolved)
+        unplaced = max(0, row.held - row.unresolved)
+        elsewhere[row.topic] += unplaced
         reasons += waits(row, ages, located, concerning(troubles, [row], leaders))
     if reports := sum(located.reports.values()):
         sentence, age = f"{reports} report(s) wait for poll()", engine.serving.not_polled_for(now)

@@ -193,17 +193,21 @@ def test_totals_are_of_all_producers_also_of_those_that_are_gone(tmp_path: Path)
 
 def test_forked_child_begins_at_zero(tmp_path: Path) -> None:
     """Its parent's producer does not count there, and a child that makes none tells nothing."""
-    program = f"""
+    program = """
         import os, sys, warnings
         warnings.simplefilter("ignore")
-        {MAKE.splitlines()[0]}
-        {MAKE.splitlines()[1]}
+        from confluent_kafka import Producer
+        conf = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
+        pauses, refused = {"reconnect.backoff.ms": 60000, "reconnect.backoff.max.ms": 60000}, []
+        producer = Producer(conf | pauses | {"error_cb": refused.append})
         producer.produce("t", b"x")
+        while not refused:  # it resolves no address from now on: a child that is made meanwhile could resolve none
+            producer.poll(0.1)
         for makes in (True, False):
             child = os.fork()
             if not child:
                 if makes:
-                    Producer({{"bootstrap.servers": "127.0.0.1:1", "log_level": 0}}).produce("t", b"x")
+                    Producer(conf).produce("t", b"x")
                 sys.exit(0)
             assert os.waitpid(child, 0)[1] == 0
         producer.purge(); producer.flush()

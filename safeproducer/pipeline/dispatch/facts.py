@@ -87,7 +87,8 @@ class Gatherer:
     ) -> tuple[PartitionFacts, BatchLane | None] | None:
         placement, choice, node = self._placement, self._choice, facts.node
         if not placement.knows(buffer.topic):
-            return facts._replace(unknown=True), None
+            # A lane that is new asks for its topics; that is no reason as long as the leader throttles anyway.
+            return facts._replace(unknown=facts.throttled_until is None), None
         if placement.place(buffer, now):
             return None
         lane = choice.lane_for(buffer, node, now)

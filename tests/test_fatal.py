@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka.cimpl import KafkaError, KafkaException
 
 from safeproducer import FatalError, Hook, ProducerInfo, SafeProducer
+from safeproducer.testing import FakeCluster
 
 Plant = Callable[[SafeProducer], None]
 RECORDS = 5
@@ -147,3 +148,23 @@ def test_held_records_learn_of_a_fatal_error_in_poll(plant_fatal: Plant) -> None
         producer.produce("t", b"w")
     with contextlib.suppress(FatalError):
         producer.close(5)
+
+
+def test_close_does_not_raise_the_fatal_error_that_poll_has_raised() -> None:
+    """The handler of the error closes the producer, as the error says."""
+    with FakeCluster() as cluster:
+        cluster.create_topic("t")
+        producer = SafeProducer({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+        producer.produce("t", b"x")
+        assert producer.flush(10) == 0
+        cluster.fail_next("Produce", KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, n=1, topic="t")
+        producer.produce("t", b"x")
+        with pytest.raises(FatalError):
+            poll_on(producer)
+        assert producer.close(5).failed == 1
+
+
+def poll_on(producer: SafeProducer) -> None:
+    """For ten seconds at most."""
+    for _ in range(200):
+        producer.poll(0.05)

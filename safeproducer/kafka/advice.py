@@ -74,6 +74,11 @@ _RULES = (
         "not speak it: set security.protocol to what that listener expects (SSL, SASL_SSL or SASL_PLAINTEXT).",
     ),
     _rule(
+        f"{_CONNECTION} _BAD_MSG",
+        r"invalid response size 1213486160",  # "HTTP"
+        "{address} speaks HTTP and not Kafka: check the port in bootstrap.servers.",
+    ),
+    _rule(
         _CONNECTION,
         r"host ?name mismatch|ip address mismatch|certificate is not valid for|doesn't match",
         "The certificate of {address} was issued for another host name: use the name in the certificate in "

@@ -21,12 +21,14 @@ _MOST_REASONS = 5
 _ENDED = {"fatal": "Close it and make a new one.", "closed": "Make a new one.", "forked": "Make a new one here."}
 
 
-def check(engine: Engine, inspection: Inspection, unresolved_for: float) -> Health:
-    """As SafeProducer.health()."""
+def check(engine: Engine, inspection: Inspection, unresolved_for: float, timeout: float | None) -> Health:
+    """As SafeProducer.health(). No record waits for longer than `timeout`, so half of that is enough."""
     if not isinstance(unresolved_for, int | float) or not 0 <= unresolved_for < NEVER:
         raise ValueError(
             f"unresolved_for={unresolved_for!r} is no time: give the seconds that a record may wait, 0 or more"
         )
+    if timeout:
+        unresolved_for = min(unresolved_for, timeout / 2)
     account = inspection.snapshot()
     if account.state in ("closed", "forked"):
         return judge(account, [], 0.0, True)

@@ -115,6 +115,7 @@ class Serving:
             threads.discard(thread)
         if error is RENEWED:
             return 0
+        self._calls.told(error)
         try:
             raise error
         finally:

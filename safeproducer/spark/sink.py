@@ -46,6 +46,8 @@ class SafeProducerSink:
             self._options = Options.parse(options)
         finally:
             del options  # see Options.parse()
+        if on_batch is not None and not callable(on_batch):
+            raise TypeError(f"on_batch={on_batch!r} cannot be called: give a function that takes a BatchReport")
         self._on_batch = on_batch or callback_of(self._options)
         self._account = Account()
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import structlog
 
+from safeproducer.errors import DeliveryError
 from safeproducer.hooks import (
     Hook,
     LanesChanged,
@@ -30,7 +31,7 @@ class StructlogHook(Hook):
 
     | event               | level   | fields                                                                          |
     | producer_created    | info    | client_id bootstrap_servers principal transactional_id idempotent site          |
-    | record_failed       | error   | topic partition (-1: not chosen) error_code refused                             |
+    | record_failed       | error   | topic partition (-1: not chosen) error_code outcome refused                     |
     | records_lost        | error   | client_id reason count                                                          |
     | client_error        | warning | client_id error_code error advice                                               |
     | fatal_error         | error   | client_id error_code error                                                      |
@@ -41,7 +42,7 @@ class StructlogHook(Hook):
     | producer_closed     | info    | client_id accepted delivered failed left seconds suppressed                     |
 
     producer_closed is a warning when records were `left`, replication_changed when acknowledgements wait for it.
-    `refused` says that produce() raised, so the record is certainly not written; otherwise its outcome is unknown.
+    `refused` says that produce() raised: the record is not written. `outcome` is that of its DeliveryError otherwise.
     Keys, values and headers never appear.
 
     Safe to use when log lines are themselves produced through the same producer: what happens inside a logging call
@@ -76,15 +77,16 @@ class StructlogHook(Hook):
             record.state[self] = "made by logging"
 
     def record_refused(self, record: Record, error: BaseException) -> None:
-        self._record_failed(record, record.partition, error_type(error), refused=True)
+        self._record_failed(record, record.partition, error_type(error), "not_written", refused=True)
 
     def record_resolved(self, record: Record, error: KafkaError | None, message: Message) -> None:
         if error is None:
             return
-        partition = message.partition()
-        self._record_failed(record, -1 if partition is None else partition, error_type(error), refused=False)
+        partition = -1 if (found := message.partition()) is None else found
+        outcome = error.outcome.value if isinstance(error, DeliveryError) else "unknown"
+        self._record_failed(record, partition, error_type(error), outcome, refused=False)
 
-    def _record_failed(self, record: Record, partition: int, error_code: str, *, refused: bool) -> None:
+    def _record_failed(self, record: Record, partition: int, error_code: str, outcome: str, *, refused: bool) -> None:
         if self in record.state:
             self._suppress()
             return
@@ -94,6 +96,7 @@ class StructlogHook(Hook):
             topic=record.topic,
             partition=partition,
             error_code=error_code,
+            outcome=outcome,
             refused=refused,
         )
 

@@ -133,7 +133,7 @@ Records of TOPIC wait in the process: REASON
 
 SafeproducerUnknownOutcomes | 0m | ENDED{safeproducer.outcome="unknown"}>[10m])) > 0
 Records of TOPIC ended with unknown outcome
-The log says why each ended. [Outcomes](../use/outcomes-and-errors.md) says when to produce them again.
+The error of each record says why. [Outcomes](../use/outcomes-and-errors.md) says when to produce them again.
 
 SafeproducerRecordsLost | 0m | ENDED{safeproducer.outcome="lost"}>[10m])) > 0
 Records of TOPIC went away without a delivery report

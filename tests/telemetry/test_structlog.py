@@ -164,6 +164,7 @@ def test_every_event_has_a_stable_name_level_and_fields():
             "topic": "orders",
             "partition": -1,
             "error_code": "safeproducer.QueueFullError",
+            "outcome": "not_written",
             "refused": True,
         },
         {
@@ -172,6 +173,7 @@ def test_every_event_has_a_stable_name_level_and_fields():
             "topic": "orders",
             "partition": 3,
             "error_code": "_MSG_TIMED_OUT",
+            "outcome": "unknown",
             "refused": False,
         },
         {
@@ -180,6 +182,7 @@ def test_every_event_has_a_stable_name_level_and_fields():
             "topic": "orders",
             "partition": -1,
             "error_code": "_MSG_TIMED_OUT",
+            "outcome": "unknown",
             "refused": False,
         },
         {"level": "error", "event": "fatal_error", "client_id": "billing", "error_code": "_FENCED", "error": "fenced"},

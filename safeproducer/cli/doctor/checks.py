@@ -20,6 +20,7 @@ from safeproducer.producer_ids import churn_messages
 from safeproducer.settings.own_settings import PRODUCER_IDS_PER_HOUR
 
 _NO_RIGHT = frozenset({"CLUSTER_AUTHORIZATION_FAILED", "TOPIC_AUTHORIZATION_FAILED"})
+_GRANT, _LATER = "Grant DESCRIBE_CONFIGS on the cluster", "Run the command again when that broker answers"
 _MOST_PATTERNS = 3
 _EARLIER = 60.0
 """Seconds for which a producer may have had its permit before it wrote for the last time."""
@@ -129,7 +130,7 @@ def expiration_unreadable(examined: Examined) -> list[Finding]:
             "expiration-unreadable",
             f"Broker {broker.number} does not tell for how long it remembers a producer ID: {broker.told.reason}. "
             f"{taken}",
-            f"Grant DESCRIBE_CONFIGS on the cluster, or look up {PRODUCER_ID_CONFIG} (before Kafka 3.4 "
+            f"{_GRANT if broker.refused in _NO_RIGHT else _LATER}, or look up {PRODUCER_ID_CONFIG} (before Kafka 3.4 "
             f"{TRANSACTIONAL_ID_CONFIG}) there and give it as {_EXPIRY_MS}.",
             broker=broker.number,
         )

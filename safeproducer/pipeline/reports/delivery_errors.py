@@ -218,7 +218,7 @@ class Failures:
             self.last[topic] = failed.error
         since = next((at for at in (handed_over_at, accepted_at) if at is not None), NEVER)
         producer_id, epoch = self._identity if outcome is Outcome.UNKNOWN else (None, None)
-        late = code == KafkaError._MSG_TIMED_OUT and outcome is Outcome.UNKNOWN
+        late = code == KafkaError._MSG_TIMED_OUT
         if clause := "" if topic is None else self._cause(topic, partition if late else None):
             reason += f": {clause}"
         if code != error.code() or reason != error.str():

@@ -168,7 +168,7 @@ def dropped(self: ReportQueue, reports: Any) -> None:
 PLANTS: dict[str, tuple[str, type[RuleBasedStateMachine], Any, str, Any]] = {
     "hands over to a throttled broker": ("rule 4", CalmHeldMachine, dispatcher, "decide", deaf),
     "lets a deadline move back": ("rule [49]", CalmHeldMachine, Throttle, "announce", forgetful_announce),
-    "holds every broker": ("rule 4", CalmHeldMachine, ClusterView, "broker", blind_broker),
+    "holds every broker": ("rule 4", CalmHeldMachine, ClusterView, "leader_state", blind_broker),
     "takes the last records first": ("rule 6", CalmHeldMachine, PartitionBuffer, "take", last_first),
     "reports an expired record twice": ("rule 7", HeldMachine, InFlightBatch, "reported", report_again),
     "calls a sent record not written": ("rule 7", HeldMachine, Failures, "in_process", sure_of_everything),

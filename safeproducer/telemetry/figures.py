@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from safeproducer.pipeline.reports.counters import PartitionCounters, TopicCounters
+from safeproducer.pipeline.reports.counters import TopicCounters
 from safeproducer.runtime import clock
 from safeproducer.runtime.log import logger
 from safeproducer.telemetry import conventions as names
@@ -107,14 +107,10 @@ def _rows(
     for number, some in groups:
         delivered = sum([row.named.delivered + row.placed.delivered for row in some])
         resolved = sum([row.named.delivered + row.named.failed for row in some])
-        accepted = sum(map(_accepted, some))
+        accepted = sum([row.accepted for row in some])
         yield labels.of(engine, topic, number), accepted, delivered, max(0, accepted - resolved)
     accepted = account.accepted
     yield labels.of(engine, topic), accepted, 0, max(0, accepted - placed)
-
-
-def _accepted(row: PartitionCounters) -> int:
-    return row.accepted
 
 
 def holds(engine: Any, labels: Labels, over: bool) -> Iterator[Figure]:

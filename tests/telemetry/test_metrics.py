@@ -258,10 +258,11 @@ def test_partitions_and_client_ids_are_told_on_demand(cluster: FakeCluster) -> N
     assert collector.total(ACCEPTED) == collector.total(ENDED) == 2
 
 
-def test_what_waits_and_who_throttles_is_told(cluster: FakeCluster) -> None:
-    """And zero once it is over; a broker's name is an address."""
-    collector = Collector()
-    with producer_of(cluster, collector.hook, linger_ms=60_000, safeproducer_mode="held") as producer:
+def test_what_waits_and_who_throttles_is_told() -> None:
+    """And zero once it is over; a broker's name is an address. All producers of a cluster would wait for its broker."""
+    collector, more = Collector(), {"linger_ms": 60_000, "safeproducer_mode": "held"}
+    with FakeCluster() as own, producer_of(own, collector.hook, **more) as producer:
+        own.create_topic("a", 2)
         producer.produce("a", b"x", partition=0)
         assert collector.total("safeproducer.records.held") == collector.total("safeproducer.records.unresolved") == 1
         assert collector.total("safeproducer.buffer.records") == 1

@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass, field
 from typing import Any
 
-from safeproducer.errors import FatalError
+from safeproducer.errors import RENEWED, FatalError
 from safeproducer.kafka.native import KafkaException
 from safeproducer.pipeline.calls import Calls
 from safeproducer.pipeline.cluster.metadata import Metadata
@@ -222,7 +222,7 @@ class Maintenance:
         if isinstance(error, FatalError):
             # For the application's next poll().
             self._dispatcher.reports.add_event(self._calls.tell_fatal, error, None)
-        elif (kind := f"{type(error).__name__}: {error}") not in self._told:
+        elif error is not RENEWED and (kind := f"{type(error).__name__}: {error}") not in self._told:
             self._told.add(kind)
             self._notifications.turn_failed(error)
         return now + _AFTER_ERROR

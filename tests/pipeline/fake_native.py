@@ -267,14 +267,15 @@ class FakeNative:
         """The broker's thread is busy: the next flushes that last do not release anything."""
         self._misses = count
 
-    def fail_fatally(self, in_flight: bool = True) -> None:
-        """The next poll() raises, no record is taken or sent any more, and what is inside fails."""
+    def fail_fatally(self, in_flight: bool = True, tell: bool = True) -> None:
+        """The next poll() raises (`tell`), no record is taken or sent any more, and what is inside fails."""
         self._fatal = KafkaError(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, "planted", fatal=True)
 
         def raise_it() -> None:
             raise KafkaException(self._fatal)
 
-        self._urgent.append(raise_it)
+        if tell:
+            self._urgent.append(raise_it)
         self.purge(in_flight=in_flight)
 
     @property

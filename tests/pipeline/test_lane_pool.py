@@ -204,6 +204,27 @@ def test_the_first_lane_is_replaced_too() -> None:
         rig.close()
 
 
+def test_what_a_failed_lane_refuses_keeps_its_callbacks() -> None:
+    """librdkafka knows of the fatal error before its event is served, and produce() raises it."""
+    with rigged({**CONFIG, "safeproducer.lanes": 1}, LONG_ROUND_TRIP) as rig:
+        rig.produce("a", 0, b"x")
+        rig.flush(10)
+        rig.dispatcher.lanes.first.client.native.fail_fatally(tell=False)
+        got: list[tuple[int, bytes]] = []
+        for number in range(4):
+            rig.producer.produce(
+                "a",
+                b"own %d" % number,
+                b"x",
+                0,
+                lambda _, message, number=number: got.append((number, message.value())),
+            )
+        rig.flush(10)
+        assert got == [(number, b"own %d" % number) for number in range(4)]
+        assert not rig.dispatcher.record_buffer.numbers.uses
+        rig.producer.close(10)
+
+
 @pytest.mark.parametrize("again", [True, False], ids=["goes again", "is given up"])
 @pytest.mark.parametrize("fails", [True, False], ids=["failed", "idle"])
 def test_a_lane_stays_while_a_refused_record_belongs_to_it(again: bool, fails: bool) -> None:
@@ -353,4 +374,16 @@ def test_lanes_are_asked_for_their_ids_until_they_have_them() -> None:
         assert len(lanes) == 20
         assert asked[rig.natives[0].producer_id] == 1 + lane_client._QUESTIONS
         assert not lanes.ask_for_ids("a", rig.time.monotonic())
+        rig.close()
+
+
+def test_a_fatal_error_that_the_sender_meets_is_no_failed_turn() -> None:
+    """The application does not poll, and another native producer takes over: the rig raises what a turn fails with."""
+    config = {"message.timeout.ms": 8000, "safeproducer.fatal": "renew", "safeproducer.producer.ids.ledger": "off"}
+    with rigged(config, dict.fromkeys((1, 2, 3), 0.001)) as rig:
+        rig.produce("a", 0)
+        rig.flush(10)
+        rig.engine.route.native.fail_fatally()
+        rig.report_queue(5)
+        assert rig.producer.snapshot().renewals == 1
         rig.close()

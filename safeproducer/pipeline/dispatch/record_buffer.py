@@ -138,8 +138,6 @@ class RecordBuffer:
         """What a lane that has failed for good did not take may go to another one."""
         back, lane.refused = lane.refused, []
         buffer.take_back(back, lane.number)
-        for record in back:
-            self.numbers.hold_again(record[REPORT])
 
     def note_pinned(self, buffer: PartitionBuffer) -> None:
         """Whether its next record must take the lane of an earlier one may have changed."""

@@ -166,10 +166,11 @@ class BatchLane:
                     self.refused = records[taken:]
                     for _ in self.refused:
                         batch.refused(taken)
+                    count = index
                     break
                 batch.refused(taken)
                 refused.append((record, cause))
-        if previous is not None:
+        if previous is not None and count > began:
             batch.runs.append((previous, count - began))
         return refused
 

@@ -145,7 +145,8 @@ class SafeProducer(NativeProducer):
         self.__counters.report_queue.note_headers(topic, headers)
         account.names = checked_names(headers, account.names)
         if timestamp is not _NOW:
-            self.__engine.threads.horizons.timestamps.note(topic, timestamp)
+            expirations = self.__engine.questions.expirations
+            expirations.timestamps.note(topic, timestamp)
 
     def __not_accepted(self, error: BaseException, account: Any, *record: Any) -> None:
         """Raise what produce() is to raise for `error`, unless the record is accepted after all."""

@@ -125,8 +125,7 @@ class DirectRenewal:
         if failure.error is not USED_UP and now >= self._purge_at:
             # librdkafka has purged its queue. What a lost connection brings back would wait for ever.
             self._purge_at = now + PURGE_EVERY
-            guard = self._dispatcher.expiry.guard
-            due = guard.direct(direct.backlogs, now)
+            due = self._dispatcher.expiry.direct_lane(direct.backlogs, now)
             native.purge(in_queue=True, in_flight=due is not None and due.at <= now, blocking=False)
         if not (len(native) or (self._fails and self._counters.report_queue.deferred)):
             self._replace(former, failure, now)

@@ -92,7 +92,8 @@ class Transactions:
 
     def _warn_after_rest(self) -> None:
         """The coordinator may have forgotten the transactional.id, which the commit would only learn."""
-        horizon, since, now = self._engine.horizons.current, self._rests_since, clock.monotonic()
+        expirations, since, now = self._engine.questions.expirations, self._rests_since, clock.monotonic()
+        horizon = expirations.current
         if horizon is not None and since is not None and now - since >= horizon.seconds:
             self._engine.notifications.once(
                 f"rest {since}",

@@ -236,7 +236,7 @@ class Maintenance:
         if not polling:
             self._serving.stand_by()
         now = clock.monotonic()
-        dispatcher.expiry.guard.look(now)
+        dispatcher.expiry.look(now)
         self._replication.look(now, dispatcher.record_buffer.silent)
         self._control.act(now)
         self._flush.release_when_idle(now)

@@ -86,9 +86,12 @@ class ClientUpdates:
         self.changed = True
         return knows
 
-    def look_again(self) -> None:
-        """The sender is to, in its next turn. Any thread."""
+    def quota_rejected(self) -> None:
+        """A broker rejected a record because of a quota on producer IDs. Inside a native call."""
+        if (direct := self.holds.direct) is not None:
+            direct.reject()
         self.changed = True
+        self._hold()
 
     def take_changed(self) -> bool:
         """Whether the sender is to look again, once."""

@@ -233,7 +233,7 @@ class SafeProducer(NativeProducer):
         Inside a callback it serves nothing and returns how many are left.
         """
         forks.notice()
-        return self.__engine.awake().flush.flush(seconds(timeout))
+        return self.__engine.awake().serving.flush(seconds(timeout))
 
     # --- transactions ----------------------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from safeproducer.pipeline.cluster.replication import Replication
 from safeproducer.pipeline.cluster.round_trip import RoundTrip
 from safeproducer.pipeline.cluster.stats_callback import Elsewhere
 from safeproducer.pipeline.cluster.windows import REFRESH, Windows
-from safeproducer.pipeline.dispatch.direct_lane_expiry import DirectDeadline
+from safeproducer.pipeline.dispatch.direct_lane_expiry import DirectLaneExpiry
 from safeproducer.pipeline.dispatch.dispatcher import Dispatcher
 from safeproducer.pipeline.dispatch.expiry import Expiry
 from safeproducer.pipeline.dispatch.flush_timer import FlushTimer
@@ -38,7 +38,7 @@ from safeproducer.pipeline.lanes.lane_pool import LanePool
 from safeproducer.pipeline.lanes.native_producers import NativeProducers
 from safeproducer.pipeline.lanes.renewing import Renewing
 from safeproducer.pipeline.notifications import Notifications
-from safeproducer.pipeline.polling import Flush, Serving
+from safeproducer.pipeline.polling import Serving
 from safeproducer.pipeline.record import ReportNumbers
 from safeproducer.pipeline.renewal import DirectRenewal
 from safeproducer.pipeline.reports.counters import DeliveryCounters
@@ -50,7 +50,7 @@ from safeproducer.pipeline.reuse import Left, take
 from safeproducer.pipeline.route import Route
 from safeproducer.pipeline.schedule import Schedule
 from safeproducer.pipeline.sender import Sender
-from safeproducer.pipeline.turn import Control, Maintenance
+from safeproducer.pipeline.turn import Maintenance
 from safeproducer.policy.permits import Kind
 from safeproducer.policy.renewals import Renewals
 from safeproducer.producer_ids.gate import Gate, Terms
@@ -92,17 +92,15 @@ def assemble(
     # Of a transaction that is decided in init_transactions(); without idempotence there is nothing to decide.
     gate_for_records = gate if settings.transactional_id is None and settings.idempotent else None
     route = Route(native, dispatcher, sender, observed, gate_for_records, direct=not delivery.holds_back)
-    calls = Calls(route, dispatcher, sender, counters, events)
-    serving = Serving(route, dispatcher, sender, events, updates, report_queue, calls, delivery.buffer.bytes)
-    flush = Flush(route, serving, calls, dispatcher, sender, updates, counters, notices)
-    holds, lane, metadata = updates.holds, updates.holds.direct, questions.metadata
-    deadline = DirectDeadline(holds, dispatcher, report_queue, failures) if lane else None
-    renewal = None
-    if deadline is not None and delivery.owns_timeout:
-        renewal = DirectRenewal(route, dispatcher, updates, counters, natives, deadline, metadata.first)
-    control = Control(delivery, route, dispatcher, updates, counters, notifications, deadline, renewal, metadata)
-    maintenance = Maintenance(route, dispatcher, serving, control, flush, calls, notifications, questions.replication)
-    return Engine(route, dispatcher, serving, flush, calls, updates, questions, maintenance, natives).awake()
+    calls = Calls(route, dispatcher, counters, events)
+    serving = Serving(route, dispatcher, updates, report_queue, calls, notices, delivery.buffer.bytes)
+    expiry = renewal = None
+    if updates.holds.direct is not None and delivery.owns_timeout:
+        expiry = DirectLaneExpiry(updates.holds, dispatcher, report_queue, failures)
+        renewal = DirectRenewal(route, dispatcher, updates, counters, natives, expiry, questions.metadata.first)
+    asks = questions.metadata, questions.replication
+    maintenance = Maintenance(route, dispatcher, updates, serving, calls, *asks, expiry, renewal)
+    return Engine(route, dispatcher, serving, calls, updates, questions, maintenance, natives).awake()
 
 
 def _holds(settings: Settings, counters: DeliveryCounters, gate: Gate, taken: Left | None) -> Holds:

@@ -238,16 +238,16 @@ class Closing:
         inside = engine.route.inside  # a signal handler: the call that it interrupted still uses the native producer
         started = clock.monotonic()
         aborting = self._transactions.abort_for_close(_left(deadline)) if self._transactions.open else None
-        queued, raised = engine.flush.drain(_left(deadline))
+        queued, raised = engine.serving.drain(_left(deadline))
         raised = raised or aborting
         taken = _reports_taken(engine, started)
         left = self._count_left(queued, taken)
         if left or (queued and not taken):
             engine.purge()
-            raised = engine.flush.drain_purged() or raised
+            raised = engine.serving.drain_purged() or raised
             more = max(0, _reports_taken(engine, started) - taken)  # statistics may have told meanwhile
             left, taken = left - more, taken + more
-        engine.flush.release()
+        engine.serving.release()
         raised = await_proof(engine) or raised
         raised = self._serve_events() or raised
         self.report_loss("close deadline", taken)
@@ -298,7 +298,7 @@ class Closing:
             ended = engine.stop_threads(_THREADS_PATIENCE)
             if not ends.parks(ended) and ended and ends.closes:
                 self._close_natives(ends)
-            engine.flush.release()
+            engine.serving.release()
             end_permit(engine, "closed", self._transactions.begun)
         except BaseException:
             self._ends = ends

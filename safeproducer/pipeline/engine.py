@@ -22,7 +22,7 @@ from safeproducer.pipeline.dispatch.holds import Holds
 from safeproducer.pipeline.dispatch.updates import ClientUpdates
 from safeproducer.pipeline.lanes.native_producers import NativeProducers
 from safeproducer.pipeline.notifications import Notifications
-from safeproducer.pipeline.polling import Flush, Serving
+from safeproducer.pipeline.polling import Serving
 from safeproducer.pipeline.reports.counters import DeliveryCounters
 from safeproducer.pipeline.reports.delivery_errors import Failures
 from safeproducer.pipeline.route import Route
@@ -53,7 +53,6 @@ class Engine:
     route: Route
     dispatcher: Dispatcher
     serving: Serving
-    flush: Flush
     calls: Calls
     updates: ClientUpdates
     questions: Questions

@@ -18,7 +18,7 @@ from safeproducer.kafka.native import KafkaException
 from safeproducer.kafka.statistics import Statistics, repaired
 from safeproducer.pipeline.cluster.metadata import FirstQuestion
 from safeproducer.pipeline.cluster.outdated_leaders import DIRECT_LANE
-from safeproducer.pipeline.dispatch.direct_lane_expiry import DirectDeadline
+from safeproducer.pipeline.dispatch.direct_lane_expiry import DirectLaneExpiry
 from safeproducer.pipeline.dispatch.dispatcher import Dispatcher
 from safeproducer.pipeline.dispatch.updates import ClientUpdates
 from safeproducer.pipeline.lanes.direct_lane import DirectLane, DirectLaneCounts
@@ -96,7 +96,7 @@ class DirectRenewal:
     _updates: ClientUpdates
     _counters: DeliveryCounters
     _natives: NativeProducers
-    _deadline: DirectDeadline
+    _deadline: DirectLaneExpiry
     _first: FirstQuestion
     _former: deque[tuple[Any, Former]] = field(default_factory=deque)
     _purge_at: float = 0.0

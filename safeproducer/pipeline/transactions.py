@@ -142,7 +142,7 @@ class Transactions:
         for delivered, and would commit without it.
         """
         started = clock.monotonic()
-        _, raised = self._engine.awake().flush.drain(timeout)
+        _, raised = self._engine.awake().serving.drain(timeout)
         if (missing := self._engine.failures.without_offset - self._without_offset) > 0:
             raise KafkaException(
                 KafkaError(

@@ -18,7 +18,7 @@ from safeproducer.pipeline.reports.report_queue import ReportQueue
 
 
 @dataclass(eq=False)
-class DirectDeadline:
+class DirectLaneExpiry:
     """The sender's thread calls. Purged records are reported once statistics tell which of them had been sent."""
 
     _holds: Holds

@@ -195,7 +195,7 @@ def _dispatcher(
         delivery, holds, lanes, buffer, retry, when, failures, queue.reports, refusal_of, questions.expirations
     )
     records, size = delivery.batch_records, max(1, delivery.batch_bytes)
-    placement = Placement(holds.partitions, buffer, lanes, metadata, when, holds.cluster.outdated)
+    placement = Placement(holds.cluster, buffer, lanes, metadata, when)
     intake = Intake(records, size, holds, buffer, rejections, queue, lanes, placement, when)
     choice = LaneChoice(delivery, holds, lanes, questions.windows, wake, events.notifications.limited)
     timer = FlushTimer(holds, lanes, delivery.guard_ms / 1000, when.alarm.hurry)

@@ -254,7 +254,7 @@ class Inspection:
             partitions=self._partitions(),
             last_error=engine.notifications.last_error,
             throttled_brokers=dict(engine.events.throttled),
-            producer_ids=engine.gate.used + dispatcher.lanes.permits().used,
+            producer_ids=engine.gate.taken,
             renewals=dispatcher.lanes.renewing.count,
         )
 

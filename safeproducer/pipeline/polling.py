@@ -318,9 +318,7 @@ class Serving:
         """
         self._dispatcher.intake.release_reports()
         deadline = clock.monotonic() + _NOTED
-        while (
-            self._route.sender.alive and self._dispatcher.record_buffer.numbers.reports and clock.monotonic() < deadline
-        ):
+        while self._route.sender.alive and self._dispatcher.record_buffer.numbers and clock.monotonic() < deadline:
             if self._dispatcher.record_buffer.records:
                 break
             self._route.sender.wait(_TURN)  # batches refer to callbacks until the sender has taken note of their end

@@ -166,8 +166,8 @@ def lanes(engine: Any, labels: Labels, over: bool) -> Iterator[Figure]:
         yield names.LANES, attributes, len(pool)
     yield names.BATCHES, attributes, pool.handed_over
     yield names.SPLITS, attributes, pool.splits
-    used, principal = engine.gate.used + pool.permits().used, engine.notifications.info.principal
-    yield names.PRODUCER_IDS, ((names.PRINCIPAL, principal), *attributes), used
+    principal = engine.notifications.info.principal
+    yield names.PRODUCER_IDS, ((names.PRINCIPAL, principal), *attributes), engine.gate.taken
     for cause, count in pool.renewing.causes.copy().items():
         yield names.RENEWALS, ((names.ERROR_TYPE, cause), *attributes), count
 

@@ -65,7 +65,7 @@ class Gatherer:
             return self._holds.facts(buffer, now)
         if buffer.tp in rejections.tps:
             return PartitionFacts(rejected=True)
-        if buffer.partition == UNKNOWN and placement.outdated.differ(buffer.topic, now):
+        if buffer.partition == UNKNOWN and placement.cluster.outdated.differ(buffer.topic, now):
             return PartitionFacts(miscounted=True)
         return None if placement.puts_in_order(buffer, now) else PartitionFacts(unknown=True)
 

@@ -39,7 +39,7 @@ BOUNDS: dict[str, dict[str, int]] = {
     "parts that a constructor takes": {
         "each": 9,
         "errors.py:DeliveryError": 10,
-        "pipeline/dispatch/dispatcher.py:Dispatcher": 12,  # 8 of them are Gatherer's
+        "pipeline/dispatch/dispatcher.py:Dispatcher": 12,  # 8 of them are FactGatherer's
         "pipeline/dispatch/expiry.py:Expiry": 10,
     },
     "whole": {

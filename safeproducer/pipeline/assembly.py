@@ -126,7 +126,7 @@ def _questions(
     events: ClientEvents,
     counters: DeliveryCounters,
 ) -> Questions:
-    delivery, holds = settings.delivery, updates.holds
+    delivery, holds, partitions = settings.delivery, updates.holds, updates.holds.partitions
     no_lanes: dict[int, Any] = {}
     lanes_to_ask = sender.asks(lambda engine: engine.lanes_to_ask, no_lanes)
     topics, notifications = counters.topics.copy, events.notifications
@@ -139,7 +139,6 @@ def _questions(
         return lanes_to_ask().get(DIRECT_LANE) if holds.slow_start else None
 
     first_question = FirstQuestion(waits_for_id, delivery.waits_for_id and taken is None)
-    partitions = holds.partitions
     updates.failures.told_by(partitions.absent, holds.cluster.led_by)
     metadata = Metadata(
         lanes_to_ask, updates.heard_leaders, answered, first_question, notifications.trouble, partitions.missing

@@ -209,7 +209,7 @@ class Engine:
             return 0, 0, {}
         record_buffer, lanes = self.dispatcher.record_buffer, self.dispatcher.lanes
         records = record_buffer.waiting + lanes.records + self.dispatcher.reports.count
-        return records, record_buffer.waiting_bytes + lanes.bytes, record_buffer.held()
+        return records, record_buffer.waiting_bytes + lanes.bytes, record_buffer.by_partition()
 
     def lanes_to_ask(self) -> dict[int, Any]:
         """By number, the lanes that may be asked for metadata."""

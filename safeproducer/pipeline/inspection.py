@@ -337,7 +337,7 @@ class Inspection:
     def troubles(self) -> Iterator[Trouble]:
         """The newest error of each broker and each throttle time, newest first. A generator: most often nobody asks."""
         now, events, cluster = clock.monotonic(), self._engine.events, self._engine.holds.cluster
-        held = cluster.throttle.held(now)
+        held = cluster.throttle.deadlines(now)
         ended = {broker: until for broker, until in events.throttled_until.copy().items() if broker not in held}
         for broker, until in (held | ended).items():
             yield throttling(broker, until, cluster.probes(broker, now), now)

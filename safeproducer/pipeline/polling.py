@@ -29,7 +29,7 @@ _LINGER_OFF = 0.4
 """Seconds for which a round of flush() switches linger off: longer than the round."""
 _ROUND = 0.15  # below the 0.2 s from which the native call splits the wait itself
 _FATAL_COMES = 0.1
-_TURN = 0.001
+_LOOK = 0.001
 _PURGE_PATIENCE = 1.0
 """Seconds that close() waits for the next report after a purge."""
 _RELEASE_EVERY = 0.5
@@ -294,7 +294,7 @@ class Serving:
                 self._calls.attempt(self._route.sender.run, self._dispatcher.look_everywhere)
                 if self._route.state != "open" or clock.monotonic() >= looks_end:
                     break
-                self._route.sender.wait(_TURN)
+                self._route.sender.wait(_LOOK)
         if self._route.state != "fatal" or self._calls.fatal_told:
             return None
         self._calls.told(fatal := self._calls.fatal_again())
@@ -321,7 +321,7 @@ class Serving:
         while self._route.sender.alive and self._dispatcher.record_buffer.numbers and clock.monotonic() < deadline:
             if self._dispatcher.record_buffer.records:
                 break
-            self._route.sender.wait(_TURN)  # batches refer to callbacks until the sender has taken note of their end
+            self._route.sender.wait(_LOOK)  # batches refer to callbacks until the sender has taken note of their end
         self._calls.counters.release_callbacks()
 
     def release_when_idle(self, now: float) -> None:

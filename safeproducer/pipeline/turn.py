@@ -140,7 +140,7 @@ class Maintenance:
         changed = self._starts(now)
         changed = holds.round_trip.has_high_rate(waiting, now) or changed
         if updates.take_changed() or changed:
-            self._look_again(now)
+            self._recheck(now)
         elif dispatcher.intake.rechecks or holds.cluster.throttle_changed():
             dispatcher.recheck(now)
         if dispatcher.schedule.alarm.rings(now) or dispatcher.lanes.completed:
@@ -160,7 +160,7 @@ class Maintenance:
         resolved = self._calls.counters.resolved + self._dispatcher.reports.count if holds.slow_start else 0
         return holds.start(resolved, len(native), self._metadata.first.open, self._dispatcher.lanes.acquired, now)
 
-    def _look_again(self, now: float) -> None:
+    def _recheck(self, now: float) -> None:
         holds, dispatcher = self._updates.holds, self._dispatcher
         holds.round_trip.measure(now)
         self._look_for_splits()

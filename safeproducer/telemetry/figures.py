@@ -127,7 +127,7 @@ def holds(engine: Any, labels: Labels, over: bool) -> Iterator[Figure]:
 def throttles(engine: Any, labels: Labels, over: bool) -> Iterator[Figure]:
     """Throttle times of brokers that throttle, or have."""
     now, cluster, announced = clock.monotonic(), engine.holds.cluster, engine.events.announced.copy()
-    held = {} if over else cluster.throttle.held(now)
+    held = {} if over else cluster.throttle.deadlines(now)
     brokers = {node: it.name for told in cluster.statistics.values() for node, it in told.brokers.items()}
     brokers.update((node, name) for node, (name, _) in announced.items())
     for node in announced.keys() | (held.keys() & brokers.keys()):

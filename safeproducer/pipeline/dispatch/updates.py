@@ -109,7 +109,7 @@ class ClientUpdates:
         """Whether statistics need not be read: nothing is produced, and it takes a while with many partitions."""
         now = clock.monotonic()
         before, self._accepted = self._accepted, self._counters.accepted
-        quiet = self._accepted == before and not self.holds.cluster.throttle.held(now)
+        quiet = self._accepted == before and not self.holds.cluster.throttle.deadlines(now)
         if quiet and not self._idle:  # once nothing is under way, that can change only with what is accepted
             accepted, delivered, failed = self._counters.totals()
             quiet = accepted == delivered + failed

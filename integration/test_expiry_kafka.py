@@ -93,7 +93,7 @@ def test_an_acknowledgement_lost_and_a_connection_cut_for_longer(
     produce(b"warm")
     assert producer.flush(30) == 0
     if cls is SafeProducer:
-        serve(producer, lambda: engine_of(producer).threads.horizons.current)
+        serve(producer, lambda: engine_of(producer).questions.expirations.current)
     tap.drop_answers("Produce")
     produce(b"lost")
     serve(producer, lambda: not tap.drops_left)
@@ -176,7 +176,7 @@ def test_day_old_timestamps_are_told_once_unless_the_broker_s_count(
                 producer.produce(place, b"old", timestamp=int(time.time() * 1000) - DAY_MS)
             assert producer.flush(30) == 0
             rest(producer, 1.0)
-        serve(producer, lambda: not engine_of(producer).threads.horizons.timestamps.too_old(1.0))
+        serve(producer, lambda: not engine_of(producer).questions.expirations.timestamps.too_old(1.0))
         rest(producer, 1.0)
     lines = [line for line in told(caplog) if "timestamps" in line]
     assert len(lines) == (2 if kind == "CreateTime" else 0)
@@ -220,8 +220,8 @@ def test_the_default_of_a_day_changes_nothing(
         for _ in range(2):
             producer.produce(place, b"x", timestamp=int(time.time() * 1000) - DAY_MS)
             assert producer.flush(30) == 0
-            serve(producer, lambda: engine_of(producer).threads.horizons.current)
+            serve(producer, lambda: engine_of(producer).questions.expirations.current)
             rest(producer, 2.0)
-        assert engine_of(producer).threads.horizons.current.seconds == DAY_MS / 1000
+        assert engine_of(producer).questions.expirations.current.seconds == DAY_MS / 1000
         assert "KIP-854" not in producer.explain()
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]

@@ -145,7 +145,8 @@ class SafeProducer(NativeProducer):
         self.__counters.report_queue.note_headers(topic, headers)
         account.names = checked_names(headers, account.names)
         if timestamp is not _NOW:
-            self.__engine.threads.horizons.timestamps.note(topic, timestamp)
+            expirations = self.__engine.questions.expirations
+            expirations.timestamps.note(topic, timestamp)
 
     def __not_accepted(self, error: BaseException, account: Any, *record: Any) -> None:
         """Raise what produce() is to raise for `error`, unless the record is accepted after all."""
@@ -232,7 +233,7 @@ class SafeProducer(NativeProducer):
         Inside a callback it serves nothing and returns how many are left.
         """
         forks.notice()
-        return self.__engine.awake().flush.flush(seconds(timeout))
+        return self.__engine.awake().serving.flush(seconds(timeout))
 
     # --- transactions ----------------------------------------------------------------------------------------------
 

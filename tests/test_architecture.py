@@ -39,19 +39,19 @@ BOUNDS: dict[str, dict[str, int]] = {
     "parts that a constructor takes": {
         "each": 9,
         "errors.py:DeliveryError": 10,
-        "pipeline/dispatch/dispatcher.py:Dispatcher": 12,  # 8 of them are Gatherer's
+        "pipeline/dispatch/dispatcher.py:Dispatcher": 12,  # 8 of them are FactGatherer's
         "pipeline/dispatch/expiry.py:Expiry": 10,
     },
     "whole": {
         "each": 0,
         "files": 236,  # aim: 185; 11 are of replication quotas, 6 of `safeproducer run`, 3 of renewal
         "files under 60 lines": 14,
-        "lines": 38_326,  # aim: 28 500; 2 553 of replication quotas, 110 of seams, 500 of `run`, 847 of renewal
-        "lines of pipeline/ and policy/": 13_871,  # aim: 11 000; 1 419 as above, 250 of reuse from producer_ids/
-        "reads through three dots": 76,  # aim: 28, one per 1 000 lines
-        "closures upward": 6,  # aim: 4
-        "objects of a producer": 98,  # aim: 70
-        "references among its stateful objects": 233,  # aim: 150
+        "lines": 38_250,  # aim: 28 500; 2 553 of replication quotas, 110 of seams, 500 of `run`, 847 of renewal
+        "lines of pipeline/ and policy/": 13_789,  # aim: 11 000; 1 419 as above, 250 of reuse from producer_ids/
+        "reads through three dots": 70,  # aim: 28, one per 1 000 lines
+        "closures upward": 4,  # aim: 4
+        "objects of a producer": 89,  # aim: 70
+        "references among its stateful objects": 201,  # aim: 150
     },
 }
 UPWARD: set[str] = set()

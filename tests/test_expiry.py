@@ -17,7 +17,7 @@ from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Producer
 
 from safeproducer import ConfigurationError, DeliveryError, SafeProducer
 from safeproducer.pipeline.cluster import id_expirations
-from safeproducer.pipeline.dispatch.expiry import RetryGuard
+from safeproducer.pipeline.dispatch.expiry import Expiry
 from safeproducer.policy.expiry import FirstRecords
 from safeproducer.policy.outcome import Outcome
 from safeproducer.policy.pacing import AckTime
@@ -148,7 +148,7 @@ def test_guard_lets_old_timestamps_through(remembering: FakeCluster) -> None:
 def test_without_the_rule_it_is_written_twice(forgetful: FakeCluster) -> None:
     """A planted bug: the test above can fail."""
     with (
-        mock.patch.object(RetryGuard, "limit", None),
+        mock.patch.object(Expiry, "limit", None),
         made(SafeProducer, forgetful, **{"safeproducer.expiry.ms": AGE_MS}) as producer,
     ):
         assert lose_an_acknowledgement(producer, forgetful)[-1] == (b"lost", None)
@@ -277,7 +277,7 @@ def test_the_horizon_is_asked_for_after_a_minute(
         assert producer.flush(10) == 0
         rest(producer, 1.0)
         assert not forgetful.journal("DescribeConfigs")
-        serve(producer, lambda: engine_of(producer).threads.horizons.current)
+        serve(producer, lambda: engine_of(producer).questions.expirations.current)
         assert len(forgetful.journal("DescribeConfigs")) == 1
         found = [record.getMessage() for record in caplog.records if "KIP-854" in record.getMessage()]
         assert len(found) == 1
@@ -307,7 +307,7 @@ def test_an_expiration_that_came_with_windows_is_not_asked_for_again(
     with made(SafeProducer, forgetful, **{"safeproducer.mode": "held", "safeproducer.ordering": "key"}) as producer:
         producer.produce("t", b"first")
         assert producer.flush(10) == 0
-        found = engine_of(producer).threads.horizons
+        found = engine_of(producer).questions.expirations
         serve(producer, engine_of(producer).holds.cluster.expirations)
         assert found.current is None
         serve(producer, lambda: found.current)
@@ -327,7 +327,7 @@ def test_day_old_timestamps_are_told_once_for_each_topic(
                 producer.produce(topic, b"old", timestamp=int((time.time() - DAY) * 1000))
             assert producer.flush(20) == 0
             rest(producer, 0.6)
-        timestamps = engine_of(producer).threads.horizons.timestamps
+        timestamps = engine_of(producer).questions.expirations.timestamps
         serve(producer, lambda: not timestamps.too_old(AGE_MS / 1000))
         assert not forgetful.producer_state("t")
         rest(producer, 0.6)
@@ -348,7 +348,7 @@ def test_day_old_timestamps_mean_nothing_where_the_broker_s_time_counts(
             then = int((time.time() - DAY) * 1000)
             producer.produce("appended", b"old", timestamp=then, on_delivery=lambda _, m: stamps.append(m.timestamp()))
             assert producer.flush(20) == 0
-        timestamps = engine_of(producer).threads.horizons.timestamps
+        timestamps = engine_of(producer).questions.expirations.timestamps
         serve(producer, lambda: not timestamps.too_old(AGE_MS / 1000))
         assert forgetful.producer_state("appended")
         rest(producer, 0.6)
@@ -364,7 +364,7 @@ def test_passthrough_is_told_too(
     with made(SafeProducer, forgetful, **{"safeproducer.mode": "passthrough"}) as producer:
         producer.produce("t", b"first")
         assert producer.flush(10) == 0
-        serve(producer, lambda: engine_of(producer).threads.horizons.current)
+        serve(producer, lambda: engine_of(producer).questions.expirations.current)
         rest(producer, 1.0)
         assert len(forgetful.journal("DescribeConfigs")) == 1
         (found,) = [record.getMessage() for record in caplog.records if "KIP-854" in record.getMessage()]
@@ -384,7 +384,7 @@ def test_short_lived_producers_that_are_reused_are_told_once(
             producer.produce("t", b"x")
             assert producer.flush(10) == 0
             rest(producer, 0.1)
-            knew.append(engine_of(producer).threads.horizons.current is not None)
+            knew.append(engine_of(producer).questions.expirations.current is not None)
     assert knew.count(True) == 5
     assert not knew[0]
     assert len({batch.producer_id for entry in forgetful.journal("Produce") for batch in entry.batches}) == 1
@@ -414,7 +414,7 @@ def test_the_default_of_a_day_changes_nothing(
             for _ in range(3):
                 producer.produce("t", b"x", on_delivery=lambda error, _: told.append(error))
                 assert producer.flush(10) == 0
-                serve(producer, lambda: engine_of(producer).threads.horizons.current)
+                serve(producer, lambda: engine_of(producer).questions.expirations.current)
                 cluster.advance(2 * DAY)
                 assert not cluster.producer_state("t")
             assert "KIP-854" not in producer.explain()

@@ -99,7 +99,7 @@ def test_a_throttle_time_that_has_ended_is_told_as_past(cluster: FakeCluster, ma
     producer = make(mode)
     throttle(cluster, producer, SHORT_MS)
     wait(producer, lambda: not engine_of(producer).updates.holds.cluster.probes(1, time.monotonic()))
-    wait(producer, lambda: not engine_of(producer).updates.holds.cluster.throttle.held(time.monotonic()))
+    wait(producer, lambda: not engine_of(producer).updates.holds.cluster.throttle.deadlines(time.monotonic()))
     cluster.pause(1)
     producer.produce("t", b"x", partition=0)
     told = producer.explain("t", 0)

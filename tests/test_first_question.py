@@ -99,9 +99,9 @@ def test_the_first_question_costs_the_brokers_a_few_requests() -> None:
 def test_no_thread_asks_where_nothing_waits_for_a_producer_id(config: dict[str, Any]) -> None:
     """No thread is started."""
     producer = SafeProducer({**NOWHERE, **config})
-    asks = engine_of(producer).threads.metadata
+    asks = engine_of(producer).questions.metadata
     assert asks.look("t", 0.0) == asks.look("t", 1.0) == float("inf")
-    assert asks._helper._thread is None
+    assert asks._thread is None
     producer.close(0)
 
 
@@ -110,7 +110,7 @@ def asking() -> SafeProducer:
     producer = SafeProducer(NOWHERE)
     producer.produce("t", b"x")
     deadline = time.monotonic() + 10
-    while engine_of(producer).threads.metadata._helper._thread is None:
+    while engine_of(producer).questions.metadata._thread is None:
         assert time.monotonic() < deadline
         time.sleep(0.005)
     return producer
@@ -119,7 +119,7 @@ def asking() -> SafeProducer:
 def test_close_does_not_wait_for_an_answer() -> None:
     """No broker is there: it ends with its question, within a slice or two."""
     producer = asking()
-    thread = engine_of(producer).threads.metadata._helper._thread
+    thread = engine_of(producer).questions.metadata._thread
     began = time.monotonic()
     producer.close(0)
     assert time.monotonic() - began < 2
@@ -130,7 +130,7 @@ def test_close_does_not_wait_for_an_answer() -> None:
 def test_a_dropped_producer_ends_its_question() -> None:
     """The thread holds the native producer for a slice or two, and then destroys it."""
     producer = asking()
-    thread = engine_of(producer).threads.metadata._helper._thread
+    thread = engine_of(producer).questions.metadata._thread
     assert thread is not None
     while thread.ident is None:  # it is being started
         time.sleep(0.001)
@@ -146,7 +146,7 @@ began = []
 atexit.register(lambda: print("left", time.monotonic() - began[0] < 2))  # runs last
 producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0})
 producer.produce("t", b"x")
-while producer._SafeProducer__engine.threads.metadata._helper._thread is None:
+while producer._SafeProducer__engine.questions.metadata._thread is None:
     time.sleep(0.005)
 """
 

@@ -98,7 +98,7 @@ def test_no_call_in_a_child_waits_for_a_lock(fork: Callable[[], int], mode: str,
     lane: Any = engine_of(producer)
     lane.dispatcher.lanes.prepare()
     locks = [
-        lane.threads.sender.at_work,
+        lane.sender.at_work,
         *(fed.client._asking for fed in lane.dispatcher.lanes),
     ]
     busy, over = threading.Event(), threading.Event()
@@ -155,7 +155,7 @@ def test_a_child_of_a_fork_in_c_makes_its_own_producer_and_ends_quietly() -> Non
         parent.produce("t", b"unresolved")
         busy, over = threading.Event(), threading.Event()
         def hold():
-            with throttles.registry._lock, parent._SafeProducer__engine.threads.sender.at_work:
+            with throttles.registry._lock, parent._SafeProducer__engine.sender.at_work:
                 busy.set()
                 over.wait(20)
         thread = threading.Thread(target=hold)

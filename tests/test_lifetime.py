@@ -183,9 +183,9 @@ def test_a_fork_waits_for_a_log_line_that_is_being_written(thread: str) -> None:
             producer.produce("t", b"x")
         else:
             engine = producer._SafeProducer__engine
-            engine.threads.asker._make = Broker
+            engine.questions.asker._make = Broker
             engine.updates.holds.partitions.update("t", {{0: PartitionMetadata(1)}}, 1.0)
-            engine.threads.windows.budget(("t", 0), time.monotonic())
+            engine.questions.windows.budget(("t", 0), time.monotonic())
         assert stream.busy.wait(5)
         if os.fork() == 0:
             sys.exit(7)
@@ -201,7 +201,7 @@ def test_a_fork_waits_for_a_log_line_that_is_being_written(thread: str) -> None:
 def test_a_destructor_in_a_forked_child_asks_no_thread(mock_bootstrap: str) -> None:
     """The sender's thread may have been at work."""
     producer = SafeProducer({"bootstrap.servers": mock_bootstrap, "log_level": 0})
-    with engine_of(producer).threads.sender.at_work:
+    with engine_of(producer).sender.at_work:
         child = os.fork()
         if child == 0:
             signal.alarm(5)

@@ -58,7 +58,7 @@ def test_a_producer_with_lanes_has_three_threads_beside_the_sender_and_one_admin
                 producer.produce(f"t{number % 4}", b"x" * 100, b"%d" % (number % 50), timestamp=stamp)
             names.look(before)
             producer.poll(0.02)
-            asker = engine_of(producer).threads.asker
+            asker = engine_of(producer).questions.asker
             asked |= {question.what for question in tuple(asker._wanted)}
         assert len(asked) == 3
         assert len(producer.snapshot().windows) > 0

@@ -17,7 +17,7 @@ def test_producers_of_one_cluster_share_its_deadlines() -> None:
     one.announce(1, 5.0, now=0.0)
     assert same is one
     assert same.deadline(1, 1.0) == same.deadline(None, 1.0) == same.latest == 5.0
-    assert same.held(1.0) == {1: 5.0}
+    assert same.deadlines(1.0) == {1: 5.0}
     assert other.deadline(1, 1.0) is None
 
 
@@ -60,7 +60,7 @@ def test_threads_get_the_same_deadlines_and_lose_none() -> None:
     for thread in threads:
         thread.join(30)
     assert len({id(shared) for shared in keep}) == 1
-    assert keep[0].held(0.0) == {0: 1000.0, 1: 1000.0, 2: 1000.0}
+    assert keep[0].deadlines(0.0) == {0: 1000.0, 1: 1000.0, 2: 1000.0}
 
 
 def announce_and_stop_at(step: int) -> int:
@@ -72,12 +72,12 @@ def announce_and_stop_at(step: int) -> int:
     def other() -> None:
         shared.announce(1, 50.0, now=0.0)
         shared.announce(2, 3.0, now=0.0)
-        answers.extend((shared.deadline(1, 0.0), shared.held(0.0), shared.probes(2, 0.0)))
+        answers.extend((shared.deadline(1, 0.0), shared.deadlines(0.0), shared.probes(2, 0.0)))
 
     with between(codes_of(Throttle.announce), step, other) as tps:
         shared.announce(1, 5.0, now=0.0)
     assert answers in ([], [50.0, {1: 50.0, 2: 3.0}, True])
-    assert shared.held(0.0) == ({1: 50.0, 2: 3.0} if answers else {1: 5.0})
+    assert shared.deadlines(0.0) == ({1: 50.0, 2: 3.0} if answers else {1: 5.0})
     assert shared.latest == (50.0 if answers else 5.0)
     return tps[0]
 

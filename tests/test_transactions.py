@@ -59,10 +59,10 @@ def test_no_record_of_a_transaction_is_held_back(producer: SafeProducer) -> None
 def test_the_guard_leaves_a_transaction_alone(producer: SafeProducer) -> None:
     """Its records are committed or not, however old they are: no age is theirs, though the broker's is known."""
     engine: Any = engine_of(producer)
-    guard = engine.dispatcher.expiry.guard
-    guard._look_at, guard.horizons.current = 0.0, Horizon(DAY, Source.BROKER, "broker 1", {})
+    guard = engine.dispatcher.expiry
+    guard._look_at, guard.expirations.current = 0.0, Horizon(DAY, Source.BROKER, "broker 1", {})
     with (
-        mock.patch.object(guard.horizons, "look"),
+        mock.patch.object(guard.expirations, "look"),
         mock.patch.object(engine.updates.failures, "retries_beyond") as told,
     ):
         guard.look(time.monotonic())

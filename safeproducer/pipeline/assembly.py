@@ -16,13 +16,14 @@ from safeproducer.pipeline.cluster.client_events import ClientEvents, EventCallb
 from safeproducer.pipeline.cluster.cluster_view import ClusterView
 from safeproducer.pipeline.cluster.id_expirations import IdExpirations, Known
 from safeproducer.pipeline.cluster.metadata import FirstQuestion, Metadata
+from safeproducer.pipeline.cluster.outdated_leaders import DIRECT_LANE
 from safeproducer.pipeline.cluster.replication import Replication
 from safeproducer.pipeline.cluster.round_trip import RoundTrip
 from safeproducer.pipeline.cluster.stats_callback import Elsewhere
 from safeproducer.pipeline.cluster.windows import REFRESH, Windows
-from safeproducer.pipeline.dispatch.direct_lane_expiry import DirectDeadline
+from safeproducer.pipeline.dispatch.direct_lane_expiry import DirectLaneExpiry
 from safeproducer.pipeline.dispatch.dispatcher import Dispatcher
-from safeproducer.pipeline.dispatch.expiry import Expiry, RetryGuard
+from safeproducer.pipeline.dispatch.expiry import Expiry
 from safeproducer.pipeline.dispatch.flush_timer import FlushTimer
 from safeproducer.pipeline.dispatch.holds import Holds
 from safeproducer.pipeline.dispatch.intake import Intake
@@ -31,13 +32,13 @@ from safeproducer.pipeline.dispatch.placement import Placement
 from safeproducer.pipeline.dispatch.quota_retry import QuotaRetry
 from safeproducer.pipeline.dispatch.record_buffer import RecordBuffer
 from safeproducer.pipeline.dispatch.updates import ClientUpdates
-from safeproducer.pipeline.engine import Engine, Threads
+from safeproducer.pipeline.engine import Engine, Questions
 from safeproducer.pipeline.lanes.direct_lane import DirectLane
 from safeproducer.pipeline.lanes.lane_pool import LanePool
 from safeproducer.pipeline.lanes.native_producers import NativeProducers
 from safeproducer.pipeline.lanes.renewing import Renewing
 from safeproducer.pipeline.notifications import Notifications
-from safeproducer.pipeline.polling import Flush, Serving
+from safeproducer.pipeline.polling import Serving
 from safeproducer.pipeline.record import ReportNumbers
 from safeproducer.pipeline.renewal import DirectRenewal
 from safeproducer.pipeline.reports.counters import DeliveryCounters
@@ -49,7 +50,7 @@ from safeproducer.pipeline.reuse import Left, take
 from safeproducer.pipeline.route import Route
 from safeproducer.pipeline.schedule import Schedule
 from safeproducer.pipeline.sender import Sender
-from safeproducer.pipeline.turn import Control, Maintenance
+from safeproducer.pipeline.turn import Maintenance
 from safeproducer.policy.permits import Kind
 from safeproducer.policy.renewals import Renewals
 from safeproducer.producer_ids.gate import Gate, Terms
@@ -68,7 +69,6 @@ if TYPE_CHECKING:
 _NOTHING: Elsewhere = (0, 0, {})
 _TRANSACTION_TIMEOUT_MS = 60_000
 MOCK = "mock cluster"
-_NO_TOPICS: dict[str, Any] = {}
 
 
 def assemble(
@@ -85,24 +85,22 @@ def assemble(
     events = ClientEvents(settings, notifications, callbacks, updates, sender.asks(attrgetter("elsewhere"), _NOTHING))
     natives = NativeProducers(settings, events, taken.lanes if taken else ())
     native = natives.first()
-    threads = _threads(settings, taken, sender, updates, events)
+    questions = _questions(settings, taken, sender, updates, events, counters)
     refusal_of = sender.asks(lambda engine: engine.calls.refusal_of, None)
-    dispatcher = _dispatcher(settings, natives, native, threads, updates, events, counters, refusal_of)
+    dispatcher = _dispatcher(settings, natives, native, sender, questions, updates, events, counters, refusal_of)
     observed = _observed(settings, dispatcher, info, hooks, refusal_of, updates, report_queue)
     # Of a transaction that is decided in init_transactions(); without idempotence there is nothing to decide.
     gate_for_records = gate if settings.transactional_id is None and settings.idempotent else None
     route = Route(native, dispatcher, sender, observed, gate_for_records, direct=not delivery.holds_back)
-    calls = Calls(route, dispatcher, sender, counters, events)
-    serving = Serving(route, dispatcher, sender, events, updates, report_queue, calls, delivery.buffer.bytes)
-    flush = Flush(route, serving, calls, dispatcher, sender, updates, counters, notices)
-    holds, lane, metadata = updates.holds, updates.holds.direct, threads.metadata
-    deadline = DirectDeadline(holds, dispatcher, report_queue, failures) if lane else None
-    renewal = None
-    if deadline is not None and delivery.owns_timeout:
-        renewal = DirectRenewal(route, dispatcher, updates, counters, natives, deadline, metadata.first)
-    control = Control(delivery, route, dispatcher, updates, counters, notifications, deadline, renewal, metadata)
-    maintenance = Maintenance(route, dispatcher, serving, control, flush, calls, notifications, threads.replication)
-    return Engine(route, dispatcher, serving, flush, calls, updates, threads, maintenance, natives).awake()
+    calls = Calls(route, dispatcher, counters, events)
+    serving = Serving(route, dispatcher, updates, report_queue, calls, notices, delivery.buffer.bytes)
+    expiry = renewal = None
+    if updates.holds.direct is not None and delivery.owns_timeout:
+        expiry = DirectLaneExpiry(updates.holds, dispatcher, report_queue, failures)
+        renewal = DirectRenewal(route, dispatcher, updates, counters, natives, expiry, questions.metadata.first)
+    asks = questions.metadata, questions.replication
+    maintenance = Maintenance(route, dispatcher, updates, serving, calls, *asks, expiry, renewal)
+    return Engine(route, dispatcher, serving, calls, updates, questions, maintenance, natives).awake()
 
 
 def _holds(settings: Settings, counters: DeliveryCounters, gate: Gate, taken: Left | None) -> Holds:
@@ -120,21 +118,27 @@ def _notifications(settings: Settings, info: ProducerInfo, hooks: Hooks, notices
     return Notifications(info, hooks, notices, settings.scrub, meanwhile)
 
 
-def _threads(
-    settings: Settings, taken: Left | None, sender: Sender, updates: ClientUpdates, events: ClientEvents
-) -> Threads:
-    delivery, holds = settings.delivery, updates.holds
+def _questions(
+    settings: Settings,
+    taken: Left | None,
+    sender: Sender,
+    updates: ClientUpdates,
+    events: ClientEvents,
+    counters: DeliveryCounters,
+) -> Questions:
+    delivery, holds, partitions = settings.delivery, updates.holds, updates.holds.partitions
     no_lanes: dict[int, Any] = {}
     lanes_to_ask = sender.asks(lambda engine: engine.lanes_to_ask, no_lanes)
-    topics, notifications = sender.asks(lambda engine: engine.counters.topics.copy, _NO_TOPICS), events.notifications
+    topics, notifications = counters.topics.copy, events.notifications
 
     def answered(seconds: float | None = None) -> None:
         updates.answered_within(seconds)
         sender.wake(0.0)
 
-    waits_for_id = sender.asks(lambda engine: engine.waits_for_id, None)
+    def waits_for_id() -> Any:
+        return lanes_to_ask().get(DIRECT_LANE) if holds.slow_start else None
+
     first_question = FirstQuestion(waits_for_id, delivery.waits_for_id and taken is None)
-    partitions = holds.partitions
     updates.failures.told_by(partitions.absent, holds.cluster.led_by)
     metadata = Metadata(
         lanes_to_ask, updates.heard_leaders, answered, first_question, notifications.trouble, partitions.missing
@@ -147,20 +151,21 @@ def _threads(
 
     known = (taken and taken.expiry) or Known(clock.monotonic())
     asker = Asker(admin, answered, sender.works, notifications.trouble)
-    horizons = IdExpirations(delivery, holds.cluster, asker, topics, notifications, known)
+    expirations = IdExpirations(delivery, holds.cluster, asker, topics, notifications, known)
     refresh = min(REFRESH, delivery.metadata_refresh / 2)
-    windows = Windows(delivery.own.window, refresh, holds.cluster, asker, notifications.window, horizons.heard)
+    windows = Windows(delivery.own.window, refresh, holds.cluster, asker, notifications.window, expirations.heard)
     holds.cluster.outdated.connect(lanes_to_ask, metadata.tell)
     updates.connect(sender.asks(lambda engine: engine.route.hold, None))
     replication = Replication(delivery, holds.cluster, metadata, asker, topics, notifications)
-    return Threads(sender, asker, windows, metadata, horizons, replication)
+    return Questions(asker, windows, metadata, expirations, replication)
 
 
 def _dispatcher(
     settings: Settings,
     natives: NativeProducers,
     native: Any,
-    threads: Threads,
+    sender: Sender,
+    questions: Questions,
     updates: ClientUpdates,
     events: ClientEvents,
     counters: DeliveryCounters,
@@ -177,20 +182,21 @@ def _dispatcher(
     for further, log in natives.further():
         lanes.take_over(further, log)
         updates.failures.sent_by_many()
-    rejections = QuotaRejections(threads.sender.asks(lambda engine: engine.quota_rejected, None), numbers)
+    rejections = QuotaRejections(updates.quota_rejected, numbers)
     if delivery.holds_back:
         report_queue.rejections = rejections
-    holds, failures, metadata, wake = updates.holds, updates.failures, threads.metadata, threads.sender.wake
+    holds, failures, metadata, wake = updates.holds, updates.failures, questions.metadata, sender.wake
     direct, queue = None if held else native, report_queue
     when = Schedule(delivery, wake)
     buffer = RecordBuffer(delivery, holds, direct, lanes, queue, rejections, numbers)
-    retry = QuotaRetry(delivery, holds, buffer, rejections, queue, failures, when, updates.sent_once)
-    guard = RetryGuard(delivery, threads.horizons, holds.round_trip, lanes, when, failures, events.notifications)
-    expiry = Expiry(delivery, holds, lanes, buffer, retry, when, failures, queue.reports, refusal_of, guard)
+    retry = QuotaRetry(delivery, buffer, rejections, queue, failures, when, updates.sent_once)
+    expiry = Expiry(
+        delivery, holds, lanes, buffer, retry, when, failures, queue.reports, refusal_of, questions.expirations
+    )
     records, size = delivery.batch_records, max(1, delivery.batch_bytes)
-    placement = Placement(holds.partitions, buffer, lanes, metadata, when, holds.cluster.outdated)
+    placement = Placement(holds.cluster, buffer, lanes, metadata, when)
     intake = Intake(records, size, holds, buffer, rejections, queue, lanes, placement, when)
-    choice = LaneChoice(delivery, holds, lanes, threads.windows, wake, events.notifications.limited)
+    choice = LaneChoice(delivery, holds, lanes, questions.windows, wake, events.notifications.limited)
     timer = FlushTimer(holds, lanes, delivery.guard_ms / 1000, when.alarm.hurry)
     parts = buffer, when, choice, retry, intake, timer, expiry, queue.reports
     return Dispatcher(delivery, holds, lanes, placement, *parts)

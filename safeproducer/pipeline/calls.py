@@ -16,7 +16,6 @@ from safeproducer.pipeline.cluster.client_events import ClientEvents
 from safeproducer.pipeline.dispatch.dispatcher import Dispatcher
 from safeproducer.pipeline.reports.counters import DeliveryCounters
 from safeproducer.pipeline.route import Route
-from safeproducer.pipeline.sender import Sender
 from safeproducer.runtime import interrupts
 from safeproducer.runtime.threads import get_ident
 
@@ -34,7 +33,6 @@ class Calls:
 
     _route: Route
     _dispatcher: Dispatcher
-    _sender: Sender
     counters: DeliveryCounters
     events: ClientEvents
     fatal_told: bool = False
@@ -50,7 +48,7 @@ class Calls:
             threads.add(thread)
             if barred:
                 barred_threads.add(thread)
-                self._sender.wake(0.0)  # the sender serves in place of this thread
+                self._route.sender.wake(0.0)  # the sender serves in place of this thread
             return call(*args), None, False
         except:  # noqa: E722 - a pending fatal error can be a KafkaError, which is no BaseException
             raised, from_callback = self.noted(sys.exc_info()[1])

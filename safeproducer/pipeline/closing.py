@@ -73,7 +73,7 @@ def end_permit(engine: Engine, how: str, begun: bool) -> None:
         how = "error"
     never_sent = _never_sent(engine) or reached_nobody(engine)
     engine.gate.end(how, not begun and (never_sent or _shown_unsent(engine)))
-    engine.dispatcher.lanes.permits().end(how, never_sent)
+    engine.gate.lane_permits().end(how, never_sent)
 
 
 def _never_sent(engine: Engine) -> bool:
@@ -181,7 +181,6 @@ class Closing:
 
     def __init__(self, engine: Engine, transactions: Transactions, hooks: Hooks, info: ProducerInfo) -> None:
         self._engine = engine
-        self._counters = engine.counters
         self._transactions = transactions
         self._hooks = hooks
         self._info = info
@@ -238,20 +237,20 @@ class Closing:
         inside = engine.route.inside  # a signal handler: the call that it interrupted still uses the native producer
         started = clock.monotonic()
         aborting = self._transactions.abort_for_close(_left(deadline)) if self._transactions.open else None
-        queued, raised = engine.flush.drain(_left(deadline))
+        queued, raised = engine.serving.drain(_left(deadline))
         raised = raised or aborting
         taken = _reports_taken(engine, started)
         left = self._count_left(queued, taken)
         if left or (queued and not taken):
             engine.purge()
-            raised = engine.flush.drain_purged() or raised
+            raised = engine.serving.drain_purged() or raised
             more = max(0, _reports_taken(engine, started) - taken)  # statistics may have told meanwhile
             left, taken = left - more, taken + more
-        engine.flush.release()
+        engine.serving.release()
         raised = await_proof(engine) or raised
         raised = self._serve_events() or raised
         self.report_loss("close deadline", taken)
-        accepted, delivered, failed = self._counters.totals()
+        accepted, delivered, failed = self._engine.counters.totals()
         report = CloseReport(accepted, delivered, failed, left, clock.monotonic() - started)
         # With records in it, with a transaction, or another thread, the native close() would wait, for ever or worse;
         # letting go does not.
@@ -270,7 +269,7 @@ class Closing:
         librdkafka counts them as it does records: here as one whose report a signal handler had stopped.
         """
         try:
-            if self._counters.interrupts and self._engine.queued and self._engine.route.state == "open":
+            if self._engine.counters.interrupts and self._engine.queued and self._engine.route.state == "open":
                 self._engine.serving.poll(0)
         except Exception as error:
             return error
@@ -278,12 +277,12 @@ class Closing:
 
     def _count_left(self, queued: int, taken: int) -> int:
         """Records that are to be purged, and those that a close() purged which was interrupted."""
-        failed = self._counters.totals()[2]
+        failed = self._engine.counters.totals()[2]
         if queued and self._failed_before is None:
             self._failed_before = failed
         if self._failed_before is None:
             return 0
-        return self._counters.outstanding(queued)[0] - taken + failed - self._failed_before
+        return self._engine.counters.outstanding(queued)[0] - taken + failed - self._failed_before
 
     def _end_natives(self) -> None:
         """The rest, once it is closed: nobody comes to a native producer any more that the engine has released.
@@ -298,7 +297,7 @@ class Closing:
             ended = engine.stop_threads(_THREADS_PATIENCE)
             if not ends.parks(ended) and ended and ends.closes:
                 self._close_natives(ends)
-            engine.flush.release()
+            engine.serving.release()
             end_permit(engine, "closed", self._transactions.begun)
         except BaseException:
             self._ends = ends
@@ -330,7 +329,7 @@ class Closing:
         self._hooks.call("_producer_ended", engine)
         left = left_by(engine)
         if left is not None and self._report is None:
-            accepted, delivered, failed = self._counters.totals()
+            accepted, delivered, failed = self._engine.counters.totals()
             self._report = CloseReport(accepted, delivered, failed, 0, 0.0)
             engine.route.retire("closed", lambda: ProducerClosedError(_CLOSED))
             left.park()
@@ -357,9 +356,10 @@ class Closing:
 
         Not those whose report came and was not polled: they are written.
         """
-        written = self._counters.acknowledged()
-        counted = self._counters.report_queue.reports.counted()
-        unresolved = self._counters.outstanding(self._engine.queued)[0] - len(written) - counted - taken
+        counters = self._engine.counters
+        written = counters.acknowledged()
+        counted = counters.report_queue.reports.counted()
+        unresolved = counters.outstanding(self._engine.queued)[0] - len(written) - counted - taken
         if unresolved <= 0:
             return None
         observed = self._engine.route.observed

@@ -22,7 +22,7 @@ from safeproducer.pipeline.dispatch.holds import Holds
 from safeproducer.pipeline.dispatch.updates import ClientUpdates
 from safeproducer.pipeline.lanes.native_producers import NativeProducers
 from safeproducer.pipeline.notifications import Notifications
-from safeproducer.pipeline.polling import Flush, Serving
+from safeproducer.pipeline.polling import Serving
 from safeproducer.pipeline.reports.counters import DeliveryCounters
 from safeproducer.pipeline.reports.delivery_errors import Failures
 from safeproducer.pipeline.route import Route
@@ -35,18 +35,14 @@ _LAST_TURN = 0.1
 """Seconds that the end of the interpreter waits for the sender."""
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Threads:
-    """Of one producer. Each is started when there is something for it to do.
+@dataclass(slots=True, eq=False, repr=False)
+class Questions:
+    """What brokers are asked, on two threads: `metadata` asks who leads, the asker all else, for the other three."""
 
-    `windows`, `horizons` and `replication` have the asker ask.
-    """
-
-    sender: Sender
     asker: Asker
     windows: Windows
     metadata: Metadata
-    horizons: IdExpirations
+    expirations: IdExpirations
     replication: Replication
 
 
@@ -57,10 +53,9 @@ class Engine:
     route: Route
     dispatcher: Dispatcher
     serving: Serving
-    flush: Flush
     calls: Calls
     updates: ClientUpdates
-    threads: Threads
+    questions: Questions
     maintenance: Maintenance
     makes: NativeProducers
 
@@ -91,22 +86,7 @@ class Engine:
     @property
     def sender(self) -> Sender:
         """The thread that sends."""
-        return self.threads.sender
-
-    @property
-    def horizons(self) -> IdExpirations:
-        """For how long brokers remember the producer ID."""
-        return self.threads.horizons
-
-    @property
-    def replication(self) -> Replication:
-        """How far the replicas of each partition are."""
-        return self.threads.replication
-
-    @property
-    def windows(self) -> Windows:
-        """How many batches of each partition may be under way."""
-        return self.threads.windows
+        return self.route.sender
 
     @property
     def gate(self) -> Gate:
@@ -151,7 +131,7 @@ class Engine:
         self.calls.ask(self.native.set_sasl_credentials, username, password)
         self.makes.renew({"sasl.username": username, "sasl.password": password})
         self.dispatcher.lanes.set_sasl_credentials(username, password)
-        self.threads.asker.set_sasl_credentials(username, password)
+        self.questions.asker.set_sasl_credentials(username, password)
 
     def list_topics(self, *args: Any, **kwargs: Any) -> Any:
         """As the native producer's; what it says of a single topic counts here as well."""
@@ -168,7 +148,7 @@ class Engine:
         if not (self.dispatcher.alone and usable):  # else it is one of the lanes
             self.native.purge(in_queue, in_flight, blocking)
         if usable:
-            self.awake().threads.sender.run(partial(self.dispatcher.expiry.purge, in_queue, in_flight, blocking))
+            self.awake().sender.run(partial(self.dispatcher.expiry.purge, in_queue, in_flight, blocking))
 
     def subscribe(self, wake: Callable[[], object]) -> None:
         """As Reports.subscribe()."""
@@ -209,8 +189,7 @@ class Engine:
         """End them; wait for them up to `timeout` seconds, not at all if that is None. Whether they have ended."""
         if self.route.state == "forked":  # there are none in the child, and they may have held locks when it was made
             return True
-        known = self.threads
-        threads = (known.sender, known.asker, known.metadata)
+        threads = self.sender, self.questions.asker, self.questions.metadata
         for thread in threads:
             thread.stop()
         if timeout is None:
@@ -230,7 +209,7 @@ class Engine:
             return 0, 0, {}
         record_buffer, lanes = self.dispatcher.record_buffer, self.dispatcher.lanes
         records = record_buffer.waiting + lanes.records + self.dispatcher.reports.count
-        return records, record_buffer.waiting_bytes + lanes.bytes, record_buffer.held()
+        return records, record_buffer.waiting_bytes + lanes.bytes, record_buffer.by_partition()
 
     def lanes_to_ask(self) -> dict[int, Any]:
         """By number, the lanes that may be asked for metadata."""
@@ -239,14 +218,3 @@ class Engine:
         lanes: dict[int, Any] = {} if self.dispatcher.alone else {DIRECT_LANE: self.native}
         lanes.update((lane.number, lane.client) for lane in self.dispatcher.lanes if not lane.client.failed)
         return lanes
-
-    def waits_for_id(self) -> Any:
-        """The native producer of the direct lane, until what was sent by it first has been answered."""
-        return self.native if self.route.state == "open" and self.holds.slow_start else None
-
-    def quota_rejected(self) -> None:
-        """A broker rejected a record because of a quota on producer IDs. Inside a native call."""
-        if (direct := self.holds.direct) is not None:
-            direct.reject()
-        self.updates.look_again()
-        self.route.hold()

@@ -254,14 +254,15 @@ class Inspection:
             partitions=self._partitions(),
             last_error=engine.notifications.last_error,
             throttled_brokers=dict(engine.events.throttled),
-            producer_ids=engine.gate.used + dispatcher.lanes.permits().used,
+            producer_ids=engine.gate.taken,
             renewals=dispatcher.lanes.renewing.count,
         )
 
     def _partitions(self) -> tuple[PartitionSnapshot, ...]:
         engine, buffer = self._engine, self._engine.dispatcher.record_buffer
         rows = partition_rows(engine.counters.topics, buffer.waits())
-        known = engine.replication.known(clock.monotonic())
+        replication = engine.questions.replication
+        known = replication.known(clock.monotonic())
         absent, silent = engine.holds.partitions.absent, self._silent()
         whole = {topic: node for (topic, _), node in silent.items()}  # of records that name no partition
         found = []
@@ -294,23 +295,23 @@ class Inspection:
     def _windows(self) -> tuple[WindowSnapshot, ...]:
         if self._engine.route.state == "forked":  # a thread that is not here may have held the lock
             return ()
-        now = clock.monotonic()
+        now, windows = clock.monotonic(), self._engine.questions.windows
         return tuple(
             WindowSnapshot(
                 *tp, window.size, window.source.value, None if window.at is None else now - window.at, window.reason
             )
-            for tp, window in self._engine.windows.known(now).items()
+            for tp, window in windows.known(now).items()
         )
 
     def explain(self, topic: str | None, partition: int | None) -> str:
         """Say what records wait for."""
-        engine, holds = self._engine, self._engine.holds
+        holds, expirations = self._engine.holds, self._engine.questions.expirations
         leaders = holds.partitions.leaders
         account = self.snapshot()
         told = explanation(account, topic, partition, self.troubles(), leaders, self.located(account))
         if account.state in _ENDED:
             return told
-        return holds.cluster.addressed(" ".join([told, *engine.horizons.notes()]))
+        return holds.cluster.addressed(" ".join([told, *expirations.notes()]))
 
     def located(self, account: Snapshot) -> Located:
         """Where records are, and what is known of their topics and brokers."""
@@ -336,7 +337,7 @@ class Inspection:
     def troubles(self) -> Iterator[Trouble]:
         """The newest error of each broker and each throttle time, newest first. A generator: most often nobody asks."""
         now, events, cluster = clock.monotonic(), self._engine.events, self._engine.holds.cluster
-        held = cluster.throttle.held(now)
+        held = cluster.throttle.deadlines(now)
         ended = {broker: until for broker, until in events.throttled_until.copy().items() if broker not in held}
         for broker, until in (held | ended).items():
             yield throttling(broker, until, cluster.probes(broker, now), now)

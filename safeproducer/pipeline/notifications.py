@@ -21,6 +21,7 @@ from safeproducer.policy.types import TopicPartition
 from safeproducer.policy.window import Window
 from safeproducer.records import ProducerInfo
 from safeproducer.runtime.log import logger
+from safeproducer.runtime.threads import Notices
 from safeproducer.snapshot import ReplicationSnapshot
 
 
@@ -33,13 +34,6 @@ class Failure(Protocol):
     unknown: int
 
 
-class Notifier(Protocol):
-    """Runs calls of the application's code where they may run; see Notices."""
-
-    def tell(self, call: Callable[..., Any], *args: Any) -> None: ...
-    def later(self, call: Callable[..., Any], *args: Any) -> None: ...
-
-
 class Notifications:
     """Any thread. `last_error`: the newest trouble, as a sentence without secrets.
 
@@ -47,7 +41,7 @@ class Notifications:
     """
 
     def __init__(
-        self, info: ProducerInfo, hooks: Hooks, notices: Notifier, scrub: Callable[[str], str], meanwhile: str
+        self, info: ProducerInfo, hooks: Hooks, notices: Notices, scrub: Callable[[str], str], meanwhile: str
     ) -> None:
         self.info = info
         self._name = "".join(char if char.isprintable() else repr(char)[1:-1] for char in info.client_id)

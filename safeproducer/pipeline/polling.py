@@ -7,13 +7,10 @@ from dataclasses import dataclass
 
 from safeproducer.errors import RENEWED, FatalError
 from safeproducer.pipeline.calls import Calls
-from safeproducer.pipeline.cluster.client_events import ClientEvents
 from safeproducer.pipeline.dispatch.dispatcher import Dispatcher
 from safeproducer.pipeline.dispatch.updates import ClientUpdates
-from safeproducer.pipeline.reports.counters import DeliveryCounters
 from safeproducer.pipeline.reports.report_queue import ReportQueue
 from safeproducer.pipeline.route import Route
-from safeproducer.pipeline.sender import Sender
 from safeproducer.policy.types import NEVER
 from safeproducer.runtime import clock, interrupts
 from safeproducer.runtime.threads import Notices, get_ident
@@ -28,6 +25,16 @@ _POLLING = 0.05
 """An application that served within this time is there, and the sender leaves the serving to it. With all cores busy,
 one that serves every few milliseconds is late by 10 to 30, and the sender would take records off the direct path."""
 
+_LINGER_OFF = 0.4
+"""Seconds for which a round of flush() switches linger off: longer than the round."""
+_ROUND = 0.15  # below the 0.2 s from which the native call splits the wait itself
+_FATAL_COMES = 0.1
+_LOOK = 0.001
+_PURGE_PATIENCE = 1.0
+"""Seconds that close() waits for the next report after a purge."""
+_RELEASE_EVERY = 0.5
+_NOTED = 0.05
+
 
 @dataclass(eq=False, repr=False)
 class Serving:
@@ -38,17 +45,19 @@ class Serving:
 
     _route: Route
     _dispatcher: Dispatcher
-    _sender: Sender
-    _events: ClientEvents
     _updates: ClientUpdates
     _report_queue: ReportQueue
     _calls: Calls
+    _notices: Notices
     _limit: int | None
     """Bytes of the buffer, None when that has no limit."""
     _served_at: float = 0.0
     _seen_at: float = 0.0
     _polls: int = 0
     _polls_seen: int = 0
+    _failed_then: int = 0
+    _release_at: float = 0.0
+    _accepted_then: int = 0
 
     def is_polling(self, now: float) -> bool:
         """Whether the application serves, so that its callbacks come when it expects them."""
@@ -92,15 +101,15 @@ class Serving:
         try:
             threads.add(thread)
             self._polls += 1
-            if self._route.goes_direct and not report_queue.thread and not report_queue.reports.bunches:
+            if route.goes_direct and not report_queue.thread and not report_queue.reports.bunches:
                 started = clock.monotonic() if timeout > 0 else 0.0
-                unseen = self._events.unseen
+                unseen = self._calls.events.unseen
                 before = unseen.get(thread, 0)
                 served: int = route.native.poll(timeout)
                 if not (served or timeout):
                     return 0
                 if self._updates.changed:
-                    self._sender.wake(0.0)
+                    self._route.sender.wake(0.0)
                 if not (hidden := unseen.get(thread, 0) - before):
                     return served
                 served -= hidden
@@ -131,11 +140,11 @@ class Serving:
         """Serve the direct lane and the reports kept here for up to `timeout` seconds, until something was served."""
         if not self._route.usable:
             self._route.native.poll(timeout)  # raises
-        if self._sender.is_this_thread():  # in a destructor: what it waits for would wait for it
+        if self._route.sender.is_this_thread():  # in a destructor: what it waits for would wait for it
             return self._calls.answer_in_callback("poll", 0)
         end = clock.monotonic() + timeout if timeout >= 0 else NEVER
         self._tell_sender()
-        self._sender.let_work()
+        self._route.sender.let_work()
         try:
             while True:
                 served = self._serve_now()
@@ -153,12 +162,12 @@ class Serving:
         """The sender may have waited for these reports only: the next record can be the first that goes directly."""
         buffered = not (self._route.goes_direct or self._dispatcher.alone)
         if buffered and not self._report_queue.reports and self._dispatcher.empty:
-            self._sender.wake(0.0)
-            self._sender.let_work()
+            self._route.sender.wake(0.0)
+            self._route.sender.let_work()
 
     def _tell_sender(self) -> None:
         if self._updates.changed:
-            self._sender.wake(0.0)
+            self._route.sender.wake(0.0)
 
     @property
     def _serves_direct(self) -> bool:
@@ -178,11 +187,11 @@ class Serving:
     def _wait_once(self, left: float) -> int:
         """Wait where the next answer is likely to come, not longer than `left`; how much was served meanwhile."""
         if self._dispatcher.alone:
-            self._sender.wait(left)
+            self._route.sender.wait(left)
             return 0
         goes_direct = self._route.goes_direct
         if not (self._serves_direct and (goes_direct or len(self._route.native))):
-            self._sender.wait(min(left, _LONG_SLICE))
+            self._route.sender.wait(min(left, _LONG_SLICE))
             return 0
         # The sender rings for what it has; here nobody hears it.
         busy = self._dispatcher.busy or self._report_queue.reports or not goes_direct
@@ -191,7 +200,7 @@ class Serving:
     @interrupts.calls_natively
     def _poll_native(self, timeout: float) -> int:
         """Serve it; how much of what it served poll() counts."""
-        unseen, thread = self._events.unseen, get_ident()
+        unseen, thread = self._calls.events.unseen, get_ident()
         before = unseen.get(thread, 0)
         served: int = self._route.native.poll(timeout)
         return served - (unseen.get(thread, 0) - before)
@@ -206,40 +215,14 @@ class Serving:
                 route.native.poll(0)
             self._tell_sender()
             if timeout > 0 and (self._dispatcher.lanes.events or self._report_queue.deferred):
-                self._sender.wait(min(timeout, _SLICE))
+                self._route.sender.wait(min(timeout, _SLICE))
         elif not self._wait(0) and timeout > 0:
             if self._serves_direct and len(route.native):
                 route.native.flush(min(timeout, _SLICE))
             else:
                 self._wait(timeout)
 
-
-_LINGER_OFF = 0.4
-"""Seconds for which a round of flush() switches linger off: longer than the round."""
-_ROUND = 0.15  # below the 0.2 s from which the native call splits the wait itself
-_FATAL_COMES = 0.1
-_TURN = 0.001
-_PURGE_PATIENCE = 1.0
-"""Seconds that close() waits for the next report after a purge."""
-_RELEASE_EVERY = 0.5
-_NOTED = 0.05
-
-
-@dataclass(eq=False, repr=False)
-class Flush:
-    """On the threads of the application."""
-
-    _route: Route
-    _serving: Serving
-    _calls: Calls
-    _dispatcher: Dispatcher
-    _sender: Sender
-    _updates: ClientUpdates
-    _counters: DeliveryCounters
-    _notices: Notices
-    _failed_then: int = 0
-    _release_at: float = 0.0
-    _accepted_then: int = 0
+    # --- flush() ------------------------------------------------------------------------------------------------------
 
     def flush(self, timeout: float) -> int:
         """As the native flush()."""
@@ -269,7 +252,7 @@ class Flush:
             dispatcher.schedule.flush(clock.monotonic() + _LINGER_OFF)
             dispatcher.schedule.hurry()
             remaining = _ROUND if deadline is None else max(0.0, deadline - clock.monotonic())
-            _, error, from_callback = self._calls.attempt(self._serving.flush_round, min(remaining, _ROUND))
+            _, error, from_callback = self._calls.attempt(self.flush_round, min(remaining, _ROUND))
             if error is not None:
                 if not isinstance(error, Exception) or not (from_callback or isinstance(error, FatalError)):
                     try:
@@ -288,7 +271,7 @@ class Flush:
         record_buffer = self._dispatcher.record_buffer
         left = record_buffer.records if self._dispatcher.alone else self._calls.queued
         # A signal handler's flush(): its thread runs that report itself.
-        return left - 1 if get_ident() in self._counters.report_queue.running else left
+        return left - 1 if get_ident() in self._report_queue.running else left
 
     def _all_acknowledged(self, since: float) -> bool:
         """Whether what is left waits only for the callback to return that a signal handler has interrupted.
@@ -304,14 +287,14 @@ class Flush:
     def _fatal_meanwhile(self) -> Exception | None:
         """The fatal error that the sender has met and nobody was told of, for the flush() that it ended."""
         failed = self._updates.failures.not_written + self._updates.failures.unknown
-        if self._sender.alive and failed != self._failed_then and self._route.state == "open":
+        if self._route.sender.alive and failed != self._failed_then and self._route.state == "open":
             self._failed_then = failed
             looks_end = clock.monotonic() + (_FATAL_COMES if self._dispatcher.alone else 0.0)
             while True:  # a fatal error may be why they failed, and the sender may be about to note it
-                self._calls.attempt(self._sender.run, self._dispatcher.look_everywhere)
+                self._calls.attempt(self._route.sender.run, self._dispatcher.look_everywhere)
                 if self._route.state != "open" or clock.monotonic() >= looks_end:
                     break
-                self._sender.wait(_TURN)
+                self._route.sender.wait(_LOOK)
         if self._route.state != "fatal" or self._calls.fatal_told:
             return None
         self._calls.told(fatal := self._calls.fatal_again())
@@ -321,10 +304,10 @@ class Flush:
         """Run what a purge reports, for as long as reports come; the last exception that a callback raised."""
         last: Exception | None = None
         while True:
-            before = self._counters.resolved
+            before = self._calls.counters.resolved
             left, raised = self.drain(_PURGE_PATIENCE)
             last = raised or last
-            if not left or self._counters.resolved == before:
+            if not left or self._calls.counters.resolved == before:
                 return last
 
     def release(self) -> None:
@@ -335,11 +318,11 @@ class Flush:
         """
         self._dispatcher.intake.release_reports()
         deadline = clock.monotonic() + _NOTED
-        while self._sender.alive and self._dispatcher.record_buffer.numbers.reports and clock.monotonic() < deadline:
+        while self._route.sender.alive and self._dispatcher.record_buffer.numbers and clock.monotonic() < deadline:
             if self._dispatcher.record_buffer.records:
                 break
-            self._sender.wait(_TURN)  # batches refer to callbacks until the sender has taken note of their end
-        self._counters.release_callbacks()
+            self._route.sender.wait(_LOOK)  # batches refer to callbacks until the sender has taken note of their end
+        self._calls.counters.release_callbacks()
 
     def release_when_idle(self, now: float) -> None:
         """On the sender's thread, for an application that only polls.
@@ -349,7 +332,7 @@ class Flush:
         if now < self._release_at:
             return
         self._release_at = now + _RELEASE_EVERY
-        accepted = self._counters.accepted
+        accepted = self._calls.counters.accepted
         if accepted != self._accepted_then and not self._calls.queued:
             self._accepted_then = accepted
             self._notices.tell(self.release)

@@ -18,7 +18,7 @@ from safeproducer.kafka.native import KafkaException
 from safeproducer.kafka.statistics import Statistics, repaired
 from safeproducer.pipeline.cluster.metadata import FirstQuestion
 from safeproducer.pipeline.cluster.outdated_leaders import DIRECT_LANE
-from safeproducer.pipeline.dispatch.direct_lane_expiry import DirectDeadline
+from safeproducer.pipeline.dispatch.direct_lane_expiry import DirectLaneExpiry
 from safeproducer.pipeline.dispatch.dispatcher import Dispatcher
 from safeproducer.pipeline.dispatch.updates import ClientUpdates
 from safeproducer.pipeline.lanes.direct_lane import DirectLane, DirectLaneCounts
@@ -96,7 +96,7 @@ class DirectRenewal:
     _updates: ClientUpdates
     _counters: DeliveryCounters
     _natives: NativeProducers
-    _deadline: DirectDeadline
+    _deadline: DirectLaneExpiry
     _first: FirstQuestion
     _former: deque[tuple[Any, Former]] = field(default_factory=deque)
     _purge_at: float = 0.0
@@ -125,8 +125,7 @@ class DirectRenewal:
         if failure.error is not USED_UP and now >= self._purge_at:
             # librdkafka has purged its queue. What a lost connection brings back would wait for ever.
             self._purge_at = now + PURGE_EVERY
-            guard = self._dispatcher.expiry.guard
-            due = guard.direct(direct.backlogs, now)
+            due = self._dispatcher.expiry.direct_lane(direct.backlogs, now)
             native.purge(in_queue=True, in_flight=due is not None and due.at <= now, blocking=False)
         if not (len(native) or (self._fails and self._counters.report_queue.deferred)):
             self._replace(former, failure, now)

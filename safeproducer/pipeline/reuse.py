@@ -325,7 +325,8 @@ def left_by(engine: Engine) -> Left | None:
     lanes = [NativeLane(native, relays[id(native)], log) for native, log in natives if id(native) in relays]
     if not lanes or len(lanes) != len(natives) or not _is_sound(direct, wrote):
         return None
-    known, expiry, ended = holds.round_trip.passed_on(), engine.horizons.passed_on(), _ended(engine)
+    expirations, ended = engine.questions.expirations, _ended(engine)
+    known, expiry = holds.round_trip.passed_on(), expirations.passed_on()
     passes_on = None if direct is None else partial(direct.given.passed_on, engine.counters)
     return Left(Key.of(settings), settings.cluster, settings.ids.reuse, lanes, known, expiry, ended, passes_on)
 
@@ -335,8 +336,7 @@ def _ended(engine: Engine) -> Callable[[float], bool]:
 
     The application's are those that serve now: once the engine is retired, others find no native producer.
     """
-    threads = engine.threads
-    ours = threads.sender, threads.metadata
+    ours = engine.sender, engine.questions.metadata
     serving = engine.route.threads
 
     def ended(timeout: float) -> bool:

@@ -83,7 +83,7 @@ class Route:
         self.threads: set[int] = set()
         self.barred: set[int] = set()
         self._dispatcher = dispatcher
-        self._sender = sender
+        self.sender = sender
         self.observed = observed
         self.gate = gate
         self.goes_direct = self._going = False
@@ -104,7 +104,7 @@ class Route:
     @property
     def inside(self) -> bool:
         """Whether the calling code interrupted a call that serves, or is a destructor that runs on the sender."""
-        return get_ident() in self.threads or self._sender.is_this_thread()
+        return get_ident() in self.threads or self.sender.is_this_thread()
 
     @property
     def in_callback(self) -> bool:
@@ -203,7 +203,7 @@ class Route:
         """
         self._dispatcher.intake.recheck()
         if self.goes_direct and self.state == "open":
-            if self._sender.is_this_thread():
+            if self.sender.is_this_thread():
                 self.go(direct=False)
             else:  # the sender does the rest: two threads would undo each other's steps
                 self._going = True
@@ -214,7 +214,7 @@ class Route:
                         self.send = self._chosen
                     else:
                         self.observed.go_on_to(self._chosen)
-        self._sender.wake(0.0)
+        self.sender.wake(0.0)
 
 
 def _gated(route: weakref.ref[Route], otherwise: Callable[..., Any]) -> Callable[..., Any]:

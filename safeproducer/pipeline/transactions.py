@@ -92,7 +92,8 @@ class Transactions:
 
     def _warn_after_rest(self) -> None:
         """The coordinator may have forgotten the transactional.id, which the commit would only learn."""
-        horizon, since, now = self._engine.horizons.current, self._rests_since, clock.monotonic()
+        expirations, since, now = self._engine.questions.expirations, self._rests_since, clock.monotonic()
+        horizon = expirations.current
         if horizon is not None and since is not None and now - since >= horizon.seconds:
             self._engine.notifications.once(
                 f"rest {since}",
@@ -141,7 +142,7 @@ class Transactions:
         for delivered, and would commit without it.
         """
         started = clock.monotonic()
-        _, raised = self._engine.awake().flush.drain(timeout)
+        _, raised = self._engine.awake().serving.drain(timeout)
         if (missing := self._engine.failures.without_offset - self._without_offset) > 0:
             raise KafkaException(
                 KafkaError(

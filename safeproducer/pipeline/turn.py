@@ -11,18 +11,16 @@ from safeproducer.kafka.native import KafkaException
 from safeproducer.pipeline.calls import Calls
 from safeproducer.pipeline.cluster.metadata import Metadata
 from safeproducer.pipeline.cluster.replication import Replication
-from safeproducer.pipeline.dispatch.direct_lane_expiry import DirectDeadline
+from safeproducer.pipeline.dispatch.direct_lane_expiry import DirectLaneExpiry
 from safeproducer.pipeline.dispatch.dispatcher import Dispatcher
 from safeproducer.pipeline.dispatch.updates import ClientUpdates
 from safeproducer.pipeline.notifications import Notifications
-from safeproducer.pipeline.polling import Flush, Serving
+from safeproducer.pipeline.polling import Serving
 from safeproducer.pipeline.renewal import DirectRenewal
-from safeproducer.pipeline.reports.counters import DeliveryCounters
 from safeproducer.pipeline.route import Route
 from safeproducer.pipeline.sender import LONGEST_REST, LONGEST_SLEEP
 from safeproducer.policy.types import NEVER
 from safeproducer.runtime import clock
-from safeproducer.settings.delivery import Delivery
 
 _NOT_POLLING = 0.1
 _AFTER_ERROR = 0.1
@@ -38,31 +36,85 @@ _RESTS_WITH = 8 * LONGEST_REST
 
 
 @dataclass(eq=False, repr=False)
-class Control:
-    """Acts on what the client told: which way records go, whether they go at all, and how many lanes there are.
+class Maintenance:
+    """The work of the sender. Its own exceptions end no turn but the one they come in.
 
-    It also says when the sender of an idle producer may sleep longer: its turns were half of what an idle producer
-    cost. After a rest the first record of each partition goes alone (FirstRecords). How long a leader remembers is not
-    known well enough to wait for that: its clock differs, timestamps may be old, and nobody was asked in the first
-    minute.
+    It acts on what the client told: which way records go, whether they go at all, and how many lanes there are. It also
+    says when the sender of an idle producer may sleep longer: its turns were half of what an idle producer cost. After
+    a rest the first record of each partition goes alone (FirstRecords). How long a leader remembers is not known well
+    enough to wait for that: its clock differs, timestamps may be old, and nobody was asked in the first minute.
     """
 
-    _delivery: Delivery
     _route: Route
     _dispatcher: Dispatcher
     _updates: ClientUpdates
-    _counters: DeliveryCounters
-    _notifications: Notifications
-    _direct_deadline: DirectDeadline | None
-    _renewal: DirectRenewal | None
+    _serving: Serving
+    _calls: Calls
     _metadata: Metadata
+    _replication: Replication
+    _direct_lane_expiry: DirectLaneExpiry | None
+    _renewal: DirectRenewal | None
+    _told: set[str] = field(default_factory=set)
     _accepted: int = 0
     _since: float = 0.0
     """When `_accepted` was seen to have grown last."""
     _until: float = 0.0
     _longest: float = LONGEST_SLEEP
 
-    def prepare(self, now: float) -> float:
+    @property
+    def _notifications(self) -> Notifications:
+        return self._calls.events.notifications
+
+    def turn(self, now: float) -> float:
+        """Do what is due, serve when the application does not; when to come again."""
+        if not self._route.usable:
+            return NEVER
+        try:
+            until = self._rests_on(now)
+            return self._rest(now, self._turn(now)) if until is None else until
+        except:  # noqa: E722 - as in Calls.attempt()
+            raised: Any = sys.exc_info()[1]
+            error = self._calls.instead_of(raised)
+        if self._route.state in ("closed", "forked"):  # in the middle of it
+            return NEVER
+        if isinstance(error, FatalError):
+            # For the application's next poll().
+            self._dispatcher.reports.add_event(self._calls.tell_fatal, error, None)
+        elif error is not RENEWED and (kind := f"{type(error).__name__}: {error}") not in self._told:
+            self._told.add(kind)
+            self._notifications.turn_failed(error)
+        return now + _AFTER_ERROR
+
+    def _turn(self, now: float) -> float:
+        dispatcher = self._dispatcher
+        again = self._prepare(now)
+        dispatcher.find_unrung(now)
+        dispatcher.serve()
+        polling = self._serving.is_polling(now)
+        if not polling:
+            self._serving.stand_by()
+        now = clock.monotonic()
+        dispatcher.expiry.look(now)
+        self._replication.look(now, dispatcher.record_buffer.silent)
+        self._act(now)
+        self._serving.release_when_idle(now)
+        if dispatcher.record_buffer.room_wanted and dispatcher.record_buffer.tell_of_room():
+            again = min(again, now + _MAKES_ROOM)
+        due = min(again, dispatcher.schedule.alarm.at)
+        if self._expects or (dispatcher.alone and not polling):
+            return min(due, now + _NOT_POLLING)
+        return due
+
+    @property
+    def _expects(self) -> bool:
+        """Whether a report or an event may come; to count them, as `queued` does, takes long with many lanes."""
+        dispatcher = self._dispatcher
+        waits = dispatcher.record_buffer.busy or dispatcher.reports
+        return bool(waits or (not dispatcher.alone and len(self._route.native)))
+
+    # --- the path ----------------------------------------------------------------------------------------------------
+
+    def _prepare(self, now: float) -> float:
         """Before reports are served: have what is needed to send made and asked for; when to look again."""
         dispatcher = self._dispatcher
         topic = dispatcher.intake.any_topic
@@ -72,26 +124,30 @@ class Control:
             again = min(again, now + _ASKING)
         return again
 
-    def act(self, now: float) -> None:
+    def _act(self, now: float) -> None:
         """Hold, hand over, time out, go directly again."""
         dispatcher, updates, holds = self._dispatcher, self._updates, self._updates.holds
         updates.read_arrived()
         waiting = dispatcher.record_buffer.known
         gate = holds.gate
-        if gate.hold is not None and waiting and (gate.look(now) or gate.is_too_late(self._delivery.timeout, now)):
+        if (
+            gate.hold is not None
+            and waiting
+            and (gate.look(now) or gate.is_too_late(self._updates.delivery.timeout, now))
+        ):
             dispatcher.recheck(now)  # it is time to ask again, or what waits fails
         updates.catch_up(waiting)
         changed = self._starts(now)
         changed = holds.round_trip.has_high_rate(waiting, now) or changed
         if updates.take_changed() or changed:
-            self._look_again(now)
+            self._recheck(now)
         elif dispatcher.intake.rechecks or holds.cluster.throttle_changed():
             dispatcher.recheck(now)
         if dispatcher.schedule.alarm.rings(now) or dispatcher.lanes.completed:
             dispatcher.pump(now)
         renews = self._renewal is not None and self._renewal.act(now)
-        if self._direct_deadline is not None and self._delivery.owns_timeout and not renews:
-            self._direct_deadline.act(now, self._route.hold, self._route.native.purge)
+        if self._direct_lane_expiry is not None and not renews:
+            self._direct_lane_expiry.act(now, self._route.hold, self._route.native.purge)
         # Reports that wait here take room that the native producer does not know of.
         waits = holds.any(now) or dispatcher.intake.rechecks or bool(dispatcher.reports)
         self._route.choose(not waits and dispatcher.empty)
@@ -101,10 +157,10 @@ class Control:
         holds, native = self._updates.holds, self._route.native
         if not holds.starting:
             return False
-        resolved = self._counters.resolved + self._dispatcher.reports.count if holds.slow_start else 0
+        resolved = self._calls.counters.resolved + self._dispatcher.reports.count if holds.slow_start else 0
         return holds.start(resolved, len(native), self._metadata.first.open, self._dispatcher.lanes.acquired, now)
 
-    def _look_again(self, now: float) -> None:
+    def _recheck(self, now: float) -> None:
         holds, dispatcher = self._updates.holds, self._dispatcher
         holds.round_trip.measure(now)
         self._look_for_splits()
@@ -155,17 +211,17 @@ class Control:
 
     # --- rest ---------------------------------------------------------------------------------------------------------
 
-    def rest(self, now: float, due: float) -> float:
+    def _rest(self, now: float, due: float) -> float:
         """A whole turn found the next thing to do at `due`, beside looks at the lanes; until when to sleep."""
         direct = self._updates.holds.direct
         waits = direct is not None and direct.first_records.waits
         if due < NEVER or not ((self._route.goes_direct or waits) and self._is_quiet):
             self._longest, self._until = LONGEST_SLEEP, 0.0
             return min(due, self._dispatcher.lanes.next_look(now), now + LONGEST_SLEEP)
-        if (accepted := self._counters.accepted) != self._accepted:
+        if (accepted := self._calls.counters.accepted) != self._accepted:
             self._accepted, self._since = accepted, now
-        timeout, rested = self._delivery.timeout, now >= self._since + _RESTS_AFTER
-        if rested and not waits and direct is not None and self._delivery.waits_for_id:
+        timeout, rested = self._updates.delivery.timeout, now >= self._since + _RESTS_AFTER
+        if rested and not waits and direct is not None and self._updates.delivery.waits_for_id:
             direct.rest()
             self._route.leave()
         idle = rested and (timeout is None or timeout >= _RESTS_WITH)
@@ -182,7 +238,7 @@ class Control:
         starts = holds.starting and not (direct is not None and direct.first_records.waits)
         return not (waits or starts) and self._dispatcher.lanes.idle
 
-    def rests_on(self, now: float) -> float | None:
+    def _rests_on(self, now: float) -> float | None:
         """Until when to sleep if nothing has come since; None when something has, or may have."""
         dispatcher = self._dispatcher
         if now >= self._until or len(self._route.native) or self._updates.changed or dispatcher.reports:
@@ -191,65 +247,3 @@ class Control:
         if news or dispatcher.schedule.alarm.at < NEVER or dispatcher.record_buffer.waiting:
             return None
         return now + self._longest
-
-
-@dataclass(eq=False, repr=False)
-class Maintenance:
-    """The work of the sender. Its own exceptions end no turn but the one they come in."""
-
-    _route: Route
-    _dispatcher: Dispatcher
-    _serving: Serving
-    _control: Control
-    _flush: Flush
-    _calls: Calls
-    _notifications: Notifications
-    _replication: Replication
-    _told: set[str] = field(default_factory=set)
-
-    def turn(self, now: float) -> float:
-        """Do what is due, serve when the application does not; when to come again."""
-        if not self._route.usable:
-            return NEVER
-        try:
-            until = self._control.rests_on(now)
-            return self._control.rest(now, self._turn(now)) if until is None else until
-        except:  # noqa: E722 - as in Calls.attempt()
-            raised: Any = sys.exc_info()[1]
-            error = self._calls.instead_of(raised)
-        if self._route.state in ("closed", "forked"):  # in the middle of it
-            return NEVER
-        if isinstance(error, FatalError):
-            # For the application's next poll().
-            self._dispatcher.reports.add_event(self._calls.tell_fatal, error, None)
-        elif error is not RENEWED and (kind := f"{type(error).__name__}: {error}") not in self._told:
-            self._told.add(kind)
-            self._notifications.turn_failed(error)
-        return now + _AFTER_ERROR
-
-    def _turn(self, now: float) -> float:
-        dispatcher = self._dispatcher
-        again = self._control.prepare(now)
-        dispatcher.find_unrung(now)
-        dispatcher.serve()
-        polling = self._serving.is_polling(now)
-        if not polling:
-            self._serving.stand_by()
-        now = clock.monotonic()
-        dispatcher.expiry.guard.look(now)
-        self._replication.look(now, dispatcher.record_buffer.silent)
-        self._control.act(now)
-        self._flush.release_when_idle(now)
-        if dispatcher.record_buffer.room_wanted and dispatcher.record_buffer.tell_of_room():
-            again = min(again, now + _MAKES_ROOM)
-        due = min(again, dispatcher.schedule.alarm.at)
-        if self._expects or (dispatcher.alone and not polling):
-            return min(due, now + _NOT_POLLING)
-        return due
-
-    @property
-    def _expects(self) -> bool:
-        """Whether a report or an event may come; to count them, as `queued` does, takes long with many lanes."""
-        dispatcher = self._dispatcher
-        waits = dispatcher.record_buffer.busy or dispatcher.reports
-        return bool(waits or (not dispatcher.alone and len(self._route.native)))

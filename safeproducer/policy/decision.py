@@ -36,7 +36,7 @@ class DirectFacts(NamedTuple):
     - `keeps`: a direct record of the partition is of unknown outcome, and must not be overtaken on a batch lane.
       `pinned`: one is that was in a batch lane.
     - `far`: the round trip is long, a batch lane is ready, and the next record did not wait for the permit of this one.
-    - `gaps`: sequence numbers of some partition may have a gap; `closed_by_gap`: it is not this partition's turn.
+    - `gaps`: sequence numbers of some partition may have a gap; `closed_by_gap`: another partition has the lane.
     - `failed`: another one comes in its place, at `renews_at` if that is known.
     - `left`: the lane has nothing of the partition; `lanes`: a batch lane can be had. Asked only for a change of path.
     """

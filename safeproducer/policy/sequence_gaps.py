@@ -11,12 +11,12 @@ from collections.abc import Iterable
 
 from safeproducer.policy.types import NEVER, TopicPartition
 
-TURN = 0.05
+KEPT_OUT = 0.05
 """Seconds for which a lane is closed to others by one look of a partition that waits for it: several looks long."""
 
 
 class SequenceGaps:
-    """The gaps of one lane; its owner alone changes it. A batch lane asks `takes()`, the direct lane `gives_turn()`.
+    """The gaps of one lane; its owner alone changes it. A batch lane asks `takes()`, the direct lane `lets_in()`.
 
     `exclusive`: the partition that has the lane to itself. `purged_at`: when the lane was purged last.
     """
@@ -48,12 +48,12 @@ class SequenceGaps:
             self._tps.clear()
 
     def takes(self, tp: TopicPartition, empty: bool, now: float) -> bool:
-        """Whether a batch of this partition may go. While one waits for its turn, or is alone, nothing else may."""
+        """Whether a batch of this partition may go. While one waits to be alone, or is alone, nothing else may."""
         if not self._tps:
             return True
         return empty if tp in self._tps else now >= self._awaited_until and self.exclusive is None
 
-    def await_turn(self, until: float) -> None:
+    def keep_others_out(self, until: float) -> None:
         """Take nothing of partitions without a gap for so long: one that has a gap waits for the lane to be empty."""
         self._awaited_until = until
 
@@ -65,22 +65,22 @@ class SequenceGaps:
     def answered(self, tp: TopicPartition) -> None:
         """A batch of this partition is under way no more, however it ended."""
         if tp == self.exclusive:
-            self.end_turn()
+            self.end_exclusive()
 
-    def gives_turn(self, tp: TopicPartition, empty: bool, now: float) -> bool:
+    def lets_in(self, tp: TopicPartition, empty: bool, now: float) -> bool:
         """Whether this partition may use the lane: with a gap from when that is `empty` on, and alone then."""
         if empty:
             self.exclusive = tp if tp in self._tps else None
         elif tp in self._tps:
-            self.await_turn(now + TURN)
+            self.keep_others_out(now + KEPT_OUT)
         return not self.closed_to(tp, now)
 
-    def end_turn(self) -> None:
+    def end_exclusive(self) -> None:
         """No partition has the lane to itself."""
         self.exclusive = None
 
     def closed_to(self, tp: TopicPartition, now: float) -> bool:
-        """Whether it is the turn of another partition, or one that has a gap waits for its own."""
+        """Whether another partition has the lane to itself, or one that has a gap waits for that."""
         if tp in self._tps:
             return tp != self.exclusive
         return self.exclusive in self._tps or (bool(self._tps) and now < self._awaited_until)

@@ -84,6 +84,6 @@ class Throttle:
             return self._known.latest_calm > now
         return self._known.probes.get(broker, -inf) > now
 
-    def held(self, now: float) -> dict[int, float]:
+    def deadlines(self, now: float) -> dict[int, float]:
         """Broker -> deadline, of those that are throttling."""
         return {broker: until for broker, until in self._known.deadlines.items() if until > now}

@@ -168,6 +168,11 @@ class Gate:
         return int(self._own is not None and self._own.permit is not None)
 
     @property
+    def taken(self) -> int:
+        """Producer IDs that it has taken, with those of its batch lanes."""
+        return self.used + self.lane_permits().used
+
+    @property
     def waits(self) -> bool:
         """Whether the policy is to wait instead of to refuse."""
         return self._terms.policy != "refuse"

@@ -64,23 +64,21 @@ class WakeLock:
 _SLICE = 0.05
 
 
-class InterruptSafeEvent:
+class InterruptSafeEvent(WakeLock):
     """As threading.Event, which a signal handler that raises inside set() leaves locked for good; this has no lock."""
 
-    def __init__(self) -> None:
-        self._bell = WakeLock()
-        self._set = False
+    _set = False
 
     def is_set(self) -> bool:
         return self._set
 
     def set(self) -> None:
         self._set = True
-        self._bell.ring()
+        self.ring()
 
     def clear(self) -> None:
         self._set = False
-        self._bell.wait(0)
+        super().wait(0)
 
     def wait(self, timeout: float) -> bool:
         """Until it is set, or shorter, for `timeout` seconds at most; whether it is."""
@@ -88,7 +86,7 @@ class InterruptSafeEvent:
             return True
         monkey = gevent()
         if monkey is None or not monkey.is_module_patched("threading"):
-            self._bell.wait(timeout)
+            super().wait(timeout)
             return self._set
         until = clock.real() + timeout  # this is a greenlet: a bare lock would stop all of them
         while not self._set and (left := until - clock.real()) > 0:
@@ -158,9 +156,10 @@ class BackgroundThread:
         thread = self._thread
         return thread is not None and thread.ident is not None and self._ended is not thread
 
-    def join(self, timeout: float) -> None:
-        """Wait until the thread has ended: at exit it must not be inside librdkafka."""
+    def join(self, timeout: float) -> bool:
+        """Wait until the thread has ended: at exit it must not be inside librdkafka. Whether it has."""
         wait_while(lambda: self.alive, self._thread, timeout)
+        return not self.alive
 
 
 def wait_while(runs: Callable[[], bool], thread: threading.Thread | None, timeout: float) -> None:

@@ -87,8 +87,8 @@ def _counts(engine: Any) -> dict[str, int]:
     counters, failures = engine.counters, engine.failures
     accepted, delivered, _ = counters.totals()
     waiting = counters.written().total()  # and not polled
-    ids = engine.gate.used + engine.dispatcher.lanes.permits().used
-    return dict(zip(_COUNTS, (accepted, delivered + waiting, failures.unknown, failures.not_written, ids), strict=True))
+    counts = accepted, delivered + waiting, failures.unknown, failures.not_written, engine.gate.taken
+    return dict(zip(_COUNTS, counts, strict=True))
 
 
 def _say(text: str) -> None:

@@ -127,7 +127,7 @@ def holds(engine: Any, labels: Labels, over: bool) -> Iterator[Figure]:
 def throttles(engine: Any, labels: Labels, over: bool) -> Iterator[Figure]:
     """Throttle times of brokers that throttle, or have."""
     now, cluster, announced = clock.monotonic(), engine.holds.cluster, engine.events.announced.copy()
-    held = {} if over else cluster.throttle.held(now)
+    held = {} if over else cluster.throttle.deadlines(now)
     brokers = {node: it.name for told in cluster.statistics.values() for node, it in told.brokers.items()}
     brokers.update((node, name) for node, (name, _) in announced.items())
     for node in announced.keys() | (held.keys() & brokers.keys()):
@@ -154,7 +154,8 @@ def _address(name: str) -> Attributes:
 
 def windows(engine: Any, labels: Labels, over: bool) -> Iterator[Figure]:
     """How many batches of partitions may be under way."""
-    for tp, window in {} if over else engine.windows.known(clock.monotonic()).items():
+    windows = engine.questions.windows
+    for tp, window in {} if over else windows.known(clock.monotonic()).items():
         yield names.WINDOW, (*labels.of(engine, *tp), (names.WINDOW_SOURCE, window.source.value)), window.size
 
 
@@ -165,8 +166,8 @@ def lanes(engine: Any, labels: Labels, over: bool) -> Iterator[Figure]:
         yield names.LANES, attributes, len(pool)
     yield names.BATCHES, attributes, pool.handed_over
     yield names.SPLITS, attributes, pool.splits
-    used, principal = engine.gate.used + pool.permits().used, engine.notifications.info.principal
-    yield names.PRODUCER_IDS, ((names.PRINCIPAL, principal), *attributes), used
+    principal = engine.notifications.info.principal
+    yield names.PRODUCER_IDS, ((names.PRINCIPAL, principal), *attributes), engine.gate.taken
     for cause, count in pool.renewing.causes.copy().items():
         yield names.RENEWALS, ((names.ERROR_TYPE, cause), *attributes), count
 

@@ -315,7 +315,7 @@ class Rig:
 
     def poll(self, timeout: float) -> None:
         self.expecting_raise(lambda: self.producer.poll(timeout))
-        self.engine.threads.sender.let_work()  # the thread that it stands for comes at once
+        self.engine.sender.let_work()  # the thread that it stands for comes at once
 
     def flush(self, timeout: float) -> None:
         self.expecting_raise(lambda: self.producer.flush(timeout))
@@ -323,14 +323,14 @@ class Rig:
     def flush_round(self, serving: Serving, timeout: float) -> None:
         """A flush() serves the direct lane for so long, and the thread works beside it."""
         _FLUSH_ROUND(serving, timeout)
-        self.engine.threads.sender.turn()
+        self.engine.sender.turn()
 
     def purge(self) -> None:
         self.producer.purge()
 
     def report_queue(self, seconds: float) -> None:
         """The application does something else; the sender comes when it wants to, and late where it only polls."""
-        sender, end, looks = self.engine.threads.sender, self.time.now + seconds, 0
+        sender, end, looks = self.engine.sender, self.time.now + seconds, 0
         while self.time.now < end:
             due = min(sender.turn(), sender.asked)
             looks = looks + 1 if due - self.time.now < POLLS else 0
@@ -411,7 +411,7 @@ class Rig:
     def check_reasons(self) -> None:
         """Rule 4: no partition waits because of another broker's throttle time."""
         now = self.time.now
-        if self.engine.threads.sender.asked <= now or self.engine.updates._arrived:  # the sender is about to look again
+        if self.engine.sender.asked <= now or self.engine.updates._arrived:  # the sender is about to look again
             return
         ever = set(self.told_deadline)
         for (topic, partition), (_, why, reason) in self.dispatcher.record_buffer.waits().items():

@@ -11,7 +11,7 @@ import pytest
 
 from safeproducer import HoldReason
 from safeproducer.pipeline.cluster.outdated_leaders import DIRECT_LANE
-from safeproducer.pipeline.dispatch.expiry import RetryGuard
+from safeproducer.pipeline.dispatch.expiry import Expiry
 from safeproducer.pipeline.dispatch.holds import Holds
 from safeproducer.policy import decision
 from safeproducer.policy.types import NEVER
@@ -256,7 +256,7 @@ def behind_a_gap(mode: str) -> HoldReason | None:
 
 
 def expiry_of_a_batch_lane() -> HoldReason | None:
-    with begun("held") as rig, mock.patch.object(RetryGuard, "purge", return_value=NEVER):  # else it is over at once
+    with begun("held") as rig, mock.patch.object(Expiry, "purge_lane", return_value=NEVER):  # else it is over at once
         rig.dispatcher.lanes.first.quarantined = True
         accepted(rig)
         reason = told(rig)

@@ -76,7 +76,7 @@ class Rig:
         self.cluster = ClusterView(delivery, Throttle())
         self.asker = Asker(lambda: self.brokers, bool, lambda: True, people.trouble)  # type: ignore[arg-type, return-value]
         self.asker.stop()  # no thread asks
-        self.horizons = IdExpirations(
+        self.expirations = IdExpirations(
             delivery, self.cluster, self.asker, lambda: self.topics, people, known or Known(now)
         )
         self.led_by(1)
@@ -89,19 +89,19 @@ class Rig:
 
     def look(self, after: float = 1.0) -> None:
         self.now += after
-        self.horizons.look(self.now)
+        self.expirations.look(self.now)
         while (question := self.asker.next(self.now)[0]) is not None:
             self.asker.ask(question)
         for _ in range(2):  # who leads is known by then
             self.now += 0.5
-            self.horizons.look(self.now)
+            self.expirations.look(self.now)
             while (question := self.asker.next(self.now)[0]) is not None:
                 self.asker.ask(question)
 
     @property
     def seconds(self) -> float | None:
         """The horizon."""
-        found = self.horizons.current
+        found = self.expirations.current
         return None if found is None else found.seconds
 
 
@@ -179,10 +179,10 @@ def test_a_user_who_may_not_read_configs_is_told_by_explain(rigs: Rigs) -> None:
     rig = rigs()
     rig.brokers.says[1] = None
     rig.look(61)
-    current = rig.horizons.current
+    current = rig.expirations.current
     assert current is not None
     assert (current.seconds, current.source) == (DAY, Source.ASSUMED)
-    (note,) = rig.horizons.notes()
+    (note,) = rig.expirations.notes()
     for part in ("broker(s) 1", "CLUSTER_AUTHORIZATION_FAILED", "a day", "safeproducer.expiry.ms"):
         assert part in note
     rig.look(HOUR / 2)
@@ -203,7 +203,7 @@ def test_a_broker_that_is_away_is_asked_again_and_again(rigs: Rigs) -> None:
     for _ in range(61):
         rig.look(0)
     assert rig.seconds == 20
-    assert not [note for note in rig.horizons.notes() if "could not be read" in note]
+    assert not [note for note in rig.expirations.notes() if "could not be read" in note]
     asked = len(rig.brokers.asked)
     rig.look(HOUR / 2)
     assert len(rig.brokers.asked) == asked
@@ -224,7 +224,7 @@ def test_a_client_that_raises_harms_no_turn(rigs: Rigs) -> None:
 def test_an_answer_with_windows_is_not_asked_for_again(rigs: Rigs) -> None:
     """One question less."""
     rig = rigs()
-    rig.horizons.heard(told(1, {PRODUCER_ID_CONFIG: "20000"}))
+    rig.expirations.heard(told(1, {PRODUCER_ID_CONFIG: "20000"}))
     assert rig.seconds is None
     rig.look(61)
     assert (rig.brokers.asked, rig.seconds) == ([], 20)
@@ -242,7 +242,7 @@ def test_a_given_horizon_asks_nobody(rigs: Rigs) -> None:
 def test_a_producer_that_does_not_care_asks_no_broker(rigs: Rigs, config: dict[str, Any]) -> None:
     """Nor without idempotence."""
     rig = rigs(**config)
-    rig.horizons.timestamps.note("t", 1)
+    rig.expirations.timestamps.note("t", 1)
     rig.look(HOUR)
     assert (rig.brokers.asked, rig.seconds) == ([], None)
 
@@ -266,11 +266,11 @@ def test_old_timestamps_are_told_once_for_each_topic(rigs: Rigs) -> None:
     rig.brokers.says[1] = 20.0
     rig.brokers.log_append_time = {"log"}
     for topic, age in (("a", DAY), ("a", 60), ("b", 60), ("log", DAY), ("recent", 24), ("future", -60)):
-        rig.horizons.timestamps.note(topic, stamp(age))
+        rig.expirations.timestamps.note(topic, stamp(age))
     assert not rig.people.kinds
     for _ in range(3):
         rig.look(61)
-        rig.horizons.timestamps.note("a", stamp(2 * DAY))
+        rig.expirations.timestamps.note("a", stamp(2 * DAY))
     kinds = [kind for kind in rig.people.kinds if kind.startswith("timestamps")]
     assert sorted(kinds) == ["timestamps a", "timestamps b"]
     assert "86400 s ago" in rig.people.kinds["timestamps a"]
@@ -280,7 +280,7 @@ def test_old_timestamps_are_told_once_for_each_topic(rigs: Rigs) -> None:
 @pytest.mark.parametrize(("topic", "timestamp"), [("t", None), ("t", "1"), ("t", 0), ("t", -5), (None, 1), ([], 1)])
 def test_a_wrong_timestamp_is_the_native_calls_to_refuse(rigs: Rigs, topic: Any, timestamp: Any) -> None:
     """Nothing is raised here."""
-    timestamps = rigs().horizons.timestamps
+    timestamps = rigs().expirations.timestamps
     timestamps.note(topic, timestamp)
     assert timestamps.too_old(0.001) == {}
 
@@ -333,7 +333,7 @@ def test_the_knowledge_of_a_former_owner_goes_over(rigs: Rigs) -> None:
         last.led_by()
         last.topics, last.brokers.leads = ["a"], {"a": {2}}
         last.look(30)
-        owners.append(rigs(known=last.horizons.passed_on(), now=last.now))
+        owners.append(rigs(known=last.expirations.passed_on(), now=last.now))
     owners[-1].topics = ["a"]
     owners[-1].led_by()
     owners[-1].look()
@@ -349,7 +349,7 @@ def test_whom_a_former_owner_has_begun_to_ask_is_not_asked_at_once_again(
     first = rigs()
     known: list[float] = []
     monkeypatch.setattr(
-        Brokers, "configs", lambda *_: known.append(first.horizons.known.due[1]) or (_ for _ in ()).throw(ValueError)
+        Brokers, "configs", lambda *_: known.append(first.expirations.known.due[1]) or (_ for _ in ()).throw(ValueError)
     )
     first.look(id_expirations.NOT_BEFORE)
     assert known[0] > first.now + 30

@@ -32,7 +32,7 @@ SERVED = codes_of(
     ClientUpdates._skips,
     ClientUpdates._arrive,
     Throttle.announce,
-    Throttle.held,
+    Throttle.deadlines,
     Windows.known,
 )
 PLAYS = 8

@@ -47,7 +47,7 @@ def rest(rig: Rig, until: float) -> None:
     rig.report_queue(min(2.0, until - rig.time.now))
     while rig.time.now < until:
         rig.time.pass_(min(STEP, until - rig.time.now))
-        rig.engine.threads.sender.turn()
+        rig.engine.sender.turn()
 
 
 def bursts(hours: float, every: float) -> tuple[int, int]:

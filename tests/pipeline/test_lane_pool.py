@@ -78,7 +78,7 @@ def leader_moves() -> None:
     with rigged(CONFIG, LONG_ROUND_TRIP) as rig:
         rig.cluster.windows[1, "a"] = 20
         stream(rig, 3.0)
-        rig.engine.threads.asker.answers_after = 1.0
+        rig.engine.questions.asker.answers_after = 1.0
         rig.cluster.move(("a", 0), 2)
         stream(rig, 3.0)
         assert under_way(rig) == 5

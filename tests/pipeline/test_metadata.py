@@ -62,7 +62,7 @@ class Service:
     def finish(self) -> None:
         """Wait until nothing is asked any more."""
         self.metadata.join(5)
-        assert not self.metadata._helper.alive
+        assert not self.metadata.alive
 
     def concerns(self, lane: int) -> bool:
         return self.outdated.concerns(lane, PLACE, 101.0)

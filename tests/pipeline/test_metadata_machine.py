@@ -84,12 +84,11 @@ class LanesMachine(RuleBasedStateMachine):
         self.view = ClusterView(delivery.read({}, OwnSettings(), True, False), Throttle())
         self.view.outdated.connect(lambda: self.lanes, self.asked)
         self.placement = Placement(
-            self.view.partitions,
+            self.view,
             SimpleNamespace(buffers={}),  # type: ignore[arg-type]
             SimpleNamespace(),  # type: ignore[arg-type]
             SimpleNamespace(),  # type: ignore[arg-type]
             SimpleNamespace(),  # type: ignore[arg-type]
-            self.view.outdated,
         )
         self.asker = Asker(lambda: self, bool, lambda: True)  # type: ignore[arg-type, return-value]
         self.asker.stop()  # no thread asks

@@ -72,7 +72,7 @@ def test_an_application_that_is_late_by_milliseconds_still_polls() -> None:
         for rest in (0.01, 0.02, 0.03, 0.04):
             assert rig.produce("a", 0)
             rig.poll(0)
-            sender = rig.engine.threads.sender
+            sender = rig.engine.sender
             sender.turn()
             sender.rest(rig.time.now + rest)
             sender.turn()

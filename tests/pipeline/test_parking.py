@@ -329,7 +329,9 @@ def test_on_a_busy_machine_the_former_owners_threads_are_waited_for(
         thread.join.side_effect = lambda _, name=name: name != inside or machine.sleeps >= 5
     if inside == "application":
         serving = mock.MagicMock(__bool__=lambda _: machine.sleeps < 5)
-    engine: Any = SimpleNamespace(threads=SimpleNamespace(**threads), route=SimpleNamespace(threads=serving))
+    questions = SimpleNamespace(metadata=threads["metadata"])
+    route = SimpleNamespace(threads=serving)
+    engine: Any = SimpleNamespace(sender=threads["sender"], questions=questions, route=route)
     assert module._ended(engine)(0.5)
     assert machine.now > 1
 

@@ -30,7 +30,7 @@ from safeproducer import SafeProducer
 from safeproducer.pipeline.cluster.client_events import ClientEvents
 from safeproducer.pipeline.dispatch.dispatcher import Dispatcher
 from safeproducer.pipeline.dispatch.updates import ClientUpdates
-from safeproducer.pipeline.turn import Control, Maintenance
+from safeproducer.pipeline.turn import Maintenance
 from safeproducer.testing import FakeCluster
 from tests.inside import engine_of
 
@@ -112,7 +112,7 @@ class Trace:
         return self._floors[module]
 
 
-ACTS = Control.act.__code__
+ACTS = Maintenance._act.__code__
 HANDS_OVER = Dispatcher.pump.__code__
 SERVES = {ClientEvents.on_statistics.__code__, ClientEvents.on_batch_lane_statistics.__code__}
 READS = {ClientUpdates._of_direct_lane.__code__, ClientUpdates._of_batch_lane.__code__}

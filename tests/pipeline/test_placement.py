@@ -55,7 +55,7 @@ def test_a_record_that_got_its_partition_waits_for_no_other_broker() -> None:
         rig.report_queue(0.01)
         assert rig.produce("c")
         assert reasons(rig) == {("c", -1): HoldReason.THROTTLED}
-        sender = rig.engine.threads.sender
+        sender = rig.engine.sender
         while ("c", -1) in reasons(rig):
             rig.time.pass_(0.01)
             sender.turn()

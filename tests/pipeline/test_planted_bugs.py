@@ -17,7 +17,7 @@ from safeproducer.pipeline.buffer.in_flight_batch import DeliveredCounter, InFli
 from safeproducer.pipeline.buffer.partition_buffer import PartitionBuffer
 from safeproducer.pipeline.cluster.cluster_view import ClusterView, Leader
 from safeproducer.pipeline.dispatch import dispatcher, record_buffer
-from safeproducer.pipeline.dispatch.expiry import Expiry, RetryGuard
+from safeproducer.pipeline.dispatch.expiry import Expiry
 from safeproducer.pipeline.dispatch.intake import Intake
 from safeproducer.pipeline.dispatch.placement import Placement
 from safeproducer.pipeline.dispatch.record_buffer import RecordBuffer
@@ -172,10 +172,10 @@ PLANTS: dict[str, tuple[str, type[RuleBasedStateMachine], Any, str, Any]] = {
     "takes the last records first": ("rule 6", CalmHeldMachine, PartitionBuffer, "take", last_first),
     "reports an expired record twice": ("rule 7", HeldMachine, InFlightBatch, "reported", report_again),
     "calls a sent record not written": ("rule 7", HeldMachine, Failures, "in_process", sure_of_everything),
-    "lets librdkafka expire": ("rule 7", HeldMachine, RetryGuard, "purge", lambda *_: NEVER),
-    "retries what its leader has forgotten": ("rule 7.* 2 times", ExpiryMachine, RetryGuard, "limit", None),
-    "and by a batch lane": ("rule 7.* 2 times", HeldExpiryMachine, RetryGuard, "limit", None),
-    "purges late": ("rule 7.* 2 times", ExpiryMachine, RetryGuard, "_age", property(lambda self: 70.0)),
+    "lets librdkafka expire": ("rule 7", HeldMachine, Expiry, "purge_lane", lambda *_: NEVER),
+    "retries what its leader has forgotten": ("rule 7.* 2 times", ExpiryMachine, Expiry, "limit", None),
+    "and by a batch lane": ("rule 7.* 2 times", HeldExpiryMachine, Expiry, "limit", None),
+    "purges late": ("rule 7.* 2 times", ExpiryMachine, Expiry, "_age", property(lambda self: 70.0)),
     "forgets what it purges": ("rule [789]", CalmHeldMachine, Expiry, "fail_all", unreported),
     "never tells of what it deferred": ("rule [789]", FeedMachine, ReportQueue, "takes", kept_for_ever),
     "takes records beyond the buffer": ("rule 9", CalmHeldMachine, RecordBuffer, "refuse_excess", never_blocked),

@@ -25,8 +25,8 @@ from safeproducer.pipeline.dispatch.dispatcher import Dispatcher
 from safeproducer.pipeline.dispatch.expiry import Expiry
 from safeproducer.pipeline.dispatch.intake import Intake
 from safeproducer.pipeline.dispatch.record_buffer import RecordBuffer
-from safeproducer.pipeline.engine import Engine, Threads
-from safeproducer.pipeline.polling import Flush, Serving
+from safeproducer.pipeline.engine import Engine
+from safeproducer.pipeline.polling import Serving
 from safeproducer.pipeline.reports.quota_rejections import QuotaRejections
 from safeproducer.pipeline.reports.report_queue import ReportQueue, Reports
 from safeproducer.pipeline.route import Route, _gated
@@ -50,7 +50,7 @@ MODES: dict[str, dict[str, Any]] = {
 }
 FAMILY = [SafeProducer, Intake, Schedule, Dispatcher, Expiry, Engine, Release, Reports, ReportQueue]
 FAMILY += [QuotaRejections, RecordBuffer, WakeLock, Sender]
-FAMILY += [Route, Calls, Serving, Flush, Threads, Closing]
+FAMILY += [Route, Calls, Serving, Closing]
 FAMILY += [InterruptSafeEvent, BackgroundThread, FirstQuestion, Metadata, Asker, Windows]
 FAMILY += [Gate]
 FAMILY += [threading.Event, threading.Condition]  # whose lock a handler that raises in set() leaves taken
@@ -179,7 +179,7 @@ class Application:
         assert report.accepted == report.delivered + account.interrupted == account.accepted
         assert producer.close() is report
         self.check_log()
-        assert not lane.threads.sender.alive
+        assert not lane.sender.alive
         for native in lane.dispatcher.lanes:
             with pytest.raises(RuntimeError, match="closed"):
                 native.client.native.poll(0)

@@ -110,7 +110,7 @@ def brokers_are_looked_at(rig: Rig) -> None:
 
 
 def statistics_were_served(rig: Rig) -> None:
-    rig.engine.updates.look_again()
+    rig.engine.updates.changed = True
 
 
 def all_that_waits_is_to_fail(rig: Rig) -> None:

@@ -122,7 +122,7 @@ def test_a_rush_is_noticed_before_statistics_come(
 ) -> None:
     """A burst is none. Held back until then, a saturated producer lost a third of a second at half of its speed."""
     assert tell_twice(updates, measured, LONG_ROUND_TRIP)
-    batch = updates._delivery.batch_records
+    batch = updates.delivery.batch_records
     with mock.patch.object(DeliveryCounters, "accepted", 0):
         assert not updates.holds.round_trip.has_high_rate(batch, 200.0)
     with mock.patch.object(DeliveryCounters, "accepted", accepted):
@@ -136,7 +136,7 @@ def test_a_rush_is_measured_over_the_last_tenth_of_a_second(
 ) -> None:
     """A second of few records before it makes it no slower."""
     assert tell_twice(updates, measured, LONG_ROUND_TRIP)
-    batch = updates._delivery.batch_records
+    batch = updates.delivery.batch_records
     for accepted, now, is_high in ((0, 200.0, False), (100, 201.0, False), (25_100, 201.2, True)):
         with mock.patch.object(DeliveryCounters, "accepted", accepted):
             assert updates.holds.round_trip.has_high_rate(batch, now) is is_high
@@ -146,7 +146,7 @@ def test_statistics_are_no_rush_while_less_than_a_batch_waits(
     updates: ClientUpdates, measured: Callable[[], bool]
 ) -> None:
     assert tell_twice(updates, measured, LONG_ROUND_TRIP)
-    batch = updates._delivery.batch_records
+    batch = updates.delivery.batch_records
     with mock.patch.object(DeliveryCounters, "accepted", 0):
         assert not updates.holds.round_trip.has_high_rate(batch, 200.0)
     with mock.patch.object(DeliveryCounters, "accepted", 100_000):

@@ -137,7 +137,7 @@ def test_a_window_that_was_set_needs_no_question(brokers: Brokers, told: list[tu
     rig.tell(statistics(leader=1))
     assert rig.windows.budget(A, time.monotonic()) == Window(12, Source.SETTING, None, "safeproducer.window says so")
     assert brokers.asked == []
-    assert not rig.asker._helper.alive
+    assert not rig.asker.alive
 
 
 def test_the_admin_client_is_closed_when_there_is_no_question_for_a_while(
@@ -146,7 +146,7 @@ def test_the_admin_client_is_closed_when_there_is_no_question_for_a_while(
     """The thread ends with it; both come back with the next question."""
     monkeypatch.setattr(asker, "_LINGERS", 0.05)
     eventually(lambda: rig.size() == 20)
-    eventually(lambda: not rig.asker._helper.alive)
+    eventually(lambda: not rig.asker.alive)
     assert rig.asker._admin is None
     time.sleep(2 * REFRESH)
     assert rig.size() == 5

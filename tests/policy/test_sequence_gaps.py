@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from safeproducer.policy.sequence_gaps import TURN, SequenceGaps
+from safeproducer.policy.sequence_gaps import KEPT_OUT, SequenceGaps
 
 A, B, C = ("a", 0), ("a", 1), ("a", 2)
 NOW = 100.0
@@ -20,9 +20,9 @@ def purged(*tps: tuple[str, int], epoch: int | None = None) -> SequenceGaps:
 
 def test_a_lane_without_gaps_takes_all() -> None:
     gaps = SequenceGaps()
-    gaps.await_turn(NOW + 1)
+    gaps.keep_others_out(NOW + 1)
     assert gaps.takes(A, empty=False, now=NOW)
-    assert gaps.gives_turn(A, empty=False, now=NOW)
+    assert gaps.lets_in(A, empty=False, now=NOW)
     assert not gaps.closed_to(A, NOW)
     gaps.sent(A)
     assert gaps.exclusive is None
@@ -32,7 +32,7 @@ def test_a_batch_waits_for_its_turn_and_keeps_others_out() -> None:
     gaps = purged(A)
     assert not gaps.takes(A, empty=False, now=NOW)
     assert gaps.takes(B, empty=False, now=NOW)
-    gaps.await_turn(NOW + 1)
+    gaps.keep_others_out(NOW + 1)
     assert not gaps.takes(B, empty=False, now=NOW)
     assert gaps.takes(B, empty=False, now=NOW + 1)
     assert gaps.takes(A, empty=True, now=NOW)
@@ -53,28 +53,28 @@ def test_the_gap_is_over_with_an_acknowledgement_alone() -> None:
 def test_partitions_have_the_direct_lane_one_after_the_other() -> None:
     gaps = purged(A, B)
     assert gaps.closed_to(A, NOW)
-    assert not gaps.gives_turn(A, empty=False, now=NOW)
-    assert gaps.gives_turn(A, empty=True, now=NOW)
-    assert gaps.gives_turn(A, empty=False, now=NOW)
-    assert not gaps.gives_turn(B, empty=False, now=NOW)
-    assert not gaps.gives_turn(C, empty=False, now=NOW + TURN)
-    assert gaps.gives_turn(B, empty=True, now=NOW)
+    assert not gaps.lets_in(A, empty=False, now=NOW)
+    assert gaps.lets_in(A, empty=True, now=NOW)
+    assert gaps.lets_in(A, empty=False, now=NOW)
+    assert not gaps.lets_in(B, empty=False, now=NOW)
+    assert not gaps.lets_in(C, empty=False, now=NOW + KEPT_OUT)
+    assert gaps.lets_in(B, empty=True, now=NOW)
     assert gaps.closed_to(A, NOW)
-    gaps.end_turn()
+    gaps.end_exclusive()
     assert gaps.closed_to(B, NOW)
 
 
 def test_a_partition_without_a_gap_does_not_wait_for_one_that_has_no_records() -> None:
     """It waited for ever: nothing that came filled the gap."""
     gaps = purged(A)
-    assert gaps.gives_turn(C, empty=True, now=NOW)
-    assert gaps.gives_turn(C, empty=False, now=NOW)
-    assert not gaps.gives_turn(A, empty=False, now=NOW)
-    assert not gaps.gives_turn(C, empty=True, now=NOW), "it is to be empty for the other one"
-    assert gaps.gives_turn(C, empty=True, now=NOW + TURN)
-    assert gaps.gives_turn(A, empty=True, now=NOW)
-    assert not gaps.gives_turn(C, empty=False, now=NOW + TURN)
-    assert gaps.gives_turn(C, empty=True, now=NOW + TURN), "the other one has sent nothing"
+    assert gaps.lets_in(C, empty=True, now=NOW)
+    assert gaps.lets_in(C, empty=False, now=NOW)
+    assert not gaps.lets_in(A, empty=False, now=NOW)
+    assert not gaps.lets_in(C, empty=True, now=NOW), "it is to be empty for the other one"
+    assert gaps.lets_in(C, empty=True, now=NOW + KEPT_OUT)
+    assert gaps.lets_in(A, empty=True, now=NOW)
+    assert not gaps.lets_in(C, empty=False, now=NOW + KEPT_OUT)
+    assert gaps.lets_in(C, empty=True, now=NOW + KEPT_OUT), "the other one has sent nothing"
 
 
 def test_a_new_epoch_has_no_gaps() -> None:
@@ -124,9 +124,9 @@ class BatchLaneMachine(RuleBasedStateMachine):
 class DirectLaneMachine(BatchLaneMachine):
     """Records go when it is their partition's turn; the lane does not tell of the end of one."""
 
-    @rule(tp=tps, later=st.sampled_from([0.0, TURN]))
+    @rule(tp=tps, later=st.sampled_from([0.0, KEPT_OUT]))
     def send(self, tp: tuple[str, int], later: float = 0.0) -> None:
-        if self.gaps.gives_turn(tp, not self.under_way, NOW + later):
+        if self.gaps.lets_in(tp, not self.under_way, NOW + later):
             self.under_way.append((tp, tp in self.gaps))
 
     @precondition(lambda self: self.under_way)
@@ -141,7 +141,7 @@ class DirectLaneMachine(BatchLaneMachine):
     def purge(self) -> None:
         super().purge()
         self.under_way = []
-        self.gaps.end_turn()
+        self.gaps.end_exclusive()
 
     @invariant()
     def what_may_find_a_gap_is_alone(self) -> None:

@@ -47,7 +47,7 @@ def test_without_a_known_leader_the_latest_deadline_counts() -> None:
     assert throttle.deadline(None, 1.0) == 5.0
     throttle.announce(-1, 9.0, now=1.0)
     assert throttle.deadline(None, 6.0) == 10.0
-    assert throttle.held(6.0) == {-1: 10.0}
+    assert throttle.deadlines(6.0) == {-1: 10.0}
     assert throttle.deadline(1, 6.0) is None
 
 
@@ -67,10 +67,10 @@ def test_a_time_that_is_no_wait_changes_nothing(seconds: float) -> None:
     """A zero may come from any broker."""
     throttle = Throttle()
     throttle.announce(1, 5.0, now=0.0)
-    before = throttle.held(1.0)
+    before = throttle.deadlines(1.0)
     assert not throttle.announce(1, seconds, now=1.0)
     assert not throttle.announce(2, seconds, now=1.0)
-    assert throttle.held(1.0) == before
+    assert throttle.deadlines(1.0) == before
     assert throttle.latest == 5.0
 
 
@@ -98,18 +98,18 @@ class ThrottleMachine(RuleBasedStateMachine):
 
     @rule(broker=BROKERS, seconds=st.floats(0, 300) | st.sampled_from([0.0, math.nan, -3.0]))
     def announce(self, broker: int, seconds: float) -> None:
-        others = {number: until for number, until in self.throttle.held(self.now).items() if number != broker}
+        others = {number: until for number, until in self.throttle.deadlines(self.now).items() if number != broker}
         quiet = all(until + QUIET <= self.now for until in self.announced.get(broker, []))
         assert self.throttle.announce(broker, seconds, self.now) == (seconds > 0 and quiet)
         if seconds > 0:
             self.announced.setdefault(broker, []).append(self.now + seconds)
-        after = self.throttle.held(self.now)
+        after = self.throttle.deadlines(self.now)
         assert {number: until for number, until in after.items() if number != broker} == others
 
     @invariant()
     def deadlines_are_those_announced(self) -> None:
         expected = {broker: max(untils) for broker, untils in self.announced.items() if max(untils) > self.now}
-        assert self.throttle.held(self.now) == expected
+        assert self.throttle.deadlines(self.now) == expected
         for broker in range(-1, 4):
             assert self.throttle.deadline(broker, self.now) == expected.get(broker)
         assert self.throttle.deadline(None, self.now) == max(expected.values(), default=None)
@@ -119,7 +119,7 @@ class ThrottleMachine(RuleBasedStateMachine):
     def deadlines_never_move_back(self) -> None:
         for broker, until in self.seen.items():
             assert until <= self.now or (self.throttle.deadline(broker, self.now) or 0.0) >= until
-        self.seen = self.throttle.held(self.now)
+        self.seen = self.throttle.deadlines(self.now)
 
 
 TestThrottleMachine = ThrottleMachine.TestCase

@@ -526,13 +526,13 @@ def test_a_lane_that_never_wrote_does_not_go_over(cluster: FakeCluster, parking:
     first = SafeProducer(settings)
     send(first)
     lanes = engine_of(first).dispatcher.lanes
-    engine_of(first).threads.sender.run(lanes.prepare)
+    engine_of(first).sender.run(lanes.prepare)
     (unused,) = lanes.natives
     first.close()
     closed(unused)
     second = SafeProducer(settings)
     assert not engine_of(second).dispatcher.lanes.natives
-    engine_of(second).threads.sender.run(engine_of(second).dispatcher.lanes.prepare)
+    engine_of(second).sender.run(engine_of(second).dispatcher.lanes.prepare)
     for lane in engine_of(second).dispatcher.lanes:
         lane.counts.handed_over(1)  # as if it had
         known = lane.client.native

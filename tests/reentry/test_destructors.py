@@ -63,7 +63,7 @@ def end_on_the_sender(producer: SafeProducer, end: Ends) -> Any:
     """What `end` gives in a destructor on the sender, which must answer at once."""
     answers: list[Any] = []
     kept = [Request(lambda: end(producer), answers)]
-    sender = engine_of(producer).threads.sender
+    sender = engine_of(producer).sender
     threading.Thread(target=sender.run, args=(kept.clear,), daemon=True).start()
     return wait_until(lambda: answers, timeout=AT_ONCE)[0]
 
@@ -115,7 +115,7 @@ def test_a_purge_waits_for_the_end_of_the_turn(make: Callable[..., SafeProducer]
         kept.clear()
         failed.append(engine.dispatcher.reports.count)
 
-    engine.threads.sender.run(turn)
+    engine.sender.run(turn)
     assert failed == [0]
     wait_until(lambda: producer.poll(0.01) or producer.snapshot().failed)
     brokers.resume(1)

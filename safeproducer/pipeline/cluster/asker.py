@@ -48,8 +48,8 @@ _FRESH = _Asked()
 
 
 @dataclass(eq=False)
-class Asker:
-    """`want()` on the sender's thread, `ask()` on one of its own.
+class Asker(BackgroundThread):
+    """`want()` on the sender's thread, `ask()` on this one.
 
     - `make()` makes an admin client, which is closed when there is nothing to ask for a while.
     - `answered()` is called after each question: the memory of the cluster may have changed.
@@ -65,16 +65,16 @@ class Asker:
     """Who asks, until when this is wanted, and since which step an older answer is of no use."""
     _asked: dict[Question, _Asked] = field(default_factory=dict)
     _bell: InterruptSafeEvent = field(default_factory=InterruptSafeEvent)
-    _stopped: InterruptSafeEvent = field(default_factory=InterruptSafeEvent)
+    _stopped: bool = False
     _admin: Admin | None = None
 
     def __post_init__(self) -> None:
-        self._helper = BackgroundThread("safeproducer-asker", self._serve, self._trouble)
+        super().__init__("safeproducer-asker", self._serve, self._trouble)
 
     def want(self, question: Question, ask: Ask, now: float, since: int = 0, for_seconds: float = _KEPT_FOR) -> None:
         """Have this asked when it is due, within so many seconds; at once if the last answer is of before `since`."""
         self._wanted[question] = ask, now + for_seconds, since
-        if self._due(question, since) <= now and not self._stopped.is_set():
+        if self._due(question, since) <= now and not self._stopped:
             self._start()
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
@@ -83,7 +83,7 @@ class Asker:
             admin.set_sasl_credentials(username, password)
 
     def _start(self) -> None:
-        self._helper.start()
+        self.start()
         self._bell.set()
 
     def _due(self, question: Question, since: int) -> float:
@@ -99,7 +99,7 @@ class Asker:
     def _serve(self) -> None:
         stays_until = 0.0
         try:
-            while not self._stopped.is_set() and self._alive():
+            while not self._stopped and self._alive():
                 now = clock.monotonic()
                 question, due = self.next(now)
                 if question is not None:
@@ -133,13 +133,8 @@ class Asker:
         self._answered()
 
     def stop(self) -> None:
-        self._stopped.set()
+        self._stopped = True
         self._bell.set()
-
-    def join(self, timeout: float) -> bool:
-        """Wait until the thread has ended, as at exit it must not be inside librdkafka; whether it has."""
-        self._helper.join(timeout)
-        return not self._helper.alive
 
 
 def _after_failure(before: RetryCallState | None) -> tuple[RetryCallState, float]:

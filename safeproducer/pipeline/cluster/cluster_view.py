@@ -348,7 +348,7 @@ class ClusterView:
 
     def serves_others(self, node: int | None, silent: Collection[int | None], now: float) -> bool:
         """Whether a broker other than `node` takes records, and none of those that are `silent`."""
-        return bool(self.partitions.nodes() - {node} - set(self.throttle.held(now)) - set(silent))
+        return bool(self.partitions.nodes() - {node} - set(self.throttle.deadlines(now)) - set(silent))
 
 
 def _cut(info: BrokerInfo, cuts: int, at: float) -> BrokerInfo:

@@ -254,6 +254,16 @@ class IdExpirations:
             f"leave the timestamp out, or set message.timestamp.type=LogAppendTime on the topic",
         )
 
+    def tell_of_late_retries(self, age: float) -> None:
+        """Records have had no acknowledgement for so long, and a leader has forgotten their producer."""
+        seconds = age if self.current is None else self.current.seconds
+        self._notifications.once(
+            "possibly twice",
+            f"records have had no acknowledgement for {age:g} s, and a leader forgets this producer after {seconds:g} "
+            f"s: a retry after that is written twice, and yet reported as delivered, so these records are possibly "
+            f"twice in the log (KIP-854). safeproducer.expiry=guard gives them up before",
+        )
+
     def notes(self) -> list[str]:
         """For explain(): what is assumed, and what is not safe."""
         found, unsafe = self.current, self.unsafe

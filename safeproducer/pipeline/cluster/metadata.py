@@ -101,7 +101,7 @@ class FirstQuestion:
 
 
 @dataclass(eq=False)
-class Metadata:
+class Metadata(BackgroundThread):
     """`want(topic)` and `tell(topic, lanes)` from any thread, `look()` on the sender's.
 
     - `lanes()`: by number, the first of all first, what has `list_topics(topic, timeout)` of its native producer, which
@@ -126,7 +126,7 @@ class Metadata:
     _stopped: InterruptSafeEvent = field(default_factory=InterruptSafeEvent)
 
     def __post_init__(self) -> None:
-        self._helper = BackgroundThread("safeproducer-metadata", self._ask, self._trouble)
+        super().__init__("safeproducer-metadata", self._ask, self._trouble)
 
     def want(self, topic: str) -> None:
         """Records wait for this topic to be known, by the first lane; an answer that is under way tells them, too."""
@@ -149,16 +149,11 @@ class Metadata:
 
     def _start(self) -> None:
         if not self._stopped.is_set():
-            self._helper.start()
+            self.start()
 
     def stop(self) -> None:
         self._stopped.set()
         self.first.end()
-
-    def join(self, timeout: float) -> bool:
-        """Wait until its thread has left librdkafka; whether it has."""
-        self._helper.join(timeout)
-        return not self._helper.alive
 
     def _ask(self) -> None:
         pause = _FIRST_PAUSE

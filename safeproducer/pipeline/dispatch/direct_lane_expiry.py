@@ -18,7 +18,7 @@ from safeproducer.pipeline.reports.report_queue import ReportQueue
 
 
 @dataclass(eq=False)
-class DirectDeadline:
+class DirectLaneExpiry:
     """The sender's thread calls. Purged records are reported once statistics tell which of them had been sent."""
 
     _holds: Holds
@@ -43,7 +43,7 @@ class DirectDeadline:
         if self._purged_at is not None:
             self._tell_of_purged(self._purged_at, now)
             return
-        due = self._dispatcher.expiry.guard.direct(self._lane.backlogs, now)
+        due = self._dispatcher.expiry.direct_lane(self._lane.backlogs, now)
         if due is None:
             if self._lane.draining:  # it was acknowledged after all
                 self._lane.drain(False)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from safeproducer.kafka.native import KafkaError, KafkaException
 from safeproducer.pipeline.buffer.partition_buffer import PartitionBuffer
 from safeproducer.pipeline.dispatch.expiry import Expiry
-from safeproducer.pipeline.dispatch.facts import Gatherer
+from safeproducer.pipeline.dispatch.facts import FactGatherer
 from safeproducer.pipeline.dispatch.flush_timer import FlushTimer
 from safeproducer.pipeline.dispatch.intake import Intake
 from safeproducer.pipeline.lanes.batch_lane import BatchLane
@@ -26,7 +26,7 @@ _SLOW_START = Hold(None, HoldReason.FIRST_ACKNOWLEDGEMENT)
 
 
 @dataclass(eq=False)
-class Dispatcher(Gatherer):
+class Dispatcher(FactGatherer):
     """Hands over to the lanes of one producer. The sender's thread calls; its parts say who may call them.
 
     - `lanes`: those that take batches; empty until the first is needed.

@@ -26,7 +26,7 @@ _LONGEST_WAIT = 1.0
 
 
 @dataclass(eq=False)
-class Gatherer:
+class FactGatherer:
     """The sender's thread calls. What comes first in policy.decision.RULES is asked first, and what cannot matter any
     more is not asked."""
 
@@ -65,7 +65,7 @@ class Gatherer:
             return self._holds.facts(buffer, now)
         if buffer.tp in rejections.tps:
             return PartitionFacts(rejected=True)
-        if buffer.partition == UNKNOWN and placement.outdated.differ(buffer.topic, now):
+        if buffer.partition == UNKNOWN and placement.cluster.outdated.differ(buffer.topic, now):
             return PartitionFacts(miscounted=True)
         return None if placement.puts_in_order(buffer, now) else PartitionFacts(unknown=True)
 
@@ -78,7 +78,7 @@ class Gatherer:
                 self.lanes.prepare(direct.failure)
             facts = facts._replace(direct=facts.direct._replace(left=True, lanes=bool(self.lanes.living)))
         elif way == DIRECT and direct.gaps:
-            closed = not direct.gaps.gives_turn(buffer.tp, not len(self.record_buffer.direct), now)
+            closed = not direct.gaps.lets_in(buffer.tp, not len(self.record_buffer.direct), now)
             facts = facts._replace(direct=facts.direct._replace(closed_by_gap=closed))
         return facts, path(facts)
 

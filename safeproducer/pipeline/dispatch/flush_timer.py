@@ -42,7 +42,7 @@ class FlushTimer:
         """A batch that is not full was handed over, maybe behind another one of its partition in its lane."""
         self._due[batch] = buffer, batch.at if before is None else NEVER
         if before is not None:
-            before.reports.on_answer = partial(_its_turn, weakref.ref(self), batch)
+            before.reports.on_answer = partial(_follows, weakref.ref(self), batch)
 
     def discard(self, batch: InFlightBatch) -> None:
         """It has its reports."""
@@ -95,7 +95,7 @@ class FlushTimer:
         return max(_FIRST_AGAIN, min(1.5 * ack_time, _SELDOM) if age > ack_time else 1.5 * ack_time - age)
 
 
-def _its_turn(timer: weakref.ref[FlushTimer], batch: InFlightBatch) -> None:
+def _follows(timer: weakref.ref[FlushTimer], batch: InFlightBatch) -> None:
     """The reports of the batch in front are being served. Inside a native call, so it makes none."""
     # The native producer holds its callbacks, and must not hold what they lead to.
     if (found := timer()) is not None:

@@ -75,7 +75,7 @@ class Holds:
             or self.prefers_batches
             or self.cluster.outdated.concern(DIRECT_LANE, now)
             or self.cluster.throttle.probes(None, now)
-            or bool(self.cluster.throttle.held(now))
+            or bool(self.cluster.throttle.deadlines(now))
         )
 
     def facts(self, buffer: PartitionBuffer, now: float) -> PartitionFacts:

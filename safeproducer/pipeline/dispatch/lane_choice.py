@@ -17,7 +17,7 @@ from safeproducer.pipeline.record import ACCEPTED_AT
 from safeproducer.policy.decision import BATCH, Hold, PartitionFacts, path
 from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.lanes import needed, wanted
-from safeproducer.policy.sequence_gaps import TURN
+from safeproducer.policy.sequence_gaps import KEPT_OUT
 from safeproducer.policy.types import NEVER
 from safeproducer.policy.window import LEAST
 from safeproducer.settings.delivery import Delivery
@@ -171,4 +171,4 @@ class LaneChoice:
         if lanes and not buffer.unresolved:
             lane = min(lanes, key=lambda lane: lane.due)
             if self._is_well(node, lane.gaps.purged_at):
-                lane.gaps.await_turn(now + TURN)
+                lane.gaps.keep_others_out(now + KEPT_OUT)

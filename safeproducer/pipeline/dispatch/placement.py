@@ -12,9 +12,8 @@ from typing import Any
 from safeproducer.kafka.arguments import unable
 from safeproducer.kafka.native import KafkaError
 from safeproducer.pipeline.buffer.partition_buffer import PartitionBuffer
-from safeproducer.pipeline.cluster.cluster_view import UNKNOWN, Partitions
+from safeproducer.pipeline.cluster.cluster_view import UNKNOWN, ClusterView
 from safeproducer.pipeline.cluster.metadata import Metadata
-from safeproducer.pipeline.cluster.outdated_leaders import OutdatedLeaders
 from safeproducer.pipeline.dispatch.record_buffer import RecordBuffer
 from safeproducer.pipeline.lanes.lane_pool import LanePool
 from safeproducer.pipeline.record import KEY
@@ -26,23 +25,22 @@ from safeproducer.policy.decision import TURN
 class Placement:
     """Any thread asks; the sender places."""
 
-    _partitions: Partitions
+    cluster: ClusterView
     _record_buffer: RecordBuffer
     _lanes: LanePool
     _metadata: Metadata
     _schedule: Schedule
-    outdated: OutdatedLeaders
 
     def knows(self, topic: str) -> bool:
         """Whether a broker has told of this topic; asks when none has."""
-        known = self._partitions.known(topic)
+        known = self.cluster.partitions.known(topic)
         if not known:
             self._metadata.want(topic)
         return known
 
     def refuse_missing(self, topic: str) -> None:
         """As librdkafka does once it knows that there is no such topic; look whether there is one by now."""
-        if self._partitions.count(topic):
+        if self.cluster.partitions.count(topic):
             self._lanes.missing.discard(topic)
             return
         self._metadata.want(topic)
@@ -50,9 +48,9 @@ class Placement:
 
     def choose(self, topic: str, key: Any, now: float) -> int:
         """The partition of a record that names none; UNKNOWN behind others that are not placed yet."""
-        if self.has_unplaced(topic) or self.outdated.differ(topic, now):
+        if self.has_unplaced(topic) or self.cluster.outdated.differ(topic, now):
             return UNKNOWN
-        return self._partitions.choose(topic, key, now)
+        return self.cluster.partitions.choose(topic, key, now)
 
     def has_unplaced(self, topic: str) -> bool:
         """Whether records of it wait, or are under way, that have no partition yet."""
@@ -72,7 +70,7 @@ class Placement:
         unplaced = self._record_buffer.buffers.get((buffer.topic, UNKNOWN))
         if unplaced is None or not unplaced.records or not self._has_placed(buffer.topic):
             return True
-        if not self.knows(buffer.topic) or self.outdated.differ(buffer.topic, now):
+        if not self.knows(buffer.topic) or self.cluster.outdated.differ(buffer.topic, now):
             return False
         if unplaced.unresolved and buffer is not unplaced:
             return False
@@ -81,10 +79,10 @@ class Placement:
 
     def place(self, buffer: PartitionBuffer, now: float) -> bool:
         """Give records their partitions if the topic is known, and none of them is under way; whether that is so."""
-        if buffer.partition != UNKNOWN or buffer.unresolved or not self._partitions.count(buffer.topic):
+        if buffer.partition != UNKNOWN or buffer.unresolved or not self.cluster.partitions.count(buffer.topic):
             return False
         while buffer.records:
-            chosen = self._partitions.choose(buffer.topic, buffer.records[0][KEY], now)
+            chosen = self.cluster.partitions.choose(buffer.topic, buffer.records[0][KEY], now)
             self._place_first(buffer, chosen, now)
         self._schedule.alarm.hurry()
         return True

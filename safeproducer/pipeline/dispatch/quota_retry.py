@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from safeproducer.pipeline.buffer.in_flight_batch import InFlightBatch
-from safeproducer.pipeline.dispatch.holds import Holds
 from safeproducer.pipeline.dispatch.record_buffer import RecordBuffer
 from safeproducer.pipeline.record import ACCEPTED_AT, REPORT
 from safeproducer.pipeline.reports.delivery_errors import Failures
@@ -30,7 +29,6 @@ class QuotaRetry:
     """
 
     _delivery: Delivery
-    _holds: Holds
     _record_buffer: RecordBuffer
     rejections: QuotaRejections
     _report_queue: ReportQueue

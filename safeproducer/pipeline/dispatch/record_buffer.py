@@ -97,13 +97,13 @@ class RecordBuffer:
     def leave_direct_path(self, now: float) -> None:
         """Records of any partition may have gone directly until now."""
         self._direct_at = now
-        self.look_again()
+        self.forget_room()
         for buffer in self.all:
             buffer.went_directly(now)
 
     def recheck(self, now: float) -> None:
         """Ask each partition buffer again whether it is held."""
-        self.look_again()
+        self.forget_room()
         for buffer in self.all:
             reason = self._holds.reason(buffer, now)
             if reason is not None or not (buffer.waiting or buffer.unresolved):
@@ -191,7 +191,7 @@ class RecordBuffer:
             if (count := buffer.waiting) and (hold := self.waits_for(buffer, now))
         }
 
-    def held(self) -> dict[TopicPartition, tuple[int, int]]:
+    def by_partition(self) -> dict[TopicPartition, tuple[int, int]]:
         """(topic, partition) -> (records that wait here, bytes of their keys and values)."""
         return {
             buffer.tp: (waiting, max(0, buffer.bytes - waiting * OVERHEAD))
@@ -248,7 +248,7 @@ class RecordBuffer:
         """How much there is room for."""
         return self._delivery.buffer
 
-    def look_again(self) -> None:
+    def forget_room(self) -> None:
         """Something changed that shares depend on, or records took a path that is not counted here."""
         self._room[0] = 0
 

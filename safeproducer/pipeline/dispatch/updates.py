@@ -42,7 +42,7 @@ class ClientUpdates:
 
     def __init__(self, delivery: Delivery, holds: Holds, failures: Failures, counters: DeliveryCounters) -> None:
         self._counters = counters
-        self._delivery = delivery
+        self.delivery = delivery
         self.holds = holds
         self.failures = failures
         self.changed = False
@@ -67,15 +67,15 @@ class ClientUpdates:
     @property
     def interval(self) -> float:
         """Seconds from one statistics event that is read to the next; 0 when none is read."""
-        return 0.0 if self._delivery.mode == "passthrough" else self._delivery.ticks_ms / 1000
+        return 0.0 if self.delivery.mode == "passthrough" else self.delivery.ticks_ms / 1000
 
     def throttled(self, broker: int, name: str, seconds: float) -> bool:
         """Hold back what goes to this broker; whether that is to be told, once for each time that it throttles."""
         now = clock.monotonic()
         first = self.holds.cluster.throttle.announce(broker, seconds, now)
-        if self._delivery.mode == "passthrough":
+        if self.delivery.mode == "passthrough":
             return False
-        if self._delivery.holds_back:
+        if self.delivery.holds_back:
             self.changed = True
             self._hold()
         return first
@@ -86,9 +86,12 @@ class ClientUpdates:
         self.changed = True
         return knows
 
-    def look_again(self) -> None:
-        """The sender is to, in its next turn. Any thread."""
+    def quota_rejected(self) -> None:
+        """A broker rejected a record because of a quota on producer IDs. Inside a native call."""
+        if (direct := self.holds.direct) is not None:
+            direct.reject()
         self.changed = True
+        self._hold()
 
     def take_changed(self) -> bool:
         """Whether the sender is to look again, once."""
@@ -106,14 +109,14 @@ class ClientUpdates:
         """Whether statistics need not be read: nothing is produced, and it takes a while with many partitions."""
         now = clock.monotonic()
         before, self._accepted = self._accepted, self._counters.accepted
-        quiet = self._accepted == before and not self.holds.cluster.throttle.held(now)
+        quiet = self._accepted == before and not self.holds.cluster.throttle.deadlines(now)
         if quiet and not self._idle:  # once nothing is under way, that can change only with what is accepted
             accepted, delivered, failed = self._counters.totals()
             quiet = accepted == delivered + failed
         self._idle = self._idle + 1 if quiet else 0
         read_until, reading = self._last_read
         if idle := self._idle > _IDLE_AFTER:
-            rest = (_IDLE_READS_WITH_WINDOWS if self._delivery.spreads else _IDLE_READS) * reading
+            rest = (_IDLE_READS_WITH_WINDOWS if self.delivery.spreads else _IDLE_READS) * reading
         else:
             rest = self._rest(now)
         if now < read_until + rest:
@@ -129,8 +132,8 @@ class ClientUpdates:
 
         What is held, times out or is to be proven waits for them.
         """
-        timeout, failed = self._delivery.timeout or NEVER, self.failures.not_written + self.failures.unknown
-        if failed or not (self._delivery.owns_timeout and self.holds.round_trip.ack_time) or self.holds.any(now):
+        timeout, failed = self.delivery.timeout or NEVER, self.failures.not_written + self.failures.unknown
+        if failed or not (self.delivery.owns_timeout and self.holds.round_trip.ack_time) or self.holds.any(now):
             return 0.0
         return min(_READS * self._last_read[1], _LONGEST_REST, timeout * _REST_SHARE)
 
@@ -146,7 +149,7 @@ class ClientUpdates:
         A signal handler may come in anywhere here, and wait for the sender.
         """
         reads = self._of_batch_lane if self.holds.direct is None else self._of_direct_lane
-        if self._delivery.mode != "passthrough" and not self._skips(reads, text):
+        if self.delivery.mode != "passthrough" and not self._skips(reads, text):
             self._arrive(reads, text)
 
     def batch_statistics(self, text: str) -> None:
@@ -172,7 +175,7 @@ class ClientUpdates:
         if (found := self.read(text)) is None or (direct := self.holds.direct) is None or found.at < direct.given.since:
             return  # or of the former one
         self._apply(found, DIRECT_LANE)
-        if self._delivery.owns_timeout:
+        if self.delivery.owns_timeout:
             direct.look_at_epochs(found, self.failures.fenced)
         for tp in direct.update(found, self.holds.round_trip.ack_time):
             self.holds.cluster.outdated.answered_late(tp, DIRECT_LANE, found.at - LATE, found.at)

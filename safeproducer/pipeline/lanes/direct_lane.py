@@ -274,7 +274,7 @@ class DirectLane:
         """Records of these partitions were purged, and the lane was in this epoch after that."""
         self._unknown_outcomes.update(dict.fromkeys(tps))
         self.gaps.purged(tps, now, epoch)
-        self.gaps.end_turn()
+        self.gaps.end_exclusive()
 
     def look_at_epochs(self, found: Statistics, fenced: int) -> None:
         """Statistics of it; so many records were refused as of another producer epoch."""

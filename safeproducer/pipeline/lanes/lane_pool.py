@@ -97,11 +97,11 @@ class LaneMaker:
         return BatchLane(LaneClient(native, self.replaceable), self.made - 1, self.sinks, log, permit, new)
 
 
-_TURN = 0.001
+_SHORTEST_WAIT = 0.001
 """How long to wait at least for an answer that is late: others may come before it."""
 _LATE = 0.1
 """The later it is, the longer the wait: nobody answers, or on another lane."""
-_LONGEST_TURN = 0.02
+_LONGEST_WAIT = 0.02
 _ALL_EVERY = 0.25
 _BUSY_EVERY = 0.02
 _by_due = attrgetter("due")
@@ -284,7 +284,7 @@ class LanePool:
         if lane.soon > now:
             return None
         early = lane.due - now
-        return lane.client, min(_LONGEST_TURN, max(_TURN, early, -early * _LATE))
+        return lane.client, min(_LONGEST_WAIT, max(_SHORTEST_WAIT, early, -early * _LATE))
 
     @property
     def idle(self) -> bool:

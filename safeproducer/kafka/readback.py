@@ -11,8 +11,8 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from safeproducer.kafka.connection import connection_settings
 from safeproducer.kafka.native import KafkaError, KafkaException, Message
+from safeproducer.kafka.properties import connection_settings
 from safeproducer.runtime import clock
 
 _BATCH = 5000

@@ -10,8 +10,7 @@ from typing import Any
 
 from safeproducer.errors import ConfigurationError, ConfigurationTypeError, ConfigurationValueError
 from safeproducer.kafka.native import KafkaError, KafkaException
-from safeproducer.kafka.properties import REFUSED, canonical, is_sensitive, suggestions, whole
-from safeproducer.kafka.secrets import scrub
+from safeproducer.kafka.properties import REFUSED, canonical, is_sensitive, scrub, suggestions, whole
 from safeproducer.producer_ids import ledger_places
 from safeproducer.records import CallSite, ProducerInfo
 from safeproducer.runtime.log import logger

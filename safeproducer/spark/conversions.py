@@ -9,8 +9,7 @@ from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 
 from safeproducer.errors import ConfigurationError
-from safeproducer.kafka.properties import is_sensitive
-from safeproducer.kafka.secrets import HIDDEN
+from safeproducer.kafka.properties import HIDDEN, is_sensitive
 from safeproducer.policy.partitioner import PARTITIONERS
 from safeproducer.settings.own_settings import MAX_BLOCK_MS
 

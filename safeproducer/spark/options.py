@@ -9,8 +9,7 @@ from math import ceil
 from typing import Any
 
 from safeproducer.errors import ConfigurationError
-from safeproducer.kafka.properties import PRODUCER_PROPERTIES, canonical, suggestions
-from safeproducer.kafka.secrets import HIDDEN
+from safeproducer.kafka.properties import HIDDEN, PRODUCER_PROPERTIES, canonical, suggestions
 from safeproducer.settings import id_settings, own_settings
 from safeproducer.settings.own_settings import MAX_BLOCK_MS, OWN_PREFIX, OWN_SETTINGS
 from safeproducer.spark import security

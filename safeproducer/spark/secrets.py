@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 
 from safeproducer.errors import ConfigurationError
-from safeproducer.kafka.secrets import HIDDEN
+from safeproducer.kafka.properties import HIDDEN
 
 ENV, FILE, CALL, VALUE = "env:", "file:", "call:", "value:"
 FORMS = "env:NAME, file:PATH or call:package.module:function"

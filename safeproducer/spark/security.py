@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from textwrap import wrap
 
 from safeproducer.errors import ConfigurationError
-from safeproducer.kafka.secrets import HIDDEN
+from safeproducer.kafka.properties import HIDDEN
 from safeproducer.spark.conversions import Given, kafka_refused
 from safeproducer.spark.secrets import Place, is_place, place_of
 

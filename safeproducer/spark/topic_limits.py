@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from safeproducer import SafeProducer
-from safeproducer.kafka.cluster_reader import ClusterReader
+from safeproducer.kafka.admin import ClusterReader
 from safeproducer.kafka.native import KafkaError, KafkaException
 from safeproducer.runtime import clock
 from safeproducer.spark.bad_rows import TopicFacts

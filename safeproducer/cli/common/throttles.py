@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping
 
 from safeproducer.cli.common.finding import Finding, Severity
-from safeproducer.kafka.cluster_reader import Configs
+from safeproducer.kafka.admin import Configs
 from safeproducer.policy.replication import Facts, Replicas, Side, ThrottledReplicas
 from safeproducer.policy.types import TopicPartition
 

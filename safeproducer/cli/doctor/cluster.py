@@ -20,8 +20,8 @@ from safeproducer.cli.common.stop import Failure, StopRequest
 from safeproducer.cli.common.throttles import facts_of
 from safeproducer.cli.doctor.census import PartitionCensus, TopicCensus, census
 from safeproducer.cli.doctor.inputs import Broker, Cluster, Replication, Unread, expirations
+from safeproducer.kafka.admin import ClusterReader, Configs, Topic
 from safeproducer.kafka.advice import advice
-from safeproducer.kafka.cluster_reader import ClusterReader, Configs, Topic
 from safeproducer.kafka.native import KafkaException
 from safeproducer.policy import expiry
 

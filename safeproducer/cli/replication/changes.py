@@ -12,7 +12,7 @@ from safeproducer.cli.common.stop import Failure
 from safeproducer.cli.common.throttles import facts_of, unreadable
 from safeproducer.cli.replication.cluster import Cluster, refused
 from safeproducer.cli.replication.report import Document, Rates, Target
-from safeproducer.kafka.cluster_reader import Change
+from safeproducer.kafka.admin import Change
 from safeproducer.policy import replication
 from safeproducer.policy.replication import Facts, Moves, Side, ThrottledReplicas, rate_text
 

@@ -10,8 +10,8 @@ from safeproducer.cli.common.screen import Screen
 from safeproducer.cli.common.settings import Setting
 from safeproducer.cli.common.stop import Failure, StopRequest
 from safeproducer.cli.common.throttles import facts_of
+from safeproducer.kafka.admin import Configs, Refusal
 from safeproducer.kafka.advice import advice
-from safeproducer.kafka.cluster_reader import Configs, Refusal
 from safeproducer.kafka.native import KafkaException
 from safeproducer.policy.replication import Facts, Moves, Replicas, moves
 from safeproducer.policy.types import TopicPartition

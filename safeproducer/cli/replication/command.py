@@ -14,7 +14,7 @@ from safeproducer.cli.common.throttles import lists_unreadable
 from safeproducer.cli.replication.changes import kept_findings, make, rows, to_clear, to_throttle
 from safeproducer.cli.replication.cluster import Cluster, read_cluster
 from safeproducer.cli.replication.report import Document, Target, plan, status
-from safeproducer.kafka.cluster_reader import Change
+from safeproducer.kafka.admin import Change
 from safeproducer.policy.replication import ANSWER, WINDOW, first_answers, moves, rate_text
 from safeproducer.policy.types import TopicPartition
 

@@ -15,8 +15,7 @@ from typing import TypeVar
 from safeproducer.policy import permits
 from safeproducer.policy.permits import Kind
 from safeproducer.producer_ids import patterns, permit_log, permit_record, transactional_ids
-from safeproducer.producer_ids.ledger import Ledger
-from safeproducer.producer_ids.ledger_access import Rounds
+from safeproducer.producer_ids.ledger import Ledger, Rounds
 from safeproducer.producer_ids.ledger_header import LATEST
 from safeproducer.producer_ids.ledger_places import AUTO, OFF, SUPPORTED, Place
 from safeproducer.producer_ids.ledger_transaction import LedgerRound

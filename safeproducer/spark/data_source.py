@@ -16,7 +16,7 @@ from pyspark.sql.datasource import (
 )
 
 from safeproducer.errors import ConfigurationValueError
-from safeproducer.spark import task_run
+from safeproducer.spark import query_account
 from safeproducer.spark.options import Options, weak_settings
 from safeproducer.spark.query_account import Account, Told, callback_of
 from safeproducer.spark.report import TaskTotals
@@ -135,9 +135,9 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 def _write(batches: Iterator[pa.RecordBatch], options: Options, run: str) -> Written:
     notes = check_session(
-        task_run.setting, options, data_source=True
+        query_account.setting, options, data_source=True
     )  # the processes that plan and commit know no settings
-    return Written(task_run.write(batches, options, run), task_run.query_id(), notes)
+    return Written(query_account.write(batches, options, run), query_account.query_id(), notes)
 
 
 def _tell(notes: Sequence[str]) -> None:

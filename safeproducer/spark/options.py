@@ -15,7 +15,7 @@ from safeproducer.settings.own_settings import MAX_BLOCK_MS, OWN_PREFIX, OWN_SET
 from safeproducer.spark import security
 from safeproducer.spark.conversions import JAVAS_PARTITIONER, KAFKA_PREFIX, kafka_refused, refused, whole_number
 from safeproducer.spark.java_settings import REFUSED, TRANSLATED, WITHOUT_EFFECT
-from safeproducer.spark.secrets import resolve
+from safeproducer.spark.security import resolve
 
 SINK_PREFIX = "safeproducer.spark."
 TOPIC = "topic"

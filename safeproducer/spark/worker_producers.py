@@ -22,7 +22,7 @@ from safeproducer.settings.own_settings import MAX_BLOCK_MS
 from safeproducer.spark import topic_limits
 from safeproducer.spark.bad_rows import TopicFacts
 from safeproducer.spark.options import Options
-from safeproducer.spark.secrets import VALUE, is_place
+from safeproducer.spark.security import VALUE, is_place
 
 
 @dataclass(frozen=True)

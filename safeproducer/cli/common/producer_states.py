@@ -12,8 +12,7 @@ from typing import Any, Self
 
 import tenacity
 
-from safeproducer.cli.common.admin_settings import admin_settings
-from safeproducer.cli.common.producer_state import AskError, ProducerState, TopicPartition
+from safeproducer.cli.common.admin_settings import AskError, ProducerState, TopicPartition, admin_settings
 from safeproducer.cli.common.settings import Setting
 from safeproducer.cli.common.stop import Failure
 from safeproducer.kafka.advice import advice

@@ -13,9 +13,9 @@ from safeproducer.cli.common.connection import BrokerErrors, await_topic, open_p
 from safeproducer.cli.common.screen import Progress, Screen
 from safeproducer.cli.common.settings import Setting, add_settings_arguments, read_settings, seconds
 from safeproducer.cli.common.stop import NOT_ALL_DELIVERED, Failure, StopRequest
-from safeproducer.cli.demo.comparison import compare
 from safeproducer.cli.demo.display import Display
 from safeproducer.cli.demo.experiment import Experiment, identify, named_files, python_sources, read_corpus
+from safeproducer.cli.demo.proof import compare
 from safeproducer.cli.demo.result import Result, show
 from safeproducer.cli.demo.steps import BROKERS, PARTITIONS, RECORDS, Step, Steps, embedded_cluster
 from safeproducer.kafka.advice import advice

@@ -11,9 +11,8 @@ from typing import NamedTuple
 from safeproducer import DeliveryError, Outcome, SafeProducer
 from safeproducer.cli.common.connection import BrokerErrors
 from safeproducer.cli.common.stop import Failure, StopRequest
-from safeproducer.cli.demo.comparison import Fate, Sent
 from safeproducer.cli.demo.display import Latencies
-from safeproducer.cli.demo.proof import Report
+from safeproducer.cli.demo.proof import Fate, Report, Sent
 from safeproducer.cli.demo.sending import Feed, Tally
 from safeproducer.kafka.native import KafkaError
 

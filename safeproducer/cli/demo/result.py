@@ -7,9 +7,9 @@ from typing import Any
 
 from safeproducer.cli.common.screen import Screen
 from safeproducer.cli.common.stop import NOT_ALL_DELIVERED, StopRequest
-from safeproducer.cli.demo.comparison import FLAWS, Counts, Row
 from safeproducer.cli.demo.display import bar, column, histogram, timeline
 from safeproducer.cli.demo.experiment import Experiment
+from safeproducer.cli.demo.proof import FLAWS, Counts, Row
 from safeproducer.cli.demo.steps import Step
 
 

@@ -6,11 +6,10 @@ from collections.abc import Callable, Sequence
 from math import inf
 from typing import Any
 
-from safeproducer.cli.common.finding import draw_findings, exit_code, span
+from safeproducer.cli.common.finding import draw_findings, exit_code, lists_unreadable, span
 from safeproducer.cli.common.screen import Screen
 from safeproducer.cli.common.settings import add_settings_arguments, duration, rate, read_settings, seconds
 from safeproducer.cli.common.stop import Failure
-from safeproducer.cli.common.throttles import lists_unreadable
 from safeproducer.cli.replication.changes import kept_findings, make, rows, to_clear, to_throttle
 from safeproducer.cli.replication.cluster import Cluster, read_cluster
 from safeproducer.cli.replication.report import Document, Target, plan, status

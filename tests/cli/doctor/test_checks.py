@@ -8,10 +8,19 @@ from types import MappingProxyType
 import pytest
 
 from safeproducer.cli.common.finding import Finding, Severity, exit_code
-from safeproducer.cli.doctor.census import BusiestHour, PartitionCensus, TopicCensus
+from safeproducer.cli.doctor.census import (
+    Broker,
+    BusiestHour,
+    Cluster,
+    Configuration,
+    Examined,
+    PartitionCensus,
+    Replication,
+    TopicCensus,
+    Unread,
+)
 from safeproducer.cli.doctor.checks import check
 from safeproducer.cli.doctor.host import Host, KnownId, KnownPattern, Ledger
-from safeproducer.cli.doctor.inputs import Broker, Cluster, Configuration, Examined, Replication, Unread
 from safeproducer.policy.expiry import DAY, Told, unreadable
 from safeproducer.policy.replication import Facts, Replicas, Side, ThrottledReplicas
 from safeproducer.producer_ids.patterns import _TEXTS

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from safeproducer.cli.common.finding import facts_of
 from safeproducer.cli.common.stop import Failure
-from safeproducer.cli.common.throttles import facts_of
 from safeproducer.cli.replication import changes, command
 from safeproducer.cli.replication.changes import shows, to_clear, to_throttle
 from safeproducer.cli.replication.cluster import Cluster

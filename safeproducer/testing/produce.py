@@ -8,21 +8,9 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from safeproducer.testing import wire
+from safeproducer.policy import window
 from safeproducer.testing.codec import Body, WireError
 from safeproducer.testing.wire import RequestHeader, crc32c, decode_request, decode_response
-
-__all__ = [
-    "BatchHeader",
-    "CorruptBatchError",
-    "PartitionAnswer",
-    "ProduceAnswer",
-    "ProduceRequest",
-    "ProducedBatch",
-    "read_batch_headers",
-    "read_produce",
-    "read_produce_answer",
-]
 
 _BATCH = struct.Struct(">qiibIhiqqqhii")
 _OFFSET_AND_LENGTH = 12
@@ -192,7 +180,7 @@ def read_produce_answer(version: int, frame: bytes) -> ProduceAnswer:
             answer["error_code"],
             answer["base_offset"],
             answer.get("error_message"),
-            answer.get(wire.FIELD, topic.get(wire.FIELD)),
+            answer.get(window.FIELD, topic.get(window.FIELD)),
         )
         for topic in body["responses"]
         for answer in topic["partition_responses"]

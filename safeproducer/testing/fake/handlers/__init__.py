@@ -2,6 +2,8 @@
 
 import re
 
+from safeproducer.policy.window import PRODUCE_VERSION
+from safeproducer.testing.codec import Body
 from safeproducer.testing.fake.handlers.admin import (
     alter_client_quotas,
     alter_configs,
@@ -25,9 +27,7 @@ from safeproducer.testing.fake.handlers.request import Handler, Request
 from safeproducer.testing.fake.handlers.write import describe_producers, init_producer_id, produce
 from safeproducer.testing.fake.state.cluster_state import BrokerState
 from safeproducer.testing.fake.state.sasl import MECHANISMS, SaslError
-from safeproducer.testing.wire import PRODUCE_VERSION, Body, api_key
-
-__all__ = ["SERVED", "Handler", "Request", "api_versions", "sasl_authenticate", "sasl_handshake", "served"]
+from safeproducer.testing.wire import api_key
 
 UNSUPPORTED_SASL_MECHANISM = 33
 ILLEGAL_SASL_STATE = 34

@@ -8,6 +8,7 @@ DescribeClientQuotas and AlterClientQuotas (KIP-546, KIP-599, and KIP-936's quot
 import uuid
 from collections import Counter
 
+from safeproducer.testing.codec import Body
 from safeproducer.testing.fake.handlers.request import Request
 from safeproducer.testing.fake.rules import configs
 from safeproducer.testing.fake.rules.configs import ConfigError, ConfigValue, Definition
@@ -20,17 +21,6 @@ from safeproducer.testing.fake.state.topic_changes import (
     TopicRefusedError,
     is_topic_name,
 )
-from safeproducer.testing.wire import Body
-
-__all__ = [
-    "alter_client_quotas",
-    "alter_configs",
-    "create_partitions",
-    "create_topics",
-    "delete_topics",
-    "describe_client_quotas",
-    "describe_configs",
-]
 
 UNKNOWN_SERVER_ERROR = -1
 INVALID_REQUEST = 42

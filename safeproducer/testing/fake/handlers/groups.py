@@ -12,10 +12,8 @@ API.
 
 from collections.abc import Iterable
 
+from safeproducer.testing.codec import Body
 from safeproducer.testing.fake.handlers.request import LOOPBACK, Request
-from safeproducer.testing.wire import Body
-
-__all__ = ["find_coordinator", "heartbeat", "join_group", "offset_commit", "offset_fetch"]
 
 INVALID_REQUEST = 42
 _WAY_OUT = "assign partitions with their offsets and set enable.auto.commit to false, or use a real broker"

@@ -2,6 +2,7 @@
 
 import uuid
 
+from safeproducer.testing.codec import Body
 from safeproducer.testing.fake.handlers.request import (
     LEADER_NOT_AVAILABLE,
     LOOPBACK,
@@ -10,9 +11,6 @@ from safeproducer.testing.fake.handlers.request import (
 )
 from safeproducer.testing.fake.state.topic_changes import INVALID_TOPIC, is_topic_name
 from safeproducer.testing.fake.state.topics import NO_LEADER, Partition, Topic
-from safeproducer.testing.wire import Body
-
-__all__ = ["describe_cluster", "describe_topic_partitions", "metadata"]
 
 MISMATCHED_ENDPOINT_TYPE, UNSUPPORTED_ENDPOINT_TYPE = 114, 115
 INVALID_REQUEST = 42

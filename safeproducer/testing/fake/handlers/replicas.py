@@ -1,11 +1,9 @@
 """AlterPartitionReassignments, ListPartitionReassignments and DescribeLogDirs."""
 
+from safeproducer.testing.codec import Body
 from safeproducer.testing.fake.handlers.request import Request
 from safeproducer.testing.fake.state import topic_changes
 from safeproducer.testing.fake.state.topic_changes import TopicRefusedError
-from safeproducer.testing.wire import Body
-
-__all__ = ["alter_reassignments", "describe_log_dirs", "list_reassignments"]
 
 _VOLUME = 1 << 40
 

@@ -10,8 +10,6 @@ from safeproducer.testing.fake.handlers.request import LOOPBACK
 from safeproducer.testing.fake.network.connection import Connection
 from safeproducer.testing.fake.state.cluster_state import BrokerState, ClusterState
 
-__all__ = ["Broker", "reserve"]
-
 _STREAM_BUFFER = 1 << 20
 _BACKLOG = 128
 _REST = 0.1

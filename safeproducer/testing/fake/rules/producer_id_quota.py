@@ -55,7 +55,6 @@ from safeproducer.testing.fake.rules.quotas import SampledRate, TokenBucket
 if TYPE_CHECKING:
     from rbloom import Bloom
 
-__all__ = ["MOST_ITEMS", "LayeredBloomFilter", "ProducerIdQuota", "ProducerIdUsage", "ProducerIdWindow"]
 
 MOST_ITEMS = 1_000_000
 """The largest layer, about 2 MB; more items than that open more layers."""

@@ -39,21 +39,6 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-__all__ = [
-    "CLIENT_ID",
-    "USER",
-    "ClientQuotas",
-    "Entity",
-    "Limit",
-    "QuotaLimits",
-    "QuotaRefusedError",
-    "QuotaUsage",
-    "SampledRate",
-    "TokenBucket",
-    "describe_entity",
-    "round_half_up",
-]
-
 USER, CLIENT_ID = "user", "client-id"
 PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE = "producer_byte_rate", "consumer_byte_rate"
 REQUEST_PERCENTAGE, PRODUCER_IDS_RATE = "request_percentage", "producer_ids_rate"

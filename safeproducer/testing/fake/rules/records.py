@@ -14,8 +14,6 @@ from typing import Any
 from safeproducer.testing.codec import WireError
 from safeproducer.testing.produce import BatchHeader
 
-__all__ = ["MAX_UNPACKED", "StoredRecord", "codec_name", "read_records", "unpack"]
-
 _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 MAX_UNPACKED = 100 * 1024 * 1024

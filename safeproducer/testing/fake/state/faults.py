@@ -4,8 +4,6 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["Faults", "Scope", "Side"]
-
 Side = Literal["request", "answer"]
 """Where a delay lies: before the broker works on a request, or after."""
 

@@ -25,8 +25,6 @@ from safeproducer.policy.replication import ANSWER, FETCH, Side
 from safeproducer.testing.fake.rules.replication import Copies, ReplicaRate
 from safeproducer.testing.fake.state.topics import NO_LEADER, Partition, Topic
 
-__all__ = ["Fetchers"]
-
 _BACK_OFF_MS = 1000
 _WAIT_MS = 500
 

@@ -24,21 +24,6 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
-__all__ = [
-    "ANONYMOUS",
-    "MAX_UNAUTHENTICATED",
-    "MECHANISMS",
-    "SCRAM_DIGESTS",
-    "Credentials",
-    "Exchange",
-    "PlainExchange",
-    "SaslError",
-    "ScramExchange",
-    "ScramKeys",
-    "Session",
-    "begin",
-]
-
 SCRAM_DIGESTS = {"SCRAM-SHA-256": "sha256"}
 ITERATIONS = 4096
 """Iterations that Kafka asks for at least, and makes by default."""

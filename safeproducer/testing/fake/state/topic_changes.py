@@ -8,8 +8,6 @@ from safeproducer.testing.fake.rules import configs
 from safeproducer.testing.fake.state.cluster_state import ClusterState
 from safeproducer.testing.fake.state.topics import Partition, Topic
 
-__all__ = ["TopicRefusedError", "create_partitions", "create_topic", "delete_topic", "is_topic_name", "reassign"]
-
 MAX_PARTITIONS = 10_000
 """Most partitions of one topic: a request must not be able to hold up the whole cluster."""
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")

@@ -37,7 +37,7 @@ REFUSED = {
     "enable.gapless.guarantee": (
         "it turns one expired record into a fatal error for the whole producer",
         "Remove it; every record already ends with a delivery report that says what became of it",
-    ),
+    )
 }
 """Setting -> (why, way out). Refused only when switched on."""
 

@@ -58,10 +58,7 @@ JAVAS_PARTITIONER = "murmur2_random"
 _ALL_KEYS_ALIKE = "random"
 _JAVAS_FIRST_PAUSE_MS = 50
 _PARTITIONER_PACKAGE = "org.apache.kafka.clients.producer."
-_JAVAS_CLASSES = {
-    "internals.DefaultPartitioner": JAVAS_PARTITIONER,
-    "UniformStickyPartitioner": _ALL_KEYS_ALIKE,
-}
+_JAVAS_CLASSES = {"internals.DefaultPartitioner": JAVAS_PARTITIONER, "UniformStickyPartitioner": _ALL_KEYS_ALIKE}
 
 
 def whole_number(text: str, least: int, most: int) -> int | None:

@@ -32,9 +32,7 @@ class Refusal:
 
 TRANSLATED: dict[str, Translation] = {
     "acks": Translation(
-        ("acks",),
-        to.one_of("all", "1", "0", to={"-1": "all"}),
-        "`0`: a report then says only that a row was sent",
+        ("acks",), to.one_of("all", "1", "0", to={"-1": "all"}), "`0`: a report then says only that a row was sent"
     ),
     "batch.size": Translation(
         ("batch.size",), whole(at_least=1), "counts before compression; unset: librdkafka's 1 MB"

@@ -29,11 +29,7 @@ _FEW = 5
 """Topics up to which each is asked for by itself."""
 _SILENCE = frozenset({"_TIMED_OUT", "_TRANSPORT", "_ALL_BROKERS_DOWN", "_AUTHENTICATION"})
 _NO_MORE_PATIENCE = frozenset(
-    {
-        KafkaError.TOPIC_EXCEPTION,
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-    }
+    {KafkaError.TOPIC_EXCEPTION, KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED}
 )
 _quiet = logging.getLogger("safeproducer.spark.topic_limits")
 _quiet.addHandler(logging.NullHandler())

@@ -224,10 +224,7 @@ def _used_up(ledger: Ledger, rate: int, others: bool) -> Finding:
         lines.setdefault(pattern.cure, []).append(pattern.line)
     cures = [f"For {', '.join(of)}: {cure}" for cure, of in lines.items()] if len(lines) > 1 else list(lines)
     return Finding(
-        Severity.INFO if others else Severity.WARNING,
-        "host-over-limit",
-        message,
-        " ".join(cures) or _ONE_PRODUCER,
+        Severity.INFO if others else Severity.WARNING, "host-over-limit", message, " ".join(cures) or _ONE_PRODUCER
     )
 
 

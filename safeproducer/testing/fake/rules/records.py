@@ -175,12 +175,5 @@ def _read(header: BatchHeader, data: bytes) -> Iterator[StoredRecord]:
         stamp = header.max_timestamp if header.log_append_time else header.base_timestamp + timestamp
         sequence = -1 if header.base_sequence < 0 else (header.base_sequence + delta) % _SEQUENCES
         yield StoredRecord(
-            header.base_offset + delta,
-            stamp,
-            key,
-            value,
-            tuple(headers),
-            header.producer_id,
-            header.epoch,
-            sequence,
+            header.base_offset + delta, stamp, key, value, tuple(headers), header.producer_id, header.epoch, sequence
         )

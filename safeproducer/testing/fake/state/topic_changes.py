@@ -72,12 +72,7 @@ def create_topic(
 
 
 def create_partitions(
-    cluster: ClusterState,
-    name: str,
-    count: int,
-    *,
-    assignment: Assignment | None = None,
-    validate_only: bool = False,
+    cluster: ClusterState, name: str, count: int, *, assignment: Assignment | None = None, validate_only: bool = False
 ) -> None:
     """Let a topic have ``count`` partitions; ``assignment`` is of the new ones. Raises TopicRefusedError."""
     topic = cluster.topics.get(name)

@@ -13,16 +13,20 @@ from safeproducer.testing.fake.handlers.admin import (
     describe_client_quotas,
     describe_configs,
 )
-from safeproducer.testing.fake.handlers.groups import (
+from safeproducer.testing.fake.handlers.metadata import (
+    alter_reassignments,
+    describe_cluster,
+    describe_log_dirs,
+    describe_topic_partitions,
     find_coordinator,
     heartbeat,
     join_group,
+    list_reassignments,
+    metadata,
     offset_commit,
     offset_fetch,
 )
-from safeproducer.testing.fake.handlers.metadata import describe_cluster, describe_topic_partitions, metadata
 from safeproducer.testing.fake.handlers.read import fetch, list_offsets, offset_for_leader_epoch
-from safeproducer.testing.fake.handlers.replicas import alter_reassignments, describe_log_dirs, list_reassignments
 from safeproducer.testing.fake.handlers.request import Handler, Request
 from safeproducer.testing.fake.handlers.write import describe_producers, init_producer_id, produce
 from safeproducer.testing.fake.state.cluster_state import BrokerState

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
@@ -139,8 +138,6 @@ class ScratchTopic:
         self._admin.create_topics([topic], operation_timeout=_TIMEOUT)[self.name].result(_TIMEOUT)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if not self.keep:
             self._admin.delete_topics([self.name], operation_timeout=_TIMEOUT)[self.name].result(_TIMEOUT)

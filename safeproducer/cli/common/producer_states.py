@@ -7,7 +7,6 @@ import logging
 import time
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from types import TracebackType
 from typing import Any, Self
 
 import tenacity
@@ -74,9 +73,7 @@ class BrokerQuestions:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._admin.close()
 
     def ask(

@@ -23,7 +23,7 @@ from safeproducer.testing.fake.handlers.request import (
     Request,
 )
 from safeproducer.testing.fake.state import topic_changes
-from safeproducer.testing.fake.state.topic_changes import INVALID_TOPIC, TopicRefusedError, is_topic_name
+from safeproducer.testing.fake.state.topic_changes import INVALID_TOPIC, RefusedError, is_topic_name
 from safeproducer.testing.fake.state.topics import NO_LEADER, Partition, Topic
 
 MISMATCHED_ENDPOINT_TYPE, UNSUPPORTED_ENDPOINT_TYPE = 114, 115
@@ -174,7 +174,7 @@ def alter_reassignments(request: Request) -> Body:
                     topic_changes.reassign(
                         request.cluster, topic["name"], index, wanted["replicas"], same_factor=same_factor
                     )
-            except TopicRefusedError as refusal:
+            except RefusedError as refusal:
                 error, text = refusal.error_code, str(refusal)
             answers.append({"partition_index": index, "error_code": error, "error_message": text})
         responses.append({"name": topic["name"], "partitions": answers})

@@ -380,7 +380,7 @@ def test_a_move_is_told_once_for_each_topic() -> None:
 def test_each_code_has_its_row() -> None:
     """Codes of findings in one table of docs/operate/doctor.md, those of patterns in the one before."""
     document = (ROOT / "docs/operate/doctor.md").read_text(encoding="utf-8")
-    modules = ("doctor/checks.py", "common/throttles.py")
+    modules = ("doctor/checks.py", "common/finding.py")
     source = "".join((ROOT / "safeproducer/cli" / name).read_text(encoding="utf-8") for name in modules)
     found = set(re.findall(r'^\s+(?:.*Severity\.\w+, )?"([a-z]+(?:-[a-z]+)+)",', source, re.MULTILINE))
     assert {"rights-missing", "producer-id-churn", "ledger-not-kept"} <= found

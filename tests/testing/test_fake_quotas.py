@@ -145,11 +145,6 @@ def test_an_entity_or_a_type_that_is_named_twice(cluster: FakeCluster, client: R
     assert cluster.quotas() == {"user 'alice'": {"producer_byte_rate": 1.0}}
     assert alter(client, (alice + bob, {"producer_byte_rate": 3.0})) == [0]
     assert cluster.quotas() == {"user 'alice'": {"producer_byte_rate": 1.0}, "user 'bob'": {"producer_byte_rate": 3.0}}
-    twice = [{"key": "producer_byte_rate", "value": value, "remove": False} for value in (4.0, 5.0)]
-    entries = [{"entity": alice, "ops": twice}]
-    answer = client.ask("AlterClientQuotas", 1, entries=entries, validate_only=False)
-    assert answer["entries"][0]["error_code"] == INVALID_REQUEST
-    assert cluster.quotas()["user 'alice'"] == {"producer_byte_rate": 1.0}
 
 
 def test_stock_confluent_kafka_hears_of_its_quota(cluster: FakeCluster) -> None:

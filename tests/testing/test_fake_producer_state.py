@@ -9,6 +9,17 @@ from safeproducer.testing.fake.rules.producer_state import Decision, ProducerSta
 LAST = 2**31 - 1
 
 
+def test_a_lower_n_counts_at_once_and_a_higher_one_remembers_nothing_back() -> None:
+    """Lowering N hides what is still stored; raising it later cannot bring back what an append dropped."""
+    states = ProducerStates()
+    for number in range(1, 21):
+        states.append(Sequence(7, 0, number, number), 100 + number, 1000 + number, 20)
+    assert states.decide(Sequence(7, 0, 15, 15), 5)[0] is Decision.OUT_OF_ORDER
+    assert states.decide(Sequence(7, 0, 15, 15), 20)[0] is Decision.DUPLICATE
+    states.append(Sequence(7, 0, 21, 21), 121, 0, 5)
+    assert states.decide(Sequence(7, 0, 15, 15), 20)[0] is Decision.OUT_OF_ORDER
+
+
 class AgainstModel(RuleBasedStateMachine):
     """Two producers on one replica. The model keeps every batch ever appended and re-derives the window."""
 

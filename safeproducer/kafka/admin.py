@@ -68,7 +68,6 @@ class Admin:
         return Admin({**config, _SERVERS: address}, HURRY)
 
     def replicas(self, topic: str) -> TopicMetadata:
-        """What metadata says of `topic`."""
         return partitions_of(self._admin.list_topics(topic, self._timeout), topic)
 
     def configs(self, keys: Iterable[int | str]) -> dict[int | str, Values | str]:
@@ -169,7 +168,6 @@ class ClusterReader:
         self._admin = AdminClient(settings, logger=logger)
 
     def poll(self, timeout: float) -> int:
-        """Serve the error callback."""
         return int(self._admin.poll(timeout))
 
     def list_topics(self, timeout: float) -> Any:

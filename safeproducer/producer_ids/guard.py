@@ -121,7 +121,6 @@ class Guard:
         self._rounds.run(lambda _: None, self._alone)
 
     def _shared(self, round_: LedgerRound, request: Request, known: int) -> Answer:
-        """Decide by the ledger."""
         if request.asked and (left := self._left(request.asked, round_)) is not None:
             if known:
                 round_.learn(known)

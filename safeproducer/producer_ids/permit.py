@@ -116,7 +116,6 @@ def churn_sentence(event: ProducerChurn, retry_after: float | None) -> str:
 
 
 def were_taken(count: int) -> str:
-    """This number of producer IDs."""
     return f"{count:,} producer {'ID was' if count == 1 else 'IDs were'} taken"
 
 

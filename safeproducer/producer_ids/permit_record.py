@@ -59,7 +59,6 @@ class IdRecord(NamedTuple):
     ended: str = ""
 
     def age(self, now: Times, boot_id: int) -> float:
-        """Seconds since the permit was granted."""
         return now.boot - self.at.boot if boot_id and self.boot_id == boot_id else now.wall - self.at.wall
 
     def amended(self, producer_id: int | None, ended: str | None) -> IdRecord:
@@ -113,7 +112,6 @@ _LINUX = Path("/proc/sys/kernel/random/boot_id")
 
 
 def now() -> Times:
-    """By both clocks."""
     return Times(clock.boot(), clock.time())
 
 

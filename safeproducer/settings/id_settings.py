@@ -80,7 +80,6 @@ def take(
 
 
 def of_environment() -> Mapping[str, str]:
-    """The variables of this process."""
     return os.environ
 
 

@@ -63,7 +63,6 @@ class SafeProducerDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The name for `format()`."""
         return "safeproducer"
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
@@ -96,7 +95,6 @@ class Writer(DataSourceArrowWriter):
         self._run = uuid4().hex
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """Write the rows of one task."""
         return _write(iterator, self._options, self._run)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -116,7 +114,6 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._run = uuid4().hex
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """Write the rows of one task."""
         return _write(iterator, self._options, self._run)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name

@@ -138,7 +138,6 @@ class WorkerProducer:
         raise refusal
 
     def begin(self) -> None:
-        """A task begins."""
         self.kafka.poll(0)  # errors of earlier tasks, as of a login that has changed since
         self.client_errors = 0
         self.all_down = False

@@ -77,7 +77,6 @@ class ProducedBatch:
     data: memoryview
 
     def crc_matches(self) -> bool:
-        """Whether the checksum fits the bytes."""
         return crc32c(self.data[_CHECKED_FROM:]) == self.header.crc
 
     def stamped(self, now_ms: int) -> "ProducedBatch":

@@ -156,7 +156,6 @@ class Screen:
             self.note(f"{len(shown) - most:,} more rows: --json shows all")
 
     def result_json(self, document: Mapping[str, object]) -> None:
-        """Write one JSON document to stdout."""
         with _reader_may_leave(sys.stdout):
             print(json.dumps(self.redact.tree(document), indent=2), file=sys.stdout, flush=True)  # noqa: T201
 
@@ -170,7 +169,6 @@ class Screen:
 
     @property
     def out(self) -> "Console":
-        """rich's console on stdout."""
         if self._out is None:
             self._out = _console(sys.stdout)
         return self._out

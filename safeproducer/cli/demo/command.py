@@ -56,7 +56,6 @@ examples:
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> argparse.ArgumentParser:
-    """Declare the command and its arguments."""
     parser = subparsers.add_parser(
         "demo",
         help="send real text, let brokers go wrong, read back and compare",

@@ -94,7 +94,6 @@ class Display:
             self._screen.result(told)
 
     def show(self, partitions: Sequence[PartitionView]) -> None:
-        """Draw how things are now."""
         if self._live is None:
             return
         for view in partitions:
@@ -164,7 +163,6 @@ class Latencies:
 
 
 def bar(value: float, largest: float, width: int, *, ascii_only: bool) -> str:
-    """Draw one horizontal bar."""
     return ("#" if ascii_only else "█") * (round(width * value / largest) if largest > 0 else 0)
 
 

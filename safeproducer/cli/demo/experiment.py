@@ -280,7 +280,6 @@ class Experiment:
         return dict(zip(self.values, self._fates, strict=True))
 
     def fate(self, number: int) -> Sent:
-        """Return the fate of one record."""
         return self._fates[number]
 
     def _report(self, number: int, error: KafkaError | None, message: Message) -> None:
@@ -317,7 +316,6 @@ class StepSender:
 
     @property
     def end(self) -> int:
-        """The number of the next record."""
         return len(self._experiment.values)
 
     @property

@@ -56,7 +56,6 @@ class Counts:
     unconfirmed: int = 0
 
     def add(self, other: Counts) -> None:
-        """Add another row to this one."""
         for column in fields(self):
             setattr(self, column.name, getattr(self, column.name) + getattr(other, column.name))
 

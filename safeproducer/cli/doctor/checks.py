@@ -326,5 +326,4 @@ CHECKS: Sequence[Callable[[Examined], list[Finding]]] = (
 
 
 def check(examined: Examined) -> list[Finding]:
-    """Run all checks."""
     return [finding for one in CHECKS for finding in one(examined)]

@@ -53,7 +53,6 @@ _SHOWN: dict[str, Callable[..., str]] = {
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> argparse.ArgumentParser:
-    """Declare the command and its arguments."""
     parser = subparsers.add_parser(
         "replication",
         help="plan and set the throttle of a move of replicas, and find throttles that are left over",

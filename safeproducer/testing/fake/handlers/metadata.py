@@ -236,7 +236,6 @@ def _refused(request: Request) -> int:
 
 
 def join_group(request: Request) -> Body:
-    """Refuse the member."""
     nobody = {"generation_id": -1, "protocol_name": "", "leader": "", "member_id": "", "members": []}
     return {"error_code": _refused(request), **nobody}
 
@@ -249,7 +248,6 @@ def heartbeat(request: Request) -> Body:
 
 
 def offset_commit(request: Request) -> Body:
-    """Refuse the offsets."""
     error = _refused(request)
     return {
         "topics": [

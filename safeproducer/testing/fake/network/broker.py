@@ -108,7 +108,6 @@ class Broker:
 
     @property
     def is_running(self) -> bool:
-        """Whether it is not paused."""
         return self._running.is_set()
 
     def _hold(self, held: bool) -> None:

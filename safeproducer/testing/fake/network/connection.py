@@ -118,7 +118,6 @@ class Connection:
             await self._inbox.close()
 
     def abort(self) -> None:
-        """Cut it now."""
         self._writer.transport.abort()
 
     def hold(self, held: bool) -> None:

@@ -84,7 +84,6 @@ class LayeredBloomFilter:
         self._steps: deque[_Step] = deque()
 
     def layers(self, now: int) -> int:
-        """How many layers are live."""
         while self._steps and now - self._steps[0].began >= self._window_ms:
             self._steps.popleft()
         return sum(len(step.layers) for step in self._steps)

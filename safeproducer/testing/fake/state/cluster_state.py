@@ -337,7 +337,6 @@ class ClusterState:
         self.changed()
 
     def in_sync(self, partition: Partition) -> list[int]:
-        """The replicas in sync."""
         if partition.copies is not None:
             return [replica for replica in partition.replicas if replica in partition.copies.in_sync]
         return [replica for replica in partition.replicas if self.brokers[replica].alive]

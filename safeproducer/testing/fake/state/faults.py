@@ -25,7 +25,6 @@ class Scope:
         return self.api in (None, api) and self.broker in (None, broker)
 
     def names(self, topic: str, partition: int) -> bool:
-        """Whether this partition is meant."""
         return self.topic in (None, topic) and self.partition in (None, partition)
 
     def includes(self, other: "Scope") -> bool:

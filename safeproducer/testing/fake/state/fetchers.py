@@ -99,12 +99,10 @@ class Fetchers:
     # ---- what happens to partitions and brokers
 
     def add(self, topic: Topic, partition: Partition) -> None:
-        """Replicate a new partition."""
         partition.copies = Copies.new(partition.replicas)
         self._wire(topic, partition)
 
     def remove(self, topic: Topic) -> None:
-        """Replicate it no more."""
         for partition in topic.partitions:
             partition.copies = None
             for fetcher in self._pairs.values():

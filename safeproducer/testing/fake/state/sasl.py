@@ -55,7 +55,6 @@ class Credentials:
         return f"Credentials({len(self._passwords)} users)"
 
     def verify(self, user: str, password: str) -> bool:
-        """Whether this is the user's password."""
         known = self._passwords.get(user)
         return known is not None and hmac.compare_digest(known, password.encode())
 
@@ -254,5 +253,4 @@ class Session:
         return answer
 
     def fail(self) -> None:
-        """No more of this."""
         self._stage, self.bare = _Stage.FAILED, False

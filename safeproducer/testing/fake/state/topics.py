@@ -100,7 +100,6 @@ class PartitionLog:
         return gone
 
     def batches(self) -> list[tuple[BatchHeader, bytes]]:
-        """All batches, oldest first."""
         return [_with_header(data) for data in self._batches]
 
 

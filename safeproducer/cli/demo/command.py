@@ -199,9 +199,7 @@ def _create_topic(run: _Run, stack: ExitStack) -> None:
 def _result(run: _Run, experiment: Experiment, steps: Sequence[Step]) -> Result:
     started = time.monotonic()
     try:
-        log = [
-            (record.partition, record.value or b"") for record in read_topic(run.settings, run.topic, run.partitions)
-        ]
+        log = list(read_topic(run.settings, run.topic, run.partitions))
     except (ReadbackIncompleteError, KafkaException) as error:
         raise Failure(
             f"The records were sent, but the log cannot be read back, so nothing is proved: {error}.",

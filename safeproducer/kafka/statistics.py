@@ -322,12 +322,8 @@ def since(entry: Document, before: Document, within: str = "") -> Document:
     if any(entry[name] < before[name] for name in counts):
         return entry
     found = {name: value - before[name] if name in counts else value for name, value in entry.items()}
-    inner = {name: since(value, before[name], name) for name, value in entry.items() if _in_both(name, value, before)}
-    return {**found, **inner}
-
-
-def _in_both(name: str, value: Any, before: Document) -> bool:
-    return isinstance(value, dict) and name in before
+    both = [(name, value) for name, value in entry.items() if isinstance(value, dict) and name in before]
+    return {**found, **{name: since(value, before[name], name) for name, value in both}}
 
 
 def left_behind(entry: Document) -> Document:

@@ -129,7 +129,9 @@ class Ledger:
         """Add new ones to `copies`; False when another process did the same."""
         for path in missing:
             try:
-                copy = ledger_file.made(path, Header(_generation(), permit_record.boot_id(), Times(0.0, 0.0), 0))
+                copy = ledger_file.made(
+                    path, Header(permit_record.some_id(), permit_record.boot_id(), Times(0.0, 0.0), 0)
+                )
             except OSError as error:
                 problems.append(str(error))
                 continue
@@ -138,10 +140,6 @@ class Ledger:
             copies.append(copy)
             ledger_file.sweep(os.path.dirname(path), keep=self._name)
         return True
-
-
-def _generation() -> int:
-    return int.from_bytes(os.urandom(8), "little") or 1
 
 
 _Result = TypeVar("_Result")

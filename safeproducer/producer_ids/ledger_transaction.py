@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from types import TracebackType
@@ -186,7 +185,7 @@ class LedgerRound:
         told = [until for until, _, _ in read if until is not None]
         self.until = max(told) if told else self.now.boot + HOUR
         self.count = max(count for _, count, _ in read)
-        self.generation = int.from_bytes(os.urandom(8), "little") or 1
+        self.generation = permit_record.some_id()
         return max(read, key=lambda found: (found[0] is not None, found[1]))[2]
 
     def _equal(self, copy: LedgerCopy, leader: LedgerCopy) -> None:

@@ -74,6 +74,11 @@ class IdRecord(NamedTuple):
         return self.process.token, self.serial
 
 
+def some_id() -> int:
+    """Another one each time, never 0."""
+    return int.from_bytes(os.urandom(8), "little") or 1
+
+
 class _Process:
     """Of this process: `token`, and its last name."""
 
@@ -81,7 +86,7 @@ class _Process:
         self.renew()
 
     def renew(self) -> None:
-        self.token = int.from_bytes(os.urandom(8), "little") or 1
+        self.token = some_id()
         self.named = ProcessId(0, 0, 0)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -87,9 +88,7 @@ def parse(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Settings:
     Raises ConfigurationError (a KafkaException) or its TypeError and ValueError variants, naming the setting.
     """
     config = _merged(args, kwargs)
-    ids = id_settings.take(
-        config, bool(config.get("transactional.id")), ledger_places.unusable, id_settings.of_environment()
-    )
+    ids = id_settings.take(config, bool(config.get("transactional.id")), ledger_places.unusable, os.environ)
     own = own_settings.take(config)
     if own.mode != "passthrough":  # which leaves all to librdkafka
         _refuse(config)

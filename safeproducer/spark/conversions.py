@@ -115,9 +115,7 @@ def one_of(*choices: str, to: Mapping[str, str] | None = None) -> Convert:
     return convert
 
 
-def truth(given: Given, name: str) -> Settings:
-    """`true` or `false`."""
-    return one_of("true", "false")(given, name)
+truth = one_of("true", "false")
 
 
 def buffer_memory(given: Given, name: str) -> Settings:

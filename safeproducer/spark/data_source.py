@@ -83,7 +83,7 @@ class SafeProducerDataSource(DataSource):
     def _checked(self, schema: StructType) -> Options:
         options = Options.parse(self.options)
         callback_of(options)
-        _tell((*options.notes, *check_schema(schema, options, data_source=True)))
+        _told.once((*options.notes, *check_schema(schema, options, data_source=True)))
         return options
 
 
@@ -130,11 +130,6 @@ def _write(batches: Iterator[pa.RecordBatch], options: Options, run: str) -> Wri
         query_account.setting, options, data_source=True
     )  # the processes that plan and commit know no settings
     return Written(query_account.write(batches, options, run), query_account.query_id(), notes)
-
-
-def _tell(notes: Sequence[str]) -> None:
-    """Once in the process that plans."""
-    _told.once(notes)
 
 
 def _commit(messages: Sequence[WriterCommitMessage | None], batch_id: int | None, options: Options) -> None:

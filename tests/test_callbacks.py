@@ -18,6 +18,7 @@ import pytest
 
 from safeproducer import Hook, QueueFullError, Record, SafeProducer
 from safeproducer.pipeline import closing
+from tests.contract.support import wait_until
 from tests.inside import engine_of
 
 
@@ -31,13 +32,6 @@ def alarm(seconds: float, handler: Any) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, previous)
-
-
-def wait_for(condition: Any, seconds: float = 10) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "not in time"
-        time.sleep(0.01)
 
 
 def test_flush_serves_all_and_raises_the_last_exception_with_its_traceback(producer: SafeProducer) -> None:
@@ -159,7 +153,7 @@ def test_statistics_at_the_end_of_a_close_are_no_record(mock_bootstrap: str, mon
     counters.topics["callbacks"].accepted += 1
 
     def meanwhile(engine: Any) -> None:
-        wait_for(lambda: engine.queued)
+        wait_until(lambda: engine.queued)
 
     monkeypatch.setattr(closing, "await_proof", meanwhile)
     assert producer.close(5).left == 0
@@ -177,7 +171,7 @@ def test_serving_inside_a_callback_answers_and_warns_once(method: str, mock_boot
 
     for _ in range(5):
         producer.produce("callbacks", b"x", partition=1, on_delivery=again)
-    wait_for(lambda: len(producer) >= 5)
+    wait_until(lambda: len(producer) >= 5)
     with pytest.warns(RuntimeWarning, match=method) as caught:
         assert producer.flush(10) == 0
     assert len([warning for warning in caught if warning.category is RuntimeWarning]) == 1
@@ -196,7 +190,7 @@ def test_produce_inside_a_callback(producer: SafeProducer) -> None:
             producer.produce("callbacks", b"x", on_delivery=next_one)
 
     producer.produce("callbacks", b"x", on_delivery=next_one)
-    wait_for(lambda: producer.poll(0.1) is not None and len(chain) == 10)
+    wait_until(lambda: producer.poll(0.1) is not None and len(chain) == 10)
     assert producer.snapshot().delivered == 10
 
 
@@ -222,7 +216,7 @@ def test_threads_that_produce_and_poll(mock_bootstrap: str) -> None:
         thread.start()
     for thread in workers:
         thread.join()
-    wait_for(lambda: len(reported) == 3000)
+    wait_until(lambda: len(reported) == 3000)
     stop.set()
     for thread in pollers:
         thread.join()

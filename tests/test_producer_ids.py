@@ -25,9 +25,9 @@ from safeproducer import (
     QueueFullError,
     SafeProducer,
 )
+from safeproducer.cli.doctor.census import Examined
 from safeproducer.cli.doctor.checks import host_over_limit
 from safeproducer.cli.doctor.host import read_host
-from safeproducer.cli.doctor.inputs import Examined
 from safeproducer.pipeline import closing
 from safeproducer.pipeline.assembly import gate_of
 from safeproducer.producer_ids import guard

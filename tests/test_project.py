@@ -170,7 +170,7 @@ def test_wire_library_is_not_loaded_behind_the_linter() -> None:
         "safeproducer/testing/wire.py",
         "safeproducer/cli/common/screen.py",
         "safeproducer/spark/__init__.py",
-        "safeproducer/spark/secrets.py",
+        "safeproducer/spark/security.py",
     }
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from integration.tap.ledger import Pending
 from integration.tap.seen import BatchSeen
-from safeproducer.testing.wire import Body
+from safeproducer.testing.codec import Body
 
 SOURCE_UNKNOWN = 0
 DYNAMIC_TOPIC_CONFIG = 1

@@ -21,8 +21,9 @@ from integration.tap.seen import (
     Stream,
     Undecoded,
 )
-from safeproducer.testing.produce import PartitionAnswer, ProduceAnswer, ProducedBatch
+from safeproducer.testing.produce import ProducedBatch
 from safeproducer.testing.wire import RequestHeader
+from tests.produce_messages import PartitionAnswer, ProduceAnswer
 
 Key = TypeVar("Key")
 RETRIABLE = frozenset({2, 3, 5, 6, 7, 8, 9, 13, 14, 15, 16, 19, 20, 56, 74, 75, 89, 100})

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from integration.tap.faults import Faults
 from integration.tap.ledger import Ledger, Pending
 from integration.tap.outbox import Outbox, Release
-from safeproducer.testing.produce import ProduceAnswer, ProducedBatch, read_produce, read_produce_answer
-from safeproducer.testing.wire import WireError, decode_response, encode_response, read_request_header
+from safeproducer.testing.codec import WireError
+from safeproducer.testing.produce import ProducedBatch
+from safeproducer.testing.wire import decode_response, encode_response, read_request_header
+from tests.produce_messages import ProduceAnswer, read_produce, read_produce_answer
 
 MAX_FRAME = 128 * 1024 * 1024
 """A longer size prefix is no Kafka: the rest of that direction is forwarded as it comes."""

@@ -201,9 +201,7 @@ _RULES = (
     ),
     _rule("POLICY_VIOLATION", None, "A policy of the cluster forbids it ({reason}): ask its administrator."),
     _rule(
-        "KAFKA_STORAGE_ERROR",
-        None,
-        "The broker cannot write to its disk: its administrator must free or replace it.",
+        "KAFKA_STORAGE_ERROR", None, "The broker cannot write to its disk: its administrator must free or replace it."
     ),
     _rule(
         "_FENCED INVALID_PRODUCER_EPOCH",

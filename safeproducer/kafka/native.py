@@ -15,12 +15,7 @@ import sys
 
 from confluent_kafka import ThrottleEvent
 from confluent_kafka import __version__ as _version
-from confluent_kafka.cimpl import (
-    KafkaError,
-    KafkaException,
-    Message,
-    libversion,
-)
+from confluent_kafka.cimpl import KafkaError, KafkaException, Message, libversion
 from confluent_kafka.cimpl import Producer as NativeProducer
 from confluent_kafka.serializing_producer import SerializingProducer
 

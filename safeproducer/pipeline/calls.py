@@ -10,7 +10,7 @@ from typing import Any
 
 from safeproducer.errors import RENEWED, CallbackReentryError, FatalError, QueueFullError, SafeProducerError
 from safeproducer.kafka.arguments import WAYS_OUT, unable
-from safeproducer.kafka.aside import aside
+from safeproducer.kafka.callback_errors import aside
 from safeproducer.kafka.native import KafkaError, KafkaException
 from safeproducer.pipeline.cluster.client_events import ClientEvents
 from safeproducer.pipeline.dispatch.dispatcher import Dispatcher

@@ -20,10 +20,9 @@ from safeproducer.policy import permits
 from safeproducer.policy.decision import Hold
 from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.permits import Kind
-from safeproducer.producer_ids import churn_messages
 from safeproducer.producer_ids.guard import Guard
 from safeproducer.producer_ids.lane_permits import LanePermits
-from safeproducer.producer_ids.permit import Answer, Permit, Request
+from safeproducer.producer_ids.permit import Answer, Permit, Request, churn_event, churn_sentence, limited_event
 from safeproducer.records import ProducerInfo
 from safeproducer.runtime import clock, randomness
 
@@ -283,14 +282,14 @@ class Gate:
     def _tell_of_lane(self, answer: Answer) -> None:
         # A lane may be refused what is left for producers: that is no churn.
         if not answer.told_before and answer.in_hour > self._request.rate and self._terms.policy != "off":
-            churn = churn_messages.churn(answer, self._request, self._terms.cluster, self._terms.producer.principal)
-            self._tell.producer_churn(churn, churn_messages.sentence(churn, None))
+            churn = churn_event(answer, self._request, self._terms.cluster, self._terms.producer.principal)
+            self._tell.producer_churn(churn, churn_sentence(churn, None))
 
     def _tell_of(self, answer: Answer) -> str:
         """Tell what is to be told; a sentence with all of it."""
         terms, request, thread = self._terms, self._request, threading.get_ident()
-        churn = churn_messages.churn(answer, request, terms.cluster, terms.producer.principal)
-        sentence = churn_messages.sentence(churn, answer.retry_after if answer.permit is None else None)
+        churn = churn_event(answer, request, terms.cluster, terms.producer.principal)
+        sentence = churn_sentence(churn, answer.retry_after if answer.permit is None else None)
         if terms.policy == "off" or thread in self._telling:
             return sentence
         try:
@@ -298,7 +297,7 @@ class Gate:
             if not answer.told_before:
                 self._tell.producer_churn(churn, sentence)
             if answer.permit is None:
-                self._tell.producer_id_limited(churn_messages.limited(answer, churn, terms.producer, terms.policy))
+                self._tell.producer_id_limited(limited_event(answer, churn, terms.producer, terms.policy))
         finally:
             self._telling.discard(thread)
         return sentence

@@ -15,8 +15,7 @@ from typing import TypeVar
 from safeproducer.policy import permits
 from safeproducer.policy.permits import Kind
 from safeproducer.producer_ids import patterns, permit_log, permit_record, transactional_ids
-from safeproducer.producer_ids.ledger import Ledger
-from safeproducer.producer_ids.ledger_access import Rounds
+from safeproducer.producer_ids.ledger import Ledger, Rounds
 from safeproducer.producer_ids.ledger_header import LATEST
 from safeproducer.producer_ids.ledger_places import AUTO, OFF, SUPPORTED, Place
 from safeproducer.producer_ids.ledger_transaction import LedgerRound
@@ -122,7 +121,6 @@ class Guard:
         self._rounds.run(lambda _: None, self._alone)
 
     def _shared(self, round_: LedgerRound, request: Request, known: int) -> Answer:
-        """Decide by the ledger."""
         if request.asked and (left := self._left(request.asked, round_)) is not None:
             if known:
                 round_.learn(known)

@@ -73,7 +73,6 @@ def encode(header: Header) -> bytes:
 
 
 def decode(data: bytes) -> Header | Unreadable:
-    """Whatever is there."""
     if len(data) < SIZE:
         return Unreadable.DAMAGED
     magic, version, generation, boot_id, boot, wall, count, check = _FORM.unpack_from(data)

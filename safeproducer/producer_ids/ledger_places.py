@@ -6,6 +6,7 @@ import os
 import stat
 import sys
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -129,18 +130,9 @@ def _made(directory: str) -> os.stat_result:
         return os.lstat(directory)
 
 
-_known: dict[int, str | None] = {}
-"""By device."""
-
-
+@cache
 def _network(device: int) -> str | None:
     """The name of the network file system on it, if it is one."""
-    if device not in _known:
-        _known[device] = _looked_up(device)
-    return _known[device]
-
-
-def _looked_up(device: int) -> str | None:
     try:
         lines = _MOUNTS.read_text(errors="surrogateescape").splitlines()
     except OSError:

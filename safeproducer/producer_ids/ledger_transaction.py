@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from types import TracebackType
@@ -77,14 +76,11 @@ class LedgerRound:
         self.until, self.count = until, count
 
     def _write(self, written: Sequence[tuple[int, bytes]]) -> None:
-        for copy in self._copies.copy():
-            try:
-                for at, data in written:
-                    copy.write(at, data)
-            except (OSError, ValueError) as error:
-                self._do_without(copy, error)
-        if not self._copies:
-            raise LedgerError("no copy can be written")
+        def all_of_it(copy: LedgerCopy) -> None:
+            for at, data in written:
+                copy.write(at, data)
+
+        self._all(all_of_it)
 
     def find(self, number: int | None, key: tuple[int, int]) -> IdRecord | None:
         """The record of a permit, if it was counted and is still there; without a number it is looked for."""
@@ -151,24 +147,16 @@ class LedgerRound:
         whole = [copy for copy in self._copies if isinstance(copy.content, Header) and not copy.blank]
         damaged = [copy for copy in self._copies if not isinstance(copy.content, Header)]
         if whole:
-            headers = [copy.content for copy in whole if isinstance(copy.content, Header)]
             leader = max(whole, key=self._progress)
-            self.until = max(header.used_until(self.now, self.boot_id) for header in headers)
-            self.count = max(header.count for header in headers)
-            self.generation = leader.content.generation if isinstance(leader.content, Header) else 0
+            self.until = max(self._progress(copy)[0] for copy in whole)
+            self.count = max(self._progress(copy)[1] for copy in whole)
         elif damaged:
             leader = self._rebuild(damaged)
         else:
-            leader = self._copies[0]
-            self.until = self.now.boot
-            self.generation = leader.content.generation if isinstance(leader.content, Header) else 0
-        expected = (self.generation, self.count)
-        for copy in list(self._copies):
-            content = copy.content
-            if not isinstance(content, Header) or (content.generation, content.count) != expected:
-                self._tried(copy, lambda copy: self._equal(copy, leader))
-        if not self._copies:
-            raise LedgerError("no copy can be written")
+            leader, self.until = self._copies[0], self.now.boot
+        if isinstance(leader.content, Header):
+            self.generation = leader.content.generation
+        self._all(lambda copy: self._equal(copy, leader))
 
     def _agree(self) -> bool:
         """As most rounds find it: each copy counted the same, and nothing is damaged. What they say is read then."""
@@ -197,13 +185,15 @@ class LedgerRound:
         told = [until for until, _, _ in read if until is not None]
         self.until = max(told) if told else self.now.boot + HOUR
         self.count = max(count for _, count, _ in read)
-        self.generation = int.from_bytes(os.urandom(8), "little") or 1
+        self.generation = permit_record.some_id()
         return max(read, key=lambda found: (found[0] is not None, found[1]))[2]
 
     def _equal(self, copy: LedgerCopy, leader: LedgerCopy) -> None:
-        if copy is not leader:
-            copy.write(KNOWN_AT, leader.read(KNOWN_AT, WHOLE - KNOWN_AT).ljust(WHOLE - KNOWN_AT, b"\0"))
-        copy.write_header(self._header(self.until, self.count))
+        content = copy.content
+        if not isinstance(content, Header) or (content.generation, content.count) != (self.generation, self.count):
+            if copy is not leader:
+                copy.write(KNOWN_AT, leader.read(KNOWN_AT, WHOLE - KNOWN_AT).ljust(WHOLE - KNOWN_AT, b"\0"))
+            copy.write_header(self._header(self.until, self.count))
 
     def _header(self, until: float, count: int) -> Header:
         wall = self.now.wall + (until - self.now.boot)
@@ -219,13 +209,10 @@ class LedgerRound:
         """None for a copy that cannot be used, which the rest of the round does without."""
         try:
             return act(copy)
-        except (OSError, ValueError) as error:  # ValueError: closed, in a child that a signal handler forked
-            self._do_without(copy, error)
+        except (OSError, ValueError):  # ValueError: closed, in a child that a signal handler forked
+            copy.close()
+            self._copies.remove(copy)
             return None
-
-    def _do_without(self, copy: LedgerCopy, error: Exception) -> None:
-        copy.close()
-        self._copies.remove(copy)
 
 
 def _place_of(number: int) -> int:

@@ -53,7 +53,6 @@ def _texts(filename: str, function: str) -> tuple[bytes, bytes]:
 
 
 def encode(record: IdRecord) -> bytes:
-    """256 bytes."""
     filename, function = _texts(record.site.filename, record.site.function)
     body = (
         _FORM.pack(

@@ -59,7 +59,6 @@ class IdRecord(NamedTuple):
     ended: str = ""
 
     def age(self, now: Times, boot_id: int) -> float:
-        """Seconds since the permit was granted."""
         return now.boot - self.at.boot if boot_id and self.boot_id == boot_id else now.wall - self.at.wall
 
     def amended(self, producer_id: int | None, ended: str | None) -> IdRecord:
@@ -75,6 +74,11 @@ class IdRecord(NamedTuple):
         return self.process.token, self.serial
 
 
+def some_id() -> int:
+    """Another one each time, never 0."""
+    return int.from_bytes(os.urandom(8), "little") or 1
+
+
 class _Process:
     """Of this process: `token`, and its last name."""
 
@@ -82,7 +86,7 @@ class _Process:
         self.renew()
 
     def renew(self) -> None:
-        self.token = int.from_bytes(os.urandom(8), "little") or 1
+        self.token = some_id()
         self.named = ProcessId(0, 0, 0)
 
 
@@ -113,7 +117,6 @@ _LINUX = Path("/proc/sys/kernel/random/boot_id")
 
 
 def now() -> Times:
-    """By both clocks."""
     return Times(clock.boot(), clock.time())
 
 

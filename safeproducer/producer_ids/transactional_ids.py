@@ -24,7 +24,6 @@ def hashed(transactional_id: str, identity: tuple[str, str]) -> int:
 
 
 def set_of(known: int) -> int:
-    """Which set a hash belongs to."""
     return known % SETS
 
 

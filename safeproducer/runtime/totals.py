@@ -61,7 +61,6 @@ class Totals(Generic[Key]):
         return [source for each in sources.values() if (source := each()) is not None], dict(gone)
 
     def now(self) -> dict[Key, float]:
-        """The sums."""
         sources, sums = self.known()
         for source in sources:
             added(sums, self._read(source))

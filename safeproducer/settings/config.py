@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -10,8 +11,7 @@ from typing import Any
 
 from safeproducer.errors import ConfigurationError, ConfigurationTypeError, ConfigurationValueError
 from safeproducer.kafka.native import KafkaError, KafkaException
-from safeproducer.kafka.properties import REFUSED, canonical, is_sensitive, suggestions, whole
-from safeproducer.kafka.secrets import scrub
+from safeproducer.kafka.properties import REFUSED, canonical, is_sensitive, scrub, suggestions, whole
 from safeproducer.producer_ids import ledger_places
 from safeproducer.records import CallSite, ProducerInfo
 from safeproducer.runtime.log import logger
@@ -88,9 +88,7 @@ def parse(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Settings:
     Raises ConfigurationError (a KafkaException) or its TypeError and ValueError variants, naming the setting.
     """
     config = _merged(args, kwargs)
-    ids = id_settings.take(
-        config, bool(config.get("transactional.id")), ledger_places.unusable, id_settings.of_environment()
-    )
+    ids = id_settings.take(config, bool(config.get("transactional.id")), ledger_places.unusable, os.environ)
     own = own_settings.take(config)
     if own.mode != "passthrough":  # which leaves all to librdkafka
         _refuse(config)

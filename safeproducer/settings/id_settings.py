@@ -62,7 +62,7 @@ def take(
     given = {name: config.pop(name) for name in OF_PRODUCER_IDS if name in config}
     if not (given or environment.get(POLICY_VARIABLE) or environment.get(LEDGER_VARIABLE)):
         return _DEFAULTS  # as most producers have it: to read nothing at all is felt in the constructor
-    policy = one_of(given, PRODUCER_IDS_POLICY, POLICIES, "warn")
+    policy = _policy(given)
     if policy == "reuse" and transactional:
         raise ConfigurationError(
             PRODUCER_IDS_POLICY,
@@ -72,19 +72,14 @@ def take(
         )
     ledger = _ledger(given, usable)
     reuse_ms = whole_number(given, PRODUCER_IDS_REUSE_MS, DEFAULT_REUSE_MS, least=0)
-    policy = _winning(environment, POLICY_VARIABLE, PRODUCER_IDS_POLICY, policy, _read_policy)
+    policy = _winning(environment, POLICY_VARIABLE, PRODUCER_IDS_POLICY, policy, _policy)
     ledger = _winning(
         environment, LEDGER_VARIABLE, PRODUCER_IDS_LEDGER, ledger, lambda variable: _ledger(variable, usable)
     )
     return IdSettings("delay" if policy == "reuse" and transactional else policy, Place(ledger), reuse_ms / 1000)
 
 
-def of_environment() -> Mapping[str, str]:
-    """The variables of this process."""
-    return os.environ
-
-
-def _read_policy(given: Mapping[str, Any]) -> Policy:
+def _policy(given: Mapping[str, Any]) -> Policy:
     return one_of(given, PRODUCER_IDS_POLICY, POLICIES, "warn")
 
 

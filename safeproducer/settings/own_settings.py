@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 from safeproducer.errors import ConfigurationError
-from safeproducer.kafka.properties import is_sensitive, suggestions
-from safeproducer.kafka.secrets import HIDDEN
+from safeproducer.kafka.properties import HIDDEN, is_sensitive, suggestions
 from safeproducer.policy.window import LEAST, MOST
 
 OWN_PREFIX = "safeproducer."

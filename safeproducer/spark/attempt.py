@@ -215,7 +215,6 @@ class Attempt:
     # --- waiting -----------------------------------------------------------------------------------------------------
 
     def _settle(self) -> None:
-        """Wait for all reports."""
         until = clock.monotonic() + self._deadline + EXPIRY_CHECK
         while self._worker.kafka.flush(min(_TURN, max(0.0, until - clock.monotonic()))):
             if clock.monotonic() >= until:

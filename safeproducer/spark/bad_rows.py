@@ -306,7 +306,6 @@ class FailedRows:
         self._together[key] = bad
 
     def take_refused(self) -> list[Refused]:
-        """Those so far."""
         found = self.refused or []
         self.refused = self.refused and []
         return found
@@ -317,7 +316,6 @@ class FailedRows:
             self.add(BadRow(self._partition, first_row + row.row, *row[1:]))
 
     def add(self, bad: BadRow) -> None:
-        """One row."""
         self.codes[bad.cause] += 1
         if len(self._bad) < MOST_BAD_ROWS:
             self._bad.append(bad)

@@ -9,8 +9,7 @@ from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 
 from safeproducer.errors import ConfigurationError
-from safeproducer.kafka.properties import is_sensitive
-from safeproducer.kafka.secrets import HIDDEN
+from safeproducer.kafka.properties import HIDDEN, is_sensitive
 from safeproducer.policy.partitioner import PARTITIONERS
 from safeproducer.settings.own_settings import MAX_BLOCK_MS
 
@@ -59,10 +58,7 @@ JAVAS_PARTITIONER = "murmur2_random"
 _ALL_KEYS_ALIKE = "random"
 _JAVAS_FIRST_PAUSE_MS = 50
 _PARTITIONER_PACKAGE = "org.apache.kafka.clients.producer."
-_JAVAS_CLASSES = {
-    "internals.DefaultPartitioner": JAVAS_PARTITIONER,
-    "UniformStickyPartitioner": _ALL_KEYS_ALIKE,
-}
+_JAVAS_CLASSES = {"internals.DefaultPartitioner": JAVAS_PARTITIONER, "UniformStickyPartitioner": _ALL_KEYS_ALIKE}
 
 
 def whole_number(text: str, least: int, most: int) -> int | None:
@@ -119,9 +115,7 @@ def one_of(*choices: str, to: Mapping[str, str] | None = None) -> Convert:
     return convert
 
 
-def truth(given: Given, name: str) -> Settings:
-    """`true` or `false`."""
-    return one_of("true", "false")(given, name)
+truth = one_of("true", "false")
 
 
 def buffer_memory(given: Given, name: str) -> Settings:

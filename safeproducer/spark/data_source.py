@@ -8,15 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceArrowWriter,
-    DataSourceStreamWriter,
-    WriterCommitMessage,
-)
+from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceStreamWriter, WriterCommitMessage
 
 from safeproducer.errors import ConfigurationValueError
-from safeproducer.spark import task_run
+from safeproducer.spark import query_account
 from safeproducer.spark.options import Options, weak_settings
 from safeproducer.spark.query_account import Account, Told, callback_of
 from safeproducer.spark.report import TaskTotals
@@ -68,7 +63,6 @@ class SafeProducerDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The name for `format()`."""
         return "safeproducer"
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
@@ -89,7 +83,7 @@ class SafeProducerDataSource(DataSource):
     def _checked(self, schema: StructType) -> Options:
         options = Options.parse(self.options)
         callback_of(options)
-        _tell((*options.notes, *check_schema(schema, options, data_source=True)))
+        _told.once((*options.notes, *check_schema(schema, options, data_source=True)))
         return options
 
 
@@ -101,7 +95,6 @@ class Writer(DataSourceArrowWriter):
         self._run = uuid4().hex
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """Write the rows of one task."""
         return _write(iterator, self._options, self._run)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -121,7 +114,6 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._run = uuid4().hex
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """Write the rows of one task."""
         return _write(iterator, self._options, self._run)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
@@ -135,14 +127,9 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 def _write(batches: Iterator[pa.RecordBatch], options: Options, run: str) -> Written:
     notes = check_session(
-        task_run.setting, options, data_source=True
+        query_account.setting, options, data_source=True
     )  # the processes that plan and commit know no settings
-    return Written(task_run.write(batches, options, run), task_run.query_id(), notes)
-
-
-def _tell(notes: Sequence[str]) -> None:
-    """Once in the process that plans."""
-    _told.once(notes)
+    return Written(query_account.write(batches, options, run), query_account.query_id(), notes)
 
 
 def _commit(messages: Sequence[WriterCommitMessage | None], batch_id: int | None, options: Options) -> None:

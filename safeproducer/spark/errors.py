@@ -120,10 +120,7 @@ class KafkaWriteError(RuntimeError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         found = self.failure
-        return _again, (
-            type(self),
-            {field.name: _plain(getattr(found, field.name)) for field in fields(found)},
-        )
+        return _again, (type(self), {field.name: _plain(getattr(found, field.name)) for field in fields(found)})
 
 
 def _plain(value: Any) -> Any:

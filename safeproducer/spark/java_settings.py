@@ -32,9 +32,7 @@ class Refusal:
 
 TRANSLATED: dict[str, Translation] = {
     "acks": Translation(
-        ("acks",),
-        to.one_of("all", "1", "0", to={"-1": "all"}),
-        "`0`: a report then says only that a row was sent",
+        ("acks",), to.one_of("all", "1", "0", to={"-1": "all"}), "`0`: a report then says only that a row was sent"
     ),
     "batch.size": Translation(
         ("batch.size",), whole(at_least=1), "counts before compression; unset: librdkafka's 1 MB"
@@ -138,74 +136,61 @@ TRANSLATED: dict[str, Translation] = {
     "ssl.truststore.type": Translation((), None, "`PEM`. Java's default, `JKS`, is refused"),
 }
 
-_BYTES = "rows are bytes, or strings that are written in UTF-8"
-_METRICS = "the sink reports by itself"
-_STICKY = "librdkafka chooses a partition at random for rows without a key, and stays with it for a while"
-_SYSTEM = "the operating system sizes the buffers of sockets"
-_TLS = "OpenSSL chooses"
-_NO_TOKENS = "PLAIN and SCRAM have no ticket or token that is renewed"
+
+def _each(text: str, names: str) -> dict[str, str]:
+    return dict.fromkeys(names.split(), text)
+
 
 WITHOUT_EFFECT: dict[str, str] = {
-    "auto.include.jmx.reporter": _METRICS,
-    "key.serializer": _BYTES,
+    **_each(
+        "the sink reports by itself",
+        "auto.include.jmx.reporter metric.reporters metrics.num.samples metrics.recording.level "
+        "metrics.sample.window.ms",
+    ),
+    **_each("rows are bytes, or strings that are written in UTF-8", "key.serializer value.serializer"),
+    **_each(
+        "librdkafka chooses a partition at random for rows without a key, and stays with it for a while",
+        "partitioner.adaptive.partitioning.enable partitioner.availability.timeout.ms",
+    ),
+    **_each("the operating system sizes the buffers of sockets", "receive.buffer.bytes send.buffer.bytes"),
+    **_each(
+        "PLAIN and SCRAM have no ticket or token that is renewed",
+        "sasl.login.connect.timeout.ms sasl.login.read.timeout.ms sasl.login.refresh.buffer.seconds "
+        "sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor sasl.login.refresh.window.jitter "
+        "sasl.login.retry.backoff.max.ms sasl.login.retry.backoff.ms",
+    ),
+    **_each(
+        "OpenSSL chooses",
+        "ssl.keymanager.algorithm ssl.protocol ssl.secure.random.implementation ssl.trustmanager.algorithm",
+    ),
     "metadata.max.idle.ms": "a topic's metadata stays while its producer lives",
-    "metric.reporters": _METRICS,
-    "metrics.num.samples": _METRICS,
-    "metrics.recording.level": _METRICS,
-    "metrics.sample.window.ms": _METRICS,
-    "partitioner.adaptive.partitioning.enable": _STICKY,
-    "partitioner.availability.timeout.ms": _STICKY,
-    "receive.buffer.bytes": _SYSTEM,
-    "sasl.login.connect.timeout.ms": _NO_TOKENS,
-    "sasl.login.read.timeout.ms": _NO_TOKENS,
-    "sasl.login.refresh.buffer.seconds": _NO_TOKENS,
-    "sasl.login.refresh.min.period.seconds": _NO_TOKENS,
-    "sasl.login.refresh.window.factor": _NO_TOKENS,
-    "sasl.login.refresh.window.jitter": _NO_TOKENS,
-    "sasl.login.retry.backoff.max.ms": _NO_TOKENS,
-    "sasl.login.retry.backoff.ms": _NO_TOKENS,
-    "send.buffer.bytes": _SYSTEM,
     "socket.connection.setup.timeout.max.ms": "librdkafka's time-out for a connection does not grow",
-    "ssl.keymanager.algorithm": _TLS,
-    "ssl.protocol": _TLS,
-    "ssl.secure.random.implementation": _TLS,
-    "ssl.trustmanager.algorithm": _TLS,
     "transaction.timeout.ms": "the sink has no transactions",
-    "value.serializer": _BYTES,
 }
 """Name -> why it changes nothing. It is told once, on the driver."""
 
 _STAY = "or write with Spark's own Kafka sink"
 _LOGIN = f"Log in with SCRAM, PLAIN or a certificate in PEM, {_STAY}"
-_KERBEROS = Refusal("Kerberos is not supported", _LOGIN)
-_OAUTH = Refusal("OAUTHBEARER is not supported", _LOGIN)
-_CALLBACKS = Refusal("it names a class in Java, as delegation tokens and cloud logins need it", _LOGIN)
 _OPENSSL = "TLS is OpenSSL's here, and no class in Java takes part"
 
+_KERBEROS = "kinit.cmd min.time.before.relogin service.name ticket.renew.jitter ticket.renew.window.factor"
+_OAUTH = (
+    "clock.skew.seconds expected.audience expected.issuer header.urlencode jwks.endpoint.refresh.ms "
+    "jwks.endpoint.retry.backoff.max.ms jwks.endpoint.retry.backoff.ms jwks.endpoint.url scope.claim.name "
+    "sub.claim.name token.endpoint.url"
+)
+_CALLBACKS = ("sasl.client.callback.handler.class", "sasl.login.callback.handler.class", "sasl.login.class")
+
 REFUSED: dict[str, Refusal] = {
+    **{f"sasl.kerberos.{name}": Refusal("Kerberos is not supported", _LOGIN) for name in _KERBEROS.split()},
+    **{f"sasl.oauthbearer.{name}": Refusal("OAUTHBEARER is not supported", _LOGIN) for name in _OAUTH.split()},
+    **dict.fromkeys(
+        _CALLBACKS, Refusal("it names a class in Java, as delegation tokens and cloud logins need it", _LOGIN)
+    ),
     "interceptor.classes": Refusal(
         "an interceptor in Java cannot run in Python, and rows would miss what it does",
         "Do it in Spark before the sink",
     ),
-    "sasl.client.callback.handler.class": _CALLBACKS,
-    "sasl.kerberos.kinit.cmd": _KERBEROS,
-    "sasl.kerberos.min.time.before.relogin": _KERBEROS,
-    "sasl.kerberos.service.name": _KERBEROS,
-    "sasl.kerberos.ticket.renew.jitter": _KERBEROS,
-    "sasl.kerberos.ticket.renew.window.factor": _KERBEROS,
-    "sasl.login.callback.handler.class": _CALLBACKS,
-    "sasl.login.class": _CALLBACKS,
-    "sasl.oauthbearer.clock.skew.seconds": _OAUTH,
-    "sasl.oauthbearer.expected.audience": _OAUTH,
-    "sasl.oauthbearer.expected.issuer": _OAUTH,
-    "sasl.oauthbearer.header.urlencode": _OAUTH,
-    "sasl.oauthbearer.jwks.endpoint.refresh.ms": _OAUTH,
-    "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms": _OAUTH,
-    "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms": _OAUTH,
-    "sasl.oauthbearer.jwks.endpoint.url": _OAUTH,
-    "sasl.oauthbearer.scope.claim.name": _OAUTH,
-    "sasl.oauthbearer.sub.claim.name": _OAUTH,
-    "sasl.oauthbearer.token.endpoint.url": _OAUTH,
     "security.providers": Refusal(_OPENSSL, "Leave it out"),
     "ssl.cipher.suites": Refusal(
         "OpenSSL calls cipher suites by other names than Java", "Restrict ssl.cipher.suites on the brokers"

@@ -9,14 +9,13 @@ from math import ceil
 from typing import Any
 
 from safeproducer.errors import ConfigurationError
-from safeproducer.kafka.properties import PRODUCER_PROPERTIES, canonical, suggestions
-from safeproducer.kafka.secrets import HIDDEN
+from safeproducer.kafka.properties import HIDDEN, PRODUCER_PROPERTIES, canonical, suggestions
 from safeproducer.settings import id_settings, own_settings
 from safeproducer.settings.own_settings import MAX_BLOCK_MS, OWN_PREFIX, OWN_SETTINGS
 from safeproducer.spark import security
 from safeproducer.spark.conversions import JAVAS_PARTITIONER, KAFKA_PREFIX, kafka_refused, refused, whole_number
 from safeproducer.spark.java_settings import REFUSED, TRANSLATED, WITHOUT_EFFECT
-from safeproducer.spark.secrets import resolve
+from safeproducer.spark.security import resolve
 
 SINK_PREFIX = "safeproducer.spark."
 TOPIC = "topic"

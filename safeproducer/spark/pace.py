@@ -33,7 +33,6 @@ class Pace:
         self._rows = self._bytes = self._unseen = 0
 
     def sent(self, rows: int, size: int) -> None:
-        """Count these rows and bytes."""
         self._rows += rows
         self._bytes += size
         self._unseen += size

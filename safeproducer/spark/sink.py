@@ -12,7 +12,7 @@ from pyspark import TaskContext
 from pyspark.errors import PySparkException
 
 from safeproducer.errors import ConfigurationError
-from safeproducer.spark import task_run
+from safeproducer.spark import query_account
 from safeproducer.spark.options import TOPIC, Options, weak_settings
 from safeproducer.spark.query_account import Account, callback_of
 from safeproducer.spark.report import SCHEMA, BatchReport, TaskTotals
@@ -87,7 +87,7 @@ class SafeProducerSink:
 def _task(
     batches: Iterator[pa.RecordBatch], options: Options, batch_id: int | None, run: str
 ) -> Iterator[pa.RecordBatch]:
-    yield task_run.write(batches, options, run, batch_id).to_arrow()
+    yield query_account.write(batches, options, run, batch_id).to_arrow()
 
 
 def _only_written(df: DataFrame, topic: str | None) -> DataFrame:

@@ -12,6 +12,7 @@ import socket
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 
 import pyarrow as pa
@@ -38,7 +39,9 @@ def write_task(batches: Iterable[pa.RecordBatch], options: Options, task: Task) 
     One task at a time in a process, as Spark has it.
     """
     started, handed_over = clock.monotonic(), HandedOver(task)
-    filled = _filled(map(handed_over.note, filter(_has_rows, batches)), options.topic)  # a generator would keep a batch
+    filled = _filled(
+        map(handed_over.note, filter(attrgetter("num_rows"), batches)), options.topic
+    )  # a generator would keep a batch
     if filled is None:
         written: TaskTotals | Failure = TaskTotals(task.partition, task.attempt, seconds=clock.monotonic() - started)
     else:
@@ -114,10 +117,6 @@ def _filled(
     if first is None:
         return None
     return Columns.of(first, fixed_topic).topic_names(fixed_topic), itertools.chain([first], batches)
-
-
-def _has_rows(batch: pa.RecordBatch) -> bool:
-    return bool(batch.num_rows)
 
 
 def _not_begun(task: Task, ended: TaskEndedError) -> Failure:

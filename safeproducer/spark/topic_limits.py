@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from safeproducer import SafeProducer
-from safeproducer.kafka.cluster_reader import ClusterReader
+from safeproducer.kafka.admin import ClusterReader
 from safeproducer.kafka.native import KafkaError, KafkaException
 from safeproducer.runtime import clock
 from safeproducer.spark.bad_rows import TopicFacts
@@ -29,11 +29,7 @@ _FEW = 5
 """Topics up to which each is asked for by itself."""
 _SILENCE = frozenset({"_TIMED_OUT", "_TRANSPORT", "_ALL_BROKERS_DOWN", "_AUTHENTICATION"})
 _NO_MORE_PATIENCE = frozenset(
-    {
-        KafkaError.TOPIC_EXCEPTION,
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-    }
+    {KafkaError.TOPIC_EXCEPTION, KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED}
 )
 _quiet = logging.getLogger("safeproducer.spark.topic_limits")
 _quiet.addHandler(logging.NullHandler())

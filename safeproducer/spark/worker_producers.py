@@ -22,7 +22,7 @@ from safeproducer.settings.own_settings import MAX_BLOCK_MS
 from safeproducer.spark import topic_limits
 from safeproducer.spark.bad_rows import TopicFacts
 from safeproducer.spark.options import Options
-from safeproducer.spark.secrets import VALUE, is_place
+from safeproducer.spark.security import VALUE, is_place
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,6 @@ class WorkerProducer:
         raise refusal
 
     def begin(self) -> None:
-        """A task begins."""
         self.kafka.poll(0)  # errors of earlier tasks, as of a login that has changed since
         self.client_errors = 0
         self.all_down = False

@@ -11,18 +11,6 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
 
-__all__ = [
-    "Body",
-    "Read",
-    "WireError",
-    "Write",
-    "first_and_last",
-    "holds",
-    "read_tags",
-    "struct_codec",
-    "write_tags",
-]
-
 Body = dict[str, Any]
 Read = Callable[[memoryview, int, int], tuple[Any, int]]
 Write = Callable[[bytearray, Any], None]

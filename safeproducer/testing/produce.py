@@ -1,28 +1,12 @@
-"""Produce requests and answers as typed values: what was written, and what the broker said about it.
-
-Record batches are known by their 61-byte header alone (message format 2, KIP-98); records are never unpacked.
-"""
+"""Batches of records, known by their 61-byte header alone (message format 2, KIP-98); records are never unpacked."""
 
 import struct
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from safeproducer.testing import wire
-from safeproducer.testing.codec import Body, WireError
-from safeproducer.testing.wire import RequestHeader, crc32c, decode_request, decode_response
-
-__all__ = [
-    "BatchHeader",
-    "CorruptBatchError",
-    "PartitionAnswer",
-    "ProduceAnswer",
-    "ProduceRequest",
-    "ProducedBatch",
-    "read_batch_headers",
-    "read_produce",
-    "read_produce_answer",
-]
+from safeproducer.testing.codec import WireError
+from safeproducer.testing.wire import crc32c
 
 _BATCH = struct.Struct(">qiibIhiqqqhii")
 _OFFSET_AND_LENGTH = 12
@@ -93,7 +77,6 @@ class ProducedBatch:
     data: memoryview
 
     def crc_matches(self) -> bool:
-        """Whether the checksum fits the bytes."""
         return crc32c(self.data[_CHECKED_FROM:]) == self.header.crc
 
     def stamped(self, now_ms: int) -> "ProducedBatch":
@@ -105,41 +88,6 @@ class ProducedBatch:
         struct.pack_into(">I", data, _CRC_AT, crc)
         header = replace(self.header, attributes=attributes, max_timestamp=now_ms, crc=crc)
         return replace(self, header=header, data=memoryview(data).toreadonly())
-
-
-@dataclass(frozen=True, slots=True)
-class ProduceRequest:
-    """A Produce request; ``acks`` 0 means that no answer will come."""
-
-    transactional_id: str | None
-    acks: int
-    timeout_ms: int
-    batches: tuple[ProducedBatch, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionAnswer:
-    """A broker's answer for one partition of a Produce request; ``error_code`` 0 is success.
-
-    ``batches_to_retain`` is KIP-1269's field; None if it is missing, which means 5.
-    """
-
-    topic: str | None
-    topic_id: uuid.UUID | None
-    partition: int
-    error_code: int
-    base_offset: int
-    error_message: str | None
-    batches_to_retain: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ProduceAnswer:
-    """A Produce answer. ``throttle_time_ms`` is how long the client is asked to stay silent (KIP-219)."""
-
-    correlation_id: int
-    throttle_time_ms: int
-    partitions: tuple[PartitionAnswer, ...]
 
 
 def read_batch_headers(records: memoryview) -> Iterator[tuple[BatchHeader, memoryview]]:
@@ -164,37 +112,3 @@ def read_batch_headers(records: memoryview) -> Iterator[tuple[BatchHeader, memor
             raise WireError(f"a record batch declares {size} bytes, {left} are left")
         yield BatchHeader(base_offset, size, leader_epoch, crc, attributes, *rest), records[pos : pos + size]
         pos += size
-
-
-def _topic(topic: Body) -> tuple[str | None, uuid.UUID | None]:
-    return topic.get("name"), topic.get("topic_id")
-
-
-def read_produce(header: RequestHeader, frame: bytes) -> ProduceRequest:
-    """The Produce request in this frame; ``header`` is the one read from it. Raises WireError."""
-    body = decode_request(header, frame)
-    batches = tuple(
-        ProducedBatch(*_topic(topic), partition["index"], batch, data)
-        for topic in body["topic_data"]
-        for partition in topic["partition_data"]
-        for batch, data in read_batch_headers(partition["records"] or memoryview(b""))
-    )
-    return ProduceRequest(body["transactional_id"], body["acks"], body["timeout_ms"], batches)
-
-
-def read_produce_answer(version: int, frame: bytes) -> ProduceAnswer:
-    """The answer to a Produce request of this version. Raises WireError."""
-    correlation, body = decode_response("Produce", version, frame)
-    partitions = tuple(
-        PartitionAnswer(
-            *_topic(topic),
-            answer["index"],
-            answer["error_code"],
-            answer["base_offset"],
-            answer.get("error_message"),
-            answer.get(wire.FIELD, topic.get(wire.FIELD)),
-        )
-        for topic in body["responses"]
-        for answer in topic["partition_responses"]
-    )
-    return ProduceAnswer(correlation, body["throttle_time_ms"], partitions)

@@ -25,7 +25,7 @@ from typing import Any, Literal
 
 import google_crc32c
 
-from safeproducer.policy.window import BROKER_CONFIG, DEFAULT, FIELD, MINIMUM, PRODUCE_VERSION, TAG, TOPIC_CONFIG
+from safeproducer.policy.window import DEFAULT, PRODUCE_VERSION, TAG
 from safeproducer.testing.codec import (
     Body,
     Read,
@@ -37,34 +37,6 @@ from safeproducer.testing.codec import (
     struct_codec,
     write_tags,
 )
-
-__all__ = [
-    "API_KEYS",
-    "BROKER_CONFIG",
-    "DEFAULT",
-    "FIELD",
-    "MINIMUM",
-    "PRODUCE_VERSION",
-    "SCHEMAS",
-    "TAG",
-    "TOPIC_CONFIG",
-    "Body",
-    "RequestHeader",
-    "WireError",
-    "api_key",
-    "api_name",
-    "api_names",
-    "crc32c",
-    "decode_request",
-    "decode_response",
-    "encode_request",
-    "encode_response",
-    "extend_api_versions",
-    "extend_produce",
-    "find_schemas",
-    "read_request_header",
-    "versions",
-]
 
 _KEY = 68
 API_KEYS = {"ConsumerGroupHeartbeat": _KEY}

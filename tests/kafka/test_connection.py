@@ -5,8 +5,7 @@ from __future__ import annotations
 from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient
 
-from safeproducer.kafka.connection import connection_settings
-from safeproducer.kafka.properties import PRODUCER_PROPERTIES
+from safeproducer.kafka.properties import PRODUCER_PROPERTIES, connection_settings
 
 CONNECTS = (
     "bootstrap.",

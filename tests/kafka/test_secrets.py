@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from safeproducer.kafka import properties
 from safeproducer.kafka.advice import advice, sentences
-from safeproducer.kafka.secrets import HIDDEN, LEAST, ORDINARY, scrub
+from safeproducer.kafka.properties import HIDDEN, LEAST, ORDINARY, scrub
 from safeproducer.settings.config import parse
 
 SEPARATORS = " ,=&\"';"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from safeproducer.kafka.stats_document import add_held, left_behind, summed
+from safeproducer.kafka.statistics import add_held, left_behind, summed
 
 WINDOW = {
     **dict.fromkeys(("min", "max", "avg", "p50", "p75", "p90", "p95", "p99", "p99_99"), 5),

@@ -10,6 +10,7 @@ import pytest
 
 from safeproducer import FatalError
 from safeproducer.testing import FakeCluster
+from tests.contract.support import wait_until
 from tests.inside import engine_of
 from tests.lanes.conftest import BATCH, LATE, RETAIN, Changes, Make
 from tests.lanes.traffic import Traffic, most_unresolved
@@ -100,9 +101,7 @@ def test_the_only_lane_that_fails_for_good_is_the_producers_end(
     with pytest.raises(FatalError, match="OUT_OF_ORDER_SEQUENCE_NUMBER"):
         load.until(lambda: False, timeout=5)
     assert producer.snapshot().state == "fatal"
-    deadline = time.monotonic() + 10
-    while not changes.fatal and time.monotonic() < deadline:  # a hook is called on a thread of its own
-        time.sleep(0.01)
+    wait_until(lambda: changes.fatal)
     assert len(changes.fatal) == 1
 
 

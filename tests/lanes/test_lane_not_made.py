@@ -17,6 +17,7 @@ from confluent_kafka.cimpl import KafkaError, KafkaException
 from safeproducer import Hook, SafeProducer
 from safeproducer.pipeline.lanes import native_producers
 from safeproducer.testing import FakeCluster
+from tests.contract.support import wait_until
 
 BATCH = 10
 
@@ -82,9 +83,7 @@ def test_a_quota_is_waited_out_without_it(
     assert Counter(record.value for record in cluster.log("t", 0)) == told + Counter({b"warm": 1})
     account = producer.snapshot()
     assert (account.accepted, account.delivered, account.unresolved) == (301, 301, 0)
-    deadline = time.monotonic() + 5
-    while not errors.sentences and time.monotonic() < deadline:
-        time.sleep(0.01)
+    wait_until(lambda: errors.sentences)
     assert "another native producer could not be made (ssl.ca.location failed" in errors.sentences[0]
     assert len([text for text in caplog.messages if "could not be made" in text]) == 1, "told once"
     assert all(after - before > 0.9 for before, after in pairwise(cannot.times)), "tried again after a second or more"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -21,16 +20,10 @@ from safeproducer.runtime import threads
 from safeproducer.runtime.threads import BackgroundThread
 from safeproducer.settings import delivery
 from safeproducer.settings.own_settings import OwnSettings
+from tests.contract.support import wait_until
 from tests.inside import engine_of
 
 NO_THREAD = "can't start new thread"
-
-
-def eventually(happened: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 10
-    while not happened():
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
 
 
 class Troubles(list[tuple[str, str]]):
@@ -89,14 +82,14 @@ def test_one_thread_at_a_time_and_a_new_one_when_it_has_ended() -> None:
     found = BackgroundThread("x", work, Troubles())
     for _ in range(10):
         found.start()
-    eventually(lambda: running[0])
+    wait_until(lambda: running[0])
     found.start()
     assert running == [1]
     going.set()
     found.join(5)
     assert not found.alive
     found.start()
-    eventually(lambda: running == [2])
+    wait_until(lambda: running == [2])
     found.join(5)
 
 
@@ -150,10 +143,10 @@ def test_the_asker_survives_whatever_is_raised(error: Exception, monkeypatch: py
     cluster.partitions.update("t", {0: PartitionMetadata(1)}, 1.0)
     asks = Asker(make, bool, lambda: True, troubles)
     windows = Windows(None, 1000.0, cluster, asks, lambda *_: None)
-    eventually(lambda: windows.budget(("t", 0), time.monotonic()).size == 20)
+    wait_until(lambda: windows.budget(("t", 0), time.monotonic()).size == 20)
     assert len(troubles) == 4
     assert type(error).__name__ in troubles[-1][1]
-    eventually(lambda: [asked.failed for asked in asks._asked.values()] == [None])  # noted after the answer
+    wait_until(lambda: [asked.failed for asked in asks._asked.values()] == [None])  # noted after the answer
     asks.stop()
     assert asks.join(5)
     assert asks._admin is None

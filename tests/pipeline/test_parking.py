@@ -10,7 +10,7 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -25,6 +25,7 @@ from safeproducer.pipeline.reuse import MOST, Key, Left, Parking
 from safeproducer.producer_ids import ledger_file
 from safeproducer.runtime import clock, forks
 from safeproducer.settings.config import Settings, parse
+from tests.contract.support import wait_until
 
 KEY = Key("a")
 CLUSTER = "kafka:9092"
@@ -76,13 +77,6 @@ def parsed(**given: Any) -> Key:
     return Key.of(settings(**given))
 
 
-def until(condition: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-
-
 @pytest.fixture
 def parking(monkeypatch: pytest.MonkeyPatch) -> Iterator[Parking]:
     monkeypatch.setattr(module, "SERVE_EVERY", 0.005)
@@ -107,7 +101,7 @@ def test_the_next_one_with_an_equal_key_gets_it_and_nobody_else(parking: Parking
 def test_a_native_producer_is_served_while_it_is_parked(parking: Parking) -> None:
     left = Lanes()
     left.park()
-    until(lambda: left.served_times > 5)
+    wait_until(lambda: left.served_times > 5)
     assert parking.take(KEY) is left
     assert left.most_inside == 1
 
@@ -115,7 +109,7 @@ def test_a_native_producer_is_served_while_it_is_parked(parking: Parking) -> Non
 def test_a_parked_producer_is_closed_after_its_time(parking: Parking) -> None:
     left = Lanes(seconds=0.1)
     left.park()
-    until(lambda: left.closed)
+    wait_until(lambda: left.closed)
     assert parking.take(KEY) is None
     assert left.closed == 1
     assert not Lanes(seconds=0.0).park(), "0 keeps nothing"
@@ -125,7 +119,7 @@ def test_the_oldest_go_beyond_the_most(parking: Parking) -> None:
     left = [Lanes(Key(number)) for number in range(MOST + 3)]
     for one in left:
         one.park()
-    until(lambda: sum(one.closed for one in left) == 3)
+    wait_until(lambda: sum(one.closed for one in left) == 3)
     assert [one.closed for one in left[:4]] == [1, 1, 1, 0]
     assert len(parking) == MOST
 
@@ -135,7 +129,7 @@ def test_those_of_a_cluster_go_when_its_credentials_change(parking: Parking) -> 
     here.park()
     there.park()
     parking.release(CLUSTER)
-    until(lambda: here.closed)
+    wait_until(lambda: here.closed)
     assert parking.take(KEY) is there
     assert not there.closed
 
@@ -147,7 +141,7 @@ def test_a_parked_producer_that_has_failed_is_closed(parking: Parking, taken: bo
     left.useful = False
     if taken:
         assert parking.take(KEY) is None
-    until(lambda: left.closed)
+    wait_until(lambda: left.closed)
     assert left.closed == 1
     assert parking.take(KEY) is None
 
@@ -177,7 +171,7 @@ def test_no_entry_is_kept_after_the_end(parking: Parking) -> None:
     left = Lanes()
     left.park()
     parking.end()
-    until(lambda: left.closed)
+    wait_until(lambda: left.closed)
     assert not Lanes().park()
 
 
@@ -366,7 +360,7 @@ def test_one_that_is_served_for_long_is_for_a_later_constructor(parking: Parking
     assert began.wait(10)
     assert parking.take(KEY) is None
     goes_on.set()
-    until(lambda: parking.take(KEY) is left)
+    wait_until(lambda: parking.take(KEY) is left)
     assert left.most_inside == 1
     assert not left.closed
 

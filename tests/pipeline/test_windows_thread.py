@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -19,6 +19,7 @@ from safeproducer.policy.types import TopicPartition
 from safeproducer.policy.window import Announcement, Source, Window
 from safeproducer.settings import delivery
 from safeproducer.settings.own_settings import OwnSettings
+from tests.contract.support import wait_until
 
 A, B, ELSEWHERE = ("a", 0), ("a", 1), ("b", 0)
 REFRESH = 0.2
@@ -35,13 +36,6 @@ class Brokers:
         self.asked.append((node, topic))
         value = self.says[node]
         return Announcement(value, Source.ASSUMED if value is None else Source.LEADER, f"broker {node}"), None
-
-
-def eventually(happened: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 5
-    while not happened():
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
 
 
 def statistics(leader: int, epoch: int = 0, state: str = "UP", *tps: TopicPartition) -> Statistics:
@@ -94,7 +88,7 @@ def rig(brokers: Brokers, told: list[tuple[TopicPartition, int, int]]) -> Iterat
 
 def test_a_lost_connection_is_a_change(rig: Rig, brokers: Brokers, told: list[tuple[TopicPartition, int, int]]) -> None:
     """The leader may have been restarted, and remember less: five, once for each loss, until it has answered again."""
-    eventually(lambda: rig.size() == 20)
+    wait_until(lambda: rig.size() == 20)
     brokers.says[1] = None
     rig.tell(statistics(leader=1))
     rig.tell(statistics(leader=1, state="DOWN"))
@@ -102,15 +96,15 @@ def test_a_lost_connection_is_a_change(rig: Rig, brokers: Brokers, told: list[tu
     assert told == [(A, 5, 20), (A, 20, 5)]
     brokers.says[1] = 12
     rig.tell(statistics(leader=1, epoch=1))
-    eventually(lambda: rig.size() == 12)
+    wait_until(lambda: rig.size() == 12)
     rig.tell(statistics(leader=1, epoch=1, state="DOWN"))
     rig.tell(statistics(leader=1, epoch=1, state="DOWN"))
-    eventually(lambda: rig.size() == 12)
+    wait_until(lambda: rig.size() == 12)
 
 
 def test_partitions_of_a_topic_share_the_question_and_not_the_answer(rig: Rig, brokers: Brokers) -> None:
     """When one of them moves, the other one's window stays."""
-    eventually(lambda: rig.size(A) == rig.size(B) == 20)
+    wait_until(lambda: rig.size(A) == rig.size(B) == 20)
     assert set(brokers.asked) == {(1, "a")}
     rig.cluster.partitions.update("a", {0: PartitionMetadata(2, 1), 1: PartitionMetadata(1, 0)}, time.monotonic())
     assert (rig.size(A), rig.size(B)) == (5, 20)
@@ -118,8 +112,8 @@ def test_partitions_of_a_topic_share_the_question_and_not_the_answer(rig: Rig, b
 
 def test_an_unused_partition_is_not_asked_for(rig: Rig, brokers: Brokers) -> None:
     """Used again, it is five until the answer is there."""
-    eventually(lambda: rig.size() == 20)
-    eventually(lambda: rig.size(ELSEWHERE) == 20)
+    wait_until(lambda: rig.size() == 20)
+    wait_until(lambda: rig.size(ELSEWHERE) == 20)
     asked_once = brokers.asked.count((1, "a"))
     end = time.monotonic() + 4 * REFRESH
     while time.monotonic() < end:
@@ -128,7 +122,7 @@ def test_an_unused_partition_is_not_asked_for(rig: Rig, brokers: Brokers) -> Non
     assert brokers.asked.count((1, "a")) <= asked_once + 1
     assert brokers.asked.count((1, "b")) >= 3
     assert rig.size() == 5
-    eventually(lambda: rig.size() == 20)
+    wait_until(lambda: rig.size() == 20)
 
 
 def test_a_window_that_was_set_needs_no_question(brokers: Brokers, told: list[tuple[TopicPartition, int, int]]) -> None:
@@ -145,9 +139,9 @@ def test_the_admin_client_is_closed_when_there_is_no_question_for_a_while(
 ) -> None:
     """The thread ends with it; both come back with the next question."""
     monkeypatch.setattr(asker, "_LINGERS", 0.05)
-    eventually(lambda: rig.size() == 20)
-    eventually(lambda: not rig.asker.alive)
+    wait_until(lambda: rig.size() == 20)
+    wait_until(lambda: not rig.asker.alive)
     assert rig.asker._admin is None
     time.sleep(2 * REFRESH)
     assert rig.size() == 5
-    eventually(lambda: rig.size() == 20)
+    wait_until(lambda: rig.size() == 20)

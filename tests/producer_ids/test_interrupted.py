@@ -18,7 +18,6 @@ from safeproducer.producer_ids import (
     guard,
     lane_permits,
     ledger,
-    ledger_access,
     ledger_file,
     ledger_header,
     ledger_places,
@@ -88,7 +87,7 @@ def nested(code: CodeType) -> Iterator[CodeType]:
             yield from nested(constant)
 
 
-INSIDE = codes(*MODULES, ledger_access)
+INSIDE = codes(*MODULES, ledger)
 
 
 def gate_of(asked: Guard, rate: float = RATE, name: str | None = None) -> Gate:
@@ -345,7 +344,7 @@ def test_a_permit_that_waits_for_the_next_round_is_not_lost(still: Host) -> None
         with Ledger(IDENTITY, AUTO).round():
             ended.end("closed", unsent=True)
         assert counted(still)[0] == 4
-        came = interrupted(made.enter, step, inside=codes(guard, ledger_access, ledger_transaction))
+        came = interrupted(made.enter, step, inside=codes(guard, ledger, ledger_transaction))
         made.enter()
         assert settled(still, here) == 4
         return came

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from safeproducer.policy import permits
-from safeproducer.producer_ids import ledger, ledger_cleanup, ledger_header, ledger_places, permit_log
+from safeproducer.producer_ids import ledger, ledger_file, ledger_header, ledger_places, permit_log
 from safeproducer.producer_ids.guard import AUTO, Guard, Kind, Place, Request
 from safeproducer.producer_ids.ledger_file import RING_AT, WHOLE, LedgerCopy
 from safeproducer.producer_ids.ledger_transaction import LedgerRound
@@ -468,8 +468,8 @@ def test_ledgers_whose_hour_is_over_go_when_a_new_one_is_made(still: Host) -> No
     assert names == {ledger.name_of((identity, "")) for identity in ("young", "indebted")}
     for number in range(80):
         Guard((f"fake-{number}", ""), AUTO).ask(first())
-    assert len(list(still.memory.iterdir())) <= ledger_cleanup.MOST
-    assert len(list(still.disk.iterdir())) <= ledger_cleanup.MOST
+    assert len(list(still.memory.iterdir())) <= ledger_file.MOST
+    assert len(list(still.disk.iterdir())) <= ledger_file.MOST
     assert (still.disk / ledger.name_of(("fake-79", ""))).exists()
 
 

@@ -17,13 +17,7 @@ from structlog.testing import capture_logs
 
 import pyspark_safeproducer
 from safeproducer import ConfigurationError
-from safeproducer.spark import (
-    BatchReport,
-    SafeProducerDataSource,
-    SafeProducerSink,
-    data_source,
-    task_run,
-)
+from safeproducer.spark import BatchReport, SafeProducerDataSource, SafeProducerSink, data_source, query_account
 from safeproducer.spark.data_source import MOST_QUERIES, Written
 from safeproducer.spark.options import Options
 from safeproducer.spark.report import TaskTotals, TopicTotals
@@ -223,7 +217,7 @@ def test_a_sink_that_a_task_calls_says_where_it_belongs(
     call: Callable[..., object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A function that captured it takes it there: it can be pickled. A task has rows, and no DataFrame."""
-    monkeypatch.setattr(task_run.TaskContext, "get", lambda: SimpleNamespace(partitionId=lambda: 7))
+    monkeypatch.setattr(query_account.TaskContext, "get", lambda: SimpleNamespace(partitionId=lambda: 7))
     sink = pickle.loads(pickle.dumps(SafeProducerSink(OPTIONS)))  # noqa: S301 - our own bytes
     with pytest.raises(ConfigurationError) as refused:
         call(sink, iter([]))
@@ -306,8 +300,8 @@ def test_a_task_returns_totals_query_and_notes(monkeypatch: pytest.MonkeyPatch) 
     """Settings of the session are asked for in the task, which alone knows them; the message can be pickled."""
     properties = {"sql.streaming.queryId": "query", "spark.python.worker.reuse": "false"}
     context = SimpleNamespace(getLocalProperty=properties.get)
-    monkeypatch.setattr(task_run.TaskContext, "get", lambda: context)
-    monkeypatch.setattr(task_run, "write", lambda *_: totals())
+    monkeypatch.setattr(query_account.TaskContext, "get", lambda: context)
+    monkeypatch.setattr(query_account, "write", lambda *_: totals())
     writer = SafeProducerDataSource(OPTIONS).streamWriter(VALUES, overwrite=False)
     message = pickle.loads(pickle.dumps(writer.write(iter([]))))  # noqa: S301 - our own bytes
     assert (message.totals, message.query_id) == (totals(), "query")
@@ -320,12 +314,12 @@ def test_a_task_returns_totals_query_and_notes(monkeypatch: pytest.MonkeyPatch) 
 def test_a_worker_with_little_address_space_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the figure, before it dies."""
     context = SimpleNamespace(getLocalProperty={}.get, partitionId=lambda: 0, attemptNumber=lambda: 0)
-    monkeypatch.setattr(task_run, "_context", lambda: context)
-    monkeypatch.setattr(task_run, "_told", data_source.Told())
+    monkeypatch.setattr(query_account, "_context", lambda: context)
+    monkeypatch.setattr(query_account, "_told", data_source.Told())
     for limit in (-1, 512 << 20, 300 << 20, 300 << 20):
-        monkeypatch.setattr(task_run.resource, "getrlimit", lambda _, limit=limit: (limit, limit))
+        monkeypatch.setattr(query_account.resource, "getrlimit", lambda _, limit=limit: (limit, limit))
         with capture_logs() as logs:
-            task_run.write(iter([]), Options.parse(OPTIONS), "run")
+            query_account.write(iter([]), Options.parse(OPTIONS), "run")
         if limit == 300 << 20:
             break
         assert logs == []
@@ -336,7 +330,7 @@ def test_a_worker_with_little_address_space_is_told_once(monkeypatch: pytest.Mon
 def test_outside_a_task_there_is_nothing_to_write() -> None:
     """The functions of tasks say so."""
     with pytest.raises(RuntimeError, match="inside a task of Spark"):
-        task_run.write(iter([]), Options.parse(OPTIONS), "run")
+        query_account.write(iter([]), Options.parse(OPTIONS), "run")
 
 
 # --- how Spark finds it ----------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from safeproducer import ConfigurationError
-from safeproducer.spark.secrets import is_place, place_of, resolve
+from safeproducer.spark.security import is_place, place_of, resolve
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ def test_a_place_without_a_secret_is_named_with_its_host(
     assert message.startswith(f"no secret at '{shown}' on {socket.gethostname()}: {said}. Give env:NAME")
     frames = traceback.TracebackException.from_exception(caught.value, capture_locals=True)
     # The test's own frame knows the secret.
-    ours = "".join(line for line in frames.format() if "secrets.py" in line and "test_" not in line)
+    ours = "".join(line for line in frames.format() if "security.py" in line and "test_" not in line)
     assert ours
     assert "marker" not in ours
     assert str(pickle.loads(pickle.dumps(caught.value))) == message  # noqa: S301 - our own bytes

@@ -35,23 +35,7 @@ def describe(client: RawClient, kind: int, name: str) -> dict[str, tuple[str | N
     return {config["name"]: (config["value"], config["config_source"]) for config in result["configs"]}
 
 
-def produce_some(client: RawClient, *sequences: int) -> list[int]:
-    batches = [make_batch([b"v"], producer_id=7, epoch=0, sequence=number) for number in sequences]
-    return [client.produce("t", batch)["error_code"] for batch in batches]
-
-
 # ---- configs
-
-
-def test_a_changed_window_acts_at_once(cluster: FakeCluster) -> None:
-    """KIP-1269 over the protocol: 20 batches back is a duplicate, and after lowering to 5 it is out of order."""
-    cluster.create_topic("t")
-    with RawClient(cluster.bootstrap) as client:
-        assert alter(client, TOPIC, "t", (RETAIN, SET, "20"))[0] == 0
-        assert set(produce_some(client, *range(1, 21))) == {0}
-        assert produce_some(client, 1) == [0]
-        assert alter(client, TOPIC, "t", (RETAIN, DELETE, None))[0] == 0
-        assert produce_some(client, 1, 15, 16) == [45, 45, 0]
 
 
 @pytest.mark.parametrize(("kind", "name", "key"), [(TOPIC, "t", RETAIN), (BROKER, "1", "log." + RETAIN)])

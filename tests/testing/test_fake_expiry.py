@@ -11,7 +11,7 @@ from safeproducer.testing import FakeCluster
 from safeproducer.testing.fake.rules.producer_state import ProducerStates, Sequence
 from tests.testing.raw import RawClient, make_batch
 
-OUT_OF_ORDER, INVALID_EPOCH, INVALID_REQUEST = 45, 47, 42
+INVALID_REQUEST = 42
 DAY, CHECK = 86_400, 600
 AGE = "producer.id.expiration.ms"
 _BROKER = 4
@@ -31,19 +31,6 @@ def write(client: RawClient, sequence: int, *, epoch: int = 0, timestamp: int | 
     return answer["error_code"], answer["base_offset"]
 
 
-def test_the_answers_before_and_after(cluster: FakeCluster, client: RawClient) -> None:
-    """What is refused of a known ID is taken from an expired one, and becomes the base: gaps and lower epochs too."""
-    assert write(client, 5, epoch=0) == (0, 0)
-    assert write(client, 7) == (OUT_OF_ORDER, -1)
-    assert write(client, 3, epoch=1) == (OUT_OF_ORDER, -1)
-    assert write(client, 0, epoch=1) == (0, 1)
-    assert write(client, 6, epoch=0) == (INVALID_EPOCH, -1)
-    cluster.advance(DAY + CHECK)
-    assert write(client, 7, epoch=0) == (0, 2)
-    assert write(client, 8) == (0, 3)
-    assert write(client, 6) == (OUT_OF_ORDER, -1)
-
-
 def test_expiry_happens_at_a_check_not_at_the_border(cluster: FakeCluster, client: RawClient) -> None:
     """Checks come every ten minutes from the first use of the partition on; in between nothing is forgotten."""
     assert write(client, 0) == (0, 0)
@@ -55,20 +42,6 @@ def test_expiry_happens_at_a_check_not_at_the_border(cluster: FakeCluster, clien
     cluster.advance(CHECK // 2)
     assert cluster.producer_state("t") == {}
     assert write(client, 1) == (0, 2)
-
-
-def test_describe_producers_lists_the_living(cluster: FakeCluster, client: RawClient) -> None:
-    """The request that shows expiry to clients, together with `producer_state`."""
-
-    def active() -> list[int]:
-        answer = client.ask("DescribeProducers", 0, topics=[{"name": "t", "partition_indexes": [0]}])
-        return [one["producer_id"] for one in answer["topics"][0]["partitions"][0]["active_producers"]]
-
-    write(client, 0)
-    assert active() == [7]
-    cluster.advance(DAY + CHECK)
-    assert active() == []
-    assert cluster.producer_state("t") == {}
 
 
 def test_the_age_can_be_changed_at_run_time(cluster: FakeCluster, client: RawClient) -> None:

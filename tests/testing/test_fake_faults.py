@@ -177,3 +177,15 @@ def test_reset_leaves_a_cluster_as_new(cluster: FakeCluster, producer: SafeProdu
         assert deliver(other, b"b") == [None]
     assert values(cluster) == [b"b"]
     assert cluster.log("t")[0].producer_id > first
+
+
+def test_many_clusters_side_by_side() -> None:
+    """Two clusters share nothing but the process."""
+    with FakeCluster(1) as one, FakeCluster(2) as two:
+        one.create_topic("t")
+        two.create_topic("t")
+        with SafeProducer({"bootstrap.servers": one.bootstrap}) as producer:
+            producer.produce("t", b"a")
+            assert producer.flush(5) == 0
+        assert (len(one.log("t")), len(two.log("t"))) == (1, 0)
+        assert len(two.bootstrap.split(",")) == 2

@@ -6,8 +6,8 @@ import pytest
 from confluent_kafka import Producer
 
 from safeproducer.testing import FakeCluster
-from safeproducer.testing.produce import read_produce_answer
 from safeproducer.testing.wire import decode_response, encode_request
+from tests.produce_messages import read_produce_answer
 from tests.testing.raw import RawClient, hung_up, make_batch
 
 RETAIN = "producer.state.batches.to.retain"

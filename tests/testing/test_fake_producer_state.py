@@ -1,6 +1,5 @@
-"""The idempotence rules of FakeCluster: the tables of Kafka and KIP-1269, then a state machine against a model."""
+"""The idempotence rules of FakeCluster: a state machine against a model."""
 
-import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
@@ -10,55 +9,11 @@ from safeproducer.testing.fake.rules.producer_state import Decision, ProducerSta
 LAST = 2**31 - 1
 
 
-def filled(retain: int, written: int, *, epoch: int = 0) -> ProducerStates:
-    """Batches of one record with the sequences 1 to `written`, the way KIP-1269's examples number them."""
-    states = ProducerStates()
-    for number in range(1, written + 1):
-        states.append(Sequence(7, epoch, number, number), 100 + number, 1000 + number, retain)
-    return states
-
-
-@pytest.mark.parametrize(
-    ("retain", "written", "retried", "decision"),
-    [
-        (5, 20, 16, Decision.DUPLICATE),
-        (5, 20, 15, Decision.OUT_OF_ORDER),
-        (20, 40, 21, Decision.DUPLICATE),
-        (20, 40, 20, Decision.OUT_OF_ORDER),
-    ],
-)
-def test_a_retry_is_recognised_within_the_last_batches_only(
-    retain: int, written: int, retried: int, decision: Decision
-) -> None:
-    """KIP-1269's table: the last N batches are duplicates, the one before is out of order."""
-    found, copy = filled(retain, written).decide(Sequence(7, 0, retried, retried), retain)
-    assert found is decision
-    assert (copy.offset if copy else None) == (100 + retried if decision is Decision.DUPLICATE else None)
-
-
-@pytest.mark.parametrize(("retried", "decision"), [(20, Decision.DUPLICATE), (19, Decision.OUT_OF_ORDER)])
-def test_a_reload_leaves_a_window_of_one(retried: int, decision: Decision) -> None:
-    """KIP-1269's table: after a restart only the last batch is recognised, whatever N is."""
-    states = filled(20, 20)
-    states.reload()
-    assert states.decide(Sequence(7, 0, retried, retried), 20)[0] is decision
-
-
-def test_the_window_grows_again_after_a_reload() -> None:
-    """Batches after the snapshot are remembered beside the one from it."""
-    states = filled(5, 20)
-    states.reload()
-    states.append(Sequence(7, 0, 21, 21), 121, 0, 5)
-    assert [states.decide(Sequence(7, 0, n, n), 5)[0] for n in (19, 20, 21)] == [
-        Decision.OUT_OF_ORDER,
-        Decision.DUPLICATE,
-        Decision.DUPLICATE,
-    ]
-
-
 def test_a_lower_n_counts_at_once_and_a_higher_one_remembers_nothing_back() -> None:
     """Lowering N hides what is still stored; raising it later cannot bring back what an append dropped."""
-    states = filled(20, 20)
+    states = ProducerStates()
+    for number in range(1, 21):
+        states.append(Sequence(7, 0, number, number), 100 + number, 1000 + number, 20)
     assert states.decide(Sequence(7, 0, 15, 15), 5)[0] is Decision.OUT_OF_ORDER
     assert states.decide(Sequence(7, 0, 15, 15), 20)[0] is Decision.DUPLICATE
     states.append(Sequence(7, 0, 21, 21), 121, 0, 5)

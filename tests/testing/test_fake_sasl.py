@@ -17,6 +17,7 @@ from safeproducer import SafeProducer
 from safeproducer.testing import FakeCluster
 from safeproducer.testing.fake.state.sasl import MECHANISMS, Credentials, SaslError, ScramExchange, begin
 from safeproducer.testing.wire import encode_request
+from tests.contract.support import poll_until
 from tests.testing.raw import RawClient, hung_up
 
 AUTHENTICATION_FAILED = 58
@@ -94,9 +95,7 @@ def test_a_wrong_password_is_told_and_ends_the_connection(cluster: FakeCluster, 
     """librdkafka reports the failed log-in; nothing but the log-in was asked; no text names the password."""
     errors: list[KafkaError] = []
     producer = Producer({**settings(cluster, mechanism, "alice", "wrong-one"), "error_cb": errors.append})
-    deadline = time.monotonic() + 5
-    while not any(error.code() == KafkaError._AUTHENTICATION for error in errors) and time.monotonic() < deadline:
-        producer.poll(0.02)
+    poll_until(producer, lambda: any(error.code() == KafkaError._AUTHENTICATION for error in errors))
     (error, *_) = [error for error in errors if error.code() == KafkaError._AUTHENTICATION]
     assert "failed" in error.str().lower()
     assert {entry.api for entry in cluster.journal()} == {"ApiVersions", "SaslHandshake", "SaslAuthenticate"}

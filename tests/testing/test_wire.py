@@ -16,8 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from safeproducer.testing import wire
-from safeproducer.testing.produce import read_batch_headers, read_produce, read_produce_answer
-from safeproducer.testing.wire import WireError
+from safeproducer.testing.codec import WireError
+from safeproducer.testing.produce import read_batch_headers
+from tests.produce_messages import read_produce, read_produce_answer
 
 with warnings.catch_warnings():
     # kafka-python loads its schemas in a way that Python deprecates.

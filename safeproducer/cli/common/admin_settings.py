@@ -1,10 +1,15 @@
-"""The connection settings of librdkafka as kafka-python takes them: PLAINTEXT, TLS, PLAIN and SCRAM."""
+"""The connection settings of librdkafka as kafka-python takes them (PLAINTEXT, TLS, PLAIN and SCRAM), and its answers.
+
+`producer_states` asks. This module loads without kafka-python, which is an extra.
+"""
+
+from __future__ import annotations
 
 import os
 import re
 import ssl
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from safeproducer.cli.common.settings import Setting
 from safeproducer.cli.common.stop import Failure
@@ -98,3 +103,31 @@ def _load(context: ssl.SSLContext, by_name: Mapping[str, Setting]) -> None:
 
 def _reason(error: Exception) -> str:
     return getattr(error, "strerror", None) or type(error).__name__
+
+
+TopicPartition = tuple[str, int]
+
+
+class ProducerState(NamedTuple):
+    """The state that the leader of a partition keeps of one producer ID."""
+
+    producer_id: int
+    last_sequence: int
+    """That of its last record there; -1 when the leader knows only the marker of a transaction."""
+    last_timestamp: float
+    """The newest record timestamp of its last batch, in seconds since the Unix epoch."""
+    transactional: bool = False
+    in_transaction: bool = False
+    """Its transaction is open, so the leader does not forget it."""
+
+
+class AskError(Exception):
+    """A question without an answer; `str()` is why, `code` librdkafka's name of the error where it has one.
+
+    `of_broker`: no other question to this broker would be answered either.
+    """
+
+    def __init__(self, code: str, text: str, *, of_broker: bool) -> None:
+        super().__init__(text)
+        self.code = code
+        self.of_broker = of_broker

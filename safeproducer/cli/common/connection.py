@@ -13,8 +13,8 @@ from safeproducer import SafeProducer
 from safeproducer.cli.common.screen import Screen
 from safeproducer.cli.common.settings import Setting
 from safeproducer.cli.common.stop import Failure, StopRequest
+from safeproducer.kafka.admin import ClusterReader, ConfigWriter
 from safeproducer.kafka.advice import advice
-from safeproducer.kafka.cluster_reader import ClusterReader, ConfigWriter
 from safeproducer.kafka.native import KafkaError, KafkaException
 
 _ADDRESS = re.compile(r"^(?:\w+://)?\[?([^\]/\s]+?)\]?:(\d+)/")

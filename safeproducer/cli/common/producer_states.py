@@ -7,13 +7,11 @@ import logging
 import time
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from types import TracebackType
 from typing import Any, Self
 
 import tenacity
 
-from safeproducer.cli.common.admin_settings import admin_settings
-from safeproducer.cli.common.producer_state import AskError, ProducerState, TopicPartition
+from safeproducer.cli.common.admin_settings import AskError, ProducerState, TopicPartition, admin_settings
 from safeproducer.cli.common.settings import Setting
 from safeproducer.cli.common.stop import Failure
 from safeproducer.kafka.advice import advice
@@ -75,9 +73,7 @@ class BrokerQuestions:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._admin.close()
 
     def ask(

@@ -8,7 +8,6 @@ import re
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TextIO
 
 from safeproducer.cli.common.stop import Failure
@@ -157,7 +156,6 @@ class Screen:
             self.note(f"{len(shown) - most:,} more rows: --json shows all")
 
     def result_json(self, document: Mapping[str, object]) -> None:
-        """Write one JSON document to stdout."""
         with _reader_may_leave(sys.stdout):
             print(json.dumps(self.redact.tree(document), indent=2), file=sys.stdout, flush=True)  # noqa: T201
 
@@ -171,7 +169,6 @@ class Screen:
 
     @property
     def out(self) -> "Console":
-        """rich's console on stdout."""
         if self._out is None:
             self._out = _console(sys.stdout)
         return self._out
@@ -246,9 +243,7 @@ class Progress:
             self._bar.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._bar is not None:
             self._bar.stop()
 

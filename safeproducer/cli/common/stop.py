@@ -1,7 +1,7 @@
 """A command ends by a Failure with one sentence, or by signals: the first Ctrl-C or SIGTERM asks it to finish."""
 
 import signal
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Self
 
 NOTHING_SENT = 2
@@ -37,9 +37,7 @@ class StopRequest:
         self._previous = [(number, signal.signal(number, self._handle)) for number in self._SIGNALS]
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for number, handler in self._previous:
             signal.signal(number, handler)  # type: ignore[arg-type]
 

@@ -13,9 +13,9 @@ from safeproducer.cli.common.connection import BrokerErrors, await_topic, open_p
 from safeproducer.cli.common.screen import Progress, Screen
 from safeproducer.cli.common.settings import Setting, add_settings_arguments, read_settings, seconds
 from safeproducer.cli.common.stop import NOT_ALL_DELIVERED, Failure, StopRequest
-from safeproducer.cli.demo.comparison import compare
 from safeproducer.cli.demo.display import Display
 from safeproducer.cli.demo.experiment import Experiment, identify, named_files, python_sources, read_corpus
+from safeproducer.cli.demo.proof import compare
 from safeproducer.cli.demo.result import Result, show
 from safeproducer.cli.demo.steps import BROKERS, PARTITIONS, RECORDS, Step, Steps, embedded_cluster
 from safeproducer.kafka.advice import advice
@@ -56,7 +56,6 @@ examples:
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> argparse.ArgumentParser:
-    """Declare the command and its arguments."""
     parser = subparsers.add_parser(
         "demo",
         help="send real text, let brokers go wrong, read back and compare",
@@ -200,9 +199,7 @@ def _create_topic(run: _Run, stack: ExitStack) -> None:
 def _result(run: _Run, experiment: Experiment, steps: Sequence[Step]) -> Result:
     started = time.monotonic()
     try:
-        log = [
-            (record.partition, record.value or b"") for record in read_topic(run.settings, run.topic, run.partitions)
-        ]
+        log = list(read_topic(run.settings, run.topic, run.partitions))
     except (ReadbackIncompleteError, KafkaException) as error:
         raise Failure(
             f"The records were sent, but the log cannot be read back, so nothing is proved: {error}.",

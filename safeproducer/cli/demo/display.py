@@ -8,7 +8,6 @@ import textwrap
 from array import array
 from collections import deque
 from collections.abc import Iterable, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from safeproducer.cli.common.screen import Screen
@@ -73,9 +72,7 @@ class Display:
             self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._live is not None:
             self._live.stop()
 
@@ -97,7 +94,6 @@ class Display:
             self._screen.result(told)
 
     def show(self, partitions: Sequence[PartitionView]) -> None:
-        """Draw how things are now."""
         if self._live is None:
             return
         for view in partitions:
@@ -167,7 +163,6 @@ class Latencies:
 
 
 def bar(value: float, largest: float, width: int, *, ascii_only: bool) -> str:
-    """Draw one horizontal bar."""
     return ("#" if ascii_only else "█") * (round(width * value / largest) if largest > 0 else 0)
 
 

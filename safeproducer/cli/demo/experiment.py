@@ -4,18 +4,19 @@ import math
 import sysconfig
 import time
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from safeproducer import DeliveryError, Outcome, SafeProducer
-from safeproducer.cli.common.connection import BrokerErrors
+from safeproducer.cli.common.connection import BrokerErrors, serve
 from safeproducer.cli.common.stop import Failure, StopRequest
-from safeproducer.cli.demo.comparison import Fate, Sent
 from safeproducer.cli.demo.display import Latencies
-from safeproducer.cli.demo.proof import Report
-from safeproducer.cli.demo.sending import Feed, Tally
-from safeproducer.kafka.native import KafkaError
+from safeproducer.cli.demo.proof import Fate, Report, Sent
+from safeproducer.kafka.advice import advice, is_permanent
+from safeproducer.kafka.native import KafkaError, KafkaException, Message
 
 
 class Entry(NamedTuple):
@@ -69,11 +70,89 @@ def identify(value: bytes) -> tuple[bytes, int] | None:
     return (name, int(line)) if found and line.isdigit() else None
 
 
+# After a deadline close() purges what is left. Such a record was given up by us, not refused by a broker.
+_GIVEN_UP = frozenset({"_PURGE_QUEUE", "_PURGE_INFLIGHT"})
+
+
+@dataclass(slots=True)
+class ErrorCount:
+    """One kind of failure and one sentence of advice."""
+
+    code: str
+    sentence: str
+    count: int = 0
+
+
+class Tally:
+    """The account of one run, line by line, in memory bounded by the producer's own queue.
+
+    sent = delivered + failed + left. Used by one thread: delivery reports arrive in its ``poll()``.
+    """
+
+    def __init__(self) -> None:
+        self.sent = 0
+        self.delivered = 0
+        self.failed = 0
+        self.bytes_delivered = 0
+        self.errors: dict[str, ErrorCount] = {}
+        self.permanent: ErrorCount | None = None
+        self._open: dict[int, int] = {}
+
+    @property
+    def left(self) -> int:
+        """Records without a delivery report."""
+        return len(self._open)
+
+    @property
+    def settled(self) -> int:
+        """Records with a final result; grows as long as there is progress."""
+        return self.delivered + self.failed
+
+    def accept(self, line: int, size: int) -> None:
+        """Count a record that is about to be handed to the producer."""
+        self.sent += 1
+        self._open[line] = size
+
+    def withdraw(self, line: int) -> None:
+        """Undo ``accept`` for a record that the producer had no room for."""
+        self.sent -= 1
+        del self._open[line]
+
+    def refuse(self, line: int, code: str, sentence: str) -> None:
+        """Count a record that was refused before it was sent."""
+        self._open.pop(line, None)
+        self._fail(code, sentence)
+
+    def report(self, line: int, error: KafkaError | None) -> None:
+        """Take the delivery report of a record."""
+        if error is None:
+            self.bytes_delivered += self._open.pop(line)
+            self.delivered += 1
+        elif error.name() not in _GIVEN_UP:
+            del self._open[line]
+            self._fail(error.name(), advice(error.name(), error.str()))
+
+    def ranked_errors(self) -> Iterable[ErrorCount]:
+        """Return the kinds of failure, the most frequent first."""
+        return sorted(self.errors.values(), key=lambda error: -error.count)
+
+    def _fail(self, code: str, sentence: str) -> None:
+        self.failed += 1
+        kind = self.errors.setdefault(code, ErrorCount(code, sentence))
+        kind.count += 1
+        if is_permanent(code):
+            self.permanent = kind
+
+
 _NO_REPORT = Sent(Fate.UNKNOWN, None)
+_POLL_EVERY = 256
+_SLICE = 0.1
+# After a fatal error librdkafka sends nothing any more: only reports that are under way can still come.
+_FATAL_PATIENCE = 2.0
 
 
 class Experiment:
-    """Sends records and remembers each value and what the producer said about it.
+    """Sends records and remembers each value and what the producer said about it. Used by the main thread only.
 
     Lists go by the number of the record: ``values``, ``accepted_at`` and ``reported_at`` (seconds of the monotonic
     clock, NaN without a report). ``why_left`` says why records have no report, if any has none. ``tick`` runs at least
@@ -81,15 +160,14 @@ class Experiment:
     """
 
     def __init__(
-        self,
-        producer: SafeProducer,
-        errors: BrokerErrors,
-        stop: StopRequest,
-        topic: str,
-        tick: Callable[[], None] = lambda: None,
+        self, producer: SafeProducer, errors: BrokerErrors, stop: StopRequest, topic: str, tick: Callable[[], None]
     ) -> None:
         self._producer = producer
+        self._errors = errors
+        self._stop = stop
         self._topic = topic
+        self._tick = tick
+        self._until_poll = _POLL_EVERY
         self._fates: list[Sent] = []
         self._ended: float | None = None
         self.values: list[bytes] = []
@@ -99,7 +177,6 @@ class Experiment:
         self.latencies = Latencies()
         self.names: set[bytes] = set()
         self.why_left: str | None = None
-        self._feed = Feed(producer, self.tally, errors, stop, on_report=self._note, tick=tick)
 
     @property
     def seconds(self) -> float:
@@ -108,22 +185,53 @@ class Experiment:
             return 0.0
         return (self._ended or time.monotonic()) - self.accepted_at[0]
 
-    def send(self, entry: Entry, partition: int | None = None) -> bool:
-        """Send one record, to this partition or to that of its key; False if the run has to end before it."""
-        if self._feed.ended():
+    def send(self, entry: Entry, partition: int = -1) -> bool:
+        """Send one record, to this partition or (-1) to that of its key; False if the run has to end before it.
+
+        It waits for room. A record that the producer refuses at once (too large, say) is counted as failed, and the run
+        goes on.
+        """
+        if self.ended:
             return False
-        number = len(self.values)
+        number, tally = len(self.values), self.tally
+        tally.accept(number, len(entry.value) + len(entry.name))
         self.values.append(entry.value)
         self._fates.append(_NO_REPORT)
         self.accepted_at.append(time.monotonic())
         self.reported_at.append(math.nan)
-        options = {} if partition is None else {"partition": partition}
-        if not self._feed.send(number, self._topic, entry.value, entry.name, **options):
+        if not self._produce(number, entry, partition):
+            tally.withdraw(number)
             for log in (self.values, self._fates, self.accepted_at, self.reported_at):
                 log.pop()
             return False
         self.names.add(entry.name)
+        self._until_poll -= 1
+        if not self._until_poll:
+            self.serve()
         return True
+
+    def _produce(self, number: int, entry: Entry, partition: int) -> bool:
+        report = partial(self._report, number)
+        while True:
+            try:
+                self._producer.produce(self._topic, entry.value, entry.name, partition, report)
+                return True
+            except BufferError:
+                serve(self._producer.poll, self._errors, _SLICE)
+                self._tick()
+                if self.ended:
+                    return False
+            except KafkaException as error:
+                reason = error.args[0]
+                if reason.code() == KafkaError._FATAL:  # that there was one; poll() brings the error itself
+                    serve(self._producer.poll, self._errors, _SLICE)
+                    reason = self._errors.fatal or reason
+                if reason.fatal():
+                    self._errors(reason)
+                    return False
+                self.tally.refuse(number, reason.name(), advice(reason.name(), reason.str()))
+                self._note(number, reason, None)
+                return True
 
     def send_all(self, files: Sequence[tuple[str, Path]], records: int | None, timeout: float) -> None:
         """Send the lines of the files, as fast as they are taken, and wait for their reports."""
@@ -134,16 +242,36 @@ class Experiment:
 
     def serve(self, timeout: float = 0) -> None:
         """Take the delivery reports that are there, or wait up to ``timeout`` seconds for the first."""
-        self._feed.serve(timeout)
+        self._until_poll = _POLL_EVERY
+        serve(self._producer.poll, self._errors, timeout)
+        self._tick()
 
     @property
     def ended(self) -> bool:
         """Whether the run has to end: a signal, a fatal error, or one that all records share."""
-        return self._feed.ended()
+        return bool(self._stop) or self._errors.fatal is not None or self.tally.permanent is not None
 
     def drain(self, timeout: float) -> None:
-        """Wait for the reports that are missing; gives up when none came for ``timeout`` seconds."""
-        self._feed.drain(timeout)
+        """Wait for the reports that are missing.
+
+        At the end of the input, gives up when no report came for ``timeout`` seconds: a slow link may take its
+        time. After a signal, gives up ``timeout`` seconds after that in any case: somebody is waiting. After a fatal
+        error, waits a moment only.
+        """
+        deadline = time.monotonic() + timeout
+        settled, stopping, fatal = self.tally.settled, bool(self._stop), False
+        while self.tally.left and (remaining := deadline - time.monotonic()) > 0:
+            serve(self._producer.flush, self._errors, min(_SLICE, remaining))
+            self._tick()
+            if self._errors.fatal is not None and not fatal:
+                fatal = True
+                deadline = time.monotonic() + min(timeout, _FATAL_PATIENCE)
+            elif self._stop and not stopping:
+                stopping = True
+                deadline = time.monotonic() + timeout
+            elif self.tally.settled != settled and not (stopping or fatal):
+                settled = self.tally.settled
+                deadline = time.monotonic() + timeout
         self._ended = time.monotonic()
         self.why_left = self._producer.explain(self._topic) if self.tally.left else None
 
@@ -152,8 +280,11 @@ class Experiment:
         return dict(zip(self.values, self._fates, strict=True))
 
     def fate(self, number: int) -> Sent:
-        """Return the fate of one record."""
         return self._fates[number]
+
+    def _report(self, number: int, error: KafkaError | None, message: Message) -> None:
+        self.tally.report(number, error)
+        self._note(number, error, message.partition())
 
     def _note(self, number: int, error: KafkaError | None, partition: int | None) -> None:
         now = time.monotonic()
@@ -171,7 +302,7 @@ def _fate(error: KafkaError | None) -> Fate:
     return Fate.NOT_WRITTEN if error.outcome is Outcome.NOT_WRITTEN else Fate.UNKNOWN
 
 
-_SLICE = 0.02
+_STEP_SLICE = 0.02
 
 
 class StepSender:
@@ -185,7 +316,6 @@ class StepSender:
 
     @property
     def end(self) -> int:
-        """The number of the next record."""
         return len(self._experiment.values)
 
     @property
@@ -198,7 +328,7 @@ class StepSender:
         experiment, started = self._experiment, time.monotonic()
         for number in range(records):
             while (early := started + number / rate - time.monotonic()) > 0:
-                experiment.serve(min(early, _SLICE))
+                experiment.serve(min(early, _STEP_SLICE))
             entry = next(self._entries, None)
             if entry is None or not experiment.send(entry, partition_of(number)):
                 return
@@ -210,7 +340,7 @@ class StepSender:
     def rest(self, until: float) -> None:
         """Send nothing until this time, in seconds since the Unix epoch."""
         while (left := until - time.time()) > 0 and not self._experiment.ended:
-            self._experiment.serve(min(left, _SLICE))
+            self._experiment.serve(min(left, _STEP_SLICE))
 
     def reports(self) -> list[Report]:
         """The reports of its delivered records so far."""

@@ -7,9 +7,9 @@ from typing import Any
 
 from safeproducer.cli.common.screen import Screen
 from safeproducer.cli.common.stop import NOT_ALL_DELIVERED, StopRequest
-from safeproducer.cli.demo.comparison import FLAWS, Counts, Row
 from safeproducer.cli.demo.display import bar, column, histogram, timeline
 from safeproducer.cli.demo.experiment import Experiment
+from safeproducer.cli.demo.proof import FLAWS, Counts, Row
 from safeproducer.cli.demo.steps import Step
 
 
@@ -50,7 +50,6 @@ class Result:
         return self.total.delivered / self.experiment.seconds if self.experiment.seconds > 0 else 0.0
 
     def sentence(self) -> str:
-        """Say the result."""
         total = self.total
         if total.flawless:
             order = "each partition in the order of produce()" if self.steps else "each file's lines in order"
@@ -62,7 +61,6 @@ class Result:
         return f"Of {given:,} records {total.delivered:,} were delivered: {', '.join(flaws) or 'none failed'}."
 
     def document(self) -> dict[str, Any]:
-        """Return the JSON form."""
         latencies = self.experiment.latencies
         rows = self.step_rows or {}
         return {

@@ -1,22 +1,118 @@
-"""The demonstration on embedded brokers has five steps, each with what is ordered from the cluster."""
+"""The demonstration on embedded brokers has five steps, each with what is ordered from the cluster.
 
+The last one is about a partition behind a long link, whose leader says how many batches it remembers (KIP-1269). It has
+a producer and a topic of its own, because there only the order of each key is kept.
+"""
+
+from __future__ import annotations
+
+import itertools
 import math
 import time
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from safeproducer import HoldReason, SafeProducer
 from safeproducer.cli.common.connection import extra
-from safeproducer.cli.demo import far_leader, proof
+from safeproducer.cli.demo import proof
 from safeproducer.cli.demo.display import Display, PartitionView
 from safeproducer.cli.demo.experiment import Entry, Experiment, StepSender
 from safeproducer.cli.demo.proof import Proof, Waiting
+from safeproducer.policy.window import MINIMUM, TOPIC_CONFIG
 
 if TYPE_CHECKING:
     from safeproducer.testing import FakeCluster
     from safeproducer.testing.fake.state.cluster_state import JournalEntry
+
+_WINDOW = 20
+_ROUND_TRIP = 0.04
+_SECONDS = 2.5
+_KEYS = 500
+_SETTINGS = {"safeproducer.ordering": "key", "safeproducer.mode": "held", "batch.num.messages": 20}
+_BACKLOG = {"queue.buffering.max.messages": 5_000, "log_level": 0}
+
+
+@dataclass(frozen=True, slots=True)
+class FarRun:
+    """The results of a run: the window and why, lanes, records delivered and failed, seconds, and the log's content."""
+
+    window: int
+    reason: str
+    lanes: int
+    delivered: int
+    failed: int
+    seconds: float
+    log: Sequence[tuple[bytes, int]]
+    """(key, number) of each record, in order."""
+
+
+def send_far(cluster: FakeCluster, topic: str, ended: Callable[[], bool]) -> FarRun:
+    """Send as much as goes to the far leader for a while, and read it back."""
+    for broker in cluster.brokers:
+        cluster.set_kip_1269(broker, True)
+    cluster.create_topic(topic, partitions=1, config={TOPIC_CONFIG: str(_WINDOW)})
+    cluster.delay(_ROUND_TRIP)
+    counts = {True: 0, False: 0}
+
+    def report(error: Any, _: Any) -> None:
+        counts[error is None] += 1
+
+    try:
+        with SafeProducer({"bootstrap.servers": cluster.bootstrap, **_SETTINGS, **_BACKLOG}) as producer:
+            started, numbers = time.monotonic(), itertools.count()
+            number = next(numbers)
+            while time.monotonic() < started + _SECONDS and not ended():
+                try:
+                    producer.produce(topic, b"%d" % number, b"%d" % (number % _KEYS), partition=0, on_delivery=report)
+                except BufferError:
+                    producer.poll(0.01)
+                else:
+                    number = next(numbers)
+            snapshot = producer.snapshot()
+            producer.flush(10)
+            seconds = time.monotonic() - started
+    finally:
+        cluster.delay(0)
+    log = [(record.key or b"", int(record.value or b"-1")) for record in cluster.log(topic)]
+    window = snapshot.windows[0] if snapshot.windows else None
+    return FarRun(
+        0 if window is None else window.size,
+        "its leader was not asked" if window is None else window.reason,
+        snapshot.lanes,
+        counts[True],
+        counts[False],
+        seconds,
+        log,
+    )
+
+
+def of_far_leader(run: FarRun) -> Proof:
+    """The announced window was found and used, and each key is in the log in order, once. Pure."""
+    newest: dict[bytes, int] = defaultdict(lambda: -1)
+    disorder = 0
+    for key, number in run.log:
+        disorder += number <= newest[key]
+        newest[key] = max(newest[key], number)
+    exact = not disorder and not run.failed and len(run.log) == run.delivered
+    speed = run.delivered / run.seconds
+    return Proof(
+        exact and run.window == _WINDOW and MINIMUM < run.lanes <= _WINDOW,
+        f"{run.reason[:1].upper()}{run.reason[1:]}: {run.lanes} lanes carried {speed:,.0f} records a second over a "
+        f"round trip of {_ROUND_TRIP * 1000:.0f} ms; {len(run.log):,} read back, "
+        + ("each key in order." if exact else f"{disorder} out of order, {run.failed} failed."),
+        {
+            "window": run.window,
+            "lanes": run.lanes,
+            "records": run.delivered,
+            "records_per_second": round(speed),
+            "in_log": len(run.log),
+            "out_of_order": disorder,
+        },
+    )
+
 
 PARTITIONS = 6
 RECORDS = 20_000
@@ -55,7 +151,7 @@ class Steps:
     one thread.
     """
 
-    def __init__(self, cluster: "FakeCluster", producer: SafeProducer, topic: str, client_id: str) -> None:
+    def __init__(self, cluster: FakeCluster, producer: SafeProducer, topic: str, client_id: str) -> None:
         self._cluster = cluster
         self._producer = producer
         self._topic = topic
@@ -152,11 +248,11 @@ class Steps:
 
     def _go_far(self, sender: StepSender) -> Step:
         title = self._begin(
-            f"A leader announces its window: {far_leader.WINDOW} batches of a producer, over a round trip of "
-            f"{far_leader.ROUND_TRIP * 1000:.0f} ms, with the order of keys."
+            f"A leader announces its window: {_WINDOW} batches of a producer, over a round trip of "
+            f"{_ROUND_TRIP * 1000:.0f} ms, with the order of keys."
         )
-        run = far_leader.send(self._cluster, f"{self._topic}-far", lambda: sender.ended)
-        return Step("window found", title, sender.first, sender.end, far_leader.proof(run))
+        run = send_far(self._cluster, f"{self._topic}-far", lambda: sender.ended)
+        return Step("window found", title, sender.first, sender.end, of_far_leader(run))
 
     def _begin(self, title: str) -> str:
         self._seen = len(self._cluster.journal("Produce"))
@@ -164,7 +260,7 @@ class Steps:
             self._display.say(title, number=len(self.done) + 1)
         return title
 
-    def _requests(self) -> "list[JournalEntry]":
+    def _requests(self) -> list[JournalEntry]:
         """The Produce requests to the brokers since the step began."""
         return self._cluster.journal("Produce")[self._seen :]
 
@@ -176,7 +272,7 @@ def _evenly(number: int) -> int:
 BROKERS = 3
 
 
-def embedded_cluster() -> "AbstractContextManager[FakeCluster]":
+def embedded_cluster() -> AbstractContextManager[FakeCluster]:
     """A FakeCluster, which starts when it is entered; Failure if what it needs is not installed."""
     with extra("the embedded brokers need", ", or name real brokers with --bootstrap-servers"):
         from safeproducer.testing import FakeCluster  # noqa: PLC0415 - kafka-python is an extra

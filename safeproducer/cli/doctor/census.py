@@ -1,14 +1,21 @@
-"""Counts the producer IDs of a topic: how many, how old, how small. Pure.
+"""What the checks judge: a configuration, a cluster and this host as they were found, and counts of producer IDs. Pure.
 
-Ages are by record timestamp, which is all that brokers keep: an ID whose records carry old timestamps looks idle.
+How many IDs, how old, how small. Ages are by record timestamp, which is all that brokers keep: an ID whose records
+carry old timestamps looks idle.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import median
 from typing import NamedTuple
 
-from safeproducer.cli.common.producer_state import ProducerState
+from safeproducer.cli.common.admin_settings import ProducerState
+from safeproducer.cli.doctor.host import Host
+from safeproducer.policy.expiry import Told
+from safeproducer.policy.replication import Facts
+from safeproducer.policy.types import TopicPartition
 
 SMALL = 1_000
 """An ID whose last sequence number is below that has written fewer records to the partition, unless its epoch rose."""
@@ -161,3 +168,84 @@ def _partition(partition: PartitionCensus, found: Sequence[tuple[ProducerState, 
 def _idle(last: Iterable[float], now: float) -> Idle | None:
     ages = [max(0.0, now - moment) for moment in last]
     return Idle(min(ages), median(ages), max(ages)) if ages else None
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """`told`: for how long it remembers an ID, in seconds. `refused`: the code with which it refused to say."""
+
+    number: int
+    address: str
+    told: Told
+    refused: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """The application's settings. `timeout` and `socket_timeout` in seconds; no `timeout`: without end.
+
+    `expiration`: what it says of brokers that do not tell for how long they remember an ID, in seconds; None: nothing.
+    """
+
+    timeout: float | None
+    socket_timeout: float
+    idempotent: bool
+    expiration: float | None = None
+
+
+class Unread(NamedTuple):
+    """Facts that were not told, the right that shows them, and the code and text of the refusal."""
+
+    what: str
+    right: str
+    code: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Replication:
+    """`moves`: partition -> the replicas that are being added; None if that was not told."""
+
+    facts: Facts = field(default_factory=lambda: Facts({}))
+    moves: Mapping[TopicPartition, Sequence[int]] | None = None
+    unread: Sequence[Unread] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """`topics` are those that were asked for, else all that this user sees."""
+
+    brokers: Sequence[Broker] = ()
+    topics: Sequence[TopicCensus] = ()
+    all_topics: bool = False
+    replication: Replication = field(default_factory=Replication)
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """`configuration` is None when none was given; `cluster` None when none was named, or none answered."""
+
+    rate: int
+    configuration: Configuration | None = None
+    cluster: Cluster | None = None
+    host: Host = field(default_factory=Host)
+
+    @property
+    def brokers(self) -> Sequence[Broker]:
+        """None without a cluster."""
+        return self.cluster.brokers if self.cluster is not None else ()
+
+    @property
+    def topics(self) -> Sequence[TopicCensus]:
+        """None without a cluster."""
+        return self.cluster.topics if self.cluster is not None else ()
+
+    @property
+    def replication(self) -> Replication:
+        """Without facts if there is no cluster."""
+        return self.cluster.replication if self.cluster is not None else Replication()
+
+
+def expirations(brokers: Sequence[Broker]) -> Mapping[int, float]:
+    """Broker -> seconds for which it remembers a producer ID, of those that tell."""
+    return {broker.number: broker.told.producer_id for broker in brokers if broker.told.producer_id is not None}

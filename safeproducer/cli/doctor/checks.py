@@ -8,15 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 
-from safeproducer.cli.common.finding import Finding, Severity, moment, some, span
-from safeproducer.cli.common.throttles import left_over
-from safeproducer.cli.doctor.census import HOUR, SMALL, BusiestHour, PartitionCensus, TopicCensus
+from safeproducer.cli.common.finding import Finding, Severity, left_over, moment, some, span
+from safeproducer.cli.doctor.census import HOUR, SMALL, BusiestHour, Examined, PartitionCensus, TopicCensus
 from safeproducer.cli.doctor.host import Ledger
-from safeproducer.cli.doctor.inputs import Examined
 from safeproducer.policy.expiry import PRODUCER_ID_CONFIG, TRANSACTIONAL_ID_CONFIG, unsafe
 from safeproducer.policy.replication import Facts, judge
 from safeproducer.policy.types import TopicPartition
-from safeproducer.producer_ids import churn_messages
+from safeproducer.producer_ids import permit
 from safeproducer.settings.own_settings import PRODUCER_IDS_PER_HOUR
 
 _NO_RIGHT = frozenset({"CLUSTER_AUTHORIZATION_FAILED", "TOPIC_AUTHORIZATION_FAILED"})
@@ -213,9 +211,9 @@ def host_over_limit(examined: Examined) -> list[Finding]:
 def _used_up(ledger: Ledger, rate: int, others: bool) -> Finding:
     count = ledger.in_hour
     message = (
-        f"This host has used up its hour for {ledger.name}: {churn_messages.were_taken(count)}, {rate:,} are "
+        f"This host has used up its hour for {ledger.name}: {permit.were_taken(count)}, {rate:,} are "
         f"allowed ({PRODUCER_IDS_PER_HOUR}); the next one is allowed in {span(ledger.wait)}."
-        f"{churn_messages.too_few(count, rate)}"
+        f"{permit.too_few(count, rate)}"
     )
     if others:
         message += " It is not the ledger of this configuration: its producers may have another limit."
@@ -226,10 +224,7 @@ def _used_up(ledger: Ledger, rate: int, others: bool) -> Finding:
         lines.setdefault(pattern.cure, []).append(pattern.line)
     cures = [f"For {', '.join(of)}: {cure}" for cure, of in lines.items()] if len(lines) > 1 else list(lines)
     return Finding(
-        Severity.INFO if others else Severity.WARNING,
-        "host-over-limit",
-        message,
-        " ".join(cures) or _ONE_PRODUCER,
+        Severity.INFO if others else Severity.WARNING, "host-over-limit", message, " ".join(cures) or _ONE_PRODUCER
     )
 
 
@@ -331,5 +326,4 @@ CHECKS: Sequence[Callable[[Examined], list[Finding]]] = (
 
 
 def check(examined: Examined) -> list[Finding]:
-    """Run all checks."""
     return [finding for one in CHECKS for finding in one(examined)]

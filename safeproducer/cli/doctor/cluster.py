@@ -10,18 +10,24 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from safeproducer.cli.common.admin_settings import admin_settings
+from safeproducer.cli.common.admin_settings import AskError, ProducerState, TopicPartition, admin_settings
 from safeproducer.cli.common.connection import BrokerErrors, await_topic, extra, open_reader, topic_failure
-from safeproducer.cli.common.finding import some
-from safeproducer.cli.common.producer_state import AskError, ProducerState, TopicPartition
+from safeproducer.cli.common.finding import facts_of, some
 from safeproducer.cli.common.screen import Progress, Screen
 from safeproducer.cli.common.settings import Setting
 from safeproducer.cli.common.stop import Failure, StopRequest
-from safeproducer.cli.common.throttles import facts_of
-from safeproducer.cli.doctor.census import PartitionCensus, TopicCensus, census
-from safeproducer.cli.doctor.inputs import Broker, Cluster, Replication, Unread, expirations
+from safeproducer.cli.doctor.census import (
+    Broker,
+    Cluster,
+    PartitionCensus,
+    Replication,
+    TopicCensus,
+    Unread,
+    census,
+    expirations,
+)
+from safeproducer.kafka.admin import ClusterReader, Configs, Topic
 from safeproducer.kafka.advice import advice
-from safeproducer.kafka.cluster_reader import ClusterReader, Configs, Topic
 from safeproducer.kafka.native import KafkaException
 from safeproducer.policy import expiry
 

@@ -9,10 +9,10 @@ from safeproducer.cli.common.connection import refusals
 from safeproducer.cli.common.screen import Screen
 from safeproducer.cli.common.settings import CONFIG_FILE_VARIABLE, Setting, add_settings_arguments, read_settings
 from safeproducer.cli.common.stop import Failure
+from safeproducer.cli.doctor.census import Configuration, Examined
 from safeproducer.cli.doctor.checks import check
 from safeproducer.cli.doctor.cluster import ClusterLook
 from safeproducer.cli.doctor.host import read_host
-from safeproducer.cli.doctor.inputs import Configuration, Examined
 from safeproducer.cli.doctor.report import Report, show
 from safeproducer.kafka.properties import whole
 from safeproducer.producer_ids.ledger import name_of
@@ -44,7 +44,6 @@ examples:
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> argparse.ArgumentParser:
-    """Declare the command and its arguments."""
     parser = subparsers.add_parser(
         "doctor",
         help="show what the producer IDs of a cluster look like, and where they come from",

@@ -8,9 +8,8 @@ from typing import Any
 from safeproducer.cli.common.finding import Finding, draw_findings, exit_code, moment, span
 from safeproducer.cli.common.screen import Screen
 from safeproducer.cli.common.stop import Failure
-from safeproducer.cli.doctor.census import Idle, PartitionCensus, TopicCensus
+from safeproducer.cli.doctor.census import Broker, Examined, Idle, PartitionCensus, TopicCensus
 from safeproducer.cli.doctor.host import Host
-from safeproducer.cli.doctor.inputs import Broker, Examined
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,14 +5,13 @@ from collections.abc import Mapping, Sequence
 from math import inf
 
 from safeproducer.cli.common.connection import BrokerErrors, open_writer
-from safeproducer.cli.common.finding import Finding, Severity
+from safeproducer.cli.common.finding import Finding, Severity, facts_of, unreadable
 from safeproducer.cli.common.screen import Screen
 from safeproducer.cli.common.settings import Setting
 from safeproducer.cli.common.stop import Failure
-from safeproducer.cli.common.throttles import facts_of, unreadable
 from safeproducer.cli.replication.cluster import Cluster, refused
 from safeproducer.cli.replication.report import Document, Rates, Target
-from safeproducer.kafka.cluster_reader import Change
+from safeproducer.kafka.admin import Change
 from safeproducer.policy import replication
 from safeproducer.policy.replication import Facts, Moves, Side, ThrottledReplicas, rate_text
 

@@ -4,14 +4,14 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from safeproducer.cli.common.admin_settings import AskError
 from safeproducer.cli.common.connection import BrokerErrors, await_topic, extra, open_reader
-from safeproducer.cli.common.producer_state import AskError
+from safeproducer.cli.common.finding import facts_of
 from safeproducer.cli.common.screen import Screen
 from safeproducer.cli.common.settings import Setting
 from safeproducer.cli.common.stop import Failure, StopRequest
-from safeproducer.cli.common.throttles import facts_of
+from safeproducer.kafka.admin import Configs, Refusal
 from safeproducer.kafka.advice import advice
-from safeproducer.kafka.cluster_reader import Configs, Refusal
 from safeproducer.kafka.native import KafkaException
 from safeproducer.policy.replication import Facts, Moves, Replicas, moves
 from safeproducer.policy.types import TopicPartition

@@ -6,15 +6,14 @@ from collections.abc import Callable, Sequence
 from math import inf
 from typing import Any
 
-from safeproducer.cli.common.finding import draw_findings, exit_code, span
+from safeproducer.cli.common.finding import draw_findings, exit_code, lists_unreadable, span
 from safeproducer.cli.common.screen import Screen
 from safeproducer.cli.common.settings import add_settings_arguments, duration, rate, read_settings, seconds
 from safeproducer.cli.common.stop import Failure
-from safeproducer.cli.common.throttles import lists_unreadable
 from safeproducer.cli.replication.changes import kept_findings, make, rows, to_clear, to_throttle
 from safeproducer.cli.replication.cluster import Cluster, read_cluster
 from safeproducer.cli.replication.report import Document, Target, plan, status
-from safeproducer.kafka.cluster_reader import Change
+from safeproducer.kafka.admin import Change
 from safeproducer.policy.replication import ANSWER, WINDOW, first_answers, moves, rate_text
 from safeproducer.policy.types import TopicPartition
 
@@ -54,7 +53,6 @@ _SHOWN: dict[str, Callable[..., str]] = {
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> argparse.ArgumentParser:
-    """Declare the command and its arguments."""
     parser = subparsers.add_parser(
         "replication",
         help="plan and set the throttle of a move of replicas, and find throttles that are left over",

@@ -6,8 +6,7 @@ from math import ceil, inf
 from types import MappingProxyType
 from typing import Any
 
-from safeproducer.cli.common.finding import Finding, Severity
-from safeproducer.cli.common.throttles import left_over
+from safeproducer.cli.common.finding import Finding, Severity, left_over
 from safeproducer.cli.replication.cluster import Cluster
 from safeproducer.policy import replication
 from safeproducer.policy.replication import Facts, Moves, Side, ThrottledReplicas, rate_text

@@ -13,8 +13,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from safeproducer.kafka.statistics import load
-from safeproducer.kafka.stats_document import Document, add_held, began, left_behind, since, summed
+from safeproducer.kafka.statistics import Document, add_held, began, left_behind, load, since, summed
 from safeproducer.policy.types import TopicPartition
 from safeproducer.settings.delivery import Delivery
 

@@ -17,8 +17,6 @@ from safeproducer.testing.fake.state.cluster_state import BrokerState
 from safeproducer.testing.fake.state.faults import Scope, Side
 from safeproducer.testing.fake.state.sasl import Credentials
 
-__all__ = ["DEFAULT", "FakeCluster", "FaultControl", "QuotaControl", "QuotaName"]
-
 _NAMING_PARTITIONS = ("Produce", "Fetch", "ListOffsets", "OffsetForLeaderEpoch", "DescribeProducers")
 _LAST_EPOCH = 32_767
 

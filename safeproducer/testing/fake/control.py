@@ -17,8 +17,6 @@ from safeproducer.testing.fake.state.cluster_state import BrokerState, ClusterSt
 from safeproducer.testing.fake.state.topics import NO_LEADER, Partition
 from safeproducer.testing.produce import BatchHeader
 
-__all__ = ["BrokerControl", "Reading", "ReplicationMetrics", "Runtime", "TopicControl"]
-
 T = TypeVar("T")
 
 

@@ -4,8 +4,8 @@ from dataclasses import asdict
 
 import pytest
 
-from safeproducer.cli.demo.comparison import Counts, Fate, Sent, compare
 from safeproducer.cli.demo.experiment import identify
+from safeproducer.cli.demo.proof import Counts, Fate, Sent, compare
 
 Log = list[tuple[int, bytes]]
 

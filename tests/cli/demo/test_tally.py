@@ -2,7 +2,7 @@
 
 from confluent_kafka import KafkaError
 
-from safeproducer.cli.demo.sending import Tally
+from safeproducer.cli.demo.experiment import Tally
 
 TIMED_OUT = KafkaError(KafkaError._MSG_TIMED_OUT)
 DENIED = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)

@@ -8,10 +8,19 @@ from types import MappingProxyType
 import pytest
 
 from safeproducer.cli.common.finding import Finding, Severity, exit_code
-from safeproducer.cli.doctor.census import BusiestHour, PartitionCensus, TopicCensus
+from safeproducer.cli.doctor.census import (
+    Broker,
+    BusiestHour,
+    Cluster,
+    Configuration,
+    Examined,
+    PartitionCensus,
+    Replication,
+    TopicCensus,
+    Unread,
+)
 from safeproducer.cli.doctor.checks import check
 from safeproducer.cli.doctor.host import Host, KnownId, KnownPattern, Ledger
-from safeproducer.cli.doctor.inputs import Broker, Cluster, Configuration, Examined, Replication, Unread
 from safeproducer.policy.expiry import DAY, Told, unreadable
 from safeproducer.policy.replication import Facts, Replicas, Side, ThrottledReplicas
 from safeproducer.producer_ids.patterns import _TEXTS
@@ -371,7 +380,7 @@ def test_a_move_is_told_once_for_each_topic() -> None:
 def test_each_code_has_its_row() -> None:
     """Codes of findings in one table of docs/operate/doctor.md, those of patterns in the one before."""
     document = (ROOT / "docs/operate/doctor.md").read_text(encoding="utf-8")
-    modules = ("doctor/checks.py", "common/throttles.py")
+    modules = ("doctor/checks.py", "common/finding.py")
     source = "".join((ROOT / "safeproducer/cli" / name).read_text(encoding="utf-8") for name in modules)
     found = set(re.findall(r'^\s+(?:.*Severity\.\w+, )?"([a-z]+(?:-[a-z]+)+)",', source, re.MULTILINE))
     assert {"rights-missing", "producer-id-churn", "ledger-not-kept"} <= found

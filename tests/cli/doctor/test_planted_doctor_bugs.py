@@ -12,10 +12,9 @@ from safeproducer.cli.common.finding import Finding, Severity
 from safeproducer.cli.common.producer_states import ProducerState
 from safeproducer.cli.common.stop import Failure
 from safeproducer.cli.doctor import census, checks, cluster, command, host, report
-from safeproducer.cli.doctor.census import TopicCensus
+from safeproducer.cli.doctor.census import Examined, TopicCensus
 from safeproducer.cli.doctor.checks import CHECKS
 from safeproducer.cli.doctor.cluster import ClusterLook
-from safeproducer.cli.doctor.inputs import Examined
 from safeproducer.cli.doctor.report import Report
 from safeproducer.producer_ids import ledger_places
 from safeproducer.producer_ids.guard import Guard, guard_of

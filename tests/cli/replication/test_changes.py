@@ -15,12 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from safeproducer.cli.common.finding import facts_of
 from safeproducer.cli.common.stop import Failure
-from safeproducer.cli.common.throttles import facts_of
 from safeproducer.cli.replication import changes, command
 from safeproducer.cli.replication.changes import shows, to_clear, to_throttle
 from safeproducer.cli.replication.cluster import Cluster
-from safeproducer.kafka.cluster_reader import Change, Configs
+from safeproducer.kafka.admin import Change, Configs
 from safeproducer.policy.replication import Side, ThrottledReplicas
 from tests.cli.in_process import CommandHere
 from tests.cli.replication.test_report import BROKERS, KNOWN, SIZES, wanted

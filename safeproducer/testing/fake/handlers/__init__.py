@@ -2,6 +2,8 @@
 
 import re
 
+from safeproducer.policy.window import PRODUCE_VERSION
+from safeproducer.testing.codec import Body
 from safeproducer.testing.fake.handlers.admin import (
     alter_client_quotas,
     alter_configs,
@@ -11,23 +13,25 @@ from safeproducer.testing.fake.handlers.admin import (
     describe_client_quotas,
     describe_configs,
 )
-from safeproducer.testing.fake.handlers.groups import (
+from safeproducer.testing.fake.handlers.metadata import (
+    alter_reassignments,
+    describe_cluster,
+    describe_log_dirs,
+    describe_topic_partitions,
     find_coordinator,
     heartbeat,
     join_group,
+    list_reassignments,
+    metadata,
     offset_commit,
     offset_fetch,
 )
-from safeproducer.testing.fake.handlers.metadata import describe_cluster, describe_topic_partitions, metadata
 from safeproducer.testing.fake.handlers.read import fetch, list_offsets, offset_for_leader_epoch
-from safeproducer.testing.fake.handlers.replicas import alter_reassignments, describe_log_dirs, list_reassignments
 from safeproducer.testing.fake.handlers.request import Handler, Request
 from safeproducer.testing.fake.handlers.write import describe_producers, init_producer_id, produce
 from safeproducer.testing.fake.state.cluster_state import BrokerState
 from safeproducer.testing.fake.state.sasl import MECHANISMS, SaslError
-from safeproducer.testing.wire import PRODUCE_VERSION, Body, api_key
-
-__all__ = ["SERVED", "Handler", "Request", "api_versions", "sasl_authenticate", "sasl_handshake", "served"]
+from safeproducer.testing.wire import api_key
 
 UNSUPPORTED_SASL_MECHANISM = 33
 ILLEGAL_SASL_STATE = 34

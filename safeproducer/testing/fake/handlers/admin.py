@@ -7,7 +7,9 @@ DescribeClientQuotas and AlterClientQuotas (KIP-546, KIP-599, and KIP-936's quot
 
 import uuid
 from collections import Counter
+from collections.abc import Callable
 
+from safeproducer.testing.codec import Body
 from safeproducer.testing.fake.handlers.request import Request
 from safeproducer.testing.fake.rules import configs
 from safeproducer.testing.fake.rules.configs import ConfigError, ConfigValue, Definition
@@ -17,35 +19,15 @@ from safeproducer.testing.fake.state.topic_changes import (
     INVALID_CONFIG,
     INVALID_REPLICA_ASSIGNMENT,
     INVALID_TOPIC,
-    TopicRefusedError,
+    RefusedError,
     is_topic_name,
 )
-from safeproducer.testing.wire import Body
-
-__all__ = [
-    "alter_client_quotas",
-    "alter_configs",
-    "create_partitions",
-    "create_topics",
-    "delete_topics",
-    "describe_client_quotas",
-    "describe_configs",
-]
 
 UNKNOWN_SERVER_ERROR = -1
 INVALID_REQUEST = 42
 _TOPIC, _BROKER = 2, 4
 _READ_ONLY = [name for name, definition in configs.BROKER.items() if not definition.dynamic]
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
-
-
-class RefusedError(Exception):
-    """A change that is refused; carries the error code and a text."""
-
-    def __init__(self, error_code: int, text: str | None) -> None:
-        super().__init__(text)
-        self.error_code = error_code
-        self.text = text
 
 
 def describe_configs(request: Request) -> Body:
@@ -110,7 +92,7 @@ def alter_configs(request: Request) -> Body:
             if not request.error:
                 _alter_configs(request, *name, resource["configs"])
         except RefusedError as refusal:
-            answer = {"error_code": refusal.error_code, "error_message": refusal.text}
+            answer = {"error_code": refusal.error_code, "error_message": str(refusal)}
         answers.append({**answer, "resource_type": name[0], "resource_name": name[1]})
     return {"responses": answers}
 
@@ -190,16 +172,17 @@ def _changed_list(key: str, definition: Definition | None, values: dict[str, str
 
 
 _NO_ID = uuid.UUID(int=0)
-_DEFAULT_PARTITIONS = 1
-_DEFAULT_REPLICATION = 1
 
 
 def create_topics(request: Request) -> Body:
     """One answer for each topic; what is refused leaves the others alone."""
+    return {"topics": _each(request, _create)}
+
+
+def _each(request: Request, act: Callable[[Request, Body], Body]) -> list[Body]:
     often = Counter(wanted["name"] for wanted in request.body["topics"])
-    answers = [{"name": name, **_once(INVALID_REQUEST, name)} for name, times in often.items() if times > 1]
-    answers += [_create(request, wanted) for wanted in request.body["topics"] if often[wanted["name"]] == 1]
-    return {"topics": answers}
+    refused = [{"name": name, **_once(INVALID_REQUEST, name)} for name, times in often.items() if times > 1]
+    return refused + [act(request, wanted) for wanted in request.body["topics"] if often[wanted["name"]] == 1]
 
 
 def _assignment(wanted: Body) -> list[list[int]] | None:
@@ -207,24 +190,24 @@ def _assignment(wanted: Body) -> list[list[int]] | None:
         return None
     if (wanted["num_partitions"], wanted["replication_factor"]) != (-1, -1):
         text = "an assignment says how many partitions and replicas there are: give both numbers as -1"
-        raise TopicRefusedError(INVALID_REQUEST, text)
+        raise RefusedError(INVALID_REQUEST, text)
     given = {entry["partition_index"]: entry["broker_ids"] for entry in wanted["assignments"]}
     if sorted(given) != list(range(len(wanted["assignments"]))):
-        raise TopicRefusedError(INVALID_REPLICA_ASSIGNMENT, f"partitions {sorted(given)} do not count up from 0")
+        raise RefusedError(INVALID_REPLICA_ASSIGNMENT, f"partitions {sorted(given)} do not count up from 0")
     return [given[index] for index in sorted(given)]
 
 
 def _create(request: Request, wanted: Body) -> Body:
     name, config = wanted["name"], {entry["name"]: entry["value"] for entry in wanted["configs"]}
-    partitions = _DEFAULT_PARTITIONS if wanted["num_partitions"] == -1 else wanted["num_partitions"]
-    factor = _DEFAULT_REPLICATION if wanted["replication_factor"] == -1 else wanted["replication_factor"]
+    partitions = 1 if wanted["num_partitions"] == -1 else wanted["num_partitions"]
+    factor = 1 if wanted["replication_factor"] == -1 else wanted["replication_factor"]
     knows_kip = request.cluster.controller_knows_kip_1269
     if request.error:
         return {"name": name, "error_code": request.error, "error_message": None}
     try:
         unknown = [key for key in config if not configs.knows(configs.TOPIC, key, kip_1269=knows_kip)]
         if unknown:
-            raise TopicRefusedError(INVALID_CONFIG, f"unknown topic config {unknown[0]}")
+            raise RefusedError(INVALID_CONFIG, f"unknown topic config {unknown[0]}")
         topic = topic_changes.create_topic(
             request.cluster,
             name,
@@ -234,7 +217,7 @@ def _create(request: Request, wanted: Body) -> Body:
             assignment=_assignment(wanted),
             validate_only=request.body["validate_only"],
         )
-    except TopicRefusedError as refusal:
+    except RefusedError as refusal:
         return {"name": name, "error_code": refusal.error_code, "error_message": str(refusal)}
     described = configs.describe_topic(topic.config, request.broker.layers, kip_1269=request.broker.kip_1269)
     return {
@@ -253,10 +236,7 @@ def _create(request: Request, wanted: Body) -> Body:
 
 def create_partitions(request: Request) -> Body:
     """More partitions for topics there are; the new ones are empty and led at epoch 0."""
-    often = Counter(wanted["name"] for wanted in request.body["topics"])
-    answers = [{"name": name, **_once(INVALID_REQUEST, name)} for name, times in often.items() if times > 1]
-    answers += [_grow(request, wanted) for wanted in request.body["topics"] if often[wanted["name"]] == 1]
-    return {"results": answers}
+    return {"results": _each(request, _grow)}
 
 
 def _once(error_code: int, name: str) -> Body:
@@ -275,7 +255,7 @@ def _grow(request: Request, wanted: Body) -> Body:
                 assignment=None if given is None else [entry["broker_ids"] for entry in given],
                 validate_only=request.body["validate_only"],
             )
-        except TopicRefusedError as refusal:
+        except RefusedError as refusal:
             answer.update(error_code=refusal.error_code, error_message=str(refusal))
     return answer
 

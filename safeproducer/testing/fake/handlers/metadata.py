@@ -1,18 +1,30 @@
-"""Metadata, DescribeTopicPartitions and DescribeCluster: what there is and where."""
+"""What there is and where: Metadata, DescribeTopicPartitions, DescribeCluster, DescribeLogDirs, moves, coordinators.
+
+AlterPartitionReassignments and ListPartitionReassignments are the moves. FindCoordinator: each broker says that it
+coordinates all groups, and no transactions.
+
+JoinGroup, ConsumerGroupHeartbeat, OffsetCommit, OffsetFetch: there are no consumer groups, and who asks hears so. Error
+42 is none that a client retries. Were they not served, aiokafka and librdkafka's new protocol would wait for ever, and
+what the others find out by themselves would warn nobody. librdkafka lets also a consumer with assigned partitions ask
+for the coordinator of its group, and it finds nothing wrong; what it asks of the group itself is refused. It packs with
+lz4 only if a broker offers FindCoordinator.
+"""
+
+from __future__ import annotations
 
 import uuid
+from collections.abc import Iterable
 
+from safeproducer.testing.codec import Body
 from safeproducer.testing.fake.handlers.request import (
     LEADER_NOT_AVAILABLE,
     LOOPBACK,
     UNKNOWN_TOPIC_OR_PARTITION,
     Request,
 )
-from safeproducer.testing.fake.state.topic_changes import INVALID_TOPIC, is_topic_name
+from safeproducer.testing.fake.state import topic_changes
+from safeproducer.testing.fake.state.topic_changes import INVALID_TOPIC, RefusedError, is_topic_name
 from safeproducer.testing.fake.state.topics import NO_LEADER, Partition, Topic
-from safeproducer.testing.wire import Body
-
-__all__ = ["describe_cluster", "describe_topic_partitions", "metadata"]
 
 MISMATCHED_ENDPOINT_TYPE, UNSUPPORTED_ENDPOINT_TYPE = 114, 115
 INVALID_REQUEST = 42
@@ -144,3 +156,153 @@ def describe_cluster(request: Request) -> Body:
 def _cluster_operations(request: Request) -> Body:
     asked = request.body.get("include_cluster_authorized_operations")
     return {"cluster_authorized_operations": _ALL_CLUSTER_OPERATIONS} if asked else {}
+
+
+_VOLUME = 1 << 40
+
+
+def alter_reassignments(request: Request) -> Body:
+    """One answer for each partition; a refused one leaves the others alone. Any broker answers."""
+    same_factor = not request.body.get("allow_replication_factor_change", True)
+    responses = []
+    for topic in request.body["topics"]:
+        answers = []
+        for wanted in topic["partitions"]:
+            index, error, text = wanted["partition_index"], request.error, None
+            try:
+                if not error:
+                    topic_changes.reassign(
+                        request.cluster, topic["name"], index, wanted["replicas"], same_factor=same_factor
+                    )
+            except RefusedError as refusal:
+                error, text = refusal.error_code, str(refusal)
+            answers.append({"partition_index": index, "error_code": error, "error_message": text})
+        responses.append({"name": topic["name"], "partitions": answers})
+    return {"allow_replication_factor_change": not same_factor, "error_code": request.error, "responses": responses}
+
+
+def list_reassignments(request: Request) -> Body:
+    """The moves in progress, all or those of some partitions. Others are left out without a word."""
+    named, all_topics = request.body["topics"], request.cluster.topics
+    wanted = None if named is None else {entry["name"]: entry["partition_indexes"] for entry in named}
+    topics = []
+    for topic in () if request.error else all_topics.values():
+        partitions = [
+            {
+                "partition_index": partition.index,
+                "replicas": list(partition.replicas),
+                "adding_replicas": list(partition.adding),
+                "removing_replicas": list(partition.removing),
+            }
+            for partition in topic.partitions
+            if (partition.adding or partition.removing)
+            and (wanted is None or partition.index in wanted.get(topic.name, ()))
+        ]
+        if partitions:
+            topics.append({"name": topic.name, "partitions": partitions})
+    return {"error_code": request.error, "error_message": None, "topics": topics}
+
+
+def describe_log_dirs(request: Request) -> Body:
+    """The sizes of this broker's replicas, in its one directory. No replica lags behind what it knows as committed."""
+    named, broker, all_topics = request.body["topics"], request.broker.id, request.cluster.topics
+    wanted = None if named is None else {entry["topic"]: entry["partitions"] for entry in named}
+    topics, used = [], 0
+    for topic in all_topics.values():
+        sizes = {}
+        for partition in topic.partitions:
+            if broker in partition.replicas and (wanted is None or partition.index in wanted.get(topic.name, ())):
+                end = partition.log.end_bytes if partition.copies is None else partition.copies.ends[broker]
+                sizes[partition.index] = max(end - partition.log.start_bytes, 0)
+        used += sum(sizes.values())
+        if sizes:
+            partitions = [
+                {"partition_index": index, "partition_size": size, "offset_lag": 0, "is_future_key": False}
+                for index, size in sizes.items()
+            ]
+            topics.append({"name": topic.name, "partitions": partitions})
+    space = {"total_bytes": _VOLUME, "usable_bytes": max(_VOLUME - used, 0)}
+    directory = {"error_code": request.error, "log_dir": f"/fake/{broker}", **space}
+    return {"error_code": request.error, "results": [{**directory, "topics": () if request.error else topics}]}
+
+
+_WAY_OUT = "assign partitions with their offsets and set enable.auto.commit to false, or use a real broker"
+
+
+def _refused(request: Request) -> int:
+    if not request.error:
+        request.warn(f"consumer groups ({request.header.api})", _WAY_OUT)
+    return request.error or INVALID_REQUEST
+
+
+def join_group(request: Request) -> Body:
+    nobody = {"generation_id": -1, "protocol_name": "", "leader": "", "member_id": "", "members": []}
+    return {"error_code": _refused(request), **nobody}
+
+
+def heartbeat(request: Request) -> Body:
+    """How a member of the new protocol joins (KIP-848)."""
+    error = _refused(request)
+    text = f"FakeCluster has no consumer groups: {_WAY_OUT}"
+    return {"error_code": error, "error_message": text, "member_epoch": -1, "heartbeat_interval_ms": 0}
+
+
+def offset_commit(request: Request) -> Body:
+    error = _refused(request)
+    return {
+        "topics": [
+            {
+                "name": topic.get("name"),
+                "topic_id": topic.get("topic_id"),
+                "partitions": [
+                    {"partition_index": partition["partition_index"], "error_code": error}
+                    for partition in topic["partitions"]
+                ],
+            }
+            for topic in request.body["topics"]
+        ]
+    }
+
+
+def offset_fetch(request: Request) -> Body:
+    """An error for the request, each group and each partition: by version clients look at one of them."""
+    error = _refused(request)
+    groups = [
+        {"group_id": group["group_id"], "error_code": error, "topics": _failed(group["topics"], error)}
+        for group in request.body.get("groups", ())
+    ]
+    return {"error_code": error, "topics": _failed(request.body.get("topics"), error), "groups": groups}
+
+
+def _failed(topics: Iterable[Body] | None, error: int) -> list[Body]:
+    nothing = {"committed_offset": -1, "committed_leader_epoch": -1, "metadata": "", "error_code": error}
+    return [
+        {
+            "name": topic.get("name"),
+            "topic_id": topic.get("topic_id"),
+            "partitions": [{"partition_index": index, **nothing} for index in topic["partition_indexes"]],
+        }
+        for topic in topics or ()
+    ]
+
+
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
+_GROUP = 0
+_MISSING = {
+    1: (TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactions", "leave transactional.id away, or use a real broker"),
+    2: (INVALID_REQUEST, "share groups", "use a real broker"),
+}
+"""By the kind of coordinator: the error, what is missing, and the way out."""
+
+
+def find_coordinator(request: Request) -> Body:
+    """This broker, or an error that no client retries; of a transaction librdkafka takes only one about rights so."""
+    kind = request.body.get("key_type", _GROUP)
+    answer = {"error_code": request.error, "error_message": None, "node_id": -1, "host": "", "port": -1}
+    if not request.error and kind == _GROUP:
+        answer.update(node_id=request.broker.id, host=LOOPBACK, port=request.broker.port)
+    elif not request.error:
+        error, what, way_out = _MISSING.get(kind, (INVALID_REQUEST, f"coordinators of kind {kind}", "there are none"))
+        answer.update(error_code=error, error_message=f"FakeCluster has no {what}: {way_out}")
+        request.warn(what, way_out)
+    return {**answer, "coordinators": [{"key": key, **answer} for key in request.body.get("coordinator_keys", ())]}

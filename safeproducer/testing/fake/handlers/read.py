@@ -2,12 +2,10 @@
 
 import asyncio
 
+from safeproducer.testing.codec import Body, WireError
 from safeproducer.testing.fake.handlers.request import Request
 from safeproducer.testing.fake.rules.records import read_records
 from safeproducer.testing.fake.state.topics import Partition
-from safeproducer.testing.wire import Body, WireError
-
-__all__ = ["fetch", "list_offsets", "offset_for_leader_epoch"]
 
 OFFSET_OUT_OF_RANGE = 1
 FETCH_SESSION_ID_NOT_FOUND = 70

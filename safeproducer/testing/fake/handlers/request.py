@@ -5,12 +5,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from safeproducer.testing.codec import Body
 from safeproducer.testing.fake.state.cluster_state import BrokerState, ClusterState, JournalBatch
 from safeproducer.testing.fake.state.sasl import Session
 from safeproducer.testing.fake.state.topics import NO_LEADER, Partition, Topic
-from safeproducer.testing.wire import Body, RequestHeader
-
-__all__ = ["LOOPBACK", "Handler", "Request"]
+from safeproducer.testing.wire import RequestHeader
 
 LOOPBACK = "127.0.0.1"
 

@@ -9,7 +9,8 @@ from collections.abc import Coroutine
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from safeproducer.testing import wire
+from safeproducer.policy import window
+from safeproducer.testing.codec import Body, WireError
 from safeproducer.testing.fake.handlers.request import (
     NOT_LEADER_OR_FOLLOWER,
     UNKNOWN_TOPIC_OR_PARTITION,
@@ -22,9 +23,6 @@ from safeproducer.testing.fake.state.cluster_state import JournalBatch
 from safeproducer.testing.fake.state.topic_changes import INVALID_TOPIC, is_topic_name
 from safeproducer.testing.fake.state.topics import Partition, Topic
 from safeproducer.testing.produce import BatchHeader, CorruptBatchError, ProducedBatch, read_batch_headers
-from safeproducer.testing.wire import Body, WireError
-
-__all__ = ["describe_producers", "init_producer_id", "produce"]
 
 UNKNOWN_SERVER_ERROR = -1
 CORRUPT_MESSAGE = 2
@@ -68,8 +66,8 @@ def produce(request: Request) -> Body | Coroutine[Any, Any, Body] | None:
         response = {"name": topic.get("name"), "topic_id": topic.get("topic_id"), "partition_responses": answers}
         responses.append(response)
         if rules.kip_1269_field == "topic":
-            retained = [answer.pop(wire.FIELD) for answer in answers if wire.FIELD in answer]
-            response |= {wire.FIELD: retained[0]} if retained else {}
+            retained = [answer.pop(window.FIELD) for answer in answers if window.FIELD in answer]
+            response |= {window.FIELD: retained[0]} if retained else {}
     request.cluster.follow()
     request.cluster.changed()
     if request.unacknowledged:
@@ -163,7 +161,7 @@ def _retained(request: Request, topic: Topic | None, partition: Partition | None
     if topic is None or partition is None or partition.leader != request.broker.id:
         return {}
     retained = request.cluster.retain(request.broker, topic)
-    return {} if retained == wire.DEFAULT else {wire.FIELD: retained}
+    return {} if retained == window.DEFAULT else {window.FIELD: retained}
 
 
 def _seen(batch: ProducedBatch, error: int, offset: int, duplicate: bool) -> JournalBatch:

@@ -10,8 +10,6 @@ from safeproducer.testing.fake.handlers.request import LOOPBACK
 from safeproducer.testing.fake.network.connection import Connection
 from safeproducer.testing.fake.state.cluster_state import BrokerState, ClusterState
 
-__all__ = ["Broker", "reserve"]
-
 _STREAM_BUFFER = 1 << 20
 _BACKLOG = 128
 _REST = 0.1
@@ -110,7 +108,6 @@ class Broker:
 
     @property
     def is_running(self) -> bool:
-        """Whether it is not paused."""
         return self._running.is_set()
 
     def _hold(self, held: bool) -> None:

@@ -6,8 +6,6 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
-__all__ = ["MOST_BYTES", "Inbox", "Outbox"]
-
 _MOST_BYTES = 64 * 1024 * 1024
 _REQUEST_BYTES = 1000  # of memory, beside the frame itself
 

@@ -15,22 +15,14 @@ from dataclasses import dataclass
 from inspect import isawaitable
 from typing import cast
 
+from safeproducer.testing.codec import Body, WireError
 from safeproducer.testing.fake.handlers import SERVED, api_versions, served
 from safeproducer.testing.fake.handlers.request import Request
 from safeproducer.testing.fake.network.buffers import Inbox, Outbox
 from safeproducer.testing.fake.rules.quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE
 from safeproducer.testing.fake.state.cluster_state import BrokerState, ClusterState, JournalEntry, Outcome
 from safeproducer.testing.fake.state.sasl import MAX_UNAUTHENTICATED, SaslError, Session
-from safeproducer.testing.wire import (
-    Body,
-    RequestHeader,
-    WireError,
-    decode_request,
-    encode_response,
-    read_request_header,
-)
-
-__all__ = ["Connection", "charge", "limit_fetch"]
+from safeproducer.testing.wire import RequestHeader, decode_request, encode_response, read_request_header
 
 _NO_RECORDS: Body = {"error_code": 0, "session_id": 0, "responses": []}
 
@@ -126,7 +118,6 @@ class Connection:
             await self._inbox.close()
 
     def abort(self) -> None:
-        """Cut it now."""
         self._writer.transport.abort()
 
     def hold(self, held: bool) -> None:

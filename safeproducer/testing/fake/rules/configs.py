@@ -7,22 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from safeproducer.policy import window as kip
 from safeproducer.policy.replication import Side, ThrottledReplicas
-from safeproducer.testing import wire as kip
-
-__all__ = [
-    "BROKER",
-    "TOPIC",
-    "ConfigError",
-    "ConfigValue",
-    "Definition",
-    "Layers",
-    "check",
-    "describe_broker",
-    "describe_topic",
-    "knows",
-    "throttled_replicas",
-]
 
 DYNAMIC_TOPIC_CONFIG = 1
 DYNAMIC_BROKER_CONFIG = 2

@@ -2,47 +2,36 @@
 
 The KIP is still under discussion and leaves three things open. Decided here:
 
-- **Unit.** ``producer_ids_rate`` is a number of IDs per hour, as its example has it ("100 PID per 1hr"), and refills as
-  evenly: one every 36 s. The bucket holds ``producer.id.quota.window.num`` windows of
-  ``producer.id.quota.window.size.seconds`` (3600). The KIP's default of 11 windows would let a user start with eleven
-  times the rate; here it is 1.
-- **Order.** Ask whether the ID is known, then check the quota, then count the ID, and remember it last. The KIP
-  remembers first: then a refused ID is known, and passes unharmed the next time.
-- **Layers.** 4 of them (the KIP's figure shows four) with an error rate of 0.001 together; the KIP gave up its configs
-  for both. A layer is made for rate x window / layers IDs. A burst, or many known IDs in use, fill more; the rate
-  stays.
+- **Unit.** ``producer_ids_rate`` is a number of IDs per hour, as its example has it, and refills as evenly. The bucket
+  holds one window of an hour: with the KIP's default of 11 a user would start with eleven times the rate.
+- **Order.** Ask whether the ID is known, then check the quota, count the ID, and remember it last. The KIP remembers
+  first: then a refused ID is known, and passes unharmed the next time.
+- **Layers.** 4 of them with an error rate of 0.001 together; the KIP gave up its configs for both. A layer is made for
+  rate x window / layers IDs. A burst, or many known IDs in use, fill more; the rate stays.
 
 The bucket follows the strict rule of KIP-599: at exactly 0 one more passes, so a rate of 100 admits 101 at once.
-Known IDs pass free and for ever, as long as they are used. Limits and memory are a broker's own: a leader that moves
-starts anew. A user whose memory is empty and whose bucket is full is dropped, looked for every
-``producer.id.quota.cache.cleanup.scheduler.interval.ms``, but only when somebody asks: there is no timer here.
-All times are milliseconds of the cluster's clock.
+Limits and memory are a broker's own. A user whose memory is empty and whose bucket is full is dropped when somebody
+asks: there is no timer here. All times are milliseconds of the cluster's clock.
 
-A Bloom filter answers "have I seen this?" with a certain no or a probable yes, in a few bits an item, and cannot
-forget. Therefore it has layers, each for a slice of time: an old layer is dropped as a whole. With a window W and L
-layers (step s = W / L) the rules, KIP-936 completed where it is silent, are:
+A Bloom filter answers "have I seen this?" with a certain no or a probable yes, and cannot forget. Therefore it has
+layers, each for a slice of time: an old layer is dropped as a whole. With a window W and L layers (step s = W / L):
 
 1. A layer is live while its step is younger than W. An item has been seen if any live layer holds it.
 2. Items are written to the newest layer only. A layer is opened when something is to be written and there is none, or
    the newest one's step has reached the age s, or it has taken as many items as it was made for: then the next one
    belongs to the same step. In the other two cases a step begins. Reading opens nothing.
-3. An item that is seen again is written again if no layer of a step younger than s holds it; so it stays known, however
-   old its first sighting is, and is written once in each step, however often it comes. (To ask only whether the newest
-   layer holds it, or is full, is not enough: two items in turn would open a layer each time where layers are made for
-   one.)
+3. An item that is seen again is written again if no layer of a step younger than s holds it. To ask only whether the
+   newest layer holds it, or is full, is not enough: two items in turn would open a layer each time where layers are
+   made for one.
 
-Hence an item is known for at least W - s after it was last seen, and forgotten W after it was last written. More than
-L layers live while some are full, at most L steps: the memory grows with the items, the error rate does not.
-
-The chance that an unknown item looks known is that of any live layer. To keep it at p overall, each step gets 1 - (1 -
-p)^(1/L): a step with p itself would give L times as much. The n-th layer of a step gets 6/(pi n)^2 of that, a series
-whose sum is 1: with equal parts, as many layers as have become full would give so many times as much. An error is
-lenient, never unfair: a new item passes as a known one.
+Hence an item is known for at least W - s after it was last seen, and forgotten W after it was last written. Each step
+gets an error rate of 1 - (1 - p)^(1/L), p being that of all, and its n-th layer 6/(pi n)^2 of that, a series whose sum
+is 1: however many layers become full, the rate stays. An error is lenient: a new item passes as a known one.
 
 The bits are rbloom's. It ends the process for absurd sizes and rates, so :data:`MOST_ITEMS` and the check in the
 constructor are its guard. Items are ints, hashed in C, because a hash function in Python may be interrupted by another
 thread, which rbloom answers with "Already borrowed". They go through the hash of a tuple: an int's own is the int
-itself, with which rbloom takes 0 for known where only 1 is. Its bytes are never saved or loaded.
+itself, with which rbloom takes 0 for known where only 1 is.
 """
 
 import math
@@ -55,7 +44,6 @@ from safeproducer.testing.fake.rules.quotas import SampledRate, TokenBucket
 if TYPE_CHECKING:
     from rbloom import Bloom
 
-__all__ = ["MOST_ITEMS", "LayeredBloomFilter", "ProducerIdQuota", "ProducerIdUsage", "ProducerIdWindow"]
 
 MOST_ITEMS = 1_000_000
 """The largest layer, about 2 MB; more items than that open more layers."""
@@ -96,7 +84,6 @@ class LayeredBloomFilter:
         self._steps: deque[_Step] = deque()
 
     def layers(self, now: int) -> int:
-        """How many layers are live."""
         while self._steps and now - self._steps[0].began >= self._window_ms:
             self._steps.popleft()
         return sum(len(step.layers) for step in self._steps)

@@ -24,16 +24,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 
-__all__ = [
-    "RETAINED_BEFORE_KIP_1269",
-    "AppendedBatch",
-    "Decision",
-    "ProducerEntry",
-    "ProducerStates",
-    "Rules",
-    "Sequence",
-]
-
 RETAINED_BEFORE_KIP_1269 = 5
 """How many batches every released broker remembers; the minimum of KIP-1269's configs."""
 

@@ -22,8 +22,6 @@ Kafka 3.8 and later:
 5. The delay is the time after which the same sum would be no violation. It is an estimate, not a cure: the burst may
    still be inside the windows when the delay is over.
 
-All times are milliseconds of the cluster's clock.
-
 Used bytes count per second, request time in percent of one thread. A delay for bytes is as long as it takes to be back
 below the quota; one for request time is one window at most. Usage that nobody added to for an hour is forgotten.
 
@@ -32,27 +30,12 @@ strict rule, the only one here, a bucket at 0 or above lets one more request of 
 below 0 it lets nothing pass, and the delay is the exact time until it is back at 0.
 
 Kafka starts with no tokens at time 0 of the epoch; whoever counts time from 1970, as clusters do, starts with a full
-bucket. All times are milliseconds.
+bucket. All times are milliseconds of the cluster's clock.
 """
 
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-
-__all__ = [
-    "CLIENT_ID",
-    "USER",
-    "ClientQuotas",
-    "Entity",
-    "Limit",
-    "QuotaLimits",
-    "QuotaRefusedError",
-    "QuotaUsage",
-    "SampledRate",
-    "TokenBucket",
-    "describe_entity",
-    "round_half_up",
-]
 
 USER, CLIENT_ID = "user", "client-id"
 PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE = "producer_byte_rate", "consumer_byte_rate"

@@ -14,8 +14,6 @@ from typing import Any
 from safeproducer.testing.codec import WireError
 from safeproducer.testing.produce import BatchHeader
 
-__all__ = ["MAX_UNPACKED", "StoredRecord", "codec_name", "read_records", "unpack"]
-
 _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 MAX_UNPACKED = 100 * 1024 * 1024
@@ -177,12 +175,5 @@ def _read(header: BatchHeader, data: bytes) -> Iterator[StoredRecord]:
         stamp = header.max_timestamp if header.log_append_time else header.base_timestamp + timestamp
         sequence = -1 if header.base_sequence < 0 else (header.base_sequence + delta) % _SEQUENCES
         yield StoredRecord(
-            header.base_offset + delta,
-            stamp,
-            key,
-            value,
-            tuple(headers),
-            header.producer_id,
-            header.epoch,
-            sequence,
+            header.base_offset + delta, stamp, key, value, tuple(headers), header.producer_id, header.epoch, sequence
         )

@@ -17,8 +17,6 @@ from dataclasses import dataclass
 
 from safeproducer.testing.fake.rules.quotas import SampledRate
 
-__all__ = ["Copies", "ReplicaRate"]
-
 _NEVER = -(1 << 62)
 
 

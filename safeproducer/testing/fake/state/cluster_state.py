@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from safeproducer.policy import window
 from safeproducer.policy.replication import Side
-from safeproducer.testing import wire
 from safeproducer.testing.fake.rules import configs
 from safeproducer.testing.fake.rules.producer_id_quota import ProducerIdQuota, ProducerIdWindow
 from safeproducer.testing.fake.rules.producer_state import RETAINED_BEFORE_KIP_1269, ProducerStates, Rules
@@ -20,17 +20,6 @@ from safeproducer.testing.fake.state.faults import Faults
 from safeproducer.testing.fake.state.fetchers import Fetchers
 from safeproducer.testing.fake.state.sasl import Credentials
 from safeproducer.testing.fake.state.topics import NO_LEADER, Partition, Topic
-
-__all__ = [
-    "JOURNAL_SIZE",
-    "BrokerState",
-    "ClusterClock",
-    "ClusterState",
-    "FakeClusterWarning",
-    "JournalBatch",
-    "JournalEntry",
-    "Outcome",
-]
 
 
 class ClusterClock:
@@ -253,7 +242,7 @@ class ClusterState:
         """How many batches of a producer this broker remembers in a partition of this topic (KIP-1269)."""
         if not broker.kip_1269:
             return RETAINED_BEFORE_KIP_1269
-        return self.value(broker, topic, wire.TOPIC_CONFIG)
+        return self.value(broker, topic, window.TOPIC_CONFIG)
 
     def producers(self, partition: Partition, broker: BrokerState) -> ProducerStates:
         """The producers that this replica remembers, without those that its checks found expired (KIP-854)."""
@@ -348,7 +337,6 @@ class ClusterState:
         self.changed()
 
     def in_sync(self, partition: Partition) -> list[int]:
-        """The replicas in sync."""
         if partition.copies is not None:
             return [replica for replica in partition.replicas if replica in partition.copies.in_sync]
         return [replica for replica in partition.replicas if self.brokers[replica].alive]

@@ -4,8 +4,6 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["Faults", "Scope", "Side"]
-
 Side = Literal["request", "answer"]
 """Where a delay lies: before the broker works on a request, or after."""
 
@@ -27,7 +25,6 @@ class Scope:
         return self.api in (None, api) and self.broker in (None, broker)
 
     def names(self, topic: str, partition: int) -> bool:
-        """Whether this partition is meant."""
         return self.topic in (None, topic) and self.partition in (None, partition)
 
     def includes(self, other: "Scope") -> bool:

@@ -25,8 +25,6 @@ from safeproducer.policy.replication import ANSWER, FETCH, Side
 from safeproducer.testing.fake.rules.replication import Copies, ReplicaRate
 from safeproducer.testing.fake.state.topics import NO_LEADER, Partition, Topic
 
-__all__ = ["Fetchers"]
-
 _BACK_OFF_MS = 1000
 _WAIT_MS = 500
 
@@ -101,12 +99,10 @@ class Fetchers:
     # ---- what happens to partitions and brokers
 
     def add(self, topic: Topic, partition: Partition) -> None:
-        """Replicate a new partition."""
         partition.copies = Copies.new(partition.replicas)
         self._wire(topic, partition)
 
     def remove(self, topic: Topic) -> None:
-        """Replicate it no more."""
         for partition in topic.partitions:
             partition.copies = None
             for fetcher in self._pairs.values():

@@ -24,21 +24,6 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
-__all__ = [
-    "ANONYMOUS",
-    "MAX_UNAUTHENTICATED",
-    "MECHANISMS",
-    "SCRAM_DIGESTS",
-    "Credentials",
-    "Exchange",
-    "PlainExchange",
-    "SaslError",
-    "ScramExchange",
-    "ScramKeys",
-    "Session",
-    "begin",
-]
-
 SCRAM_DIGESTS = {"SCRAM-SHA-256": "sha256"}
 ITERATIONS = 4096
 """Iterations that Kafka asks for at least, and makes by default."""
@@ -70,7 +55,6 @@ class Credentials:
         return f"Credentials({len(self._passwords)} users)"
 
     def verify(self, user: str, password: str) -> bool:
-        """Whether this is the user's password."""
         known = self._passwords.get(user)
         return known is not None and hmac.compare_digest(known, password.encode())
 
@@ -269,5 +253,4 @@ class Session:
         return answer
 
     def fail(self) -> None:
-        """No more of this."""
         self._stage, self.bare = _Stage.FAILED, False

@@ -8,8 +8,6 @@ from safeproducer.testing.fake.rules import configs
 from safeproducer.testing.fake.state.cluster_state import ClusterState
 from safeproducer.testing.fake.state.topics import Partition, Topic
 
-__all__ = ["TopicRefusedError", "create_partitions", "create_topic", "delete_topic", "is_topic_name", "reassign"]
-
 MAX_PARTITIONS = 10_000
 """Most partitions of one topic: a request must not be able to hold up the whole cluster."""
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -27,8 +25,8 @@ Assignment = Sequence[Sequence[int]]
 """The replicas of each partition, the leader first."""
 
 
-class TopicRefusedError(ValueError):
-    """A topic that cannot be made or grown; ``error_code`` is what the protocol answers."""
+class RefusedError(ValueError):
+    """A change that is refused; ``error_code`` is what the protocol answers."""
 
     def __init__(self, error_code: int, text: str) -> None:
         super().__init__(text)
@@ -50,16 +48,16 @@ def create_topic(
     assignment: Assignment | None = None,
     validate_only: bool = False,
 ) -> Topic:
-    """Raises TopicRefusedError."""
+    """Raises RefusedError."""
     if name in cluster.topics:
-        raise TopicRefusedError(TOPIC_ALREADY_EXISTS, f"topic {name} exists already")
+        raise RefusedError(TOPIC_ALREADY_EXISTS, f"topic {name} exists already")
     if not is_topic_name(name):
-        raise TopicRefusedError(INVALID_TOPIC, f"{name!r} is no topic name: 1 to 249 of a-z A-Z 0-9 . _ -")
+        raise RefusedError(INVALID_TOPIC, f"{name!r} is no topic name: 1 to 249 of a-z A-Z 0-9 . _ -")
     for key, value in config.items():
         try:
             configs.check(configs.TOPIC, key, value)
         except configs.ConfigError as error:
-            raise TopicRefusedError(INVALID_CONFIG, str(error)) from error
+            raise RefusedError(INVALID_CONFIG, str(error)) from error
     if assignment is None:
         _check_count(partitions)
         assignment = _spread(cluster, range(partitions), replication_factor)
@@ -74,21 +72,16 @@ def create_topic(
 
 
 def create_partitions(
-    cluster: ClusterState,
-    name: str,
-    count: int,
-    *,
-    assignment: Assignment | None = None,
-    validate_only: bool = False,
+    cluster: ClusterState, name: str, count: int, *, assignment: Assignment | None = None, validate_only: bool = False
 ) -> None:
-    """Let a topic have ``count`` partitions; ``assignment`` is of the new ones. Raises TopicRefusedError."""
+    """Let a topic have ``count`` partitions; ``assignment`` is of the new ones. Raises RefusedError."""
     topic = cluster.topics.get(name)
     if topic is None:
-        raise TopicRefusedError(UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+        raise RefusedError(UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
     had = len(topic.partitions)
     if count <= had:
         text = f"count: {count} is no increase, {name} has {had} partition(s)"
-        raise TopicRefusedError(INVALID_PARTITIONS, text)
+        raise RefusedError(INVALID_PARTITIONS, text)
     _check_count(count)
     factor = len(topic.partitions[0].replicas)
     if assignment is None:
@@ -96,11 +89,11 @@ def create_partitions(
     else:
         if len(assignment) != count - had:
             text = f"{len(assignment)} assignment(s) for {count - had} new partition(s)"
-            raise TopicRefusedError(INVALID_REPLICA_ASSIGNMENT, text)
+            raise RefusedError(INVALID_REPLICA_ASSIGNMENT, text)
         _check_assignment(cluster, assignment)
         if {len(replicas) for replicas in assignment} != {factor}:
             text = f"{assignment}: the partitions of {name} have {factor} replica(s)"
-            raise TopicRefusedError(INVALID_REPLICA_ASSIGNMENT, text)
+            raise RefusedError(INVALID_REPLICA_ASSIGNMENT, text)
     if not validate_only:
         new = [Partition(index, tuple(replicas), replicas[0]) for index, replicas in enumerate(assignment, had)]
         topic.partitions += new
@@ -126,20 +119,20 @@ def delete_topic(cluster: ClusterState, topic: Topic) -> None:
 def reassign(
     cluster: ClusterState, name: str, index: int, replicas: Sequence[int] | None, *, same_factor: bool
 ) -> None:
-    """Move a partition to these replicas, or with None end its move. Raises TopicRefusedError."""
+    """Move a partition to these replicas, or with None end its move. Raises RefusedError."""
     topic = cluster.topics.get(name)
     if topic is None or not 0 <= index < len(topic.partitions):
-        raise TopicRefusedError(UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {index} of {name!r}")
+        raise RefusedError(UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {index} of {name!r}")
     partition = topic.partitions[index]
     before = [replica for replica in partition.replicas if replica not in partition.adding]
     if replicas is None and not (partition.adding or partition.removing):
-        raise TopicRefusedError(NO_REASSIGNMENT_IN_PROGRESS, f"partition {index} of {name!r} does not move")
+        raise RefusedError(NO_REASSIGNMENT_IN_PROGRESS, f"partition {index} of {name!r} does not move")
     target = before if replicas is None else replicas
     if not target or len({*target}) != len(target) or not {*target} <= cluster.brokers.keys():
         text = f"{target} is not made of the brokers {[*cluster.brokers]}, each once at most"
-        raise TopicRefusedError(INVALID_REPLICA_ASSIGNMENT, text)
+        raise RefusedError(INVALID_REPLICA_ASSIGNMENT, text)
     if same_factor and len(target) != len(before):
-        raise TopicRefusedError(INVALID_REPLICATION_FACTOR, f"{target}: partition {index} has {len(before)} replica(s)")
+        raise RefusedError(INVALID_REPLICATION_FACTOR, f"{target}: partition {index} has {len(before)} replica(s)")
     cluster.follow()
     partition.move(target)
     cluster.review()
@@ -148,14 +141,14 @@ def reassign(
 def _check_count(partitions: int) -> None:
     if not 1 <= partitions <= MAX_PARTITIONS:
         text = f"partitions: {partitions} is not between 1 and {MAX_PARTITIONS}, more than which are not made here"
-        raise TopicRefusedError(INVALID_PARTITIONS, text)
+        raise RefusedError(INVALID_PARTITIONS, text)
 
 
 def _spread(cluster: ClusterState, indexes: range, replication_factor: int) -> Assignment:
     living = [broker.id for broker in cluster.alive]
     if not 1 <= replication_factor <= len(living):
         text = f"replication_factor: {replication_factor} is not between 1 and the {len(living)} living brokers"
-        raise TopicRefusedError(INVALID_REPLICATION_FACTOR, text)
+        raise RefusedError(INVALID_REPLICATION_FACTOR, text)
     return [[living[(first + step) % len(living)] for step in range(replication_factor)] for first in indexes]
 
 
@@ -164,4 +157,4 @@ def _check_assignment(cluster: ClusterState, assignment: Assignment) -> None:
     each_once = all(replicas and len({*replicas}) == len(replicas) for replicas in assignment)
     if not each_once or not {replica for replicas in assignment for replica in replicas} <= {*living}:
         text = f"{assignment} is not made of the living brokers {living}, each once at most"
-        raise TopicRefusedError(INVALID_REPLICA_ASSIGNMENT, text)
+        raise RefusedError(INVALID_REPLICA_ASSIGNMENT, text)

@@ -14,8 +14,6 @@ from safeproducer.testing.fake.rules.producer_state import ProducerStates
 from safeproducer.testing.fake.rules.replication import Copies
 from safeproducer.testing.produce import BatchHeader, read_batch_headers
 
-__all__ = ["NO_LEADER", "Partition", "PartitionLog", "Topic"]
-
 _OFFSET = struct.Struct(">q")
 _LEADER_EPOCH = struct.Struct(">i")
 _LEADER_EPOCH_AT = 12  # in front of what the checksum covers, like the offset
@@ -102,7 +100,6 @@ class PartitionLog:
         return gone
 
     def batches(self) -> list[tuple[BatchHeader, bytes]]:
-        """All batches, oldest first."""
         return [_with_header(data) for data in self._batches]
 
 

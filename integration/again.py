@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from importlib import import_module
 from pathlib import Path
 
@@ -32,7 +32,7 @@ def test_modules(package: str) -> list[str]:
 def collect_again(package: str, reaching: Collection[str] | None = None) -> dict[str, object]:
     """The tests and fixtures of a package's test modules by name; tests get their module's name as suffix.
 
-    With `reaching`, only tests that ask for one of these fixtures or for one that their module defines itself.
+    With `reaching`, only tests that ask for one of these fixtures, or for one of their module that asks for it.
     """
     found: dict[str, object] = {}
     for module in test_modules(package):
@@ -40,7 +40,7 @@ def collect_again(package: str, reaching: Collection[str] | None = None) -> dict
         fixtures = {name: member for name, member in members.items() if _is_fixture(member)}
         assert not fixtures.keys() & found.keys(), f"two modules of {package} have a fixture of one name"
         found |= fixtures
-        wanted = None if reaching is None else {*reaching, *fixtures}
+        wanted = None if reaching is None else _with_those_that_ask(fixtures, reaching)
         tests = {n: one for n, one in members.items() if n.startswith("test_") and inspect.isfunction(one)}
         for name, test in tests.items():
             if wanted is None or inspect.signature(test).parameters.keys() & wanted:
@@ -51,6 +51,15 @@ def collect_again(package: str, reaching: Collection[str] | None = None) -> dict
 def collected_modules(names: Collection[str]) -> set[str]:
     """The test modules from which at least one of these collected tests comes."""
     return {f"test_{name.rpartition('__')[2]}" for name in names if name.startswith("test_") and "__" in name}
+
+
+def _with_those_that_ask(fixtures: Mapping[str, object], reaching: Collection[str]) -> set[str]:
+    """These fixtures, and those of a module that lead to them."""
+    asked = {name: inspect.signature(fixture).parameters.keys() for name, fixture in fixtures.items()}  # type: ignore[arg-type]
+    found = set(reaching)
+    while more := {name for name, names in asked.items() if names & found} - found:
+        found |= more
+    return found
 
 
 def _is_fixture(member: object) -> bool:

@@ -19,6 +19,7 @@ from integration.kafka.jars import java
 from integration.kafka.node import LAUNCHER
 from integration.kafka.poll import until
 from integration.kafka.ports import LOOPBACK, free_ports
+from integration.spark import QUICK_START, class_archive
 
 HOSTS = ("127.0.0.2", "127.0.0.3")
 """Linux takes each of 127.0.0.0/8 for itself."""
@@ -55,6 +56,7 @@ def _node(folder: Path, kind: str, host: str, *arguments: str) -> Iterator[subpr
                 "JAVA_HOME": str(Path(java()).resolve().parent.parent),
                 "SPARK_HOME": str(HOME),
                 "SPARK_DAEMON_MEMORY": "256m",
+                "SPARK_DAEMON_JAVA_OPTS": " ".join((*QUICK_START, *class_archive())),
                 "SPARK_LOCAL_DIRS": str(folder),
                 "SPARK_WORKER_DIR": str(folder / "work"),
             },

@@ -32,7 +32,7 @@ ZONE = "spark.sql.session.timeZone"
 ROWS = 400
 TASK_ROWS = 10_000
 BAD_ROW = 3210
-BATCHES = 100
+BATCHES = 40
 KEYS = 100_000
 MOST_PARTITIONS = 50
 FEWER_PARTITIONS = (1, 2, 3, 5, 7, 8, 16, 31, 32, 33, 49)
@@ -236,12 +236,12 @@ class Cases:
             raise TimeoutError("the query did not end")
         return query
 
-    def hundred_micro_batches(self) -> dict[str, Any]:
-        folder = self._lines("hundred", range(BATCHES), 20)
+    def many_micro_batches(self) -> dict[str, Any]:
+        folder = self._lines("many", range(BATCHES), 20)
         reports: list[BatchReport] = []
-        sink = SafeProducerSink({**self.options, "topic": "hundred"}, on_batch=reports.append)
+        sink = SafeProducerSink({**self.options, "topic": "many"}, on_batch=reports.append)
         started = time.monotonic()
-        query = self._ended(self._stream("hundred", folder).foreachBatch(sink).start())
+        query = self._ended(self._stream("many", folder).foreachBatch(sink).start())
         return {
             "seconds": time.monotonic() - started,
             "query": str(query.id),
@@ -410,7 +410,7 @@ CASES = (
     "task_that_raises",
     "worker_killed",
     "bad_row",
-    "hundred_micro_batches",
+    "many_micro_batches",
     "three_queries",
     "restarted_source",
     "stopped_and_started",

@@ -17,6 +17,7 @@ from integration.conftest import MARKER, Login, TopicFactory, properties
 from integration.kafka.cluster import KafkaCluster
 from integration.kafka.poll import until
 from integration.kafka.security import PLAIN_PASSWORD, PLAIN_USER
+from tests.cli.in_process import CommandHere
 
 AT_ONCE = 30
 ROOT = Path(__file__).resolve().parents[1]
@@ -59,9 +60,8 @@ def ledger(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
 
 
 def doctor(exit_code: int, *arguments: str | Path) -> dict[str, Any]:
-    """The report of a run that ends so, as JSON."""
-    line = [sys.executable, "-W", "error", "-m", "safeproducer", "doctor", *arguments, "--json"]
-    done = subprocess.run(line, capture_output=True, timeout=120, check=False)
+    """The report of a run that ends so, as JSON. In this process: another one takes a second to start."""
+    done = CommandHere(Path.home()).run("doctor", *map(str, arguments), "--json")
     assert MARKER.encode() not in done.stdout + done.stderr
     assert b"Traceback" not in done.stderr
     assert done.returncode == exit_code, done.stdout + done.stderr

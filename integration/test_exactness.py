@@ -32,12 +32,12 @@ SHORT = [
     Case(100, 100, batches=100, codec="lz4", partitions=10, around="busy main thread"),
     Case(100, 100, rtt=0.02, lost_answers=3),
     Case(1_000, 900, codec="lz4", partitions=3, in_one_call=True, rtt=0.005, lost_answers=2),
-    Case(5_000, 100, around="busy processes"),
-    Case(5_000, 100, codec="zstd", around="busy main thread", in_one_call=True),
-    Case(20_000, 10, batches=20, codec="lz4", partitions=2, in_one_call=True),
+    Case(5_000, 100, batches=8, around="busy processes"),
+    Case(5_000, 100, batches=10, codec="zstd", around="busy main thread", in_one_call=True),
+    Case(20_000, 10, batches=6, codec="lz4", partitions=2, in_one_call=True),
     Case(20_000, 100, batches=8),
     Case(20_000, 100, batches=8, rtt=0.1, lost_answers=2),
-    Case(20_000, 100, batches=8, rtt=0.1, around="busy processes"),
+    Case(20_000, 100, batches=4, rtt=0.1, around="busy processes"),
     Case(100_000, 10, batches=3, codec="lz4"),
 ]
 SIZES = [(1, 10), (1, 100_000), (1, 900_000), (10, 90_000), (100, 100), (100, 9_000), (1_000, 100), (1_000, 900)]

@@ -16,12 +16,21 @@ from integration.conftest import MARKER
 from integration.kafka.cluster import KafkaCluster
 from integration.kafka.poll import until
 from safeproducer import Hook, ReplicationChanged, ReplicationSnapshot, SafeProducer
+from safeproducer.pipeline.cluster import replication
 
 MB = 1_000_000
 RECORD = os.urandom(10_000)
 LISTS = [f"{side}.replication.throttled.replicas" for side in ("leader", "follower")]
 RATES = [f"{side}.replication.throttled.rate" for side in ("leader", "follower")]
 USER = "writer-only"
+LOOK, LOOKS = 6.0, 21.0
+"""Seconds between two looks while all is in sync, and until one has told. `tests/pipeline/test_replication.py` holds
+the minute of the product."""
+
+
+@pytest.fixture(autouse=True)
+def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replication, "QUIET", LOOK)
 
 
 @pytest.fixture(scope="module")
@@ -157,7 +166,7 @@ def test_a_move_that_never_ends_is_named_until_its_throttle_is_gone(
         throttle(cluster, name, "0:1,0:2", "0:3", MB)
         cluster.admin.requests.reassign(name, 0, [1, 3])
         began = time.monotonic()
-        named = writer.until(name, lambda said: said.state == "never_ends", "it never ends", 75)
+        named = writer.until(name, lambda said: said.state == "never_ends", "it never ends", LOOKS)
         found = writer.said(name)
         assert found is not None
         assert (found.moving, found.broker, found.limit) == (True, 3, MB)
@@ -166,7 +175,7 @@ def test_a_move_that_never_ends_is_named_until_its_throttle_is_gone(
         assert f"{found.needed / 1e6:.1f} MB/s of it" in writer.producer.explain(name)
         assert "1.0 MB/s" in writer.producer.explain(name)
         print(f"never_ends after {named - began:.1f} s: {found.sentence}")
-        other.until(name, lambda said: said.state == "unreadable", "it is unreadable", 75)
+        other.until(name, lambda said: said.state == "unreadable", "it is unreadable", LOOKS)
         unread = other.said(name)
         assert unread is not None
         assert (unread.moving, unread.minimum) == (True, None)
@@ -175,7 +184,7 @@ def test_a_move_that_never_ends_is_named_until_its_throttle_is_gone(
         throttle(cluster, name, "0:1,0:2", "0:3", 200 * MB)
         writer.until(name, lambda said: said.state == "in_sync" and said.left_over, "the throttle is left over", 60)
         throttle(cluster, name, None, None, None)
-        writer.until(name, lambda said: not said.unusual, "there is nothing to say", 75)
+        writer.until(name, lambda said: not said.unusual, "there is nothing to say", LOOKS)
         assert "replica" not in writer.producer.explain(name)
     assert not writer.failed
     states = [event.after.state.value for event in writer.heard.events]
@@ -209,7 +218,7 @@ def test_a_follower_that_returns_under_a_left_over_throttle_is_the_cause(
         assert "acknowledgements may wait for it" in writer.producer.explain(name)
         assert "acknowledges nothing" not in writer.producer.explain(name)
         throttle(cluster, name, None, None, None)
-        writer.until(name, lambda said: not said.unusual, "there is nothing to say", 75)
+        writer.until(name, lambda said: not said.unusual, "there is nothing to say", LOOKS)
     assert not writer.failed
 
 
@@ -217,7 +226,7 @@ def test_a_follower_that_returns_under_a_left_over_throttle_is_the_cause(
 def test_writes_below_the_minimum_are_told(
     cluster: KafkaCluster, placed: Callable[..., str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Within 20 s; at the minimum within 75 s and without a warning, for a user with WRITE alone, too.
+    """Within 20 s; at the minimum 15 s after a look, and without a warning, for a user with WRITE alone, too.
 
     Of another topic not a word is said.
     """
@@ -238,10 +247,10 @@ def test_writes_below_the_minimum_are_told(
             print(f"below the minimum after {named - began:.1f} s")
             assert "writes with acks=all are refused (NOT_ENOUGH_REPLICAS)" in writer.producer.explain(below)
             assert "acknowledges nothing" not in writer.producer.explain(below)
-            writer.until(at, lambda said: said.state == "broker_down" and said.minimum == 1, "at the minimum", 75)
+            writer.until(at, lambda said: said.state == "broker_down" and said.minimum == 1, "at the minimum", LOOKS)
             assert "one more failure" in writer.producer.explain(at)
             assert "replica" not in writer.producer.explain(other)
-            told = unprivileged.until(at, lambda said: said.state == "broker_down", "a replica is missing", 75)
+            told = unprivileged.until(at, lambda said: said.state == "broker_down", "a replica is missing", LOOKS)
             print(f"at the minimum, without rights, after {told - began:.1f} s: {unprivileged.said(at)}")
         finally:
             cluster.nodes[2].resume()

@@ -49,7 +49,7 @@ TOPICS = {
     "raises": 2,
     "killed": 2,
     "bad-row": 2,
-    "hundred": 2,
+    "many": 2,
     **{f"query-{number}": 2 for number in range(3)},
     "restarted": 2,
     "stopped": 2,
@@ -271,19 +271,17 @@ def test_a_bad_row_is_named(story: Story) -> None:
     assert {str(row) for row in range(5000)} <= set(good)
 
 
-def test_a_hundred_micro_batches_take_an_id_for_each_worker(story: Story) -> None:
+def test_many_micro_batches_take_an_id_for_each_worker(story: Story) -> None:
     """Each row once, reports equal to the log, and at most as many producer IDs as there are workers."""
-    case = story.case("hundred_micro_batches")
+    case = story.case("many_micro_batches")
     reports = case["reports"]
     assert [report["batch_id"] for report in reports] == list(range(BATCHES))
     assert {report["query_id"] for report in reports} == {case["query"]}
-    values = story.values("hundred")
+    values = story.values("many")
     assert len(values) == values.total() == BATCHES * 20
     assert sum(report["delivered"] for report in reports) == values.total()
     assert sum(report["maybe_twice"] for report in reports) == 0
-    known = {
-        state.producer_id for number in range(2) for state in story.kafka.admin.describe_producers("hundred", number)
-    }
+    known = {state.producer_id for number in range(2) for state in story.kafka.admin.describe_producers("many", number)}
     assert 1 <= len(known) <= 2
     assert {known_id for report in reports for known_id in report["producer_ids"]} <= known
     assert reports[-1]["ids_per_hour"] == len(known)

@@ -6,7 +6,7 @@
 # that takes long, or shares its cluster with others, should have one. All parts end at about the same time. A part
 # after a colon follows the one before it: `former` runs a few tests once more on the Kafka before, a helper takes its
 # share of the integration tests when there are no others left.
-parts=(scenarios units:former:helper1 modules:helper2 brokers spark)
+parts=(scenarios units:helper1 modules:helper2 former:waits:helper3 brokers spark)
 units=(
     tests/pipeline/test_dispatcher_machine.py
     tests/pipeline/test_raising_handlers.py
@@ -18,6 +18,15 @@ modules=(
     tests/cli
     tests/lanes
     tests/spark
+)
+# These wait for real time-outs, and use next to no processor.
+waits=(
+    tests/test_expiry.py
+    tests/test_accepted_at.py
+    tests/test_direct_deadline.py
+    tests/test_buffer_bytes.py
+    tests/lanes/test_renewal.py
+    tests/lanes/test_renewal_soak.py
 )
 brokers=(
     integration/conformance
@@ -125,6 +134,7 @@ _part() {
     case $1 in
     units) _shared units tests "${units[@]}" ;;
     modules) _shared modules tests "${modules[@]}" ;;
+    waits) _shared waits tests "${waits[@]}" ;;
     brokers) _shared brokers integration "${brokers[@]}" ;;
     spark) _shared spark integration "${spark[@]}" ;;
     scenarios) _shared scenarios integration "${scenarios[@]}" ;;

@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 
 from safeproducer.testing import FakeCluster
-from tests.contract.ways import EVERY_WAY, TOPIC, Way, brokers, start
-
-__all__ = ["brokers", "start"]
+from tests.contract.ways import EVERY_WAY, TOPIC, Way
 
 
 @EVERY_WAY

@@ -43,7 +43,7 @@ def test_poll_returns_zero_when_there_was_nothing(producer: Any) -> None:
     assert time.monotonic() - started >= 0.28
 
 
-@pytest.mark.parametrize("timeout", [0.05, 0.4, 1.0])
+@pytest.mark.parametrize("timeout", [0.05, 0.7])
 def test_poll_with_nothing_to_serve_takes_its_timeout(producer: Any, timeout: float) -> None:
     """Whatever the producer is told meanwhile that is not for the application; loops pace themselves by poll()."""
     poll_until(producer, lambda: producer.poll(0.05) == 0)

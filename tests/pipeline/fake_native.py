@@ -267,6 +267,10 @@ class FakeNative:
         """The broker's thread is busy: the next flushes that last do not release anything."""
         self._misses = count
 
+    def queue_events(self, count: int) -> None:
+        """Statistics, say, that nobody has served."""
+        self._events.extend([(False, lambda: None)] * count)
+
     def fail_fatally(self, in_flight: bool = True, tell: bool = True) -> None:
         """The next poll() raises (`tell`), no record is taken or sent any more, and what is inside fails."""
         self._fatal = KafkaError(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, "planted", fatal=True)

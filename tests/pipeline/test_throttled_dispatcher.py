@@ -106,6 +106,24 @@ def test_direct_records_share_the_buffer_with_held_ones(monkeypatch: pytest.Monk
         rig.close()
 
 
+@pytest.mark.parametrize("limit", [{"queue.buffering.max.messages": 20}, {"queue.buffering.max.kbytes": 1}])
+def test_events_of_the_direct_lane_take_no_room(limit: dict[str, int]) -> None:
+    """As with confluent_kafka, records alone count: not what nobody has served beside them."""
+    accepted = []
+    for events in (0, 10):
+        with rigged({**CONFIG, **limit}) as rig:
+            assert rig.produce("a", 0)
+            rig.flush(5)
+            rig.engine.updates.holds.cluster.throttle.announce(1, 3.0, rig.time.now)
+            rig.engine.route.hold()
+            rig.natives[0].queue_events(events)
+            while rig.produce("a", 0):
+                pass
+            accepted.append(len(rig.records) - 1)
+            rig.close()
+    assert accepted[1] == accepted[0] >= 20
+
+
 def test_a_block_takes_no_more_than_its_brokers_share() -> None:
     """One record more than half of the buffer, for a broker that throttles while another one is well."""
     limit = 20

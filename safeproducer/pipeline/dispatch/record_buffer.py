@@ -267,7 +267,11 @@ class RecordBuffer:
             room[1] -= size
             return
         limit, total, total_bytes = most.records, self.records + count - 1, self.bytes(size)
-        if (limit is not None and total >= limit) or (most_bytes is not None and total_bytes + size > most_bytes):
+        if self._exceeded(total, total_bytes + size) and (direct := self._holds.direct) is not None:
+            # len() counts its events, too. What is refused here is counted as accepted until it is.
+            events = max(0, total - (direct.unreported() - 1 + len(self._report_queue.running)))
+            total, total_bytes = total - events, total_bytes - int(events * (direct.record_bytes or size))
+        if self._exceeded(total, total_bytes + size):
             raise QueueFullError(self.full())
         crowded = limit is not None and total >= limit * ALWAYS_FREE
         crowded_bytes = most_bytes is not None and total_bytes >= most_bytes * ALWAYS_FREE
@@ -279,6 +283,10 @@ class RecordBuffer:
                 raise QueueFullError(self.full(buffer))
         room[0] = _SHARES if limit is None else min(limit // _SHARES, limit - total) - 1
         room[1] = NEVER if most_bytes is None else min(most_bytes // _SHARES, most_bytes - total_bytes) - size
+
+    def _exceeded(self, records: int, size: int) -> bool:
+        most = self._delivery.buffer
+        return (most.records is not None and records >= most.records) or (most.bytes is not None and size > most.bytes)
 
     def when_room(self, wake: Callable[[], object]) -> None:
         """Have `wake()` called once when there is room, for whoever was refused: less is here then than there is now.

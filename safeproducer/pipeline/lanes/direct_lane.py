@@ -234,6 +234,11 @@ class DirectLane:
         since = held_since + _LATE_THREADS
         return self._empty_at > since or self.backlogs.drained(tp, since)
 
+    def unreported(self) -> int:
+        """How many records of the producer have no report yet, on whichever path."""
+        accepted, delivered, failed = self._counters.totals()
+        return accepted - delivered - failed
+
     def unacknowledged(self, since: float) -> int | None:
         """Of how many records librdkafka has not given the reports away, by statistics from after `since`, if any."""
         return self.backlogs.unacknowledged() if self._observed_at > since else None

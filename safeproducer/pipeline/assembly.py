@@ -135,7 +135,7 @@ def _threads(
     waits_for_id = sender.asks(lambda engine: engine.waits_for_id, None)
     first_question = FirstQuestion(waits_for_id, delivery.waits_for_id and taken is None)
     partitions = holds.partitions
-    updates.failures.told_by(partitions.absent, holds.cluster.led_by)
+    updates.failures.losses.told_by(partitions.absent, holds.cluster.led_by, updates.delivered_of)
     metadata = Metadata(
         lanes_to_ask, updates.heard_leaders, answered, first_question, notifications.trouble, partitions.missing
     )

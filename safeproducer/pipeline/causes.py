@@ -59,7 +59,7 @@ class Located(NamedTuple):
         return _sum(self.reports, topic, partition), _sum(self.sent, topic, partition)
 
     def waiting(self, rows: Iterable[PartitionSnapshot]) -> Iterator[tuple[PartitionSnapshot, int]]:
-        """Rows with records that have no acknowledgement, and how many.
+        """Rows with records that have no acknowledgement, and how many; or lost some, while none got through.
 
         A record that names no partition counts where it is held, and not where it was accepted as well.
         """
@@ -68,7 +68,7 @@ class Located(NamedTuple):
             reports, _ = self.of(row.topic, None if row.partition < 0 else row.partition)
             owed = row.unresolved - reports - elsewhere[row.topic] * (row.partition < 0)
             elsewhere[row.topic] += max(0, row.held - row.unresolved)
-            if (count := max(owed, row.held)) > 0:
+            if (count := max(owed, row.held, 0)) or (row.topic, row.partition) in self.lost:
                 yield row, count
 
     def causes(
@@ -100,6 +100,8 @@ class Located(NamedTuple):
             yield Cause(silent, f"{clause} {name}", silent.cure, None, clause, name)
         if clause := self.refused.get((row.topic, row.partition), ""):
             yield Cause(HoldReason.LEADER_SILENT, clause, HoldReason.LEADER_SILENT.cure)
+        if lost := self.lost.get((row.topic, row.partition)):
+            yield Cause("expired", lost[1], HoldReason.EXPIRY.cure, lost[0])
 
 
 def _sum(counts: Mapping[TopicPartition, int], topic: str | None, partition: int | None) -> int:

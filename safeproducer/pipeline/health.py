@@ -41,10 +41,8 @@ def check(engine: Engine, inspection: Inspection, unresolved_for: float, timeout
         if not found:
             found = [Cause("waiting", f"{count} record(s) for {tp_name(row)} have no acknowledgement yet")]
         for one in found:
-            since = one.seconds if age is None else age
-            reasons.append(HealthReason(one.code, addressed(one.sentence), since, one.cure))
-    for since, clause in located.lost.values():
-        reasons.append(HealthReason("expired", addressed(clause), since + (timeout or 0.0), HoldReason.EXPIRY.cure))
+            since = one.seconds if age is None or one.code == "expired" else age
+            reasons.append(HealthReason(str(one.code), addressed(one.sentence), since, one.cure))
     if reports := sum(located.reports.values()):
         sentence, age = f"{reports} report(s) wait for poll()", engine.serving.not_polled_for(clock.monotonic())
         reasons.append(HealthReason("not_polled", sentence, age, "Call poll() or flush()."))

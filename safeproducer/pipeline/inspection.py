@@ -57,16 +57,16 @@ def explanation(
     subject = _subject(topic, partition)
     fatal = _FATAL if account.state == "fatal" else ""
     further = _further(account, topic, located) if partition is not None else ""
-    lost = _lost(rows, located)
-    if not waiting:
-        return f"{fatal}Nothing waits{subject}: {_told(rows, located.failed)}.{lost}{further}{_of_replicas(rows)}"
     windows = {(window.topic, window.partition): _window(window) for window in account.windows}
     told, cures = _reasons(located, rows, troubles, leaders, windows)
+    cure = "".join(f" {cure}" for cure in cures[:_MOST_REASONS]) + _POLL * bool(reports)
+    if not waiting:
+        why = "".join(f" {clause[0].upper()}{clause[1:]}." for clause in told) + cure
+        return f"{fatal}Nothing waits{subject}: {_told(rows, located.failed)}.{why}{further}{_of_replicas(rows)}"
     told += _counted(waiting if not told else 0, reports, located.linger)
     over = _over([one.clause for one in concerning(troubles, rows, leaders) if one.over][:_MOST_REASONS])
-    cure = "".join(f" {cure}" for cure in cures[:_MOST_REASONS]) + _POLL * bool(reports)
     also = _of_replicas(row for row in rows if not (stops(row) and (row.unresolved or row.held)))
-    return f"{fatal}{waiting} record(s) wait{subject}: {'; '.join(told)}.{cure}{over}{lost}{further}{also}"
+    return f"{fatal}{waiting} record(s) wait{subject}: {'; '.join(told)}.{cure}{over}{further}{also}"
 
 
 def _reasons(
@@ -89,12 +89,6 @@ def _reasons(
 
 def _with(clause: str, names: set[str]) -> str:
     return " ".join([clause, ", ".join(sorted(filter(None, names))[:_MOST_REASONS])]).rstrip()
-
-
-def _lost(rows: list[PartitionSnapshot], located: Located) -> str:
-    """Records that are gone, where no other one got through."""
-    found = [located.lost[row.topic, row.partition][1] for row in rows if (row.topic, row.partition) in located.lost]
-    return "".join(f" {clause[0].upper()}{clause[1:]}." for clause in found[:_MOST_REASONS])
 
 
 def _over(clauses: list[str]) -> str:

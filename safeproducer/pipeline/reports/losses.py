@@ -57,7 +57,8 @@ class Losses:
         return found
 
     def known(self, now: float) -> dict[TopicPartition, tuple[float, str]]:
-        """Partitions whose records failed at their deadlines, with none delivered since -> (for how long, a clause).
+        """Partitions whose records failed at their deadlines, with none delivered since -> (how long ago the first of
+        them was accepted, about, a clause).
 
         While other partitions' are delivered, only for message.timeout.ms after the last one that failed.
         """
@@ -67,5 +68,8 @@ class Losses:
             if of_it == one.delivered[0] and (of_all == one.delivered[1] or now < one.at + self._timeout):
                 name, cause = f"{topic} [{number}]" if number >= 0 else topic, f": {one.cause}" if one.cause else ""
                 told = f"records of {name} failed at their deadline, the last {max(0.0, now - one.at):.0f} s ago"
-                found[topic, number] = now - one.since, f"{told}, and none has been delivered since{cause}"
+                found[topic, number] = (
+                    now - one.since + self._timeout,
+                    f"{told}, and none has been delivered since{cause}",
+                )
         return found

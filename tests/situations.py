@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import re
 import tempfile
 import time
@@ -15,6 +16,10 @@ from safeproducer import Health, HoldReason, SafeProducer
 from safeproducer.errors import FatalError
 from tests.test_producer_id_quota import use_up
 
+LONG = 10.0
+"""Seconds for which a situation that does not end by itself is looked at with --full."""
+AGE_KNOWN = 1.0
+"""Seconds: statistics tell of records twice a second, and when the first one came only since then."""
 SOON = 15.0
 """Seconds for what is told within two of them on a machine that is not busy."""
 MARKS = {
@@ -39,9 +44,28 @@ MARKS = {
 """A word of each cause: where it is not the cause, it is not said."""
 
 
+_numbers = count()
+
+
+class Lines(logging.Handler):
+    """What producers with this client.id log: (when, the sentence)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.name, self.lines = f"scene-{next(_numbers)}", list[tuple[float, str]]()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        name, _, sentence = record.getMessage().partition(": ")
+        if name == self.name:
+            self.lines.append((time.monotonic(), sentence))
+
+
 @dataclass
 class Scene:
-    """One situation under way. `cluster`: None where no broker is there; `control` has FakeCluster's methods."""
+    """One situation under way. `cluster`: None where no broker is there; `control` has FakeCluster's methods.
+
+    `full`: look for LONG seconds.
+    """
 
     bootstrap: str
     control: Any = None
@@ -49,10 +73,14 @@ class Scene:
     producers: list[SafeProducer] = field(default_factory=list)
     errors: list[Any] = field(default_factory=list)
     polls: bool = True
+    full: bool = False
+    log: Lines = field(default_factory=Lines)
+    began: float = field(default_factory=time.monotonic)
 
     def make(self, **config: Any) -> SafeProducer:
         """A producer, which is closed with the scene."""
-        common = {"bootstrap.servers": self.bootstrap, "log_level": 0, "reconnect.backoff.max.ms": 200}
+        common = {"bootstrap.servers": self.bootstrap, "log_level": 0, "client.id": self.log.name}
+        common["reconnect.backoff.max.ms"] = 200
         self.producers.append(SafeProducer({**common, **self.config, **config}))
         return self.producers[-1]
 
@@ -96,6 +124,7 @@ class Case:
 
     - `code`: of a row of snapshot(). `health`: a code of health(unresolved_for=0), which is `ok` and `ready` or not.
     - `cure`: in explain() or a reason of health(); `never` is not in it.
+    - `logs`: a line of the log says so, too.
     - `end`: ends it; the records are delivered then, or fail with `error`.
     """
 
@@ -109,6 +138,7 @@ class Case:
     cure: str = ""
     never: str = "no such words"
     lasts: float = 2.0
+    logs: str = ""
     end: Callable[[Scene], None] = lambda scene: None
     error: str | None = None
     over: str = "Nothing waits"
@@ -116,30 +146,54 @@ class Case:
     fake: dict[str, Any] = field(default_factory=dict)
     asked: tuple[str, int] | None = None
 
+    @property
+    def lost(self) -> bool:
+        """Whether records end at their deadlines, and none gets through."""
+        return "within message.timeout.ms" in (self.error or "")
+
 
 def play(case: Case, scene: Scene) -> None:
     """Ask all the time, from its beginning to after its end."""
+    logger = logging.getLogger("safeproducer")
+    logger.addHandler(scene.log)
     try:
         case.begin(scene)
+        begun_at = time.monotonic()
         producer = scene.producers[-1]
         _while_it_lasts(case, scene, producer)
         case.end(scene)
         scene.polls = True
         scene.until(lambda: not producer.snapshot().unresolved, 30)
+        over_at = time.monotonic()
         scene.until(lambda: "is not in the cluster" not in producer.explain())  # replicas are looked at each 5 s
         told, health = producer.explain(), producer.health(unresolved_for=0)
         assert told.startswith(case.over), told
         cause = _cause(told)
-        assert [mark for mark, words in MARKS.items() if re.search(words, cause)] == [], told
+        allowed = case.marks.split(", ") if case.lost else []
+        assert [mark for mark, words in MARKS.items() if mark not in allowed and re.search(words, cause)] == [], told
         assert {row.reason for row in producer.snapshot().partitions} <= {None}
-        assert (health.ok, health.ready) == (True, case.ready), health
-        assert [reason.code for reason in health.reasons] == ([] if case.ready else ["no_broker"])
+        assert (health.ok, health.ready) == (not case.lost, case.ready), health
+        codes = {reason.code for reason in health.reasons}
+        assert codes - {case.health} == {
+            code for code, told in (("expired", case.lost), ("no_broker", not case.ready)) if told
+        }, health
         if case.error is None:
             assert not scene.errors
         else:
             assert re.search(case.error, scene.errors[0].str()), scene.errors[0].str()
+        _same_by_the_log(case, scene.log.lines, begun_at, over_at)
     finally:
+        logger.removeHandler(scene.log)
         scene.end()
+
+
+def _same_by_the_log(case: Case, lines: list[tuple[float, str]], begun_at: float, over_at: float) -> None:
+    """Its lines name this cause, no other one, and not when it is over."""
+    assert not case.logs or any(re.search(case.logs, line) for _, line in lines), lines
+    for at, line in lines:
+        allowed = case.marks.split(", ") if case.lost or at < over_at else []
+        wrong = [mark for mark, words in MARKS.items() if mark not in allowed and re.search(words, line)]
+        assert at < begun_at or not wrong, line
 
 
 def _cause(told: str) -> str:
@@ -151,21 +205,28 @@ def _while_it_lasts(case: Case, scene: Scene, producer: SafeProducer) -> None:
     known: list[float] = []
 
     def told() -> bool:
-        before = producer.snapshot().unresolved
+        before, asked_at = producer.snapshot().unresolved, time.monotonic()
         text, health = producer.explain(*(case.asked or ())), producer.health(unresolved_for=0)
+        ages = [one.since for one in health.reasons if one.code == case.health and one.since is not None]
         rows = producer.snapshot().partitions
         cause = _cause(text)
-        allowed = case.marks.split(", ")
+        allowed = [*case.marks.split(", "), *["poll"] * case.lost]
         wrong = [mark for mark, words in MARKS.items() if mark not in allowed and re.search(words, cause)]
         assert not wrong, (wrong, text)
         complete = _complete(case, cause, rows, health)
-        if known and before and producer.snapshot().unresolved:
+        if known and ((before and producer.snapshot().unresolved) or (case.lost and case.code is None)):
             assert complete, (text, health, rows)
         if complete and not known:
             known.append(time.monotonic())
-        return bool(known) and time.monotonic() >= known[0] + case.lasts
+        if known and case.lasts >= 2.0 and ages:
+            assert asked_at - known[0] - AGE_KNOWN <= max(ages) <= time.monotonic() - scene.began, (known, health)
+        old = not case.health or not lasts or ages or case.lost
+        return bool(known and old) and time.monotonic() >= known[0] + lasts
 
-    scene.until(told, SOON + case.lasts)
+    # With --full what does not end by itself is looked at for longer, and what failed meanwhile, too.
+    stays = case.lasts == 2.0 and (case.end is not Case.end or (case.lost and case.code is None))
+    lasts = LONG if scene.full and stays else case.lasts
+    scene.until(told, SOON + lasts)
 
 
 def _complete(case: Case, cause: str, rows: Any, health: Health) -> bool:
@@ -250,11 +311,17 @@ def _no_partition(scene: Scene) -> None:
         scene.send(partition=7)
 
 
-def _too_few(scene: Scene) -> None:
+def _too_few(scene: Scene, throttle: int = 0) -> None:
     scene.control.create_topic("r", 1, replication_factor=2, config={"min.insync.replicas": "2"})
-    scene.warm()
+    producer = scene.warm()
+    scene.control.set_throttle(throttle, broker=1)
     scene.send("r")
-    scene.until(lambda: not scene.producers[-1].snapshot().unresolved)
+    scene.until(
+        lambda: not producer.snapshot().unresolved and len(producer.snapshot().throttled_brokers) == bool(throttle)
+    )
+    scene.control.set_throttle(0, broker=1)
+    scene.send("r")
+    scene.until(lambda: not producer.snapshot().unresolved)
     scene.control.stop(2)
     scene.send("r")
 
@@ -339,6 +406,16 @@ CASES = {
     "throttled": Case(
         _throttled, "broker 1, its leader, throttles", "throttle", "throttled", "throttled", True, cure="Produce less"
     ),
+    "throttle time over, not enough replicas": Case(
+        lambda scene: _too_few(scene, throttle=1_500),
+        "broker 1 answers, with errors",
+        "replicas, refused, silent, unreachable",
+        "leader_silent",
+        "leader_silent",
+        cure=_LEADER_CURE,
+        lasts=0.2,
+        end=lambda scene: scene.control.start(2),
+    ),
     "leader silent": Case(
         _silent,
         r"broker 1 acknowledges nothing of t \[0\]",
@@ -367,8 +444,9 @@ CASES = {
         "unreachable, silent, cut",
         None,
         "client_error",
-        cure="check the host and port",
+        cure="Check the host and port",
         end=lambda scene: scene.control.start(1),
+        logs=r"refuses the connection",
     ),
     "name not resolvable": Case(
         _of_nobody(**{"bootstrap.servers": "no-such-host.invalid:9092"}),
@@ -377,9 +455,10 @@ CASES = {
         None,
         "client_error",
         ready=False,
-        cure="check the spelling in bootstrap.servers",
+        cure="Check the spelling in bootstrap.servers",
         error="within message.timeout.ms",
         brokers=None,
+        logs=r"no-such-host.invalid:9092 is not known",
     ),
     "wrong port": Case(
         _of_nobody(),
@@ -388,9 +467,10 @@ CASES = {
         None,
         "client_error",
         ready=False,
-        cure="check the host and port in bootstrap.servers",
+        cure="Check the host and port in bootstrap.servers",
         error="within message.timeout.ms",
         brokers=None,
+        logs=r"127.0.0.1:1 refuses",
     ),
     "wrong port, held": Case(
         _of_nobody(**{"safeproducer.mode": "held"}),
@@ -399,10 +479,11 @@ CASES = {
         None,
         "client_error",
         ready=False,
-        cure="check the host and port in bootstrap.servers",
+        cure="Check the host and port in bootstrap.servers",
         error="within message.timeout.ms",
         never="Create the topic",
         brokers=None,
+        logs=r"127.0.0.1:1 refuses",
     ),
     "TLS against plain": Case(
         _of_nobody(**{"security.protocol": "ssl"}),
@@ -413,6 +494,7 @@ CASES = {
         ready=False,
         cure="security.protocol",
         error="within message.timeout.ms",
+        logs=r"closed the TLS handshake|TLS connection",
     ),
     "wrong password": Case(
         _of_nobody(
@@ -428,9 +510,10 @@ CASES = {
         None,
         "client_error",
         ready=False,
-        cure="check sasl.username",
+        cure="Check sasl.username",
         error="within message.timeout.ms",
         fake={"users": {"u": "right"}},
+        logs=r"refused the user name",
     ),
     "rights missing": Case(
         _right_missing,
@@ -447,6 +530,7 @@ CASES = {
         "unknown_topic",
         cure="Create the topic, or grant DESCRIBE on it",
         end=lambda scene: scene.control.create_topic("ordres"),
+        logs=r"topic 'ordres' is not there",
     ),
     "partition missing": Case(
         _no_partition, "There is no partition 7 of t: it has 2, 0 to 1", ok=True, lasts=0.2, asked=("t", 7)
@@ -454,11 +538,12 @@ CASES = {
     "not enough replicas": Case(
         _too_few,
         r"min.insync.replicas is 2: writes with acks=all are refused \(NOT_ENOUGH_REPLICAS\)",
-        "replicas, refused, silent",
+        "replicas, refused, silent, unreachable",
         None,
         "replication",
         cure="Bring broker 2 back",
         end=lambda scene: scene.control.start(2),
+        logs=r"NOT_ENOUGH_REPLICAS",
     ),
     "too large": Case(
         _too_large, "1 failed, lately with MSG_SIZE_TOO_LARGE", ok=True, error="[Mm]essage size too large", lasts=0.2
@@ -507,6 +592,7 @@ CASES = {
         True,
         cure="Make fewer producers and keep them",
         lasts=1.0,
+        logs=r"no producer ID is free",
     ),
     "quota on IDs": Case(
         _id_quota,

@@ -98,7 +98,6 @@ def test_a_throttle_time_that_has_ended_is_told_as_past(cluster: FakeCluster, ma
     """Records that wait for another reason are not laid to it; snapshot() still has it."""
     producer = make(mode)
     throttle(cluster, producer, SHORT_MS)
-    wait(producer, lambda: not engine_of(producer).updates.holds.cluster.probes(1, time.monotonic()))
     wait(producer, lambda: not engine_of(producer).updates.holds.cluster.throttle.deadlines(time.monotonic()))
     cluster.pause(1)
     producer.produce("t", b"x", partition=0)
@@ -106,7 +105,6 @@ def test_a_throttle_time_that_has_ended_is_told_as_past(cluster: FakeCluster, ma
     assert told.startswith("1 record(s) wait for t [0]: ")
     assert "quota" not in cause(told)
     assert "the quota of broker 1 throttled this client until " in past(told)
-    assert "nothing holds records for it now" in past(told)
     assert producer.snapshot().throttled_brokers == {1: SHORT_MS / 1000}
 
 
@@ -130,7 +128,7 @@ def test_a_throttle_time_that_lasts_is_the_cause(cluster: FakeCluster, make: Mak
     for partition in (0, 1):
         producer.produce("t", b"x", partition=partition)
     told = producer.explain("t", 0)
-    assert "the quota of broker 1 throttles this client for another " in cause(told)
+    assert re.search(r"broker 1(, its leader,)? throttles this client for another ", cause(told))
     assert past(told) == ""
     if mode != "passthrough":  # where nothing tells who leads
         assert "quota" not in producer.explain("t", 1)

@@ -16,12 +16,12 @@ from tests.situations import CASES, Case, Scene, play
 AT_ONCE = 8
 
 
-def on_fake(case: Case) -> None:
+def on_fake(case: Case, full: bool) -> None:
     if case.brokers is None:
-        return play(case, Scene("127.0.0.1:1"))
+        return play(case, Scene("127.0.0.1:1", full=full))
     with FakeCluster(case.brokers, **case.fake) as cluster:
         cluster.create_topic("t", 2, replication_factor=1)
-        return play(case, Scene(cluster.bootstrap, cluster))
+        return play(case, Scene(cluster.bootstrap, cluster, full=full))
 
 
 @pytest.fixture(scope="module")
@@ -29,13 +29,14 @@ def played(request: pytest.FixtureRequest) -> Iterator[Mapping[str, Future[None]
     """Those that are asked for, several at a time: most of them wait."""
     items = [item for item in request.session.items if item.fspath == request.fspath]
     wanted = [item.callspec.params["name"] for item in items if "name" in item.callspec.params]
+    full = request.config.getoption("--full")
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        yield {name: pool.submit(on_fake, CASES[name]) for name in wanted}
+        yield {name: pool.submit(on_fake, CASES[name], full) for name in wanted}
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_true_cause_is_told(played: Mapping[str, Future[None]], name: str) -> None:
-    """While it lasts, by all that tell of it; after its end none of it."""
+    """While it lasts (with --full for 10 s), by all that tell of it and the log, with its age; after its end not."""
     played[name].result()
 
 

@@ -258,17 +258,27 @@ def advice(code_name: str, reason: str = "") -> str:
     An unknown code gives the reason itself with the code's name, never an empty text. The reason is
     quoted: a caller whose configuration holds secrets redacts the answer.
     """
+    return joined(*told_apart(code_name, reason))
+
+
+def joined(meaning: str, cure: str) -> str:
+    """Both as one sentence."""
+    return f"{meaning}: {cure[0].lower()}{cure[1:]}" if cure else f"{meaning}."
+
+
+def told_apart(code_name: str, reason: str = "") -> tuple[str, str]:
+    """The same as two texts: what it means, without a full stop, and what to do, "" for nothing."""
     clean = _clean(reason)
     for rule in _RULES:
         if code_name in rule.codes and (rule.reason is None or rule.reason.search(reason)):
-            return _fill(rule.sentence, reason=clean or code_name, address=_address(reason), setting=_setting(reason))
-    if clean:
-        return f"{clean.rstrip('.')} ({code_name})."
-    return f"Kafka reported the error {code_name}."
+            meaning, _, cure = rule.sentence.partition(": ")
+            values = {"reason": clean or code_name, "address": _address(reason), "setting": _setting(reason)}
+            return _fill(meaning.rstrip("."), **values), _fill(f"{cure[:1].upper()}{cure[1:]}", **values)
+    return (f"{clean} ({code_name})" if clean else f"Kafka reported the error {code_name}"), ""
 
 
 def way_out(code_name: str) -> str:
-    """The end of that sentence: what to do."""
+    """What to do, as the end of a sentence."""
     return advice(code_name).partition(": ")[2].rstrip(".")
 
 

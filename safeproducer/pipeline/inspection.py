@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import NamedTuple
 
+from safeproducer.pipeline.causes import Leaders, Located, concerning, stops
 from safeproducer.pipeline.engine import Engine
 from safeproducer.pipeline.reports.counters import UNASSIGNED, PartitionCounters, TopicCounters
 from safeproducer.policy.client_reports import Trouble, throttling
@@ -16,7 +16,7 @@ from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.types import NEVER, TopicPartition
 from safeproducer.records import ProducerInfo
 from safeproducer.runtime import clock
-from safeproducer.snapshot import PartitionSnapshot, ReplicationSnapshot, Snapshot, WindowSnapshot
+from safeproducer.snapshot import PartitionSnapshot, Snapshot, WindowSnapshot
 
 _MOST_REASONS = 5
 _ENDED = {
@@ -25,49 +25,7 @@ _ENDED = {
 }
 _LONG_LINGER = 0.5
 _POLL = " Call poll() or flush()."
-_SILENT = "broker {} acknowledges nothing of"
 _FATAL = "It met a fatal error and takes no more records; close it and make a new one. "
-
-
-class Located(NamedTuple):
-    """Where records are that wait, beside those that are held.
-
-    - `reports`: by partition, those that poll() has to run. `sent`: records that librdkafka has, by the last
-      statistics; also of those whose caller named no partition.
-    - `counts`: partitions of topics that are known. `absent`: a clause for each topic that is not there.
-    - `refused`: a clause for each partition that gets answers and no acknowledgements. `linger`: seconds.
-    - `silent`: partition -> its leader, which acknowledges nothing of what librdkafka has.
-    - `failed`: the name of the last error, for each topic with records that failed.
-    """
-
-    reports: Mapping[TopicPartition, int] = MappingProxyType({})
-    sent: Mapping[TopicPartition, int] = MappingProxyType({})
-    counts: Mapping[str, int] = MappingProxyType({})
-    absent: Mapping[str, str] = MappingProxyType({})
-    refused: Mapping[TopicPartition, str] = MappingProxyType({})
-    linger: float = 0.0
-    failed: Mapping[str, str] = MappingProxyType({})
-    silent: Mapping[TopicPartition, int] = MappingProxyType({})
-
-    def of(self, topic: str | None, partition: int | None) -> tuple[int, int]:
-        """(reports that wait for poll(), records that librdkafka has)."""
-        return _sum(self.reports, topic, partition), _sum(self.sent, topic, partition)
-
-    def clauses(self, rows: list[PartitionSnapshot], waits: Collection[str], told: Collection[str]) -> list[str]:
-        """Topics that are not there, brokers that refuse or are silent, of these rows; some partitions are `told`."""
-        places, silent = {(row.topic, row.partition) for row in rows}, dict[int, list[str]]()
-        for (topic, number), node in sorted(self.silent.items()):
-            name = f"{topic} [{number}]"
-            if {(topic, number), (topic, -1)} & places and name not in told:
-                silent.setdefault(node, []).append(name)
-        owed = [f"{_SILENT.format(node)} {', '.join(names[:_MOST_REASONS])}" for node, names in silent.items()]
-        refused = dict.fromkeys(filter(None, (self.refused.get((row.topic, row.partition)) for row in rows)))
-        return [clause for name, clause in self.absent.items() if name in waits] + owed + list(refused)
-
-
-def _sum(counts: Mapping[TopicPartition, int], topic: str | None, partition: int | None) -> int:
-    found = counts.items()
-    return sum(count for (name, number), count in found if topic in (None, name) and partition in (None, number))
 
 
 _NOWHERE = Located()
@@ -77,14 +35,14 @@ def explanation(
     account: Snapshot,
     topic: str | None,
     partition: int | None,
-    troubles: Iterable[Trouble],
-    leaders: Callable[[str, int], set[int]],
+    troubles: Sequence[Trouble],
+    leaders: Leaders,
     located: Located = _NOWHERE,
 ) -> str:
     """Say what the records of `account` (or of one topic or partition of it) wait for, and what to do.
 
     The `troubles`, newest first, leave out those of brokers that lead none of the partitions; those that are over are
-    told as such, behind what the records wait for. `leaders(topic, partition)`: none while it is not known.
+    told as such, behind what the records wait for.
     """
     if account.state in _ENDED:
         return _ENDED[account.state]
@@ -95,24 +53,42 @@ def explanation(
     waiting = max(sum(row.unresolved for row in rows), held)
     if topic is not None and partition is not None:
         waiting = max(waiting, held + reports + sent)
-        rows = rows or [PartitionSnapshot(topic, partition, waiting, 0, 0, waiting)]
+        rows = [replace(row, unresolved=waiting) for row in rows or [PartitionSnapshot(topic, partition, 0, 0, 0, 0)]]
     subject = _subject(topic, partition)
     fatal = _FATAL if account.state == "fatal" else ""
     further = _further(account, topic, located) if partition is not None else ""
+    windows = {(window.topic, window.partition): _window(window) for window in account.windows}
+    told, cures = _reasons(located, rows, troubles, leaders, windows)
+    cure = "".join(f" {cure}" for cure in cures[:_MOST_REASONS]) + _POLL * bool(reports)
     if not waiting:
-        return f"{fatal}Nothing waits{subject}: {_told(rows, located.failed)}.{further}{_of_replicas(rows)}"
-    waits = {row.topic for row in rows if row.unresolved or row.held}
-    causes = {_tp(row): row.replication for row in rows if row.topic in waits and stops(row) and row.replication}
-    reasons = _held_back(account, [row for row in rows if row.held][:_MOST_REASONS], causes)
-    reasons += [causes[_tp(row)].sentence for row in rows if _tp(row) in causes and not row.held][:_MOST_REASONS]
-    matters = concerning(troubles, rows, leaders)
-    reasons += [trouble.clause for trouble in matters if not trouble.over][:_MOST_REASONS]
-    reasons += located.clauses(rows, waits, {*causes, *(_tp(row) for row in rows if row.held)})
-    reasons += _counted(waiting if not reasons else 0, reports, located.linger)
-    over = _over([trouble.clause for trouble in matters if trouble.over][:_MOST_REASONS])
-    cures = _cures(_curable(rows, matters, located), causes, located.silent) + _POLL * bool(reports)
-    told = f"{cures}{over}{further}{_of_replicas(row for row in rows if _tp(row) not in causes)}"
-    return f"{fatal}{waiting} record(s) wait{subject}: {'; '.join(reasons)}.{told}"
+        why = "".join(f" {clause[0].upper()}{clause[1:]}." for clause in told) + cure
+        return f"{fatal}Nothing waits{subject}: {_told(rows, located.failed)}.{why}{further}{_of_replicas(rows)}"
+    told += _counted(waiting if not told else 0, reports, located.linger)
+    over = _over([one.clause for one in concerning(troubles, rows, leaders) if one.over][:_MOST_REASONS])
+    also = _of_replicas(row for row in rows if not (stops(row) and (row.unresolved or row.held)))
+    return f"{fatal}{waiting} record(s) wait{subject}: {'; '.join(told)}.{cure}{over}{further}{also}"
+
+
+def _reasons(
+    located: Located,
+    rows: list[PartitionSnapshot],
+    troubles: Sequence[Trouble],
+    leaders: Leaders,
+    windows: Mapping[TopicPartition, str],
+) -> tuple[list[str], list[str]]:
+    """What rows wait for, those that are held first, and the cures: each once, for all rows that it concerns."""
+    held, others, cures = dict[str, set[str]](), dict[str, set[str]](), dict[str, None]()
+    for row, _ in located.waiting(rows):
+        for cause in located.causes(row, troubles, leaders, windows.get((row.topic, row.partition), "")):
+            where = held if row.held and cause.clause else others
+            where.setdefault(cause.clause or cause.sentence, set()).add(cause.name)
+            cures |= {cause.cure: None} if cause.cure else {}
+    told = [*list(held.items())[:_MOST_REASONS], *list(others.items())[:_MOST_REASONS]]
+    return [_with(*each) for each in told], list(cures)
+
+
+def _with(clause: str, names: set[str]) -> str:
+    return " ".join([clause, ", ".join(sorted(filter(None, names))[:_MOST_REASONS])]).rstrip()
 
 
 def _over(clauses: list[str]) -> str:
@@ -140,54 +116,12 @@ def _counted(waiting: int, reports: int, linger: float) -> list[str]:
     return unacknowledged + ([f"{reports} report(s) wait for poll()"] if reports else [])
 
 
-def _held_back(
-    account: Snapshot, rows: list[PartitionSnapshot], causes: Mapping[str, ReplicationSnapshot]
-) -> list[str]:
-    windows = {(window.topic, window.partition): window for window in account.windows}
-    why = [causes[_tp(row)].sentence if _tp(row) in causes else f"the partition {row.why}" for row in rows]
-    return [
-        f"{row.held} for {_tp(row)} are held back: {one}{_window(windows.get((row.topic, row.partition)))}"
-        for row, one in zip(rows, why, strict=True)
-    ]
-
-
-def _curable(rows: list[PartitionSnapshot], matters: list[Trouble], located: Located) -> list[PartitionSnapshot]:
-    """A topic that no broker could tell of may be there."""
-    if not any(trouble.node is None and not trouble.over for trouble in matters):
-        return rows
-    return [row for row in rows if row.reason is not HoldReason.UNKNOWN_TOPIC or row.topic in located.absent]
-
-
-def _cures(
-    rows: list[PartitionSnapshot], causes: Mapping[str, ReplicationSnapshot], silent: Collection[TopicPartition]
-) -> str:
-    """The cures, once for all partitions that the same one would help."""
-    found = [causes[_tp(row)].cure if _tp(row) in causes else row.reason and row.reason.cure for row in rows]
-    found += [HoldReason.LEADER_SILENT.cure for row in rows if (row.topic, row.partition) in silent and not causes]
-    return "".join(f" {cure}" for cure in list(dict.fromkeys(filter(None, found)))[:_MOST_REASONS])
-
-
-def stops(row: PartitionSnapshot) -> bool:
-    """Whether records wait because of replicas."""
-    delays = row.replication is not None and row.replication.delays
-    return delays and row.reason in (None, HoldReason.LEADER_SILENT)
-
-
 def _of_replicas(rows: Iterable[PartitionSnapshot]) -> str:
     """What replicas do that no record waits for."""
     found = [row.replication for row in rows if row.replication is not None and row.replication.unusual]
     return "".join(
         f" {one.sentence[0].upper()}{one.sentence[1:]}. {one.cure}".rstrip() for one in found[:_MOST_REASONS]
     )
-
-
-def concerning(
-    troubles: Iterable[Trouble], rows: list[PartitionSnapshot], leaders: Callable[[str, int], set[int]]
-) -> list[Trouble]:
-    """Those of brokers that lead none of the partitions left out."""
-    led = [leaders(row.topic, row.partition) for row in rows if row.unresolved or row.held]
-    nodes = set().union(*led) if all(led) else None
-    return [trouble for trouble in troubles if nodes is None or trouble.node is None or trouble.node in nodes]
 
 
 def _window(window: WindowSnapshot | None) -> str:
@@ -198,10 +132,6 @@ def _subject(topic: str | None, partition: int | None) -> str:
     if topic is None:
         return ""
     return f" for {topic}" if partition is None else f" for {topic} [{partition}]"
-
-
-def _tp(row: PartitionSnapshot) -> str:
-    return f"{row.topic} [{row.partition}]" if row.partition >= 0 else row.topic
 
 
 def _told(rows: list[PartitionSnapshot], codes: Mapping[str, str]) -> str:
@@ -226,6 +156,15 @@ class Inspection:
 
     def snapshot(self) -> Snapshot:
         """The account of the producer at this moment."""
+        return self._account(self._silent())
+
+    def look(self) -> tuple[Snapshot, Located, list[Trouble]]:
+        """The same, with all that says what records wait for."""
+        silent = self._silent()
+        account = self._account(silent)
+        return account, self._located(account, silent), list(self._troubles())
+
+    def _account(self, silent: Mapping[TopicPartition, int]) -> Snapshot:
         engine, info, dispatcher = self._engine, self._info, self._engine.dispatcher
         queued = engine.queued
         unresolved, interrupted = engine.counters.outstanding(queued)
@@ -251,39 +190,43 @@ class Inspection:
             splits=dispatcher.lanes.splits,
             lanes=len(dispatcher.lanes),
             windows=self._windows(),
-            partitions=self._partitions(),
+            partitions=self._partitions(silent),
             last_error=engine.notifications.last_error,
             throttled_brokers=dict(engine.events.throttled),
             producer_ids=engine.gate.taken,
             renewals=dispatcher.lanes.renewing.count,
         )
 
-    def _partitions(self) -> tuple[PartitionSnapshot, ...]:
-        engine, buffer = self._engine, self._engine.dispatcher.record_buffer
-        rows = partition_rows(engine.counters.topics, buffer.waits())
-        replication = engine.questions.replication
-        known = replication.known(clock.monotonic())
-        absent, silent = engine.holds.partitions.absent, self._silent()
-        whole = {topic: node for (topic, _), node in silent.items()}  # of records that name no partition
+    def _partitions(self, silent: Mapping[TopicPartition, int]) -> tuple[PartitionSnapshot, ...]:
+        engine, buffer, now = self._engine, self._engine.dispatcher.record_buffer, clock.monotonic()
+        known, cluster = engine.questions.replication.known(now), engine.holds.cluster
+        whole = {topic: (topic, number) for topic, number in silent}  # of records that name no partition
         found = []
-        for row in rows:
-            node = silent.get((row.topic, row.partition), whole.get(row.topic) if row.partition < 0 else None)
-            reason = HoldReason.UNKNOWN_TOPIC if absent(row.topic) else HoldReason.LEADER_SILENT
-            told = replace(row, replication=known.get((row.topic, row.partition)))
-            if row.unresolved and not row.held and (node is not None or absent(row.topic)):
-                why = engine.holds.cluster.addressed(Hold(None, reason, node).sentence(0.0))
-                told = replace(told, reason=reason, why=why)
-            found.append(told)
+        for each in partition_rows(engine.counters.topics, buffer.waits()):
+            tp = each.topic, each.partition
+            row = replace(each, replication=known.get(tp))
+            if row.unresolved and not row.held:
+                node, until, _ = cluster.leader_state(tp, now)
+                place = tp if tp in silent else whole.get(row.topic) if row.partition < 0 else None
+                hold = Hold(until, HoldReason.THROTTLED, node) if until is not None else None
+                if engine.holds.partitions.absent(row.topic):
+                    hold = Hold(None, HoldReason.UNKNOWN_TOPIC)
+                elif place is not None:
+                    hold = Hold(None, HoldReason.LEADER_SILENT, silent[place])
+                if hold is not None:
+                    row = replace(row, reason=hold.reason, why=cluster.addressed(hold.sentence(now)))
+            found.append(row)
         return tuple(found)
 
     def _silent(self) -> dict[TopicPartition, int]:
         """As Located.silent. A partition that gathers a batch waits for nobody, nor does one of a throttled broker."""
-        now, cluster, found = clock.monotonic(), self._engine.holds.cluster, {}
-        sent = [told.partitions for told in cluster.statistics.values()] if self._linger > _LONG_LINGER else None
+        now, holds, found = clock.monotonic(), self._engine.holds, {}
+        statistics = holds.cluster.statistics.copy().values()
+        sent = [told.partitions for told in statistics] if self._linger > _LONG_LINGER else None
         for tp in self._engine.dispatcher.record_buffer.silent(now):
-            node, throttled, probing = cluster.leader_state(tp, now)
+            node = holds.partitions.leader(*tp)
             under_way = sent is None or any(tp in told and told[tp].in_flight for told in sent)
-            if tp[1] >= 0 and node is not None and throttled is None and not probing and under_way:
+            if tp[1] >= 0 and node is not None and under_way and not holds.throttled_lately(tp, now):
                 found[tp] = node
         return found
 
@@ -306,15 +249,13 @@ class Inspection:
     def explain(self, topic: str | None, partition: int | None) -> str:
         """Say what records wait for."""
         holds, expirations = self._engine.holds, self._engine.questions.expirations
-        leaders = holds.partitions.leaders
-        account = self.snapshot()
-        told = explanation(account, topic, partition, self.troubles(), leaders, self.located(account))
+        account, located, troubles = self.look()
+        told = explanation(account, topic, partition, troubles, holds.partitions.leaders, located)
         if account.state in _ENDED:
             return told
         return holds.cluster.addressed(" ".join([told, *expirations.notes()]))
 
-    def located(self, account: Snapshot) -> Located:
-        """Where records are, and what is known of their topics and brokers."""
+    def _located(self, account: Snapshot, silent: Mapping[TopicPartition, int]) -> Located:
         engine, topics = self._engine, {row.topic for row in account.partitions}
         counters, cluster = engine.counters, engine.holds.cluster
         sent: Counter[TopicPartition] = Counter()
@@ -325,33 +266,37 @@ class Inspection:
         counts = {topic: cluster.partitions.count(topic) for topic in topics}
         absent = {topic: clause for topic in topics if (clause := cluster.partitions.absent(topic))}
         reports = counters.report_queue.reports.by_partition(counters.topics.copy())
-        now, silent = clock.monotonic(), self._silent()
+        now = clock.monotonic()
         held = [row for row in account.partitions if row.reason is HoldReason.LEADER_SILENT]
         leaders = {(row.topic, row.partition): cluster.partitions.leader(row.topic, row.partition) for row in held}
         leaders.update(silent)
         oldest = engine.dispatcher.record_buffer.oldest()
         answers = {tp: cluster.refuses(node, oldest.get(tp, NEVER), now) for tp, node in leaders.items()}
         refused = {tp: clause for tp, clause in answers.items() if clause}
-        return Located(reports, sent, counts, absent, refused, self._linger, dict(engine.failures.last), silent)
+        ages = {tp: now - accepted for tp, accepted in oldest.items()}
+        for topic, _ in tuple(ages):  # of a record that names no partition it may not be known yet
+            ages[topic, -1] = max(age for (name, _), age in ages.items() if name == topic)
+        last, lost = engine.failures.last.copy(), engine.failures.losses.known(now)
+        return Located(reports, sent, counts, absent, refused, self._linger, last, silent, lost, ages)
 
-    def troubles(self) -> Iterator[Trouble]:
-        """The newest error of each broker and each throttle time, newest first. A generator: most often nobody asks."""
+    def _troubles(self) -> Iterator[Trouble]:
+        """Each throttle time, cuts, and the newest error of each broker, newest first."""
         now, events, cluster = clock.monotonic(), self._engine.events, self._engine.holds.cluster
         held = cluster.throttle.deadlines(now)
         ended = {broker: until for broker, until in events.throttled_until.copy().items() if broker not in held}
         for broker, until in (held | ended).items():
-            yield throttling(broker, until, cluster.probes(broker, now), now)
+            yield throttling(broker, until, now)
         connected, delivered = cluster.connected(), self._engine.updates.delivered
         cuts = cluster.cuts(now)
         for node, clause in cuts.items():
-            yield Trouble(clause, node, over=False)
+            yield Trouble(clause, node, over=False, cure=HoldReason.LEADER_SILENT.cure or "")
         for error in sorted(events.errors.copy().values(), key=lambda error: -error.at):
             recurs = bool(cuts) if error.node is None else error.node in cuts
             over = not recurs and error.is_over(connected, delivered, now)
             about = "the last client error" + ("" if error.node is None else f" of broker {error.node}")
             again = "" if error.times == 1 else f"{error.times} times in {error.at - error.since:.0f} s, the last "
-            told = f"{error.sentence.rstrip('.')} ({again}{now - error.at:.0f} s ago)"
-            yield Trouble(f"{about}{'' if over else ' was'}: {told}", error.node, over, now - error.since)
+            told = f"{about}{'' if over else ' was'}: {error.sentence} ({again}{now - error.at:.0f} s ago)"
+            yield Trouble(told, error.node, over, now - error.since, cure=error.cure)
 
 
 def partition_rows(

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.types import NEVER
 
 _BROKER = re.compile(r"^(?:[a-z0-9_]+://)?\S+/(?P<id>bootstrap|\d+): ", re.IGNORECASE)
@@ -23,17 +24,18 @@ RECURS_WITHIN = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """One thing that went wrong. `clause` says it, with its time.
+    """One thing that went wrong. `clause` says it, with its time; `cure` what to do, "" for nothing.
 
     `node`: the broker that it is about, None for all of them. `over`: nothing waits because of it any more. `seconds`:
-    for how long it has been so, None where that is not known. `ends`: by itself.
+    for how long it has been so, None where that is not known. `code`: as of HealthReason.
     """
 
     clause: str
     node: int | None
     over: bool
     seconds: float | None = None
-    ends: bool = False
+    code: str = "client_error"
+    cure: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +59,15 @@ class ClientError:
     times: int = 1
     gap: float = 0.0
     vague: bool = False
+    cure: str = ""
 
     def after(self, before: ClientError | None) -> ClientError:
         """This one, as one more of those before it."""
         if before is None or self.at - before.at > RECURS_WITHIN:
             return replace(self, since=self.at)
-        sentence = before.sentence if self.vague else self.sentence
-        return replace(self, sentence=sentence, since=before.since, times=before.times + 1, gap=self.at - before.at)
+        said = before if self.vague else self
+        again = replace(self, since=before.since, times=before.times + 1, gap=self.at - before.at)
+        return replace(again, sentence=said.sentence, cure=said.cure)
 
     def is_over(self, connected: Mapping[int, float], delivered: int, now: float) -> bool:
         """By when each broker was last seen connected, and how many records have been delivered.
@@ -87,19 +91,18 @@ def broker_in(reason: str, all_down: bool) -> tuple[int | None, bool]:
     return (int(name), False) if name.isdecimal() else (None, True)
 
 
-def throttling(node: int, until: float, probes: bool, now: float) -> Trouble:
+def throttling(node: int, until: float, now: float) -> Trouble:
     """A broker announced a throttle time that ends, or ended, at `until`. A negative `node` is one that is not known.
 
-    `calms`: one batch at a time goes to it since.
+    Once it has ended it is no cause: what is held to calm the broker has a reason of its own, and what librdkafka has
+    waits for something else.
     """
     who, about = (f"broker {node}", node) if node >= 0 else ("a broker", None)
+    why = HoldReason.THROTTLED
     if until > now:
         lasts = f"the quota of {who} throttles this client for another {until - now:.1f} s"
-        return Trouble(lasts, about, over=False, ends=True)
-    ended = f"the quota of {who} throttled this client until {now - until:.1f} s ago, and"
-    if probes:
-        return Trouble(f"{ended} one batch at a time goes to it for now", about, over=False, ends=True)
-    return Trouble(f"{ended} nothing holds records for it now", about, over=True)
+        return Trouble(lasts, about, over=False, code=why, cure=why.cure or "")
+    return Trouble(f"the quota of {who} throttled this client until {now - until:.1f} s ago", about, over=True)
 
 
 SETTLES = 1.0

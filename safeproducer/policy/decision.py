@@ -134,6 +134,10 @@ class Hold(NamedTuple):
     node: int | None = None
     again: float = NEVER
 
+    def lasts(self, now: float) -> bool:
+        """Whether it can be the reason now. One whose time is over is another's word until somebody looks again."""
+        return self.until is None or self.until > now
+
     def sentence(self, now: float) -> str:
         """For a person: a predicate whose subject is the partition."""
         leader = "a broker (its own is not known yet)" if self.node is None else f"broker {self.node}, its leader,"
@@ -174,8 +178,8 @@ RULES: tuple[Rule, ...] = (
     Rule(Why.QUOTA_RETRY, EVERY, "rejected"),
     Rule(Why.OUTDATED_METADATA, EVERY, "miscounted"),
     Rule(Why.UNKNOWN_TOPIC, EVERY, "unknown"),
-    Rule(Why.LEADER_SILENT, DIRECT | CHANGE, "direct.stalled"),
     Rule(Why.THROTTLED, EVERY, "throttled_until", until=lambda f: f.throttled_until, again=_when_it_ends),
+    Rule(Why.LEADER_SILENT, DIRECT | CHANGE, "direct.stalled"),
     Rule(Why.RENEWING, DIRECT | CHANGE, "direct.failed", until=lambda f: f.direct.renews_at),
     Rule(Why.LANE_CHANGE, CHANGE, "direct"),
     Rule(Why.PROBING, DIRECT, "probing"),

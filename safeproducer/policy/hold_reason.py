@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum, unique
 from typing import Self
 
-_ANSWERED = ("max_in_flight", "window", "in_flight", "lanes_busy", "key_order")
+_ANSWERED = ("probing", "max_in_flight", "window", "in_flight", "lanes_busy", "key_order")
 _WHATEVER_WAITS = ("throttled", "probing", "max_in_flight", "window")
 
 

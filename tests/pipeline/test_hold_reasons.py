@@ -49,7 +49,8 @@ def begun(mode: str, **config: object) -> Iterator[Rig]:
 def told(rig: Rig, tp: tuple[str, int] = TP, wait: float = SOON) -> HoldReason | None:
     """Why its records wait, `wait` seconds from now."""
     rig.report_queue(wait)
-    return next(row.reason for row in rig.producer.snapshot().partitions if (row.topic, row.partition) == tp)
+    rows = rig.producer.snapshot().partitions
+    return next(row.reason if row.held else None for row in rows if (row.topic, row.partition) == tp)
 
 
 def accepted(rig: Rig, tp: tuple[str, int] = TP, *keys: bytes) -> None:

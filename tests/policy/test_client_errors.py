@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from safeproducer.policy.client_reports import ClientError, broker_in, throttling
+from safeproducer.policy.hold_reason import HoldReason
 
 TOLD_AT = 100.0
 BEFORE, AFTER = TOLD_AT - 1, TOLD_AT + 1
@@ -71,16 +72,14 @@ def test_an_error_that_comes_again_and_again_is_told_so_and_not_over() -> None:
 
 
 def test_a_throttle_time_that_has_ended_is_no_cause() -> None:
-    """While it lasts, and while one batch at a time goes there, it is one."""
-    lasting = throttling(1, until=102.0, probes=True, now=100.0)
-    assert (lasting.over, lasting.node) == (False, 1)
+    """Nor while one batch at a time goes there: what is held for that has a reason of its own."""
+    lasting = throttling(1, until=102.0, now=100.0)
+    assert (lasting.over, lasting.node, lasting.code) == (False, 1, "throttled")
     assert lasting.clause == "the quota of broker 1 throttles this client for another 2.0 s"
-    calmed = throttling(1, until=98.0, probes=True, now=100.0)
-    assert not calmed.over
-    assert calmed.clause.endswith("until 2.0 s ago, and one batch at a time goes to it for now")
-    ended = throttling(1, until=98.0, probes=False, now=100.0)
+    assert lasting.cure == HoldReason.THROTTLED.cure
+    ended = throttling(1, until=98.0, now=100.0)
     assert ended.over
-    assert ended.clause.endswith("until 2.0 s ago, and nothing holds records for it now")
-    unknown = throttling(-1, until=102.0, probes=True, now=100.0)
+    assert ended.clause.endswith("throttled this client until 2.0 s ago")
+    unknown = throttling(-1, until=102.0, now=100.0)
     assert unknown.node is None
     assert "a broker" in unknown.clause

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from safeproducer.kafka.advice import advice
+from safeproducer.kafka.advice import joined, told_apart
 from safeproducer.kafka.callback_errors import CallbackErrors
 from safeproducer.kafka.native import KafkaError, ThrottleEvent
 from safeproducer.kafka.statistics import repaired
@@ -109,10 +109,10 @@ class ClientEvents:
         vague = error.code() == KafkaError._ALL_BROKERS_DOWN
         about = broker_in(error.str(), vague)
         lasts = error.fatal() or error.code() == KafkaError._FATAL
-        sentence = self.notifications.scrubbed(advice(error.name(), error.str()))
-        told = ClientError(sentence, *about, lasts, clock.real(), self._updates.delivered, vague=vague)
+        meaning, cure = map(self.notifications.scrubbed, told_apart(error.name(), error.str()))
+        told = ClientError(meaning, *about, lasts, clock.real(), self._updates.delivered, vague=vague, cure=cure)
         self.errors[about] = told = told.after(self.errors.get(about))
-        self.notifications.error(error, sentence, told.sentence)
+        self.notifications.error(error, joined(meaning, cure), joined(told.sentence, told.cure))
         self.callbacks.call(self.callbacks.error, error)
 
     @interrupts.called_natively

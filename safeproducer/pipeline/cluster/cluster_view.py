@@ -319,10 +319,6 @@ class ClusterView:
         found = window(broker.windows.get(tp[0]), info, broker.broke, max_age, now)
         return found, info.leader, max(info.led_since, broker.broke)
 
-    def probes(self, broker: int, now: float) -> bool:
-        """Whether it gets one batch at a time because it throttled so lately."""
-        return self.holds_back and self.throttle.probes(broker, now)
-
     @property
     def throttle_is_new(self) -> bool:
         """What the next throttle_changed() says."""

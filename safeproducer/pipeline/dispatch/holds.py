@@ -121,6 +121,10 @@ class Holds:
             return False
         return buffer.records[0][ACCEPTED_AT] < opened_at
 
+    def throttled_lately(self, tp: TopicPartition, now: float) -> bool:
+        """Whether its leader throttles, or has had no time yet to answer what lay there unread meanwhile (KIP-219)."""
+        return self.cluster.throttle.deadline(self.partitions.leader(*tp), now - LATE) is not None
+
     def is_silent(self, buffer: PartitionBuffer, now: float) -> bool:
         """Whether the leader owes this partition an acknowledgement, of either lane, for longer than usual."""
         direct, patience = self.direct, max(LATE, LATE_TIMES * (buffer.ack.seconds or 0.0))

@@ -173,8 +173,10 @@ class RecordBuffer:
         """What those that wait there wait for, also before the sender has looked at them."""
         if self._holds.partitions.absent(buffer.topic):
             return Hold(None, HoldReason.UNKNOWN_TOPIC)
-        hold = buffer.why or buffer.held or self._holds.reason(buffer, now) or TURN
-        if hold.reason.waits_for_answer and self._holds.is_silent(buffer, now):  # look at the broker that owes it
+        known = buffer.why
+        hold = known if known is not None and known.lasts(now) else self._holds.reason(buffer, now) or TURN
+        owed = hold.reason.waits_for_answer and self._holds.is_silent(buffer, now)
+        if owed and not self._holds.throttled_lately(buffer.tp, now):  # look at the broker that owes it
             return Hold(None, HoldReason.LEADER_SILENT, self._holds.partitions.leader(*buffer.tp))
         return hold
 

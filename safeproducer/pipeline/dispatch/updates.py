@@ -64,6 +64,10 @@ class ClientUpdates:
         """Records delivered so far."""
         return self._counters.totals()[1]
 
+    def delivered_of(self, tp: TopicPartition) -> tuple[int, int]:
+        """The same of a partition, or of a topic with -1, and of all."""
+        return self._counters.delivered(tp), self.delivered
+
     @property
     def interval(self) -> float:
         """Seconds from one statistics event that is read to the next; 0 when none is read."""

@@ -318,6 +318,12 @@ class DeliveryCounters:
         row = None if topic is None else topic.partitions.get(tp[1])
         return 0 if row is None else sum([each.delivered + each.failed for each in (row.named, row.placed)])
 
+    def delivered(self, tp: tuple[str, int]) -> int:
+        """Records of one partition, or of a topic with -1, delivered so far."""
+        rows = {} if (topic := self.topics.get(tp[0])) is None else topic.partitions.copy()
+        found = rows.values() if tp[1] == UNASSIGNED else filter(None, [rows.get(tp[1])])
+        return sum([row.named.delivered + row.placed.delivered for row in found])
+
     @property
     def resolved(self) -> int:
         """Reports counted so far."""

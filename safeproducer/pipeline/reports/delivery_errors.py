@@ -6,13 +6,14 @@ Reports of records that a purge took out of librdkafka: which of them were in no
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from safeproducer.errors import DeliveryError
 from safeproducer.kafka.native import WITHOUT_OFFSET, KafkaError, Message
 from safeproducer.kafka.statistics import Statistics
 from safeproducer.pipeline.record import ACCEPTED_AT, DeliveryCallback, HeldRecord
+from safeproducer.pipeline.reports.losses import Losses
 from safeproducer.pipeline.reports.report_queue import DatedError, Deferred
 from safeproducer.policy.outcome import Outcome, Purged, is_first_attempt, never_sent, outcome_of
 from safeproducer.policy.types import NEVER, TopicPartition
@@ -91,8 +92,7 @@ class Failures:
         """When a report of a failed record was last run."""
         self.round_trip = 0.0
         """The quickest round trip to any broker, by the last statistics."""
-        self._absent: Callable[[str], str] = lambda topic: ""
-        self._leader: Callable[[Any, Any], str] = lambda topic, partition: ""
+        self.losses = Losses(delivery.timeout)
         self._retry_backoff = delivery.retry_backoff
         self._forgotten_after = NEVER
 
@@ -123,10 +123,6 @@ class Failures:
     def sent_by_many(self) -> None:
         """There are lanes whose producer ID no statistics tell."""
         self.many_lanes = True
-
-    def told_by(self, absent: Callable[[str], str], leader: Callable[[str, int], str]) -> None:
-        """Who says that brokers know of no such topic, and who leads a partition: clauses, "" where there is none."""
-        self._absent, self._leader = absent, leader
 
     def heard(self, statistics: Statistics) -> None:
         """Take note of who sends, and how long round trips are."""
@@ -191,10 +187,6 @@ class Failures:
         accepted_at = clock.time() - (clock.monotonic() - record[ACCEPTED_AT])
         return self._made(KafkaError(code), code, reason, outcome, topic, placed, accepted_at, None, attempts)
 
-    def _cause(self, topic: str, partition: int | None) -> str:
-        """What is known of the topic, or of the leader of this partition of it; "" for nothing."""
-        return self._absent(topic) or ("" if partition is None else self._leader(topic, partition))
-
     def _made(
         self,
         error: KafkaError,
@@ -219,7 +211,7 @@ class Failures:
         since = next((at for at in (handed_over_at, accepted_at) if at is not None), NEVER)
         producer_id, epoch = self._identity if outcome is Outcome.UNKNOWN else (None, None)
         late = code == KafkaError._MSG_TIMED_OUT
-        if clause := "" if topic is None else self._cause(topic, partition if late else None):
+        if clause := "" if topic is None else self.losses.cause(topic, partition, late):
             reason += f": {clause}"
         if code != error.code() or reason != error.str():
             error = KafkaError(code, reason, txn_requires_abort=error.txn_requires_abort())

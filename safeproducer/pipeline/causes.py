@@ -1,0 +1,127 @@
+"""What records wait for, by partition: explain(), health() and snapshot() tell the same of one look."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+from safeproducer.policy.client_reports import Trouble
+from safeproducer.policy.hold_reason import HoldReason
+from safeproducer.policy.types import TopicPartition
+from safeproducer.snapshot import PartitionSnapshot
+
+Leaders = Callable[[str, int], set[int]]
+"""Who may lead a partition; nobody while that is not known."""
+
+
+class Cause(NamedTuple):
+    """One thing that records of a partition wait for, with what to do, None for nothing. `code`: as of HealthReason.
+
+    `clause`: the sentence among those of other partitions, where `name` follows it. `seconds`: for how long it has been
+    so, None where that is as long as records wait.
+    """
+
+    code: str
+    sentence: str
+    cure: str | None = None
+    seconds: float | None = None
+    clause: str = ""
+    name: str = ""
+
+
+class Located(NamedTuple):
+    """Where records are that wait, beside those that are held.
+
+    - `reports`: by partition, those that poll() has to run. `sent`: records that librdkafka has, by the last
+      statistics; also of those whose caller named no partition.
+    - `counts`: partitions of topics that are known. `absent`: a clause for each topic that is not there.
+    - `refused`: a clause for each partition that gets answers and no acknowledgements. `linger`: seconds.
+    - `silent`: partition -> its leader, which acknowledges nothing of what librdkafka has.
+    - `failed`: the name of the last error, for each topic with records that failed. `lost`: as Losses.known().
+    - `ages`: partition -> seconds for which its oldest record has waited, as far as that is known.
+    """
+
+    reports: Mapping[TopicPartition, int] = MappingProxyType({})
+    sent: Mapping[TopicPartition, int] = MappingProxyType({})
+    counts: Mapping[str, int] = MappingProxyType({})
+    absent: Mapping[str, str] = MappingProxyType({})
+    refused: Mapping[TopicPartition, str] = MappingProxyType({})
+    linger: float = 0.0
+    failed: Mapping[str, str] = MappingProxyType({})
+    silent: Mapping[TopicPartition, int] = MappingProxyType({})
+    lost: Mapping[TopicPartition, tuple[float, str]] = MappingProxyType({})
+    ages: Mapping[TopicPartition, float] = MappingProxyType({})
+
+    def of(self, topic: str | None, partition: int | None) -> tuple[int, int]:
+        """(reports that wait for poll(), records that librdkafka has)."""
+        return _sum(self.reports, topic, partition), _sum(self.sent, topic, partition)
+
+    def waiting(self, rows: Iterable[PartitionSnapshot]) -> Iterator[tuple[PartitionSnapshot, int]]:
+        """Rows with records that have no acknowledgement, and how many; or lost some, while none got through.
+
+        A record that names no partition counts where it is held, and not where it was accepted as well.
+        """
+        elsewhere: Counter[str] = Counter()
+        for row in sorted(rows, key=lambda row: row.partition < 0):
+            reports, _ = self.of(row.topic, None if row.partition < 0 else row.partition)
+            owed = row.unresolved - reports - elsewhere[row.topic] * (row.partition < 0)
+            elsewhere[row.topic] += max(0, row.held - row.unresolved)
+            if (count := max(owed, row.held, 0)) or (row.topic, row.partition) in self.lost:
+                yield row, count
+
+    def causes(
+        self, row: PartitionSnapshot, troubles: Iterable[Trouble], leaders: Leaders, window: str = ""
+    ) -> Iterator[Cause]:
+        """What such a row waits for, its own reason first."""
+        name, held = tp_name(row), f"{row.held} for {tp_name(row)} are held back: " if row.held else ""
+        if stops(row) and (known := row.replication) is not None:
+            yield Cause("replication", known.sentence, known.cure or None, None, f"{held}{known.sentence}{window}")
+            return
+        matters = [one for one in concerning(troubles, [row], leaders) if not one.over]
+        why, absent = row.reason, self.absent.get(row.topic)
+        if absent:
+            yield Cause(HoldReason.UNKNOWN_TOPIC, absent, HoldReason.UNKNOWN_TOPIC.cure, None, f"{held}{absent}")
+        elif held and why is not None:
+            # A topic that no broker could tell of may be there.
+            hidden = why is HoldReason.UNKNOWN_TOPIC and any(one.node is None for one in matters)
+            clause = f"{held}the partition {row.why}{window}"
+            yield Cause(why, f"{name} {row.why}", None if hidden else why.cure, None, clause)
+        for one in matters:
+            if not held or one.code != why:
+                yield Cause(one.code, one.clause, one.cure or None, one.seconds)
+        places = (
+            {(row.topic, row.partition)} if row.partition >= 0 else {tp for tp in self.silent if tp[0] == row.topic}
+        )
+        for topic, number in () if held or absent else sorted(places & self.silent.keys()):
+            clause, name = f"broker {self.silent[topic, number]} acknowledges nothing of", f"{topic} [{number}]"
+            silent = HoldReason.LEADER_SILENT
+            yield Cause(silent, f"{clause} {name}", silent.cure, None, clause, name)
+        if clause := self.refused.get((row.topic, row.partition), ""):
+            yield Cause(HoldReason.LEADER_SILENT, clause, HoldReason.LEADER_SILENT.cure)
+        if lost := self.lost.get((row.topic, row.partition)):
+            yield Cause("expired", lost[1], HoldReason.EXPIRY.cure, lost[0])
+
+
+def _sum(counts: Mapping[TopicPartition, int], topic: str | None, partition: int | None) -> int:
+    found = counts.items()
+    return sum(count for (name, number), count in found if topic in (None, name) and partition in (None, number))
+
+
+def tp_name(row: PartitionSnapshot) -> str:
+    """For people."""
+    return f"{row.topic} [{row.partition}]" if row.partition >= 0 else row.topic
+
+
+def stops(row: PartitionSnapshot) -> bool:
+    """Whether records wait because of replicas."""
+    delays = row.replication is not None and row.replication.delays
+    return delays and row.reason in (None, HoldReason.LEADER_SILENT)
+
+
+def concerning(troubles: Iterable[Trouble], rows: list[PartitionSnapshot], leaders: Leaders) -> list[Trouble]:
+    """Those of brokers that lead none of the partitions left out."""
+    led = [leaders(row.topic, row.partition) for row in rows if row.unresolved or row.held]
+    nodes = set().union(*led) if all(led) else None
+    return [trouble for trouble in troubles if nodes is None or trouble.node is None or trouble.node in nodes]

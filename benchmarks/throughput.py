@@ -61,6 +61,12 @@ FURTHER = (
     Comparison("two topics in turn", forms.two_topics, forms.two_topics, NO_BAR),
 )
 
+OBSERVED_LIMITS: dict[int, tuple[float | None, float | None]] = {100: (0.90, 1.20), 1_000: (0.90, 1.20)}
+OBSERVED = (
+    Comparison("observe, keywords", forms.keyword, forms.keyword, OBSERVED_LIMITS),
+    Comparison("observe, positional", forms.positional, forms.positional, OBSERVED_LIMITS),
+)
+
 STOCK_BATCHES = {
     "stock: produce_batch, partition / produce": forms.batch_to_partition,
     "stock: produce_batch / produce": forms.batch,

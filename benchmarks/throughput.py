@@ -8,7 +8,9 @@ from __future__ import annotations
 import argparse
 import math
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from confluent_kafka.cimpl import Producer
 
@@ -25,6 +27,7 @@ WARM_UP = 2
 SITTINGS = 3
 """Times the producers are made anew: a connection may be quicker than another for as long as it lasts."""
 NOISE = "stock, a second one"
+IDEMPOTENT = {"enable.idempotence": True}
 
 
 @dataclass(frozen=True)
@@ -116,7 +119,15 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def run_case(where: Broker, partitions: int, value_size: int, comparisons: tuple[Comparison, ...], rounds: int) -> Case:
+def run_case(
+    where: Broker,
+    partitions: int,
+    value_size: int,
+    comparisons: tuple[Comparison, ...],
+    rounds: int,
+    config: Mapping[str, Any] = IDEMPOTENT,
+    make: type[SafeProducer] = SafeProducer,
+) -> Case:
     topic = f"bench-{partitions}-{value_size}"
     load = Load.make(topic, partitions, value_size, RECORDS[value_size])
     for name in (load.topic, load.second_topic):
@@ -124,17 +135,25 @@ def run_case(where: Broker, partitions: int, value_size: int, comparisons: tuple
     sittings: list[Rounds] = []
     for number in range(1, SITTINGS + 1):
         label = f"{partitions} partitions, {value_size} B, sitting {number} of {SITTINGS}"
-        sittings.append(run_sitting(where, load, comparisons, rounds // SITTINGS, number, label))
+        with make({"bootstrap.servers": where.bootstrap, **config}) as safe:
+            sittings.append(run_sitting(where, load, comparisons, rounds // SITTINGS, number, label, config, safe))
     for name in (load.topic, load.second_topic):
         where.delete_topic(name)
     return evaluated(load, comparisons, joined(sittings))
 
 
 def run_sitting(
-    where: Broker, load: Load, comparisons: tuple[Comparison, ...], rounds: int, number: int, label: str
+    where: Broker,
+    load: Load,
+    comparisons: tuple[Comparison, ...],
+    rounds: int,
+    number: int,
+    label: str,
+    config: Mapping[str, Any],
+    safe: SafeProducer,
 ) -> Rounds:
-    config = {"bootstrap.servers": where.bootstrap, "enable.idempotence": True}
-    with Producer(config) as stock, Producer(config) as second, SafeProducer(config) as safe:
+    config = {"bootstrap.servers": where.bootstrap, **config}
+    with Producer(config) as stock, Producer(config) as second:
         variants: dict[str, Block] = {NOISE: block(forms.keyword, second, load)}
         for comparison in comparisons:
             variants[f"safe {comparison.form.__name__}"] = block(comparison.form, safe, load)

@@ -21,7 +21,7 @@ from safeproducer.pipeline.inspection import Inspection
 from safeproducer.pipeline.reports.counters import DeliveryCounters, TopicCounters
 from safeproducer.pipeline.reports.delivery_errors import Failures
 from safeproducer.pipeline.reuse import release
-from safeproducer.pipeline.route import UNINITIALISED, Route
+from safeproducer.pipeline.route import UNINITIALISED, Route, Uninitialised
 from safeproducer.pipeline.transactions import Transactions
 from safeproducer.records import are_known, call_site, checked_names
 from safeproducer.runtime import clock, forks, lifetime
@@ -34,7 +34,7 @@ _NUMBERS = frozenset({float, int})
 _ROOM_ROUND = 0.1
 
 
-class SafeProducer(NativeProducer):
+class SafeProducer(Uninitialised):
     """A drop-in for confluent_kafka.Producer that accounts for every record.
 
     `SafeProducer(config)` takes configuration in all of confluent_kafka's forms; settings beginning with
@@ -53,12 +53,12 @@ class SafeProducer(NativeProducer):
 
     # Two underscores each, and no public method called by way of self: as with confluent_kafka, a subclass may use any
     # name of its own and override any method. What stands here is what one that forgets super().__init__() finds.
-    __engine: Engine = UNINITIALISED  # type: ignore[assignment]
+    __engine: Engine
+    __route: Route
+    __counters: DeliveryCounters
+    __topics: dict[str, TopicCounters]
+    __on_delivery: Callable[..., Any] | None
     __settings: Settings = UNINITIALISED  # type: ignore[assignment]
-    __route: Route = UNINITIALISED  # type: ignore[assignment]
-    __counters: DeliveryCounters = UNINITIALISED  # type: ignore[assignment]
-    __topics: dict[str, TopicCounters] = UNINITIALISED  # type: ignore[assignment]
-    __on_delivery: Callable[..., Any] | None = None
     __initialised = False
     __transactions: Transactions = UNINITIALISED  # type: ignore[assignment]
     __closing: Closing = UNINITIALISED  # type: ignore[assignment]

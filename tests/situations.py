@@ -259,6 +259,11 @@ def _silent(scene: Scene) -> None:
     scene.send()
 
 
+def _silent_for_6_seconds(scene: Scene) -> None:
+    scene.config.update({"message.timeout.ms": 6_000})
+    _silent(scene)
+
+
 def _resume(scene: Scene) -> None:
     scene.control.resume(1)
 
@@ -426,7 +431,7 @@ CASES = {
         end=_resume,
     ),
     "leader silent, expiry": Case(
-        lambda scene: (scene.config.update({"message.timeout.ms": 6_000}), _silent(scene))[0],
+        _silent_for_6_seconds,
         "broker 1 acknowledges nothing",
         "silent",
         "leader_silent",

@@ -164,7 +164,7 @@ def is_asked(native: Any, topic: str, patience: float) -> bool:
 def measured(native: Any, topic: str, patience: float, goes_on: Callable[[], bool]) -> float | None:
     """For how long answers for metadata take, or longer: the shortest of some; None without one, and when told to end.
 
-    `patience`: seconds of one wait.
+    `patience`: seconds of one wait. Raises KafkaException when the connection ends: it was that of a bootstrap server.
     """
     shortest, measures, began_at = float("inf"), 0, clock.real()
     while measures < MEASURES or clock.real() < began_at + _MEASURE_FOR:
@@ -175,7 +175,10 @@ def measured(native: Any, topic: str, patience: float, goes_on: Callable[[], boo
         try:
             native.list_topics(topic, patience)
         except KafkaException as error:
-            if error.args[0].code() != KafkaError._TIMED_OUT:
+            code = error.args[0].code()
+            if code == KafkaError._TRANSPORT:
+                raise
+            if code != KafkaError._TIMED_OUT:
                 return None
         if (shortest := min(shortest, clock.real() - began)) < NEAR:
             break

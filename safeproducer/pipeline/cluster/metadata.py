@@ -17,7 +17,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from safeproducer.kafka.lane_client import NEAR, is_asked, measured, partitions_of
-from safeproducer.kafka.native import KafkaError
+from safeproducer.kafka.native import KafkaError, KafkaException
 from safeproducer.policy.client_reports import TopicMetadata
 from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.types import NEVER
@@ -91,6 +91,8 @@ class FirstQuestion:
                 if over:
                     self._answered_at = clock.real()
                     distance = measured(native, topic, _SLICE, lambda: self.topic is not None)
+        except KafkaException:
+            over = False  # once more, over a connection that stays
         finally:
             self.asking = False
             over = over and self._native() in (None, native)  # else another one waits for its ID by now

@@ -129,9 +129,8 @@ class Ledger:
         """Add new ones to `copies`; False when another process did the same."""
         for path in missing:
             try:
-                copy = ledger_file.made(
-                    path, Header(permit_record.some_id(), permit_record.boot_id(), Times(0.0, 0.0), 0)
-                )
+                header = Header(permit_record.some_id(), permit_record.boot_id(), Times(0.0, 0.0), 0)
+                copy = ledger_file.made(path, header)
             except OSError as error:
                 problems.append(str(error))
                 continue

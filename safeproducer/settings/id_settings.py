@@ -80,7 +80,7 @@ def take(
 
 
 def _policy(given: Mapping[str, Any]) -> Policy:
-    return one_of(given, PRODUCER_IDS_POLICY, POLICIES, "warn")
+    return one_of(given, PRODUCER_IDS_POLICY, POLICIES, _DEFAULTS.policy)
 
 
 def _ledger(given: Mapping[str, Any], usable: Callable[[str], str | None]) -> str:

@@ -109,24 +109,25 @@ class OwnSettings:
                 )
 
 
+_DEFAULTS = OwnSettings()
+
+
 def take(config: dict[str, Any]) -> OwnSettings:
     """Take them out of `config`. Raises ConfigurationError."""
     given = {name: config.pop(name) for name in list(config) if name.startswith(OWN_PREFIX)}
     _refuse_unknown(given)
-    ids_per_hour = whole_number(given, PRODUCER_IDS_PER_HOUR, DEFAULT_PRODUCER_IDS_PER_HOUR, least=1)
-    max_block_ms = whole_number(given, MAX_BLOCK_MS, 0, least=0)
     return OwnSettings(
-        mode=one_of(given, MODE, MODES, "auto"),
-        ordering=one_of(given, ORDERING, ORDERINGS, "partition"),
+        mode=one_of(given, MODE, MODES, _DEFAULTS.mode),
+        ordering=one_of(given, ORDERING, ORDERINGS, _DEFAULTS.ordering),
         lanes=_number_or(given, LANES, "auto", 1, MOST_LANES),
         window=_number_or(given, WINDOW, "discover", LEAST, MOST),
-        max_block=max_block_ms / 1000,
-        producer_ids_per_hour=ids_per_hour,
-        expiry=one_of(given, EXPIRY, EXPIRIES, "guard"),
+        max_block=whole_number(given, MAX_BLOCK_MS, 0, least=0) / 1000,
+        producer_ids_per_hour=whole_number(given, PRODUCER_IDS_PER_HOUR, DEFAULT_PRODUCER_IDS_PER_HOUR, least=1),
+        expiry=one_of(given, EXPIRY, EXPIRIES, _DEFAULTS.expiry),
         expiry_ms=_number_or(given, EXPIRY_MS, "discover", 1, _LONGEST_EXPIRY_MS),
-        replication=one_of(given, REPLICATION, REPLICATIONS, "auto"),
-        fatal=one_of(given, FATAL, FATALS, "stop"),
-        fatal_held=one_of(given, FATAL_HELD, FATAL_HELDS, "send"),
+        replication=one_of(given, REPLICATION, REPLICATIONS, _DEFAULTS.replication),
+        fatal=one_of(given, FATAL, FATALS, _DEFAULTS.fatal),
+        fatal_held=one_of(given, FATAL_HELD, FATAL_HELDS, _DEFAULTS.fatal_held),
     )
 
 

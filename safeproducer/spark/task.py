@@ -39,9 +39,8 @@ def write_task(batches: Iterable[pa.RecordBatch], options: Options, task: Task) 
     One task at a time in a process, as Spark has it.
     """
     started, handed_over = clock.monotonic(), HandedOver(task)
-    filled = _filled(
-        map(handed_over.note, filter(attrgetter("num_rows"), batches)), options.topic
-    )  # a generator would keep a batch
+    with_rows = filter(attrgetter("num_rows"), batches)  # a generator would keep a batch
+    filled = _filled(map(handed_over.note, with_rows), options.topic)
     if filled is None:
         written: TaskTotals | Failure = TaskTotals(task.partition, task.attempt, seconds=clock.monotonic() - started)
     else:

@@ -233,6 +233,18 @@ class Rig:
         self.check_share(topic, partition)
         return True
 
+    def accept(self, count: int) -> None:
+        """Produce so many records, which must be accepted."""
+        for _ in range(count):
+            assert self.produce("a", 0)
+
+    def silence(self) -> None:
+        """Deliver a record and hear of it, by statistics, too; broker 1, the leader, answers no more from then on."""
+        self.accept(1)
+        self.flush(2)
+        self.report_queue(2)
+        self.cluster.brokers[1].silent = True
+
     def produce_batch(self, topic: str, partition: int, count: int) -> int:
         """How many were accepted."""
         accepted = [Accepted(next(self._numbers), topic, partition, None, self.time.now) for _ in range(count)]

@@ -34,12 +34,8 @@ def outcomes(rig: Rig, code: int) -> list[Outcome]:
 def test_records_behind_one_without_an_answer_were_not_sent() -> None:
     """Statistics prove it of all but the batch that was in a request."""
     with rigged({**CONFIG, "batch.num.messages": 2, "socket.timeout.ms": 10_000}) as rig:
-        assert rig.produce("a", 0)
-        rig.flush(2)
-        rig.report_queue(2)
-        rig.cluster.brokers[1].silent = True
-        for _ in range(8):
-            assert rig.produce("a", 0)
+        rig.silence()
+        rig.accept(8)
         rig.report_queue(8)
         rig.poll(0)
         assert outcomes(rig, KafkaError._MSG_TIMED_OUT) == 2 * [Outcome.UNKNOWN] + 6 * [Outcome.NOT_WRITTEN]
@@ -52,10 +48,7 @@ def test_records_behind_one_without_an_answer_were_not_sent() -> None:
 def test_a_purge_reports_the_newest_records_first() -> None:
     """Those that a request had are the oldest, and a count that retries made too small is of the newest."""
     with rigged({**CONFIG, "batch.num.messages": 2}) as rig:
-        assert rig.produce("a", 0)
-        rig.flush(2)
-        rig.report_queue(2)
-        rig.cluster.brokers[1].silent = True
+        rig.silence()
         for _ in range(20):
             assert rig.produce("a", 0)
             rig.report_queue(0.01)
@@ -71,10 +64,7 @@ def test_a_purge_reports_the_newest_records_first() -> None:
 def test_records_that_were_held_first_are_not_late() -> None:
     """Those of a silent leader wait, and go directly after a purge: their time counts from produce() all the same."""
     with rigged({**CONFIG, "socket.timeout.ms": 10_000}) as rig:
-        assert rig.produce("a", 0)
-        rig.flush(2)
-        rig.report_queue(2)
-        rig.cluster.brokers[1].silent = True
+        rig.silence()
         began = rig.time.now
         while rig.time.now < began + 6:
             assert rig.produce("a", 0)
@@ -117,21 +107,15 @@ def test_no_record_goes_straight_behind_a_purge_however_late_that_is() -> None:
 def test_records_purged_before_prove_nothing() -> None:
     """They count as given and not as sent, too, and must not be taken for those whose time is over."""
     with rigged({**CONFIG, "batch.num.messages": 2}) as rig:
-        assert rig.produce("a", 0)
-        rig.flush(2)
-        rig.report_queue(2)
-        rig.cluster.brokers[1].silent = True
-        for _ in range(8):
-            assert rig.produce("a", 0)
+        rig.silence()
+        rig.accept(8)
         rig.poll(0.3)
         rig.purge()
         rig.poll(0)
         rig.cluster.heal()
-        for _ in range(2):
-            assert rig.produce("a", 0)
+        rig.accept(2)
         rig.cluster.brokers[1].silent = True
-        for _ in range(2):
-            assert rig.produce("a", 0)
+        rig.accept(2)
         rig.report_queue(8)
         rig.poll(0)
         assert Outcome.NOT_WRITTEN not in outcomes(rig, KafkaError._MSG_TIMED_OUT)
@@ -142,10 +126,7 @@ def test_records_purged_before_prove_nothing() -> None:
 def test_batches_for_a_named_partition_keep_their_deadline() -> None:
     """librdkafka does not count what its own produce_batch() took for one; it acknowledges it all the same."""
     with rigged({**CONFIG, "socket.timeout.ms": 60_000}) as rig:
-        assert rig.produce("a", 0)
-        rig.flush(2)
-        rig.report_queue(2)
-        rig.cluster.brokers[1].silent = True
+        rig.silence()
         assert rig.produce_batch("a", 0, 4) == 4
         rig.report_queue(5)
         rig.poll(0)

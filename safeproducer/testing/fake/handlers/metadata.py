@@ -21,6 +21,7 @@ from safeproducer.testing.fake.handlers.request import (
     LOOPBACK,
     UNKNOWN_TOPIC_OR_PARTITION,
     Request,
+    by_partition,
 )
 from safeproducer.testing.fake.state import topic_changes
 from safeproducer.testing.fake.state.topic_changes import INVALID_TOPIC, RefusedError, is_topic_name
@@ -164,20 +165,19 @@ _VOLUME = 1 << 40
 def alter_reassignments(request: Request) -> Body:
     """One answer for each partition; a refused one leaves the others alone. Any broker answers."""
     same_factor = not request.body.get("allow_replication_factor_change", True)
-    responses = []
-    for topic in request.body["topics"]:
-        answers = []
-        for wanted in topic["partitions"]:
-            index, error, text = wanted["partition_index"], request.error, None
-            try:
-                if not error:
-                    topic_changes.reassign(
-                        request.cluster, topic["name"], index, wanted["replicas"], same_factor=same_factor
-                    )
-            except RefusedError as refusal:
-                error, text = refusal.error_code, str(refusal)
-            answers.append({"partition_index": index, "error_code": error, "error_message": text})
-        responses.append({"name": topic["name"], "partitions": answers})
+
+    def answer(topic: Body, wanted: Body) -> Body:
+        index, error, text = wanted["partition_index"], request.error, None
+        try:
+            if not error:
+                topic_changes.reassign(
+                    request.cluster, topic["name"], index, wanted["replicas"], same_factor=same_factor
+                )
+        except RefusedError as refusal:
+            error, text = refusal.error_code, str(refusal)
+        return {"partition_index": index, "error_code": error, "error_message": text}
+
+    responses = by_partition(request.body["topics"], answer)
     return {"allow_replication_factor_change": not same_factor, "error_code": request.error, "responses": responses}
 
 
@@ -249,19 +249,7 @@ def heartbeat(request: Request) -> Body:
 
 def offset_commit(request: Request) -> Body:
     error = _refused(request)
-    return {
-        "topics": [
-            {
-                "name": topic.get("name"),
-                "topic_id": topic.get("topic_id"),
-                "partitions": [
-                    {"partition_index": partition["partition_index"], "error_code": error}
-                    for partition in topic["partitions"]
-                ],
-            }
-            for topic in request.body["topics"]
-        ]
-    }
+    return {"topics": by_partition(request.body["topics"], lambda _, wanted: {**wanted, "error_code": error})}
 
 
 def offset_fetch(request: Request) -> Body:
@@ -276,14 +264,7 @@ def offset_fetch(request: Request) -> Body:
 
 def _failed(topics: Iterable[Body] | None, error: int) -> list[Body]:
     nothing = {"committed_offset": -1, "committed_leader_epoch": -1, "metadata": "", "error_code": error}
-    return [
-        {
-            "name": topic.get("name"),
-            "topic_id": topic.get("topic_id"),
-            "partitions": [{"partition_index": index, **nothing} for index in topic["partition_indexes"]],
-        }
-        for topic in topics or ()
-    ]
+    return by_partition(topics or (), lambda _, index: {"partition_index": index, **nothing}, "partition_indexes")
 
 
 TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53

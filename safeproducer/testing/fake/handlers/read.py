@@ -3,7 +3,7 @@
 import asyncio
 
 from safeproducer.testing.codec import Body, WireError
-from safeproducer.testing.fake.handlers.request import Request
+from safeproducer.testing.fake.handlers.request import Request, by_partition
 from safeproducer.testing.fake.rules.records import read_records
 from safeproducer.testing.fake.state.topics import Partition
 
@@ -75,37 +75,30 @@ def _read_one(request: Request, topic: Body, wanted: Body, left: int, *, at_leas
 
 def offset_for_leader_epoch(request: Request) -> Body:
     """Where a leader epoch ended, so that a consumer finds out whether its position was truncated (KIP-320)."""
-    topics = []
-    for topic in request.body["topics"]:
-        answers = []
-        for wanted in topic["partitions"]:
-            index = wanted["partition"]
-            _, partition, error = request.find_led(topic["topic"], None, index, wanted["current_leader_epoch"])
-            error = request.error or error
-            epoch, end = (-1, -1) if partition is None or error else partition.end_of_epoch(wanted["leader_epoch"])
-            answers.append({"partition": index, "error_code": error, "leader_epoch": epoch, "end_offset": end})
-        topics.append({"topic": topic["topic"], "partitions": answers})
-    return {"topics": topics}
+
+    def answer(topic: Body, wanted: Body) -> Body:
+        index = wanted["partition"]
+        _, partition, error = request.find_led(topic["topic"], None, index, wanted["current_leader_epoch"])
+        error = request.error or error
+        epoch, end = (-1, -1) if partition is None or error else partition.end_of_epoch(wanted["leader_epoch"])
+        return {"partition": index, "error_code": error, "leader_epoch": epoch, "end_offset": end}
+
+    return {"topics": by_partition(request.body["topics"], answer)}
 
 
 def list_offsets(request: Request) -> Body:
     """Earliest, latest, that of the newest timestamp, or the first record at or after a timestamp."""
-    topics = []
-    for topic in request.body["topics"]:
-        answers = []
-        for wanted in topic["partitions"]:
-            index = wanted["partition_index"]
-            _, partition, error = request.find_led(topic["name"], None, index, wanted.get("current_leader_epoch", -1))
-            asked = wanted["timestamp"]
-            error = request.error or error or (UNSUPPORTED_VERSION if asked < _EARLIEST_PENDING else 0)
-            answer = {"partition_index": index, "error_code": error, "timestamp": -1, "offset": -1, "leader_epoch": -1}
-            if partition is not None and not error:
-                timestamp, offset = _find(partition, asked)
-                epoch = partition.leader_epoch if offset >= 0 else -1
-                answer.update(timestamp=timestamp, offset=offset, leader_epoch=epoch)
-            answers.append(answer)
-        topics.append({"name": topic["name"], "partitions": answers})
-    return {"topics": topics}
+
+    def answer(topic: Body, wanted: Body) -> Body:
+        index, asked = wanted["partition_index"], wanted["timestamp"]
+        _, partition, error = request.find_led(topic["name"], None, index, wanted.get("current_leader_epoch", -1))
+        error = request.error or error or (UNSUPPORTED_VERSION if asked < _EARLIEST_PENDING else 0)
+        timestamp, offset = (-1, -1) if partition is None or error else _find(partition, asked)
+        epoch = partition.leader_epoch if partition is not None and offset >= 0 else -1
+        found = {"timestamp": timestamp, "offset": offset, "leader_epoch": epoch}
+        return {"partition_index": index, "error_code": error, **found}
+
+    return {"topics": by_partition(request.body["topics"], answer)}
 
 
 def _find(partition: Partition, timestamp: int) -> tuple[int, int]:

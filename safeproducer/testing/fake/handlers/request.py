@@ -1,9 +1,9 @@
 """A request on its way to its handler."""
 
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from safeproducer.testing.codec import Body
 from safeproducer.testing.fake.state.cluster_state import BrokerState, ClusterState, JournalBatch
@@ -100,6 +100,11 @@ class Request:
         brokers = [self.cluster.brokers[broker] for broker in sorted(named)]
         nodes = [{"node_id": broker.id, "host": LOOPBACK, "port": broker.port, "rack": None} for broker in brokers]
         return {"node_endpoints": nodes} if nodes else {}
+
+
+def by_partition(topics: Iterable[Body], answer: Callable[[Body, Any], Body], named: str = "partitions") -> list[Body]:
+    """The topics of a request with an answer for each partition that they name."""
+    return [{**topic, "partitions": [answer(topic, wanted) for wanted in topic[named]]} for topic in topics]
 
 
 Handler = Callable[[Request], Body | Awaitable[Body | None] | None]

@@ -16,6 +16,7 @@ from safeproducer.testing.fake.handlers.request import (
     UNKNOWN_TOPIC_OR_PARTITION,
     Request,
     Unacknowledged,
+    by_partition,
 )
 from safeproducer.testing.fake.rules.producer_state import Decision, Sequence
 from safeproducer.testing.fake.rules.quotas import PRODUCER_IDS_RATE
@@ -275,11 +276,11 @@ def init_producer_id(request: Request) -> Body:
 
 def describe_producers(request: Request) -> Body:
     """The producers that this replica remembers, leader or follower."""
-    topics = []
-    for topic in request.body["topics"]:
-        partitions = [_producers_of(request, topic["name"], index) for index in topic["partition_indexes"]]
-        topics.append({"name": topic["name"], "partitions": partitions})
-    return {"topics": topics}
+
+    def answer(topic: Body, index: int) -> Body:
+        return _producers_of(request, topic["name"], index)
+
+    return {"topics": by_partition(request.body["topics"], answer, "partition_indexes")}
 
 
 def _producers_of(request: Request, name: str, index: int) -> Body:

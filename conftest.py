@@ -1,5 +1,6 @@
 """The parts that all tests share."""
 
+import gc
 import signal
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -33,6 +34,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 item.add_marker(pytest.mark.skip(reason=FULL))
     first = [config.rootpath / path for path in config.getoption("--first")]
     items.sort(key=lambda item: next((n for n, path in enumerate(first) if item.path.is_relative_to(path)), len(first)))
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Keep modules and tests out of each garbage collection: one took 0.2 s of CPU, and many tests ask for some."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_runtestloop(session: pytest.Session) -> bool | None:

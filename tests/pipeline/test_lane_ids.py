@@ -69,11 +69,11 @@ def bursts(hours: float, every: float) -> tuple[int, int]:
 
 @pytest.mark.parametrize("every", [90, 900])
 def test_bursts_do_not_take_an_id_for_each_lane_each_time(every: float) -> None:
-    """Six hours: 20 once, and a quarter of the rate at most; where the rests are short, the lanes are kept."""
+    """Three hours: 20 once, and a quarter of the rate at most; where the rests are short, the lanes are kept."""
     with permits_counted() as permits:
-        found, first = bursts(6, every)
+        found, first = bursts(3, every)
     assert first == LANES
-    assert found <= LANES + 6 * A_QUARTER
+    assert found <= LANES + 3 * A_QUARTER
     assert permits.held.total() == found, "and each of them is counted"
     if every == 90:
         assert found == LANES

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 
@@ -11,7 +11,7 @@ import pytest
 from safeproducer.pipeline.dispatch.intake import Intake
 from safeproducer.pipeline.dispatch.record_buffer import RecordBuffer
 from safeproducer.pipeline.route import Route
-from safeproducer.pipeline.turn import Control
+from safeproducer.pipeline.turn import Maintenance
 from safeproducer.policy.types import NEVER
 from tests.pipeline.interleaving import between, codes_of
 from tests.pipeline.rig import Rig, rigged
@@ -148,20 +148,21 @@ def test_records_stay_in_order_while_the_direct_path_opens_in_the_middle_of_one(
     codes = codes_of(Intake.send, Intake._append, RecordBuffer.refuse_excess)
     with about_to_open() as rig, between(codes, -1, lambda: None) as steps:
         assert rig.produce("a", 0)
-        rig.engine.threads.sender.turn()
+        rig.engine.sender.turn()
     assert steps[0] > 10
     for step in range(steps[0]):
         with about_to_open() as rig:
-            with between(codes, step, rig.engine.threads.sender.turn):
+            with between(codes, step, rig.engine.sender.turn):
                 assert rig.produce("a", 0)
             assert rig.produce("a", 0)
             rig.poll(0.05)
 
 
+@pytest.mark.parametrize("opens", [True, False])
 @pytest.mark.parametrize("block", [False, True])
-def test_records_stay_in_order_when_one_comes_while_the_sender_opens_the_direct_path(block: bool) -> None:
+def test_records_stay_in_order_when_one_comes_while_the_sender_switches(block: bool, opens: bool) -> None:
     """As above, at each step of the sender."""
-    codes = codes_of(Control.act, Route.choose, Route.go)
+    codes = codes_of(Maintenance._act, Route.choose, Route.go)
 
     def late(rig: Rig) -> None:
         route, intake = rig.engine.route, rig.dispatcher.intake
@@ -172,11 +173,21 @@ def test_records_stay_in_order_when_one_comes_while_the_sender_opens_the_direct_
         route.send, intake.rechecks = send, rechecks
         assert rig.produce("a", 0)
 
-    with about_to_open() as rig, between(codes, -1, lambda: None) as steps:
-        rig.engine.threads.sender.turn()
-    assert steps[0] > 10
-    for step in range(steps[0]):
-        with about_to_open() as rig:
-            with between(codes, step, partial(late, rig)):
-                rig.engine.threads.sender.turn()
+    def switch(rig: Rig, step: int, other: Callable[[], object]) -> int:
+        if opens:
+            switches = rig.engine.sender.turn
+        else:
             rig.poll(0.05)
+            switches = rig.engine.route.leave
+        with between(codes, step, other) as steps:
+            switches()
+        assert rig.produce("a", 0)
+        rig.poll(0.05)
+        return steps[0]
+
+    with about_to_open() as rig:
+        steps = switch(rig, -1, lambda: None)
+    assert steps >= 5
+    for step in range(steps):
+        with about_to_open() as rig:
+            switch(rig, step, partial(late, rig))

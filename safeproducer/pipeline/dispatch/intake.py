@@ -199,6 +199,10 @@ class Intake:
         """The sender looks."""
         self.rechecks = False
 
+    def opens(self, opened: bool) -> None:
+        """The direct path is about to open, or has closed."""
+        self.opened = opened
+
     # --- blocks -------------------------------------------------------------------------------------------------------
 
     def send_block(

@@ -176,6 +176,7 @@ class Route:
                 self.send = way
             else:
                 self.observed.go_on_to(way)
+        self._dispatcher.intake.opens(direct)
         if leaves_direct_path:
             self._dispatcher.record_buffer.leave_direct_path(clock.monotonic())
         self._going = False
@@ -200,6 +201,9 @@ class Route:
     def choose(self, direct: bool) -> None:
         """The sender has looked, and knows of no reason why records should not go this way."""
         if (direct is not self.goes_direct or self._going) and self.state == "open":
+            if direct:
+                self._dispatcher.intake.opens(True)
+                direct = self._dispatcher.empty  # a record may have come since the sender looked
             self.go(direct)
             if direct and self._dispatcher.intake.rechecks:  # a throttle time was announced meanwhile
                 self.go(direct=False)
@@ -227,6 +231,7 @@ class Route:
                         self.send = self._chosen
                     else:
                         self.observed.go_on_to(self._chosen)
+                self._dispatcher.intake.opens(False)
         self.sender.wake(0.0)
 
 

@@ -69,11 +69,6 @@ def _only_at_places() -> Iterator[None]:
             gc.enable()
 
 
-def least(places: int, since_3_12: int) -> int:
-    """How many places there are at least: later versions need fewer instructions than 3.11."""
-    return since_3_12 if sys.version_info >= (3, 12) else places
-
-
 def codes_of(*functions: Any) -> set[CodeType]:
     return {function.__code__ for function in functions}
 
@@ -89,7 +84,7 @@ def _switches(code: CodeType) -> set[int]:
     return {
         step.offset
         for before, step in pairwise(steps)
-        if "CALL" in before.opname or "BACKWARD" in before.opname or before.opname == "RESUME"
+        if before.opname.startswith("CALL") or "BACKWARD" in before.opname or before.opname == "RESUME"
     }
 
 
@@ -99,8 +94,4 @@ def _behind_try(code: CodeType) -> set[int]:
     for entry in dis.Bytecode(code).exception_entries:  # type: ignore[attr-defined]
         handlers.update(dict.fromkeys(range(entry.start, entry.end, 2), entry.target))
     steps = list(dis.get_instructions(code))
-    return {
-        step.offset
-        for before, step in pairwise(steps)
-        if handlers.get(before.offset) != handlers.get(step.offset) or before.opname == "PRECALL"
-    }
+    return {step.offset for before, step in pairwise(steps) if handlers.get(before.offset) != handlers.get(step.offset)}

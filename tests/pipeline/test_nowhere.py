@@ -23,7 +23,7 @@ from safeproducer.pipeline.record import ReportNumbers
 from safeproducer.pipeline.reports.report_queue import ReportQueue, Reports
 from safeproducer.policy.pacing import AckTime
 from tests.inside import hold
-from tests.pipeline.interleaving import between, codes_of, least
+from tests.pipeline.interleaving import between, codes_of
 from tests.pipeline.rig import Rig, rigged
 
 LONG_ROUND_TRIP = {1: 0.1, 2: 0.1, 3: 0.1}
@@ -212,4 +212,4 @@ def test_bytes_that_are_added_while_a_batch_is_taken() -> None:
         assert len(taken) == 1
         return steps[0]
 
-    everywhere(play, least(3, since_3_12=2))
+    everywhere(play, 2)

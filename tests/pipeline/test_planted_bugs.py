@@ -116,9 +116,10 @@ def kept_for_ever(self: ReportQueue, run: Any, error: Any, message: Any) -> bool
     return (self.purged and error is not None) or real_takes(self, run, error, message)
 
 
-def counted_as_one(self: Intake, buffer: PartitionBuffer, records: list[HeldRecord], report: Any, size: int) -> None:
-    real_extend(self, buffer, records, report, size)
-    self._numbers.uses[records[0][REPORT]] -= len(records) - 1
+def counted_as_one(self: Intake, buffer: PartitionBuffer, records: list[HeldRecord], report: Any, size: int) -> bool:
+    extended = real_extend(self, buffer, records, report, size)
+    self._numbers.uses[records[0][REPORT]] -= len(records) - 1 if extended else 0
+    return extended
 
 
 def not_at_all(*_: object) -> bool:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 
+import pytest
+
+from safeproducer.pipeline.dispatch.intake import Intake
 from safeproducer.pipeline.dispatch.record_buffer import RecordBuffer
 from safeproducer.pipeline.route import Route
+from safeproducer.pipeline.turn import Maintenance
 from safeproducer.policy.types import NEVER
 from tests.pipeline.interleaving import between, codes_of
 from tests.pipeline.rig import Rig, rigged
@@ -119,3 +124,70 @@ def test_a_switch_that_is_interrupted_is_made_by_the_next_poll() -> None:
             rig.flush(5)
             assert all(record.reports for record in rig.records.values()), f"step {step}"
             rig.check_order()
+
+
+@contextmanager
+def about_to_open() -> Iterator[Rig]:
+    """A producer that holds back, for no reason that the sender will find."""
+    with rigged({"safeproducer.mode": "auto", **CONFIG}) as rig:
+        while not rig.engine.route.goes_direct:
+            assert rig.produce("a", 0)
+            rig.poll(0.05)
+        rig.flush(5)
+        rig.engine.route.hold()
+        yield rig
+        while not rig.engine.route.goes_direct:
+            rig.poll(0.05)
+        rig.flush(5)
+        rig.check_order()
+        rig.close()
+
+
+def test_records_stay_in_order_while_the_direct_path_opens_in_the_middle_of_one() -> None:
+    """A thread saw that its record has to wait, and is late: the next one would pass it."""
+    codes = codes_of(Intake.send, Intake._append, RecordBuffer.refuse_excess)
+    with about_to_open() as rig, between(codes, -1, lambda: None) as steps:
+        assert rig.produce("a", 0)
+        rig.engine.sender.turn()
+    assert steps[0] > 10
+    for step in range(steps[0]):
+        with about_to_open() as rig:
+            with between(codes, step, rig.engine.sender.turn):
+                assert rig.produce("a", 0)
+            assert rig.produce("a", 0)
+            rig.poll(0.05)
+
+
+@pytest.mark.parametrize("opens", [True, False])
+@pytest.mark.parametrize("block", [False, True])
+def test_records_stay_in_order_when_one_comes_while_the_sender_switches(block: bool, opens: bool) -> None:
+    """As above, at each step of the sender."""
+    codes = codes_of(Maintenance._act, Route.choose, Route.go)
+
+    def late(rig: Rig) -> None:
+        route, intake = rig.engine.route, rig.dispatcher.intake
+        send, rechecks = route.send, intake.rechecks
+        route.send, intake.rechecks = intake.send, True  # as when it looked
+        if not (block and rig.produce_block("a", 0, None, 3)):
+            assert rig.produce("a", 0)
+        route.send, intake.rechecks = send, rechecks
+        assert rig.produce("a", 0)
+
+    def switch(rig: Rig, step: int, other: Callable[[], object]) -> int:
+        if opens:
+            switches = rig.engine.sender.turn
+        else:
+            rig.poll(0.05)
+            switches = rig.engine.route.leave
+        with between(codes, step, other) as steps:
+            switches()
+        assert rig.produce("a", 0)
+        rig.poll(0.05)
+        return steps[0]
+
+    with about_to_open() as rig:
+        steps = switch(rig, -1, lambda: None)
+    assert steps >= 5
+    for step in range(steps):
+        with about_to_open() as rig:
+            switch(rig, step, partial(late, rig))

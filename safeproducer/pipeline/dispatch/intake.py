@@ -36,6 +36,8 @@ class Intake:
 
     - `rechecks`: brokers may be worse off than the partition buffers tell: nothing goes directly until the sender has
       looked.
+    - `opened`: the direct path is, or is about to be. A record for an empty partition buffer goes directly then, though
+      it had to wait when its thread looked: the next one would pass it.
     - `retired` makes what produce() raises when nobody sends any more. Nothing waits then, so each record is the first.
     """
 
@@ -50,6 +52,7 @@ class Intake:
     _schedule: Schedule
     _topics: set[str] = field(default_factory=set)
     rechecks: bool = False
+    opened: bool = False
     retired: Callable[[], Exception] | None = None
 
     def __post_init__(self) -> None:
@@ -93,7 +96,19 @@ class Intake:
         if not (direct and self._takes_directly(buffer, value, key, report, timestamp, headers, size)):
             self._record_buffer.refuse_excess(buffer, size, 1, size + lengths)
             timestamp = timestamp or int(clock.time() * 1000)
-            self._append(buffer, (value, key, id(report), timestamp, headers, size + overhead, now), report)
+            record = (value, key, id(report), timestamp, headers, size + overhead, now)
+            if not self._append(buffer, record, report):
+                self._send_after_all(buffer, record, report)
+
+    def _send_after_all(self, buffer: PartitionBuffer, record: HeldRecord, report: DeliveryCallback) -> None:
+        """The direct path opened while a record was about to wait for it."""
+        if self._placement.follows_others(*buffer.tp):  # the sender finds those, and the path stays closed
+            self._append(buffer, record, report, behind=True)
+            return
+        self._record_buffer.went_directly(now := clock.monotonic())
+        buffer.went_directly(now)
+        value, key, _, timestamp, headers, _, _ = record
+        self._record_buffer.direct.produce(buffer.topic, value, key, buffer.partition, report, None, timestamp, headers)
 
     def _takes_directly(
         self, buffer: PartitionBuffer, value: Any, key: Any, report: Any, timestamp: int, headers: Any, size: int
@@ -118,10 +133,18 @@ class Intake:
             raise
         return True
 
-    def _append(self, buffer: PartitionBuffer, record: HeldRecord, report: DeliveryCallback) -> None:
-        """The record waits from here on; what follows has the sender know, which looks at everything now and then."""
+    def _append(
+        self, buffer: PartitionBuffer, record: HeldRecord, report: DeliveryCallback, *, behind: bool = False
+    ) -> bool:
+        """The record waits from here on; what follows has the sender know, which looks at everything now and then.
+
+        False when it must not, as the direct path is `opened`; it may `behind` others.
+        """
         records, reports, uses, number = buffer.records, self._numbers.reports, self._numbers.uses, record[REPORT]
-        # Up to the end of append() there is no place where a signal handler could come between: a call is the first.
+        # Up to the end of append() there is no place where another thread or a signal handler could come between: a
+        # call is the first.
+        if self.opened and not (records or behind):
+            return False
         uses[number] += 1
         reports[number] = report
         buffer.bytes += record[SIZE]
@@ -136,7 +159,8 @@ class Intake:
             elif count >= self._batch_records or buffer.bytes >= self._batch_bytes:
                 self._ring_if_full(buffer, count, record[SIZE])
         except RecursionError:  # of an application near its limit: the record is accepted all the same
-            return
+            pass
+        return True
 
     def _refuse_last(self, buffer: PartitionBuffer, refusal: Callable[[], Exception]) -> None:
         """The producer was closed while produce() was on its way: by a signal handler in it, or by another thread."""
@@ -175,6 +199,10 @@ class Intake:
         """The sender looks."""
         self.rechecks = False
 
+    def opens(self, opened: bool) -> None:
+        """The direct path is about to open, or has closed."""
+        self.opened = opened
+
     # --- blocks -------------------------------------------------------------------------------------------------------
 
     def send_block(
@@ -200,18 +228,21 @@ class Intake:
         lengths = [length + OVERHEAD for length in sizes]
         same = repeat(number), repeat(stamp), repeat(None)
         records: list[HeldRecord] = list(zip(values, keys, *same, lengths, repeat(now), strict=False))
-        self._extend(buffer, records, report, size + OVERHEAD * count)
-        self._extended(buffer, count, now)
-        return True
+        if extended := self._extend(buffer, records, report, size + OVERHEAD * count):
+            self._extended(buffer, count, now)
+        return extended
 
-    def _extend(self, buffer: PartitionBuffer, records: list[HeldRecord], report: DeliveryCallback, size: int) -> None:
+    def _extend(self, buffer: PartitionBuffer, records: list[HeldRecord], report: DeliveryCallback, size: int) -> bool:
         waiting, numbers = buffer.records, self._numbers
         reports, uses, number, count = numbers.reports, numbers.uses, records[0][REPORT], len(records)
-        # Up to the end of extend() there is no place where a signal handler could come between: see _append().
+        # Up to the end of extend() nothing could come between: see _append().
+        if self.opened and not waiting:
+            return False
         uses[number] += count
         reports[number] = report
         buffer.bytes += size
         waiting.extend(records)
+        return True
 
     def _buffer_for_block(self, topic: str, partition: int) -> PartitionBuffer | None:
         """Where records of a partition wait together; None when they must be taken one by one."""

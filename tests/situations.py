@@ -13,6 +13,7 @@ from typing import Any
 
 from safeproducer import Health, HoldReason, SafeProducer
 from safeproducer.errors import FatalError
+from tests.exported import Exported
 from tests.test_producer_id_quota import use_up
 
 SOON = 15.0
@@ -49,11 +50,12 @@ class Scene:
     producers: list[SafeProducer] = field(default_factory=list)
     errors: list[Any] = field(default_factory=list)
     polls: bool = True
+    exported: Exported = field(default_factory=Exported)
 
     def make(self, **config: Any) -> SafeProducer:
         """A producer, which is closed with the scene."""
         common = {"bootstrap.servers": self.bootstrap, "log_level": 0, "reconnect.backoff.max.ms": 200}
-        self.producers.append(SafeProducer({**common, **self.config, **config}))
+        self.producers.append(SafeProducer({**common, **self.config, **config}, hooks=self.exported.hooks))
         return self.producers[-1]
 
     def warm(self, **config: Any) -> SafeProducer:
@@ -134,6 +136,8 @@ def play(case: Case, scene: Scene) -> None:
         assert {row.reason for row in producer.snapshot().partitions} <= {None}
         assert (health.ok, health.ready) == (True, case.ready), health
         assert [reason.code for reason in health.reasons] == ([] if case.ready else ["no_broker"])
+        scene.until(lambda: not scene.exported.throttles())
+        scene.exported.over(case.marks, case.code)
         if case.error is None:
             assert not scene.errors
         else:
@@ -159,6 +163,7 @@ def _while_it_lasts(case: Case, scene: Scene, producer: SafeProducer) -> None:
         wrong = [mark for mark, words in MARKS.items() if mark not in allowed and re.search(words, cause)]
         assert not wrong, (wrong, text)
         complete = _complete(case, cause, rows, health)
+        scene.exported.agree(scene.producers, case.marks)
         if known and before and producer.snapshot().unresolved:
             assert complete, (text, health, rows)
         if complete and not known:
@@ -195,6 +200,14 @@ def _throttled(scene: Scene) -> None:
 def _silent(scene: Scene) -> None:
     scene.warm()
     scene.control.pause(1)
+    scene.send()
+
+
+def _silent_and_held(scene: Scene) -> None:
+    producer = scene.warm(**{"safeproducer.mode": "held", "linger.ms": 0})
+    scene.control.pause(1)
+    scene.send()
+    scene.until(lambda: not producer.snapshot().held)
     scene.send()
 
 
@@ -342,6 +355,15 @@ CASES = {
     "leader silent": Case(
         _silent,
         r"broker 1 acknowledges nothing of t \[0\]",
+        "silent",
+        "leader_silent",
+        "leader_silent",
+        cure=_LEADER_CURE,
+        end=_resume,
+    ),
+    "leader silent, held": Case(
+        _silent_and_held,
+        "broker 1, its leader, acknowledges nothing",
         "silent",
         "leader_silent",
         "leader_silent",

@@ -146,23 +146,24 @@ class Gaps:
     """Which records are in a fair sample: the gaps between them are random, and know nothing of what was before.
 
     Any thread; two at once may take one more or less. `left`: how many records up to the next one, itself included.
+    `wanted`: the share that is wanted; `share`: of all records in the sample, less where there are too many of them.
     """
 
-    __slots__ = ("_share", "left")
+    __slots__ = ("left", "share", "wanted")
 
     def __init__(self, share: float) -> None:
-        self._share = share
+        self.share = self.wanted = share
         self.left = self._drawn()
 
     @property
     def thins(self) -> bool:
         """Whether some records are in it, and others are not."""
-        return 0 < self._share < 1
+        return 0 < self.wanted < 1
 
     @property
     def never(self) -> bool:
         """Whether no record is in it."""
-        return self._share == 0
+        return self.wanted == 0
 
     def takes(self) -> bool:
         """Whether the next record is in the sample."""
@@ -181,7 +182,7 @@ class Gaps:
     def _drawn(self) -> float:
         if not self.thins:
             return inf if self.never else 1
-        return 1 + floor(log(1 - randomness.share()) / log1p(-self._share))
+        return 1 + floor(log(1 - randomness.share()) / log1p(-self.share))
 
 
 @dataclass(slots=True, eq=False)

@@ -14,6 +14,7 @@ from typing import Any
 
 from safeproducer import Health, HoldReason, SafeProducer
 from safeproducer.errors import FatalError
+from tests.exported import Exported
 from tests.test_producer_id_quota import use_up
 
 LONG = 10.0
@@ -75,13 +76,14 @@ class Scene:
     polls: bool = True
     full: bool = False
     log: Lines = field(default_factory=Lines)
+    exported: Exported = field(default_factory=Exported)
     began: float = field(default_factory=time.monotonic)
 
     def make(self, **config: Any) -> SafeProducer:
         """A producer, which is closed with the scene."""
         common = {"bootstrap.servers": self.bootstrap, "log_level": 0, "client.id": self.log.name}
         common["reconnect.backoff.max.ms"] = 200
-        self.producers.append(SafeProducer({**common, **self.config, **config}))
+        self.producers.append(SafeProducer({**common, **self.config, **config}, hooks=self.exported.hooks))
         return self.producers[-1]
 
     def warm(self, **config: Any) -> SafeProducer:
@@ -177,6 +179,8 @@ def play(case: Case, scene: Scene) -> None:
         assert codes - {case.health} == {
             code for code, told in (("expired", case.lost), ("no_broker", not case.ready)) if told
         }, health
+        scene.until(lambda: not scene.exported.throttles())
+        scene.exported.over(case.marks, case.code)
         if case.error is None:
             assert not scene.errors
         else:
@@ -214,6 +218,7 @@ def _while_it_lasts(case: Case, scene: Scene, producer: SafeProducer) -> None:
         wrong = [mark for mark, words in MARKS.items() if mark not in allowed and re.search(words, cause)]
         assert not wrong, (wrong, text)
         complete = _complete(case, cause, rows, health)
+        scene.exported.agree(scene.producers, case.marks)
         if known and ((before and producer.snapshot().unresolved) or (case.lost and case.code is None)):
             assert complete, (text, health, rows)
         if complete and not known:
@@ -262,6 +267,14 @@ def _silent(scene: Scene) -> None:
 def _silent_for_6_seconds(scene: Scene) -> None:
     scene.config.update({"message.timeout.ms": 6_000})
     _silent(scene)
+
+
+def _silent_and_held(scene: Scene) -> None:
+    producer = scene.warm(**{"safeproducer.mode": "held", "linger.ms": 0})
+    scene.control.pause(1)
+    scene.send()
+    scene.until(lambda: not producer.snapshot().held)
+    scene.send()
 
 
 def _resume(scene: Scene) -> None:
@@ -424,6 +437,15 @@ CASES = {
     "leader silent": Case(
         _silent,
         r"broker 1 acknowledges nothing of t \[0\]",
+        "silent",
+        "leader_silent",
+        "leader_silent",
+        cure=_LEADER_CURE,
+        end=_resume,
+    ),
+    "leader silent, held": Case(
+        _silent_and_held,
+        "broker 1, its leader, acknowledges nothing",
         "silent",
         "leader_silent",
         "leader_silent",

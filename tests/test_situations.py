@@ -1,4 +1,5 @@
-"""explain(), snapshot(), health() and the errors of records agree on the cause, and blame nothing that is over."""
+"""explain(), snapshot(), health(), metrics, spans and the errors of records agree on the cause, and blame nothing that
+is over."""
 
 from __future__ import annotations
 

@@ -58,7 +58,8 @@ def produce_batch(
             if part and _goes_directly(engine):  # it may have changed since
                 accepted += _directly(engine, counters, produce, topic, part, partition, callback)
                 part = []
-            accepted += _one_by_one(engine, produce, topic, part + messages[at : at + 1], partition, callback)
+            with engine.route.observing():
+                accepted += _one_by_one(engine, produce, topic, part + messages[at : at + 1], partition, callback)
             at += 1
         return accepted
     if isinstance(topic, str) and is_invalid(topic):

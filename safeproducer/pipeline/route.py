@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from safeproducer.errors import ProducerClosedError, SafeProducerError
@@ -102,7 +103,7 @@ class Route:
         self.goes_direct = self._going = False
         self._chosen: Callable[..., Any] = dispatcher.intake.send
         way = self._chosen if gate is None else _gated(weakref.ref(self), self._chosen)
-        self.send: Callable[..., Any] = way if observed is None else observed.entry()
+        self.send: Callable[..., Any] = way if observed is None else observed.in_front_of(way)
         if observed is not None:
             observed.go_on_to(way)
         self.go(direct)
@@ -175,7 +176,7 @@ class Route:
             if self.observed is None:
                 self.send = way
             else:
-                self.observed.go_on_to(way)
+                self._observe(way)
         self._dispatcher.intake.opens(direct)
         if leaves_direct_path:
             self._dispatcher.record_buffer.leave_direct_path(clock.monotonic())
@@ -195,8 +196,28 @@ class Route:
                 if self.observed is None:
                     self.send = self._chosen
                 else:
-                    self.observed.go_on_to(self._chosen)
+                    self._observe(self._chosen)
         return self._chosen if self.state == "open" else self.send
+
+    def _observe(self, way: Callable[..., Any]) -> None:
+        """Have records for hooks go this way, unless another one has been chosen meanwhile."""
+        observed: Any = self.observed
+        front = observed.in_front_of(way)
+        if self._chosen is way and self.state == "open":  # one step with the next line
+            self.send = front
+            observed.go_on_to(way)
+
+    @contextmanager
+    def observing(self) -> Iterator[None]:
+        """Have hooks see each record meanwhile, though they want a sample: the next one is of it."""
+        observed, front = self.observed, self.send
+        if observed is not None and self.state == "open" and self.send is front:  # one step with the next line
+            self.send = observed
+        try:
+            yield
+        finally:
+            if self.send is observed:  # one step with the next line; else there is another way now
+                self.send = front
 
     def choose(self, direct: bool) -> None:
         """The sender has looked, and knows of no reason why records should not go this way."""
@@ -230,7 +251,7 @@ class Route:
                     if self.observed is None:
                         self.send = self._chosen
                     else:
-                        self.observed.go_on_to(self._chosen)
+                        self._observe(self._chosen)
                 self._dispatcher.intake.opens(False)
         self.sender.wake(0.0)
 

@@ -11,3 +11,5 @@ share = _system.random
 """From 0 up to 1."""
 one_of = _system.choice
 """One element of a sequence that is not empty."""
+some_of = _system.sample
+"""So many different elements of a sequence, in any order."""

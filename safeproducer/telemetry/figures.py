@@ -177,7 +177,9 @@ def buffers(engine: Any, labels: Labels, over: bool) -> Iterator[Figure]:
     if over:
         return
     attributes, buffer = labels.of(engine), engine.dispatcher.record_buffer
-    yield names.BUFFER_RECORDS, attributes, buffer.records
+    accepted, delivered, failed = engine.counters.totals()
+    # librdkafka counts events, too, which stay there while nobody polls.
+    yield names.BUFFER_RECORDS, attributes, max(0, min(buffer.records, accepted - delivered - failed))
     yield names.BUFFER_BYTES, attributes, buffer.bytes()
     if buffer.limit.bytes is not None:
         yield names.BUFFER_LIMIT, attributes, buffer.limit.bytes

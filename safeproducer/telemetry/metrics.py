@@ -9,6 +9,7 @@ from __future__ import annotations
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from math import inf
@@ -99,6 +100,8 @@ _BOUNDARIES = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5,
 _SENDS = ((names.SYSTEM, "kafka"), (names.OPERATION_NAME, "send"), (names.OPERATION_TYPE, "send"))
 _MOST_DURATIONS = 20_000
 """That wait for a collection."""
+_ENOUGH_DURATIONS = 2_000
+"""For one collection. To tell them costs more than all else; beyond that, half of them are as good a sample."""
 _NEVER = Gaps(0)
 _FRESH = 1.0
 """Seconds for which what was read for one instrument is told by another one, of the same collection."""
@@ -150,6 +153,7 @@ class _Collection:
             now = clock.real()
             if name in self._served or now > self._read_at + _FRESH:
                 self._record()
+                self.gaps.share = self.gaps.wanted
                 self._read_at, self._served, self._figures = now, set(), self._read()
             self._served.add(name)
             return [Observation(value, dict(attributes)) for attributes, value in self._told(name)]
@@ -220,8 +224,15 @@ class _Collection:
             return
         place = self.labels.of_client(record.producer.client_id, record.topic, partition)
         attributes = (*_SENDS, *place) if error is None else (*_SENDS, *place, (names.ERROR_TYPE, error))
-        self._durations.append((clock.monotonic() - began, attributes))
-        if len(self._durations) > _MOST_DURATIONS:
+        waiting = self._durations
+        waiting.append((clock.monotonic() - began, attributes))
+        if self.gaps.thins and len(waiting) > _ENOUGH_DURATIONS:
+            self.gaps.share /= 2
+            with suppress(IndexError):  # another thread was quicker
+                for _ in range(len(waiting) // 2):
+                    waiting.append(waiting.popleft())
+                    waiting.popleft()
+        elif len(waiting) > _MOST_DURATIONS:
             self._record(2)
 
     def _record(self, most: float = inf) -> None:
@@ -262,6 +273,7 @@ class OpenTelemetryMetrics(Hook):
     - `client_ids`: whether figures have the attribute `messaging.client.id`.
     - `durations`: share of the records whose duration is measured, in seconds from produce() to the end of the record;
       1 for all of them, 0 for none. It is a fair sample. Each record in it costs about as much as a hook for records.
+      A share below 1 is halved whenever more than 2000 durations wait, until the next collection.
     - `topics`: how many topics are told by name. Those beyond are `_OTHER`, and a line of the log says so.
 
     `safeproducer.telemetry.metrics.INSTRUMENTS` has all instruments, with units and attributes. All but durations are

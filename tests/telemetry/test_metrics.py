@@ -20,7 +20,9 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from safeproducer import Hook, SafeProducer
-from safeproducer.hooks import Gaps
+from safeproducer.hooks import Gaps, Hooks
+from safeproducer.pipeline import bulk
+from safeproducer.pipeline.reports.hooked_send import ObservedSend
 from safeproducer.runtime.totals import Totals
 from safeproducer.telemetry import OpenTelemetryMetrics, figures, metrics
 from safeproducer.telemetry.metrics import INSTRUMENTS
@@ -300,6 +302,46 @@ def test_a_sample_is_as_all_durations_are(monkeypatch: pytest.MonkeyPatch) -> No
         assert part == pytest.approx(whole, rel=0.1)
 
 
+def test_a_sample_of_calls_has_no_place_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of calls that always cycle through 64 durations: p50 and p95 are within 10 %, and the share is the wanted one."""
+    chance = random.Random(3)
+    monkeypatch.setattr("safeproducer.runtime.randomness.share", chance.random)
+    monkeypatch.setattr("safeproducer.runtime.randomness.some_of", chance.sample)
+    for share in (1 / 64, 1 / 8192):
+        gaps, taken = Gaps(share), []
+
+        def way(number: int) -> None:
+            pass
+
+        observed = ObservedSend(way, Hooks([]), *[None] * 6, gaps)  # type: ignore[arg-type, list-item]
+        monkeypatch.setattr(ObservedSend, "__call__", lambda _, number, taken=taken: taken.append(number))
+        send = observed.in_front_of(way)
+        for number in range(100_000):
+            send(number)
+        assert len(taken) == pytest.approx(100_000 * share, rel=0.05 if share > 0.01 else 0.6)
+        if share > 0.01:
+            assert {number % 64 for number in taken} == set(range(64))
+            durations = [[(1 + number % 64) ** 2 for number in numbers] for numbers in (range(100_000), taken)]
+            for percent in (49, 94):
+                whole, part = (statistics.quantiles(each, n=100)[percent] for each in durations)
+                assert part == pytest.approx(whole, rel=0.1)
+
+
+def test_too_many_durations_are_thinned_fairly() -> None:
+    """The sample of one collection is bounded, and the next one begins with the whole share."""
+    collector = Collector(durations=1 / 2)
+    producer = SimpleNamespace(client_id="")
+    collection, record = collector.hook._collection, SimpleNamespace(state={}, producer=producer, topic="a")
+    for _ in range(60_000):
+        collection.begin(record)  # type: ignore[arg-type]
+        collection.end(record, 0, None)  # type: ignore[arg-type]
+    assert 1_000 <= len(collection._durations) <= 2_000
+    assert collection.gaps.share < 1 / 16
+    (point,) = [each for (name, _), each in collector.collect().items() if name == DURATION]
+    assert 1_000 <= point.count <= 2_000
+    assert collection.gaps.share == 1 / 2
+
+
 def test_a_sample_of_batches_is_as_large_as_that_of_records(monkeypatch: pytest.MonkeyPatch) -> None:
     """Though most batches are shorter than a gap."""
     monkeypatch.setattr("safeproducer.runtime.randomness.share", random.Random(1).random)
@@ -324,6 +366,8 @@ def test_only_records_of_the_sample_take_the_route_of_hooks(
     monkeypatch.setattr(metrics._Collection, "begin", lambda self, record: (made.append(record), begin(self, record)))
     monkeypatch.setattr("safeproducer.runtime.randomness.share", random.Random(2).random)
     got: list[bytes] = []
+    native, together = bulk._native, []
+    monkeypatch.setattr(bulk, "_native", lambda *call: (together.append(len(call[3])), native(*call))[1])
 
     def report(error: object, message: Any) -> None:
         got.append(message.value())
@@ -343,6 +387,7 @@ def test_only_records_of_the_sample_take_the_route_of_hooks(
         assert it.flush(DEADLINE) == 0
         assert got[1:] == values
         assert 25 <= len(made) <= 100
+        assert sum(together) == (800 - len(made) if way == "produce_batch" else 0)
         points = [point for (name, _), point in collector.collect().items() if name == DURATION]
         assert sum(point.count for point in points) == len(made)
         assert collector.total(SENT) == 801

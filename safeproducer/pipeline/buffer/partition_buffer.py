@@ -32,18 +32,22 @@ _REMEMBERED = 16
 class Waits:
     """What the next batch of a partition waited for lately, and `times`, of all partitions. The sender's thread."""
 
-    __slots__ = ("_lately", "_tp", "times")
+    __slots__ = ("_lately", "_now", "_tp", "times")
 
     def __init__(self, tp: TopicPartition, times: Times) -> None:
         self._tp, self.times = tp, times
+        self._now: HoldReason | None = None
         self._lately: deque[tuple[float, HoldReason | None]] = deque(maxlen=_REMEMBERED)
 
-    def change(self, before: Hold | None, hold: Hold | None, now: float) -> None:
-        """For `hold` from now on."""
-        self._lately.append((now, None if hold is None else hold.reason))
-        for each, change in ((before, -1), (hold, 1)):
+    def change(self, reason: HoldReason | None, now: float) -> None:
+        """For `reason` from now on."""
+        before, self._now = self._now, reason
+        if before is reason:
+            return
+        self._lately.append((now, reason))
+        for each, change in ((before, -1), (reason, 1)):
             if each is not None:
-                key = self._tp, each.reason
+                key = self._tp, each
                 waits, seconds = self.times.get(key, (0, 0.0))
                 self.times[key] = waits + change, seconds - change * now
 
@@ -99,12 +103,13 @@ class PartitionBuffer:
             self.held_since = now
         self.held = reason
 
-    def wait_for(self, hold: Hold | None, now: float) -> None:
-        """The next batch waits for this from now on, for nothing if it is None. The sender's thread calls."""
-        before, self.why = self.why, hold
-        if before is hold or (before is not None and hold is not None and before.reason is hold.reason):
-            return
-        self.waits.change(before, hold, now)
+    def wait_for(self, hold: Hold | None, now: float, silent: bool = False) -> None:
+        """The next batch waits for this from now on, for nothing if it is None. The sender's thread calls.
+
+        `silent`: its leader owes that answer for so long that this is the reason.
+        """
+        self.why = hold
+        self.waits.change(HoldReason.LEADER_SILENT if silent else hold and hold.reason, now)
 
     def went_directly(self, now: float) -> None:
         """A record of it may have gone directly until then."""

@@ -129,8 +129,10 @@ class Dispatcher(FactGatherer):
             verdict, direct = decide(facts, now), self._holds.direct
             if isinstance(verdict, Hold):
                 self._choice.act_on(verdict, facts, buffer, now)
-                buffer.wait_for(verdict, now)
-                return verdict.again
+                silent_from = self._holds.silent_from(buffer) if verdict.reason.waits_for_answer else NEVER
+                silent = silent_from < now
+                buffer.wait_for(verdict, now, silent)
+                return verdict.again if silent else min(verdict.again, silent_from)
             buffer.wait_for(None, now)
             if verdict != BATCH and direct is not None:
                 why, due = self._send_directly(direct, buffer)

@@ -125,11 +125,16 @@ class Holds:
         """Whether its leader throttles, or has had no time yet to answer what lay there unread meanwhile (KIP-219)."""
         return self.cluster.throttle.deadline(self.partitions.leader(*tp), now - LATE) is not None
 
+    def silent_from(self, buffer: PartitionBuffer) -> float:
+        """From when on the leader owes this partition an acknowledgement, of either lane, for longer than usual."""
+        if self.direct is not None and buffer.tp in self.direct.stalled:
+            return -NEVER
+        patience = max(LATE, LATE_TIMES * (buffer.ack.seconds or 0.0))
+        return min([batch.at + patience for batch in buffer.unresolved[:1]], default=NEVER)
+
     def is_silent(self, buffer: PartitionBuffer, now: float) -> bool:
-        """Whether the leader owes this partition an acknowledgement, of either lane, for longer than usual."""
-        direct, patience = self.direct, max(LATE, LATE_TIMES * (buffer.ack.seconds or 0.0))
-        stalled = direct is not None and buffer.tp in direct.stalled
-        return stalled or any(batch.at + patience < now for batch in buffer.unresolved[:1])
+        """Whether it does."""
+        return self.silent_from(buffer) < now
 
     def blocks(self, buffer: PartitionBuffer, now: float) -> bool:
         """Whether this partition waits for something that may take long: its broker's throttle time, or its return."""
